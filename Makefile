@@ -1,0 +1,49 @@
+# Needs make and Python 3.11 or later with venv; everything else goes into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types check bench wheel clean
+
+help: ## show the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
+		do printf '  %-8s %s\n' "$$name" "$$text"; done
+
+demo: $(STAMP) ## watch the queue at work on an embedded Redis, about a minute
+	@$(BIN)/streamdq demo
+
+test: $(STAMP) ## run all tests
+	@$(BIN)/pytest
+
+lint: $(STAMP) ## check style and format
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(STAMP) ## check types
+	@$(BIN)/mypy
+
+check: lint types test ## lint, types and test
+
+bench: $(STAMP) ## measure speed and lateness
+	@$(BIN)/python -m benchmarks
+
+wheel: $(STAMP) ## build the wheel and the source archive into dist/
+	@$(BIN)/python -m build --outdir dist .
+
+clean: ## remove the venv and everything built
+	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamp is written last, so an interrupted installation is made again. --clear: a venv of another Python,
+# or one that was moved, can't be repaired by installing into it.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "streamdq needs Python 3.11 or later as $(PYTHON): install it, or name one: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+		echo "$(PYTHON) has no venv module: install it (Debian, Ubuntu: apt-get install python3-venv)" >&2; exit 1; }
+	@echo "Installing streamdq into $(VENV) ..."
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $(STAMP)

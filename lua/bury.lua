@@ -1,0 +1,35 @@
+-- bury: running -> dead, a batch of one group's claims: steps used up, or refused for good.
+-- KEYS[1] ready        STREAM
+-- KEYS[2] ready:GROUP  STREAM
+-- KEYS[3] dead:GROUP   ZSET    id -> buried at, ms
+-- KEYS[4] progress     HASH
+-- KEYS[5] counts       HASH
+-- KEYS[6] settings     HASH
+-- KEYS[7] history      STREAM
+-- ARGV[1] now_ms or ''
+-- ARGV[2] group
+-- ARGV[3] history cap
+-- ARGV[4..] per claim: main, entry (as claimed), id, history row, reason, error
+-- returns {now_ms, i, ...}: i (from 1) are the claims refused.
+-- include: clock, progress, settle, fence, inter, history
+local ready, own, dead, progress, counts, settings, history = unpack(KEYS)
+local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
+local k = {ready = ready, own = own, dead = dead, progress = progress, counts = counts}
+local groups = names(redis.call('HGET', settings, 'groups'))
+local now_text, reply = '\31' .. string.format('%.0f', now), {now}
+
+local held, buried = fence(k, group, 6), 0
+for i = 4, #ARGV, 6 do
+  if not held[i] then
+    reply[#reply + 1] = (i + 2) / 6
+  else
+    buried = buried + 1
+    local main, entry, id = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+    local p = parse(redis.call('HGET', progress, field_of(group, id)))
+    if entry == '' then p.main = detach(k, groups, main) else redis.call('XDEL', own, entry) end
+    inter(k, group, id, p, now, ARGV[i + 4], ARGV[i + 5])
+    remember(history, cap, ARGV[i + 3] .. now_text)
+  end
+end
+if buried > 0 then redis.call('HINCRBY', counts, 'running:' .. group, -buried) end
+return reply

@@ -1,0 +1,138 @@
+-- claim: ready -> running, for one consumer of one group. Reads the streams, loads the records and drops what is out
+-- of date (cancelled, rescheduled, replaced, expired) in one round trip.
+-- KEYS[1] ready        STREAM
+-- KEYS[2] ready:GROUP  STREAM  the group's own retries and kicked jobs
+-- KEYS[3] jobs         HASH
+-- KEYS[4] progress     HASH
+-- KEYS[5] counts       HASH
+-- KEYS[6] settings     HASH
+-- KEYS[7] wake         STREAM
+-- KEYS[8] history      STREAM
+-- KEYS[9] bucket       ZSET
+-- ARGV[1] now_ms or ''
+-- ARGV[2] group
+-- ARGV[3] consumer
+-- ARGV[4] count: how many entries to read at most, besides those of ARGV[7..]
+-- ARGV[5] default TTR in ms, where the topic sets none
+-- ARGV[6] history cap
+-- ARGV[7..] entries that a blocking XREADGROUP returned already: stream ('m' ready, 'g' ready:GROUP), entry, member
+-- returns {status, now_ms, ttr_ms, unread, {main, entry, id, record, past, ...}}: status 1, or 0 = the
+-- topic is paused (nothing read). main: entry in the shared stream or '-'. entry: '' when it is the same as main.
+-- past: '' for a first attempt, else 'attempt|step|crashes|due_ms' ('' as the record says).
+-- unread: what is still ready for this group.
+-- include: clock, progress, ring, settle, requeue, history
+local ready, own, jobs, progress, counts, settings, wake, history, bucket = unpack(KEYS)
+local now, group, consumer, count, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[6]
+local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts, bucket = bucket}
+
+local topic = redis.call('HMGET', settings, 'paused', 'ttr:' .. group, 'ttr', 'watch_until', 'groups')
+local paused, groups = topic[1] == '1', names(topic[5])
+local group_ttr = tonumber(topic[2] or topic[3] or ARGV[5])
+
+-- entries = {stream, entry, member, ...}
+local entries, n = {}, 0
+for i = 7, #ARGV, 3 do
+  entries[n + 1], entries[n + 2], entries[n + 3] = ARGV[i] == 'm' and ready or own, ARGV[i + 1], ARGV[i + 2]
+  n = n + 3
+end
+local function read(stream, most)
+  if most <= 0 or paused then return end
+  local reply = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', most, 'STREAMS', stream, '>')
+  if not reply or not reply[1] then return end
+  for _, entry in ipairs(reply[1][2]) do
+    entries[n + 1], entries[n + 2], entries[n + 3] = stream, entry[1], entry[2][2]
+    n = n + 3
+  end
+end
+local given = n
+read(own, count)
+read(ready, count - (n - given) / 3)
+if n == 0 then return {paused and 0 or 1, now, group_ttr, 0, {}} end
+
+local ids, fields = {}, {}
+for i = 3, n, 3 do
+  local id = string.sub(entries[i], 13)
+  if string.byte(id) == 31 then id = string.match(id, '^\31[^\31]*\31(.*)$') end
+  ids[#ids + 1], fields[#fields + 1] = id, field_of(group, id)
+end
+local records = redis.call('HMGET', jobs, unpack(ids))
+local states = redis.call('HMGET', progress, unpack(fields))
+
+local function drop(stream, entry, remove)
+  redis.call('XACK', stream, group, entry)
+  if remove then redis.call('XDEL', stream, entry) end
+end
+local function give_back(stream, entry, id, p)
+  if stream == ready then
+    redis.call('XACK', ready, group, entry)
+    p.main = detach(k, groups, p.main)
+  else
+    drop(own, entry, true)
+  end
+  requeue(k, group, id, p, now, paused)
+end
+
+local out, marks, taken, left = {}, {}, 0, 0
+local now_text = string.format('%.0f', now)
+local tail = '|' .. now_text .. '|' .. string.format('%.0f', now + group_ttr) .. '|' .. consumer
+
+for i = 1, #ids do
+  local stream, entry, sequence = entries[i * 3 - 2], entries[i * 3 - 1], string.sub(entries[i * 3], 1, 12)
+  local id, record, p = ids[i], records[i], states[i] and parse(states[i])
+  local shared = stream == ready
+  if not record then
+    drop(stream, entry, true)
+  elseif p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry then
+    -- The group was made anew and reads its past again. What it still ran gets a new entry: the old claim is refused.
+    redis.call('HINCRBY', counts, 'running:' .. group, -1)
+    give_back(stream, entry, id, p)
+  elseif shared and p then
+    drop(stream, entry, string.sub(record, 1, 12) ~= sequence)
+  elseif (shared and string.sub(record, 1, 12) or p and p.state == 'w' and p.sequence) ~= sequence then
+    drop(stream, entry, true)
+  elseif paused then
+    left = left + 1
+    give_back(stream, entry, id, p or fresh(sequence, entry))
+  else
+    local due, ttr, expire = string.match(record, '^(%d+)\n%d+\n(%d*)\n(%d*)\n', 13)
+    if p and p.deadline ~= '' then due = p.deadline end
+    if expire ~= '' and now > due + expire then
+      left = left + 1
+      drop(stream, entry, not shared)
+      redis.call('HINCRBY', counts, 'expired:' .. group, 1)
+      remember(history, cap, table.concat({'expired', id, group, p and p.attempt or 0, consumer, '', due, '', '', '',
+        '', now_text}, '\31'))
+      settle(k, groups, group, id, p and p.main or entry)
+    else
+      local main, counts_so_far, claimed, past = entry, '1|0|0', '', ''
+      if p then
+        main, counts_so_far = p.main, (p.attempt + 1) .. '|' .. p.step .. '|' .. p.crashes
+        past = counts_so_far .. '|' .. p.deadline
+      end
+      if not shared then claimed = entry end
+      local own_tail = tail
+      if ttr ~= '' then
+        ttr = tonumber(ttr)
+        own_tail = '|' .. now_text .. '|' .. string.format('%.0f', now + ttr) .. '|' .. consumer
+        -- reclaim looks at what has been idle for the group's TTR: a shorter one begins with a part of that behind it.
+        if ttr < group_ttr then
+          redis.call('XCLAIM', stream, group, consumer, 0, entry, 'IDLE', group_ttr - ttr, 'JUSTID')
+        end
+      end
+      marks[taken * 2 + 1] = fields[i]
+      marks[taken * 2 + 2] = 'r|' .. counts_so_far .. '|' .. main .. '|' .. sequence .. '|' .. claimed .. own_tail
+      local o = taken * 5
+      out[o + 1], out[o + 2], out[o + 3], out[o + 4], out[o + 5] = main, claimed, id, record, past
+      taken = taken + 1
+    end
+  end
+end
+
+local unread = redis.call('HINCRBY', counts, 'ready:' .. group, -taken - left)
+if taken > 0 then
+  redis.call('HSET', progress, unpack(marks))
+  local running = redis.call('HINCRBY', counts, 'running:' .. group, taken)
+  -- The first claim after a quiet time: the mover must begin to watch its TTR.
+  if running == taken and tonumber(topic[4] or 0) < now then ring(wake, now + group_ttr) end
+end
+return {paused and 0 or 1, now, group_ttr, unread, out}

@@ -1,0 +1,56 @@
+-- enqueue: nothing -> delayed, or -> ready when it is due already and nothing waits before it.
+-- KEYS[1] jobs      HASH    id -> record
+-- KEYS[2] bucket    ZSET    sequence .. id -> due_ms
+-- KEYS[3] ready     STREAM
+-- KEYS[4] counts    HASH
+-- KEYS[5] settings  HASH
+-- KEYS[6] wake      STREAM
+-- ARGV[1] now_ms or ''
+-- ARGV[2] shards: how many the caller spreads this topic over
+-- ARGV[3..] per job: id, when ('+delay_ms', or due_ms), rest of the record
+-- returns {status, now_ms, i, record_i, ...}: status 1 = done, 0 = the caller's settings of the topic are out of
+-- date, nothing was written. i (from 1) are the jobs whose id was taken, each with the record that holds it.
+-- include: clock, sequence, ring, settle
+local jobs, bucket, ready, counts, settings, wake = unpack(KEYS)
+local now, shards = now_ms(ARGV[1]), ARGV[2]
+
+local topic = redis.call('HMGET', settings, 'shards', 'paused', 'rate', 'groups')
+if topic[1] ~= shards then return {0, now} end
+
+local head = head_ms(bucket)
+local straight = topic[2] == '0' and topic[3] == '0' and not (head and head <= now)
+local sequence = next_sequence(counts, (#ARGV - 2) / 3)
+local reply, waiting, earliest, created, moved = {1, now}, {}, nil, 0, 0
+local prefix = '\n' .. string.format('%.0f', now) .. '\n'
+
+for i = 3, #ARGV, 3 do
+  local id, when = ARGV[i], ARGV[i + 1]
+  sequence = sequence + 1
+  local order, due = hex(sequence), tonumber(when)
+  if string.byte(when) == 43 then due = now + due end
+  local record = order .. string.format('%.0f', due) .. prefix .. ARGV[i + 2]
+  if redis.call('HSETNX', jobs, id, record) == 0 then
+    reply[#reply + 1] = i / 3
+    reply[#reply + 1] = redis.call('HGET', jobs, id)
+  else
+    created = created + 1
+    if straight and due <= now then
+      redis.call('XADD', ready, '*', 'j', order .. id)
+      moved = moved + 1
+    else
+      waiting[#waiting + 1] = due
+      waiting[#waiting + 1] = order .. id
+      if not earliest or due < earliest then earliest = due end
+    end
+  end
+end
+
+redis.call('HINCRBY', counts, 'enqueued', created)
+if moved > 0 then
+  for _, group in ipairs(names(topic[4])) do redis.call('HINCRBY', counts, 'ready:' .. group, moved) end
+end
+if earliest then
+  redis.call('ZADD', bucket, unpack(waiting))
+  if not head or earliest < head then ring(wake, earliest) end
+end
+return reply

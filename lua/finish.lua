@@ -1,0 +1,48 @@
+-- finish: running -> done, a batch of one group's claims.
+-- KEYS[1] ready        STREAM
+-- KEYS[2] ready:GROUP  STREAM
+-- KEYS[3] jobs         HASH
+-- KEYS[4] progress     HASH
+-- KEYS[5] counts       HASH
+-- KEYS[6] settings     HASH
+-- KEYS[7] history      STREAM
+-- ARGV[1] now_ms or ''
+-- ARGV[2] group
+-- ARGV[3] history cap
+-- ARGV[4..] per claim: main, entry (as claimed), id, history row
+-- returns {now_ms, i, ...}: i (from 1) are the claims refused, as another took them over (the fence).
+-- include: clock, progress, settle, fence, history
+local ready, own, jobs, progress, counts, settings, history = unpack(KEYS)
+local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
+local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts}
+local groups = names(redis.call('HGET', settings, 'groups'))
+local now_text, reply = '\31' .. string.format('%.0f', now), {now}
+
+local held = fence(k, group, 4)
+local shared, ids, fields, done = {}, {}, {}, 0
+for i = 4, #ARGV, 4 do
+  if not held[i] then
+    reply[#reply + 1] = i / 4
+  else
+    done = done + 1
+    local main, entry, id = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+    if entry ~= '' then redis.call('XDEL', own, entry) end
+    if #groups == 1 and main ~= '-' then
+      local n = #ids + 1
+      shared[n], ids[n], fields[n] = main, id, field_of(group, id)
+    else
+      settle(k, groups, group, id, main)
+    end
+    remember(history, cap, ARGV[i + 3] .. now_text)
+  end
+end
+if #ids > 0 then
+  redis.call('XDEL', ready, unpack(shared))
+  redis.call('HDEL', jobs, unpack(ids))
+  redis.call('HDEL', progress, unpack(fields))
+end
+if done > 0 then
+  redis.call('HINCRBY', counts, 'done:' .. group, done)
+  redis.call('HINCRBY', counts, 'running:' .. group, -done)
+end
+return reply

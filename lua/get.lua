@@ -1,0 +1,22 @@
+-- get: one job and where it stands with every group, read at one moment.
+-- KEYS[1] jobs      HASH
+-- KEYS[2] bucket    ZSET
+-- KEYS[3] progress  HASH
+-- KEYS[4] settings  HASH
+-- ARGV[1] id
+-- returns {} or {record, delayed, group, progress, waits, ...}: delayed 1 = its first delivery is in the bucket;
+-- progress '' = not started; waits 1 = the group's next attempt is in the bucket
+-- include: progress, settle, standing
+local jobs, bucket, progress, settings = unpack(KEYS)
+local id = ARGV[1]
+local record = redis.call('HGET', jobs, id)
+if not record then return {} end
+local delayed = redis.call('ZSCORE', bucket, string.sub(record, 1, 12) .. id)
+local reply = {record, delayed and 1 or 0}
+local concerned, states = standing({progress = progress}, names(redis.call('HGET', settings, 'groups')), id)
+for _, group in ipairs(concerned) do
+  local p, n = states[group], #reply
+  reply[n + 1], reply[n + 2] = group, p and format(p) or ''
+  reply[n + 3] = p and redis.call('ZSCORE', bucket, member(p.sequence, group, id)) and 1 or 0
+end
+return reply

@@ -1,0 +1,38 @@
+-- kick: dead -> ready, for one group; the retry schedule starts again, the attempts go on counting.
+-- KEYS[1] ready:GROUP  STREAM
+-- KEYS[2] dead:GROUP   ZSET
+-- KEYS[3] bucket       ZSET
+-- KEYS[4] jobs         HASH
+-- KEYS[5] progress     HASH
+-- KEYS[6] counts       HASH
+-- KEYS[7] settings     HASH
+-- KEYS[8] history      STREAM
+-- ARGV[1] now_ms or ''
+-- ARGV[2] group
+-- ARGV[3] history cap
+-- ARGV[4] limit: how many of the longest dead to kick, when no id is given
+-- ARGV[5..] ids
+-- returns how many were kicked
+-- include: clock, sequence, progress, requeue, history
+local own, dead, bucket, jobs, progress, counts, settings, history = unpack(KEYS)
+local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
+local k = {own = own, bucket = bucket, progress = progress, counts = counts}
+local paused, kicked = redis.call('HGET', settings, 'paused') == '1', 0
+local ids = {unpack(ARGV, 5)}
+if #ids == 0 then ids = redis.call('ZRANGE', dead, 0, ARGV[4] - 1) end
+local sequence = next_sequence(counts, #ids)
+
+for _, id in ipairs(ids) do
+  if redis.call('ZREM', dead, id) == 1 then
+    kicked, sequence = kicked + 1, sequence + 1
+    local p = parse(redis.call('HGET', progress, field_of(group, id)))
+    p.step, p.crashes, p.sequence, p.note = 0, 0, hex(sequence), ''
+    local record = redis.call('HGET', jobs, id)
+    local due, created = string.match(record, '^(%d+)\n(%d+)', 13)
+    redis.call('HINCRBY', counts, 'dead:' .. group, -1)
+    requeue(k, group, id, p, now, paused)
+    remember(history, cap, table.concat({'kicked', id, group, p.attempt, '', created, due, '', '', '', '',
+      string.format('%.0f', now)}, '\31'))
+  end
+end
+return kicked

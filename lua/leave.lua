@@ -1,0 +1,36 @@
+-- leave: a consumer goes, as deleting it would drop what it has pending, that is handed back first.
+-- KEYS[1] ready        STREAM
+-- KEYS[2] ready:GROUP  STREAM
+-- KEYS[3] jobs         HASH
+-- KEYS[4] bucket       ZSET
+-- KEYS[5] progress     HASH
+-- KEYS[6] counts       HASH
+-- KEYS[7] settings     HASH
+-- ARGV[1] now_ms or ''
+-- ARGV[2] group
+-- ARGV[3] consumer
+-- ARGV[4] limit per stream
+-- returns 1, or 0 = there was more than `limit` pending: call again
+-- include: clock, progress, settle, requeue, hand_over
+local ready, own, jobs, bucket, progress, counts, settings = unpack(KEYS)
+local now, group, consumer, limit = now_ms(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
+local topic = redis.call('HMGET', settings, 'groups', 'paused')
+local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts,
+  groups = names(topic[1]), paused = topic[2] == '1'}
+
+for _, stream in ipairs({ready, own}) do
+  local pending = redis.call('XPENDING', stream, group, '-', '+', limit, consumer)
+  for _, row in ipairs(pending) do
+    local item = redis.call('XRANGE', stream, row[1], row[1])[1]
+    if item then
+      local rest = string.sub(item[2][2], 13)
+      hand_over(k, stream, row[1], group, string.match(rest, '^\31[^\31]*\31(.*)$') or rest,
+        string.sub(item[2][2], 1, 12), now, nil)
+    else
+      redis.call('XACK', stream, group, row[1])
+    end
+  end
+  if #pending == limit then return 0 end
+  redis.call('XGROUP', 'DELCONSUMER', stream, group, consumer)
+end
+return 1

@@ -1,0 +1,28 @@
+-- hand_over(k, stream, entry, group, id, sequence, now, ended): a pending entry whose consumer is gone or too late. The
+-- old entry is confirmed and a new one made, so that its claim is refused from now on. `ended` (may be nil) is told of
+-- the attempt that was running and may change its progress; without it a running attempt goes back at once.
+-- Returns the progress of an attempt that still has time, untouched; else nil.
+-- k = {jobs=, progress=, counts=, ready=, own=, bucket=, groups=, paused=}
+local function hand_over(k, stream, entry, group, id, sequence, now, ended)
+  local record, p = redis.call('HGET', k.jobs, id), parse(redis.call('HGET', k.progress, field_of(group, id)))
+  local shared = stream == k.ready
+  local running = p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry
+  local unread = not running and (shared and not p and record and string.sub(record, 1, 12) == sequence
+    or not shared and p and p.state == 'w' and p.sequence == sequence)
+  if running and ended and tonumber(p.deadline) > now then return p end
+
+  redis.call('XACK', stream, group, entry)
+  if not record or not (running or unread) then
+    if not (shared and record) then redis.call('XDEL', stream, entry) end
+    return nil
+  end
+  p = p or fresh(sequence, entry)
+  if running then
+    if ended then ended(id, p) else p.attempt, p.note = p.attempt - 1, '' end
+  end
+  if shared then p.main = detach(k, k.groups, p.main) else redis.call('XDEL', stream, entry) end
+  -- read, but never claimed: its consumer died between the two, and it still counts as ready
+  redis.call('HINCRBY', k.counts, (running and 'running:' or 'ready:') .. group, -1)
+  requeue(k, group, id, p, now, k.paused)
+  return nil
+end

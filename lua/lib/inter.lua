@@ -1,0 +1,8 @@
+-- inter(k, group, id, p, now, reason, error): the job is dead for `group`: kept, with why, until kicked or purged.
+-- k = {dead=, progress=, counts=}
+local function inter(k, group, id, p, now, reason, error)
+  p.state, p.entry, p.started, p.deadline, p.note = 'd', '', '', '', reason .. '|' .. error
+  redis.call('HSET', k.progress, field_of(group, id), format(p))
+  redis.call('ZADD', k.dead, now, id)
+  redis.call('HINCRBY', k.counts, 'dead:' .. group, 1)
+end

@@ -1,0 +1,45 @@
+-- names(list): 'a,b' -> {'a', 'b'}.
+local function names(list)
+  local out = {}
+  for name in string.gmatch(list or '', '[^,]+') do out[#out + 1] = name end
+  return out
+end
+-- forget(k, groups, id, main): the job leaves the pool with everything that is kept of it.
+-- k = {jobs=, progress=, counts=, ready=}
+local function forget(k, groups, id, main)
+  redis.call('HDEL', k.jobs, id)
+  for _, group in ipairs(groups) do
+    local field = group .. '\31' .. id
+    local value = redis.call('HGET', k.progress, field)
+    if value then
+      if string.sub(value, 1, 1) == 'x' then redis.call('HINCRBY', k.counts, 'through:' .. group, -1) end
+      redis.call('HDEL', k.progress, field)
+    end
+  end
+  if main == '-' then redis.call('HINCRBY', k.counts, 'detached', -1)
+  elseif main ~= '' then redis.call('XDEL', k.ready, main) end
+end
+-- settle(k, groups, group, id, main): `group` is through with the job; the last group takes the record with it.
+local function settle(k, groups, group, id, main)
+  if main ~= '-' then
+    for _, other in ipairs(groups) do
+      if other ~= group then
+        local value = redis.call('HGET', k.progress, other .. '\31' .. id)
+        if not value or string.sub(value, 1, 1) ~= 'x' then
+          redis.call('HSET', k.progress, group .. '\31' .. id, 'x|0|0|0|' .. main .. '|||||')
+          redis.call('HINCRBY', k.counts, 'through:' .. group, 1)
+          return false
+        end
+      end
+    end
+  end
+  forget(k, groups, id, main)
+  return true
+end
+-- detach(k, groups, main): no other group needs the shared entry: remove it. Returns what `main` is from now on.
+local function detach(k, groups, main)
+  if #groups > 1 or main == '-' then return main end
+  redis.call('XDEL', k.ready, main)
+  redis.call('HINCRBY', k.counts, 'detached', 1)
+  return '-'
+end

@@ -1,0 +1,36 @@
+-- standing(k, groups, id, record): where one job stands with each group that it is for.
+-- Returns the groups concerned, {[group] = progress}, and whether an attempt is running. A group without progress has
+-- not started the job. Once a job is detached it is one group's alone.
+local function standing(k, groups, id)
+  local states, running = {}, false
+  for _, group in ipairs(groups) do
+    local p = parse(redis.call('HGET', k.progress, field_of(group, id)))
+    if p then
+      states[group] = p
+      running = running or p.state == 'r'
+      if p.main == '-' then return {group}, states, p.state == 'r' end
+    end
+  end
+  return groups, states, running
+end
+-- withdraw(k, groups, states, id, sequence): takes the job out of the bucket and out of the ready counts for every
+-- group that waits for it. Entries left in a stream are out of date from now on; claim drops them.
+-- Returns the groups it was withdrawn from, and the entry in the shared stream when it is known ('' else).
+local function withdraw(k, groups, states, id, sequence)
+  local withdrawn, main, delayed = {}, '', nil
+  for _, group in ipairs(groups) do
+    local p = states[group]
+    if p and p.main ~= '' then main = p.main end
+    if not p then
+      if delayed == nil then delayed = redis.call('ZREM', k.bucket, sequence .. id) == 1 end
+      if not delayed then redis.call('HINCRBY', k.counts, 'ready:' .. group, -1) end
+      withdrawn[#withdrawn + 1] = group
+    elseif p.state == 'w' then
+      local counter = 'ready:'
+      if redis.call('ZREM', k.bucket, member(p.sequence, group, id)) == 1 then counter = 'waiting:' end
+      redis.call('HINCRBY', k.counts, counter .. group, -1)
+      withdrawn[#withdrawn + 1] = group
+    end
+  end
+  return withdrawn, main
+end

@@ -1,0 +1,68 @@
+-- move: bucket -> ready stream, at most `limit` due jobs, oldest first; a group's retries -> that group's own stream.
+-- KEYS[1] bucket    ZSET
+-- KEYS[2] ready     STREAM
+-- KEYS[3] counts    HASH
+-- KEYS[4] settings  HASH
+-- KEYS[5..] ready:GROUP  STREAM  in the order of ARGV[3]
+-- ARGV[1] now_ms or ''
+-- ARGV[2] limit
+-- ARGV[3] groups, 'a,b'
+-- returns {moved, now_ms, next_due_ms, running}; moved -1 = the caller's groups are out of date; next_due_ms -1 =
+-- nothing to wait for (empty or paused: whoever changes that rings); running = claimed jobs of all groups.
+-- include: clock, ring, settle
+local bucket, ready, counts, settings = unpack(KEYS)
+local now, limit = now_ms(ARGV[1]), tonumber(ARGV[2])
+
+local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'rate_at')
+local groups = names(topic[1])
+if topic[1] ~= ARGV[3] then return {-1, now, -1, 0} end
+local running = 0
+for _, group in ipairs(groups) do
+  running = running + tonumber(redis.call('HGET', counts, 'running:' .. group) or 0)
+end
+if topic[2] == '1' then return {0, now, -1, running} end
+
+-- The rate is a token bucket one tenth of a second (at least one job) deep: a stampede is spread, a trickle is not slowed.
+local rate, free_at = tonumber(topic[3]), nil
+if rate > 0 then
+  free_at = math.max(tonumber(topic[4] or 0), now - math.max(100, 1000 / rate))
+  limit = math.min(limit, math.max(0, math.floor((now - free_at) * rate / 1000 + 1e-6)))
+end
+
+local due = {}
+if limit > 0 then
+  due = redis.call('ZRANGEBYSCORE', bucket, '-inf', string.format('%.0f', now), 'LIMIT', 0, limit)
+end
+if #due > 0 then
+  -- Removal first: a Redis at its memory limit refuses a script's first write if it adds, not if it frees.
+  redis.call('ZREMRANGEBYRANK', bucket, 0, #due - 1)
+  local stream, own, first = {}, {}, 0
+  for i, group in ipairs(groups) do stream[group] = KEYS[4 + i] end
+  for _, member in ipairs(due) do
+    if string.byte(member, 13) ~= 31 then
+      redis.call('XADD', ready, '*', 'j', member)
+      first = first + 1
+    else
+      local group = string.match(member, '^[^\31]*\31([^\31]*)')
+      if stream[group] then
+        redis.call('XADD', stream[group], '*', 'j', member)
+        own[group] = (own[group] or 0) + 1
+      end
+    end
+  end
+  for _, group in ipairs(groups) do
+    local retries = own[group] or 0
+    if first + retries > 0 then redis.call('HINCRBY', counts, 'ready:' .. group, first + retries) end
+    if retries > 0 then redis.call('HINCRBY', counts, 'waiting:' .. group, -retries) end
+  end
+  redis.call('HINCRBY', counts, 'moved', #due)
+  if free_at then
+    redis.call('HSET', settings, 'rate_at', string.format('%.3f', free_at + #due * 1000 / rate))
+  end
+end
+
+local next_due = head_ms(bucket) or -1
+if free_at and next_due >= 0 then
+  next_due = math.max(next_due, math.ceil(free_at + (#due + 1) * 1000 / rate))
+end
+return {#due, now, next_due, running}

@@ -1,0 +1,28 @@
+-- purge: dead -> gone, for one group.
+-- KEYS[1] dead:GROUP  ZSET
+-- KEYS[2] ready       STREAM
+-- KEYS[3] jobs        HASH
+-- KEYS[4] progress    HASH
+-- KEYS[5] counts      HASH
+-- KEYS[6] settings    HASH
+-- ARGV[1] group
+-- ARGV[2] limit: how many of the longest dead to purge, when no id is given
+-- ARGV[3..] ids
+-- returns how many were purged
+-- include: progress, settle
+local dead, ready, jobs, progress, counts, settings = unpack(KEYS)
+local group, purged = ARGV[1], 0
+local k = {jobs = jobs, progress = progress, counts = counts, ready = ready}
+local groups = names(redis.call('HGET', settings, 'groups'))
+local ids = {unpack(ARGV, 3)}
+if #ids == 0 then ids = redis.call('ZRANGE', dead, 0, ARGV[2] - 1) end
+
+for _, id in ipairs(ids) do
+  if redis.call('ZREM', dead, id) == 1 then
+    purged = purged + 1
+    local p = parse(redis.call('HGET', progress, field_of(group, id)))
+    settle(k, groups, group, id, p.main)
+  end
+end
+if purged > 0 then redis.call('HINCRBY', counts, 'purged:' .. group, purged) end
+return purged

@@ -1,0 +1,71 @@
+-- reclaim: running -> ready, the claims of one group whose TTR has passed. Who claims such a job next sees how often it
+-- crashed, and buries it when that is too often.
+-- KEYS[1] ready        STREAM
+-- KEYS[2] ready:GROUP  STREAM
+-- KEYS[3] jobs         HASH
+-- KEYS[4] bucket       ZSET
+-- KEYS[5] progress     HASH
+-- KEYS[6] counts       HASH
+-- KEYS[7] settings     HASH
+-- KEYS[8] history      STREAM
+-- ARGV[1] now_ms or ''
+-- ARGV[2] group
+-- ARGV[3] history cap
+-- ARGV[4] default TTR in ms, where the topic sets none
+-- ARGV[5] limit per stream
+-- ARGV[6] cursor in ready
+-- ARGV[7] cursor in ready:GROUP
+-- ARGV[8] watch_ms: for so long the caller looks again by itself, and no claim needs to ring
+-- returns {now_ms, cursor, cursor of ready:GROUP, running, reclaimed}
+-- include: clock, progress, settle, requeue, hand_over, history
+local ready, own, jobs, bucket, progress, counts, settings, history = unpack(KEYS)
+local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
+local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts}
+local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused')
+local group_ttr = tonumber(topic[1] or topic[2] or ARGV[4])
+k.groups, k.paused = names(topic[3]), topic[4] == '1'
+-- With an injected clock Redis's own idle times mean nothing; the deadline in the progress decides alone.
+local min_idle = ARGV[1] == '' and group_ttr or 0
+local reclaimed = 0
+
+local function took_over(id, p)
+  reclaimed = reclaimed + 1
+  local consumer, started = p.note, p.started
+  p.crashes, p.note = p.crashes + 1, 'not finished within its TTR by ' .. consumer
+  local due, created = string.match(redis.call('HGET', jobs, id), '^(%d+)\n(%d+)', 13)
+  remember(history, cap, table.concat({'reclaimed', id, group, p.attempt, consumer, created, due, '', started, 'TTR',
+    '', string.format('%.0f', now)}, '\31'))
+end
+local function look_at(stream, entry, sequence, id)
+  local p = hand_over(k, stream, entry, group, id, sequence, now, took_over)
+  -- A longer TTR of its own, or touched: give it back, to be looked at again at its deadline.
+  if p then
+    redis.call('XCLAIM', stream, group, p.note, 0, entry, 'IDLE',
+      math.max(0, group_ttr - (tonumber(p.deadline) - now)), 'JUSTID')
+  end
+end
+
+local function sweep(stream, cursor)
+  local reply = redis.call('XAUTOCLAIM', stream, group, '_reclaim', min_idle, cursor, 'COUNT', ARGV[5])
+  local deleted = false
+  for _, item in ipairs(reply[2]) do
+    if item and item[2] then
+      local sequence, rest = string.sub(item[2][2], 1, 12), string.sub(item[2][2], 13)
+      look_at(stream, item[1], sequence, string.match(rest, '^\31[^\31]*\31(.*)$') or rest)
+    else
+      deleted = true -- Redis 6.2 names no id for an entry that was deleted while pending, and keeps it pending
+    end
+  end
+  if deleted then
+    for _, row in ipairs(redis.call('XPENDING', stream, group, '-', '+', 100, '_reclaim')) do
+      redis.call('XACK', stream, group, row[1])
+    end
+  end
+  return reply[1]
+end
+
+local cursor, own_cursor = sweep(ready, ARGV[6]), sweep(own, ARGV[7])
+if reclaimed > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, reclaimed) end
+local running = tonumber(redis.call('HGET', counts, 'running:' .. group) or 0)
+if running > 0 then redis.call('HSET', settings, 'watch_until', string.format("%.0f", now + ARGV[8])) end
+return {now, cursor, own_cursor, running, reclaimed}

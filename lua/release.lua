@@ -1,0 +1,36 @@
+-- release: running -> ready, handed back unfinished by a consumer that stops; the attempt does not count.
+-- KEYS[1] ready        STREAM
+-- KEYS[2] ready:GROUP  STREAM
+-- KEYS[3] bucket       ZSET
+-- KEYS[4] progress     HASH
+-- KEYS[5] counts       HASH
+-- KEYS[6] settings     HASH
+-- KEYS[7] history      STREAM
+-- ARGV[1] now_ms or ''
+-- ARGV[2] group
+-- ARGV[3] history cap
+-- ARGV[4..] per claim: main, entry (as claimed), id, history row
+-- returns {now_ms, i, ...}: i (from 1) are the claims refused.
+-- include: clock, progress, settle, fence, requeue, history
+local ready, own, bucket, progress, counts, settings, history = unpack(KEYS)
+local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
+local k = {ready = ready, own = own, bucket = bucket, progress = progress, counts = counts}
+local topic = redis.call('HMGET', settings, 'groups', 'paused')
+local groups, now_text, reply = names(topic[1]), '\31' .. string.format('%.0f', now), {now}
+
+local held, released = fence(k, group, 4), 0
+for i = 4, #ARGV, 4 do
+  if not held[i] then
+    reply[#reply + 1] = i / 4
+  else
+    released = released + 1
+    local main, entry, id = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+    local p = parse(redis.call('HGET', progress, field_of(group, id)))
+    if entry == '' then p.main = detach(k, groups, main) else redis.call('XDEL', own, entry) end
+    p.attempt, p.note = p.attempt - 1, ''
+    requeue(k, group, id, p, now, topic[2] == '1')
+    remember(history, cap, ARGV[i + 3] .. now_text)
+  end
+end
+if released > 0 then redis.call('HINCRBY', counts, 'running:' .. group, -released) end
+return reply

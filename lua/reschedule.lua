@@ -1,0 +1,46 @@
+-- reschedule: delayed, or ready -> delayed with another due time, for every group that still waits for the job.
+-- KEYS[1] jobs      HASH
+-- KEYS[2] bucket    ZSET
+-- KEYS[3] ready     STREAM
+-- KEYS[4] progress  HASH
+-- KEYS[5] counts    HASH
+-- KEYS[6] settings  HASH
+-- KEYS[7] wake      STREAM
+-- ARGV[1] now_ms or ''
+-- ARGV[2] id
+-- ARGV[3] when: '+delay_ms', or due_ms
+-- returns 1 = moved; 0 = no such job, or no group waits for it; -1 = an attempt is running
+-- include: clock, sequence, progress, ring, settle, standing
+local jobs, bucket, ready, progress, counts, settings, wake = unpack(KEYS)
+local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts}
+local id, when, now = ARGV[2], ARGV[3], now_ms(ARGV[1])
+local due = tonumber(when)
+if string.byte(when) == 43 then due = now + due end
+
+local record = redis.call('HGET', jobs, id)
+if not record then return 0 end
+local groups = names(redis.call('HGET', settings, 'groups'))
+local concerned, states, running = standing(k, groups, id)
+if running then return -1 end
+local head, old = head_ms(bucket), string.sub(record, 1, 12)
+local withdrawn, main = withdraw(k, concerned, states, id, old)
+if #withdrawn == 0 then return 0 end
+
+-- A new sequence puts entries that are in a stream already out of date.
+local order = hex(next_sequence(counts, 1) + 1)
+redis.call('HSET', jobs, id, order .. string.format('%.0f', due) .. string.match(record, '^%d+(\n.*)$', 13))
+local untouched = next(states) == nil
+if untouched then
+  redis.call('ZADD', bucket, due, order .. id)
+else
+  for _, group in ipairs(withdrawn) do
+    local p = states[group]
+      or {attempt = 0, step = 0, crashes = 0, main = main, started = '', note = ''}
+    p.state, p.entry, p.sequence, p.deadline = 'w', '', order, string.format('%.0f', due)
+    redis.call('HSET', progress, field_of(group, id), format(p))
+    redis.call('ZADD', bucket, due, member(order, group, id))
+    redis.call('HINCRBY', counts, 'waiting:' .. group, 1)
+  end
+end
+if not head or due < head then ring(wake, due) end
+return 1

@@ -1,0 +1,46 @@
+-- retry: running -> delayed, a batch of one group's failed attempts; each counts its delay from now.
+-- KEYS[1] ready        STREAM
+-- KEYS[2] ready:GROUP  STREAM
+-- KEYS[3] bucket       ZSET
+-- KEYS[4] progress     HASH
+-- KEYS[5] counts       HASH
+-- KEYS[6] settings     HASH
+-- KEYS[7] history      STREAM
+-- KEYS[8] wake         STREAM
+-- ARGV[1] now_ms or ''
+-- ARGV[2] group
+-- ARGV[3] history cap
+-- ARGV[4..] per claim: main, entry (as claimed), id, history row, delay_ms, steps to advance, error
+-- returns {now_ms, i, ...}: i (from 1) are the claims refused.
+-- include: clock, sequence, progress, ring, settle, fence, history
+local ready, own, bucket, progress, counts, settings, history, wake = unpack(KEYS)
+local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
+local k = {ready = ready, own = own, progress = progress, counts = counts}
+local groups = names(redis.call('HGET', settings, 'groups'))
+local now_text, reply = '\31' .. string.format('%.0f', now), {now}
+local sequence, head = next_sequence(counts, (#ARGV - 3) / 7), head_ms(bucket)
+
+local held, earliest, retried = fence(k, group, 7), nil, 0
+for i = 4, #ARGV, 7 do
+  if not held[i] then
+    reply[#reply + 1] = (i + 3) / 7
+  else
+    sequence, retried = sequence + 1, retried + 1
+    local main, entry, id, due = ARGV[i], ARGV[i + 1], ARGV[i + 2], now + tonumber(ARGV[i + 4])
+    local p = parse(redis.call('HGET', progress, field_of(group, id)))
+    if entry == '' then p.main = detach(k, groups, main) else redis.call('XDEL', own, entry) end
+    p.state, p.step, p.crashes, p.sequence = 'w', p.step + ARGV[i + 5], 0, hex(sequence)
+    p.entry, p.started, p.deadline, p.note = '', '', string.format('%.0f', due), ARGV[i + 6]
+    redis.call('HSET', progress, field_of(group, id), format(p))
+    redis.call('ZADD', bucket, due, member(p.sequence, group, id))
+    if not earliest or due < earliest then earliest = due end
+    remember(history, cap, ARGV[i + 3] .. now_text)
+  end
+end
+if retried > 0 then
+  redis.call('HINCRBY', counts, 'running:' .. group, -retried)
+  redis.call('HINCRBY', counts, 'waiting:' .. group, retried)
+  redis.call('HINCRBY', counts, 'retried:' .. group, retried)
+  if not head or earliest < head then ring(wake, earliest) end
+end
+return reply

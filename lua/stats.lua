@@ -1,0 +1,16 @@
+-- stats: a shard's counters and sizes, read at one moment; what the audit balances.
+-- KEYS[1] counts    HASH
+-- KEYS[2] bucket    ZSET
+-- KEYS[3] jobs      HASH
+-- KEYS[4] settings  HASH
+-- KEYS[5..] dead:GROUP  ZSET  in the order of ARGV[2]
+-- ARGV[1] now_ms or ''
+-- ARGV[2] groups, 'a,b'
+-- returns {now_ms, first_due_ms, jobs, waiting, paused, {counter, value, ...}, {dead now of each group}}; first_due_ms
+-- -1 = the bucket is empty; waiting = first deliveries and retries in the bucket
+-- include: clock, ring
+local counts, bucket, jobs, settings = unpack(KEYS)
+local dead = {}
+for i = 5, #KEYS do dead[#dead + 1] = redis.call('ZCARD', KEYS[i]) end
+return {now_ms(ARGV[1]), head_ms(bucket) or -1, redis.call('HLEN', jobs), redis.call('ZCARD', bucket),
+  redis.call('HGET', settings, 'paused') == '1' and 1 or 0, redis.call('HGETALL', counts), dead}

@@ -1,0 +1,31 @@
+-- touch: running stays running: the claim's TTR starts again.
+-- KEYS[1] ready        STREAM
+-- KEYS[2] ready:GROUP  STREAM
+-- KEYS[3] progress     HASH
+-- KEYS[4] settings     HASH
+-- ARGV[1] now_ms or ''
+-- ARGV[2] group
+-- ARGV[3] default TTR in ms, where the topic sets none
+-- ARGV[4..] per claim: main, entry (as claimed), id, ttr_ms from now
+-- returns {now_ms, i, ...}: i (from 1) are the claims refused.
+-- include: clock, progress
+local ready, own, progress, settings = unpack(KEYS)
+local now, group = now_ms(ARGV[1]), ARGV[2]
+local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr')
+local group_ttr, reply = tonumber(topic[1] or topic[2] or ARGV[3]), {now}
+
+for i = 4, #ARGV, 4 do
+  local main, entry, id, ttr = ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3])
+  local stream, claimed = ready, main
+  if entry ~= '' then stream, claimed = own, entry end
+  local p = parse(redis.call('HGET', progress, field_of(group, id)))
+  if p and p.state == 'r' and p.main == main and p.entry == entry
+      and #redis.call('XPENDING', stream, group, claimed, claimed, 1) == 1 then
+    redis.call('XCLAIM', stream, group, p.note, 0, claimed, 'IDLE', math.max(0, group_ttr - ttr), 'JUSTID')
+    p.deadline = string.format('%.0f', now + ttr)
+    redis.call('HSET', progress, field_of(group, id), format(p))
+  else
+    reply[#reply + 1] = i / 4
+  end
+end
+return reply

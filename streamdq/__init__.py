@@ -1,0 +1,25 @@
+"""streamdq: a delay queue on Redis. Jobs wait in sorted sets, and are delivered through streams when they are due."""
+
+from .errors import JobExists, StaleClaim, StreamdqError
+from .job import Job, JobState, NewJob
+from .queue import AsyncQueue, Claim, Queue
+from .retry import Bury, Retry, RetrySchedule
+from .worker import Worker
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncQueue",
+    "Bury",
+    "Claim",
+    "Job",
+    "JobExists",
+    "JobState",
+    "NewJob",
+    "Queue",
+    "Retry",
+    "RetrySchedule",
+    "StaleClaim",
+    "StreamdqError",
+    "Worker",
+]

@@ -1,0 +1,159 @@
+"""The proof of conservation: what went in equals what came out plus what is there, and nothing is lost in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from .connection import Command
+from .inspect import Inspect, job_of
+from .job import Job, JobState
+from .keys import ShardKeys
+from .session import Op, checked
+
+_PAGE = 500
+
+
+@dataclass(slots=True)
+class Balance:
+    """One group's account of one topic: enqueued = done + dead + cancelled + expired + live."""
+
+    topic: str
+    group: str
+    enqueued: int = 0
+    done: int = 0
+    dead: int = 0  # given up and not kicked, purged ones included
+    cancelled: int = 0
+    expired: int = 0
+    delayed: int = 0
+    ready: int = 0
+    running: int = 0
+
+    @property
+    def live(self) -> int:
+        return self.delayed + self.ready + self.running
+
+    @property
+    def imbalance(self) -> int:
+        """0, or how many jobs are missing (above 0) or too many."""
+        return self.enqueued - self.done - self.dead - self.cancelled - self.expired - self.live
+
+
+@dataclass(frozen=True, slots=True)
+class Orphan:
+    """A job that nothing will ever deliver, or a trace of one that is no more."""
+
+    topic: str
+    id: str
+    what: str
+
+
+@dataclass(slots=True)
+class Audit:
+    """Every account, and what was found without one. ``left``: jobs still live."""
+
+    balances: list[Balance] = field(default_factory=list)
+    orphans: list[Orphan] = field(default_factory=list)
+
+    @property
+    def balanced(self) -> bool:
+        return not self.orphans and all(balance.imbalance == 0 for balance in self.balances)
+
+    @property
+    def left(self) -> int:
+        return sum(balance.live for balance in self.balances)
+
+
+class Auditing(Inspect):
+    """The audit, as an operation."""
+
+    def audit(self, topic: str | None = None) -> Op[Audit]:
+        """Balances every topic and group from the counters, each shard at one moment, and walks through every job to
+        find orphans. Right also while workers are busy: a suspect is looked at again before it is named. Reads in
+        pages of 500; its own memory grows with what is ready, not with what waits.
+        """
+        audit = Audit()
+        for name in (yield from self._asked(topic)):
+            groups = self.topics.known[name].group_names
+            balances = {group: Balance(name, group) for group in groups}
+            for shard in self.topics.shards(name):
+                stats = yield from self.scripts.stats(shard, groups)
+                for group, balance in balances.items():
+                    counts = {c: stats.counts.get(f"{c}:{group}", 0) for c in _COUNTERS}
+                    balance.enqueued += stats.counts.get("enqueued", 0) - counts["base"]
+                    balance.delayed += stats.delayed(groups) + counts["waiting"]
+                    for counter in ("done", "dead", "cancelled", "expired", "ready", "running"):
+                        setattr(balance, counter, getattr(balance, counter) + counts[counter])
+                audit.orphans += yield from self._orphans(shard, groups)
+            audit.balances += balances.values()
+        return audit
+
+    def _orphans(self, shard: ShardKeys, groups: tuple[str, ...]) -> Op[list[Orphan]]:
+        suspects = yield from self._suspects(shard, groups)
+        # Anything may have moved during the walk. What is still without a place the second time is lost.
+        again = (yield from self._suspects(shard, groups)) if suspects else {}
+        return [Orphan(shard.topic, id, what) for id, what in suspects.items() if again.get(id) == what]
+
+    def _suspects(self, shard: ShardKeys, groups: tuple[str, ...]) -> Op[dict[str, str]]:
+        """{id: what is wrong with it}. Streams are read after the jobs: a job moves from the bucket to a stream."""
+        ready: list[tuple[str, str]] = []  # (stream, id) that some group says is in a stream
+        suspects: dict[str, str] = {}
+        cursor = b"0"
+        while True:
+            cursor, page = yield from self.session.one(shard.jobs, "HSCAN", shard.jobs, cursor, "COUNT", _PAGE)
+            for raw in page[::2]:
+                reply = yield from self.scripts.get(shard, raw.decode())
+                if reply:
+                    job = job_of(shard.topic, raw.decode(), reply)
+                    ready += _in_streams(shard, job)
+            if cursor == b"0":
+                break
+        there: dict[str, set[str]] = {}
+        for stream in {stream for stream, _ in ready}:
+            there[stream] = yield from self._ids_in(stream)
+        for stream, id in ready:
+            if id not in there[stream]:
+                suspects[id] = f"ready or running, but not in {stream.rpartition('}:')[2]}"
+        cursor = b"0"
+        while True:
+            cursor, page = yield from self.session.one(shard.bucket, "ZSCAN", shard.bucket, cursor, "COUNT", _PAGE)
+            ids = [member_id(raw) for raw in page[::2]]
+            if ids:
+                found = yield from self.session.one(shard.jobs, "HMGET", shard.jobs, *ids)
+                suspects |= {id: "waits in the bucket, but has no record" for id in _without(ids, found)}
+            if cursor == b"0":
+                return suspects
+
+    def _ids_in(self, stream: str) -> Op[set[str]]:
+        ids: set[str] = set()
+        start = "-"
+        while True:
+            replies = yield from self.session.call(
+                [Command(stream, ("XRANGE", stream, start, "+", "COUNT", _PAGE))]
+            )
+            entries = checked(replies[0])
+            ids.update(member_id(fields[1]) for _, fields in entries)
+            if len(entries) < _PAGE:
+                return ids
+            start = f"({entries[-1][0].decode()}"
+
+
+_COUNTERS = ("base", "waiting", "done", "dead", "cancelled", "expired", "ready", "running")
+
+
+def member_id(member: bytes) -> str:
+    """The job id in a member of the bucket or of a ready stream."""
+    rest = member[12:].decode()
+    return rest.split("\x1f", 2)[2] if rest.startswith("\x1f") else rest
+
+
+def _in_streams(shard: ShardKeys, job: Job) -> Iterator[tuple[str, str]]:
+    for group, progress in job.groups.items():
+        if progress.state is JobState.READY:
+            yield (shard.ready_of(group) if progress.own else shard.ready), job.id
+        elif progress.state is JobState.RUNNING:
+            yield (shard.ready_of(group) if progress.own else shard.ready), job.id
+
+
+def _without(ids: list[str], found: list[bytes | None]) -> Iterator[str]:
+    return (id for id, record in zip(ids, found, strict=True) if record is None)

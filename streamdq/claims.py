@@ -1,0 +1,124 @@
+"""Taken jobs, and how their attempts end: batches of outcomes for one shard and group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from .history import SEPARATOR, Event, moved_ms
+from .job import Job, JobState, decode
+from .keys import ShardKeys
+from .retry import Bury, Retry, RetrySchedule
+from .scripts import Refused, Row, Scripts
+from .session import Op
+
+MAX_ERROR_CHARS = 1000
+
+
+class Outcome(StrEnum):
+    """How an attempt ended; also the value of the metrics' label."""
+
+    DONE = "done"
+    RETRY = "retry"
+    DEAD = "dead"
+    RELEASED = "released"
+    STALE = "stale"
+
+
+class DeadReason(StrEnum):
+    """Why a job was buried; also the value of the metrics' label."""
+
+    EXHAUSTED = "exhausted"  # the steps of its retry schedule are used up
+    BURIED = "buried"  # its handler raised Bury
+    INVALID = "invalid"  # its body is not what the handler takes
+    CRASHED = "crashed"  # its consumers died max_deliveries times
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A job that this process has claimed, and what proves it."""
+
+    shard: ShardKeys
+    group: str
+    job: Job
+    main: bytes
+    entry: bytes
+    due_ms: int  # of this attempt
+    crashes: int = 0
+    started_ms: int = 0
+    ended: bool = False
+    late: bool = False  # its TTR passed here
+
+
+@dataclass(slots=True)
+class End:
+    """How one attempt ends. ``delay_ms`` and ``steps``: for a retry; ``reason``: for a burial."""
+
+    held: Held
+    outcome: Outcome
+    error: str = ""
+    delay_ms: int = 0
+    steps: int = 0
+    reason: str = ""
+
+
+def held_of(shard: ShardKeys, group: str, row: Row) -> Held:
+    job = decode(shard.topic, row.id.decode(), row.record)
+    job.state = JobState.RUNNING
+    held = Held(shard, group, job, row.main, row.entry, job.due_ms)
+    job.attempt = 1
+    if row.past:
+        attempt, step, crashes, due = row.past.split(b"|")
+        job.attempt, job.step, held.crashes = int(attempt), int(step), int(crashes)
+        held.due_ms = int(due) if due else job.due_ms
+    return held
+
+
+def failed(held: Held, error: BaseException | str, schedule: RetrySchedule) -> End:
+    """What follows from an exception, or from the text of one: the next step, or the end of them."""
+    text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
+    text = "".join(c if c.isprintable() else " " for c in text[:MAX_ERROR_CHARS])
+    if isinstance(error, Bury):
+        return End(held, Outcome.DEAD, error.reason[:MAX_ERROR_CHARS], reason=DeadReason.BURIED)
+    if isinstance(error, Retry) and error.delay_ms is not None:
+        return End(held, Outcome.RETRY, text, error.delay_ms)
+    if held.job.retry is not None:
+        schedule = RetrySchedule.of(held.job.retry)
+    delay_ms = schedule.delay_ms(held.job.step)
+    if delay_ms is None:
+        return End(held, Outcome.DEAD, text, reason=DeadReason.EXHAUSTED)
+    return End(held, Outcome.RETRY, text, delay_ms, steps=1)
+
+
+def row_of(event: Event, held: Held, consumer: str, error: str = "") -> str:
+    """The attempt as a history row, but for when it finished."""
+    job, s = held.job, SEPARATOR
+    return (
+        f"{event}{s}{job.id}{s}{held.group}{s}{job.attempt}{s}{consumer}{s}{job.created_ms}{s}{held.due_ms}{s}"
+        f"{moved_ms(held.main, held.entry).decode()}{s}{held.started_ms}{s}{error}{s}{len(job.raw_body)}"
+    )
+
+
+def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[list[End]]:
+    """Ends attempts of one shard and group, all of the same outcome, at most MAX_BATCH. Returns those refused: another
+    consumer has the job now. A batch that is sent twice changes nothing the second time.
+    """
+    outcome, args = ends[0].outcome, []
+    for end in ends:
+        held = end.held
+        kind = end.error.partition(":")[0] if end.outcome is Outcome.RETRY else end.reason
+        args += [held.main, held.entry, held.job.id, row_of(Event(outcome), held, consumer, kind)]
+        if outcome is Outcome.RETRY:
+            args += [end.delay_ms, end.steps, end.error]
+        elif outcome is Outcome.DEAD:
+            args += [end.reason, end.error]
+    refused: Refused = yield from _SCRIPTS[outcome](scripts, shard, group, args)
+    return [ends[i] for i in refused.stale]
+
+
+_SCRIPTS = {
+    Outcome.DONE: Scripts.finish,
+    Outcome.RETRY: Scripts.retry,
+    Outcome.DEAD: Scripts.bury,
+    Outcome.RELEASED: Scripts.release,
+}

@@ -1,0 +1,47 @@
+"""Time. Redis's clock is the only one that decides; a test may put its own in the same place."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from .durations import Duration, to_ms
+
+
+class RedisClock:
+    """The real one: scripts ask Redis."""
+
+    manual = False
+
+    def argument(self) -> str:
+        """What every script takes as its first argument: '' = ask Redis, else the time in ms."""
+        return ""
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        """``callback`` is called when time jumps; real time never does."""
+
+
+class ManualClock(RedisClock):
+    """A clock that stands still until it is told to go on, so that a 15 h retry takes no time to test.
+
+    Every Queue and Worker of a test must be given the same one. Whatever the hosts' or Redis's clocks say, scripts
+    go by it. Safe to advance from any thread.
+    """
+
+    manual = True
+
+    def __init__(self, start_ms: int | None = None) -> None:
+        self.now_ms = time.time_ns() // 1_000_000 if start_ms is None else start_ms
+        self._callbacks: list[Callable[[], None]] = []
+
+    def argument(self) -> str:
+        return str(self.now_ms)
+
+    def advance(self, duration: Duration) -> None:
+        """Time goes on by this much, and whoever waits for it is woken."""
+        self.now_ms += to_ms(duration, "advance")
+        for callback in list(self._callbacks):
+            callback()
+
+    def on_change(self, callback: Callable[[], None]) -> None:
+        self._callbacks.append(callback)

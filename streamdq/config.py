@@ -1,0 +1,95 @@
+"""Settings, in one place: of this process (environment ``STREAMDQ_*``) and of a topic (kept in Redis)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from .retry import DEFAULT_RETRY, RetrySchedule
+
+DEFAULT_GROUP = "default"
+MAX_BATCH = 500
+"""Jobs in one script call: the measured cost stays below 5 ms, so that no other client waits longer."""
+
+
+class Settings(BaseSettings):
+    """What a process may set by environment variable, each prefixed ``STREAMDQ_``."""
+
+    model_config = SettingsConfigDict(env_prefix="STREAMDQ_", frozen=True, extra="ignore")
+
+    url: str = "embedded://"
+    call_timeout_s: float = Field(default=5.0, gt=0, description="One overall deadline for a call, retries included.")
+    max_body_bytes: int = Field(default=256 * 1024, ge=1, description="A larger body is refused.")
+    history_length: int = Field(
+        default=100_000, ge=0, description="About how many history entries each topic shard keeps; 0 keeps none."
+    )
+    lease_ms: int = Field(default=2_500, ge=500, description="A dead mover is replaced within this time.")
+    grace_s: float = Field(default=10.0, ge=0, description="How long SIGTERM waits for running handlers.")
+
+
+class GroupSettings(BaseModel):
+    """What one group has of its own; None: as the topic has it."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    ttr_ms: int | None = None
+    retry: str | None = None
+
+
+class TopicSettings(BaseModel):
+    """A topic's settings as the registry holds them."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: int = 0
+    shards: int = 1
+    ttr_ms: int = 60_000
+    retry: str = DEFAULT_RETRY
+    max_deliveries: int = 5
+    rate: float | None = None
+    paused: bool = False
+    groups: Mapping[str, GroupSettings] = Field(default_factory=dict)
+
+    @classmethod
+    def decode(cls, text: str | bytes) -> TopicSettings:
+        return cls.model_validate_json(text)
+
+    @cached_property
+    def group_names(self) -> tuple[str, ...]:
+        """Sorted, so that every client and every script names them in the same order."""
+        return tuple(sorted(self.groups))
+
+    def retry_of(self, group: str) -> RetrySchedule:
+        own = self.groups.get(group)
+        return RetrySchedule.of(own.retry if own and own.retry is not None else self.retry)
+
+    def ttr_of(self, group: str) -> int:
+        own = self.groups.get(group)
+        return own.ttr_ms if own and own.ttr_ms is not None else self.ttr_ms
+
+    def shard_fields(self) -> list[str | int | float]:
+        """What the scripts of a shard read, as HSET's fields and values ('' removes)."""
+        fields: list[str | int | float] = [
+            "paused", int(self.paused),
+            "rate", (self.rate or 0) / self.shards,
+            "ttr", self.ttr_ms,
+        ]  # fmt: skip
+        for name, group in self.groups.items():
+            fields += [f"ttr:{name}", "" if group.ttr_ms is None else group.ttr_ms]
+        return fields
+
+
+def topic_patch(
+    changes: Mapping[str, Any], groups: Mapping[str, Mapping[str, Any]], removed: Iterable[str] = ()
+) -> tuple[str, str, str]:
+    """The JSON arguments of ``register``: settings to change, groups to add or change, groups to remove."""
+    return (
+        json.dumps(dict(changes)),
+        json.dumps({name: dict(own) for name, own in groups.items()}),
+        json.dumps({name: True for name in removed}),
+    )

@@ -1,0 +1,86 @@
+"""Durations and points in time as callers write them, in milliseconds as the scripts take them."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import datetime, timedelta
+
+from .errors import InvalidInput
+
+Duration = float | int | str | timedelta
+"""Seconds, a timedelta, or text such as ``"250ms"``, ``"15s"``, ``"1h30m"``, ``"2d"``."""
+
+Moment = datetime | int
+"""An aware datetime, or a millisecond timestamp of 13 digits."""
+
+MAX_DELAY_MS = 10 * 366 * 86_400_000
+"""Ten years. A longer delay is nearly always a unit taken for another (milliseconds for seconds)."""
+
+_UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
+_TEXT = re.compile(rf"(?:{_PART.pattern})+")
+
+
+def to_ms(value: Duration, what: str = "delay") -> int:
+    """The duration in whole milliseconds.
+
+    Raises:
+        InvalidInput: negative, not a number, not understood, or over ten years.
+    """
+    if isinstance(value, timedelta):
+        ms = value.total_seconds() * 1000
+    elif isinstance(value, bool):
+        raise InvalidInput(f"{what}: {value!r} is not a duration; pass seconds, a timedelta, or text such as '1h30m'")
+    elif isinstance(value, int | float):
+        ms = value * 1000
+    elif isinstance(value, str):
+        ms = _parse(value.strip(), what)
+    else:
+        raise InvalidInput(
+            f"{what}: {type(value).__name__} is not a duration; pass seconds, a timedelta, or text such as '1h30m'"
+        )
+    if math.isnan(ms) or ms < 0:
+        raise InvalidInput(f"{what}: {value!r} is negative or not a number; a duration is 0 or more")
+    if ms > MAX_DELAY_MS:
+        raise InvalidInput(f"{what}: {value!r} is more than ten years; a plain number means seconds")
+    return round(ms)
+
+
+def _parse(text: str, what: str) -> float:
+    try:
+        return float(text) * 1000
+    except ValueError:
+        pass
+    if not _TEXT.fullmatch(text):
+        raise InvalidInput(f"{what}: can't read {text!r}; write for example '250ms', '15s', '1h30m' or '2d'")
+    return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+
+
+def moment_ms(value: Moment) -> int:
+    """The point in time as Unix milliseconds.
+
+    Raises:
+        InvalidInput: a naive datetime, an int that is not 13 digits long (seconds, say), or beyond ten years.
+    """
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise InvalidInput(f"at: {value!r} has no time zone; pass an aware datetime, such as datetime.now(UTC)")
+        return round(value.timestamp() * 1000)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidInput(f"at: {value!r} is neither an aware datetime nor an int of milliseconds")
+    if not 10**12 <= value < 10**13:
+        raise InvalidInput(f"at: {value!r} is not a 13-digit millisecond timestamp; seconds must be multiplied by 1000")
+    return value
+
+
+def show_ms(ms: float) -> str:
+    """The duration as people read it: ``"340ms"``, ``"15s"``, ``"1h30m"``."""
+    if ms < 1000:
+        return f"{ms:.0f}ms" if ms == int(ms) or ms >= 10 else f"{ms:.1f}ms"
+    rest, parts = round(ms), []
+    for unit in ("d", "h", "m", "s", "ms"):
+        count, rest = divmod(rest, _UNITS[unit])
+        if count:
+            parts.append(f"{count}{unit}")
+    return "".join(parts[:2])

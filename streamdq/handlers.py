@@ -1,0 +1,71 @@
+"""Handlers: which function runs which topic's jobs, and what it takes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, get_args, get_origin, get_type_hints
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
+
+from .config import MAX_BATCH
+from .errors import InvalidInput
+from .job import Job
+
+
+@dataclass(slots=True)
+class Handler:
+    """One topic's function. ``adapter`` checks a body; ``batch`` None: one job a call."""
+
+    topic: str
+    function: Callable[..., Any]
+    adapter: TypeAdapter[Any]
+    is_async: bool
+    wants_job: str | None  # the name of its Job parameter
+    batch: int | None
+    ttr_ms: int | None
+    retry: str | None
+
+    def call(self, body: Any, job: Any) -> Any:
+        """Calls the function; ``job`` is a list of jobs when it takes batches."""
+        if self.wants_job is None:
+            return self.function(body)
+        return self.function(body, **{self.wants_job: job})
+
+
+def handler_of(
+    topic: str, function: Callable[..., Any], batch: int | None, ttr_ms: int | None, retry: str | None
+) -> Handler:
+    """Reads the function's signature: the first parameter is the body, one annotated Job or named ``job`` the job.
+
+    Raises:
+        InvalidInput: the signature can't be served, or pydantic can't check the body's type.
+    """
+    if batch is not None and (isinstance(batch, bool) or not 1 <= batch <= MAX_BATCH):
+        raise InvalidInput(f"handler of {topic!r}: batch={batch!r} is not between 1 and {MAX_BATCH}")
+    name = getattr(function, "__qualname__", repr(function))
+    parameters = list(inspect.signature(function).parameters.values())
+    try:
+        hints = get_type_hints(function)
+    except (NameError, TypeError) as error:
+        raise InvalidInput(f"handler {name}: can't resolve its annotations: {error}") from None
+    job_name = next((p.name for p in parameters if p.name == "job" or _is_job(hints.get(p.name))), None)
+    bodies = [p for p in parameters if p.name != job_name and p.default is p.empty and p.kind <= p.KEYWORD_ONLY]
+    if len(bodies) != 1 or bodies[0].kind is inspect.Parameter.KEYWORD_ONLY:
+        raise InvalidInput(f"handler {name}: must take the body first, and may take `job: Job`; it takes {parameters}")
+    body_type = hints.get(bodies[0].name, Any)
+    if batch is not None:
+        if body_type is not Any and get_origin(body_type) is not list:
+            raise InvalidInput(f"handler {name}: with batch= its first parameter is a list, such as list[dict]")
+        body_type = (get_args(body_type) or (Any,))[0]
+    try:
+        adapter = TypeAdapter(body_type)
+    except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation) as error:
+        raise InvalidInput(f"handler {name}: pydantic can't check {body_type!r}: {error}") from None
+    return Handler(topic, function, adapter, inspect.iscoroutinefunction(function), job_name, batch, ttr_ms, retry)
+
+
+def _is_job(hint: Any) -> bool:
+    return hint is Job or (get_origin(hint) is list and get_args(hint) == (Job,))

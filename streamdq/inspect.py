@@ -1,0 +1,208 @@
+"""Looking without touching: one job, dead letters, figures of topics, the coming load."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from .config import DEFAULT_GROUP, TopicSettings
+from .connection import Command
+from .durations import to_ms
+from .job import GroupProgress, Job, JobState, check_id, check_topic, decode
+from .keys import ShardKeys, shard_of
+from .scripts import Scripts, ShardStats
+from .session import Op, Session, checked
+from .topics import Topics
+
+_ACTIVE_FIRST = (JobState.RUNNING, JobState.READY, JobState.DELAYED, JobState.DEAD, JobState.DONE)
+
+
+@dataclass(slots=True)
+class GroupStats:
+    """One group's figures of one topic. The first five are now, the others since the topic began."""
+
+    delayed: int = 0  # first deliveries that are not due, and the group's own retries
+    ready: int = 0  # the lag: due, not claimed
+    running: int = 0  # pending: claimed, unfinished
+    dead: int = 0
+    consumers: int = 0
+    done: int = 0
+    retried: int = 0
+    reclaimed: int = 0
+    cancelled: int = 0
+    expired: int = 0
+
+
+@dataclass(slots=True)
+class TopicStats:
+    """One topic's figures."""
+
+    enqueued: int = 0
+    jobs: int = 0  # in the pool now, dead ones included
+    next_due_ms: int | None = None
+    overdue_ms: int = 0  # how long the head of the bucket has been due
+    paused: bool = False
+    shards: int = 1
+    groups: dict[str, GroupStats] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Stats:
+    """Totals over the topics asked for, and each of them. Jobs count once for each group that has them."""
+
+    delayed: int = 0
+    ready: int = 0
+    running: int = 0
+    dead: int = 0
+    topics: dict[str, TopicStats] = field(default_factory=dict)
+
+
+class Inspect:
+    """The reading part of Operations."""
+
+    session: Session
+    scripts: Scripts
+    topics: Topics
+
+    def get(self, topic: str, id: str) -> Op[Job | None]:
+        """The job with its progress in each group, or None when it has ended in all of them, or never was."""
+        settings = yield from self._settings_or_none(check_topic(topic))
+        if settings is None:
+            return None
+        shard = self.session.keys.shard(topic, shard_of(check_id(id), settings.shards))
+        reply = yield from self.scripts.get(shard, id)
+        return job_of(topic, id, reply) if reply else None
+
+    def _settings_or_none(self, topic: str) -> Op[TopicSettings | None]:
+        if topic not in self.topics.known:
+            yield from self.topics.refresh()
+        return self.topics.known.get(topic)
+
+    def dead(self, topic: str, group: str = DEFAULT_GROUP, limit: int = 100) -> Op[list[Job]]:
+        """The group's dead letters, the longest dead first, at most ``limit``; why is in ``job.groups[group]``.
+
+        Raises:
+            UnknownTopic, UnknownGroup
+        """
+        yield from self._known_group(topic, group)
+        jobs: list[Job] = []
+        for shard in self.topics.shards(topic):
+            ids = yield from self.session.one(
+                shard.dead_of(group), "ZRANGE", shard.dead_of(group), 0, max(0, limit - len(jobs)) - 1
+            ) if limit > len(jobs) else _nothing()
+            for raw in ids:
+                reply = yield from self.scripts.get(shard, raw.decode())
+                if reply:
+                    jobs.append(job_of(topic, raw.decode(), reply))
+        return jobs
+
+    def _known_group(self, topic: str, group: str) -> Op[TopicSettings]:
+        raise NotImplementedError
+
+    def _asked(self, topic: str | None) -> Op[list[str]]:
+        if topic is None:
+            return sorted((yield from self.topics.refresh()))
+        yield from self.topics.get(check_topic(topic))
+        return [topic]
+
+    def stats(self, topic: str | None = None) -> Op[Stats]:
+        """Figures of one topic, or of all."""
+        stats = Stats()
+        for name in (yield from self._asked(topic)):
+            stats.topics[name] = one = TopicStats()
+            settings = self.topics.known[name]
+            one.shards, one.groups = settings.shards, {group: GroupStats() for group in settings.group_names}
+            for shard in self.topics.shards(name):
+                _add(one, (yield from self.scripts.stats(shard, settings.group_names)))
+                yield from self._count_consumers(shard, one)
+            for group in one.groups.values():
+                stats.delayed += group.delayed
+                stats.ready += group.ready
+                stats.running += group.running
+                stats.dead += group.dead
+        return stats
+
+    def _count_consumers(self, shard: ShardKeys, stats: TopicStats) -> Op[None]:
+        names = list(stats.groups)
+        replies = yield from self.session.call(
+            [Command(shard.ready, ("XINFO", "CONSUMERS", shard.ready, group)) for group in names]
+        )
+        for group, reply in zip(names, replies, strict=True):
+            if isinstance(reply, list):
+                live = sum(1 for row in reply if row[1] != b"_reclaim")
+                stats.groups[group].consumers = max(stats.groups[group].consumers, live)
+
+    def upcoming(
+        self, topic: str | None = None, windows: Sequence[str] = ("1m", "10m", "1h", "1d")
+    ) -> Op[dict[str, int]]:
+        """How many attempts come due within each window from now, overdue ones included: the coming load."""
+        ends = {window: to_ms(window, "window") for window in windows}
+        totals = dict.fromkeys(windows, 0)
+        for name in (yield from self._asked(topic)):
+            settings = self.topics.known[name]
+            for shard in self.topics.shards(name):
+                now_ms = (yield from self.scripts.stats(shard, settings.group_names)).now_ms
+                replies = yield from self.session.call(
+                    [Command(shard.bucket, ("ZCOUNT", shard.bucket, "-inf", now_ms + ms)) for ms in ends.values()]
+                )
+                for window, reply in zip(ends, replies, strict=True):
+                    totals[window] += checked(reply)
+        return totals
+
+
+def _nothing() -> Op[list[bytes]]:
+    return []
+    yield  # an operation that asks nothing
+
+
+def _add(topic: TopicStats, shard: ShardStats) -> None:
+    topic.enqueued += shard.counts.get("enqueued", 0)
+    topic.jobs += shard.jobs
+    topic.paused = topic.paused or shard.paused
+    if shard.first_due_ms >= 0:
+        topic.next_due_ms = min(topic.next_due_ms or shard.first_due_ms, shard.first_due_ms)
+        topic.overdue_ms = max(topic.overdue_ms, shard.now_ms - shard.first_due_ms)
+    delayed = shard.delayed(topic.groups)
+    for name, group in topic.groups.items():
+        group.delayed += delayed + shard.counts.get(f"waiting:{name}", 0)
+        group.dead += shard.dead_now[name]
+        for counter in ("ready", "running", "done", "retried", "reclaimed", "cancelled", "expired"):
+            setattr(group, counter, getattr(group, counter) + shard.counts.get(f"{counter}:{name}", 0))
+
+
+def job_of(topic: str, id: str, reply: Sequence[bytes | int]) -> Job:
+    """The job in a reply of get."""
+    record, delayed = reply[0], reply[1]
+    assert isinstance(record, bytes)
+    job = decode(topic, id, record)
+    groups = {}
+    for group, value, waits in zip(reply[2::3], reply[3::3], reply[4::3], strict=True):
+        assert isinstance(group, bytes) and isinstance(value, bytes)
+        progress = _progress(group.decode(), value.decode(), bool(waits), job, bool(delayed))
+        groups[progress.group] = progress
+    job.groups = groups
+    leading = min(groups.values(), key=lambda progress: _ACTIVE_FIRST.index(progress.state), default=None)
+    if leading is not None:
+        job.state, job.attempt, job.step = leading.state, leading.attempt, leading.step
+        job.due_ms = leading.due_ms or job.due_ms
+    return job
+
+
+def _progress(group: str, value: str, waits: bool, job: Job, delayed: bool) -> GroupProgress:
+    if not value:
+        return GroupProgress(group, JobState.DELAYED if delayed else JobState.READY, due_ms=job.due_ms)
+    state, attempt, step, crashes, _, _, entry, started, deadline, note = value.split("|", 9)
+    counts = (int(attempt), int(step), int(crashes))
+    if state == "r":
+        return GroupProgress(
+            group, JobState.RUNNING, *counts,
+            started_ms=int(started), deadline_ms=int(deadline), consumer=note, own=bool(entry),
+        )  # fmt: skip
+    if state == "w":
+        due_ms = int(deadline) if deadline else job.due_ms
+        where = JobState.DELAYED if waits else JobState.READY
+        return GroupProgress(group, where, *counts, due_ms=due_ms, error=note or None, own=True)
+    if state == "d":
+        reason, _, error = note.partition("|")
+        return GroupProgress(group, JobState.DEAD, *counts, reason=reason, error=error)
+    return GroupProgress(group, JobState.DONE, *counts)

@@ -1,0 +1,223 @@
+"""A job: what callers hand in, how it is kept in Redis, and what they get to see."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
+
+from .durations import Duration, Moment, moment_ms, to_ms
+from .errors import InvalidInput, StaleClaim
+from .retry import RetryInput, RetrySchedule
+
+MAX_ID_BYTES = 255
+MAX_URL_BYTES = 2048
+# Control characters delimit what the scripts keep; braces would break the Cluster hash tag.
+_ID = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]+")
+_TOPIC = re.compile(r"[^\x00-\x20\x7f{}\ud800-\udfff]+")
+_GROUP = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class JobState(StrEnum):
+    """Where a job stands, for one group or as a whole (the most active of its groups)."""
+
+    DELAYED = "delayed"
+    READY = "ready"
+    RUNNING = "running"
+    DEAD = "dead"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupProgress:
+    """How far one group is with a job."""
+
+    group: str
+    state: JobState
+    attempt: int = 0
+    step: int = 0
+    crashes: int = 0
+    due_ms: int | None = None
+    started_ms: int | None = None
+    deadline_ms: int | None = None
+    consumer: str | None = None
+    reason: str | None = None
+    error: str | None = None
+    own: bool = False  # it waits, or was claimed, in the group's own stream
+
+
+@dataclass(slots=True)
+class NewJob:
+    """A job to enqueue. ``delay`` counts from Redis's now; ``at`` is the caller's word; neither: at once.
+
+    ``id`` None: a random one. ``ttr``, ``retry`` None: as the group's handler or the topic has them. ``expire``: an
+    attempt that would start later than this after it was due is given up instead.
+    """
+
+    body: Any
+    delay: Duration | None = None
+    id: str | None = None
+    at: Moment | None = None
+    ttr: Duration | None = None
+    retry: RetryInput | None = None
+    url: str | None = None
+    expire: Duration | None = None
+
+
+@dataclass(slots=True)
+class Job:
+    """A job as Redis holds it. Times are Redis's; ``*_ms`` are Unix milliseconds, durations milliseconds."""
+
+    topic: str
+    id: str
+    raw_body: bytes
+    due_ms: int
+    created_ms: int
+    ttr_ms: int | None = None
+    retry: str | None = None
+    url: str | None = None
+    expire_ms: int | None = None
+    state: JobState = JobState.DELAYED
+    attempt: int = 0
+    step: int = 0
+    groups: Mapping[str, GroupProgress] = field(default_factory=dict)
+    _touch: Callable[[Duration | None], None] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def body(self) -> Any:
+        """The body, decoded from JSON."""
+        return from_json(self.raw_body)
+
+    @property
+    def due(self) -> datetime:
+        return datetime.fromtimestamp(self.due_ms / 1000, UTC)
+
+    @property
+    def created(self) -> datetime:
+        return datetime.fromtimestamp(self.created_ms / 1000, UTC)
+
+    def touch(self, ttr: Duration | None = None) -> None:
+        """The running attempt's TTR starts again (or ``ttr`` does). Any thread may call it; it returns at once.
+
+        Raises:
+            StaleClaim: this job is not being run by a worker here.
+        """
+        if self._touch is None:
+            raise StaleClaim(f"job {self.id!r} is not running here; touch belongs in its handler")
+        self._touch(ttr)
+
+
+def check_topic(topic: str) -> str:
+    if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or len(topic.encode()) > MAX_ID_BYTES:
+        raise InvalidInput(
+            f"topic: {str(topic)[:80]!r} can't name a topic; use 1 to {MAX_ID_BYTES} bytes without spaces, "
+            "control characters or braces"
+        )
+    return topic
+
+
+def check_group(group: str) -> str:
+    if not isinstance(group, str) or not _GROUP.fullmatch(group):
+        raise InvalidInput(f"group: {str(group)[:80]!r} can't name a group; use 1 to 64 of A-Z a-z 0-9 . _ -")
+    return group
+
+
+def check_id(id: str) -> str:
+    if not isinstance(id, str) or not _ID.fullmatch(id) or not id.strip() or len(id.encode()) > MAX_ID_BYTES:
+        raise InvalidInput(
+            f"id: {str(id)[:80]!r} can't name a job; use 1 to {MAX_ID_BYTES} bytes of text without control characters"
+        )
+    return id
+
+
+def check_url(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        fine = parts.scheme in ("http", "https") and bool(parts.hostname)
+    except (ValueError, AttributeError, TypeError):
+        fine = False
+    if not fine or not re.fullmatch(r"[\x21-\x7e]+", url) or len(url) > MAX_URL_BYTES:
+        raise InvalidInput(f"url: {str(url)[:80]!r} is not an http or https URL of at most {MAX_URL_BYTES} characters")
+    return url
+
+
+def _plain(value: Any) -> Any:
+    return to_jsonable_python(value)
+
+
+_encode_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain).encode
+
+
+def encode_body(body: Any, max_bytes: int) -> bytes:
+    """The body as compact JSON; models, dataclasses, dates, UUIDs and decimals as pydantic writes them.
+
+    Raises:
+        InvalidInput: blank, not JSON (NaN and infinity are not), or larger than ``max_bytes``.
+    """
+    if body is None or body == "":
+        raise InvalidInput("body: is blank; pass what the handler needs to know, such as a dict")
+    try:
+        encoded = _encode_json(body).encode()
+    except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
+        raise InvalidInput(f"body: can't be written as JSON: {error}") from None
+    if len(encoded) > max_bytes:
+        raise InvalidInput(
+            f"body: {len(encoded)} bytes of JSON, more than the {max_bytes} allowed; keep the data elsewhere and pass "
+            "its key, or raise STREAMDQ_MAX_BODY_BYTES"
+        )
+    return encoded
+
+
+def encode_when(delay: Duration | None, at: Moment | None) -> str:
+    """What the scripts take: ``+delay_ms``, or an absolute ``due_ms``."""
+    if at is None:
+        return "+0" if delay is None else f"+{to_ms(delay)}"
+    if delay is not None:
+        raise InvalidInput("pass delay or at, not both")
+    return str(moment_ms(at))
+
+
+def encode(new: NewJob, max_body_bytes: int) -> tuple[str, str, bytes, str]:
+    """(id, when, record without its order and times, nonce). The nonce tells a repeated call from another caller's.
+
+    Record: ``sequence(12 hex) due \\n created \\n ttr \\n expire \\n nonce \\n retry \\n url \\n body``; the script puts
+    the first three in front.
+    """
+    random = base64.urlsafe_b64encode(os.urandom(15)).decode()
+    id, nonce = random[:16] if new.id is None else check_id(new.id), random[16:]
+    body = encode_body(new.body, max_body_bytes)
+    ttr = "" if new.ttr is None else check_ttr(new.ttr)
+    expire = "" if new.expire is None else to_ms(new.expire, "expire")
+    retry = "" if new.retry is None else RetrySchedule.of(new.retry).encode()
+    url = "" if new.url is None else check_url(new.url)
+    return id, encode_when(new.delay, new.at), f"{ttr}\n{expire}\n{nonce}\n{retry}\n{url}\n".encode() + body, nonce
+
+
+def check_ttr(ttr: Duration) -> int:
+    ms = to_ms(ttr, "ttr")
+    if ms < 1:
+        raise InvalidInput("ttr: must be at least 1 ms; it is the time a handler may take")
+    return ms
+
+
+def decode(topic: str, id: str, record: bytes) -> Job:
+    """The job in a record of the pool."""
+    head, created, ttr, expire, _nonce, retry, url, body = record.split(b"\n", 7)
+    return Job(
+        topic, id, body, int(head[12:]), int(created),
+        int(ttr) if ttr else None, retry.decode() if retry else None, url.decode() if url else None,
+        int(expire) if expire else None,
+    )  # fmt: skip
+
+
+def nonce_of(record: bytes) -> str:
+    return record.split(b"\n", 5)[4].decode()

@@ -1,0 +1,74 @@
+"""Every Redis key of streamdq. Nothing else builds one; scripts get them in KEYS.
+
+All keys of one topic shard carry the hash tag ``{topic:shard}``, so that a script stays in one Cluster slot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from zlib import crc32
+
+
+@dataclass(frozen=True)
+class NamespaceKeys:
+    """Keys of the whole namespace; one slot."""
+
+    namespace: str
+
+    @cached_property
+    def topics(self) -> str:
+        """HASH topic -> JSON of its settings: the registry."""
+        return f"{{{self.namespace}}}:topics"
+
+    @cached_property
+    def mover(self) -> str:
+        """STRING, expires: the consumer whose mover is at work."""
+        return f"{{{self.namespace}}}:mover"
+
+    @cached_property
+    def wake(self) -> str:
+        """STREAM, one entry: rings when the registry changes."""
+        return f"{{{self.namespace}}}:wake"
+
+    def shard(self, topic: str, shard: int) -> ShardKeys:
+        return _shard_keys(self.namespace, topic, shard)
+
+
+class ShardKeys:
+    """Keys of one shard of one topic; one slot."""
+
+    __slots__ = (
+        "topic", "shard", "prefix", "jobs", "bucket", "ready", "progress", "counts", "settings", "history", "wake"
+    )  # fmt: skip
+
+    def __init__(self, namespace: str, topic: str, shard: int) -> None:
+        self.topic = topic
+        self.shard = shard
+        self.prefix = f"{namespace}:{{{topic}:{shard}}}"
+        self.jobs = f"{self.prefix}:jobs"  # HASH id -> record
+        self.bucket = f"{self.prefix}:bucket"  # ZSET what waits -> due_ms
+        self.ready = f"{self.prefix}:ready"  # STREAM due jobs, for every group
+        self.progress = f"{self.prefix}:progress"  # HASH group, id -> how far the group is with the job
+        self.counts = f"{self.prefix}:counts"  # HASH the conservation counters
+        self.settings = f"{self.prefix}:settings"  # HASH what the scripts need to know of the topic
+        self.history = f"{self.prefix}:history"  # STREAM ended attempts and rare events, capped
+        self.wake = f"{self.prefix}:wake"  # STREAM, one entry: rings when something earlier arrived
+
+    def ready_of(self, group: str) -> str:
+        """STREAM of one group's retries and kicked jobs."""
+        return f"{self.ready}:{group}"
+
+    def dead_of(self, group: str) -> str:
+        """ZSET id -> buried at, ms."""
+        return f"{self.prefix}:dead:{group}"
+
+
+@lru_cache(maxsize=65_536)
+def _shard_keys(namespace: str, topic: str, shard: int) -> ShardKeys:
+    return ShardKeys(namespace, topic, shard)
+
+
+def shard_of(id: str, shards: int) -> int:
+    """Which shard holds the job; stable over hosts, processes and versions."""
+    return crc32(id.encode()) % shards if shards > 1 else 0

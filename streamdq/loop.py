@@ -1,0 +1,53 @@
+"""Loops that must not die: supervised start, stop and restart, written once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any
+
+import structlog
+
+from . import metrics
+
+log = structlog.get_logger("streamdq")
+
+_FIRST_BACKOFF_S, _LONGEST_BACKOFF_S, _HEALTHY_S = 0.05, 2.0, 10.0
+
+
+async def supervise(name: str, body: Callable[[], Awaitable[None]], stopping: asyncio.Event) -> None:
+    """Runs ``body`` until it returns or ``stopping`` is set. A body that raises is logged, counted, and run again
+    after a pause that doubles from 50 ms to 2 s; ten healthy seconds reset it.
+    """
+    backoff_s = _FIRST_BACKOFF_S
+    while not stopping.is_set():
+        started = time.monotonic()
+        try:
+            await body()
+            return
+        except Exception as error:
+            metrics.LOOP_RESTARTS.labels(name).inc()
+            log.warning("loop failed, restarting", loop=name, error=f"{type(error).__name__}: {error}")
+            log.debug("loop traceback", loop=name, exc_info=True)
+        if time.monotonic() - started > _HEALTHY_S:
+            backoff_s = _FIRST_BACKOFF_S
+        await wait(stopping, backoff_s)
+        backoff_s = min(backoff_s * 2, _LONGEST_BACKOFF_S)
+
+
+async def wait(event: asyncio.Event, timeout_s: float | None) -> bool:
+    """Waits for the event, at most ``timeout_s``; tells whether it is set."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    return event.is_set()
+
+
+async def cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Ends tasks; what they raise while ending is dropped, they were supervised."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

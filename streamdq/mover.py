@@ -1,0 +1,288 @@
+"""The mover: takes due jobs from the buckets to the ready streams the moment they are due.
+
+Every worker process carries one; a lease lets one of them work for the whole namespace. The lease saves work, it is not
+needed for correctness: each script is atomic, two movers at once would only find less to do. The holder also takes over
+claims whose TTR has passed (reclaim.py).
+
+Time: a BLOCK time-out on an idle Redis ends up to one server tick late (80 ms measured), so no block times a due
+moment. The mover sleeps on its own timer until the next due time and listens to the shards' ``wake`` streams for
+something earlier. A ring may be lost with Redis's data; a look at one shard each second finds what was missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+from itertools import count
+
+from . import metrics
+from .clock import RedisClock
+from .config import MAX_BATCH, Settings
+from .connection import AsyncLink, Command
+from .errors import GroupMissing
+from .keys import ShardKeys
+from .loop import log, supervise, wait
+from .reclaim import Reclaimer
+from .scripts import Moved, Scripts
+from .session import Session, arun, checked, open_session
+from .topics import Topics
+
+BLOCK_S = 10.0
+_BLOCK_GRACE_S = 3.0
+_FLOOR_S = 1.0
+_FULL_LOOK_EVERY = 10
+_STANDBY_MARGIN_S = 0.05
+_NEVER = float("inf")
+
+
+class RedisTime:
+    """Redis's clock, as a monotonic clock here can tell it: never ahead of it, and behind by less than a round trip.
+
+    Redis's time at the moment a reply arrives is at least what the reply says; the best of recent replies is kept.
+    """
+
+    def __init__(self) -> None:
+        self._offset_s = -_NEVER
+        self._since = 0.0
+
+    def observe(self, now_ms: int, arrived: float) -> None:
+        offset_s = now_ms / 1000 - arrived
+        # Older than 30 s: clocks drift apart. Far behind the best: Redis's clock was set back.
+        if offset_s > self._offset_s or arrived - self._since > 30 or offset_s < self._offset_s - 0.5:
+            self._offset_s, self._since = offset_s, arrived
+
+    def to_monotonic(self, ms: int) -> float:
+        return ms / 1000 - self._offset_s
+
+    def now_ms(self) -> float:
+        return (time.monotonic() + self._offset_s) * 1000
+
+
+class Mover:
+    """One process's mover. ``run`` is a supervised loop's body."""
+
+    def __init__(
+        self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics, name: str, stopping: asyncio.Event
+    ) -> None:
+        self._link = link
+        self._session = session
+        self._scripts = scripts
+        self._topics = topics
+        self._name = name
+        self._stopping = stopping
+        self._lease_s = session.settings.lease_ms / 1000
+        self._time = RedisTime()
+        self._wake_at: dict[ShardKeys, float] = {}
+        self._changed = asyncio.Event()
+        self._reclaimer = Reclaimer(link, session, scripts, topics)
+        self.leading = False
+        loop = asyncio.get_running_loop()
+        session.clock.on_change(lambda: loop.call_soon_threadsafe(self._look_everywhere))
+
+    async def run(self) -> None:
+        """Stands by until the lease is free, then works until it is lost or the process stops."""
+        while not self._stopping.is_set():
+            if await self._acquire():
+                await self._lead()
+
+    # -- the lease
+
+    async def _acquire(self) -> bool:
+        """One try; if another holds the lease, waits until just after it would run out."""
+        key, lease_ms = self._session.keys.mover, self._session.settings.lease_ms
+        got, left_ms = await self._send((key, "SET", key, self._name, "NX", "PX", lease_ms), (key, "PTTL", key))
+        if got:
+            return True
+        # Waiting for its end, and not asking at an interval, keeps idle processes quiet.
+        while left_ms > 0 and not await wait(self._stopping, left_ms / 1000 + _STANDBY_MARGIN_S):
+            (left_ms,) = await self._send((key, "PTTL", key))
+        return False
+
+    async def _keep_lease(self) -> None:
+        """Returns when the lease is lost."""
+        key, lease_ms = self._session.keys.mover, self._session.settings.lease_ms
+        held_until = time.monotonic() + self._lease_s
+        while True:
+            await asyncio.sleep(self._lease_s * 0.45)
+            if time.monotonic() > held_until:  # this process was stopped for a while
+                return
+            renewed = time.monotonic()
+            (holder,) = await self._send((key, "SET", key, self._name, "XX", "GET", "PX", lease_ms))
+            if holder is None or holder.decode() != self._name:
+                return
+            held_until = renewed + self._lease_s
+
+    async def _give_up_lease(self) -> None:
+        key = self._session.keys.mover
+        (holder,) = await self._send((key, "GET", key))
+        if holder is not None and holder.decode() == self._name:
+            await self._send((key, "DEL", key))
+
+    # -- at work
+
+    async def _lead(self) -> None:
+        log.debug("mover at work", mover=self._name)
+        await arun(self._link, self._topics.refresh())
+        self._look_everywhere()
+        tasks = [
+            asyncio.create_task(job)
+            for job in (self._keep_lease(), self._listen(), self._work(), self._floor(), self._reclaimer.run())
+        ]
+        stop = asyncio.create_task(self._stopping.wait())
+        self.leading = True
+        try:
+            done, _ = await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            self.leading = False
+            for task in (*tasks, stop):
+                task.cancel()
+            await asyncio.gather(*tasks, stop, return_exceptions=True)
+        if self._stopping.is_set():
+            await self._give_up_lease()
+
+    def _look_everywhere(self) -> None:
+        known = {shard for topic in self._topics.known for shard in self._topics.shards(topic)}
+        self._wake_at = {shard: 0.0 for shard in known}
+        self._reclaimer.look_now()
+        self._changed.set()
+
+    def _look_at(self, shard: ShardKeys, when: float = 0.0) -> None:
+        if when < self._wake_at.get(shard, _NEVER):
+            self._wake_at[shard] = when
+            self._changed.set()
+
+    async def _work(self) -> None:
+        """Moves each shard when its time has come."""
+        while True:
+            self._changed.clear()
+            now = time.monotonic()
+            due = [shard for shard, when in self._wake_at.items() if when <= now]
+            for shard in due:
+                self._wake_at[shard] = await self._move(shard)
+            if due:
+                continue
+            first = min(self._wake_at.values(), default=_NEVER)
+            await wait(self._changed, None if first == _NEVER else max(0.0, first - time.monotonic()))
+
+    async def _move(self, shard: ShardKeys) -> float:
+        """One batch; returns when to look at the shard again, on the monotonic clock."""
+        reply = await self._call_move(shard)
+        arrived = time.monotonic()
+        self._time.observe(reply.now_ms, arrived)
+        if reply.moved > 0:
+            metrics.MOVED.labels(shard.topic).inc(reply.moved)
+        if reply.moved > 0 or reply.running > 0:
+            self._reclaimer.watch(shard)
+        if reply.next_due_ms < 0:
+            return _NEVER
+        if reply.next_due_ms <= reply.now_ms:
+            return 0.0
+        if self._session.clock.manual:
+            return _NEVER
+        # Not before the reply's own distance, less the millisecond it is rounded to: were Redis's clock set back, the
+        # estimate alone would ask again and again.
+        soonest = arrived + (reply.next_due_ms - reply.now_ms - 1) / 1000
+        return max(self._time.to_monotonic(reply.next_due_ms), soonest)
+
+    async def _call_move(self, shard: ShardKeys) -> Moved:
+        groups: Sequence[str] = self._topics.known[shard.topic].group_names
+        try:
+            reply = await arun(self._link, self._scripts.move(shard, groups, MAX_BATCH))
+            if reply.moved >= 0:
+                return reply
+        except GroupMissing:
+            pass
+        await arun(self._link, self._topics.repair(shard.topic))
+        # A group that is being removed is in the shard's list, and no more in the registry.
+        (listed,) = await self._send((shard.settings, "HGET", shard.settings, "groups"))
+        return await arun(self._link, self._scripts.move(shard, listed.decode().split(","), MAX_BATCH))
+
+    async def _floor(self) -> None:
+        """What if a ring was lost: a look at one shard each second, in turn."""
+        for beat in count(1):
+            await asyncio.sleep(_FLOOR_S)
+            shards = list(self._wake_at)
+            if not shards:
+                continue
+            shard = shards[beat // _FULL_LOOK_EVERY % len(shards) if beat % _FULL_LOOK_EVERY == 0 else beat % len(shards)]
+            if beat % _FULL_LOOK_EVERY == 0:
+                self._look_at(shard)
+                continue
+            (head,) = await self._send((shard.bucket, "ZRANGE", shard.bucket, 0, 0, "WITHSCORES"))
+            if head and not self._session.clock.manual:
+                self._look_at(shard, self._time.to_monotonic(int(float(head[1]))))
+
+    async def _listen(self) -> None:
+        """Hears the rings: of each shard, for something due earlier, and of the namespace, for another topic."""
+        seen: dict[str, bytes] = {}
+        listeners: dict[str, asyncio.Task[dict[str, bytes]]] = {}
+        try:
+            while True:
+                shards = {shard.wake: shard for topic in self._topics.known for shard in self._topics.shards(topic)}
+                streams = [self._session.keys.wake, *shards]
+                for group in [[name] for name in streams] if self._link.is_cluster else [streams]:
+                    listeners.setdefault(group[0], asyncio.create_task(self._ring(group, seen)))
+                done, _ = await asyncio.wait(listeners.values(), return_when=asyncio.FIRST_COMPLETED)
+                for name in [name for name, task in listeners.items() if task in done]:
+                    rung = listeners.pop(name).result()
+                    seen.update(rung)
+                    if self._session.keys.wake in rung:
+                        await arun(self._link, self._topics.refresh())
+                        for topic in self._topics.known:
+                            for shard in self._topics.shards(topic):
+                                if shard not in self._wake_at:
+                                    self._look_at(shard)
+                    for stream in rung:
+                        if stream in shards:
+                            self._look_at(shards[stream])
+        finally:
+            for task in listeners.values():
+                task.cancel()
+            await asyncio.gather(*listeners.values(), return_exceptions=True)
+
+    async def _ring(self, streams: list[str], seen: dict[str, bytes]) -> dict[str, bytes]:
+        """Blocks until one of the streams has something newer than ``seen``; {stream: newest id}."""
+        block_ms = int(BLOCK_S * 1000)
+        ids = [seen.get(name, b"0-0") for name in streams]
+        args = ("XREAD", "BLOCK", block_ms, "STREAMS", *streams, *ids)
+        op = self._session.call([Command(streams[0], args)], timeout_s=BLOCK_S + _BLOCK_GRACE_S)
+        reply = checked((await arun(self._link, op))[0])
+        return {name.decode(): entries[-1][0] for name, entries in reply or []}
+
+    async def _send(self, *commands: tuple[object, ...]) -> list[object]:
+        op = self._session.call([Command(str(command[0]), command[1:]) for command in commands])
+        return [checked(reply) for reply in await arun(self._link, op)]
+
+
+class MoverThread:
+    """A mover for a process without a worker, in a thread with its own loop and connections."""
+
+    def __init__(self, url: str | None, namespace: str, settings: Settings, clock: RedisClock) -> None:
+        self._arguments = (url, namespace, settings, clock)
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="streamdq-mover", daemon=True)
+        self._thread.start()
+        self._started.wait()
+
+    def _main(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            link, session = open_session(*self._arguments, AsyncLink)
+        finally:
+            self._started.set()
+        scripts = Scripts(session)
+        mover = Mover(link, session, scripts, Topics(session, scripts), session.consumer, self._stopping)
+        await supervise("mover", mover.run, self._stopping)
+        await link.close()
+
+    def stop(self) -> None:
+        """Gives the lease up and ends the thread."""
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join(timeout=10)

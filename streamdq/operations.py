@@ -1,0 +1,282 @@
+"""What one can do with a queue, as operations: both queues in queue.py carry these out, one blocking, one awaiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal
+
+from .config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
+from .doctor import Doctoring
+from .durations import Duration, Moment
+from .errors import InvalidInput, JobExists, ServerUnavailable, UnknownGroup
+from .job import (
+    Job,
+    NewJob,
+    check_group,
+    check_id,
+    check_topic,
+    check_ttr,
+    decode,
+    encode,
+    encode_when,
+    nonce_of,
+)
+from .keys import ShardKeys, shard_of
+from .retry import RetryInput, RetrySchedule
+from .scripts import Enqueued, Scripts
+from .session import Op, Session
+from .topics import Topics
+
+OnConflict = Literal["reject", "keep", "replace"]
+MAX_SHARDS = 256
+_REPAIRS = 5
+
+
+@dataclass(slots=True)
+class EnqueueResult:
+    """What enqueue_many did: how many jobs were created, and the ids that were taken already."""
+
+    created: int
+    existing: list[str]
+
+
+class Operations(Doctoring):
+    """Everything a producer or an operator does. Names and arguments are those of Queue and AsyncQueue."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.scripts = Scripts(session)
+        self.topics = Topics(session, self.scripts)
+
+    # -- putting jobs in
+
+    def enqueue(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        delay: Duration | None = None,
+        at: Moment | None = None,
+        id: str | None = None,
+        ttr: Duration | None = None,
+        retry: RetryInput | None = None,
+        url: str | None = None,
+        expire: Duration | None = None,
+        on_conflict: OnConflict = "reject",
+    ) -> Op[Job]:
+        """Puts one job in, due after ``delay`` by Redis's clock, or ``at`` a moment. When this returns, Redis has it.
+
+        ``on_conflict``: what to do when the id is taken by a job that has not ended: "reject" raises, "keep" returns
+        the job that is there, "replace" cancels it first. A call repeated after a lost connection finds its own job.
+
+        Raises:
+            InvalidInput: an argument can't be accepted; nothing was written.
+            JobExists: the id is taken; with "replace", by a job that is running or dead.
+            ServerUnavailable: no reply in time; the job may or may not be in. Repeat it with the same id.
+        """
+        if on_conflict not in ("reject", "keep", "replace"):
+            raise InvalidInput(f"on_conflict: {on_conflict!r} is none of 'reject', 'keep', 'replace'")
+        check_topic(topic)
+        new = NewJob(body, delay, id, at, ttr, retry, url, expire)
+        job_id, when, rest, nonce = encode(new, self.session.settings.max_body_bytes)
+        reply = yield from self._put(topic, [job_id, when, rest], on_conflict == "replace")
+        record = reply.taken.get(0)
+        if record is None:
+            due_ms = reply.now_ms + int(when) if when[0] == "+" else int(when)
+            record = f"{0:012x}{due_ms}\n{reply.now_ms}\n".encode() + rest
+        elif on_conflict != "keep" and nonce_of(record) != nonce:
+            why = ", and it is running or dead" if on_conflict == "replace" else ""
+            raise JobExists(topic, job_id, why)
+        return decode(topic, job_id, record)
+
+    def _put(self, topic: str, jobs: list[Any], replace: bool) -> Op[Enqueued]:
+        """Jobs of one shard, as id, when, rest of the record for each in turn."""
+        settings = self.topics.known.get(topic)
+        if settings is None:
+            settings = yield from self.topics.ensure(topic)
+        script = self.scripts.replace if replace else self.scripts.enqueue
+        for _ in range(_REPAIRS):
+            shards = settings.shards
+            shard = self.session.keys.shard(topic, shard_of(jobs[0], shards))
+            reply = yield from script(shard, shards, jobs)
+            if reply.current:
+                return reply
+            settings = yield from self.topics.repair(topic)
+            if settings.shards != shards and len(jobs) > 3:
+                break
+        raise ServerUnavailable(f"topic {topic!r}: its settings were changed during the call; try again")
+
+    def enqueue_many(
+        self,
+        topic: str,
+        jobs: Iterable[NewJob | Mapping[str, Any]],
+        *,
+        batch_size: int = MAX_BATCH,
+        on_conflict: OnConflict = "reject",
+    ) -> Op[EnqueueResult]:
+        """Puts any number of jobs in, ``batch_size`` in each script call and no more than that in memory (per shard).
+
+        Taken ids don't stop it: "reject" and "keep" both leave the job that is there, and list its id in
+        ``existing``; "replace" takes its place.
+
+        Raises:
+            InvalidInput: a job can't be accepted; batches before its own are in, none of its own is.
+        """
+        check_topic(topic)
+        if on_conflict not in ("reject", "keep", "replace"):
+            raise InvalidInput(f"on_conflict: {on_conflict!r} is none of 'reject', 'keep', 'replace'")
+        if not 1 <= batch_size <= MAX_BATCH:
+            raise InvalidInput(f"batch_size: {batch_size!r} is not between 1 and {MAX_BATCH}")
+        yield from self.topics.ensure(topic)
+        result, source = EnqueueResult(0, []), iter(jobs)
+        while batch := list(islice(self._encoded(source), batch_size)):
+            for part in self._by_shard(topic, batch):
+                reply = yield from self._put(topic, [value for job in part for value in job[:3]], on_conflict == "replace")
+                existing = [i for i, record in reply.taken.items() if nonce_of(record) != part[i][3]]
+                result.existing += [part[i][0] for i in existing]
+                result.created += len(part) - len(existing)
+        return result
+
+    def _encoded(self, jobs: Iterator[NewJob | Mapping[str, Any]]) -> Iterator[tuple[str, str, bytes, str]]:
+        limit = self.session.settings.max_body_bytes
+        for job in jobs:
+            yield encode(job if isinstance(job, NewJob) else _new_job(job), limit)
+
+    def _by_shard(
+        self, topic: str, batch: list[tuple[str, str, bytes, str]]
+    ) -> Iterable[list[tuple[str, str, bytes, str]]]:
+        shards = self.topics.known[topic].shards
+        if shards == 1:
+            return [batch]
+        spread: dict[int, list[tuple[str, str, bytes, str]]] = {}
+        for job in batch:
+            spread.setdefault(shard_of(job[0], shards), []).append(job)
+        return spread.values()
+
+    # -- one job
+
+    def _shard(self, topic: str, id: str) -> Op[ShardKeys]:
+        settings = yield from self.topics.get(check_topic(topic))
+        return self.session.keys.shard(topic, shard_of(check_id(id), settings.shards))
+
+    def cancel(self, topic: str, id: str) -> Op[bool]:
+        """True: no new attempt of the job starts, in any group. False: there is no such job, or it is dead, or an
+        attempt is running now; then nothing was changed.
+
+        Raises:
+            UnknownTopic: nothing was ever enqueued to the topic.
+            ServerUnavailable: no reply in time; ask again (False may then mean that the first call did it).
+        """
+        shard = yield from self._shard(topic, id)
+        return (yield from self.scripts.cancel(shard, id)) == 1
+
+    def reschedule(
+        self, topic: str, id: str, *, delay: Duration | None = None, at: Moment | None = None
+    ) -> Op[bool]:
+        """Gives a job that waits (delayed, ready, or for its next attempt) another due time. False: there is no such
+        job, or it is dead, or an attempt is running now; then nothing was changed.
+        """
+        if delay is None and at is None:
+            raise InvalidInput("reschedule: pass delay or at")
+        shard = yield from self._shard(topic, id)
+        return (yield from self.scripts.reschedule(shard, id, encode_when(delay, at))) == 1
+
+    # -- dead letters
+
+    def kick(self, topic: str, id: str | None = None, group: str = DEFAULT_GROUP) -> Op[int]:
+        """Sends a dead job back, or all of the group's; returns how many. They are ready at once."""
+        return (yield from self._each_dead(self.scripts.kick, topic, id, group))
+
+    def purge(self, topic: str, group: str = DEFAULT_GROUP, id: str | None = None) -> Op[int]:
+        """Deletes a dead job for good, or all of the group's; returns how many."""
+        return (yield from self._each_dead(self.scripts.purge, topic, id, group))
+
+    def _each_dead(self, script: Any, topic: str, id: str | None, group: str) -> Op[int]:
+        yield from self._known_group(topic, group)
+        if id is not None:
+            shard = yield from self._shard(topic, id)
+            return (yield from script(shard, group, 0, [id]))  # type: ignore[no-any-return]
+        total = 0
+        for shard in self.topics.shards(topic):
+            # No more than are dead now: a job that dies again at once is not kicked for ever.
+            left = yield from self.session.one(shard.dead_of(group), "ZCARD", shard.dead_of(group))
+            while left > 0:
+                done = yield from script(shard, group, min(left, MAX_BATCH), [])
+                total += done
+                left = left - done if done else 0
+        return total
+
+    def _known_group(self, topic: str, group: str) -> Op[TopicSettings]:
+        settings = yield from self.topics.get(check_topic(topic))
+        if check_group(group) not in settings.groups:
+            self.topics.known.pop(topic)
+            settings = yield from self.topics.get(topic)
+        if group not in settings.groups:
+            raise UnknownGroup(
+                f"topic {topic!r} has no group {group!r}, only {', '.join(settings.group_names)}; a worker of that "
+                f"group, or configure({topic!r}, groups=[...]), makes it"
+            )
+        return settings
+
+    # -- topics
+
+    def configure(
+        self,
+        topic: str,
+        *,
+        ttr: Duration | None = None,
+        retry: RetryInput | None = None,
+        shards: int | None = None,
+        max_deliveries: int | None = None,
+        groups: Sequence[str] | None = None,
+        rate: float | None = None,
+    ) -> Op[TopicSettings]:
+        """Makes the topic, or changes the settings given. ``rate``: jobs moved per second at most, 0 for no limit.
+        ``groups``: exactly these; others are removed, and what they had open ends. ``max_deliveries``: how often a
+        job may be lost with its consumer before it is buried.
+
+        Raises:
+            TopicNotEmpty: ``shards`` differs and the topic holds jobs.
+        """
+        check_topic(topic)
+        changes: dict[str, Any] = {}
+        if ttr is not None:
+            changes["ttr_ms"] = check_ttr(ttr)
+        if retry is not None:
+            changes["retry"] = RetrySchedule.of(retry).encode()
+        if shards is not None:
+            changes["shards"] = _in_range("shards", shards, 1, MAX_SHARDS)
+        if max_deliveries is not None:
+            changes["max_deliveries"] = _in_range("max_deliveries", max_deliveries, 1, 10_000)
+        if rate is not None:
+            if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1e6:
+                raise InvalidInput(f"rate: {rate!r} is not a number of jobs per second between 0 and 1 000 000")
+            changes["rate"] = rate or None
+        if groups is not None:
+            if isinstance(groups, str) or not groups:
+                raise InvalidInput("groups: pass a list with at least one group")
+            groups = [check_group(group) for group in groups]
+        return (yield from self.topics.configure(topic, changes, groups))
+
+    def pause(self, topic: str) -> Op[None]:
+        """No new attempt of the topic's jobs starts until ``resume``; running ones go on."""
+        yield from self.topics.pause(check_topic(topic), True)
+
+    def resume(self, topic: str) -> Op[None]:
+        """Ends a pause; what became due meanwhile is delivered now."""
+        yield from self.topics.pause(check_topic(topic), False)
+
+
+def _in_range(name: str, value: int, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidInput(f"{name}: {value!r} is not a whole number between {low} and {high}")
+    return value
+
+
+def _new_job(fields: Mapping[str, Any]) -> NewJob:
+    try:
+        return NewJob(**fields)
+    except TypeError as error:
+        raise InvalidInput(f"job: {error}; fields are {', '.join(NewJob.__dataclass_fields__)}") from None

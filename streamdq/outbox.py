@@ -1,0 +1,74 @@
+"""How attempts ended, on their way to Redis: what ends within the same few milliseconds travels in one script call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import islice
+
+from .claims import End, Outcome, settle
+from .config import MAX_BATCH
+from .connection import AsyncLink
+from .errors import ServerError
+from .keys import ShardKeys
+from .loop import log
+from .scripts import Scripts
+from .session import arun
+
+_BACKOFF_S = 0.2
+
+
+class Outbox:
+    """Collects ends and sends them. What Redis does not take is kept and sent again; none is dropped."""
+
+    def __init__(
+        self, link: AsyncLink, scripts: Scripts, group: str, consumer: str, settled: Callable[[End, bool], None]
+    ) -> None:
+        """``settled`` is told of each end that Redis has, and whether it was refused as stale."""
+        self._link = link
+        self._scripts = scripts
+        self._group = group
+        self._consumer = consumer
+        self._settled = settled
+        self._waiting: dict[tuple[ShardKeys, Outcome], dict[int, End]] = {}
+        self._filled = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self.size = 0
+
+    def put(self, end: End) -> None:
+        self._waiting.setdefault((end.held.shard, end.outcome), {})[id(end)] = end
+        self.size += 1
+        self._filled.set()
+        self._empty.clear()
+
+    async def run(self) -> None:
+        """Sends whatever there is, as soon as the call before has returned: load makes the batches larger."""
+        while True:
+            await self._filled.wait()
+            await asyncio.sleep(0)  # handlers that end in this turn of the loop come along
+            try:
+                for key in list(self._waiting):
+                    await self._send(*key)
+            except ServerError as error:
+                log.warning("outcomes not sent yet", waiting=self.size, error=str(error))
+                await asyncio.sleep(_BACKOFF_S)
+            if not self._waiting:
+                self._filled.clear()
+                self._empty.set()
+
+    async def _send(self, shard: ShardKeys, outcome: Outcome) -> None:
+        waiting = self._waiting[shard, outcome]
+        while waiting:
+            batch = list(islice(waiting.values(), MAX_BATCH))
+            refused = await arun(self._link, settle(self._scripts, shard, self._group, self._consumer, batch))
+            stale = {id(end) for end in refused}
+            for end in batch:
+                del waiting[id(end)]
+                self.size -= 1
+                self._settled(end, id(end) in stale)
+        del self._waiting[shard, outcome]
+
+    async def drained(self) -> None:
+        """Waits until nothing is left to send."""
+        await self._empty.wait()

@@ -1,0 +1,261 @@
+"""The producer's and operator's side: Queue blocks, AsyncQueue is awaited; both carry out the same operations."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from .claims import Held
+from .clock import RedisClock
+from .config import DEFAULT_GROUP, Settings
+from .connection import AsyncLink, Link
+from .durations import Duration
+from .mover import MoverThread
+from .operations import Operations
+from .session import Op, Session, arun, open_session, run
+from .take import bury, fail, finish, leaving, take, touch
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _blocking(operation: Callable[Concatenate[Operations, P], Op[T]]) -> Callable[Concatenate[Queue, P], T]:
+    @wraps(operation)
+    def method(self: Queue, *args: P.args, **kwargs: P.kwargs) -> T:
+        return run(self._link, operation(self._operations, *args, **kwargs))
+
+    return method
+
+
+def _awaited(
+    operation: Callable[Concatenate[Operations, P], Op[T]],
+) -> Callable[Concatenate[AsyncQueue, P], Coroutine[Any, Any, T]]:
+    @wraps(operation)
+    async def method(self: AsyncQueue, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await arun(self._link, operation(self._operations, *args, **kwargs))
+
+    return method
+
+
+class _Base:
+    """What both queues are made of."""
+
+    _operations: Operations
+    _link: Any
+
+    def _open(
+        self, url: str | None, namespace: str, settings: Settings | None, clock: RedisClock | None, link: type[Any]
+    ) -> None:
+        self._link, session = open_session(url, namespace, settings, clock, link)
+        self._operations = Operations(session)
+        self.namespace = namespace
+
+
+class Queue(_Base):
+    """A delay queue for synchronous code. Safe to share between threads; a forked child makes its own connections.
+
+    ``url`` None: ``$STREAMDQ_URL``, else the embedded server. Use it as a context manager, or ``close`` it.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        namespace: str = "streamdq",
+        *,
+        settings: Settings | None = None,
+        clock: RedisClock | None = None,
+    ) -> None:
+        self._open(url, namespace, settings, clock, Link)
+        self._url = url
+        self._mover: MoverThread | None = None
+        self._mover_lock = threading.Lock()
+
+    enqueue = _blocking(Operations.enqueue)
+    enqueue_many = _blocking(Operations.enqueue_many)
+    get = _blocking(Operations.get)
+    cancel = _blocking(Operations.cancel)
+    reschedule = _blocking(Operations.reschedule)
+    dead = _blocking(Operations.dead)
+    kick = _blocking(Operations.kick)
+    purge = _blocking(Operations.purge)
+    configure = _blocking(Operations.configure)
+    pause = _blocking(Operations.pause)
+    resume = _blocking(Operations.resume)
+    stats = _blocking(Operations.stats)
+    upcoming = _blocking(Operations.upcoming)
+    audit = _blocking(Operations.audit)
+    doctor = _blocking(Operations.doctor)
+
+    def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> Claim | None:
+        """Claims one job, waiting up to ``timeout`` for one to be ready; None when there was none. For callers
+        without a Worker: this process carries a mover from the first call on. The job must be finished, failed or
+        buried within its TTR, or it is delivered again; as a context manager, that happens at the end of the block.
+
+        Raises:
+            UnknownGroup: the topic has no such group.
+        """
+        self._carry_mover()
+        held = run(self._link, take(self._operations, topic, group, timeout))
+        return None if held is None else Claim(self, held)
+
+    def _carry_mover(self) -> None:
+        with self._mover_lock:
+            if self._mover is None:
+                session = self._operations.session
+                self._mover = MoverThread(self._url, self.namespace, session.settings, session.clock)
+
+    def close(self) -> None:
+        """Closes connections; the embedded server ends when its last user has."""
+        with self._mover_lock:
+            if self._mover is not None:
+                self._mover.stop()
+                self._mover = None
+        self._link.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class AsyncQueue(_Base):
+    """The same for asyncio: every method is awaited. It belongs to one event loop."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        namespace: str = "streamdq",
+        *,
+        settings: Settings | None = None,
+        clock: RedisClock | None = None,
+    ) -> None:
+        self._open(url, namespace, settings, clock, AsyncLink)
+        self._url = url
+        self._mover: MoverThread | None = None
+
+    enqueue = _awaited(Operations.enqueue)
+    enqueue_many = _awaited(Operations.enqueue_many)
+    get = _awaited(Operations.get)
+    cancel = _awaited(Operations.cancel)
+    reschedule = _awaited(Operations.reschedule)
+    dead = _awaited(Operations.dead)
+    kick = _awaited(Operations.kick)
+    purge = _awaited(Operations.purge)
+    configure = _awaited(Operations.configure)
+    pause = _awaited(Operations.pause)
+    resume = _awaited(Operations.resume)
+    stats = _awaited(Operations.stats)
+    upcoming = _awaited(Operations.upcoming)
+    audit = _awaited(Operations.audit)
+    doctor = _awaited(Operations.doctor)
+
+    async def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> AsyncClaim | None:
+        """As Queue.take, awaited."""
+        if self._mover is None:
+            session = self._operations.session
+            self._mover = await asyncio.to_thread(
+                MoverThread, self._url, self.namespace, session.settings, session.clock
+            )
+        held = await arun(self._link, take(self._operations, topic, group, timeout))
+        return None if held is None else AsyncClaim(self, held)
+
+    async def close(self) -> None:
+        """Closes connections; the embedded server ends when its last user has."""
+        if self._mover is not None:
+            await asyncio.to_thread(self._mover.stop)
+            self._mover = None
+        await self._link.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class Claim:
+    """One taken job. Each method ends or extends the claim, and raises StaleClaim when it was taken over.
+
+    As a context manager: finished at the end of the block, failed when an exception leaves it (which goes on).
+    """
+
+    def __init__(self, queue: Queue, held: Held) -> None:
+        self._queue = queue
+        self._held = held
+        self.job = held.job
+
+    def _run(self, operation: Op[None]) -> None:
+        run(self._queue._link, operation)
+
+    def finish(self) -> None:
+        """The job is done, for this group."""
+        self._run(finish(self._queue._operations, self._held))
+
+    def fail(self, error: BaseException | str, delay: Duration | None = None) -> None:
+        """The attempt failed: the next step of the retry schedule, or another attempt after ``delay``, which uses
+        up no step. No step left: the job is buried.
+        """
+        self._run(fail(self._queue._operations, self._held, error, delay))
+
+    def bury(self, reason: str) -> None:
+        """The job is given up: among the dead letters until it is kicked or purged."""
+        self._run(bury(self._queue._operations, self._held, reason))
+
+    def touch(self, ttr: Duration | None = None) -> None:
+        """The TTR starts again, or ``ttr`` does."""
+        self._run(touch(self._queue._operations, self._held, ttr))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if (operation := leaving(self._queue._operations, self._held, error)) is not None:
+            self._run(operation)
+
+
+class AsyncClaim:
+    """As Claim; every method is awaited, and it is an asynchronous context manager."""
+
+    def __init__(self, queue: AsyncQueue, held: Held) -> None:
+        self._queue = queue
+        self._held = held
+        self.job = held.job
+
+    async def _run(self, operation: Op[None]) -> None:
+        await arun(self._queue._link, operation)
+
+    async def finish(self) -> None:
+        """The job is done, for this group."""
+        await self._run(finish(self._queue._operations, self._held))
+
+    async def fail(self, error: BaseException | str, delay: Duration | None = None) -> None:
+        """As Claim.fail."""
+        await self._run(fail(self._queue._operations, self._held, error, delay))
+
+    async def bury(self, reason: str) -> None:
+        """As Claim.bury."""
+        await self._run(bury(self._queue._operations, self._held, reason))
+
+    async def touch(self, ttr: Duration | None = None) -> None:
+        """As Claim.touch."""
+        await self._run(touch(self._queue._operations, self._held, ttr))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if (operation := leaving(self._queue._operations, self._held, error)) is not None:
+            await self._run(operation)

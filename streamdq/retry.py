@@ -1,0 +1,71 @@
+"""When to try again: the stepped retry schedule, and the exceptions that steer it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .durations import Duration, show_ms, to_ms
+from .errors import InvalidInput
+
+MAX_STEPS = 100
+DEFAULT_RETRY = "15s 3m 10m 30m 30m 1h 2h 6h 15h"
+"""The schedule of payment notifications that the field knows: ten attempts over 25 hours."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetrySchedule:
+    """The delays between a failed attempt and the next, each counted from the failure.
+
+    ``RetrySchedule.of("15s 3m 10m")``: four attempts at most. No steps: one attempt.
+    """
+
+    steps_ms: tuple[int, ...]
+
+    @classmethod
+    def of(cls, value: RetryInput) -> RetrySchedule:
+        """From text (``"0 0 2m"``; ``""`` and ``"none"`` for no steps), a list of durations, or a schedule.
+
+        Raises:
+            InvalidInput: a step is not a duration, or there are more than 100.
+        """
+        if isinstance(value, RetrySchedule):
+            return value
+        if isinstance(value, str):
+            value = [] if value.strip() in ("", "none") else value.replace(",", " ").split()
+        elif isinstance(value, int | float) or not isinstance(value, Iterable):
+            raise InvalidInput(f"retry: {value!r} is not a schedule; write for example '15s 3m 10m'")
+        steps = tuple(to_ms(step, "retry") for step in value)
+        if len(steps) > MAX_STEPS:
+            raise InvalidInput(f"retry: {len(steps)} steps; at most {MAX_STEPS} are kept")
+        return cls(steps)
+
+    def delay_ms(self, step: int) -> int | None:
+        """The delay after failure number ``step`` (from 0); None when the steps are used up."""
+        return self.steps_ms[step] if step < len(self.steps_ms) else None
+
+    def __str__(self) -> str:
+        return " ".join(show_ms(ms) if ms else "0" for ms in self.steps_ms) or "none"
+
+    def encode(self) -> str:
+        """As it stands in a job's record: whole milliseconds, ``"none"`` for no steps."""
+        return " ".join(f"{ms}ms" for ms in self.steps_ms) or "none"
+
+
+RetryInput = RetrySchedule | str | Iterable[Duration]
+
+
+class Retry(Exception):
+    """Raised by a handler: try again after ``delay``, without using up a step; None takes the next step."""
+
+    def __init__(self, delay: Duration | None = None, reason: str = "") -> None:
+        super().__init__(reason or "the handler asked for another attempt")
+        self.delay_ms = None if delay is None else to_ms(delay)
+
+
+class Bury(Exception):
+    """Raised by a handler: give the job up at once; it goes to the dead letters with this reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason

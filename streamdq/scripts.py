@@ -1,0 +1,277 @@
+"""One typed method per Lua script. The scripts' headers are the contract; this module only packs and unpacks.
+
+Methods are operations (see session.py): ``yield from`` them, or hand them to ``run`` / ``arun``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from hashlib import sha1
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from redis.exceptions import ResponseError
+
+from .config import TopicSettings
+from .connection import Command
+from .keys import ShardKeys
+from .session import Op, Session, checked
+
+_INCLUDE = re.compile(r"^-- include: (.+)$", re.M)
+
+
+class Script(NamedTuple):
+    source: str
+    sha: str
+
+
+def lua_directory() -> Path:
+    """Where the scripts are: inside the installed package, or at the root of a checkout."""
+    packaged = Path(__file__).parent / "lua"
+    return packaged if packaged.is_dir() else Path(__file__).parent.parent / "lua"
+
+
+@cache
+def load(name: str) -> Script:
+    """The script with its includes in front."""
+    directory = lua_directory()
+    source = (directory / f"{name}.lua").read_text()
+    found = _INCLUDE.search(source)
+    parts = [(directory / "lib" / f"{lib.strip()}.lua").read_text() for lib in found[1].split(",")] if found else []
+    source = "\n".join([*parts, source])
+    return Script(source, sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+class Enqueued(NamedTuple):
+    """Reply of enqueue and replace. ``current`` False: the caller's settings are out of date, nothing was written."""
+
+    current: bool
+    now_ms: int
+    taken: dict[int, bytes]  # index of a job whose id was taken -> the record that holds it
+
+
+class Moved(NamedTuple):
+    moved: int  # -1: the caller's groups are out of date
+    now_ms: int
+    next_due_ms: int  # -1: nothing to wait for
+    running: int
+
+
+class Row(NamedTuple):
+    """One claimed job as claim returns it."""
+
+    main: bytes
+    entry: bytes
+    id: bytes
+    record: bytes
+    past: bytes  # b"" for a first attempt, else attempt|step|crashes|due_ms
+
+
+class Claimed(NamedTuple):
+    paused: bool
+    now_ms: int
+    ttr_ms: int
+    unread: int
+    rows: list[Row]
+
+
+class Reclaimed(NamedTuple):
+    now_ms: int
+    cursor: bytes
+    own_cursor: bytes
+    running: int
+    reclaimed: int
+
+
+class ShardStats(NamedTuple):
+    now_ms: int
+    first_due_ms: int  # -1: nothing waits
+    jobs: int
+    waiting: int  # in the bucket: first deliveries and retries
+    paused: bool
+    counts: dict[str, int]
+    dead_now: dict[str, int]
+
+    def delayed(self, groups: Iterable[str]) -> int:
+        """First deliveries in the bucket."""
+        return self.waiting - sum(self.counts.get(f"waiting:{group}", 0) for group in groups)
+
+
+class Refused(NamedTuple):
+    """Which claims of a batch (from 0) were refused, because they were taken over; and Redis's time."""
+
+    now_ms: int
+    stale: frozenset[int]
+
+
+class Scripts:
+    """The state transitions of one namespace."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._history = session.settings.history_length
+
+    def _run(self, name: str, keys: Sequence[str], args: Iterable[Any], repeatable: bool = True) -> Op[Any]:
+        script = load(name)
+        rest = (len(keys), *keys, *args)
+        replies = yield from self._session.call(
+            [Command(keys[0], ("EVALSHA", script.sha, *rest))], repeatable=repeatable
+        )
+        if isinstance(replies[0], ResponseError) and "NOSCRIPT" in f"{type(replies[0]).__name__} {replies[0]}".upper():
+            replies = yield from self._session.call(
+                [Command(keys[0], ("EVAL", script.source, *rest))], repeatable=repeatable
+            )
+        return checked(replies[0])
+
+    def _now(self) -> str:
+        return self._session.clock.argument()
+
+    def enqueue(self, k: ShardKeys, shards: int, jobs: list[Any]) -> Op[Enqueued]:
+        """``jobs``: id, when, rest of the record, for each job in turn."""
+        reply = yield from self._run(
+            "enqueue", (k.jobs, k.bucket, k.ready, k.counts, k.settings, k.wake), (self._now(), shards, *jobs)
+        )
+        return Enqueued(reply[0] == 1, reply[1], dict(zip((i - 1 for i in reply[2::2]), reply[3::2], strict=True)))
+
+    def replace(self, k: ShardKeys, shards: int, jobs: list[Any]) -> Op[Enqueued]:
+        reply = yield from self._run(
+            "replace",
+            (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake),
+            (self._now(), shards, self._history, *jobs),
+        )
+        return Enqueued(reply[0] == 1, reply[1], dict(zip((i - 1 for i in reply[2::2]), reply[3::2], strict=True)))
+
+    def move(self, k: ShardKeys, groups: Sequence[str], limit: int) -> Op[Moved]:
+        reply = yield from self._run(
+            "move",
+            (k.bucket, k.ready, k.counts, k.settings, *map(k.ready_of, groups)),
+            (self._now(), limit, ",".join(groups)),
+        )
+        return Moved(*reply)
+
+    def claim(
+        self, k: ShardKeys, group: str, consumer: str, count: int, ttr_ms: int, read: Sequence[bytes | str] = ()
+    ) -> Op[Claimed]:
+        """``read``: what a blocking read returned already, as (stream 'm' or 'g', entry, member) in turn."""
+        own = k.ready_of(group)
+        status, now_ms, group_ttr_ms, unread, rows = yield from self._run(
+            "claim",
+            (k.ready, own, k.jobs, k.progress, k.counts, k.settings, k.wake, k.history, k.bucket),
+            (self._now(), group, consumer, count, ttr_ms, self._history, *read),
+        )
+        return Claimed(status == 0, now_ms, group_ttr_ms, unread, list(map(Row._make, zip(*[iter(rows)] * 5, strict=True))))
+
+    def _outcome(self, name: str, keys: Sequence[str], group: str, claims: Iterable[Any], width: int) -> Op[Refused]:
+        reply = yield from self._run(name, keys, (self._now(), group, self._history, *claims))
+        return Refused(reply[0], frozenset(i - 1 for i in reply[1:]))
+
+    def finish(self, k: ShardKeys, group: str, claims: list[Any]) -> Op[Refused]:
+        """``claims``: main, entry, id, history row, for each in turn."""
+        keys = (k.ready, k.ready_of(group), k.jobs, k.progress, k.counts, k.settings, k.history)
+        return self._outcome("finish", keys, group, claims, 4)
+
+    def retry(self, k: ShardKeys, group: str, claims: list[Any]) -> Op[Refused]:
+        """``claims``: main, entry, id, history row, delay_ms, steps to advance, error, for each in turn."""
+        keys = (k.ready, k.ready_of(group), k.bucket, k.progress, k.counts, k.settings, k.history, k.wake)
+        return self._outcome("retry", keys, group, claims, 7)
+
+    def bury(self, k: ShardKeys, group: str, claims: list[Any]) -> Op[Refused]:
+        """``claims``: main, entry, id, history row, reason, error, for each in turn."""
+        keys = (k.ready, k.ready_of(group), k.dead_of(group), k.progress, k.counts, k.settings, k.history)
+        return self._outcome("bury", keys, group, claims, 6)
+
+    def release(self, k: ShardKeys, group: str, claims: list[Any]) -> Op[Refused]:
+        """``claims``: main, entry, id, history row, for each in turn."""
+        keys = (k.ready, k.ready_of(group), k.bucket, k.progress, k.counts, k.settings, k.history)
+        return self._outcome("release", keys, group, claims, 4)
+
+    def touch(self, k: ShardKeys, group: str, ttr_ms: int, claims: list[Any]) -> Op[Refused]:
+        """``claims``: main, entry, id, ttr_ms, for each in turn."""
+        reply = yield from self._run(
+            "touch", (k.ready, k.ready_of(group), k.progress, k.settings), (self._now(), group, ttr_ms, *claims)
+        )
+        return Refused(reply[0], frozenset(i - 1 for i in reply[1:]))
+
+    def reclaim(
+        self, k: ShardKeys, group: str, topic: TopicSettings, limit: int, cursors: tuple[bytes, bytes], watch_ms: int
+    ) -> Op[Reclaimed]:
+        reply = yield from self._run(
+            "reclaim",
+            (
+                k.ready, k.ready_of(group), k.jobs, k.bucket, k.progress, k.counts, k.settings, k.history,
+            ),
+            (self._now(), group, self._history, topic.ttr_of(group), limit, *cursors, watch_ms),
+        )  # fmt: skip
+        return Reclaimed(*reply)
+
+    def cancel(self, k: ShardKeys, id: str) -> Op[int]:
+        """1 cancelled, 0 nothing to cancel, -1 running."""
+        keys = (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history)
+        reply: int = yield from self._run("cancel", keys, (self._now(), id, self._history), repeatable=False)
+        return reply
+
+    def reschedule(self, k: ShardKeys, id: str, when: str) -> Op[int]:
+        """1 moved, 0 nothing to move, -1 running."""
+        keys = (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.wake)
+        reply: int = yield from self._run("reschedule", keys, (self._now(), id, when))
+        return reply
+
+    def get(self, k: ShardKeys, id: str) -> Op[list[Any]]:
+        """[] or [record, delayed, then group, progress, waits for each group]."""
+        reply: list[Any] = yield from self._run("get", (k.jobs, k.bucket, k.progress, k.settings), (id,))
+        return reply
+
+    def stats(self, k: ShardKeys, groups: Sequence[str]) -> Op[ShardStats]:
+        keys = (k.counts, k.bucket, k.jobs, k.settings, *map(k.dead_of, groups))
+        now_ms, first_due_ms, jobs, waiting, paused, counts, dead = yield from self._run(
+            "stats", keys, (self._now(), ",".join(groups))
+        )
+        counters = {name.decode(): int(value) for name, value in zip(counts[::2], counts[1::2], strict=True)}
+        return ShardStats(
+            now_ms, first_due_ms, jobs, waiting, paused == 1, counters, dict(zip(groups, dead, strict=True))
+        )
+
+    def kick(self, k: ShardKeys, group: str, limit: int, ids: Sequence[str]) -> Op[int]:
+        keys = (k.ready_of(group), k.dead_of(group), k.bucket, k.jobs, k.progress, k.counts, k.settings, k.history)
+        reply: int = yield from self._run(
+            "kick", keys, (self._now(), group, self._history, limit, *ids), repeatable=False
+        )
+        return reply
+
+    def purge(self, k: ShardKeys, group: str, limit: int, ids: Sequence[str]) -> Op[int]:
+        keys = (k.dead_of(group), k.ready, k.jobs, k.progress, k.counts, k.settings)
+        reply: int = yield from self._run("purge", keys, (group, limit, *ids), repeatable=False)
+        return reply
+
+    def register(self, topic: str, changes: str, groups: str, removed: str, only_new: bool) -> Op[TopicSettings]:
+        names = self._session.keys
+        reply = yield from self._run(
+            "register", (names.topics, names.wake), (topic, changes, groups, removed, "1" if only_new else "0")
+        )
+        return TopicSettings.decode(reply)
+
+    def configure(self, k: ShardKeys, settings: TopicSettings) -> Op[bool]:
+        """False: refused, the number of shards can't change while there are jobs."""
+        groups = settings.group_names
+        reply = yield from self._run(
+            "configure",
+            (k.settings, k.jobs, k.bucket, k.ready, k.counts, k.wake, *map(k.ready_of, groups)),
+            (settings.version, settings.shards, ",".join(groups), *settings.shard_fields()),
+        )
+        return bool(reply == 1)
+
+    def leave_group(self, k: ShardKeys, group: str, cursor: bytes, limit: int) -> Op[bytes]:
+        """The next cursor; b"0" when the group is gone."""
+        keys = (
+            k.settings, k.jobs, k.bucket, k.ready, k.progress, k.counts, k.ready_of(group), k.dead_of(group)
+        )  # fmt: skip
+        reply: bytes = yield from self._run("leave_group", keys, (group, cursor, limit))
+        return reply
+
+    def leave(self, k: ShardKeys, group: str, consumer: str, limit: int) -> Op[bool]:
+        """False: more than ``limit`` was pending, call again."""
+        keys = (k.ready, k.ready_of(group), k.jobs, k.bucket, k.progress, k.counts, k.settings)
+        reply = yield from self._run("leave", keys, (self._now(), group, consumer, limit))
+        return bool(reply == 1)

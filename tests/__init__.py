@@ -1,0 +1,1 @@
+"""The tests: `tests.servers` starts the servers they run on."""

