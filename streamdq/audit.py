@@ -120,7 +120,7 @@ class Auditing(Inspect):
             ids = [member_id(raw) for raw in page[::2]]
             if ids:
                 found = yield from self.session.one(shard.jobs, "HMGET", shard.jobs, *ids)
-                suspects |= {id: "waits in the bucket, but has no record" for id in _without(ids, found)}
+                suspects |= dict.fromkeys(_without(ids, found), "waits in the bucket, but has no record")
             if cursor == b"0":
                 return suspects
 
@@ -128,9 +128,7 @@ class Auditing(Inspect):
         ids: set[str] = set()
         start = "-"
         while True:
-            replies = yield from self.session.call(
-                [Command(stream, ("XRANGE", stream, start, "+", "COUNT", _PAGE))]
-            )
+            replies = yield from self.session.call([Command(stream, ("XRANGE", stream, start, "+", "COUNT", _PAGE))])
             entries = checked(replies[0])
             ids.update(member_id(fields[1]) for _, fields in entries)
             if len(entries) < _PAGE:
@@ -149,9 +147,7 @@ def member_id(member: bytes) -> str:
 
 def _in_streams(shard: ShardKeys, job: Job) -> Iterator[tuple[str, str]]:
     for group, progress in job.groups.items():
-        if progress.state is JobState.READY:
-            yield (shard.ready_of(group) if progress.own else shard.ready), job.id
-        elif progress.state is JobState.RUNNING:
+        if progress.state is JobState.READY or progress.state is JobState.RUNNING:
             yield (shard.ready_of(group) if progress.own else shard.ready), job.id
 
 

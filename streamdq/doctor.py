@@ -70,7 +70,9 @@ def _persistence(info: dict[str, str]) -> Finding:
     if info.get("rdb_last_bgsave_status") == "err":
         return Finding("problem", "the last snapshot failed", "free space on Redis's disk; CONFIG SET appendonly yes")
     return Finding(
-        "advice", "no append-only file", "a restart of Redis loses jobs: CONFIG SET appendonly yes, and in redis.conf"
+        "advice",
+        "no append-only file",
+        "a restart of Redis loses jobs: CONFIG SET appendonly yes, and in redis.conf",
     )
 
 
@@ -93,6 +95,8 @@ def _trouble(info: dict[str, str]) -> list[Finding]:
 def _clock(skew_s: float) -> Finding:
     if abs(skew_s) > 0.5:
         return Finding(
-            "advice", f"this host's clock is {-skew_s:+.1f} s off Redis's", "delays are right all the same; `at` is not"
+            "advice",
+            f"this host's clock is {-skew_s:+.1f} s off Redis's",
+            "delays are right all the same; `at` is not",
         )
     return Finding("ok", f"clocks agree within {abs(skew_s) * 1000:.0f} ms")

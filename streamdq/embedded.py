@@ -178,14 +178,12 @@ class _Use:
                 with self._free_keeper_lock() as lock:
                     lost = lock is not None
                 if lost:
-                    _logger.warning(
-                        "the keeper of the embedded Redis in %s is gone, starting it again", self.directory
-                    )
+                    _logger.warning("the keeper of the embedded Redis in %s is gone, starting it again", self.directory)
                     self._start(lambda _: self.socket_path)
                 pause = _WATCH_S
             except (EmbeddedError, OSError) as error:
                 pause = min(pause * 2, _LONGEST_WATCH_S)
-                _logger.error("%s Next attempt in %.0f s.", error, pause)  # noqa: TRY400 - the message is complete
+                _logger.error("%s Next attempt in %.0f s.", error, pause)
 
     @contextlib.contextmanager
     def _free_keeper_lock(self) -> Iterator[int | None]:

@@ -87,9 +87,13 @@ class Inspect:
         yield from self._known_group(topic, group)
         jobs: list[Job] = []
         for shard in self.topics.shards(topic):
-            ids = yield from self.session.one(
-                shard.dead_of(group), "ZRANGE", shard.dead_of(group), 0, max(0, limit - len(jobs)) - 1
-            ) if limit > len(jobs) else _nothing()
+            ids = (
+                yield from self.session.one(
+                    shard.dead_of(group), "ZRANGE", shard.dead_of(group), 0, max(0, limit - len(jobs)) - 1
+                )
+                if limit > len(jobs)
+                else _nothing()
+            )
             for raw in ids:
                 reply = yield from self.scripts.get(shard, raw.decode())
                 if reply:

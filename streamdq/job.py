@@ -199,7 +199,12 @@ def encode(new: NewJob, max_body_bytes: int) -> tuple[str, str, bytes, str]:
     expire = "" if new.expire is None else to_ms(new.expire, "expire")
     retry = "" if new.retry is None else RetrySchedule.of(new.retry).encode()
     url = "" if new.url is None else check_url(new.url)
-    return id, encode_when(new.delay, new.at), f"{ttr}\n{expire}\n{nonce}\n{retry}\n{url}\n".encode() + body, nonce
+    return (
+        id,
+        encode_when(new.delay, new.at),
+        f"{ttr}\n{expire}\n{nonce}\n{retry}\n{url}\n".encode() + body,
+        nonce,
+    )
 
 
 def check_ttr(ttr: Duration) -> int:

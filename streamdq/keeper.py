@@ -118,7 +118,7 @@ class Keeper:
             self._command,
             stdin=subprocess.DEVNULL,
             pass_fds=[self._server_lock],
-            preexec_fn=die_with_keeper,  # noqa: PLW1509 - the other thread sits in one system call, holding nothing
+            preexec_fn=die_with_keeper,
         )
 
 

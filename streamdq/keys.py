@@ -39,7 +39,17 @@ class ShardKeys:
     """Keys of one shard of one topic; one slot."""
 
     __slots__ = (
-        "topic", "shard", "prefix", "jobs", "bucket", "ready", "progress", "counts", "settings", "history", "wake"
+        "bucket",
+        "counts",
+        "history",
+        "jobs",
+        "prefix",
+        "progress",
+        "ready",
+        "settings",
+        "shard",
+        "topic",
+        "wake"
     )  # fmt: skip
 
     def __init__(self, namespace: str, topic: str, shard: int) -> None:

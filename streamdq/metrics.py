@@ -10,14 +10,17 @@ _LATENESS_BUCKETS_S = (
 )  # fmt: skip
 
 ATTEMPTS = Counter(
-    "streamdq_job_attempts", "Attempts that ended, by how: done, retry, dead, released, stale.", (*_GROUP, "outcome")
+    "streamdq_job_attempts",
+    "Attempts that ended, by how: done, retry, dead, released, stale.",
+    (*_GROUP, "outcome"),
 )
 MOVED = Counter("streamdq_jobs_moved", "Due jobs moved from the bucket to a ready stream.", _TOPIC)
 RECLAIMED = Counter("streamdq_jobs_reclaimed", "Claims taken over because their TTR had passed.", _GROUP)
 LOOP_RESTARTS = Counter("streamdq_loop_restarts", "Loops that failed and were started again.", ("loop",))
 LATENESS = Histogram(
-    "streamdq_job_lateness_seconds", "Attempt start minus due time, by Redis's clock.", _GROUP, buckets=_LATENESS_BUCKETS_S
+    "streamdq_job_lateness_seconds",
+    "Attempt start minus due time, by Redis's clock.",
+    _GROUP,
+    buckets=_LATENESS_BUCKETS_S,
 )
-DURATION = Histogram(
-    "streamdq_job_duration_seconds", "How long handlers took.", _GROUP, buckets=_LATENESS_BUCKETS_S
-)
+DURATION = Histogram("streamdq_job_duration_seconds", "How long handlers took.", _GROUP, buckets=_LATENESS_BUCKETS_S)

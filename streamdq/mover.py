@@ -64,7 +64,13 @@ class Mover:
     """One process's mover. ``run`` is a supervised loop's body."""
 
     def __init__(
-        self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics, name: str, stopping: asyncio.Event
+        self,
+        link: AsyncLink,
+        session: Session,
+        scripts: Scripts,
+        topics: Topics,
+        name: str,
+        stopping: asyncio.Event,
     ) -> None:
         self._link = link
         self._session = session
@@ -128,7 +134,13 @@ class Mover:
         self._look_everywhere()
         tasks = [
             asyncio.create_task(job)
-            for job in (self._keep_lease(), self._listen(), self._work(), self._floor(), self._reclaimer.run())
+            for job in (
+                self._keep_lease(),
+                self._listen(),
+                self._work(),
+                self._floor(),
+                self._reclaimer.run(),
+            )
         ]
         stop = asyncio.create_task(self._stopping.wait())
         self.leading = True
@@ -146,7 +158,7 @@ class Mover:
 
     def _look_everywhere(self) -> None:
         known = {shard for topic in self._topics.known for shard in self._topics.shards(topic)}
-        self._wake_at = {shard: 0.0 for shard in known}
+        self._wake_at = dict.fromkeys(known, 0.0)
         self._reclaimer.look_now()
         self._changed.set()
 
@@ -208,7 +220,9 @@ class Mover:
             shards = list(self._wake_at)
             if not shards:
                 continue
-            shard = shards[beat // _FULL_LOOK_EVERY % len(shards) if beat % _FULL_LOOK_EVERY == 0 else beat % len(shards)]
+            shard = shards[
+                beat // _FULL_LOOK_EVERY % len(shards) if beat % _FULL_LOOK_EVERY == 0 else beat % len(shards)
+            ]
             if beat % _FULL_LOOK_EVERY == 0:
                 self._look_at(shard)
                 continue

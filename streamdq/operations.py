@@ -133,7 +133,9 @@ class Operations(Doctoring):
         result, source = EnqueueResult(0, []), iter(jobs)
         while batch := list(islice(self._encoded(source), batch_size)):
             for part in self._by_shard(topic, batch):
-                reply = yield from self._put(topic, [value for job in part for value in job[:3]], on_conflict == "replace")
+                reply = yield from self._put(
+                    topic, [value for job in part for value in job[:3]], on_conflict == "replace"
+                )
                 existing = [i for i, record in reply.taken.items() if nonce_of(record) != part[i][3]]
                 result.existing += [part[i][0] for i in existing]
                 result.created += len(part) - len(existing)
@@ -172,9 +174,7 @@ class Operations(Doctoring):
         shard = yield from self._shard(topic, id)
         return (yield from self.scripts.cancel(shard, id)) == 1
 
-    def reschedule(
-        self, topic: str, id: str, *, delay: Duration | None = None, at: Moment | None = None
-    ) -> Op[bool]:
+    def reschedule(self, topic: str, id: str, *, delay: Duration | None = None, at: Moment | None = None) -> Op[bool]:
         """Gives a job that waits (delayed, ready, or for its next attempt) another due time. False: there is no such
         job, or it is dead, or an attempt is running now; then nothing was changed.
         """

@@ -22,7 +22,12 @@ class Outbox:
     """Collects ends and sends them. What Redis does not take is kept and sent again; none is dropped."""
 
     def __init__(
-        self, link: AsyncLink, scripts: Scripts, group: str, consumer: str, settled: Callable[[End, bool], None]
+        self,
+        link: AsyncLink,
+        scripts: Scripts,
+        group: str,
+        consumer: str,
+        settled: Callable[[End, bool], None],
     ) -> None:
         """``settled`` is told of each end that Redis has, and whether it was refused as stale."""
         self._link = link

@@ -16,7 +16,7 @@ from .connection import AsyncLink, Link
 from .durations import Duration
 from .mover import MoverThread
 from .operations import Operations
-from .session import Op, Session, arun, open_session, run
+from .session import Op, arun, open_session, run
 from .take import bury, fail, finish, leaving, take, touch
 
 P = ParamSpec("P")
@@ -48,7 +48,12 @@ class _Base:
     _link: Any
 
     def _open(
-        self, url: str | None, namespace: str, settings: Settings | None, clock: RedisClock | None, link: type[Any]
+        self,
+        url: str | None,
+        namespace: str,
+        settings: Settings | None,
+        clock: RedisClock | None,
+        link: type[Any],
     ) -> None:
         self._link, session = open_session(url, namespace, settings, clock, link)
         self._operations = Operations(session)

@@ -70,9 +70,7 @@ class Reclaimer:
         cursors = self._cursors.get((shard, group), _START)
         watch_ms = int((_WATCH_S - 2 * _TICK_S) * 1000)
         try:
-            reply = await arun(
-                self._link, self._scripts.reclaim(shard, group, topic, _LIMIT, cursors, watch_ms)
-            )
+            reply = await arun(self._link, self._scripts.reclaim(shard, group, topic, _LIMIT, cursors, watch_ms))
         except GroupMissing:
             await arun(self._link, self._topics.repair(shard.topic))
             return 0

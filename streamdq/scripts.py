@@ -19,7 +19,7 @@ from .connection import Command
 from .keys import ShardKeys
 from .session import Op, Session, checked
 
-_INCLUDE = re.compile(r"^-- include: (.+)$", re.M)
+_INCLUDE = re.compile(r"^-- include: (.+)$", re.MULTILINE)
 
 
 class Script(NamedTuple):
@@ -152,7 +152,13 @@ class Scripts:
         return Moved(*reply)
 
     def claim(
-        self, k: ShardKeys, group: str, consumer: str, count: int, ttr_ms: int, read: Sequence[bytes | str] = ()
+        self,
+        k: ShardKeys,
+        group: str,
+        consumer: str,
+        count: int,
+        ttr_ms: int,
+        read: Sequence[bytes | str] = (),
     ) -> Op[Claimed]:
         """``read``: what a blocking read returned already, as (stream 'm' or 'g', entry, member) in turn."""
         own = k.ready_of(group)
@@ -161,7 +167,13 @@ class Scripts:
             (k.ready, own, k.jobs, k.progress, k.counts, k.settings, k.wake, k.history, k.bucket),
             (self._now(), group, consumer, count, ttr_ms, self._history, *read),
         )
-        return Claimed(status == 0, now_ms, group_ttr_ms, unread, list(map(Row._make, zip(*[iter(rows)] * 5, strict=True))))
+        return Claimed(
+            status == 0,
+            now_ms,
+            group_ttr_ms,
+            unread,
+            list(map(Row._make, zip(*[iter(rows)] * 5, strict=True))),
+        )
 
     def _outcome(self, name: str, keys: Sequence[str], group: str, claims: Iterable[Any], width: int) -> Op[Refused]:
         reply = yield from self._run(name, keys, (self._now(), group, self._history, *claims))
@@ -190,12 +202,20 @@ class Scripts:
     def touch(self, k: ShardKeys, group: str, ttr_ms: int, claims: list[Any]) -> Op[Refused]:
         """``claims``: main, entry, id, ttr_ms, for each in turn."""
         reply = yield from self._run(
-            "touch", (k.ready, k.ready_of(group), k.progress, k.settings), (self._now(), group, ttr_ms, *claims)
+            "touch",
+            (k.ready, k.ready_of(group), k.progress, k.settings),
+            (self._now(), group, ttr_ms, *claims),
         )
         return Refused(reply[0], frozenset(i - 1 for i in reply[1:]))
 
     def reclaim(
-        self, k: ShardKeys, group: str, topic: TopicSettings, limit: int, cursors: tuple[bytes, bytes], watch_ms: int
+        self,
+        k: ShardKeys,
+        group: str,
+        topic: TopicSettings,
+        limit: int,
+        cursors: tuple[bytes, bytes],
+        watch_ms: int,
     ) -> Op[Reclaimed]:
         reply = yield from self._run(
             "reclaim",
@@ -234,7 +254,16 @@ class Scripts:
         )
 
     def kick(self, k: ShardKeys, group: str, limit: int, ids: Sequence[str]) -> Op[int]:
-        keys = (k.ready_of(group), k.dead_of(group), k.bucket, k.jobs, k.progress, k.counts, k.settings, k.history)
+        keys = (
+            k.ready_of(group),
+            k.dead_of(group),
+            k.bucket,
+            k.jobs,
+            k.progress,
+            k.counts,
+            k.settings,
+            k.history,
+        )
         reply: int = yield from self._run(
             "kick", keys, (self._now(), group, self._history, limit, *ids), repeatable=False
         )
@@ -248,7 +277,9 @@ class Scripts:
     def register(self, topic: str, changes: str, groups: str, removed: str, only_new: bool) -> Op[TopicSettings]:
         names = self._session.keys
         reply = yield from self._run(
-            "register", (names.topics, names.wake), (topic, changes, groups, removed, "1" if only_new else "0")
+            "register",
+            (names.topics, names.wake),
+            (topic, changes, groups, removed, "1" if only_new else "0"),
         )
         return TopicSettings.decode(reply)
 

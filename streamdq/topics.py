@@ -72,9 +72,7 @@ class Topics:
         removed: Sequence[str] = (),
         only_new: bool = False,
     ) -> Op[TopicSettings]:
-        settings = yield from self._scripts.register(
-            topic, *topic_patch(changes, groups, removed), only_new=only_new
-        )
+        settings = yield from self._scripts.register(topic, *topic_patch(changes, groups, removed), only_new=only_new)
         self.known[topic] = settings
         yield from self._apply(topic, settings)
         return settings

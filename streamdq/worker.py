@@ -22,7 +22,7 @@ from .durations import Duration, to_ms
 from .errors import InvalidInput
 from .handlers import Handler, handler_of
 from .job import GroupProgress, Job, JobState, check_group, check_topic, check_ttr
-from .loop import cancel_and_wait, log, supervise, wait
+from .loop import cancel_and_wait, log, supervise
 from .mover import Mover
 from .operations import Operations
 from .outbox import Outbox
@@ -67,7 +67,12 @@ class Worker:
         self._run: _Run | None = None
 
     def handler(
-        self, topic: str, *, ttr: Duration | None = None, retry: RetryInput | None = None, batch: int | None = None
+        self,
+        topic: str,
+        *,
+        ttr: Duration | None = None,
+        retry: RetryInput | None = None,
+        batch: int | None = None,
     ) -> Callable[[F], F]:
         """Registers a function for a topic. ``ttr`` and ``retry`` become this group's settings of the topic; a job's
         own come first. ``batch``: the function gets lists of up to this many jobs that were due together.
@@ -393,7 +398,13 @@ class _Run:
         job.state = JobState.DEAD
         job.groups = {
             self._group: GroupProgress(
-                self._group, JobState.DEAD, job.attempt, job.step, end.held.crashes, reason=end.reason, error=end.error
+                self._group,
+                JobState.DEAD,
+                job.attempt,
+                job.step,
+                end.held.crashes,
+                reason=end.reason,
+                error=end.error,
             )
         }
         for function in self._on_dead:

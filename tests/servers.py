@@ -102,11 +102,7 @@ class Server:
         """What streamdq and redis-py are given."""
         password = self.options.get("requirepass")
         user = f":{password}@" if password else ""
-        return (
-            f"unix://{user}{self.socket_path}"
-            if self.socket_path
-            else f"redis://{user}127.0.0.1:{self.port}/0"
-        )
+        return f"unix://{user}{self.socket_path}" if self.socket_path else f"redis://{user}127.0.0.1:{self.port}/0"
 
     @property
     def address(self) -> str:
@@ -232,16 +228,8 @@ class Cluster:
     def _whole(self, node: Server) -> bool:
         with node.client() as client:
             info = client.execute_command("CLUSTER INFO")
-            info = (
-                dict(line.split(":", 1) for line in _text(info).splitlines())
-                if not isinstance(info, dict)
-                else info
-            )
-        return (
-            info["cluster_state"] == "ok"
-            and info["cluster_known_nodes"] == "3"
-            and info["cluster_size"] == "3"
-        )
+            info = dict(line.split(":", 1) for line in _text(info).splitlines()) if not isinstance(info, dict) else info
+        return info["cluster_state"] == "ok" and info["cluster_known_nodes"] == "3" and info["cluster_size"] == "3"
 
     def __enter__(self) -> Self:
         return self

