@@ -48,6 +48,8 @@ class Held:
     started_ms: int = 0
     ended: bool = False
     late: bool = False  # its TTR passed here
+    ttr_ms: int = 0
+    deadline: float = 0.0  # when its TTR passes, on this host's monotonic clock
 
 
 @dataclass(slots=True)
@@ -62,10 +64,13 @@ class End:
     reason: str = ""
 
 
-def held_of(shard: ShardKeys, group: str, row: Row) -> Held:
+def held_of(shard: ShardKeys, group: str, row: Row, group_ttr_ms: int, arrived: float) -> Held:
+    """The claimed job in a row; ``arrived``: when the reply came, on the monotonic clock."""
     job = decode(shard.topic, row.id.decode(), row.record)
     job.state = JobState.RUNNING
     held = Held(shard, group, job, row.main, row.entry, job.due_ms)
+    held.ttr_ms = job.ttr_ms or group_ttr_ms
+    held.deadline = arrived + held.ttr_ms / 1000
     job.attempt = 1
     if row.past:
         attempt, step, crashes, due = row.past.split(b"|")
@@ -99,9 +104,9 @@ def row_of(event: Event, held: Held, consumer: str, error: str = "") -> str:
     )
 
 
-def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[list[End]]:
-    """Ends attempts of one shard and group, all of the same outcome, at most MAX_BATCH. Returns those refused: another
-    consumer has the job now. A batch that is sent twice changes nothing the second time.
+def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[set[int]]:
+    """Ends attempts of one shard and group, all of the same outcome, at most MAX_BATCH. Returns the indexes
+    of those refused, because another consumer has the job now. A batch that is sent twice changes nothing the second time.
     """
     outcome, args = ends[0].outcome, []
     for end in ends:
@@ -113,7 +118,7 @@ def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: 
         elif outcome is Outcome.DEAD:
             args += [end.reason, end.error]
     refused: Refused = yield from _SCRIPTS[outcome](scripts, shard, group, args)
-    return [ends[i] for i in refused.stale]
+    return set(refused.stale)
 
 
 _SCRIPTS = {

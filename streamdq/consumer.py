@@ -81,6 +81,10 @@ class Consumer:
         self._refreshed = 0.0
         self._swept = 0.0
 
+    def now_ms(self) -> int:
+        """Redis's time, or the injected one."""
+        return int(self._session.clock.argument() or self.time.now_ms())
+
     def serve(self, topics: Sequence[str]) -> None:
         """Which topics to claim from; they and the group exist (Topics.ensure)."""
         self._served = set(topics)
@@ -137,7 +141,9 @@ class Consumer:
         for _ in range(len(self._active)):
             shard = self._active.pop(0)
             limit = limits.get(shard.topic, 0)
-            if limit > 0 and (held := await self._claim(shard, limit, [])):
+            if limit <= 0:
+                self._active.append(shard)
+            elif held := await self._claim(shard, limit, []):
                 return held
         return []
 
@@ -153,7 +159,7 @@ class Consumer:
             self._paused[shard] = arrived + _PAUSED_S
         elif count > 0 and (claimed.unread > 0 or len(claimed.rows) >= count) and shard not in self._active:
             self._active.append(shard)
-        return [held_of(shard, self.group, row) for row in claimed.rows]
+        return [held_of(shard, self.group, row, claimed.ttr_ms, arrived) for row in claimed.rows]
 
     def _quiet(self, limits: dict[str, int]) -> list[ShardKeys]:
         """Shards that nothing is known to wait in, and whose topics have room."""

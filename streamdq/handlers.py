@@ -17,11 +17,11 @@ from .job import Job
 
 @dataclass(slots=True)
 class Handler:
-    """One topic's function. ``adapter`` checks a body; ``batch`` None: one job a call."""
+    """One topic's function. ``batch`` None: one job a call."""
 
     topic: str
     function: Callable[..., Any]
-    adapter: TypeAdapter[Any]
+    validate: Callable[[bytes], Any]  # the body's JSON to what the function takes
     is_async: bool
     wants_job: str | None  # the name of its Job parameter
     batch: int | None
@@ -64,7 +64,8 @@ def handler_of(
         adapter = TypeAdapter(body_type)
     except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation) as error:
         raise InvalidInput(f"handler {name}: pydantic can't check {body_type!r}: {error}") from None
-    return Handler(topic, function, adapter, inspect.iscoroutinefunction(function), job_name, batch, ttr_ms, retry)
+    validate = adapter.validator.validate_json
+    return Handler(topic, function, validate, inspect.iscoroutinefunction(function), job_name, batch, ttr_ms, retry)
 
 
 def _is_job(hint: Any) -> bool:

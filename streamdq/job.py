@@ -90,7 +90,9 @@ class Job:
     attempt: int = 0
     step: int = 0
     groups: Mapping[str, GroupProgress] = field(default_factory=dict)
-    _touch: Callable[[Duration | None], None] | None = field(default=None, repr=False, compare=False)
+    # Set by the worker that runs it.
+    _held: Any = field(default=None, repr=False, compare=False)
+    _touch: Callable[[Job, Duration | None], None] | None = field(default=None, repr=False, compare=False)
 
     @property
     def body(self) -> Any:
@@ -111,9 +113,9 @@ class Job:
         Raises:
             StaleClaim: this job is not being run by a worker here.
         """
-        if self._touch is None:
+        if self._touch is None or self._held.ended:
             raise StaleClaim(f"job {self.id!r} is not running here; touch belongs in its handler")
-        self._touch(ttr)
+        self._touch(self, ttr)
 
 
 def check_topic(topic: str) -> str:

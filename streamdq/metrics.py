@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cache
+
 from prometheus_client import Counter, Histogram
 
 _TOPIC, _GROUP = ("topic",), ("topic", "group")
 _LATENESS_BUCKETS_S = (
     0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800
 )  # fmt: skip
+
+_OUTCOMES = ("done", "retry", "dead", "released", "stale")
 
 ATTEMPTS = Counter(
     "streamdq_job_attempts",
@@ -24,3 +29,21 @@ LATENESS = Histogram(
     buckets=_LATENESS_BUCKETS_S,
 )
 DURATION = Histogram("streamdq_job_duration_seconds", "How long handlers took.", _GROUP, buckets=_LATENESS_BUCKETS_S)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFigures:
+    """What is counted for every attempt, with its labels looked up once: that costs more than the counting."""
+
+    lateness: Histogram
+    duration: Histogram
+    attempts: dict[str, Counter]
+
+
+@cache
+def of(topic: str, group: str) -> GroupFigures:
+    return GroupFigures(
+        LATENESS.labels(topic, group),
+        DURATION.labels(topic, group),
+        {outcome: ATTEMPTS.labels(topic, group, outcome) for outcome in _OUTCOMES},
+    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from itertools import islice
 
 from .claims import End, Outcome, settle
 from .config import MAX_BATCH
@@ -27,22 +26,22 @@ class Outbox:
         scripts: Scripts,
         group: str,
         consumer: str,
-        settled: Callable[[End, bool], None],
+        settled: Callable[[list[End], set[int]], None],
     ) -> None:
-        """``settled`` is told of each end that Redis has, and whether it was refused as stale."""
+        """``settled`` is told of ends that Redis has, and which of them it refused as stale."""
         self._link = link
         self._scripts = scripts
         self._group = group
         self._consumer = consumer
         self._settled = settled
-        self._waiting: dict[tuple[ShardKeys, Outcome], dict[int, End]] = {}
+        self._waiting: dict[tuple[ShardKeys, Outcome], list[End]] = {}
         self._filled = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
         self.size = 0
 
     def put(self, end: End) -> None:
-        self._waiting.setdefault((end.held.shard, end.outcome), {})[id(end)] = end
+        self._waiting.setdefault((end.held.shard, end.outcome), []).append(end)
         self.size += 1
         self._filled.set()
         self._empty.clear()
@@ -65,13 +64,11 @@ class Outbox:
     async def _send(self, shard: ShardKeys, outcome: Outcome) -> None:
         waiting = self._waiting[shard, outcome]
         while waiting:
-            batch = list(islice(waiting.values(), MAX_BATCH))
-            refused = await arun(self._link, settle(self._scripts, shard, self._group, self._consumer, batch))
-            stale = {id(end) for end in refused}
-            for end in batch:
-                del waiting[id(end)]
-                self.size -= 1
-                self._settled(end, id(end) in stale)
+            batch = waiting[:MAX_BATCH]
+            stale = await arun(self._link, settle(self._scripts, shard, self._group, self._consumer, batch))
+            del waiting[: len(batch)]
+            self.size -= len(batch)
+            self._settled(batch, stale)
         del self._waiting[shard, outcome]
 
     async def drained(self) -> None:

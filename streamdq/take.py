@@ -71,7 +71,7 @@ def _claim_any(
         )
         paused = paused or claimed.paused
         for row in claimed.rows:
-            held = held_of(shard, group, row)
+            held = held_of(shard, group, row, claimed.ttr_ms, time.monotonic())
             held.started_ms = claimed.now_ms
             if held.crashes >= settings.max_deliveries:
                 text = f"lost with its consumer {held.crashes} times in a row"
@@ -116,7 +116,7 @@ def bury(ops: Operations, held: Held, reason: str) -> Op[None]:
 
 def touch(ops: Operations, held: Held, ttr: Duration | None) -> Op[None]:
     group_ttr_ms = (yield from ops.topics.get(held.job.topic)).ttr_of(held.group)
-    ttr_ms = (held.job.ttr_ms or group_ttr_ms) if ttr is None else check_ttr(ttr)
+    ttr_ms = held.ttr_ms if ttr is None else check_ttr(ttr)
     claim = [held.main, held.entry, held.job.id, ttr_ms]
     refused = yield from ops.scripts.touch(held.shard, held.group, group_ttr_ms, claim)
     if held.ended or refused.stale:

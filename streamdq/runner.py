@@ -1,0 +1,267 @@
+"""Runs handlers on claimed jobs: slots, TTR, and what the end of each attempt means."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from pydantic import ValidationError
+
+from . import metrics
+from .claims import MAX_ERROR_CHARS, DeadReason, End, Held, Outcome, failed
+from .config import MAX_BATCH
+from .durations import Duration
+from .handlers import Handler
+from .job import GroupProgress, Job, JobState, check_ttr
+from .loop import log
+from .topics import Topics
+
+_WATCHDOG_S = 0.05
+_AHEAD_S = 0.02  # how much work may be fetched ahead of free slots
+
+
+class Runner:
+    """At most ``concurrency`` handler calls at once; what was fetched ahead waits its turn here."""
+
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        group: str,
+        concurrency: int,
+        topics: Topics,
+        now_ms: Callable[[], int],
+        *,
+        ended: Callable[[End], None],
+        touched: Callable[[Held, int], Coroutine[Any, Any, None]],
+        on_dead: Iterable[Callable[..., Any]],
+    ) -> None:
+        """``now_ms``: Redis's time. ``ended`` and ``touched``: tell Redis."""
+        self._handlers = handlers
+        self._group = group
+        self._concurrency = concurrency
+        self._topics = topics
+        self._now_ms = now_ms
+        self._tell_ended = ended
+        self._tell_touched = touched
+        self._on_dead = list(on_dead)
+        self._waiting: deque[list[Held]] = deque()
+        self._running: dict[asyncio.Task[None], list[Held]] = {}
+        self._busy = 0  # running calls, and threads that outlived theirs
+        self._mean_s = 1.0
+        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="streamdq")
+        self._background: set[asyncio.Task[None]] = set()
+        self._loop = asyncio.get_running_loop()
+        self.freed = asyncio.Event()
+
+    @property
+    def idle(self) -> bool:
+        return not self._running and not self._waiting
+
+    def room(self) -> int:
+        """How many more handler calls can be taken: the free slots, and some milliseconds' worth of short jobs, so
+        that the next claim travels while these run.
+        """
+        ahead = min(MAX_BATCH, int(_AHEAD_S / max(self._mean_s, 1e-6)) * self._concurrency)
+        return max(0, self._concurrency + ahead - self._busy - len(self._waiting))
+
+    def take(self, held: list[Held]) -> None:
+        """Runs jobs of one topic as soon as there are slots; their TTR runs already."""
+        handler = self._handlers[held[0].job.topic]
+        size = handler.batch or 1
+        for i in range(0, len(held), size):
+            self._waiting.append(held[i : i + size])
+        self._start()
+
+    def _start(self) -> None:
+        while self._waiting and self._busy < self._concurrency:
+            held = self._waiting.popleft()
+            self._busy += 1
+            task = self._loop.create_task(self._attempt(self._handlers[held[0].job.topic], held))
+            self._running[task] = held
+            task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        for held in self._running.pop(task):
+            if not held.ended:  # cancelled before its first step, or a fault in here
+                self._end(held, self._end_of(held, asyncio.CancelledError()), 0)
+        if not task.cancelled() and (error := task.exception()):
+            log.error("attempt failed outside its handler", error=f"{type(error).__name__}: {error}")
+        self._free_slot()
+
+    def _free_slot(self) -> None:
+        self._busy -= 1
+        self._start()
+        self.freed.set()
+
+    # -- one attempt
+
+    async def _attempt(self, handler: Handler, held: list[Held]) -> None:
+        started = time.monotonic()
+        now_ms = self._now_ms()
+        for one in held:
+            one.started_ms = max(now_ms, one.due_ms)
+            one.job._held, one.job._touch = one, self._touch
+        error: BaseException | None = None
+        fit, bodies = self._check(handler, held)
+        if not fit:
+            return
+        try:
+            if handler.batch is not None:
+                await self._call(handler, bodies, [one.job for one in fit])
+            else:
+                await self._call(handler, bodies[0], fit[0].job)
+        except asyncio.CancelledError as cancelled:
+            error = cancelled  # the watchdog's or the drain's; `late` tells which
+        except Exception as raised:
+            error = raised
+        took_s = time.monotonic() - started
+        self._mean_s += (took_s - self._mean_s) * 0.1
+        for one in fit:
+            self._end(one, End(one, Outcome.DONE) if error is None else self._end_of(one, error), took_s)
+
+    def _check(self, handler: Handler, held: list[Held]) -> tuple[list[Held], list[Any]]:
+        """The jobs whose bodies the handler's type accepts, and the bodies; the others are buried."""
+        fit, bodies = [], []
+        for one in held:
+            if one.crashes and one.crashes >= self._topics.known[one.job.topic].max_deliveries:
+                text = f"lost with its consumer {one.crashes} times in a row"
+                self._end(one, End(one, Outcome.DEAD, text, reason=DeadReason.CRASHED), 0)
+                continue
+            try:
+                bodies.append(handler.validate(one.job.raw_body))
+                fit.append(one)
+            except ValidationError as error:
+                text = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in error.errors())
+                self._end(one, End(one, Outcome.DEAD, text[:MAX_ERROR_CHARS], reason=DeadReason.INVALID), 0)
+        return fit, bodies
+
+    async def _call(self, handler: Handler, body: Any, job: Any) -> None:
+        if handler.is_async:
+            await handler.call(body, job)
+            return
+        context = contextvars.copy_context()
+        thread = self._loop.run_in_executor(self._threads, context.run, handler.call, body, job)
+        try:
+            await asyncio.shield(thread)
+        except asyncio.CancelledError:
+            if not thread.done():  # a thread can't be cancelled: it keeps its slot until it ends
+                self._busy += 1
+                thread.add_done_callback(self._thread_ended)
+            raise
+
+    def _thread_ended(self, thread: asyncio.Future[Any]) -> None:
+        if not thread.cancelled():
+            thread.exception()  # seen: what it raises after it was given up changes nothing
+        self._free_slot()
+
+    def _end_of(self, held: Held, error: BaseException) -> End:
+        if isinstance(error, asyncio.CancelledError):
+            if not held.late:
+                return End(held, Outcome.RELEASED)
+            error = TimeoutError("the handler took longer than its TTR")
+        return failed(held, error, self._topics.known[held.job.topic].retry_of(self._group))
+
+    def _end(self, held: Held, end: End, took_s: float) -> None:
+        held.ended = True
+        if end.outcome is not Outcome.RELEASED:
+            figures = metrics.of(held.job.topic, self._group)
+            figures.lateness.observe((held.started_ms - held.due_ms) / 1000)
+            figures.duration.observe(took_s)
+        self._tell_ended(end)
+
+    # -- TTR
+
+    async def watch(self) -> None:
+        """A loop's body: cancels handlers whose TTR has passed."""
+        while True:
+            await asyncio.sleep(_WATCHDOG_S)
+            now = time.monotonic()
+            for task, held in list(self._running.items()):
+                if any(one.deadline <= now and not one.late and not one.ended for one in held):
+                    for one in held:
+                        one.late = True
+                    task.cancel()
+
+    def _touch(self, job: Job, ttr: Duration | None) -> None:
+        """From any thread: the deadline here moves at once, Redis's as soon as it is told."""
+        held: Held = job._held
+        ttr_ms = held.ttr_ms if ttr is None else check_ttr(ttr)
+        held.deadline = time.monotonic() + ttr_ms / 1000
+        self._loop.call_soon_threadsafe(self._in_background, self._tell_touched, held, ttr_ms)
+
+    # -- endings
+
+    def settled(self, ends: list[End], stale: set[int]) -> None:
+        """Redis has these ends of one topic and outcome; those at the indexes in ``stale`` it refused."""
+        outcome, topic = ends[0].outcome, ends[0].held.job.topic
+        figures = metrics.of(topic, self._group)
+        figures.attempts[outcome].inc(len(ends) - len(stale))
+        if stale:
+            figures.attempts[Outcome.STALE].inc(len(stale))
+        elif outcome is Outcome.DONE:
+            return
+        for i, end in enumerate(ends):
+            if outcome is not Outcome.DONE or i in stale:
+                self._report(end, Outcome.STALE if i in stale else outcome)
+
+    def _report(self, end: End, outcome: Outcome) -> None:
+        job = end.held.job
+        log.info(
+            "attempt ended", outcome=outcome.value, topic=job.topic, id=job.id, group=self._group,
+            attempt=job.attempt, reason=end.reason or None, delay_ms=end.delay_ms or None,
+        )  # fmt: skip
+        if outcome is not Outcome.DEAD:
+            return
+        job.state = JobState.DEAD
+        progress = GroupProgress(
+            self._group, JobState.DEAD, job.attempt, job.step, end.held.crashes, reason=end.reason, error=end.error
+        )
+        job.groups = {self._group: progress}
+        for function in self._on_dead:
+            self._in_background(_tell, function, job)
+
+    def _in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
+        task = self._loop.create_task(_logged(function(*args)))
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    # -- stopping
+
+    async def drain(self, grace_s: float) -> None:
+        """What waits is handed back; what runs has ``grace_s`` to finish, then it is cancelled and handed back."""
+        while self._waiting:
+            for held in self._waiting.popleft():
+                self._end(held, End(held, Outcome.RELEASED), 0)
+        if self._running:
+            log.info("draining", running=len(self._running), grace_s=grace_s)
+            await asyncio.wait(self._running, timeout=grace_s)
+        late = list(self._running)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
+
+    async def close(self, timeout_s: float) -> None:
+        """Waits for callbacks that are still being told, and lets the threads go."""
+        if self._background:
+            await asyncio.wait(self._background, timeout=timeout_s)
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+async def _tell(function: Callable[..., Any], job: Job) -> None:
+    if asyncio.iscoroutinefunction(function):
+        await function(job)
+    else:
+        await asyncio.to_thread(function, job)
+
+
+async def _logged(coroutine: Coroutine[Any, Any, None]) -> None:
+    try:
+        await coroutine
+    except Exception as error:
+        log.error("background call failed", error=f"{type(error).__name__}: {error}")
