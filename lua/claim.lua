@@ -128,7 +128,8 @@ for i = 1, #ids do
   end
 end
 
-local unread = redis.call('HINCRBY', counts, 'ready:' .. group, -taken - left)
+-- 0 first: Lua writes the negative of 0 as '-0', which Redis does not take for a number.
+local unread = redis.call('HINCRBY', counts, 'ready:' .. group, 0 - taken - left)
 if taken > 0 then
   redis.call('HSET', progress, unpack(marks))
   local running = redis.call('HINCRBY', counts, 'running:' .. group, taken)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from .retry import DEFAULT_RETRY, RetrySchedule
@@ -57,6 +57,12 @@ class TopicSettings(BaseModel):
     paused: bool = False
     groups: Mapping[str, GroupSettings] = Field(default_factory=dict)
 
+    @field_validator("groups", mode="before")
+    @classmethod
+    def _empty_tables(cls, groups: Mapping[str, Any]) -> dict[str, Any]:
+        """Lua has one empty table: fakeredis writes it as ``[]``, where Redis writes ``{}``."""
+        return {name: own or {} for name, own in groups.items()}
+
     @classmethod
     def decode(cls, text: str | bytes) -> TopicSettings:
         return cls.model_validate_json(text)
@@ -78,7 +84,7 @@ class TopicSettings(BaseModel):
         """What the scripts of a shard read, as HSET's fields and values ('' removes)."""
         fields: list[str | int | float] = [
             "paused", int(self.paused),
-            "rate", (self.rate or 0) / self.shards,
+            "rate", self.rate / self.shards if self.rate else 0,
             "ttr", self.ttr_ms,
         ]  # fmt: skip
         for name, group in self.groups.items():

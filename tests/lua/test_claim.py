@@ -1,0 +1,262 @@
+"""claim: ready -> running, for one consumer of one group; what is out of date is dropped."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import START_MS, Shard
+
+
+def read_ahead(shard: Shard, group: str | None = None) -> list[bytes | str]:
+    """What a blocking read would have returned: pending in Redis, not claimed."""
+    name = group or shard.group
+    found: list[bytes | str] = []
+    for kind, stream in (("g", shard.k.ready_of(name)), ("m", shard.k.ready)):
+        reply = shard.redis("XREADGROUP", "GROUP", name, shard.consumer, "COUNT", 10, "STREAMS", stream, ">")
+        for entry, fields in reply[0][1] if reply else []:
+            found += [kind, entry, fields[1]]
+    return found
+
+
+def test_a_first_attempt(shard: Shard) -> None:
+    shard.enqueue("i", "j")
+    reply = shard.claim(1)
+    (row,) = reply.rows
+    assert (reply.paused, reply.now_ms, reply.ttr_ms, reply.unread) == (False, START_MS, 60_000, 1)
+    assert (row.entry, row.id, row.past) == (b"", b"i", b"")
+    assert row.record == shard.redis("HGET", shard.k.jobs, "i")
+    assert [(entry, consumer) for entry, consumer, *_ in shard.pending(shard.k.ready)] == [(row.main, b"me")]
+    job = shard.get("i")
+    assert job is not None
+    progress = job.groups["default"]
+    assert (progress.state, progress.attempt, progress.consumer) == ("running", 1, "me")
+    assert (progress.started_ms, progress.deadline_ms) == (START_MS, START_MS + 60_000)
+    assert shard.counts == {"enqueued": 2, "sequence": 2, "ready:default": 1, "running:default": 1}
+
+
+def test_nothing_ready(shard: Shard) -> None:
+    assert shard.claim() == (False, START_MS, 60_000, 0, [])
+
+
+def test_count_is_kept_over_both_streams_and_retries_go_first(shard: Shard) -> None:
+    shard.enqueue("retried")
+    shard.retry(shard.take(), delay_ms=10)
+    shard.clock.advance("10ms")
+    shard.move()
+    shard.enqueue("i", "j", "k")
+    reply = shard.claim(3)
+    assert [row.id for row in reply.rows] == [b"retried", b"i", b"j"]
+    assert reply.unread == 1
+
+
+def test_a_later_attempt_tells_its_past(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.retry(shard.take(), delay_ms=10, steps=1)
+    shard.clock.advance("10ms")
+    shard.move()
+    row = shard.take()
+    assert (row.main, row.past) == (b"-", f"2|1|0|{START_MS + 10}".encode())
+    assert shard.entries(shard.k.ready_of("default")) == [b"000000000002\x1fdefault\x1fj"]
+    assert row.entry != b""
+
+
+def test_each_group_gets_each_job(two: Shard) -> None:
+    two.enqueue("j")
+    assert two.take("a").id == two.take("b").id == b"j"
+    assert two.counts["running:a"] == two.counts["running:b"] == 1
+
+
+def test_no_two_consumers_of_a_group_get_the_same_job(shard: Shard) -> None:
+    shard.enqueue("i", "j")
+    assert [row.id for row in shard.claim(1, consumer="one").rows] == [b"i"]
+    assert [row.id for row in shard.claim(9, consumer="two").rows] == [b"j"]
+
+
+def test_a_cancelled_job_is_dropped(two: Shard) -> None:
+    two.enqueue("i", "j")
+    two.call("cancel", "i")
+    for group in ("a", "b"):
+        assert [row.id for row in two.claim(group=group).rows] == [b"j"]
+        assert len(two.pending(two.k.ready, group)) == 1
+    assert len(two.entries(two.k.ready)) == 1
+
+
+def test_a_rescheduled_job_is_dropped_until_it_is_due(shard: Shard) -> None:
+    shard.enqueue("j")
+    assert shard.call("reschedule", "j", "+1000") == 1
+    assert shard.claim().rows == []
+    shard.clock.advance("1s")
+    shard.move()
+    assert shard.take().id == b"j"
+
+
+def test_a_replaced_job_is_dropped_and_the_new_one_comes(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.call("replace", 1, shard.jobs("j", delay="1s"))
+    assert shard.claim().rows == []
+    shard.clock.advance("1s")
+    shard.move()
+    assert shard.take().id == b"j"
+
+
+def test_an_id_used_again_is_not_served_from_the_old_entry(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.call("cancel", "j")
+    shard.enqueue("j", delay="1h")
+    assert shard.claim().rows == []
+    assert shard.state("j") == "delayed"
+
+
+def test_an_expired_job_is_given_up(two: Shard) -> None:
+    two.enqueue("j", expire="2s")
+    two.clock.advance("2s")
+    two.finish(two.take("a"), group="a")
+    two.clock.advance("1ms")
+    assert two.claim(group="b").rows == []
+    assert two.counts["expired:b"] == 1
+    assert two.events() == [("expired", "j", "b")]
+    assert two.get("j") is None
+    assert two.empty()
+
+
+def test_a_retry_expires_by_its_own_due_time(shard: Shard) -> None:
+    shard.enqueue("j", expire="2s")
+    shard.retry(shard.take(), delay_ms=60_000)
+    shard.clock.advance("61s")
+    shard.move()
+    row = shard.take()
+    shard.retry(row, delay_ms=1000)
+    shard.clock.advance("4s")
+    shard.move()
+    assert shard.claim().rows == []
+    assert shard.counts["expired:default"] == 1
+    assert shard.empty()
+
+
+@pytest.mark.parametrize(("ttr", "deadline_ms"), [("2s", 2_000), ("10m", 600_000)])
+def test_a_jobs_own_ttr(shard: Shard, ttr: str, deadline_ms: int) -> None:
+    shard.enqueue("j", ttr=ttr)
+    shard.take()
+    job = shard.get("j")
+    assert job is not None
+    assert job.groups["default"].deadline_ms == START_MS + deadline_ms
+
+
+def test_a_shorter_ttr_begins_idle_so_that_reclaim_finds_it_in_time(timed: Shard) -> None:
+    timed.enqueue("short", "usual", ttr="2s")
+    timed.run(timed.operations.cancel("t", "usual"))
+    timed.enqueue("usual")
+    timed.claim()
+    idle = sorted(idle_ms for _, _, idle_ms, _ in timed.pending(timed.k.ready))
+    assert idle[0] < 10_000
+    assert 58_000 <= idle[1] < 68_000
+
+
+def test_a_groups_own_ttr_comes_before_the_topics(two: Shard) -> None:
+    two.topic(ttr="30s")
+    two.run(two.topics.ensure("t", "a", {"ttr_ms": 5_000}))
+    two.enqueue("j")
+    assert (two.claim(group="a").ttr_ms, two.claim(group="b").ttr_ms) == (5_000, 30_000)
+
+
+def test_a_paused_topic_is_not_read(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.run(shard.operations.pause("t"))
+    assert shard.claim() == (True, START_MS, 60_000, 0, [])
+    assert shard.state("j") == "ready"
+    shard.run(shard.operations.resume("t"))
+    assert shard.take().id == b"j"
+
+
+def test_what_was_read_before_a_pause_goes_back_and_comes_after_it(two: Shard) -> None:
+    two.enqueue("j")
+    two.retry(two.take("a"), delay_ms=0)
+    two.move()
+    two.enqueue("i")
+    read = read_ahead(two, "a")
+    assert len(read) == 6
+    two.run(two.operations.pause("t"))
+    reply = two.claim(0, "a", read=read)
+    assert (reply.paused, reply.rows) == (True, [])
+    assert two.state("i", "a") == two.state("j", "a") == "delayed"
+    assert two.state("i", "b") == "ready"
+    assert two.pending(two.k.ready, "a") == two.pending(two.k.ready_of("a"), "a") == []
+    two.run(two.operations.resume("t"))
+    two.move()
+    rows = two.claim(group="a").rows
+    assert sorted((row.id, row.past.split(b"|")[0]) for row in rows) == [(b"i", b"1"), (b"j", b"2")]
+    two.finish(*rows, group="a")
+    two.finish(*two.claim(group="b").rows, group="b")
+    assert two.empty()
+
+
+def test_a_detached_job_read_before_a_pause(shard: Shard) -> None:
+    shard.enqueue("j")
+    read = read_ahead(shard)
+    shard.run(shard.operations.pause("t"))
+    shard.claim(0, read=read)
+    assert shard.entries(shard.k.ready) == []
+    assert shard.counts["detached"] == 1
+    shard.run(shard.operations.resume("t"))
+    shard.move()
+    row = shard.take()
+    assert (row.main, row.past.split(b"|")[:3]) == (b"-", [b"1", b"0", b"0"])
+    shard.finish(row)
+    assert shard.empty()
+
+
+def test_entries_read_before_are_claimed_and_count_besides(shard: Shard) -> None:
+    shard.enqueue("i", "j")
+    read = read_ahead(shard)
+    shard.enqueue("k")
+    assert [row.id for row in shard.claim(1, read=read).rows] == [b"i", b"j", b"k"]
+    assert "ready:default" not in shard.counts
+
+
+def test_entries_read_before_and_cancelled_since_are_dropped(shard: Shard) -> None:
+    shard.enqueue("j")
+    read = read_ahead(shard)
+    shard.call("cancel", "j")
+    assert shard.claim(0, read=read).rows == []
+    assert shard.empty()
+
+
+def test_a_group_made_anew_takes_back_what_it_ran(two: Shard) -> None:
+    two.enqueue("running", "waiting", "finished")
+    running, waiting, finished = two.claim(group="a").rows
+    two.retry(waiting, delay_ms=1000)
+    two.finish(finished)
+    two.redis("XGROUP", "DESTROY", two.k.ready, "a")
+    two.run(two.topics.repair("t"))
+    # The first claim reads the past anew; what is still out gets a new entry, and the old claim is refused.
+    assert two.claim(group="a").rows == []
+    assert two.finish(running).stale == {0}
+    row = two.take("a")
+    assert row.id == b"running"
+    assert row.entry != b""
+    two.clock.advance("1s")
+    two.move()
+    two.finish(row, two.take("a"))
+    two.finish(*two.claim(group="b").rows, group="b")
+    assert two.empty()
+
+
+def test_the_first_claim_after_a_quiet_time_rings_for_the_mover(shard: Shard) -> None:
+    shard.enqueue("i", "j", "k")
+    before = shard.rings()
+    shard.claim(1)
+    first = shard.rings()
+    assert first != before
+    shard.claim(1)
+    assert shard.rings() == first
+    shard.reclaim()  # from now on the mover watches by itself
+    shard.finish(*shard.claim(1).rows)
+    assert shard.rings() == first
+
+
+def test_a_missing_group_is_an_error_that_says_so(shard: Shard) -> None:
+    from streamdq.errors import GroupMissing
+
+    shard.redis("XGROUP", "DESTROY", shard.k.ready, "default")
+    with pytest.raises(GroupMissing):
+        shard.claim()

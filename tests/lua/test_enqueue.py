@@ -1,0 +1,118 @@
+"""enqueue: nothing -> delayed, or -> ready when it is due already and nothing waits before it."""
+
+from __future__ import annotations
+
+from streamdq.job import decode, nonce_of
+
+from .conftest import START_MS, Shard
+
+
+def test_a_delayed_job_waits_in_the_bucket(shard: Shard) -> None:
+    reply = shard.enqueue("j", delay="5s", ttr="7s", expire="9s", retry="1s 2s", url="https://example.org/")
+    assert reply == (True, START_MS, {})
+    assert shard.redis("ZRANGE", shard.k.bucket, 0, -1, "WITHSCORES") == [b"000000000001j", b"1700000005000"]
+    job = decode("t", "j", shard.redis("HGET", shard.k.jobs, "j"))
+    assert (job.due_ms, job.created_ms, job.ttr_ms, job.expire_ms) == (START_MS + 5000, START_MS, 7000, 9000)
+    assert (job.retry, job.url, job.body) == ("1000ms 2000ms", "https://example.org/", {"id": "j"})
+    assert shard.state("j") == "delayed"
+    assert shard.counts == {"enqueued": 1, "sequence": 1}
+
+
+def test_an_absolute_moment_is_taken_as_it_is(shard: Shard) -> None:
+    shard.enqueue("j", at=START_MS + 1234)
+    job = shard.get("j")
+    assert job is not None
+    assert job.due_ms == START_MS + 1234
+
+
+def test_a_job_due_at_once_goes_straight_to_the_ready_stream(two: Shard) -> None:
+    two.enqueue("j")
+    assert two.entries(two.k.ready) == [b"000000000001j"]
+    assert two.redis("ZCARD", two.k.bucket) == 0
+    assert (two.state("j", "a"), two.state("j", "b")) == ("ready", "ready")
+    assert two.counts == {"enqueued": 1, "sequence": 1, "ready:a": 1, "ready:b": 1}
+
+
+def test_a_moment_that_has_passed_is_due_at_once(shard: Shard) -> None:
+    shard.enqueue("j", at=START_MS - 1)
+    assert shard.state("j") == "ready"
+
+
+def test_it_waits_behind_what_is_due_already(shard: Shard) -> None:
+    shard.enqueue("first", delay="1s")
+    shard.clock.advance("1s")
+    shard.enqueue("second")
+    assert shard.state("second") == "delayed"
+    shard.move()
+    assert shard.entries(shard.k.ready) == [b"000000000001first", b"000000000002second"]
+
+
+def test_it_overtakes_what_is_not_due_yet(shard: Shard) -> None:
+    shard.enqueue("later", delay="1s")
+    shard.enqueue("now")
+    assert (shard.state("later"), shard.state("now")) == ("delayed", "ready")
+
+
+def test_a_paused_topic_holds_it(shard: Shard) -> None:
+    shard.run(shard.operations.pause("t"))
+    shard.enqueue("j")
+    assert shard.state("j") == "delayed"
+
+
+def test_a_topic_with_a_rate_holds_it(shard: Shard) -> None:
+    shard.topic(rate=10)
+    shard.enqueue("j")
+    assert shard.state("j") == "delayed"
+
+
+def test_the_order_within_one_millisecond_is_kept(shard: Shard) -> None:
+    ids = [f"job-{i:03}" for i in range(300)]
+    shard.enqueue(*reversed(ids[:150]), delay="1s")
+    shard.enqueue(*reversed(ids[150:]), delay="1s")
+    shard.clock.advance("1s")
+    shard.move()
+    assert [member[12:].decode() for member in shard.entries(shard.k.ready)] == [*ids[149::-1], *ids[:149:-1]]
+
+
+def test_a_taken_id_is_reported_with_its_record_and_changes_nothing(shard: Shard) -> None:
+    shard.enqueue("j", delay="5s")
+    held = shard.redis("HGET", shard.k.jobs, "j")
+    reply = shard.enqueue("i", "j", "k", delay="1s")
+    assert reply.taken == {1: held}
+    assert shard.redis("HGET", shard.k.jobs, "j") == held
+    assert shard.redis("ZCARD", shard.k.bucket) == 3
+    assert shard.counts["enqueued"] == 3
+
+
+def test_the_same_id_twice_in_one_call(shard: Shard) -> None:
+    jobs = shard.jobs("j", delay="1s") + shard.jobs("j", delay="2s")
+    reply = shard.call("enqueue", 1, jobs)
+    assert list(reply.taken) == [1]
+    assert nonce_of(reply.taken[1]) == nonce_of(b"\n\n" + jobs[2])
+    assert shard.counts["enqueued"] == 1
+
+
+def test_settings_out_of_date_write_nothing(shard: Shard) -> None:
+    before = shard.counts
+    assert shard.call("enqueue", 4, shard.jobs("j", delay=1)) == (False, START_MS, {})
+    assert shard.counts == before
+    assert shard.empty()
+
+
+def test_it_rings_only_for_a_new_earliest_job(shard: Shard) -> None:
+    shard.enqueue("a", delay="10s")
+    first = shard.rings()
+    shard.enqueue("later", delay="11s")
+    shard.enqueue("now")
+    assert shard.rings() == first
+    shard.enqueue("sooner", delay="9s")
+    assert shard.rings() != first
+
+
+def test_without_an_injected_clock_redis_tells_the_time(timed: Shard) -> None:
+    before_ms = int(timed.redis("TIME")[0]) * 1000
+    reply = timed.enqueue("j", delay="1h")
+    job = timed.get("j")
+    assert job is not None
+    assert reply.now_ms == job.created_ms == job.due_ms - 3_600_000
+    assert before_ms <= reply.now_ms <= before_ms + 60_000

@@ -1,0 +1,125 @@
+"""move: bucket -> ready stream, at most `limit` due jobs, oldest first; a group's retries -> its own stream."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import START_MS, Shard
+
+
+def test_only_what_is_due_moves(two: Shard) -> None:
+    two.enqueue("a", delay="1s")
+    two.enqueue("b", delay="2s")
+    two.clock.advance("999ms")
+    assert two.move() == (0, START_MS + 999, START_MS + 1000, 0)
+    two.clock.advance("1ms")
+    assert two.move() == (1, START_MS + 1000, START_MS + 2000, 0)
+    assert two.entries(two.k.ready) == [b"000000000001a"]
+    assert (two.state("a"), two.state("b")) == ("ready", "delayed")
+    assert two.counts == {"enqueued": 2, "sequence": 2, "moved": 1, "ready:a": 1, "ready:b": 1}
+
+
+def test_an_empty_bucket_has_nothing_to_wait_for(shard: Shard) -> None:
+    assert shard.move() == (0, START_MS, -1, 0)
+
+
+def test_the_limit_is_kept_and_the_oldest_go_first(shard: Shard) -> None:
+    shard.enqueue("late", delay="2s")
+    shard.enqueue("early", delay="1s")
+    shard.clock.advance("3s")
+    assert shard.move(limit=1) == (1, START_MS + 3000, START_MS + 2000, 0)
+    assert shard.state("early") == "ready"
+    assert shard.move(limit=1).next_due_ms == -1
+    assert [member[12:] for member in shard.entries(shard.k.ready)] == [b"early", b"late"]
+
+
+def test_a_retry_goes_to_its_group_alone(two: Shard) -> None:
+    two.enqueue("j")
+    two.retry(two.take("a"), delay_ms=1000, group="a")
+    two.clock.advance("1s")
+    assert two.move().moved == 1
+    assert two.entries(two.k.ready_of("a")) == [b"000000000002\x1fa\x1fj"]
+    assert two.entries(two.k.ready_of("b")) == []
+    assert (two.counts["ready:a"], two.counts["ready:b"]) == (1, 1)
+    assert "waiting:a" not in two.counts
+    assert two.take("a").past == b"2|1|0|1700000001000"
+
+
+def test_groups_out_of_date_move_nothing(shard: Shard) -> None:
+    shard.enqueue("j", delay="1s")
+    shard.clock.advance("1s")
+    assert shard.call("move", ("default", "unheard"), 10) == (-1, START_MS + 1000, -1, 0)
+    assert shard.state("j") == "delayed"
+
+
+def test_a_paused_topic_moves_nothing_and_goes_on_after(shard: Shard) -> None:
+    shard.enqueue("j", delay="1s")
+    shard.run(shard.operations.pause("t"))
+    shard.clock.advance("1s")
+    assert shard.move() == (0, START_MS + 1000, -1, 0)
+    shard.run(shard.operations.resume("t"))
+    assert shard.move().moved == 1
+
+
+def test_it_tells_how_many_claims_run_in_all_groups(two: Shard) -> None:
+    two.enqueue("i", "j")
+    two.claim(2, "a")
+    two.claim(1, "b")
+    assert two.move().running == 3
+
+
+def moves_within(shard: Shard, ms: int) -> list[int]:
+    """How many moved at each millisecond at which the script said that it is worth a look."""
+    end, moved = shard.clock.now_ms + ms, []
+    while True:
+        reply = shard.run(shard.scripts.move(shard.k, shard.settings.group_names, 500))
+        moved.append(reply.moved)
+        if not shard.clock.now_ms < reply.next_due_ms < end:
+            shard.check()
+            return moved
+        shard.clock.advance((reply.next_due_ms - shard.clock.now_ms) / 1000)
+
+
+def test_a_rate_spreads_a_stampede(shard: Shard) -> None:
+    shard.topic(rate=100)
+    shard.enqueue(*map(str, range(50)), delay="1s")
+    shard.clock.advance("1s")
+    first, *others = moves_within(shard, 200)
+    assert first == 10  # a tenth of a second's worth
+    assert set(others) == {1}
+    assert 29 <= first + len(others) <= 31
+
+
+def test_a_rate_does_not_slow_a_trickle(shard: Shard) -> None:
+    shard.topic(rate=100)
+    for i in range(20):
+        shard.enqueue(str(i), delay="10ms")
+        shard.clock.advance("10ms")
+        assert shard.move().moved == 1
+
+
+@pytest.mark.parametrize("rate", [0.5, 1, 3])
+def test_a_slow_rate_is_kept_over_a_minute(shard: Shard, rate: float) -> None:
+    shard.topic(rate=rate)
+    shard.enqueue(*map(str, range(200)), delay="1s")
+    shard.clock.advance("1s")
+    assert rate * 60 <= sum(moves_within(shard, 60_000)) <= rate * 60 + 1
+
+
+def test_what_waits_for_the_rate_is_announced_when_it_may_go(shard: Shard) -> None:
+    shard.topic(rate=2)
+    shard.enqueue("i", "j", delay="1s")
+    shard.clock.advance("1s")
+    assert shard.move() == (1, START_MS + 1000, START_MS + 1500, 0)
+    shard.clock.advance("499ms")
+    assert shard.move().moved == 0
+    shard.clock.advance("1ms")
+    assert shard.move().moved == 1
+
+
+def test_a_rate_taken_away_lets_all_go(shard: Shard) -> None:
+    shard.topic(rate=1)
+    shard.enqueue(*map(str, range(30)), delay="1s")
+    shard.topic(rate=0)
+    shard.clock.advance("1s")
+    assert shard.move().moved == 30
