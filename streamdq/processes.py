@@ -1,0 +1,175 @@
+"""Several worker processes under one: started, started again when they die, and ended together.
+
+A child watches a pipe that only its supervisor holds open (``end_with_parent``), so that none is left behind even
+when the supervisor is killed with -9.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from types import FrameType
+from typing import Any
+
+from .loop import log
+from .worker import Worker
+
+FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
+_HEALTHY_S = 10.0
+_USAGE = 2
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+def command_line(*arguments: str) -> list[str]:
+    """The same streamdq, by the same Python."""
+    return [sys.executable, "-c", "import sys; from streamdq.cli import main; sys.exit(main())", *arguments]
+
+
+def end_with_parent() -> None:
+    """Drains this process, as SIGTERM does, once stdin is closed: the parent holds its other end."""
+
+    def watch() -> None:
+        # Read from the descriptor: sys.stdin's lock, held by a waiting thread, is fatal when the interpreter ends.
+        while os.read(0, 1024):
+            continue
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, name="streamdq-parent", daemon=True).start()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    number: int
+    code: int
+
+
+@dataclass(slots=True)
+class _Child:
+    process: subprocess.Popen[bytes] | None = None
+    started: float = 0.0
+    backoff_s: float = FIRST_BACKOFF_S
+    restart_at: float | None = None
+
+
+class Supervisor:
+    """Runs ``count`` copies of a command until they end by themselves with 0, or it is told to stop."""
+
+    def __init__(self, command: Sequence[str], count: int, *, burst: bool = False) -> None:
+        self._command = list(command)
+        self._burst = burst
+        self._children = [_Child() for _ in range(count)]
+        self._events: SimpleQueue[_Ended | int] = SimpleQueue()  # a child that ended, or a signal
+        self._stopping = False
+        self._code = 0
+
+    def run(self) -> int:
+        """The exit code: 0, or that of a child whose failure a restart can't mend."""
+        before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        try:
+            for number in range(len(self._children)):
+                self._start(number)
+            while self._unfinished():
+                self._handle(self._next_event())
+        finally:
+            self._kill()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return self._code
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self._events.put(number)  # reentrant: safe in a signal handler
+
+    def _start(self, number: int) -> None:
+        child = self._children[number]
+        child.restart_at, child.started = None, time.monotonic()
+        # In a session of its own, a Ctrl-C reaches it once, from here, and not from the terminal as well.
+        child.process = process = subprocess.Popen(self._command, stdin=subprocess.PIPE, start_new_session=True)
+        log.info("process started", number=number, pid=process.pid)
+
+        def wait() -> None:
+            self._events.put(_Ended(number, process.wait()))
+
+        threading.Thread(target=wait, name=f"streamdq-wait-{number}", daemon=True).start()
+
+    def _unfinished(self) -> bool:
+        return any(child.process is not None or child.restart_at is not None for child in self._children)
+
+    def _next_event(self) -> _Ended | int | None:
+        """What happens next; None when it is time to start a child again."""
+        due = [child.restart_at for child in self._children if child.restart_at is not None]
+        try:
+            return self._events.get(timeout=max(0.0, min(due) - time.monotonic()) if due else None)
+        except Empty:
+            return None
+
+    def _handle(self, event: _Ended | int | None) -> None:
+        if event is None:
+            for number, child in enumerate(self._children):
+                if child.restart_at is not None and child.restart_at <= time.monotonic():
+                    self._start(number)
+        elif isinstance(event, _Ended):
+            self._ended(event)
+        elif self._stopping:
+            log.warning("second signal, killing")
+            self._code = 128 + event
+            self._kill()
+        else:
+            self._stop()
+
+    def _ended(self, event: _Ended) -> None:
+        child = self._children[event.number]
+        assert child.process is not None
+        child.process.stdin.close()  # type: ignore[union-attr]
+        log.info("process ended", number=event.number, pid=child.process.pid, code=event.code)
+        child.process = None
+        if self._stopping or event.code == 0:
+            return
+        if event.code == _USAGE or (self._burst and event.code > 0):  # it would end the same way again
+            self._code = event.code
+            self._stop()
+            return
+        if time.monotonic() - child.started > _HEALTHY_S:
+            child.backoff_s = FIRST_BACKOFF_S
+        child.restart_at = time.monotonic() + child.backoff_s
+        child.backoff_s = min(child.backoff_s * 2, LONGEST_BACKOFF_S)
+
+    def _stop(self) -> None:
+        self._stopping = True
+        for child in self._children:
+            child.restart_at = None
+            if child.process is not None:
+                child.process.terminate()
+
+    def _kill(self) -> None:
+        for child in self._children:
+            if child.process is not None and child.process.poll() is None:
+                child.process.kill()
+
+
+def import_worker(target: str) -> Worker:
+    """The Worker that ``MODULE:WORKER`` names; the current directory is looked in first.
+
+    Raises:
+        ImportError: the module or the name is not there, or is not a Worker; the message says which.
+    """
+    module_name, colon, name = target.partition(":")
+    if not (module_name and colon and name):
+        raise ImportError(f"{target!r} is not MODULE:WORKER; write for example shop.jobs:worker")
+    sys.path.insert(0, str(Path.cwd()))
+    found: Any = importlib.import_module(module_name)
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise ImportError(f"module {module_name!r} has no {name!r}")
+        found = getattr(found, part)
+    if not isinstance(found, Worker):
+        raise ImportError(f"{target} is a {type(found).__name__}, not a streamdq Worker")
+    return found
