@@ -146,10 +146,10 @@ class Shard:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The counters that are not 0."""
+        """The counters that are not 0, but for the one that numbers deliveries."""
         flat = self.redis("HGETALL", self.k.counts)
         pairs = zip(flat[::2], flat[1::2], strict=True)
-        return {name.decode(): int(value) for name, value in pairs if int(value) != 0}
+        return {name.decode(): int(value) for name, value in pairs if int(value) != 0 and name != b"sequence"}
 
     def entries(self, stream: str) -> list[bytes]:
         """The members in a stream of ready jobs, oldest first."""
@@ -179,8 +179,8 @@ class Shard:
         kept = [
             self.redis("HLEN", self.k.jobs), self.redis("HLEN", self.k.progress), self.redis("ZCARD", self.k.bucket)
         ]  # fmt: skip
-        for stream in (self.k.ready, *map(self.k.ready_of, self.settings.group_names)):
-            kept.append(self.redis("XLEN", stream))
+        streams = (self.k.ready, *map(self.k.ready_of, self.settings.group_names))
+        kept += [self.redis("XLEN", stream) for stream in streams]
         for group in self.settings.group_names:
             kept += [len(self.pending(stream, group)) for stream in (self.k.ready, self.k.ready_of(group))]
         return not any(kept)
