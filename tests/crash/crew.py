@@ -1,0 +1,220 @@
+"""Starts worker processes, ends them in every way there is, and reads what they did from their journal."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import redis
+
+from streamdq import NewJob, Queue
+from streamdq.audit import Audit
+from streamdq.keys import NamespaceKeys
+from tests.crash.workers import Options, Work
+from tests.servers import Server, until
+
+ROOT = Path(__file__).parents[2]
+LEASE_S = 2.5
+TAKEOVER_S = 3.0
+"""A dead mover is replaced within this time, whatever the TTR."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the journal; `at` is this machine's time."""
+
+    what: str  # start, and then end, raised or cancelled; or none of them
+    topic: str
+    id: str
+    attempt: int
+    pid: int
+    at: float
+
+
+class Journal:
+    """What the handlers of all workers of a test did."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.path.touch()
+
+    def lines(self, what: str | None = None, pid: int | None = None) -> list[Line]:
+        text = self.path.read_text()
+        every = (Line(*json.loads(line)) for line in text[: text.rfind("\n") + 1].splitlines())
+        return [line for line in every if what in (None, line.what) and pid in (None, line.pid)]
+
+    def of(self, id: str) -> list[Line]:
+        return [line for line in self.lines() if line.id == id]
+
+    def ids(self, what: str, pid: int | None = None) -> set[str]:
+        return {line.id for line in self.lines(what, pid)}
+
+    def count(self, what: str) -> Counter[str]:
+        return Counter(line.id for line in self.lines(what))
+
+    def running(self, pid: int) -> set[str]:
+        """Jobs whose handlers the process was in when it wrote its last line."""
+        open_ = Counter(line.id for line in self.lines("start", pid))
+        open_.subtract(line.id for line in self.lines(pid=pid) if line.what != "start")
+        return set(+open_)
+
+
+class WorkerProcess:
+    """One process; its output goes to a file that a failed test shows."""
+
+    def __init__(self, url: str, journal: Path, text: str, environment: dict[str, str]) -> None:
+        self.log = journal.with_name(f"worker-{time.monotonic_ns()}.log")
+        with self.log.open("wb") as output:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.crash.workers", url, str(journal), text],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=ROOT,
+                env={**os.environ, **environment},
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def output(self) -> str:
+        return self.log.read_text()
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def kill(self) -> float:
+        """-9, and until it is gone; returns when it was sent."""
+        at = time.time()
+        self._process.kill()
+        self._process.wait()
+        return at
+
+    def wait(self, within_s: float = 20) -> int:
+        return self._process.wait(within_s)
+
+    def close(self) -> None:
+        # It may have children that it forked; all are in a session of their own.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+class Crew:
+    """The workers of one test on one server, and the queue that feeds them."""
+
+    def __init__(self, server: Server, directory: Path, url: str | None = None) -> None:
+        self.server = server
+        self.url = url or server.url
+        self.journal = Journal(directory / "journal")
+        self.queue = Queue(server.url)
+        self.workers: list[WorkerProcess] = []
+
+    def start(self, *options: Options, grace_s: float = 10, lease_s: float = LEASE_S) -> WorkerProcess:
+        """A process; with several options, one that forks a process for each."""
+        encoded: Any = [each.encode() for each in options] if len(options) != 1 else options[0].encode()
+        environment = {
+            "STREAMDQ_GRACE_S": str(grace_s),
+            "STREAMDQ_LEASE_MS": str(int(lease_s * 1000)),
+            "PYTHONUNBUFFERED": "1",
+        }
+        worker = WorkerProcess(self.url, self.journal.path, json.dumps(encoded), environment)
+        self.workers.append(worker)
+        return worker
+
+    def serving(self, worker: WorkerProcess) -> WorkerProcess:
+        until(lambda: "worker started" in worker.output, "the worker serves")
+        return worker
+
+    def fill(self, count: int, work: Work, topic: str = "work", **fields: Any) -> list[str]:
+        """Puts jobs in; their ids are their numbers."""
+        ids = [f"{topic}-{number}" for number in range(count)]
+        self.queue.enqueue_many(topic, (NewJob(body=asdict(work), id=id, **fields) for id in ids))
+        return ids
+
+    def put(self, id: str, work: Work, topic: str = "work", **fields: Any) -> str:
+        self.queue.enqueue(topic, asdict(work), id=id, **fields)
+        return id
+
+    def started(self, id: str, attempts: int = 1, within_s: float = 20) -> list[Line]:
+        """Waits until a handler was called for the job so many times; these calls."""
+        until(lambda: self.journal.count("start")[id] >= attempts, f"start {attempts} of {id}", within_s)
+        return [line for line in self.journal.of(id) if line.what == "start"]
+
+    def emptied(self, within_s: float = 30) -> Audit:
+        """Waits until nothing is left, and that it is the truth: every account balances."""
+        until(lambda: self.queue.audit().left == 0, "no job is left", within_s)
+        audit = self.queue.audit()
+        assert audit.balanced, audit
+        return audit
+
+    def held(self, topic: str = "work", shards: int = 1, namespace: str = "streamdq") -> dict[str, int]:
+        """{job: pid of the process that has claimed it}, as Redis has it."""
+        claims = {}
+        with self.server.client(decode_responses=True) as client:
+            for shard in (NamespaceKeys(namespace).shard(topic, number) for number in range(shards)):
+                for field, value in client.hgetall(shard.progress).items():
+                    state, *_, note = value.split("|", 9)
+                    if state == "r":
+                        claims[field.split("\x1f", 1)[1]] = int(note.rsplit("-", 2)[1])
+        return claims
+
+    def leader(self, namespace: str = "streamdq") -> int | None:
+        """The pid of the process whose mover is at work."""
+        with self.server.client(decode_responses=True) as client, contextlib.suppress(redis.ConnectionError):
+            holder = client.get(NamespaceKeys(namespace).mover)
+            return int(holder.rsplit("-", 2)[1]) if holder else None
+        return None
+
+    def counts(self, topic: str = "work") -> Any:
+        return self.queue.stats(topic).topics[topic].groups["default"]
+
+    def close(self) -> None:
+        for worker in self.workers:
+            worker.close()
+        self.queue.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self.close()
+        if kind is not None:
+            for worker in self.workers:
+                print(f"--- worker {worker.pid}\n{worker.output[-4000:]}")  # noqa: T201
+
+
+def left_in(server: Server, topic: str, shards: int = 1, namespace: str = "streamdq") -> dict[str, int]:
+    """Everything that a topic without live jobs must not hold: {key: how much is in it}, empty when clean."""
+    found = {}
+    with server.client(decode_responses=True) as client:
+        for shard in (NamespaceKeys(namespace).shard(topic, number) for number in range(shards)):
+            own = shard.ready_of("default")
+            sizes = {
+                shard.bucket: client.zcard(shard.bucket),
+                shard.jobs: client.hlen(shard.jobs),
+                shard.progress: client.hlen(shard.progress),
+                shard.dead_of("default"): client.zcard(shard.dead_of("default")),
+            }
+            for stream in (shard.ready, own):
+                sizes[stream] = client.xlen(stream)
+                sizes[f"{stream} pending"] = client.xpending(stream, "default")["pending"]
+            found.update({key: size for key, size in sizes.items() if size})
+    return found
+
+
+def each(lines: list[Line], key: Callable[[Line], Any]) -> Iterator[tuple[Any, list[Line]]]:
+    groups: dict[Any, list[Line]] = {}
+    for line in lines:
+        groups.setdefault(key(line), []).append(line)
+    yield from groups.items()

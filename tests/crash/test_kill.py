@@ -1,0 +1,109 @@
+"""kill -9: nothing is lost, and little runs twice."""
+
+from tests.crash.crew import TAKEOVER_S, Crew, WorkerProcess, left_in
+from tests.crash.workers import Options, Work
+from tests.servers import until
+
+TTR_S = 1.0
+
+
+def recovery_s(mover: bool) -> float:
+    """What a job waits at most for its next attempt after its worker was killed."""
+    return max(TTR_S + 1, TAKEOVER_S) if mover else TTR_S + 1
+
+
+def half_way(crew: Crew, jobs: int) -> None:
+    until(lambda: len(crew.journal.ids("end")) >= jobs // 2, "half of the jobs are done")
+
+
+def pick(crew: Crew, workers: list[WorkerProcess], mover: bool) -> WorkerProcess:
+    """The worker whose mover is at work, or the other."""
+    until(lambda: crew.leader() is not None, "a mover is at work")
+    leads = crew.leader()
+    return next(worker for worker in workers if (worker.pid == leads) is mover)
+
+
+def check_recovery(crew: Crew, ids: list[str], killed: WorkerProcess, mover: bool) -> None:
+    """Kills it, waits for the end, and counts."""
+    at = killed.kill()
+    held = {id for id, pid in crew.held().items() if pid == killed.pid}
+    assert held, "it was killed while it had work"
+    begun = crew.journal.ids("start", killed.pid) & held
+    crew.emptied()
+    assert crew.journal.ids("end") == set(ids), "lost"
+
+    starts = crew.journal.count("start")
+    twice = {id for id, count in starts.items() if count > 1}
+    assert twice <= begun, "runs again: only what ran, or had ended without Redis knowing, when it was killed"
+    assert max(starts.values()) == 2
+    again = [line for line in crew.journal.lines("start") if line.id in held and line.pid != killed.pid]
+    assert {line.id for line in again} == held
+    assert max(line.at for line in again) - at <= recovery_s(mover)
+    assert crew.counts().reclaimed == len(held)
+    assert left_in(crew.server, "work") == {}
+
+
+def test_killed_half_way_while_another_works_on(crew: Crew) -> None:
+    ids = crew.fill(1500, Work(ms=10))
+    workers = [crew.start(Options(concurrency=10)) for _ in range(2)]
+    until(lambda: len({line.pid for line in crew.journal.lines("end")}) == 2, "both work")
+    half_way(crew, len(ids))
+    check_recovery(crew, ids, pick(crew, workers, mover=False), mover=False)
+
+
+def test_killed_half_way_with_the_mover(crew: Crew) -> None:
+    ids = crew.fill(1500, Work(ms=10))
+    workers = [crew.start(Options(concurrency=10)) for _ in range(2)]
+    until(lambda: len({line.pid for line in crew.journal.lines("end")}) == 2, "both work")
+    half_way(crew, len(ids))
+    check_recovery(crew, ids, pick(crew, workers, mover=True), mover=True)
+
+
+def test_only_worker_killed_and_started_again(crew: Crew) -> None:
+    ids = crew.fill(300, Work(ms=10))
+    first = crew.start(Options(concurrency=10))
+    half_way(crew, len(ids))
+    at = first.kill()
+    held = set(crew.held())
+    assert held
+    second = crew.start(Options(concurrency=10))
+    crew.emptied()
+    assert crew.journal.ids("end") == set(ids)
+    again = [line.at for line in crew.journal.lines("start", second.pid) if line.id in held]
+    assert len(again) == len(held)
+    assert max(again) - at <= recovery_s(mover=True) + 1, "and a second for the process to start"
+
+
+def test_both_die_and_a_restart_recovers_everything(crew: Crew) -> None:
+    ids = crew.fill(200, Work(ms=20))
+    ids += crew.fill(50, Work(), topic="later", delay="1s")
+    ids += crew.fill(20, Work(fail=1), topic="again")
+    both = Options(topics=("work", "later", "again"), concurrency=5, retry="1s")
+    workers = [crew.start(both) for _ in range(2)]
+    until(lambda: len(crew.journal.ids("end")) >= 50 and crew.journal.ids("raised"), "some are done, some have failed")
+    for worker in workers:
+        worker.kill()
+    left = {topic: crew.queue.audit(topic).left for topic in both.topics}
+    assert left["work"]
+    assert left["again"]
+    assert crew.queue.audit().balanced
+    crew.start(both)
+    crew.emptied()
+    assert crew.journal.ids("end") == set(ids)
+    assert all(line.attempt >= 2 for line in crew.journal.lines("end") if line.topic == "again")
+    for topic in both.topics:
+        assert left_in(crew.server, topic) == {}
+
+
+def test_killed_again_and_again_it_is_buried(crew: Crew) -> None:
+    crew.queue.configure("work", max_deliveries=2)
+    id = crew.put("poison", Work(ms=60_000))
+    for attempt in (1, 2):
+        worker = crew.start(Options(ttr="250ms"), lease_s=0.5)
+        crew.started(id, attempt)
+        worker.kill()
+    crew.start(Options(ttr="250ms"), lease_s=0.5)
+    until(lambda: crew.queue.dead("work"), "it is among the dead letters")
+    assert crew.journal.count("start")[id] == 2, "buried before it runs a third time"
+    assert crew.queue.dead("work")[0].groups["default"].reason == "crashed"
+    assert crew.queue.audit().balanced

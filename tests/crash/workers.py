@@ -1,0 +1,201 @@
+"""Worker processes for these tests: `python -m tests.crash.workers URL JOURNAL OPTIONS`, OPTIONS being JSON.
+
+A job's body says what its handler does (`Work`); each handler call writes to the journal, a file that survives every
+kill, when it starts and how it ends. So attempts, duplicates and losses can be counted exactly. A list of OPTIONS
+makes a process for each of them.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import structlog
+
+from streamdq import Bury, Job, Worker
+from streamdq import reclaim as reclaim_module
+from streamdq.connection import AsyncLink, Command
+from streamdq.scripts import load
+
+FAULT_EXIT = 77
+
+
+@dataclass(frozen=True)
+class Work:
+    """A job's body: what happens in its handler, after `ms`."""
+
+    ms: int = 0
+    fail: int = 0  # how many of its first attempts raise
+    bury: bool = False
+    deaf: bool = False  # goes on after it was cancelled
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """The process ends, without a word, right before or after its `nth` call of a script (or of XREADGROUP)."""
+
+    call: str
+    nth: int = 1
+    before: bool = True
+
+
+@dataclass(frozen=True)
+class Options:
+    """One worker process."""
+
+    topics: Sequence[str] = ("work",)
+    namespace: str = "streamdq"
+    group: str = "default"
+    concurrency: int = 20
+    threads: bool = False
+    ttr: str = "1s"
+    retry: str = "0"
+    stop_after_starts: int = 0  # drains by itself once so many handlers have started
+    watch_s: float = 0  # replaces how long reclaim watches a shard
+    fault: Fault | None = None
+
+    def encode(self) -> dict[str, Any]:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+    @classmethod
+    def decode(cls, fields: dict[str, Any]) -> "Options":
+        fault = fields.pop("fault", None)
+        return cls(**fields, fault=Fault(**fault) if fault else None)
+
+
+class Writer:
+    """Appends lines to the journal; one write each, so that those of several processes don't mix."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self.starts = 0
+
+    def write(self, what: str, job: Job) -> None:
+        self.starts += what == "start"
+        line = [what, job.topic, job.id, job.attempt, os.getpid(), time.time()]
+        os.write(self._file, (json.dumps(line) + "\n").encode())
+
+
+def inject(fault: Fault) -> None:
+    """Makes the fault happen: every call to Redis passes AsyncLink.send."""
+    send = AsyncLink.send
+    wanted = fault.call if fault.call == "XREADGROUP" else load(fault.call).sha
+    calls = 0
+
+    def hits(commands: Sequence[Command], blocking: bool) -> bool:
+        return any(wanted in command.args[:2] and (blocking or wanted != "XREADGROUP") for command in commands)
+
+    async def crashing(
+        link: AsyncLink, commands: Sequence[Command], timeout_s: float, blocking: bool = False
+    ) -> list[Any]:
+        nonlocal calls
+        hit = hits(commands, blocking)
+        if hit and fault.before:
+            calls += 1
+            if calls == fault.nth:
+                os._exit(FAULT_EXIT)
+        replies = await send(link, commands, timeout_s, blocking)
+        # A blocked read that brought nothing is not what is meant.
+        if hit and not fault.before and replies[0] is not None:
+            calls += 1
+            if calls == fault.nth:
+                os._exit(FAULT_EXIT)
+        return replies
+
+    AsyncLink.send = crashing  # type: ignore[assignment, method-assign]
+
+
+def act(work: Work, job: Job) -> None:
+    if work.bury:
+        raise Bury("as told")
+    if job.attempt <= work.fail:
+        raise ValueError("as told")
+
+
+async def sleep(work: Work) -> None:
+    try:
+        await asyncio.sleep(work.ms / 1000)
+    except asyncio.CancelledError:
+        if not work.deaf:
+            raise
+        await asyncio.sleep(work.ms / 1000)
+
+
+def make(url: str, writer: Writer, options: Options) -> Worker:
+    """The worker, with one handler for all its topics."""
+    worker = Worker(url, options.namespace, options.group, options.concurrency)
+
+    def started(job: Job) -> None:
+        writer.write("start", job)
+        if writer.starts == options.stop_after_starts:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    async def handle(work: Work, job: Job) -> None:
+        started(job)
+        try:
+            await sleep(work)
+            act(work, job)
+        except asyncio.CancelledError:
+            writer.write("cancelled", job)
+            raise
+        except Exception:
+            writer.write("raised", job)
+            raise
+        writer.write("end", job)
+
+    def handle_in_thread(work: Work, job: Job) -> None:
+        started(job)
+        time.sleep(work.ms / 1000)
+        try:
+            act(work, job)
+        except Exception:
+            writer.write("raised", job)
+            raise
+        writer.write("end", job)
+
+    for topic in options.topics:
+        register = worker.handler(topic, ttr=options.ttr, retry=options.retry)
+        register(handle_in_thread if options.threads else handle)
+    return worker
+
+
+def work(url: str, journal: str, options: Options) -> None:
+    if options.watch_s:
+        reclaim_module._WATCH_S = options.watch_s
+        reclaim_module._TICK_S = options.watch_s / 4
+    if options.fault:
+        inject(options.fault)
+    make(url, Writer(journal), options).run()
+
+
+def fork(url: str, journal: str, each: Sequence[Options]) -> int:
+    """A process for each, all started with what this one has imported; prints how each of them ended."""
+    children = []
+    for options in each:
+        child = os.fork()
+        if child == 0:
+            work(url, journal, options)
+            os._exit(0)
+        children.append(child)
+    for child in children:
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)  # noqa: T201
+    return 0
+
+
+def main(url: str, journal: str, text: str) -> int:
+    structlog.configure(processors=[structlog.processors.LogfmtRenderer(bool_as_flag=False)])
+    decoded = json.loads(text)
+    if isinstance(decoded, list):
+        return fork(url, journal, [Options.decode(fields) for fields in decoded])
+    work(url, journal, Options.decode(decoded))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))
