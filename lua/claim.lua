@@ -32,8 +32,12 @@ local group_ttr = tonumber(topic[2] or topic[3] or ARGV[5])
 -- entries = {stream, entry, member, ...}
 local entries, n = {}, 0
 for i = 7, #ARGV, 3 do
-  entries[n + 1], entries[n + 2], entries[n + 3] = ARGV[i] == 'm' and ready or own, ARGV[i + 1], ARGV[i + 2]
-  n = n + 3
+  local stream = ARGV[i] == 'm' and ready or own
+  -- A consumer that slept between its read and this call has lost the entry: it was handed over, under another id.
+  if #redis.call('XPENDING', stream, group, ARGV[i + 1], ARGV[i + 1], 1, consumer) == 1 then
+    entries[n + 1], entries[n + 2], entries[n + 3] = stream, ARGV[i + 1], ARGV[i + 2]
+    n = n + 3
+  end
 end
 local function read(stream, most)
   if most <= 0 or paused then return end

@@ -1,0 +1,46 @@
+"""What the behaviour tests share: a namespace on each server in turn, with balanced accounts after each test."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from streamdq.clock import ManualClock
+from tests.leaks import leaked_keys
+from tests.redis.harness import Seen, Space, opened
+from tests.servers import Cluster, Server
+
+
+@pytest.fixture
+def space(redis_server: Server) -> Iterator[Space]:
+    """On one server, by its own clock. After the test: accounts balanced, no key without an owner."""
+    with opened(redis_server.url) as space:
+        yield space
+    with redis_server.client() as client:
+        assert leaked_keys(client) == []
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(1_800_000_000_000)
+
+
+@pytest.fixture
+def stepped(redis_server: Server, clock: ManualClock) -> Iterator[Space]:
+    """The same by a clock that the test moves."""
+    with opened(redis_server.url, clock) as space:
+        yield space
+
+
+@pytest.fixture
+def spread(redis_cluster: Cluster) -> Iterator[Space]:
+    """On a cluster of three masters."""
+    with opened(redis_cluster.url) as space:
+        yield space
+    for node in redis_cluster.nodes:
+        with node.client() as client:
+            assert leaked_keys(client) == []
+
+
+@pytest.fixture
+def seen() -> Seen:
+    return Seen()

@@ -1,0 +1,329 @@
+"""Failed attempts: the steps, what a handler can ask for, and where it ends."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from pydantic import BaseModel
+
+from streamdq import Bury, Job, JobState, Retry
+from streamdq.clock import ManualClock
+from streamdq.retry import DEFAULT_RETRY, RetrySchedule
+from tests.redis.harness import Seen, Space
+
+
+class Order(BaseModel):
+    order_id: int
+
+
+async def test_the_default_schedule_step_by_step_then_dead(stepped: Space, clock: ManualClock, seen: Seen) -> None:
+    worker = stepped.worker()
+
+    @worker.handler("t")
+    async def handler(_body: dict[str, int], job: Job) -> None:
+        seen.add((clock.now_ms, job.attempt))
+        raise RuntimeError("no answer")
+
+    stepped.queue.enqueue("t", {"n": 1}, id="a")
+    steps = RetrySchedule.of(DEFAULT_RETRY).steps_ms
+    assert len(steps) == 9
+    expected, now_ms = [(clock.now_ms, 1)], clock.now_ms
+    async with stepped.serving(worker):
+        await seen.count(1)
+        for attempt, step_ms in enumerate(steps, 2):
+            await stepped.becomes("a", JobState.DELAYED)
+            now_ms += step_ms
+            assert stepped.job("a").due_ms == now_ms
+            clock.advance((step_ms - 1) / 1000)
+            clock.advance(0.001)
+            expected.append((now_ms, attempt))
+            await seen.count(attempt)
+        await stepped.becomes("a", JobState.DEAD)
+    assert seen.all == expected
+    progress = stepped.job("a").groups["default"]
+    assert (progress.reason, progress.error) == ("exhausted", "RuntimeError: no answer")
+    assert (stepped.stats().retried, stepped.stats().dead) == (9, 1)
+
+
+async def test_the_next_step_counts_from_the_failure_not_from_the_due_time(
+    stepped: Space, clock: ManualClock, seen: Seen
+) -> None:
+    worker = stepped.worker()
+
+    @worker.handler("t", retry="10s 10s")
+    async def handler(_body: str, job: Job) -> None:
+        if job.attempt == 1:
+            clock.advance(5)  # the handler takes 5 s
+        seen.add(clock.now_ms)
+        raise RuntimeError
+
+    first = stepped.queue.enqueue("t", "late", id="a", delay="1s")
+    clock.advance("1h")  # nobody was at work
+    async with stepped.serving(worker):
+        await seen.count(1)
+        await stepped.becomes("a", JobState.DELAYED)
+        due_ms = stepped.job("a").due_ms
+    assert due_ms == clock.now_ms + 10_000
+    assert due_ms == first.created_ms + 3_600_000 + 5_000 + 10_000
+
+
+async def test_a_jobs_own_list_comes_before_the_handlers(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler("t", retry="1h")
+    async def handler(body: str, job: Job) -> None:
+        seen.add((body, job.attempt))
+        raise RuntimeError
+
+    space.queue.enqueue("t", "own", id="own", retry="0 0 10ms")
+    space.queue.enqueue("t", "handlers", id="handlers")
+    async with space.serving(worker):
+        await seen.count(5)
+        await space.becomes("own", JobState.DEAD)
+        await space.becomes("handlers", JobState.DELAYED)
+    assert [attempt for body, attempt in seen.all if body == "own"] == [1, 2, 3, 4]
+
+
+async def test_a_step_of_zero_retries_at_once(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler("t", retry="0 0 0")
+    async def handler(_body: str, job: Job) -> None:
+        seen.add(job.attempt)
+        if job.attempt < 4:
+            raise RuntimeError
+
+    space.queue.enqueue("t", "x")
+    await space.burst(worker)
+    assert seen.all == [1, 2, 3, 4]
+    assert (space.stats().done, space.stats().retried) == (1, 3)
+
+
+@pytest.mark.parametrize("schedule", ["", "none", []])
+async def test_no_steps_at_all_means_one_attempt(space: Space, seen: Seen, schedule: str | list[str]) -> None:
+    worker = space.worker()
+
+    @worker.handler("t", retry="1ms 1ms")
+    async def handler(body: str) -> None:
+        seen.add(body)
+        raise RuntimeError
+
+    space.queue.enqueue("t", "once", id="a", retry=schedule)
+    await space.burst(worker)
+    assert seen.all == ["once"]
+    assert space.job("a").groups["default"].reason == "exhausted"
+
+
+async def test_retry_with_a_delay_uses_up_no_step(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler("t", retry="1ms")
+    async def handler(_body: str, job: Job) -> None:
+        seen.add((job.attempt, job.step))
+        if job.attempt <= 3:
+            raise Retry(delay="1ms")
+        raise RuntimeError("for good")
+
+    space.queue.enqueue("t", "x", id="a")
+    await space.burst(worker)
+    assert seen.all == [(1, 0), (2, 0), (3, 0), (4, 0), (5, 1)]
+    assert space.state("a") == JobState.DEAD
+
+
+async def test_retry_without_a_delay_takes_the_next_step(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler("t", retry="1ms 1ms")
+    async def handler(_body: str, job: Job) -> None:
+        seen.add((job.attempt, job.step))
+        raise Retry(reason="not yet")
+
+    space.queue.enqueue("t", "x", id="a")
+    await space.burst(worker)
+    assert seen.all == [(1, 0), (2, 1), (3, 2)]
+    assert space.job("a").groups["default"].error == "Retry: not yet"
+
+
+async def test_the_delay_asked_for_is_kept(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler("t")
+    async def handler(_body: str, job: Job) -> None:
+        seen.add(job.attempt)
+        raise Retry(delay="90m")
+
+    before = datetime.now(UTC)
+    space.queue.enqueue("t", "x", id="a")
+    async with space.serving(worker):
+        await seen.count(1)
+        await space.becomes("a", JobState.DELAYED)
+    waits_s = (space.job("a").due - before).total_seconds()
+    assert 5_400 <= waits_s < 5_410
+
+
+async def test_bury_gives_up_at_once(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler("t", retry="0 0 0")
+    async def handler(_body: str, job: Job) -> None:
+        seen.add(job.attempt)
+        raise Bury("the account is closed")
+
+    space.queue.enqueue("t", "x", id="a")
+    await space.burst(worker)
+    assert seen.all == [1]
+    (dead,) = space.queue.dead("t")
+    progress = dead.groups["default"]
+    assert (dead.id, dead.attempt, progress.reason, progress.error) == ("a", 1, "buried", "the account is closed")
+
+
+async def test_an_invalid_body_is_buried_with_the_validation_error(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler("t", retry="0 0 0")
+    async def handler(order: Order) -> None:
+        seen.add(order.order_id)
+
+    space.queue.enqueue("t", {"order_id": "not a number"}, id="wrong")
+    space.queue.enqueue("t", {}, id="missing")
+    space.queue.enqueue("t", {"order_id": 7}, id="right")
+    await space.burst(worker)
+    assert seen.all == [7]
+    dead = {job.id: job.groups["default"] for job in space.queue.dead("t")}
+    assert set(dead) == {"wrong", "missing"}
+    assert {progress.reason for progress in dead.values()} == {"invalid"}
+    assert "order_id: Input should be a valid integer" in (dead["wrong"].error or "")
+    assert dead["missing"].error == "order_id: Field required"
+    assert {progress.attempt for progress in dead.values()} == {1}
+
+
+async def test_on_dead_is_told_of_each_job_given_up(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+    threads: list[str] = []
+
+    @worker.handler("t", retry="none")
+    async def handler(body: dict[str, str]) -> None:
+        if body["how"] == "bury":
+            raise Bury("why")
+        if body["how"] == "fail":
+            raise ValueError("what")
+
+    @worker.on_dead
+    async def told(job: Job) -> None:
+        progress = job.groups["default"]
+        # Redis has it already
+        seen.add((job.id, space.state(job.id), progress.reason, progress.error, job.body))
+
+    @worker.on_dead
+    def told_in_a_thread(job: Job) -> None:
+        threads.append(job.id)
+
+    for how in ("bury", "fail", "finish"):
+        space.queue.enqueue("t", {"how": how}, id=how)
+    space.queue.enqueue("t", [1], id="invalid")
+    await space.burst(worker)
+    by_id = {told[0]: told[1:] for told in seen.all}
+    assert len(seen) == 3
+    assert by_id["bury"] == ("dead", "buried", "why", {"how": "bury"})
+    assert by_id["fail"] == ("dead", "exhausted", "ValueError: what", {"how": "fail"})
+    assert by_id["invalid"][:2] == ("dead", "invalid")
+    assert sorted(threads) == ["bury", "fail", "invalid"]
+
+
+async def test_an_on_dead_that_fails_stops_nothing(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler("t", retry="none")
+    async def handler(_body: str) -> None:
+        raise RuntimeError
+
+    @worker.on_dead
+    async def broken(_job: Job) -> None:
+        raise OSError("the pager is down")
+
+    @worker.on_dead
+    async def told(job: Job) -> None:
+        seen.add(job.id)
+
+    for id in ("a", "b"):
+        space.queue.enqueue("t", "x", id=id)
+    await space.burst(worker)
+    assert sorted(seen.all) == ["a", "b"]
+    assert space.stats().dead == 2
+
+
+async def test_a_kicked_job_starts_its_schedule_again(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+    broken = True
+
+    @worker.handler("t", retry="1ms 1ms")
+    async def handler(_body: str, job: Job) -> None:
+        seen.add((job.attempt, job.step))
+        if broken:
+            raise RuntimeError
+
+    space.queue.enqueue("t", "x", id="a")
+    await space.burst(worker)
+    assert space.state("a") == JobState.DEAD
+    assert space.queue.kick("t", "a") == 1
+    assert space.state("a") == JobState.READY
+    await space.burst(worker)
+    assert seen.all == [(1, 0), (2, 1), (3, 2), (4, 0), (5, 1), (6, 2)]
+    broken = False
+    assert space.queue.kick("t") == 1
+    await space.burst(worker)
+    assert space.state("a") == "gone"
+    assert space.stats().done == 1
+
+
+async def test_kick_and_purge_take_one_or_all(space: Space) -> None:
+    worker = space.worker()
+
+    @worker.handler("t")
+    async def handler(_body: int) -> None:
+        raise Bury("x")
+
+    space.queue.enqueue_many("t", ({"body": n, "id": f"j{n}"} for n in range(700)))
+    await space.burst(worker)
+    assert len(space.queue.dead("t", limit=1000)) == 700
+    assert len(space.queue.dead("t")) == 100
+    assert space.queue.purge("t", id="j5") == 1
+    assert space.queue.purge("t", id="j5") == 0
+    assert space.queue.kick("t", "j5") == 0
+    assert space.queue.kick("t", "j6") == 1
+    assert space.queue.kick("t", "unheard of") == 0
+    assert space.queue.purge("t") == 698
+    assert space.stats().ready == 1
+    await space.burst(worker)
+    assert space.queue.kick("t") == 1
+    await space.burst(worker)
+    assert space.queue.purge("t") == 1
+    assert space.queue.stats("t").topics["t"].jobs == 0
+
+
+async def test_errors_of_any_text_are_kept_in_one_line(space: Space) -> None:
+    worker = space.worker()
+
+    @worker.handler("t", retry="none")
+    async def handler(_body: str) -> None:
+        raise ValueError("line one\nline|two \x1f\x00 ünïcode" + "x" * 5000)
+
+    space.queue.enqueue("t", "x", id="a")
+    await space.burst(worker)
+    error = space.job("a").groups["default"].error or ""
+    assert error.startswith("ValueError: line one line|two    ünïcode")
+    assert len(error) == 1000
+
+
+async def test_a_reason_with_separators_stays_whole(space: Space) -> None:
+    worker = space.worker()
+
+    @worker.handler("t")
+    async def handler(_body: str) -> None:
+        raise Bury("a|b\nc\x1fd")
+
+    space.queue.enqueue("t", "x", id="a")
+    await space.burst(worker)
+    progress = space.job("a").groups["default"]
+    assert (progress.reason, (progress.error or "").split()) == ("buried", ["a|b", "c", "d"])
