@@ -10,7 +10,7 @@
 -- ARGV[3..] per job: id, when ('+delay_ms', or due_ms), rest of the record
 -- returns {status, now_ms, i, record_i, ...}: status 1 = done, 0 = the caller's settings of the topic are out of
 -- date, nothing was written. i (from 1) are the jobs whose id was taken, each with the record that holds it.
--- include: clock, sequence, ring, settle
+-- include: clock, sequence, ring
 local jobs, bucket, ready, counts, settings, wake = unpack(KEYS)
 local now, shards = now_ms(ARGV[1]), ARGV[2]
 
@@ -19,16 +19,16 @@ if topic[1] ~= shards then return {0, now} end
 
 local head = head_ms(bucket)
 local straight = topic[2] == '0' and topic[3] == '0' and not (head and head <= now)
-local sequence = next_sequence(counts, (#ARGV - 2) / 3)
+local count = (#ARGV - 2) / 3
+local before = redis.call('HINCRBY', counts, 'enqueued', count) - count
 local reply, waiting, earliest, created, moved = {1, now}, {}, nil, 0, 0
-local prefix = '\n' .. string.format('%.0f', now) .. '\n'
+local prefix = '\n' .. now .. '\n' -- 13 digits: Lua writes up to 14 in full
 
 for i = 3, #ARGV, 3 do
   local id, when = ARGV[i], ARGV[i + 1]
-  sequence = sequence + 1
-  local order, due = hex(sequence), tonumber(when)
+  local order, due = first_order(before + created + 1), tonumber(when)
   if string.byte(when) == 43 then due = now + due end
-  local record = order .. string.format('%.0f', due) .. prefix .. ARGV[i + 2]
+  local record = order .. due .. prefix .. ARGV[i + 2]
   if redis.call('HSETNX', jobs, id, record) == 0 then
     reply[#reply + 1] = i / 3
     reply[#reply + 1] = redis.call('HGET', jobs, id)
@@ -45,9 +45,9 @@ for i = 3, #ARGV, 3 do
   end
 end
 
-redis.call('HINCRBY', counts, 'enqueued', created)
+if created < count then redis.call('HINCRBY', counts, 'enqueued', created - count) end
 if moved > 0 then
-  for _, group in ipairs(names(topic[4])) do redis.call('HINCRBY', counts, 'ready:' .. group, moved) end
+  for group in string.gmatch(topic[4], '[^,]+') do redis.call('HINCRBY', counts, 'ready:' .. group, moved) end
 end
 if earliest then
   redis.call('ZADD', bucket, unpack(waiting))

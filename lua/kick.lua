@@ -20,13 +20,13 @@ local k = {own = own, bucket = bucket, progress = progress, counts = counts}
 local paused, kicked = redis.call('HGET', settings, 'paused') == '1', 0
 local ids = {unpack(ARGV, 5)}
 if #ids == 0 then ids = redis.call('ZRANGE', dead, 0, ARGV[4] - 1) end
-local sequence = next_sequence(counts, #ids)
+local sequence = reserve(counts, #ids)
 
 for _, id in ipairs(ids) do
   if redis.call('ZREM', dead, id) == 1 then
     kicked, sequence = kicked + 1, sequence + 1
     local p = parse(redis.call('HGET', progress, field_of(group, id)))
-    p.step, p.crashes, p.sequence, p.note = 0, 0, hex(sequence), ''
+    p.step, p.crashes, p.sequence, p.note = 0, 0, later_order(sequence), ''
     local record = redis.call('HGET', jobs, id)
     local due, created = string.match(record, '^(%d+)\n(%d+)', 13)
     redis.call('HINCRBY', counts, 'dead:' .. group, -1)

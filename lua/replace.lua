@@ -21,24 +21,25 @@ if topic[1] ~= ARGV[2] then return {0, now} end
 local groups = names(topic[2])
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, history = history,
   cap = ARGV[3]}
-local head, sequence = head_ms(bucket), next_sequence(counts, (#ARGV - 3) / 3)
+local head, count = head_ms(bucket), (#ARGV - 3) / 3
+local before = redis.call('HINCRBY', counts, 'enqueued', count) - count
 local reply, created, earliest = {1, now}, 0, nil
 
 for i = 4, #ARGV, 3 do
   local id, when = ARGV[i], ARGV[i + 1]
-  sequence = sequence + 1
   local record, due = redis.call('HGET', jobs, id), tonumber(when)
   if string.byte(when) == 43 then due = now + due end
   if record and drop_job(k, groups, id, record, now, 'cancelled') ~= 1 or redis.call('HEXISTS', jobs, id) == 1 then
     reply[#reply + 1] = (i - 1) / 3
     reply[#reply + 1] = record
   else
-    redis.call('HSET', jobs, id, hex(sequence) .. string.format('%.0f\n%.0f\n', due, now) .. ARGV[i + 2])
-    redis.call('ZADD', bucket, due, hex(sequence) .. id)
     created = created + 1
+    local order = first_order(before + created)
+    redis.call('HSET', jobs, id, order .. string.format('%.0f\n%.0f\n', due, now) .. ARGV[i + 2])
+    redis.call('ZADD', bucket, due, order .. id)
     if not earliest or due < earliest then earliest = due end
   end
 end
-redis.call('HINCRBY', counts, 'enqueued', created)
+if created < count then redis.call('HINCRBY', counts, 'enqueued', created - count) end
 if earliest and (not head or earliest < head) then ring(wake, earliest) end
 return reply

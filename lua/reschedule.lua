@@ -27,7 +27,7 @@ local withdrawn, main = withdraw(k, concerned, states, id, old)
 if #withdrawn == 0 then return 0 end
 
 -- A new sequence puts entries that are in a stream already out of date.
-local order = hex(next_sequence(counts, 1) + 1)
+local order = later_order(reserve(counts, 1) + 1)
 redis.call('HSET', jobs, id, order .. string.format('%.0f', due) .. string.match(record, '^%d+(\n.*)$', 13))
 local untouched = next(states) == nil
 if untouched then

@@ -18,7 +18,7 @@ local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, progress = progress, counts = counts}
 local groups = names(redis.call('HGET', settings, 'groups'))
 local now_text, reply = '\31' .. string.format('%.0f', now), {now}
-local sequence, head = next_sequence(counts, (#ARGV - 3) / 7), head_ms(bucket)
+local sequence, head = reserve(counts, (#ARGV - 3) / 7), head_ms(bucket)
 
 local held, earliest, retried = fence(k, group, 7), nil, 0
 for i = 4, #ARGV, 7 do
@@ -29,7 +29,7 @@ for i = 4, #ARGV, 7 do
     local main, entry, id, due = ARGV[i], ARGV[i + 1], ARGV[i + 2], now + tonumber(ARGV[i + 4])
     local p = parse(redis.call('HGET', progress, field_of(group, id)))
     if entry == '' then p.main = detach(k, groups, main) else redis.call('XDEL', own, entry) end
-    p.state, p.step, p.crashes, p.sequence = 'w', p.step + ARGV[i + 5], 0, hex(sequence)
+    p.state, p.step, p.crashes, p.sequence = 'w', p.step + ARGV[i + 5], 0, later_order(sequence)
     p.entry, p.started, p.deadline, p.note = '', '', string.format('%.0f', due), ARGV[i + 6]
     redis.call('HSET', progress, field_of(group, id), format(p))
     redis.call('ZADD', bucket, due, member(p.sequence, group, id))

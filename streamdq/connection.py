@@ -167,7 +167,7 @@ class Connections:
             if time.monotonic() - since < _IDLE_CHECK_S or not _is_readable(connection):
                 return connection
             connection.disconnect()
-        return self._pool.make_connection()
+        return None
 
     def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
         """The replies, error replies among them.
@@ -178,7 +178,9 @@ class Connections:
         """
         connection, sent = self._take(), False
         try:
-            connection.connect()
+            if connection is None:
+                connection = self._pool.make_connection()
+                connection.connect()
             sent = True
             if self._packed:
                 connection.send_packed_command([pack_command(command.args) for command in commands], check_health=False)
@@ -189,10 +191,12 @@ class Connections:
                     connection.send_command(*command.args)
                     replies.append(_read(connection, None))
         except (RedisError, OSError) as error:
-            connection.disconnect()
+            if connection is not None:
+                connection.disconnect()
             raise _translate(error, sent) from error
         except BaseException:
-            connection.disconnect()
+            if connection is not None:
+                connection.disconnect()
             raise
         self._idle.append((time.monotonic(), connection))
         return replies

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 from .errors import InvalidInput
 
@@ -28,6 +29,14 @@ def to_ms(value: Duration, what: str = "delay") -> int:
     Raises:
         InvalidInput: negative, not a number, not understood, or over ten years.
     """
+    try:
+        return _to_ms(value, what)
+    except TypeError:  # unhashable, so no duration
+        raise InvalidInput(f"{what}: {value!r} is not a duration; pass seconds, a timedelta, or text") from None
+
+
+@lru_cache(maxsize=4096, typed=True)  # typed: True is no duration, 1 is
+def _to_ms(value: Duration, what: str) -> int:
     if isinstance(value, timedelta):
         ms = value.total_seconds() * 1000
     elif isinstance(value, bool):

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any
 from urllib.parse import urlsplit
 
-from pydantic_core import PydanticSerializationError, from_json, to_jsonable_python
+from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from .durations import Duration, Moment, moment_ms, to_ms
 from .errors import InvalidInput, StaleClaim
@@ -152,13 +152,6 @@ def check_url(url: str) -> str:
     return url
 
 
-def _plain(value: Any) -> Any:
-    return to_jsonable_python(value)
-
-
-_encode_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False, default=_plain).encode
-
-
 def encode_body(body: Any, max_bytes: int) -> bytes:
     """The body as compact JSON; models, dataclasses, dates, UUIDs and decimals as pydantic writes them.
 
@@ -168,7 +161,9 @@ def encode_body(body: Any, max_bytes: int) -> bytes:
     if body is None or body == "":
         raise InvalidInput("body: is blank; pass what the handler needs to know, such as a dict")
     try:
-        encoded = _encode_json(body).encode()
+        encoded = to_json(body)
+        if b"NaN" in encoded or b"Infinity" in encoded:
+            json.dumps(from_json(encoded), allow_nan=False)  # a number, or only a word in a text?
     except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
         raise InvalidInput(f"body: can't be written as JSON: {error}") from None
     if len(encoded) > max_bytes:
@@ -197,16 +192,16 @@ def encode(new: NewJob, max_body_bytes: int) -> tuple[str, str, bytes, str]:
     random = base64.urlsafe_b64encode(os.urandom(15)).decode()
     id, nonce = random[:16] if new.id is None else check_id(new.id), random[16:]
     body = encode_body(new.body, max_body_bytes)
-    ttr = "" if new.ttr is None else check_ttr(new.ttr)
-    expire = "" if new.expire is None else to_ms(new.expire, "expire")
-    retry = "" if new.retry is None else RetrySchedule.of(new.retry).encode()
-    url = "" if new.url is None else check_url(new.url)
-    return (
-        id,
-        encode_when(new.delay, new.at),
-        f"{ttr}\n{expire}\n{nonce}\n{retry}\n{url}\n".encode() + body,
-        nonce,
-    )
+    ttr = expire = retry = url = ""
+    if new.ttr is not None:
+        ttr = str(check_ttr(new.ttr))
+    if new.expire is not None:
+        expire = str(to_ms(new.expire, "expire"))
+    if new.retry is not None:
+        retry = RetrySchedule.of(new.retry).encode()
+    if new.url is not None:
+        url = check_url(new.url)
+    return id, encode_when(new.delay, new.at), f"{ttr}\n{expire}\n{nonce}\n{retry}\n{url}\n".encode() + body, nonce
 
 
 def check_ttr(ttr: Duration) -> int:

@@ -78,15 +78,16 @@ class Operations(Doctoring):
         """
         if on_conflict not in ("reject", "keep", "replace"):
             raise InvalidInput(f"on_conflict: {on_conflict!r} is none of 'reject', 'keep', 'replace'")
-        check_topic(topic)
+        if topic not in self.topics.known:
+            check_topic(topic)
         new = NewJob(body, delay, id, at, ttr, retry, url, expire)
         job_id, when, rest, nonce = encode(new, self.session.settings.max_body_bytes)
         reply = yield from self._put(topic, [job_id, when, rest], on_conflict == "replace")
-        record = reply.taken.get(0)
+        record = reply.taken.get(0) if reply.taken else None
         if record is None:
             due_ms = reply.now_ms + int(when) if when[0] == "+" else int(when)
-            record = f"{0:012x}{due_ms}\n{reply.now_ms}\n".encode() + rest
-        elif on_conflict != "keep" and nonce_of(record) != nonce:
+            return decode(topic, job_id, b"%012d%d\n%d\n%b" % (0, due_ms, reply.now_ms, rest))
+        if on_conflict != "keep" and nonce_of(record) != nonce:
             why = ", and it is running or dead" if on_conflict == "replace" else ""
             raise JobExists(topic, job_id, why)
         return decode(topic, job_id, record)

@@ -106,6 +106,11 @@ class Refused(NamedTuple):
     stale: frozenset[int]
 
 
+def _enqueued(reply: list[Any]) -> Enqueued:
+    taken = {i - 1: record for i, record in zip(reply[2::2], reply[3::2], strict=True)} if len(reply) > 2 else {}
+    return Enqueued(reply[0] == 1, reply[1], taken)
+
+
 class Scripts:
     """The state transitions of one namespace."""
 
@@ -133,7 +138,7 @@ class Scripts:
         reply = yield from self._run(
             "enqueue", (k.jobs, k.bucket, k.ready, k.counts, k.settings, k.wake), (self._now(), shards, *jobs)
         )
-        return Enqueued(reply[0] == 1, reply[1], dict(zip((i - 1 for i in reply[2::2]), reply[3::2], strict=True)))
+        return _enqueued(reply)
 
     def replace(self, k: ShardKeys, shards: int, jobs: list[Any]) -> Op[Enqueued]:
         reply = yield from self._run(
@@ -141,7 +146,7 @@ class Scripts:
             (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake),
             (self._now(), shards, self._history, *jobs),
         )
-        return Enqueued(reply[0] == 1, reply[1], dict(zip((i - 1 for i in reply[2::2]), reply[3::2], strict=True)))
+        return _enqueued(reply)
 
     def move(self, k: ShardKeys, groups: Sequence[str], limit: int) -> Op[Moved]:
         reply = yield from self._run(

@@ -1,8 +1,14 @@
--- next_sequence(counts, n): reserves n sequence numbers, returns the one before the first.
--- hex(number): 12 digits, so that text order is numeric order; 2^48 outlast a century at 50 k jobs/s.
-local function next_sequence(counts, n)
+-- Sequence numbers: 12 hex digits, so that text order is the order of making. A first delivery carries its job's number
+-- among all that were enqueued; a later one (retry, reschedule, kick) counts on its own behind an 'f', so that no two
+-- deliveries of a job ever carry the same.
+-- first_order(number): of a first delivery. reserve(counts, n): n numbers for later ones, returns the one before them.
+-- later_order(number): of a later delivery.
+local function first_order(number)
+  return string.format('%012x', number)
+end
+local function reserve(counts, n)
   return redis.call('HINCRBY', counts, 'sequence', n) - n
 end
-local function hex(number)
-  return string.format('%012x', number)
+local function later_order(number)
+  return string.format('f%011x', number)
 end
