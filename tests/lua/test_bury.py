@@ -1,0 +1,55 @@
+"""bury: running -> dead, a batch of one group's claims."""
+
+from __future__ import annotations
+
+from .conftest import START_MS, Shard
+
+
+def test_it_is_kept_with_why(shard: Shard) -> None:
+    shard.enqueue("j")
+    assert shard.bury(shard.take()) == (START_MS, frozenset())
+    job = shard.get("j")
+    assert job is not None
+    progress = job.groups["default"]
+    assert (progress.state, progress.attempt, progress.reason, progress.error) == (
+        "dead", 1, "exhausted", "Oops: enough",
+    )  # fmt: skip
+    assert shard.redis("ZRANGE", shard.k.dead_of("default"), 0, -1, "WITHSCORES") == [b"j", str(START_MS).encode()]
+    assert shard.counts == {"enqueued": 1, "dead:default": 1, "detached": 1}
+    assert shard.history() == [["row of j", str(START_MS)]]
+
+
+def test_a_retried_attempt(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.retry(shard.take())
+    shard.move()
+    shard.bury(shard.take())
+    assert shard.entries(shard.k.ready_of("default")) == []
+    assert shard.attempt("j") == 2
+
+
+def test_the_other_group_goes_on(two: Shard) -> None:
+    two.enqueue("j")
+    two.bury(two.take("a"))
+    assert (two.state("j", "a"), two.state("j", "b")) == ("dead", "ready")
+    two.finish(two.take("b"), group="b")
+    assert two.state("j", "a") == "dead"
+
+
+def test_a_stale_claim_is_refused(shard: Shard) -> None:
+    shard.enqueue("i", "j")
+    i, j = shard.claim().rows
+    shard.finish(i)
+    assert shard.bury(i, j).stale == {0}
+    assert shard.redis("ZRANGE", shard.k.dead_of("default"), 0, -1) == [b"j"]
+    assert shard.bury(j).stale == {0}
+    assert shard.counts["dead:default"] == 1
+
+
+def test_an_error_with_the_separator_in_it_is_kept_whole(shard: Shard) -> None:
+    shard.enqueue("j")
+    row = shard.take()
+    shard.call("bury", "default", [row.main, row.entry, row.id, "row", "buried", "a|b|c"])
+    job = shard.get("j")
+    assert job is not None
+    assert (job.groups["default"].reason, job.groups["default"].error) == ("buried", "a|b|c")

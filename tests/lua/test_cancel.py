@@ -1,0 +1,96 @@
+"""cancel: delayed, or ready -> cancelled, for every group that still waits for the job."""
+
+from __future__ import annotations
+
+from .conftest import Shard
+
+CANCELLED, NOTHING, RUNNING = 1, 0, -1
+
+
+def test_a_delayed_job(two: Shard) -> None:
+    two.enqueue("j", delay="1s")
+    assert two.call("cancel", "j") == CANCELLED
+    assert two.empty()
+    assert two.counts == {"enqueued": 1, "cancelled:a": 1, "cancelled:b": 1}
+    assert two.events() == [("cancelled", "j", "a"), ("cancelled", "j", "b")]
+    two.enqueue("j")
+    assert two.state("j") == "ready"
+
+
+def test_a_ready_job_never_runs(shard: Shard) -> None:
+    shard.enqueue("j")
+    assert shard.call("cancel", "j") == CANCELLED
+    assert shard.claim().rows == []
+    assert shard.empty()
+    assert shard.counts == {"enqueued": 1, "cancelled:default": 1}
+
+
+def test_a_moved_job_never_runs(two: Shard) -> None:
+    two.enqueue("j", delay="1s")
+    two.clock.advance("1s")
+    two.move()
+    assert two.call("cancel", "j") == CANCELLED
+    assert two.claim(group="a").rows == two.claim(group="b").rows == []
+    assert two.empty()
+
+
+def test_a_job_that_waits_for_its_retry(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.retry(shard.take(), delay_ms=1000)
+    assert shard.call("cancel", "j") == CANCELLED
+    assert shard.empty()
+    assert "waiting:default" not in shard.counts
+    assert "detached" not in shard.counts
+
+
+def test_a_retry_that_is_ready(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.retry(shard.take())
+    shard.move()
+    assert shard.call("cancel", "j") == CANCELLED
+    assert shard.claim().rows == []
+    assert shard.empty()
+
+
+def test_no_such_job(shard: Shard) -> None:
+    assert shard.call("cancel", "j") == NOTHING
+    shard.enqueue("j", delay="1s")
+    shard.call("cancel", "j")
+    assert shard.call("cancel", "j") == NOTHING
+
+
+def test_a_running_job_is_left_alone(two: Shard) -> None:
+    two.enqueue("j")
+    row = two.take("a")
+    assert two.call("cancel", "j") == RUNNING
+    assert two.state("j", "b") == "ready"
+    assert two.finish(row).stale == frozenset()
+    assert two.call("cancel", "j") == CANCELLED
+    assert two.counts["cancelled:b"] == 1
+    assert two.claim(group="b").rows == []
+    assert two.empty()
+
+
+def test_a_dead_job_is_kept(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.bury(shard.take())
+    assert shard.call("cancel", "j") == NOTHING
+    assert shard.state("j") == "dead"
+
+
+def test_a_job_that_is_dead_for_one_group_is_cancelled_for_the_other(two: Shard) -> None:
+    two.enqueue("j")
+    two.bury(two.take("a"))
+    assert two.call("cancel", "j") == CANCELLED
+    assert (two.state("j", "a"), two.state("j", "b")) == ("dead", "done")
+    assert two.counts["cancelled:b"] == 1
+    assert two.claim(group="b").rows == []
+    assert two.call("purge", "a", 0, ["j"]) == 1
+    assert two.empty()
+
+
+def test_after_a_cancel_the_record_is_not_held_by_history(shard: Shard) -> None:
+    shard.scripts._history = 0
+    shard.enqueue("j", delay=1)
+    shard.call("cancel", "j")
+    assert shard.redis("EXISTS", shard.k.history) == 0

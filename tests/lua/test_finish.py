@@ -1,0 +1,100 @@
+"""finish: running -> done, a batch of one group's claims."""
+
+from __future__ import annotations
+
+from .conftest import START_MS, Shard
+
+
+def test_a_batch_leaves_nothing_behind(shard: Shard) -> None:
+    shard.enqueue("i", "j", "k")
+    rows = shard.claim().rows
+    assert shard.finish(*rows) == (START_MS, frozenset())
+    assert shard.empty()
+    assert shard.counts == {"enqueued": 3, "done:default": 3}
+    assert shard.history() == [[f"row of {id}", str(START_MS)] for id in "ijk"]
+
+
+def test_the_record_stays_until_the_last_group_is_through(two: Shard) -> None:
+    two.enqueue("j")
+    first, second = two.take("a"), two.take("b")
+    two.finish(first, group="a")
+    assert (two.state("j", "a"), two.state("j", "b")) == ("done", "running")
+    assert two.counts["through:a"] == 1
+    two.finish(second, group="b")
+    assert two.empty()
+    assert two.counts == {"enqueued": 1, "done:a": 1, "done:b": 1}
+
+
+def test_a_retried_attempt_of_one_group_ends_after_the_other_group_did(two: Shard) -> None:
+    two.enqueue("j")
+    two.retry(two.take("a"))
+    two.finish(two.take("b"), group="b")
+    two.move()
+    row = two.take("a")
+    assert row.entry != b""
+    assert row.main != b"-"
+    two.finish(row)
+    assert two.empty()
+
+
+def test_a_retried_attempt_of_a_single_group(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.retry(shard.take())
+    assert shard.entries(shard.k.ready) == []
+    shard.move()
+    shard.finish(shard.take())
+    assert shard.empty()
+    assert shard.counts == {"enqueued": 1, "moved": 1, "done:default": 1, "retried:default": 1}
+
+
+def test_twice_is_refused_and_changes_nothing(shard: Shard) -> None:
+    shard.enqueue("j")
+    row = shard.take()
+    shard.finish(row)
+    before = shard.counts
+    assert shard.finish(row).stale == {0}
+    assert shard.counts == before
+    assert len(shard.history()) == 1
+
+
+def test_a_batch_with_one_that_was_taken_over(shard: Shard) -> None:
+    shard.enqueue("short", ttr="1s")
+    shard.enqueue("i", "j")
+    short, i, j = shard.claim().rows
+    shard.clock.advance("2s")
+    assert shard.reclaim().reclaimed == 1
+    assert shard.finish(i, short, j).stale == {1}
+    assert (shard.state("short"), shard.state("i"), shard.state("j")) == ("ready", "gone", "gone")
+    again = shard.claim(consumer="other").rows
+    assert shard.finish(short).stale == {0}
+    assert shard.finish(*again).stale == frozenset()
+    assert shard.empty()
+
+
+def test_the_same_claim_twice_in_one_batch_counts_once(shard: Shard) -> None:
+    shard.enqueue("j")
+    row = shard.take()
+    assert len(shard.finish(row, row).stale) == 1
+    assert shard.counts["done:default"] == 1
+
+
+def test_the_claim_of_another_group_is_refused(two: Shard) -> None:
+    two.enqueue("j")
+    row = two.take("a")
+    assert two.finish(row, group="b").stale == {0}
+    assert two.state("j", "a") == "running"
+
+
+def test_history_is_not_kept_at_length_0(shard: Shard) -> None:
+    shard.scripts._history = 0
+    shard.enqueue("j")
+    shard.finish(shard.take())
+    assert shard.redis("EXISTS", shard.k.history) == 0
+
+
+def test_history_is_capped(shard: Shard) -> None:
+    shard.scripts._history = 10
+    for _ in range(3):
+        shard.enqueue(*(f"j{i}" for i in range(100)))
+        shard.finish(*shard.claim(100).rows)
+    assert shard.redis("XLEN", shard.k.history) <= 200  # whole nodes of a hundred go

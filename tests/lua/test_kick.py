@@ -1,0 +1,74 @@
+"""kick: dead -> ready, for one group."""
+
+from __future__ import annotations
+
+from .conftest import START_MS, Shard
+
+
+def bury_all(shard: Shard, *ids: str, group: str | None = None) -> None:
+    for id in ids:
+        shard.enqueue(id)
+        shard.bury(*shard.claim(group=group).rows, group=group)
+        shard.clock.advance("1s")
+
+
+def test_the_schedule_starts_again_and_the_attempts_go_on(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.retry(shard.take())
+    shard.move()
+    shard.bury(shard.take())
+    assert shard.call("kick", "default", 0, ["j"]) == 1
+    assert shard.state("j") == "ready"
+    row = shard.take()
+    assert row.past == f"3|0|0|{START_MS}".encode()
+    shard.finish(row)
+    assert shard.empty()
+    assert ("kicked", "j", "default") in shard.events()
+
+
+def test_the_longest_dead_first_up_to_the_limit(shard: Shard) -> None:
+    bury_all(shard, "c", "a", "b")
+    assert shard.call("kick", "default", 2, []) == 2
+    assert sorted(row.id for row in shard.claim().rows) == [b"a", b"c"]
+    assert shard.state("b") == "dead"
+    assert shard.counts["dead:default"] == 1
+
+
+def test_who_is_not_dead_is_not_kicked(shard: Shard) -> None:
+    bury_all(shard, "dead")
+    shard.enqueue("ready")
+    assert shard.call("kick", "default", 0, ["ready", "dead", "unknown", "dead"]) == 1
+    assert shard.counts["ready:default"] == 2
+    assert shard.call("kick", "default", 0, ["dead"]) == 0
+
+
+def test_the_other_group_does_not_see_it(two: Shard) -> None:
+    two.enqueue("j")
+    two.bury(two.take("a"))
+    two.finish(two.take("b"), group="b")
+    assert two.call("kick", "b", 0, ["j"]) == 0
+    assert two.call("kick", "a", 0, ["j"]) == 1
+    assert two.claim(group="b").rows == []
+    two.finish(two.take("a"))
+    assert two.empty()
+
+
+def test_while_the_topic_is_paused_it_waits(shard: Shard) -> None:
+    bury_all(shard, "j")
+    shard.run(shard.operations.pause("t"))
+    assert shard.call("kick", "default", 10, []) == 1
+    assert shard.state("j") == "delayed"
+    shard.run(shard.operations.resume("t"))
+    shard.move()
+    shard.finish(shard.take())
+    assert shard.empty()
+
+
+def test_dead_again_and_kicked_again(shard: Shard) -> None:
+    bury_all(shard, "j")
+    for attempt in range(2, 5):
+        assert shard.call("kick", "default", 10, []) == 1
+        row = shard.take()
+        assert row.past.split(b"|")[0] == b"%d" % attempt
+        shard.bury(row)
+    assert shard.counts == {"enqueued": 1, "dead:default": 1, "detached": 1}

@@ -1,0 +1,54 @@
+"""purge: dead -> gone, for one group."""
+
+from __future__ import annotations
+
+from .conftest import Shard
+from .test_kick import bury_all
+
+
+def test_it_is_gone_and_its_id_is_free(shard: Shard) -> None:
+    bury_all(shard, "j")
+    assert shard.call("purge", "default", 0, ["j"]) == 1
+    assert shard.empty()
+    assert shard.counts == {"enqueued": 1, "dead:default": 1, "purged:default": 1}
+    shard.enqueue("j")
+    assert shard.take().past == b""
+
+
+def test_the_longest_dead_first_up_to_the_limit(shard: Shard) -> None:
+    bury_all(shard, "c", "a", "b")
+    assert shard.call("purge", "default", 2, []) == 2
+    assert (shard.state("a"), shard.state("b"), shard.state("c")) == ("gone", "dead", "gone")
+
+
+def test_who_is_not_dead_is_not_purged(shard: Shard) -> None:
+    shard.enqueue("ready")
+    assert shard.call("purge", "default", 0, ["ready", "unknown"]) == 0
+    assert shard.state("ready") == "ready"
+
+
+def test_the_other_group_keeps_the_job(two: Shard) -> None:
+    two.enqueue("j")
+    two.bury(two.take("a"))
+    assert two.call("purge", "a", 0, ["j"]) == 1
+    assert (two.state("j", "a"), two.state("j", "b")) == ("done", "ready")
+    two.finish(two.take("b"), group="b")
+    assert two.empty()
+
+
+def test_dead_in_both_groups(two: Shard) -> None:
+    two.enqueue("j")
+    two.bury(two.take("a"))
+    two.bury(two.take("b"), group="b")
+    assert two.call("purge", "b", 10, []) == 1
+    assert two.state("j", "a") == "dead"
+    assert two.call("purge", "a", 10, []) == 1
+    assert two.empty()
+
+
+def test_buried_kicked_and_purged(shard: Shard) -> None:
+    bury_all(shard, "j")
+    shard.call("kick", "default", 10, [])
+    shard.bury(shard.take())
+    shard.call("purge", "default", 10, [])
+    assert shard.empty()

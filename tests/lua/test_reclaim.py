@@ -1,0 +1,152 @@
+"""reclaim: running -> ready, the claims of one group whose TTR has passed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.servers import until
+
+from .conftest import BEGIN, START_MS, Shard
+
+
+def test_a_claim_whose_ttr_passed_is_ready_again(shard: Shard) -> None:
+    shard.enqueue("j")
+    row = shard.take()
+    shard.clock.advance("59999ms")
+    assert shard.reclaim() == (START_MS + 59_999, b"0-0", b"0-0", 1, 0)
+    shard.clock.advance("1ms")
+    assert shard.reclaim() == (START_MS + 60_000, b"0-0", b"0-0", 0, 1)
+    assert shard.state("j") == "ready"
+    assert shard.counts == {"enqueued": 1, "ready:default": 1, "reclaimed:default": 1, "detached": 1}
+    assert shard.events() == [("reclaimed", "j", "default")]
+    again = shard.take(consumer="other")
+    assert again.past == f"2|0|1|{START_MS + 60_000}".encode()
+    for end in (shard.finish, shard.retry, shard.bury, shard.release, shard.touch):
+        assert end(row).stale == {0}
+    assert shard.finish(again).stale == frozenset()
+    assert shard.empty()
+
+
+def test_crashes_in_a_row_add_up(shard: Shard) -> None:
+    shard.enqueue("j")
+    for crashes in range(3):
+        past = shard.take().past
+        assert past == b"" if not crashes else past.split(b"|")[:3] == [b"%d" % (crashes + 1), b"0", b"%d" % crashes]
+        shard.clock.advance("60s")
+        shard.reclaim()
+
+
+def test_a_retried_attempt(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.retry(shard.take())
+    shard.move()
+    row = shard.take()
+    shard.clock.advance("60s")
+    assert shard.reclaim().reclaimed == 1
+    assert shard.finish(row).stale == {0}
+    assert shard.pending(shard.k.ready_of("default")) == []
+    shard.finish(shard.take())
+    assert shard.empty()
+
+
+def test_only_the_group_asked_for(two: Shard) -> None:
+    two.enqueue("j")
+    a, b = two.take("a"), two.take("b")
+    two.clock.advance("60s")
+    two.reclaim("a")
+    assert (two.state("j", "a"), two.state("j", "b")) == ("ready", "running")
+    assert two.finish(a).stale == {0}
+    assert two.finish(b, group="b").stale == frozenset()
+    two.finish(two.take("a"))
+    assert two.empty()
+
+
+@pytest.mark.parametrize(("ttr", "ms"), [("2s", 2_000), ("10m", 600_000)])
+def test_a_jobs_own_ttr_decides(shard: Shard, ttr: str, ms: int) -> None:
+    shard.enqueue("j", ttr=ttr)
+    shard.take()
+    shard.clock.advance((ms - 1) / 1000)
+    assert shard.reclaim().reclaimed == 0
+    shard.clock.advance("1ms")
+    assert shard.reclaim().reclaimed == 1
+
+
+def test_what_has_time_left_is_given_back_to_its_consumer(shard: Shard) -> None:
+    shard.enqueue("j", ttr="10m")
+    row = shard.take()
+    shard.clock.advance("5m")
+    assert shard.reclaim().running == 1
+    assert [(entry, owner) for entry, owner, *_ in shard.pending(shard.k.ready)] == [(row.main, b"me")]
+    assert shard.finish(row).stale == frozenset()
+
+
+def test_by_redis_own_clock_a_short_ttr_is_found_in_time(timed: Shard) -> None:
+    timed.enqueue("short", ttr="50ms")
+    timed.enqueue("usual")
+    timed.claim()
+    until(lambda: timed.reclaim().reclaimed == 1, "the short TTR is found", 5)
+    assert (timed.state("short"), timed.state("usual")) == ("ready", "running")
+
+
+def test_by_redis_own_clock_touched_jobs_are_left_alone(timed: Shard) -> None:
+    timed.run(timed.topics.ensure("t", "default", {"ttr_ms": 50}))
+    timed.enqueue("touched", "dead")
+    touched, _ = timed.claim().rows
+    timed.touch(touched, ttr_ms=600_000)
+    until(lambda: timed.reclaim().reclaimed == 1, "the other one is found", 5)
+    assert (timed.state("touched"), timed.state("dead")) == ("running", "ready")
+    assert timed.finish(touched).stale == frozenset()
+
+
+def test_a_cursor_walks_through_many(shard: Shard) -> None:
+    shard.enqueue(*(f"j{i}" for i in range(60)), ttr="10m")
+    shard.claim(60)
+    shard.clock.advance("10m")
+    cursors, seen = BEGIN, 0
+    for _ in range(60):
+        reply = shard.reclaim(cursors=cursors, limit=7)
+        cursors, seen = (reply.cursor, reply.own_cursor), seen + reply.reclaimed
+        if cursors == BEGIN:
+            break
+    assert seen == 60
+
+
+def test_entries_deleted_while_pending_are_let_go(two: Shard) -> None:
+    two.enqueue("i", "j")
+    two.claim(group="a")
+    for entry, _ in two.redis("XRANGE", two.k.ready, "-", "+"):
+        two.redis("XDEL", two.k.ready, entry)
+    two.clock.advance("60s")
+    # Redis 6.2 keeps them pending and names none; 7.0 drops them by itself.
+    two.run(two.scripts.reclaim(two.k, "a", two.settings, 100, BEGIN, 4_000))
+    assert two.pending(two.k.ready, "a") == []
+
+
+def test_read_but_never_claimed_is_handed_on(shard: Shard) -> None:
+    shard.enqueue("i", "j")
+    shard.redis("XREADGROUP", "GROUP", "default", "dead", "COUNT", 1, "STREAMS", shard.k.ready, ">")
+    assert shard.reclaim().reclaimed == 0
+    assert shard.pending(shard.k.ready) == []
+    assert shard.counts["ready:default"] == 2
+    assert sorted(row.id for row in shard.claim().rows) == [b"i", b"j"]
+
+
+def test_read_never_claimed_and_cancelled_is_dropped(two: Shard) -> None:
+    two.enqueue("j")
+    two.redis("XREADGROUP", "GROUP", "a", "dead", "COUNT", 1, "STREAMS", two.k.ready, ">")
+    two.call("cancel", "j")
+    two.reclaim("a")
+    assert two.empty()
+
+
+def test_while_the_topic_is_paused_it_waits(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.take()
+    shard.run(shard.operations.pause("t"))
+    shard.clock.advance("60s")
+    assert shard.reclaim().reclaimed == 1
+    assert shard.state("j") == "delayed"
+    shard.run(shard.operations.resume("t"))
+    shard.move()
+    shard.finish(shard.take())
+    assert shard.empty()

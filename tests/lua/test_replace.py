@@ -1,0 +1,76 @@
+"""replace: a job takes the place of the one with the same id."""
+
+from __future__ import annotations
+
+from .conftest import START_MS, Shard
+
+
+def test_a_new_id_is_simply_put_in(shard: Shard) -> None:
+    assert shard.call("replace", 1, shard.jobs("j", delay="1s")) == (True, START_MS, {})
+    assert shard.state("j") == "delayed"
+    assert shard.counts == {"enqueued": 1}
+
+
+def test_a_delayed_job_is_cancelled_and_followed(two: Shard) -> None:
+    two.enqueue("j", delay="1s", ttr="1s")
+    assert two.call("replace", 1, two.jobs("j", delay="2s")).taken == {}
+    assert two.counts == {"enqueued": 2, "cancelled:a": 1, "cancelled:b": 1}
+    assert two.redis("ZRANGE", two.k.bucket, 0, -1, "WITHSCORES")[1::2] == [str(START_MS + 2000).encode()]
+    job = two.get("j")
+    assert job is not None
+    assert job.ttr_ms is None
+
+
+def test_a_ready_job_does_not_run_but_its_successor_does(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.call("replace", 1, shard.jobs("j", url="https://example.org"))
+    shard.move()
+    row = shard.take()
+    assert b"https://example.org" in row.record
+    shard.finish(row)
+    assert shard.empty()
+
+
+def test_a_job_that_waits_for_its_retry_begins_anew(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.retry(shard.take(), delay_ms=1000)
+    assert shard.call("replace", 1, shard.jobs("j")).taken == {}
+    shard.move()
+    assert shard.take().past == b""
+
+
+def test_running_and_dead_jobs_are_kept(shard: Shard) -> None:
+    shard.enqueue("dead")
+    shard.bury(shard.take())
+    shard.enqueue("running")
+    row = shard.take()
+    held = shard.redis("HMGET", shard.k.jobs, "running", "dead")
+    reply = shard.call("replace", 1, shard.jobs("running", "new", "dead", delay="1s"))
+    assert reply.taken == {0: held[0], 2: held[1]}
+    assert shard.redis("HMGET", shard.k.jobs, "running", "dead") == held
+    assert shard.state("new") == "delayed"
+    assert shard.counts["enqueued"] == 3
+    assert shard.finish(row).stale == frozenset()
+
+
+def test_a_job_that_is_dead_for_one_group_is_kept(two: Shard) -> None:
+    two.enqueue("j")
+    two.bury(two.take("a"))
+    assert list(two.call("replace", 1, two.jobs("j")).taken) == [0]
+    assert two.state("j", "a") == "dead"
+
+
+def test_settings_out_of_date_write_nothing(shard: Shard) -> None:
+    shard.enqueue("j", delay="1s")
+    before = shard.counts, shard.redis("HGETALL", shard.k.jobs)
+    assert shard.call("replace", 2, shard.jobs("j")) == (False, START_MS, {})
+    assert (shard.counts, shard.redis("HGETALL", shard.k.jobs)) == before
+
+
+def test_it_rings_for_a_new_earliest(shard: Shard) -> None:
+    shard.enqueue("j", delay="1s")
+    before = shard.rings()
+    shard.call("replace", 1, shard.jobs("i", delay="2s"))
+    assert shard.rings() == before
+    shard.call("replace", 1, shard.jobs("i", delay="500ms"))
+    assert shard.rings() != before

@@ -1,0 +1,137 @@
+"""reschedule: delayed, or ready -> delayed with another due time."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import START_MS, Shard
+
+MOVED, NOTHING, RUNNING = 1, 0, -1
+
+
+def due_ms(shard: Shard, id: str = "j") -> int:
+    job = shard.get(id)
+    assert job is not None
+    return job.due_ms
+
+
+@pytest.mark.parametrize("when", ["+2000", str(START_MS + 2000)])
+def test_a_delayed_job(two: Shard, when: str) -> None:
+    two.enqueue("j", delay="1s")
+    assert two.call("reschedule", "j", when) == MOVED
+    assert due_ms(two) == START_MS + 2000
+    two.clock.advance("1999ms")
+    assert two.move() == (0, START_MS + 1999, START_MS + 2000, 0)
+    two.clock.advance("1ms")
+    assert two.move().moved == 1
+    two.finish(two.take("a"), group="a")
+    two.finish(two.take("b"), group="b")
+    assert two.empty()
+
+
+def test_a_ready_job(two: Shard) -> None:
+    two.enqueue("j", delay="1s", ttr="7s")
+    two.clock.advance("1s")
+    two.move()
+    assert two.call("reschedule", "j", "+1000") == MOVED
+    assert two.claim(group="a").rows == two.claim(group="b").rows == []
+    assert (two.state("j", "a"), two.state("j", "b")) == ("delayed", "delayed")
+    two.clock.advance("1s")
+    two.move()
+    row = two.take("a")
+    assert (row.past, row.record.split(b"\n")[2]) == (b"", b"7000")
+    two.finish(row)
+    two.finish(two.take("b"), group="b")
+    assert two.empty()
+
+
+def test_to_the_past_means_now(shard: Shard) -> None:
+    shard.enqueue("j", delay="1h")
+    assert shard.call("reschedule", "j", str(START_MS - 5)) == MOVED
+    assert shard.move().moved == 1
+
+
+def test_twice_in_a_row_the_last_word_counts(shard: Shard) -> None:
+    shard.enqueue("j", delay="1h")
+    shard.call("reschedule", "j", "+1000")
+    shard.call("reschedule", "j", "+3000")
+    shard.clock.advance("2s")
+    assert shard.move().moved == 0
+    shard.clock.advance("1s")
+    assert shard.move().moved == 1
+    assert shard.redis("ZCARD", shard.k.bucket) == 0
+
+
+def test_a_job_that_waits_for_its_retry_keeps_its_count(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.retry(shard.take(), delay_ms=1000)
+    assert shard.call("reschedule", "j", "+500") == MOVED
+    shard.clock.advance("500ms")
+    assert shard.move().moved == 1
+    row = shard.take()
+    assert row.past == f"2|1|0|{START_MS + 500}".encode()
+    shard.finish(row)
+    assert shard.empty()
+
+
+def test_a_retry_that_is_ready(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.retry(shard.take())
+    shard.move()
+    assert shard.call("reschedule", "j", "+1000") == MOVED
+    assert shard.claim().rows == []
+    shard.clock.advance("1s")
+    shard.move()
+    shard.finish(shard.take())
+    assert shard.empty()
+
+
+def test_one_group_is_through_and_the_other_waits(two: Shard) -> None:
+    two.enqueue("j")
+    two.finish(two.take("a"))
+    assert two.call("reschedule", "j", "+1000") == MOVED
+    assert (two.state("j", "a"), two.state("j", "b")) == ("done", "delayed")
+    assert two.claim(group="b").rows == []
+    two.clock.advance("1s")
+    two.move()
+    assert two.claim(group="a").rows == []
+    row = two.take("b")
+    assert row.past.split(b"|")[0] == b"1"
+    two.finish(row, group="b")
+    assert two.empty()
+
+
+def test_one_group_waits_for_its_retry_and_the_other_has_not_begun(two: Shard) -> None:
+    two.enqueue("j")
+    two.retry(two.take("a"), delay_ms=10_000)
+    assert two.call("reschedule", "j", "+1000") == MOVED
+    two.clock.advance("1s")
+    assert two.move().moved == 2
+    two.finish(two.take("a"))
+    two.finish(two.take("b"), group="b")
+    assert two.empty()
+
+
+def test_no_such_job_and_dead_jobs(shard: Shard) -> None:
+    assert shard.call("reschedule", "j", "+1") == NOTHING
+    shard.enqueue("j")
+    shard.bury(shard.take())
+    assert shard.call("reschedule", "j", "+1") == NOTHING
+    assert shard.state("j") == "dead"
+
+
+def test_a_running_job_is_left_alone(two: Shard) -> None:
+    two.enqueue("j")
+    row = two.take("a")
+    assert two.call("reschedule", "j", "+1000") == RUNNING
+    assert two.state("j", "b") == "ready"
+    assert two.finish(row).stale == frozenset()
+
+
+@pytest.mark.parametrize(("when", "rings"), [("+500", True), ("+2000", False)])
+def test_it_rings_for_a_new_earliest(shard: Shard, when: str, rings: bool) -> None:
+    shard.enqueue("first", delay="1s")
+    shard.enqueue("j", delay="3s")
+    before = shard.rings()
+    shard.call("reschedule", "j", when)
+    assert (shard.rings() != before) is rings

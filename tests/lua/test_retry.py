@@ -1,0 +1,79 @@
+"""retry: running -> delayed, each counting its delay from now."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import START_MS, Shard
+
+
+def test_it_waits_from_now_on(shard: Shard) -> None:
+    shard.enqueue("j")
+    row = shard.take()
+    shard.clock.advance("10s")
+    assert shard.retry(row, delay_ms=3000) == (START_MS + 10_000, frozenset())
+    job = shard.get("j")
+    assert job is not None
+    progress = job.groups["default"]
+    assert (progress.state, progress.attempt, progress.step, progress.error) == ("delayed", 1, 1, "Oops: again")
+    assert progress.due_ms == START_MS + 13_000
+    assert shard.counts == {"enqueued": 1, "waiting:default": 1, "retried:default": 1, "detached": 1}
+    assert shard.history() == [["row of j", str(START_MS + 10_000)]]
+    assert shard.pending(shard.k.ready) == []
+
+
+def test_a_retry_that_uses_no_step(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.retry(shard.take(), steps=0)
+    shard.move()
+    assert shard.take().past.split(b"|")[:2] == [b"2", b"0"]
+
+
+def test_other_groups_never_see_it(two: Shard) -> None:
+    two.enqueue("j")
+    two.retry(two.take("a"), delay_ms=0)
+    two.move()
+    assert two.state("j", "b") == "ready"
+    two.finish(two.take("b"), group="b")
+    assert two.claim(group="b").rows == []
+    assert two.attempt("j", "a") == 1
+
+
+def test_each_attempt_counts_and_crashes_are_forgotten(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.take()
+    shard.clock.advance("61s")
+    shard.reclaim()
+    row = shard.take()
+    assert row.past.split(b"|")[:3] == [b"2", b"0", b"1"]
+    shard.retry(row)
+    shard.move()
+    assert shard.take().past.split(b"|")[:3] == [b"3", b"1", b"0"]
+
+
+def test_a_stale_claim_is_refused(shard: Shard) -> None:
+    shard.enqueue("j")
+    row = shard.take()
+    shard.clock.advance("61s")
+    shard.reclaim()
+    assert shard.retry(row).stale == {0}
+    assert shard.state("j") == "ready"
+    assert "waiting:default" not in shard.counts
+
+
+def test_twice_changes_nothing_the_second_time(shard: Shard) -> None:
+    shard.enqueue("j")
+    row = shard.take()
+    shard.retry(row, delay_ms=1000)
+    assert shard.retry(row, delay_ms=5000).stale == {0}
+    assert shard.redis("ZCARD", shard.k.bucket) == 1
+
+
+@pytest.mark.parametrize(("delay_ms", "rings"), [(500, True), (2000, False)])
+def test_it_rings_for_a_new_earliest(shard: Shard, delay_ms: int, rings: bool) -> None:
+    shard.enqueue("later", delay="1s")
+    shard.enqueue("j")
+    row = shard.take()
+    before = shard.rings()
+    shard.retry(row, delay_ms=delay_ms)
+    assert (shard.rings() != before) is rings

@@ -1,0 +1,25 @@
+"""stats: a shard's counters and sizes at one moment."""
+
+from __future__ import annotations
+
+from .conftest import START_MS, Shard
+
+
+def test_an_empty_shard(shard: Shard) -> None:
+    stats = shard.call("stats", ("default",))
+    assert stats[:5] == (START_MS, -1, 0, 0, False)
+    assert stats.dead_now == {"default": 0}
+
+
+def test_a_busy_shard(two: Shard) -> None:
+    two.enqueue("dead", "running", "waiting")
+    dead, _, waiting = two.claim(group="a").rows
+    two.bury(dead)
+    two.retry(waiting, delay_ms=500)
+    two.enqueue("delayed", delay="1s")
+    two.run(two.operations.pause("t"))
+    stats = two.call("stats", ("a", "b"))
+    assert stats[:5] == (START_MS, START_MS + 500, 4, 2, True)
+    assert stats.delayed(("a", "b")) == 1
+    assert stats.dead_now == {"a": 1, "b": 0}
+    assert {name: value for name, value in stats.counts.items() if name in two.counts} == two.counts

@@ -1,0 +1,60 @@
+"""touch: the claim's TTR starts again."""
+
+from __future__ import annotations
+
+from .conftest import START_MS, Shard
+
+
+def test_the_deadline_moves(shard: Shard) -> None:
+    shard.enqueue("j")
+    row = shard.take()
+    shard.clock.advance("50s")
+    assert shard.touch(row, ttr_ms=30_000) == (START_MS + 50_000, frozenset())
+    job = shard.get("j")
+    assert job is not None
+    assert job.groups["default"].deadline_ms == START_MS + 80_000
+    shard.clock.advance("29999ms")
+    assert shard.reclaim().reclaimed == 0
+    shard.clock.advance("1ms")
+    assert shard.reclaim().reclaimed == 1
+
+
+def test_a_retried_attempt(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.retry(shard.take())
+    shard.move()
+    row = shard.take()
+    assert shard.touch(row).stale == frozenset()
+    assert shard.finish(row).stale == frozenset()
+
+
+def test_it_resets_the_idle_time_and_counts_no_delivery(timed: Shard) -> None:
+    timed.enqueue("long", "short")
+    long, short = timed.claim().rows
+    timed.touch(short, ttr_ms=10_000)
+    timed.touch(long, ttr_ms=600_000)
+    (_, owner, long_idle, deliveries), (_, _, short_idle, _) = timed.pending(timed.k.ready)
+    assert (owner, deliveries) == (b"me", 1)
+    assert long_idle < 10_000
+    assert 50_000 <= short_idle < 60_000
+
+
+def test_ended_claims_and_strangers_are_refused(shard: Shard) -> None:
+    shard.enqueue("i", "j", "k")
+    i, j, k = shard.claim().rows
+    shard.finish(i)
+    shard.retry(j, delay_ms=1000)
+    assert shard.touch(i, j, k).stale == {0, 1}
+    assert shard.state("j") == "delayed"
+    assert shard.finish(k).stale == frozenset()
+
+
+def test_a_claim_that_was_taken_over_is_refused(shard: Shard) -> None:
+    shard.enqueue("j")
+    row = shard.take()
+    shard.clock.advance("60s")
+    shard.reclaim()
+    assert shard.touch(row).stale == {0}
+    again = shard.take(consumer="other")
+    assert shard.touch(row).stale == {0}
+    assert shard.touch(again).stale == frozenset()
