@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .config import DEFAULT_GROUP, TopicSettings
+from .config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from .connection import Command
 from .durations import to_ms
+from .history import HistoryPage, row_in
 from .job import GroupProgress, Job, JobState, check_id, check_topic, decode
 from .keys import ShardKeys, shard_of
 from .scripts import Scripts, ShardStats
@@ -152,6 +153,22 @@ class Inspect:
                 for window, reply in zip(ends, replies, strict=True):
                     totals[window] += checked(reply)
         return totals
+
+    def history(self, topic: str, after: Mapping[int, str] | None = None) -> Op[HistoryPage]:
+        """What happened to the topic's jobs, at most 500 rows of each shard, from the oldest that is kept; ``after``:
+        those that follow the page it came with.
+        """
+        yield from self._asked(topic)
+        page = HistoryPage(after=dict(after or {}))
+        for number, shard in enumerate(self.topics.shards(topic)):
+            start = f"({page.after[number]}" if number in page.after else "-"
+            entries = yield from self.session.one(
+                shard.history, "XRANGE", shard.history, start, "+", "COUNT", MAX_BATCH
+            )
+            page.rows += [row_in(topic, fields[1].decode()) for _, fields in entries]
+            if entries:
+                page.after[number] = entries[-1][0].decode()
+        return page
 
 
 def _nothing() -> Op[list[bytes]]:

@@ -92,6 +92,7 @@ class Queue(_Base):
     resume = _blocking(Operations.resume)
     stats = _blocking(Operations.stats)
     upcoming = _blocking(Operations.upcoming)
+    history = _blocking(Operations.history)
     audit = _blocking(Operations.audit)
     doctor = _blocking(Operations.doctor)
 
@@ -158,6 +159,7 @@ class AsyncQueue(_Base):
     resume = _awaited(Operations.resume)
     stats = _awaited(Operations.stats)
     upcoming = _awaited(Operations.upcoming)
+    history = _awaited(Operations.history)
     audit = _awaited(Operations.audit)
     doctor = _awaited(Operations.doctor)
 
