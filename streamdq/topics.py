@@ -53,11 +53,15 @@ class Topics:
         self.known[topic] = TopicSettings.decode(reply)
         return self.known[topic]
 
-    def ensure(self, topic: str, group: str = DEFAULT_GROUP, own: Mapping[str, Any] | None = None) -> Op[TopicSettings]:
-        """The topic exists afterwards and has the group, with the group's ``own`` settings if given."""
+    def ensure(self, topic: str, group: str | None = None, own: Mapping[str, Any] | None = None) -> Op[TopicSettings]:
+        """The topic exists afterwards and has the group if one is given, with the group's ``own`` settings. A new
+        topic begins with the default group; one that was configured without it stays so.
+        """
         settings = yield from self._read(topic)
         if settings is None:
             settings = yield from self._change(topic, {}, {DEFAULT_GROUP: {}}, only_new=True)
+        if group is None:
+            return settings
         wanted = {name: value for name, value in (own or {}).items() if value is not None}
         have = settings.groups.get(group)
         if have is None or any(getattr(have, name) != value for name, value in wanted.items()):

@@ -63,6 +63,11 @@ class Space:
         self._opened = ExitStack()
         self.queue = self.another_queue()
 
+    @staticmethod
+    def quick() -> Settings:
+        """For calls that are bound to fail."""
+        return SETTINGS.model_copy(update={"call_timeout_s": 0.3})
+
     def another_queue(self, url: str | None = None, **settings: Any) -> Queue:
         """A queue like another process's, closed at the end."""
         chosen = self.settings.model_copy(update=settings)

@@ -1,0 +1,168 @@
+"""One id, one job: refused, kept or replaced, and free again once the job has ended."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from streamdq import Bury, JobExists, JobState, NewJob
+from streamdq.errors import InvalidInput
+from tests.redis.harness import Seen, Space, recorder
+
+
+def test_a_taken_id_is_refused(space: Space) -> None:
+    first = space.queue.enqueue("t", "first", id="a", delay="1h")
+    with pytest.raises(JobExists, match=r"'a' is in topic 't' already.*on_conflict") as refused:
+        space.queue.enqueue("t", "second", id="a")
+    assert (refused.value.topic, refused.value.id) == ("t", "a")
+    job = space.job("a")
+    assert (job.body, job.due_ms) == ("first", first.due_ms)
+    assert space.queue.stats("t").topics["t"].enqueued == 1
+
+
+def test_ids_are_apart_in_topics_and_namespaces(space: Space) -> None:
+    space.queue.enqueue("t", 1, id="a")
+    space.queue.enqueue("u", 2, id="a")
+    assert (space.job("a").body, space.job("a", "u").body) == (1, 2)
+
+
+def test_keep_returns_the_job_that_is_there(space: Space) -> None:
+    first = space.queue.enqueue("t", "first", id="a", delay="1h", ttr="9s")
+    kept = space.queue.enqueue("t", "second", id="a", on_conflict="keep")
+    assert (kept.body, kept.due_ms, kept.ttr_ms) == ("first", first.due_ms, 9000)
+    assert space.queue.enqueue("t", "new", id="b", on_conflict="keep").body == "new"
+
+
+async def test_replace_takes_the_place_of_a_delayed_job(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    space.queue.enqueue("t", "first", id="a", delay="10ms")
+    space.queue.enqueue("t", "second", id="a", delay="20ms", on_conflict="replace")
+    assert space.job("a").body == "second"
+    await space.burst(worker)
+    assert seen.all == ["second"]
+    assert (space.stats().cancelled, space.stats().done) == (1, 1)
+
+
+async def test_replace_takes_the_place_of_a_ready_job(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    space.queue.enqueue("t", "first", id="a")
+    assert space.state("a") == JobState.READY
+    space.queue.enqueue("t", "second", id="a", delay="50ms", on_conflict="replace")
+    space.queue.enqueue("t", "new", id="b", on_conflict="replace")
+    await space.burst(worker)
+    assert sorted(seen.all) == ["new", "second"]
+    assert space.stats().cancelled == 1
+
+
+async def test_a_running_or_dead_job_is_not_replaced(space: Space, seen: Seen) -> None:
+    worker, go_on = space.worker(), asyncio.Event()
+
+    @worker.handler("t")
+    async def handler(body: str) -> None:
+        seen.add(body)
+        await go_on.wait()
+        raise Bury("x")
+
+    space.queue.enqueue("t", "first", id="a")
+    async with space.serving(worker):
+        await seen.count(1)
+        with pytest.raises(JobExists, match="running or dead"):
+            space.queue.enqueue("t", "second", id="a", on_conflict="replace")
+        go_on.set()
+        await space.becomes("a", JobState.DEAD)
+        with pytest.raises(JobExists, match="running or dead"):
+            space.queue.enqueue("t", "second", id="a", on_conflict="replace")
+        with pytest.raises(JobExists):
+            space.queue.enqueue("t", "second", id="a")
+    assert space.job("a").body == "first"
+
+
+async def test_the_id_is_free_again_after_the_job_has_ended(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler("t")
+    async def handler(body: str) -> None:
+        seen.add(body)
+        if body == "to be buried":
+            raise Bury("x")
+
+    space.queue.enqueue("t", "finished", id="a")
+    await space.burst(worker)
+    space.queue.enqueue("t", "cancelled", id="a", delay="1h")
+    assert space.queue.cancel("t", "a")
+    space.queue.enqueue("t", "cancelled when ready", id="a")
+    assert space.queue.cancel("t", "a")
+    space.queue.enqueue("t", "to be buried", id="a")
+    await space.burst(worker)
+    assert space.queue.purge("t", id="a") == 1
+    space.queue.enqueue("t", "too late", id="a", expire=0, at=1_700_000_000_000)
+    await space.burst(worker)
+    assert space.state("a") == "gone"
+    space.queue.enqueue("t", "last", id="a")
+    await space.burst(worker)
+    assert seen.all == ["finished", "to be buried", "last"]
+
+
+async def test_the_id_stays_taken_until_the_last_group_is_through(space: Space, seen: Seen) -> None:
+    space.queue.configure("t", groups=["a", "b"])
+    workers = space.worker("a"), space.worker("b")
+    for worker in workers:
+        worker.handler("t")(recorder(seen))
+    space.queue.enqueue("t", "x", id="j")
+    await space.burst(workers[0])
+    with pytest.raises(JobExists):
+        space.queue.enqueue("t", "y", id="j")
+    await space.burst(workers[1])
+    space.queue.enqueue("t", "y", id="j")
+    await space.burst(*workers)
+    assert seen.all == ["x", "x", "y", "y"]
+
+
+def test_many_lists_what_was_taken(space: Space) -> None:
+    space.queue.enqueue("t", "first", id="j3")
+    jobs = [NewJob(n, id=f"j{n}") for n in range(5)]
+    result = space.queue.enqueue_many("t", jobs)
+    assert (result.created, result.existing) == (4, ["j3"])
+    result = space.queue.enqueue_many("t", jobs, on_conflict="keep")
+    assert (result.created, sorted(result.existing)) == (0, [f"j{n}" for n in range(5)])
+    result = space.queue.enqueue_many("t", jobs, on_conflict="replace")
+    assert (result.created, result.existing) == (5, [])
+    assert space.job("j3").body == 3
+    assert space.queue.stats("t").topics["t"].jobs == 5
+
+
+@pytest.mark.parametrize("on_conflict", ["reject", "replace"])
+def test_one_id_twice_in_one_batch(space: Space, on_conflict: str) -> None:
+    jobs = [NewJob("first", id="a"), NewJob("second", id="a"), NewJob("b", id="b")]
+    result = space.queue.enqueue_many("t", jobs, on_conflict=on_conflict)  # type: ignore[arg-type]
+    if on_conflict == "reject":
+        assert (result.created, result.existing, space.job("a").body) == (2, ["a"], "first")
+    else:
+        assert (result.created, result.existing, space.job("a").body) == (3, [], "second")
+    assert space.queue.stats("t").topics["t"].jobs == 2
+
+
+def test_of_many_callers_with_one_id_one_wins(space: Space) -> None:
+    def enqueue(n: int) -> bool:
+        try:
+            space.queue.enqueue("t", n, id="a")
+        except JobExists:
+            return False
+        return True
+
+    with ThreadPoolExecutor(8) as threads:
+        won = list(threads.map(enqueue, range(40)))
+    assert sum(won) == 1
+    assert space.job("a").body == won.index(True)
+
+
+def test_an_unknown_policy_is_refused(space: Space) -> None:
+    with pytest.raises(InvalidInput, match="'reject', 'keep', 'replace'"):
+        space.queue.enqueue("t", 1, on_conflict="ignore")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="'reject', 'keep', 'replace'"):
+        space.queue.enqueue_many("t", [NewJob(1)], on_conflict="ignore")  # type: ignore[arg-type]
+    assert space.queue.stats().topics == {}

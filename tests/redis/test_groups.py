@@ -1,0 +1,222 @@
+"""Fan-out: each group gets each job, and fails, retries and buries it alone."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from streamdq import Bury, Job, JobState, Worker
+from streamdq.errors import UnknownGroup
+from tests.redis.harness import Seen, Space, recorder
+
+
+def noting(space: Space, group: str, topic: str = "t") -> tuple[Worker, Seen]:
+    worker, seen = space.worker(group), Seen()
+    worker.handler(topic)(recorder(seen))
+    return worker, seen
+
+
+async def test_each_group_gets_each_job(space: Space) -> None:
+    space.queue.configure("t", groups=["email", "sms", "push"])
+    served = [noting(space, group) for group in ("email", "sms", "push")]
+    space.queue.enqueue_many("t", ({"body": n, "delay": "20ms"} for n in range(50)))
+    await space.burst(*(worker for worker, _ in served))
+    for _, seen in served:
+        assert seen.all == list(range(50))
+    assert space.queue.stats("t").topics["t"].jobs == 0
+
+
+async def test_workers_of_one_group_share_the_jobs(space: Space, seen: Seen) -> None:
+    workers = [space.worker(concurrency=2) for _ in range(3)]
+    for worker in workers:
+        worker.handler("t")(recorder(seen))
+    space.queue.enqueue_many("t", ({"body": n} for n in range(100)))
+    await space.burst(*workers)
+    assert sorted(seen.all) == list(range(100))
+
+
+async def test_retries_of_one_group_are_invisible_to_the_other(space: Space) -> None:
+    space.queue.configure("t", groups=["good", "bad"])
+    good, seen = noting(space, "good")
+    bad, tried = space.worker("bad"), Seen()
+
+    @bad.handler("t", retry="5ms 5ms 5ms")
+    async def fails(body: str, job: Job) -> None:
+        tried.add((body, job.attempt))
+        raise RuntimeError
+
+    space.queue.enqueue("t", "x", id="a")
+    await space.burst(good, bad)
+    assert seen.all == ["x"]
+    assert tried.all == [("x", 1), ("x", 2), ("x", 3), ("x", 4)]
+    job = space.job("a")
+    assert job.state == JobState.DEAD
+    assert {group: progress.state for group, progress in job.groups.items()} == {"good": "done", "bad": "dead"}
+    assert [job.id for job in space.queue.dead("t", "bad")] == ["a"]
+    assert space.queue.dead("t", "good") == []
+
+
+async def test_a_kick_is_for_one_group(space: Space) -> None:
+    space.queue.configure("t", groups=["a", "b"])
+    seen = {"a": Seen(), "b": Seen()}
+
+    def bury_first(group: str) -> Worker:
+        worker = space.worker(group)
+
+        @worker.handler("t")
+        async def handler(_body: str, job: Job) -> None:
+            seen[group].add(job.attempt)
+            if job.attempt == 1:
+                raise Bury(group)
+
+        return worker
+
+    workers = [bury_first("a"), bury_first("b")]
+    space.queue.enqueue("t", "x", id="j")
+    await space.burst(*workers)
+    assert space.queue.kick("t", "j", "b") == 1
+    await space.burst(*workers)
+    assert (seen["a"].all, seen["b"].all) == ([1], [1, 2])
+    assert (space.state("j", group="a"), space.state("j", group="b")) == ("dead", "done")
+    assert space.queue.purge("t", "a", "j") == 1
+    assert space.state("j") == "gone"
+
+
+async def test_a_running_attempt_in_one_group_holds_up_no_other(space: Space) -> None:
+    space.queue.configure("t", groups=["slow", "fast"])
+    slow, started, go_on = space.worker("slow"), Seen(), asyncio.Event()
+
+    @slow.handler("t")
+    async def waits(body: int) -> None:
+        started.add(body)
+        await go_on.wait()
+
+    fast, seen = noting(space, "fast")
+    space.queue.enqueue_many("t", ({"body": n} for n in range(30)))
+    async with space.serving(slow, fast):
+        await started.count(20)  # as many as it has slots
+        await seen.count(30)
+        go_on.set()
+        await started.count(30)
+
+
+async def test_a_group_added_later_gets_what_waits_and_nothing_older(space: Space) -> None:
+    first, seen = noting(space, "default")
+    space.queue.enqueue("t", "done before")
+    await space.burst(first)
+    space.queue.enqueue("t", "ready", id="ready")
+    space.queue.enqueue("t", "delayed", id="delayed", delay="30ms")
+    late, got = noting(space, "late")
+    async with space.serving(late):
+        assert set(space.queue.stats("t").topics["t"].groups) == {"default", "late"}
+        await got.count(2)
+    assert got.all == ["ready", "delayed"]
+    assert space.state("ready", group="default") == JobState.READY
+    space.queue.enqueue("t", "after")
+    await space.burst(first, late)
+    assert seen.all == ["done before", "ready", "delayed", "after"]
+    assert got.all == ["ready", "delayed", "after"]
+    assert space.queue.stats("t").topics["t"].jobs == 0
+
+
+async def test_a_group_added_while_another_is_at_work(space: Space) -> None:
+    """A job that the first group has begun, retries or has buried stays that group's alone, or is for both: it ends
+    in each group that it is for, whatever the moment.
+    """
+    first, tried, go_on = space.worker(), Seen(), asyncio.Event()
+
+    @first.handler("t", retry="20ms 20ms")
+    async def handler(body: str, job: Job) -> None:
+        tried.add((body, job.attempt))
+        if body == "runs":
+            await go_on.wait()
+        if body == "dies":
+            raise Bury("x")
+        if job.attempt < 3 and body == "retries":
+            raise RuntimeError
+
+    for body in ("dies", "retries", "runs"):
+        space.queue.enqueue("t", body, id=body)
+    late, _ = noting(space, "late")
+    async with space.serving(first):
+        await tried.count(3)
+        await space.becomes("dies", JobState.DEAD)
+        async with space.serving(late):
+            space.queue.enqueue("t", "after", id="after")
+            go_on.set()
+            await space.becomes("after", "gone")
+            await space.becomes("retries", "gone")
+    await space.burst(first, late)
+    assert space.audit().left == 0
+    assert space.queue.purge("t") == 1
+    assert space.queue.stats("t").topics["t"].jobs == 0
+
+
+async def test_a_group_taken_away_settles_what_it_had_open(space: Space) -> None:
+    space.queue.configure("t", groups=["stays", "goes"])
+    stays, seen = noting(space, "stays")
+    goes = space.worker("goes")
+
+    @goes.handler("t", retry="1h")
+    async def handler(body: str) -> None:
+        if body == "dead":
+            raise Bury("x")
+        if body == "retrying":
+            raise RuntimeError
+
+    for body in ("dead", "retrying", "done"):
+        space.queue.enqueue("t", body, id=body)
+    async with space.serving(goes):
+        await space.becomes("dead", JobState.DEAD, group="goes")
+        await space.becomes("retrying", JobState.DELAYED, group="goes")
+        await space.becomes("done", JobState.DONE, group="goes")
+    space.queue.enqueue("t", "unread", id="unread")
+    space.queue.enqueue("t", "delayed", id="delayed", delay="20ms")
+    space.queue.configure("t", groups=["stays"])
+    assert set(space.job("dead").groups) == {"stays"}
+    with pytest.raises(UnknownGroup):
+        space.queue.dead("t", "goes")
+    await space.burst(stays)
+    assert seen.all == ["dead", "retrying", "done", "unread", "delayed"]
+    assert space.queue.stats("t").topics["t"].jobs == 0
+
+
+async def test_the_last_group_that_had_a_job_open_is_taken_away(space: Space) -> None:
+    space.queue.configure("t", groups=["stays", "goes"])
+    stays, _ = noting(space, "stays")
+    space.queue.enqueue("t", "x", id="a")
+    await space.burst(stays)
+    assert space.state("a") == JobState.READY
+    space.queue.configure("t", groups=["stays"])
+    assert space.state("a") == "gone"
+
+
+async def test_settings_of_a_handler_are_its_groups_own(space: Space) -> None:
+    one, other = space.worker("one"), space.worker("other")
+
+    @one.handler("t", retry="none", ttr="7s")
+    async def fails(_body: str) -> None:
+        raise RuntimeError
+
+    @other.handler("t", retry="0")
+    async def fails_too(_body: str) -> None:
+        raise RuntimeError
+
+    async with space.serving(one, other):
+        settings = space.queue.configure("t")
+        space.queue.configure("t", groups=["one", "other"])
+        space.queue.enqueue("t", "x", id="a")
+        await space.becomes("a", JobState.DEAD)
+        job = space.job("a")
+    assert (settings.ttr_of("one"), settings.ttr_of("other")) == (7_000, 60_000)
+    assert (job.groups["one"].attempt, job.groups["other"].attempt) == (1, 2)
+
+
+async def test_producers_add_no_group(space: Space) -> None:
+    space.queue.configure("t", groups=["a"])
+    space.another_queue().enqueue("t", 1)
+    space.another_queue().enqueue_many("t", [{"body": 2}])
+    with pytest.raises(UnknownGroup):
+        space.another_queue().take("t", timeout=0)
+    assert set(space.queue.stats("t").topics["t"].groups) == {"a"}

@@ -1,0 +1,214 @@
+"""take(): one job at a time, for callers without a worker."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from streamdq import Claim, Queue, StaleClaim
+from streamdq.config import Settings
+from streamdq.errors import InvalidInput, UnknownGroup
+from tests.redis.harness import NAMESPACE, SETTINGS, Space
+from tests.servers import until
+
+
+def taken(space: Space, topic: str = "t", group: str = "default", queue: Queue | None = None) -> Claim:
+    claim = (queue or space.queue).take(topic, group, timeout=5)
+    assert claim is not None
+    return claim
+
+
+def test_take_and_finish(space: Space) -> None:
+    space.queue.enqueue("t", {"n": 1}, id="a")
+    claim = taken(space)
+    assert (claim.job.id, claim.job.body, claim.job.attempt, claim.job.state) == ("a", {"n": 1}, 1, "running")
+    assert space.state("a") == "running"
+    claim.finish()
+    assert space.state("a") == "gone"
+    assert space.stats().done == 1
+
+
+def test_take_waits_for_a_job_that_becomes_due(space: Space) -> None:
+    job = space.queue.enqueue("t", 1, delay="150ms")
+    claim = taken(space)
+    assert claim.job.id == job.id
+    claim.finish()
+
+
+def test_take_waits_for_a_job_that_comes(space: Space) -> None:
+    with ThreadPoolExecutor(1) as thread:
+        claim = thread.submit(taken, space)
+        until(lambda: space.queue.stats().topics.get("t"), "the taker waits")
+        space.another_queue().enqueue("t", 1, id="a")
+        claim.result().finish()
+    assert space.stats().done == 1
+
+
+def test_none_when_nothing_comes(space: Space) -> None:
+    started = time.monotonic()
+    assert space.queue.take("t", timeout=0) is None
+    assert space.queue.take("t", timeout="200ms") is None
+    assert 0.2 <= time.monotonic() - started < 2
+    with pytest.raises(InvalidInput, match="timeout"):
+        space.queue.take("t", timeout=-1)
+
+
+def test_a_job_is_taken_once(space: Space) -> None:
+    space.queue.enqueue_many("t", ({"body": n} for n in range(40)))
+
+    def take_all(_: int) -> list[int]:
+        queue, bodies = space.another_queue(), []
+        while (claim := queue.take("t", timeout=0)) is not None:
+            bodies.append(claim.job.body)
+            claim.finish()
+        return bodies
+
+    with ThreadPoolExecutor(4) as threads:
+        bodies = [body for found in threads.map(take_all, range(4)) for body in found]
+    assert sorted(bodies) == list(range(40))
+
+
+def test_four_shards_in_one_take(space: Space) -> None:
+    space.queue.configure("t", shards=4)
+    space.queue.enqueue_many("t", ({"body": n, "delay": "20ms"} for n in range(20)))
+    bodies = []
+    for _ in range(20):
+        with taken(space) as claim:
+            bodies.append(claim.job.body)
+    assert sorted(bodies) == list(range(20))
+    assert space.queue.take("t", timeout="50ms") is None
+    assert space.audit().left == 0
+
+
+def test_each_group_takes_for_itself(space: Space) -> None:
+    space.queue.configure("t", groups=["a", "b"])
+    space.queue.enqueue("t", 1, id="j")
+    taken(space, group="a").finish()
+    assert space.queue.take("t", "a", timeout=0) is None
+    taken(space, group="b").finish()
+    with pytest.raises(UnknownGroup, match="no group 'c', only a, b"):
+        space.queue.take("t", "c", timeout=0)
+
+
+def test_fail_takes_the_next_step(space: Space) -> None:
+    space.queue.enqueue("t", 1, id="a", retry="1ms")
+    taken(space).fail(ValueError("no"))
+    again = taken(space)
+    assert (again.job.attempt, again.job.step) == (2, 1)
+    assert space.stats().retried == 1
+    again.fail("still no")
+    progress = space.job("a").groups["default"]
+    assert (progress.state, progress.reason, progress.error) == ("dead", "exhausted", "still no")
+
+
+def test_fail_with_a_delay_uses_up_no_step(space: Space) -> None:
+    space.queue.enqueue("t", 1, id="a", retry="none")
+    for attempt in (1, 2, 3):
+        claim = taken(space)
+        assert (claim.job.attempt, claim.job.step) == (attempt, 0)
+        claim.fail("later", delay="1ms")
+    taken(space).fail("no more")
+    assert space.state("a") == "dead"
+
+
+def test_bury(space: Space) -> None:
+    space.queue.enqueue("t", 1, id="a")
+    taken(space).bury("it is wrong")
+    progress = space.job("a").groups["default"]
+    assert (progress.reason, progress.error) == ("buried", "it is wrong")
+
+
+def test_the_block_finishes_or_fails_the_job(space: Space) -> None:
+    space.queue.enqueue("t", 1, id="a", retry="1ms")
+    with pytest.raises(KeyError, match="lost"), taken(space):
+        raise KeyError("lost")
+    assert space.job("a").groups["default"].error == "KeyError: 'lost'"
+    with taken(space):
+        pass
+    assert space.state("a") == "gone"
+
+
+def test_what_was_ended_in_the_block_is_left_alone(space: Space) -> None:
+    for id in ("buried", "failed"):
+        space.queue.enqueue("t", 1, id=id)
+    with taken(space) as claim:
+        claim.bury("x")
+    with taken(space) as claim:
+        claim.fail("x", delay="1h")
+    assert (space.state("buried"), space.state("failed")) == ("dead", "delayed")
+
+
+def test_an_ended_claim_has_ended(space: Space) -> None:
+    space.queue.enqueue("t", 1, id="a")
+    claim = taken(space)
+    claim.finish()
+    for end in (claim.finish, claim.touch, lambda: claim.fail("x"), lambda: claim.bury("x")):
+        with pytest.raises(StaleClaim):
+            end()
+    assert space.stats().done == 1
+
+
+def test_a_claim_that_was_taken_over_is_refused(space: Space) -> None:
+    space.queue.configure("t", ttr="300ms")
+    space.queue.enqueue("t", 1, id="a")
+    slow = taken(space)
+    other = taken(space, queue=space.another_queue())
+    assert (other.job.id, other.job.attempt) == ("a", 2)
+    for end in (slow.touch, lambda: slow.fail("x"), lambda: slow.bury("x"), slow.finish):
+        with pytest.raises(StaleClaim, match=r"TTR passed|has ended"):
+            end()
+    assert space.state("a") == "running"
+    other.finish()
+    assert (space.stats().done, space.stats().reclaimed) == (1, 1)
+
+
+def test_touch_keeps_a_claim(space: Space) -> None:
+    space.queue.configure("t", ttr="400ms")
+    space.queue.enqueue("t", 1, id="a")
+    claim = taken(space)
+    first_ms = space.job("a").groups["default"].deadline_ms or 0
+    claim.touch("2s")
+    assert (space.job("a").groups["default"].deadline_ms or 0) >= first_ms + 1500
+    assert space.another_queue().take("t", timeout="900ms") is None
+    claim.finish()
+    assert space.stats().reclaimed == 0
+
+
+def test_a_poison_pill_is_buried_before_it_is_taken_again(space: Space) -> None:
+    space.queue.configure("t", ttr="100ms", max_deliveries=2)
+    space.queue.enqueue("t", 1, id="a")
+    for attempt in (1, 2):  # takers that never come back
+        assert taken(space).job.attempt == attempt
+    assert space.queue.take("t", timeout="1500ms") is None
+    progress = space.job("a").groups["default"]
+    assert (progress.state, progress.reason, progress.crashes) == ("dead", "crashed", 2)
+    assert "2 times" in (progress.error or "")
+
+
+def test_a_paused_topic_gives_nothing_until_it_is_resumed(space: Space) -> None:
+    space.queue.enqueue("t", 1, id="a")
+    space.queue.pause("t")
+    assert space.queue.take("t", timeout="100ms") is None
+    with ThreadPoolExecutor(1) as thread:
+        claim = thread.submit(taken, space, queue=space.another_queue())
+        space.queue.resume("t")
+        claim.result().finish()
+    assert space.stats().done == 1
+
+
+def test_closing_ends_the_mover(space: Space) -> None:
+    with Queue(space.url, NAMESPACE, settings=SETTINGS) as queue:
+        assert queue.take("t", timeout=0) is None
+        assert "streamdq-mover" in {thread.name for thread in threading.enumerate()}
+    assert "streamdq-mover" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_settings_of_the_queue_reach_its_mover(space: Space) -> None:
+    settings = Settings(lease_ms=700, call_timeout_s=2)
+    with Queue(space.url, NAMESPACE, settings=settings) as queue, space.another_queue() as plain:
+        queue.enqueue("t", 1, delay="100ms")
+        taken(space, queue=queue).finish()
+        assert plain.stats("t").delayed == 0

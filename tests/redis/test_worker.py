@@ -1,0 +1,343 @@
+"""The worker: what handlers may look like, how many run at once, when it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import pytest
+from pydantic import BaseModel
+
+from streamdq import Job, JobState, StaleClaim, Worker
+from streamdq.errors import InvalidInput, ServerUnavailable
+from tests.redis.harness import Seen, Space, recorder
+from tests.servers import free_port
+
+
+class Payment(BaseModel):
+    order_id: int
+    paid_at: datetime
+    key: UUID
+
+
+async def test_bodies_arrive_as_the_handler_wants_them(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler("model")
+    async def model(payment: Payment) -> None:
+        seen.add(payment)
+
+    @worker.handler("dict")
+    async def a_dict(body: dict[str, Any]) -> None:
+        seen.add(body)
+
+    @worker.handler("int")
+    async def number(body: int) -> None:
+        seen.add(body)
+
+    @worker.handler("untyped")
+    async def untyped(body) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+        seen.add(body)
+
+    payment = Payment(order_id=1, paid_at="2026-01-02T03:04:05Z", key=UUID(int=7))  # type: ignore[arg-type]
+    space.queue.enqueue("model", payment)
+    space.queue.enqueue("dict", {"a": [1, {"b": "ü"}]})
+    space.queue.enqueue("int", 42)
+    space.queue.enqueue("untyped", [None, 1.5])
+    await space.burst(worker)
+    assert len(seen) == 4
+    for body in (payment, {"a": [1, {"b": "ü"}]}, 42, [None, 1.5]):
+        assert body in seen.all
+
+
+async def test_the_job_comes_along_when_it_is_asked_for(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler("t")
+    async def handler(body: str, the_job: Job) -> None:
+        seen.add((body, the_job))
+
+    made = space.queue.enqueue("t", "x", id="a", delay="20ms", ttr="9s", retry="1s 2s", url="https://example.org/x")
+    await space.burst(worker)
+    body, job = seen.all[0]
+    assert (body, job.id, job.topic, job.body) == ("x", "a", "t", "x")
+    assert (job.state, job.attempt, job.step) == (JobState.RUNNING, 1, 0)
+    assert (job.due_ms, job.created_ms, job.due_ms - job.created_ms) == (made.due_ms, made.created_ms, 20)
+    assert (job.ttr_ms, job.retry, job.url) == (9000, "1000ms 2000ms", "https://example.org/x")
+    with pytest.raises(StaleClaim):
+        job.touch()
+
+
+async def test_plain_functions_run_in_threads_side_by_side(space: Space) -> None:
+    worker, together, names = space.worker(concurrency=3), threading.Barrier(3), []
+
+    @worker.handler("t")
+    def handler(_body: int) -> None:
+        together.wait(5)  # breaks unless three run at once
+        names.append(threading.current_thread().name)
+
+    space.queue.enqueue_many("t", ({"body": n, "retry": "none"} for n in range(3)))
+    await space.burst(worker)
+    assert len(names) == 3
+    assert threading.current_thread().name not in names
+    assert space.stats().done == 3
+
+
+async def test_plain_functions_see_context_variables(space: Space) -> None:
+    worker, found = space.worker(), []
+    tenant: contextvars.ContextVar[str] = contextvars.ContextVar("tenant", default="none")
+
+    @worker.handler("t")
+    def handler(_body: int) -> None:
+        found.append(tenant.get())
+
+    tenant.set("acme")
+    space.queue.enqueue("t", 1)
+    await space.burst(worker)
+    assert found == ["acme"]
+
+
+@pytest.mark.parametrize("kind", ["async", "threads"])
+async def test_no_more_at_once_than_its_concurrency(space: Space, kind: str) -> None:
+    worker, lock = space.worker(concurrency=4), threading.Lock()
+    running = most = 0
+
+    def enter(change: int) -> None:
+        nonlocal running, most
+        with lock:
+            running += change
+            most = max(most, running)
+
+    if kind == "async":
+
+        @worker.handler("t")
+        async def handler(_body: int) -> None:
+            enter(1)
+            for _ in range(5):
+                await asyncio.sleep(0)
+            enter(-1)
+    else:
+        pair = threading.Event()
+
+        @worker.handler("t")
+        def handler_in_thread(_body: int) -> None:
+            enter(1)
+            pair.wait(0.002)
+            enter(-1)
+
+    space.queue.enqueue_many("t", ({"body": n} for n in range(100)))
+    await space.burst(worker)
+    assert space.stats().done == 100
+    assert most == 4
+
+
+async def test_one_slow_topic_leaves_room_for_the_next(space: Space, seen: Seen) -> None:
+    worker, go_on = space.worker(concurrency=2), asyncio.Event()
+
+    @worker.handler("slow")
+    async def slow(_body: int) -> None:
+        seen.add("slow")
+        await go_on.wait()
+
+    worker.handler("t")(recorder(seen))
+    space.queue.enqueue("slow", 1)
+    async with space.serving(worker):
+        await seen.count(1)
+        space.queue.enqueue_many("t", ({"body": n} for n in range(20)))
+        await seen.count(21)
+        go_on.set()
+    assert sorted(seen.all[1:]) == list(range(20))
+
+
+async def test_burst_waits_for_what_is_delayed_and_retried(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler("t", retry="20ms")
+    async def handler(body: str, job: Job) -> None:
+        seen.add((body, job.attempt))
+        if body == "retried" and job.attempt == 1:
+            raise RuntimeError
+
+    space.queue.enqueue("t", "delayed", delay="100ms")
+    space.queue.enqueue("t", "retried")
+    await space.burst(worker)
+    assert sorted(seen.all) == [("delayed", 1), ("retried", 1), ("retried", 2)]
+
+
+async def test_burst_returns_when_there_is_nothing(space: Space) -> None:
+    worker = space.worker()
+    worker.handler("t")(recorder(Seen()))
+    async with asyncio.timeout(3):
+        await worker.serve(burst=True)
+    async with asyncio.timeout(3):
+        await worker.serve(burst=True)  # it can serve again
+
+
+async def test_burst_sees_jobs_that_its_handlers_enqueue(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler("first")
+    async def first(body: int) -> None:
+        space.queue.enqueue("second", body + 1, delay="30ms")
+
+    worker.handler("second")(recorder(seen))
+    space.queue.enqueue("first", 1)
+    await space.burst(worker)
+    assert seen.all == [2]
+
+
+async def test_stop_lets_running_handlers_end(space: Space, seen: Seen) -> None:
+    worker, go_on = space.worker(concurrency=2, grace_s=5), asyncio.Event()
+
+    @worker.handler("t")
+    async def handler(body: int) -> None:
+        seen.add(body)
+        await go_on.wait()
+
+    space.queue.enqueue_many("t", ({"body": n} for n in range(10)))
+    serving = asyncio.create_task(worker.serve())
+    await seen.count(2)
+    worker.stop()
+    go_on.set()
+    await serving
+    assert (space.stats().done, space.stats().ready, space.stats().running) == (2, 8, 0)
+    assert space.stats().consumers == 0
+
+
+async def test_what_outlasts_the_grace_is_handed_back_without_losing_an_attempt(space: Space, seen: Seen) -> None:
+    worker, never = space.worker(grace_s=0.05), asyncio.Event()
+
+    @worker.handler("t", retry="none")
+    async def handler(_body: int, job: Job) -> None:
+        seen.add(job.attempt)
+        if len(seen) == 1:
+            await never.wait()
+
+    space.queue.enqueue("t", 1, id="a")
+    async with space.serving(worker):
+        await seen.count(1)
+    assert space.state("a") == JobState.READY
+    assert space.job("a").attempt == 0
+    await space.burst(worker)
+    assert seen.all == [1, 1]
+    assert space.stats().done == 1
+
+
+async def test_a_cancellation_of_the_handlers_own_making_is_a_failure(space: Space, seen: Seen) -> None:
+    """Nobody told it to stop: were it handed back, it would be run again at once, for ever."""
+    worker = space.worker()
+
+    @worker.handler("t", retry="1ms")
+    async def handler(_body: int, job: Job) -> None:
+        seen.add(job.attempt)
+        inner = asyncio.create_task(asyncio.Event().wait())
+        inner.cancel()
+        await inner
+
+    space.queue.enqueue("t", 1, id="a")
+    async with space.serving(worker):
+        await seen.count(2)
+        await space.becomes("a", JobState.DEAD)
+    assert seen.all == [1, 2]
+    assert "CancelledError" in (space.job("a").groups["default"].error or "")
+
+
+async def test_same_millisecond_keeps_its_order(space: Space, seen: Seen) -> None:
+    worker = space.worker(concurrency=1)
+    worker.handler("t")(recorder(seen))
+    at_ms = space.queue.enqueue("other", 1).created_ms + 150
+    for n in range(30):
+        space.queue.enqueue("t", n, at=at_ms)
+    space.queue.enqueue_many("t", ({"body": n, "at": at_ms} for n in range(30, 1200)), batch_size=400)
+    await space.burst(worker)
+    assert seen.all == list(range(1200))
+
+
+async def test_earlier_due_comes_first_whatever_the_order_of_enqueue(space: Space, seen: Seen) -> None:
+    worker = space.worker(concurrency=1)
+    worker.handler("t")(recorder(seen))
+    past_ms = space.queue.enqueue("other", 1).created_ms - 1000
+    space.queue.pause("other")
+    space.queue.configure("t")
+    space.queue.pause("t")
+    for n in (5, 3, 1, 4, 2):
+        space.queue.enqueue("t", n, at=past_ms + n)
+    space.queue.resume("t")
+    await space.burst(worker)
+    assert seen.all == [1, 2, 3, 4, 5]
+
+
+async def test_expired_jobs_are_given_up(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    past_ms = space.queue.enqueue("other", 1).created_ms - 10_000
+    space.queue.enqueue("t", "too late", id="a", at=past_ms, expire="5s")
+    space.queue.enqueue("t", "in time", id="b", at=past_ms, expire="1m")
+    await space.burst(worker)
+    assert seen.all == ["in time"]
+    assert (space.stats().expired, space.stats().done) == (1, 1)
+    assert space.state("a") == "gone"
+
+
+async def test_two_workers_may_not_serve_as_one(space: Space) -> None:
+    worker = space.worker()
+    with pytest.raises(InvalidInput, match="no handlers"):
+        await worker.serve()
+    worker.handler("t")(recorder(Seen()))
+    async with space.serving(worker):
+        with pytest.raises(InvalidInput, match="serving already"):
+            await worker.serve()
+        assert worker.name
+
+
+async def test_a_server_that_is_not_there_at_the_start_is_an_error() -> None:
+    worker = Worker(f"redis://127.0.0.1:{free_port()}", settings=Space.quick())
+    worker.handler("t")(recorder(Seen()))
+    with pytest.raises(ServerUnavailable, match="did not answer"):
+        await worker.serve()
+
+
+def test_handlers_that_cannot_be_served_are_refused() -> None:
+    worker = Worker("memory://handlers")
+    register = worker.handler("t")
+
+    async def nothing() -> None: ...
+
+    async def two(a: int, b: int) -> None: ...
+
+    async def keyword(*, body: int) -> None: ...
+
+    async def unresolved(body: "Unheard") -> None: ...  # type: ignore[name-defined]  # noqa: F821, UP037
+
+    async def unchecked(body: threading.Lock) -> None: ...
+
+    async def batch(body: dict[str, int]) -> None: ...
+
+    for function in (nothing, two, keyword, unresolved, unchecked):
+        with pytest.raises(InvalidInput, match=f"handler .*{function.__name__}"):
+            register(function)
+    with pytest.raises(InvalidInput, match="is a list"):
+        worker.handler("t", batch=10)(batch)
+    for wrong in (0, 501, True):
+        with pytest.raises(InvalidInput, match="batch="):
+            worker.handler("t", batch=wrong)(batch)
+    register(recorder(Seen()))
+    with pytest.raises(InvalidInput, match="a handler already"):
+        worker.handler("t")
+    for topic in ("", "a b", "{}", "a\n"):
+        with pytest.raises(InvalidInput, match="topic"):
+            worker.handler(topic)
+    with pytest.raises(InvalidInput, match="ttr"):
+        worker.handler("u", ttr=0)
+    with pytest.raises(InvalidInput, match="retry"):
+        worker.handler("u", retry="soon")
+
+
+@pytest.mark.parametrize("concurrency", [0, -1, 1.5, True, 10_001])
+def test_concurrency_out_of_range(concurrency: Any) -> None:
+    with pytest.raises(InvalidInput, match="concurrency"):
+        Worker("memory://x", concurrency=concurrency)
