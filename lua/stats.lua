@@ -3,9 +3,8 @@
 -- KEYS[2] bucket    ZSET
 -- KEYS[3] jobs      HASH
 -- KEYS[4] settings  HASH
--- KEYS[5..] dead:GROUP  ZSET  in the order of ARGV[2]
+-- KEYS[5..] dead:GROUP  ZSET  of each group asked for
 -- ARGV[1] now_ms or ''
--- ARGV[2] groups, 'a,b'
 -- returns {now_ms, first_due_ms, jobs, waiting, paused, {counter, value, ...}, {dead now of each group}}; first_due_ms
 -- -1 = the bucket is empty; waiting = first deliveries and retries in the bucket
 -- include: clock, ring

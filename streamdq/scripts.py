@@ -180,29 +180,29 @@ class Scripts:
             list(map(Row._make, zip(*[iter(rows)] * 5, strict=True))),
         )
 
-    def _outcome(self, name: str, keys: Sequence[str], group: str, claims: Iterable[Any], width: int) -> Op[Refused]:
+    def _outcome(self, name: str, keys: Sequence[str], group: str, claims: Iterable[Any]) -> Op[Refused]:
         reply = yield from self._run(name, keys, (self._now(), group, self._history, *claims))
         return Refused(reply[0], frozenset(i - 1 for i in reply[1:]))
 
     def finish(self, k: ShardKeys, group: str, claims: list[Any]) -> Op[Refused]:
         """``claims``: main, entry, id, history row, for each in turn."""
         keys = (k.ready, k.ready_of(group), k.jobs, k.progress, k.counts, k.settings, k.history)
-        return self._outcome("finish", keys, group, claims, 4)
+        return self._outcome("finish", keys, group, claims)
 
     def retry(self, k: ShardKeys, group: str, claims: list[Any]) -> Op[Refused]:
         """``claims``: main, entry, id, history row, delay_ms, steps to advance, error, for each in turn."""
         keys = (k.ready, k.ready_of(group), k.bucket, k.progress, k.counts, k.settings, k.history, k.wake)
-        return self._outcome("retry", keys, group, claims, 7)
+        return self._outcome("retry", keys, group, claims)
 
     def bury(self, k: ShardKeys, group: str, claims: list[Any]) -> Op[Refused]:
         """``claims``: main, entry, id, history row, reason, error, for each in turn."""
         keys = (k.ready, k.ready_of(group), k.dead_of(group), k.progress, k.counts, k.settings, k.history)
-        return self._outcome("bury", keys, group, claims, 6)
+        return self._outcome("bury", keys, group, claims)
 
     def release(self, k: ShardKeys, group: str, claims: list[Any]) -> Op[Refused]:
         """``claims``: main, entry, id, history row, for each in turn."""
         keys = (k.ready, k.ready_of(group), k.bucket, k.progress, k.counts, k.settings, k.history)
-        return self._outcome("release", keys, group, claims, 4)
+        return self._outcome("release", keys, group, claims)
 
     def touch(self, k: ShardKeys, group: str, ttr_ms: int, claims: list[Any]) -> Op[Refused]:
         """``claims``: main, entry, id, ttr_ms, for each in turn."""
@@ -250,9 +250,7 @@ class Scripts:
 
     def stats(self, k: ShardKeys, groups: Sequence[str]) -> Op[ShardStats]:
         keys = (k.counts, k.bucket, k.jobs, k.settings, *map(k.dead_of, groups))
-        now_ms, first_due_ms, jobs, waiting, paused, counts, dead = yield from self._run(
-            "stats", keys, (self._now(), ",".join(groups))
-        )
+        now_ms, first_due_ms, jobs, waiting, paused, counts, dead = yield from self._run("stats", keys, (self._now(),))
         counters = {name.decode(): int(value) for name, value in zip(counts[::2], counts[1::2], strict=True)}
         return ShardStats(
             now_ms, first_due_ms, jobs, waiting, paused == 1, counters, dict(zip(groups, dead, strict=True))

@@ -1,0 +1,121 @@
+"""configure: what the scripts of one shard need to know of its topic; makes new groups."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamdq.config import GroupSettings, TopicSettings
+from streamdq.errors import TopicNotEmpty
+
+from .conftest import Shard
+
+
+def settings_of(shard: Shard) -> dict[str, str]:
+    flat = shard.redis("HGETALL", shard.k.settings)
+    return {name.decode(): value.decode() for name, value in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def groups_of(shard: Shard, stream: str) -> set[str]:
+    return {
+        dict(zip(row[::2], row[1::2], strict=True))[b"name"].decode() for row in shard.redis("XINFO", "GROUPS", stream)
+    }
+
+
+def test_what_the_scripts_find(shard: Shard) -> None:
+    shard.topic(ttr="5s", rate=8, groups=["a", "default"])
+    found = settings_of(shard)
+    assert found.pop("version") == str(shard.settings.version)
+    assert found == {"shards": "1", "groups": "default,a", "paused": "0", "rate": "8.0", "ttr": "5000"}
+    assert groups_of(shard, shard.k.ready) == {"a", "default"}
+    assert groups_of(shard, shard.k.ready_of("a")) == {"a"}
+
+
+def test_no_rate_is_written_as_0_so_that_jobs_due_at_once_go_straight_on(shard: Shard) -> None:
+    shard.topic(rate=5)
+    shard.topic(rate=0)
+    assert settings_of(shard)["rate"] == "0"
+    shard.enqueue("j")
+    assert shard.state("j") == "ready"
+
+
+def test_a_shard_gets_its_part_of_the_rate(shard: Shard) -> None:
+    shard.topic(rate=6, shards=4)
+    assert settings_of(shard)["rate"] == "1.5"
+
+
+def test_again_it_changes_nothing(shard: Shard) -> None:
+    shard.enqueue("j")
+    before = settings_of(shard), shard.counts
+    assert shard.call("configure", shard.settings) is True
+    assert (settings_of(shard), shard.counts) == before
+
+
+def test_an_older_version_is_ignored(shard: Shard) -> None:
+    old = shard.settings
+    shard.topic(ttr="5s")
+    assert shard.call("configure", old) is True
+    assert settings_of(shard)["ttr"] == "5000"
+
+
+def test_a_groups_own_ttr_comes_and_goes(shard: Shard) -> None:
+    def of(version: int, ttr_ms: int | None) -> TopicSettings:
+        return TopicSettings(version=version, groups={"default": GroupSettings(ttr_ms=ttr_ms)})
+
+    shard.call("configure", of(10, 7))
+    assert settings_of(shard)["ttr:default"] == "7"
+    shard.call("configure", of(11, None))
+    assert "ttr:default" not in settings_of(shard)
+
+
+def test_shards_change_only_while_it_is_empty(shard: Shard) -> None:
+    shard.enqueue("j", delay="1s")
+    assert shard.call("configure", shard.settings.model_copy(update={"shards": 2, "version": 9})) is False
+    with pytest.raises(TopicNotEmpty):
+        shard.topic(shards=2)
+    shard.call("cancel", "j")
+    assert shard.topic(shards=2).shards == 2
+
+
+def test_a_group_added_later_gets_what_is_there_and_not_what_was(shard: Shard) -> None:
+    shard.enqueue("done")
+    shard.finish(shard.take())
+    shard.enqueue("ready", "running")
+    shard.claim(1)
+    shard.enqueue("delayed", delay="1s")
+    shard.topic(groups=["default", "late"])
+    assert shard.counts["base:late"] == 1
+    assert shard.counts["ready:late"] == 2
+    assert sorted(row.id for row in shard.claim(group="late").rows) == [b"ready", b"running"]
+    shard.clock.advance("1s")
+    shard.move()
+    assert shard.take("late").id == b"delayed"
+
+
+def test_a_group_added_later_does_not_get_what_another_has_alone(shard: Shard) -> None:
+    shard.enqueue("retried", "dead", "done")
+    retried, dead, done = shard.claim().rows
+    shard.retry(retried, delay_ms=0)
+    shard.bury(dead)
+    shard.finish(done)
+    shard.move()
+    shard.enqueue("new")
+    shard.topic(groups=["default", "late"])
+    assert [row.id for row in shard.claim(group="late").rows] == [b"new"]
+    shard.call("kick", "default", 10, [])
+    shard.finish(*shard.claim().rows)
+    assert shard.claim(group="late").rows == []
+    assert shard.state("new", "late") == "running"
+
+
+def test_it_rings(shard: Shard) -> None:
+    before = shard.rings()
+    shard.topic(ttr="5s")
+    assert shard.rings() != before
+
+
+def test_a_lost_group_is_made_again(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.redis("XGROUP", "DESTROY", shard.k.ready, "default")
+    shard.redis("DEL", shard.k.ready_of("default"))
+    shard.call("configure", shard.settings)
+    assert shard.take().id == b"j"
