@@ -12,11 +12,8 @@ import os
 import select
 import time
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Generator, Sequence
 from typing import Any, NamedTuple
-from urllib.parse import quote, unquote, urlsplit
 
 import redis
 import redis.asyncio
@@ -28,11 +25,11 @@ from hiredis import pack_command
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, InvalidResponse, RedisError, ResponseError
 
-from .embedded import EmbeddedServer
+from .address import Target, parse_url
 from .errors import AuthenticationFailed, InvalidInput, UnsupportedServer
 
-SCHEMES = "redis:// rediss:// unix:// redis+cluster:// redis+sentinel:// embedded:// memory://"
 _IDLE_CHECK_S = 1.0
+_MOVED = ("MovedError", "AskError", "ClusterDownError", "TryAgainError")
 
 
 class Command(NamedTuple):
@@ -50,89 +47,6 @@ class LinkError(Exception):
         self.sent = sent
 
 
-class Moved(Exception):
-    """Cluster: the slot is served elsewhere now."""
-
-
-@dataclass
-class Target:
-    """What a URL says, in redis-py's words."""
-
-    kind: str  # "node", "cluster", "sentinel" or "memory"
-    url: str = ""
-    hosts: list[tuple[str, int]] = field(default_factory=list)
-    options: dict[str, Any] = field(default_factory=dict)
-    service: str = ""
-    embedded: EmbeddedServer | None = None
-
-    def describe(self) -> str:
-        """The address without its password."""
-        if self.kind in ("cluster", "sentinel"):
-            return f"redis+{self.kind}://" + ",".join(f"{host}:{port}" for host, port in self.hosts)
-        parts = urlsplit(self.url)
-        return self.url.replace(parts.netloc, parts.netloc.rpartition("@")[2]) if "@" in parts.netloc else self.url
-
-
-def parse_url(url: str) -> Target:
-    """Reads the URL; starts the embedded server if it asks for one.
-
-    Raises:
-        InvalidInput: the scheme or a host is not understood.
-        EmbeddedError: no embedded server can be started.
-    """
-    scheme, _, rest = url.partition("://")
-    if scheme == "memory":
-        return Target("memory", url)
-    if scheme == "embedded":
-        server = EmbeddedServer.open(Path(rest).expanduser() if rest else None)
-        return Target("node", f"unix://{quote(str(server.socket_path))}", embedded=server)
-    if scheme in ("redis", "rediss", "unix"):
-        try:
-            redis.ConnectionPool.from_url(url)
-        except (ValueError, TypeError) as error:
-            raise InvalidInput(f"url: can't read {_hide(url)!r}: {error}") from None
-        return Target("node", url)
-    if scheme in ("redis+cluster", "redis+sentinel"):
-        return _parse_hosts(url, scheme.removeprefix("redis+"))
-    raise InvalidInput(f"url: {_hide(url)!r} begins with none of {SCHEMES}")
-
-
-def _hide(url: str) -> str:
-    head, at, tail = url.rpartition("@")
-    return f"{head.partition('://')[0]}://…@{tail}" if at else url
-
-
-def _parse_hosts(url: str, kind: str) -> Target:
-    parts = urlsplit(url)
-    credentials, _, hosts = parts.netloc.rpartition("@")
-    target = Target(kind, url)
-    for item in hosts.split(","):
-        host, _, port = item.rpartition(":")
-        if not host or not port.isdigit():
-            raise InvalidInput(f"url: {item!r} is not host:port; write redis+{kind}://host:port,host:port")
-        target.hosts.append((host.strip("[]"), int(port)))
-    if credentials:
-        user, _, password = credentials.rpartition(":")
-        target.options.update({"password": unquote(password), **({"username": unquote(user)} if user else {})})
-    if kind == "sentinel":
-        target.service = parts.path.strip("/")
-        if not target.service:
-            raise InvalidInput("url: redis+sentinel:// needs the service's name: redis+sentinel://host:port/NAME")
-    return target
-
-
-def _node_options(timeout_s: float, is_async: bool) -> dict[str, Any]:
-    retry = redis.asyncio.retry.Retry if is_async else redis.retry.Retry
-    return {
-        "protocol": 2,
-        "retry": retry(NoBackoff(), 0),
-        "driver_info": None,
-        # Asynchronous calls have their deadline around them.
-        "socket_timeout": None if is_async else timeout_s,
-        "socket_connect_timeout": timeout_s,
-    }
-
-
 def _translate(error: BaseException, sent: bool) -> Exception:
     if isinstance(error, AuthenticationError) or "WRONGPASS" in str(error) or "NOAUTH" in str(error):
         return AuthenticationFailed(f"Redis refused the login ({error}); check user name and password in the URL")
@@ -141,24 +55,20 @@ def _translate(error: BaseException, sent: bool) -> Exception:
     return LinkError(error, sent)
 
 
-def _moved(reply: Any) -> bool:
-    return isinstance(reply, ResponseError) and type(reply).__name__ in (
-        "MovedError",
-        "AskError",
-        "ClusterDownError",
-    )
+# -- one node
 
 
 class Connections:
     """Sync connections to one node, as many as are used at once; each is used by one call at a time."""
 
-    def __init__(self, pool: redis.ConnectionPool, packed: bool = True) -> None:
+    def __init__(self, pool: Any, packed: bool = True) -> None:
         self._pool = pool
         self._packed = packed
         self._idle: deque[tuple[float, Any]] = deque()
         self._pid = os.getpid()
 
     def _take(self) -> Any:
+        """An idle connection, if there is a sound one."""
         if self._pid != os.getpid():  # a forked child must not speak on its parent's sockets
             self._idle.clear()
             self._pid = os.getpid()
@@ -182,24 +92,25 @@ class Connections:
                 connection = self._pool.make_connection()
                 connection.connect()
             sent = True
-            if self._packed:
-                connection.send_packed_command([pack_command(command.args) for command in commands], check_health=False)
-                replies = [_read(connection, timeout_s if blocking else None) for _ in commands]
-            else:
-                replies = []
-                for command in commands:
-                    connection.send_command(*command.args)
-                    replies.append(_read(connection, None))
-        except (RedisError, OSError) as error:
+            replies = self._exchange(connection, commands, timeout_s if blocking else None)
+        except BaseException as error:
             if connection is not None:
                 connection.disconnect()
-            raise _translate(error, sent) from error
-        except BaseException:
-            if connection is not None:
-                connection.disconnect()
+            if isinstance(error, RedisError | OSError):
+                raise _translate(error, sent) from error
             raise
         self._idle.append((time.monotonic(), connection))
         return replies
+
+    def _exchange(self, connection: Any, commands: Sequence[Command], timeout_s: float | None) -> list[Any]:
+        if not self._packed:  # fakeredis takes one at a time
+            replies = []
+            for command in commands:
+                connection.send_command(*command.args)
+                replies.append(_read(connection, None))
+            return replies
+        connection.send_packed_command([pack_command(command.args) for command in commands], check_health=False)
+        return [_read(connection, timeout_s) for _ in commands]
 
     def close(self) -> None:
         while self._idle:
@@ -215,9 +126,9 @@ def _is_readable(connection: Any) -> bool:
 def _read(connection: Any, timeout_s: float | None) -> Any:
     try:
         return connection.read_response() if timeout_s is None else connection.read_response(timeout=timeout_s)
+    except AuthenticationError:
+        raise
     except ResponseError as error:
-        if isinstance(error, AuthenticationError):
-            raise
         return error
 
 
@@ -229,7 +140,7 @@ class AsyncConnections:
         self._packed = packed
         self._idle: deque[Any] = deque()
 
-    async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
+    async def send(self, commands: Sequence[Command], timeout_s: float) -> list[Any]:
         """The replies, error replies among them; raises as Connections.send does."""
         connection = self._idle.pop() if self._idle else self._pool.make_connection()
         sent = False
@@ -237,24 +148,24 @@ class AsyncConnections:
             async with asyncio.timeout(timeout_s):
                 await connection.connect()
                 sent = True
-                if self._packed:
-                    await connection.send_packed_command(
-                        [pack_command(command.args) for command in commands], check_health=False
-                    )
-                    replies = [await _aread(connection) for _ in commands]
-                else:
-                    replies = []
-                    for command in commands:
-                        await connection.send_command(*command.args)
-                        replies.append(await _aread(connection))
-        except (RedisError, OSError, TimeoutError, EOFError) as error:
+                replies = await self._exchange(connection, commands)
+        except BaseException as error:
             await connection.disconnect(nowait=True)
-            raise _translate(error, sent) from error
-        except BaseException:
-            await connection.disconnect(nowait=True)
+            if isinstance(error, RedisError | OSError | EOFError):
+                raise _translate(error, sent) from error
             raise
         self._idle.append(connection)
         return replies
+
+    async def _exchange(self, connection: Any, commands: Sequence[Command]) -> list[Any]:
+        if not self._packed:
+            replies = []
+            for command in commands:
+                await connection.send_command(*command.args)
+                replies.append(await _aread(connection))
+            return replies
+        await connection.send_packed_command([pack_command(command.args) for command in commands], check_health=False)
+        return [await _aread(connection) for _ in commands]
 
     async def close(self) -> None:
         while self._idle:
@@ -264,82 +175,142 @@ class AsyncConnections:
 async def _aread(connection: Any) -> Any:
     try:
         return await connection.read_response()
+    except AuthenticationError:
+        raise
     except ResponseError as error:
-        if isinstance(error, AuthenticationError):
-            raise
         return error
 
 
-def _fake_server(url: str) -> Any:
-    try:
-        import fakeredis
-    except ImportError:
-        raise InvalidInput("url: memory:// needs fakeredis: pip install 'streamdq[memory]'") from None
-    return _fake_servers.setdefault(url, fakeredis.FakeServer(server_type="redis", version=(7, 0)))
+# -- wherever the URL points
 
+
+class _Flavour(NamedTuple):
+    """redis-py's classes for one way of calling."""
+
+    pool: Any
+    sentinel: Any
+    cluster: Any
+    node: Any
+    retry: Any
+    fake: str
+    connections: Any
+    socket_timeout: bool  # asynchronous calls have their deadline around them
+
+
+_SYNC = _Flavour(
+    redis.ConnectionPool, redis.sentinel.Sentinel, redis.cluster.RedisCluster, redis.cluster.ClusterNode,
+    redis.retry.Retry, "FakeRedis", Connections, True,
+)  # fmt: skip
+_ASYNC = _Flavour(
+    redis.asyncio.ConnectionPool, redis.asyncio.sentinel.Sentinel, redis.asyncio.cluster.RedisCluster,
+    redis.asyncio.cluster.ClusterNode, redis.asyncio.retry.Retry, "FakeAsyncRedis", AsyncConnections, False,
+)  # fmt: skip
 
 _fake_servers: dict[str, Any] = {}
 
 
-class Link:
+class _Routes:
+    """Which connections a command travels on: what Link and AsyncLink share."""
+
+    def __init__(self, url: str, timeout_s: float, flavour: _Flavour) -> None:
+        self.target: Target = parse_url(url)
+        self._flavour = flavour
+        self._options = {
+            "protocol": 2,
+            "retry": flavour.retry(NoBackoff(), 0),
+            "driver_info": None,
+            "socket_timeout": timeout_s if flavour.socket_timeout else None,
+            "socket_connect_timeout": timeout_s,
+        }
+        self._timeout_s = timeout_s
+        self._nodes: dict[str, Any] = {}
+        self._topology: Any = None
+        if self.target.kind == "node":
+            self._nodes[""] = flavour.connections(flavour.pool.from_url(self.target.url, **self._options))
+        elif self.target.kind == "sentinel":
+            options = {**self._options, **self.target.options}
+            sentinel = flavour.sentinel(self.target.hosts, sentinel_kwargs=options, **options)
+            self._nodes[""] = flavour.connections(sentinel.master_for(self.target.service).connection_pool)
+        elif self.target.kind == "memory":
+            self._nodes[""] = flavour.connections(self._fake_pool(), packed=False)
+
+    @property
+    def is_cluster(self) -> bool:
+        return self.target.kind == "cluster"
+
+    def _fake_pool(self) -> Any:
+        try:
+            import fakeredis
+        except ImportError:
+            raise InvalidInput("url: memory:// needs fakeredis: pip install 'streamdq[memory]'") from None
+        if self.target.url not in _fake_servers:
+            _fake_servers[self.target.url] = fakeredis.FakeServer(server_type="redis", version=(7, 0))
+        client = getattr(fakeredis, self._flavour.fake)
+        return client(server=_fake_servers[self.target.url], protocol=2).connection_pool
+
+    def _new_topology(self) -> Any:
+        nodes = [self._flavour.node(host, port) for host, port in self.target.hosts]
+        options = {"socket_timeout": self._timeout_s, "socket_connect_timeout": self._timeout_s, "protocol": 2}
+        try:
+            return self._flavour.cluster(startup_nodes=nodes, **options, **self.target.options)
+        except RedisError as error:
+            raise _translate(error, sent=False) from error
+
+    def _connections_for(self, key: str) -> str:
+        """The name of the Cluster node that serves the key."""
+        try:
+            node = self._topology.get_node_from_key(key)
+        except RedisError as error:
+            raise LinkError(error, sent=False) from error
+        if node is None:
+            raise LinkError(ConnectionError(f"no Cluster node serves {key}"), sent=False)
+        if node.name not in self._nodes:
+            pool = self._flavour.pool(host=node.host, port=node.port, **self._options, **self.target.options)
+            self._nodes[node.name] = self._flavour.connections(pool)
+        return str(node.name)
+
+    def _spread(self, commands: Sequence[Command]) -> Generator[tuple[Any, list[Command]], list[Any], list[Any]]:
+        """Yields each node's connections with its commands, is sent their replies, and returns all in order."""
+        names = [self._connections_for(command.key) for command in commands]
+        replies: list[Any] = [None] * len(commands)
+        ran = False
+        for name in dict.fromkeys(names):
+            indexes = [i for i, other in enumerate(names) if other == name]
+            got = yield self._nodes[name], [commands[i] for i in indexes]
+            for i, reply in zip(indexes, got, strict=True):
+                if type(reply).__name__ in _MOVED:
+                    raise LinkError(reply, sent=ran)
+                replies[i] = reply
+            ran = True
+        return replies
+
+
+class Link(_Routes):
     """Where commands go, for synchronous callers."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
-        self.target = parse_url(url)
-        self._timeout_s = timeout_s
-        self._nodes: dict[str, Connections] = {}
-        self._cluster: redis.cluster.RedisCluster | None = None
-        if self.target.kind == "node":
-            pool = redis.ConnectionPool.from_url(self.target.url, **_node_options(timeout_s, False))
-            self._nodes[""] = Connections(pool)
-        elif self.target.kind == "sentinel":
-            options = {**_node_options(timeout_s, False), **self.target.options}
-            sentinel = redis.sentinel.Sentinel(self.target.hosts, sentinel_kwargs=options, **options)
-            self._nodes[""] = Connections(sentinel.master_for(self.target.service).connection_pool)
-        elif self.target.kind == "memory":
-            import fakeredis
-
-            client = fakeredis.FakeRedis(server=_fake_server(url), protocol=2)
-            self._nodes[""] = Connections(client.connection_pool, packed=False)
+        super().__init__(url, timeout_s, _SYNC)
 
     def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
-        if self.target.kind != "cluster":
-            return self._nodes[""].send(commands, timeout_s, blocking)
-        replies: list[Any] = [None] * len(commands)
-        for node, indexes in self._spread(commands).items():
-            try:
-                got = self._nodes[node].send([commands[i] for i in indexes], timeout_s, blocking)
-            except LinkError:
-                self._forget_topology()
-                raise
-            for i, reply in zip(indexes, got, strict=True):
-                if _moved(reply):
-                    self._forget_topology()
-                    raise LinkError(reply, sent=False)
-                replies[i] = reply
-        return replies
-
-    def _spread(self, commands: Sequence[Command]) -> dict[str, list[int]]:
-        if self._cluster is None:
-            self._cluster = _cluster(redis.cluster, self.target, self._timeout_s, False)
-        spread: dict[str, list[int]] = {}
-        for i, command in enumerate(commands):
-            try:
-                node = self._cluster.get_node_from_key(command.key)
-            except RedisError as error:
-                raise LinkError(error, sent=False) from error
-            if node is None:
-                raise LinkError(ConnectionError(f"no node serves {command.key}"), sent=False)
-            if node.name not in self._nodes:
-                options = {**_node_options(self._timeout_s, False), **self.target.options}
-                self._nodes[node.name] = Connections(redis.ConnectionPool(host=node.host, port=node.port, **options))
-            spread.setdefault(node.name, []).append(i)
-        return spread
+        if not self.is_cluster:
+            return self._nodes[""].send(commands, timeout_s, blocking)  # type: ignore[no-any-return]
+        if self._topology is None:
+            self._topology = self._new_topology()
+        parts = self._spread(commands)
+        try:
+            connections, part = next(parts)
+            while True:
+                connections, part = parts.send(connections.send(part, timeout_s, blocking))
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        except LinkError:  # perhaps the node is gone: ask the others who serves what
+            self._forget_topology()
+            raise
 
     def _forget_topology(self) -> None:
-        if self._cluster is not None:
-            self._cluster.close()
-            self._cluster = None
+        if self._topology is not None:
+            self._topology.close()
+            self._topology = None
 
     def close(self) -> None:
         for node in self._nodes.values():
@@ -349,77 +320,45 @@ class Link:
             self.target.embedded.close()
 
 
-class AsyncLink:
+class AsyncLink(_Routes):
     """Where commands go, for asynchronous callers; one event loop's."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
-        self.target = parse_url(url)
-        self._timeout_s = timeout_s
-        self._nodes: dict[str, AsyncConnections] = {}
-        self._cluster: redis.asyncio.RedisCluster | None = None
-        if self.target.kind == "node":
-            pool = redis.asyncio.ConnectionPool.from_url(self.target.url, **_node_options(timeout_s, True))
-            self._nodes[""] = AsyncConnections(pool)
-        elif self.target.kind == "sentinel":
-            options = {**_node_options(timeout_s, True), **self.target.options}
-            sentinel = redis.asyncio.sentinel.Sentinel(self.target.hosts, sentinel_kwargs=options, **options)
-            self._nodes[""] = AsyncConnections(sentinel.master_for(self.target.service).connection_pool)
-        elif self.target.kind == "memory":
-            import fakeredis
+        super().__init__(url, timeout_s, _ASYNC)
 
-            client = fakeredis.FakeAsyncRedis(server=_fake_server(url), protocol=2)
-            self._nodes[""] = AsyncConnections(client.connection_pool, packed=False)
+    async def send(
+        self, commands: Sequence[Command], timeout_s: float, blocking: bool = False  # noqa: ARG002  (as Link.send)
+    ) -> list[Any]:
+        if not self.is_cluster:
+            return await self._nodes[""].send(commands, timeout_s)  # type: ignore[no-any-return]
+        if self._topology is None:
+            await self._learn_topology()
+        parts = self._spread(commands)
+        try:
+            connections, part = next(parts)
+            while True:
+                connections, part = parts.send(await connections.send(part, timeout_s))
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+        except LinkError:
+            await self._forget_topology()
+            raise
 
-    @property
-    def is_cluster(self) -> bool:
-        return self.target.kind == "cluster"
-
-    async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
-        if self.target.kind != "cluster":
-            return await self._nodes[""].send(commands, timeout_s, blocking)
-        replies: list[Any] = [None] * len(commands)
-        for node, indexes in (await self._spread(commands)).items():
-            try:
-                got = await self._nodes[node].send([commands[i] for i in indexes], timeout_s, blocking)
-            except LinkError:
-                await self._forget_topology()
-                raise
-            for i, reply in zip(indexes, got, strict=True):
-                if _moved(reply):
-                    await self._forget_topology()
-                    raise LinkError(reply, sent=False)
-                replies[i] = reply
-        return replies
-
-    async def _spread(self, commands: Sequence[Command]) -> dict[str, list[int]]:
-        if self._cluster is None:
-            cluster = _cluster(redis.asyncio.cluster, self.target, self._timeout_s, True)
-            try:
-                await cluster.initialize()
-            except RedisError as error:
-                await cluster.aclose()
+    async def _learn_topology(self) -> None:
+        topology = self._new_topology()
+        try:
+            await topology.initialize()
+        except BaseException as error:
+            await topology.aclose()
+            if isinstance(error, RedisError | OSError):
                 raise _translate(error, sent=False) from error
-            self._cluster = cluster
-        spread: dict[str, list[int]] = {}
-        for i, command in enumerate(commands):
-            try:
-                node = self._cluster.get_node_from_key(command.key)
-            except RedisError as error:
-                raise LinkError(error, sent=False) from error
-            if node is None:
-                raise LinkError(ConnectionError(f"no node serves {command.key}"), sent=False)
-            if node.name not in self._nodes:
-                options = {**_node_options(self._timeout_s, True), **self.target.options}
-                self._nodes[node.name] = AsyncConnections(
-                    redis.asyncio.ConnectionPool(host=node.host, port=node.port, **options)
-                )
-            spread.setdefault(node.name, []).append(i)
-        return spread
+            raise
+        self._topology = topology
 
     async def _forget_topology(self) -> None:
-        if self._cluster is not None:
-            cluster, self._cluster = self._cluster, None
-            await cluster.aclose()
+        if self._topology is not None:
+            topology, self._topology = self._topology, None
+            await topology.aclose()
 
     async def close(self) -> None:
         for node in self._nodes.values():
@@ -427,17 +366,3 @@ class AsyncLink:
         await self._forget_topology()
         if self.target.embedded:
             self.target.embedded.close()
-
-
-def _cluster(module: Any, target: Target, timeout_s: float, is_async: bool) -> Any:
-    nodes = [module.ClusterNode(host, port) for host, port in target.hosts]
-    options = {
-        "socket_timeout": timeout_s,
-        "socket_connect_timeout": timeout_s,
-        "protocol": 2,
-        **target.options,
-    }
-    try:
-        return module.RedisCluster(startup_nodes=nodes, **options)
-    except RedisError as error:
-        raise _translate(error, sent=False) from error

@@ -18,9 +18,10 @@ from typing import Any, TypeVar
 
 from redis.exceptions import OutOfMemoryError, ReadOnlyError, ResponseError
 
+from .address import Target
 from .clock import RedisClock
 from .config import Settings
-from .connection import AsyncLink, Command, Link, LinkError, Target
+from .connection import AsyncLink, Command, Link, LinkError
 from .errors import (
     AuthenticationFailed,
     GroupMissing,

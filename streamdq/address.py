@@ -1,0 +1,82 @@
+"""Where Redis is: URLs read into what redis-py takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import redis
+
+from .embedded import EmbeddedServer
+from .errors import InvalidInput
+
+SCHEMES = "redis:// rediss:// unix:// redis+cluster:// redis+sentinel:// embedded:// memory://"
+
+
+@dataclass
+class Target:
+    """What a URL says. ``embedded``: the server that was started for it, to be closed with the link."""
+
+    kind: str  # "node", "cluster", "sentinel" or "memory"
+    url: str
+    hosts: list[tuple[str, int]] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict)
+    service: str = ""
+    embedded: EmbeddedServer | None = None
+
+    def describe(self) -> str:
+        """The address without its password."""
+        if self.hosts:
+            return f"redis+{self.kind}://" + ",".join(f"{host}:{port}" for host, port in self.hosts)
+        netloc = urlsplit(self.url).netloc
+        return self.url.replace(netloc, netloc.rpartition("@")[2]) if "@" in netloc else self.url
+
+
+def parse_url(url: str) -> Target:
+    """Reads the URL; starts the embedded server if it asks for one.
+
+    Raises:
+        InvalidInput: the scheme or a host is not understood.
+        EmbeddedError: no embedded server can be started.
+    """
+    scheme, _, rest = url.partition("://")
+    if scheme == "memory":
+        return Target("memory", url)
+    if scheme == "embedded":
+        server = EmbeddedServer.open(Path(rest).expanduser() if rest else None)
+        return Target("node", f"unix://{quote(str(server.socket_path))}", embedded=server)
+    if scheme in ("redis", "rediss", "unix"):
+        try:
+            redis.ConnectionPool.from_url(url)
+        except (ValueError, TypeError) as error:
+            raise InvalidInput(f"url: can't read {_hide(url)!r}: {error}") from None
+        return Target("node", url)
+    if scheme in ("redis+cluster", "redis+sentinel"):
+        return _parse_hosts(url, scheme.removeprefix("redis+"))
+    raise InvalidInput(f"url: {_hide(url)!r} begins with none of {SCHEMES}")
+
+
+def _hide(url: str) -> str:
+    head, at, tail = url.rpartition("@")
+    return f"{head.partition('://')[0]}://…@{tail}" if at else url
+
+
+def _parse_hosts(url: str, kind: str) -> Target:
+    parts = urlsplit(url)
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    target = Target(kind, url)
+    for item in hosts.split(","):
+        host, _, port = item.rpartition(":")
+        if not host or not port.isdigit():
+            raise InvalidInput(f"url: {item!r} is not host:port; write redis+{kind}://host:port,host:port")
+        target.hosts.append((host.strip("[]"), int(port)))
+    if credentials:
+        user, _, password = credentials.rpartition(":")
+        target.options = {"password": unquote(password), **({"username": unquote(user)} if user else {})}
+    if kind == "sentinel":
+        target.service = parts.path.strip("/")
+        if not target.service:
+            raise InvalidInput("url: redis+sentinel:// needs the service's name: redis+sentinel://host:port/NAME")
+    return target
