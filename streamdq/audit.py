@@ -84,43 +84,48 @@ class Auditing(Inspect):
                     balance.delayed += stats.delayed(groups) + counts["waiting"]
                     for counter in ("done", "dead", "cancelled", "expired", "ready", "running"):
                         setattr(balance, counter, getattr(balance, counter) + counts[counter])
-                audit.orphans += yield from self._orphans(shard, groups)
+                audit.orphans += yield from self._orphans(shard)
             audit.balances += balances.values()
         return audit
 
-    def _orphans(self, shard: ShardKeys, groups: tuple[str, ...]) -> Op[list[Orphan]]:
-        suspects = yield from self._suspects(shard, groups)
+    def _orphans(self, shard: ShardKeys) -> Op[list[Orphan]]:
+        suspects = yield from self._suspects(shard)
         # Anything may have moved during the walk. What is still without a place the second time is lost.
-        again = (yield from self._suspects(shard, groups)) if suspects else {}
+        again = (yield from self._suspects(shard)) if suspects else {}
         return [Orphan(shard.topic, id, what) for id, what in suspects.items() if again.get(id) == what]
 
-    def _suspects(self, shard: ShardKeys, groups: tuple[str, ...]) -> Op[dict[str, str]]:
+    def _suspects(self, shard: ShardKeys) -> Op[dict[str, str]]:
         """{id: what is wrong with it}. Streams are read after the jobs: a job moves from the bucket to a stream."""
-        ready: list[tuple[str, str]] = []  # (stream, id) that some group says is in a stream
-        suspects: dict[str, str] = {}
+        claimed_or_ready: list[tuple[str, str]] = []  # (stream, id)
         cursor = b"0"
         while True:
             cursor, page = yield from self.session.one(shard.jobs, "HSCAN", shard.jobs, cursor, "COUNT", _PAGE)
             for raw in page[::2]:
                 reply = yield from self.scripts.get(shard, raw.decode())
                 if reply:
-                    job = job_of(shard.topic, raw.decode(), reply)
-                    ready += _in_streams(shard, job)
+                    claimed_or_ready += _in_streams(shard, job_of(shard.topic, raw.decode(), reply))
             if cursor == b"0":
                 break
         there: dict[str, set[str]] = {}
-        for stream in {stream for stream, _ in ready}:
+        for stream in {stream for stream, _ in claimed_or_ready}:
             there[stream] = yield from self._ids_in(stream)
-        for stream, id in ready:
+        suspects = yield from self._without_record(shard)
+        for stream, id in claimed_or_ready:
             if id not in there[stream]:
                 suspects[id] = f"ready or running, but not in {stream.rpartition('}:')[2]}"
+        return suspects
+
+    def _without_record(self, shard: ShardKeys) -> Op[dict[str, str]]:
+        suspects: dict[str, str] = {}
         cursor = b"0"
         while True:
             cursor, page = yield from self.session.one(shard.bucket, "ZSCAN", shard.bucket, cursor, "COUNT", _PAGE)
             ids = [member_id(raw) for raw in page[::2]]
             if ids:
-                found = yield from self.session.one(shard.jobs, "HMGET", shard.jobs, *ids)
-                suspects |= dict.fromkeys(_without(ids, found), "waits in the bucket, but has no record")
+                records = yield from self.session.one(shard.jobs, "HMGET", shard.jobs, *ids)
+                for id, record in zip(ids, records, strict=True):
+                    if record is None:
+                        suspects[id] = "waits in the bucket, but has no record"
             if cursor == b"0":
                 return suspects
 
@@ -149,7 +154,3 @@ def _in_streams(shard: ShardKeys, job: Job) -> Iterator[tuple[str, str]]:
     for group, progress in job.groups.items():
         if progress.state is JobState.READY or progress.state is JobState.RUNNING:
             yield (shard.ready_of(group) if progress.own else shard.ready), job.id
-
-
-def _without(ids: list[str], found: list[bytes | None]) -> Iterator[str]:
-    return (id for id, record in zip(ids, found, strict=True) if record is None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from .history import SEPARATOR, Event, moved_ms
 from .job import Job, JobState, decode
@@ -106,9 +107,10 @@ def row_of(event: Event, held: Held, consumer: str, error: str = "") -> str:
 
 def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[set[int]]:
     """Ends attempts of one shard and group, all of the same outcome, at most MAX_BATCH. Returns the indexes
-    of those refused, because another consumer has the job now. A batch that is sent twice changes nothing the second time.
+    of those refused, because another consumer has the job now. Sent twice, a batch changes nothing the second time.
     """
-    outcome, args = ends[0].outcome, []
+    outcome = ends[0].outcome
+    args: list[Any] = []
     for end in ends:
         held = end.held
         kind = end.error.partition(":")[0] if end.outcome is Outcome.RETRY else end.reason

@@ -17,7 +17,7 @@ class RedisClock:
         """What every script takes as its first argument: '' = ask Redis, else the time in ms."""
         return ""
 
-    def on_change(self, callback: Callable[[], None]) -> None:
+    def on_change(self, callback: Callable[[], object]) -> None:
         """``callback`` is called when time jumps; real time never does."""
 
 
@@ -32,7 +32,7 @@ class ManualClock(RedisClock):
 
     def __init__(self, start_ms: int | None = None) -> None:
         self.now_ms = time.time_ns() // 1_000_000 if start_ms is None else start_ms
-        self._callbacks: list[Callable[[], None]] = []
+        self._callbacks: list[Callable[[], object]] = []
 
     def argument(self) -> str:
         return str(self.now_ms)
@@ -43,5 +43,5 @@ class ManualClock(RedisClock):
         for callback in list(self._callbacks):
             callback()
 
-    def on_change(self, callback: Callable[[], None]) -> None:
+    def on_change(self, callback: Callable[[], object]) -> None:
         self._callbacks.append(callback)

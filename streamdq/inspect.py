@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from .config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from .connection import Command
 from .durations import to_ms
+from .errors import UnknownGroup
 from .history import HistoryPage, row_in
-from .job import GroupProgress, Job, JobState, check_id, check_topic, decode
+from .job import GroupProgress, Job, JobState, check_group, check_id, check_topic, decode
 from .keys import ShardKeys, shard_of
 from .scripts import Scripts, ShardStats
 from .session import Op, Session, checked
@@ -88,13 +89,9 @@ class Inspect:
         yield from self._known_group(topic, group)
         jobs: list[Job] = []
         for shard in self.topics.shards(topic):
-            ids = (
-                yield from self.session.one(
-                    shard.dead_of(group), "ZRANGE", shard.dead_of(group), 0, max(0, limit - len(jobs)) - 1
-                )
-                if limit > len(jobs)
-                else _nothing()
-            )
+            if (left := limit - len(jobs)) <= 0:
+                break
+            ids = yield from self.session.one(shard.dead_of(group), "ZRANGE", shard.dead_of(group), 0, left - 1)
             for raw in ids:
                 reply = yield from self.scripts.get(shard, raw.decode())
                 if reply:
@@ -102,7 +99,16 @@ class Inspect:
         return jobs
 
     def _known_group(self, topic: str, group: str) -> Op[TopicSettings]:
-        raise NotImplementedError
+        settings = yield from self.topics.get(check_topic(topic))
+        if check_group(group) not in settings.groups:
+            self.topics.known.pop(topic)
+            settings = yield from self.topics.get(topic)
+        if group not in settings.groups:
+            raise UnknownGroup(
+                f"topic {topic!r} has no group {group!r}, only {', '.join(settings.group_names)}; a worker of that "
+                f"group, or configure({topic!r}, groups=[...]), makes it"
+            )
+        return settings
 
     def _asked(self, topic: str | None) -> Op[list[str]]:
         if topic is None:
@@ -171,11 +177,6 @@ class Inspect:
         return page
 
 
-def _nothing() -> Op[list[bytes]]:
-    return []
-    yield  # an operation that asks nothing
-
-
 def _add(topic: TopicStats, shard: ShardStats) -> None:
     topic.enqueued += shard.counts.get("enqueued", 0)
     topic.jobs += shard.jobs
@@ -198,7 +199,8 @@ def job_of(topic: str, id: str, reply: Sequence[bytes | int]) -> Job:
     job = decode(topic, id, record)
     groups = {}
     for group, value, waits in zip(reply[2::3], reply[3::3], reply[4::3], strict=True):
-        assert isinstance(group, bytes) and isinstance(value, bytes)
+        assert isinstance(group, bytes)
+        assert isinstance(value, bytes)
         progress = _progress(group.decode(), value.decode(), bool(waits), job, bool(delayed))
         groups[progress.group] = progress
     job.groups = groups

@@ -186,8 +186,8 @@ def encode_when(delay: Duration | None, at: Moment | None) -> str:
 def encode(new: NewJob, max_body_bytes: int) -> tuple[str, str, bytes, str]:
     """(id, when, record without its order and times, nonce). The nonce tells a repeated call from another caller's.
 
-    Record: ``sequence(12 hex) due \\n created \\n ttr \\n expire \\n nonce \\n retry \\n url \\n body``; the script puts
-    the first three in front.
+    A record is lines: sequence (12 hex digits) and due_ms, created_ms, ttr_ms, expire_ms, nonce, retry, url; the rest
+    is the body. The script puts the first three values in front.
     """
     random = base64.urlsafe_b64encode(os.urandom(15)).decode()
     id, nonce = random[:16] if new.id is None else check_id(new.id), random[16:]

@@ -14,8 +14,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import count
+from typing import Any
 
 from . import metrics
 from .clock import RedisClock
@@ -23,7 +25,7 @@ from .config import MAX_BATCH, Settings
 from .connection import AsyncLink, Command
 from .errors import GroupMissing
 from .keys import ShardKeys
-from .loop import log, supervise, wait
+from .loop import cancel_and_wait, log, supervise, wait
 from .reclaim import Reclaimer
 from .scripts import Moved, Scripts
 from .session import Session, arun, checked, open_session
@@ -85,7 +87,7 @@ class Mover:
         self._reclaimer = Reclaimer(link, session, scripts, topics)
         self.leading = False
         loop = asyncio.get_running_loop()
-        session.clock.on_change(lambda: loop.call_soon_threadsafe(self._look_everywhere))
+        session.clock.on_change(partial(loop.call_soon_threadsafe, self._look_everywhere))
 
     async def run(self) -> None:
         """Stands by until the lease is free, then works until it is lost or the process stops."""
@@ -236,27 +238,27 @@ class Mover:
         listeners: dict[str, asyncio.Task[dict[str, bytes]]] = {}
         try:
             while True:
-                shards = {shard.wake: shard for topic in self._topics.known for shard in self._topics.shards(topic)}
-                streams = [self._session.keys.wake, *shards]
+                streams = [self._session.keys.wake, *(shard.wake for shard in self._known_shards())]
                 for group in [[name] for name in streams] if self._link.is_cluster else [streams]:
-                    listeners.setdefault(group[0], asyncio.create_task(self._ring(group, seen)))
+                    if group[0] not in listeners:
+                        listeners[group[0]] = asyncio.create_task(self._ring(group, seen))
                 done, _ = await asyncio.wait(listeners.values(), return_when=asyncio.FIRST_COMPLETED)
                 for name in [name for name, task in listeners.items() if task in done]:
                     rung = listeners.pop(name).result()
                     seen.update(rung)
-                    if self._session.keys.wake in rung:
-                        await arun(self._link, self._topics.refresh())
-                        for topic in self._topics.known:
-                            for shard in self._topics.shards(topic):
-                                if shard not in self._wake_at:
-                                    self._look_at(shard)
-                    for stream in rung:
-                        if stream in shards:
-                            self._look_at(shards[stream])
+                    await self._heard(rung)
         finally:
-            for task in listeners.values():
-                task.cancel()
-            await asyncio.gather(*listeners.values(), return_exceptions=True)
+            await cancel_and_wait(listeners.values())
+
+    async def _heard(self, rung: Iterable[str]) -> None:
+        if self._session.keys.wake in rung:
+            await arun(self._link, self._topics.refresh())
+        for shard in self._known_shards():
+            if shard.wake in rung or shard not in self._wake_at:
+                self._look_at(shard)
+
+    def _known_shards(self) -> list[ShardKeys]:
+        return [shard for topic in self._topics.known for shard in self._topics.shards(topic)]
 
     async def _ring(self, streams: list[str], seen: dict[str, bytes]) -> dict[str, bytes]:
         """Blocks until one of the streams has something newer than ``seen``; {stream: newest id}."""
@@ -267,8 +269,8 @@ class Mover:
         reply = checked((await arun(self._link, op))[0])
         return {name.decode(): entries[-1][0] for name, entries in reply or []}
 
-    async def _send(self, *commands: tuple[object, ...]) -> list[object]:
-        op = self._session.call([Command(str(command[0]), command[1:]) for command in commands])
+    async def _send(self, *commands: tuple[Any, ...]) -> list[Any]:
+        op = self._session.call([Command(command[0], command[1:]) for command in commands])
         return [checked(reply) for reply in await arun(self._link, op)]
 
 

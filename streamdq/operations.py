@@ -10,7 +10,7 @@ from typing import Any, Literal
 from .config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from .doctor import Doctoring
 from .durations import Duration, Moment
-from .errors import InvalidInput, JobExists, ServerUnavailable, UnknownGroup
+from .errors import InvalidInput, JobExists, ServerUnavailable
 from .job import (
     Job,
     NewJob,
@@ -208,18 +208,6 @@ class Operations(Doctoring):
                 total += done
                 left = left - done if done else 0
         return total
-
-    def _known_group(self, topic: str, group: str) -> Op[TopicSettings]:
-        settings = yield from self.topics.get(check_topic(topic))
-        if check_group(group) not in settings.groups:
-            self.topics.known.pop(topic)
-            settings = yield from self.topics.get(topic)
-        if group not in settings.groups:
-            raise UnknownGroup(
-                f"topic {topic!r} has no group {group!r}, only {', '.join(settings.group_names)}; a worker of that "
-                f"group, or configure({topic!r}, groups=[...]), makes it"
-            )
-        return settings
 
     # -- topics
 

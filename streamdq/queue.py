@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 def _blocking(operation: Callable[Concatenate[Operations, P], Op[T]]) -> Callable[Concatenate[Queue, P], T]:
     @wraps(operation)
-    def method(self: Queue, *args: P.args, **kwargs: P.kwargs) -> T:
+    def method(self: Queue, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return run(self._link, operation(self._operations, *args, **kwargs))
 
     return method
@@ -35,7 +35,7 @@ def _awaited(
     operation: Callable[Concatenate[Operations, P], Op[T]],
 ) -> Callable[Concatenate[AsyncQueue, P], Coroutine[Any, Any, T]]:
     @wraps(operation)
-    async def method(self: AsyncQueue, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def method(self: AsyncQueue, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await arun(self._link, operation(self._operations, *args, **kwargs))
 
     return method

@@ -81,14 +81,14 @@ class Session:
         """
         if timeout_s is not None:
             try:
-                return (yield Request(commands, timeout_s, blocking=True))
+                return (yield Request(commands, timeout_s, blocking=True))  # type: ignore[no-any-return]
             except LinkError as error:
                 raise self.unavailable(error) from error
         deadline, pause_s = time.monotonic() + self.settings.call_timeout_s, _FIRST_PAUSE_S
         left_s = self.settings.call_timeout_s
         while True:
             try:
-                return (yield Request(commands, left_s))
+                return (yield Request(commands, left_s))  # type: ignore[no-any-return]
             except LinkError as error:
                 left_s = deadline - time.monotonic() - pause_s
                 if left_s <= 0 or (error.sent and not repeatable):
