@@ -1,0 +1,115 @@
+"""A worker killed with -9 in the middle of its work."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from streamdq import Queue
+
+from .figures import Figure
+from .harness import DONE, NAMESPACE, SHARD, TOPIC, Bench, must, new_jobs, until
+from .rows import rows
+from .server import RedisServer
+from .workers import WorkerProcess, processes
+
+_TTR_S = 2.0
+_WORK_S = 0.02
+_CONCURRENCY = 20
+
+
+def crash(bench: Bench) -> list[Figure]:
+    """Two worker processes; the one whose mover is at work is killed when half of the jobs are done."""
+    count = bench.jobs(2_000)
+    with bench.server() as server:
+        with Queue(server.url, NAMESPACE) as queue:
+            queue.enqueue_many(TOPIC, new_jobs(count))
+        options = (_CONCURRENCY, _TTR_S, _WORK_S)
+        with processes(server.url, "witness", 2, *options) as workers:
+            for worker in workers:
+                worker.serve()
+            must(lambda: server.count(SHARD.counts, DONE) >= count // 2, "half of the jobs are done")
+            dead, alive = _mover_first(server, workers)
+            killed_ns = time.time_ns()
+            dead.kill()
+            until(lambda: server.count(SHARD.counts, DONE) >= count, within_s=10 * _TTR_S)
+            all_done_s = (time.time_ns() - killed_ns) / 1e9
+            alive.stop()
+            with Queue(server.url, NAMESPACE) as queue:
+                audit = queue.audit()
+            seen = _Seen(_Log.of(dead), _Log.of(alive), count)
+        return _figures(
+            server,
+            seen,
+            dead,
+            killed_ns,
+            {"audit_balanced": audit.balanced, "left": audit.left, "all_done_s": all_done_s},
+        )
+
+
+def _mover_first(server: RedisServer, workers: list[WorkerProcess]) -> list[WorkerProcess]:
+    """The harder case: nobody moves or reclaims until the lease has run out."""
+    holder = server.client.get(f"{{{NAMESPACE}}}:mover") or b""
+    return sorted(workers, key=lambda worker: f"-{worker.pid}-".encode() not in holder)
+
+
+@dataclass(slots=True)
+class _Log:
+    """What one worker wrote down: ids, and when."""
+
+    starts: dict[str, int] = field(default_factory=dict)
+    ends: dict[str, int] = field(default_factory=dict)
+    attempts: int = 0
+
+    @classmethod
+    def of(cls, worker: WorkerProcess) -> _Log:
+        log = cls()
+        for what, id, when_ns in worker.lines():
+            (log.starts if what == "start" else log.ends)[id] = when_ns
+            log.attempts += what == "start"
+        return log
+
+
+@dataclass(slots=True)
+class _Seen:
+    """Both logs."""
+
+    dead: _Log
+    alive: _Log
+    count: int
+
+    @property
+    def lost(self) -> int:
+        return self.count - len(self.dead.ends.keys() | self.alive.ends.keys())
+
+    @property
+    def duplicates(self) -> int:
+        """Attempts beyond the first of their job."""
+        return self.dead.attempts + self.alive.attempts - len(self.dead.starts.keys() | self.alive.starts.keys())
+
+
+def _figures(
+    server: RedisServer, seen: _Seen, dead: WorkerProcess, killed_ns: int, more: dict[str, object]
+) -> list[Figure]:
+    flushed = {row.id for row in rows(server) if f"-{dead.pid}-" in row.consumer}
+    running = seen.dead.starts.keys() - seen.dead.ends.keys()
+    unflushed = seen.dead.ends.keys() - flushed
+    held = {row.id for row in rows(server, "reclaimed") if f"-{dead.pid}-" in row.consumer}
+    again_ns = [seen.alive.starts.get(id, time.time_ns()) for id in held]
+    recovered_s = max((when - killed_ns for when in again_ns), default=0) / 1e9
+    raw = {
+        "jobs": seen.count,
+        "running": len(running),
+        "unflushed": len(unflushed),
+        "held": len(held),
+        "ttr_s": _TTR_S,
+        **more,
+    }
+    allowed = len(running) + len(unflushed)
+    return [
+        Figure("crash", "jobs lost", seen.lost, "jobs", at_most=0, raw=raw),
+        Figure("crash", "attempts made twice", seen.duplicates, "jobs", allowed, "running or unflushed",
+               at_most=allowed),
+        Figure("crash", f"last one started again, TTR {_TTR_S:g} s", recovered_s * 1000, "ms",
+               at_most=(_TTR_S + 1) * 1000),
+    ]  # fmt: skip

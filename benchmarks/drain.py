@@ -1,0 +1,99 @@
+"""Draining ready jobs with worker processes, beside a bare loop over a stream."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import redis
+
+from streamdq import Queue
+
+from .figures import Figure
+from .harness import (
+    BATCH,
+    DONE,
+    GROUP,
+    NAMESPACE,
+    SHARD,
+    TOPIC,
+    Bench,
+    in_turn,
+    median,
+    must,
+    new_jobs,
+    spread,
+    timed,
+)
+from .rows import rows
+from .server import RedisServer
+from .workers import processes
+
+_ROUNDS = 3
+
+
+def drain(bench: Bench) -> list[Figure]:
+    """No-op jobs that are all ready before a worker begins."""
+    count = bench.jobs(100_000)
+    cpu_us: dict[int, list[float]] = {1: [], 2: []}
+    with bench.server() as server:
+        one, two, floor = in_turn(
+            bench.rounds(_ROUNDS),
+            lambda: _drained(server, count, 1, cpu_us[1]),
+            lambda: _drained(server, count, 2, cpu_us[2]),
+            lambda: _bare(server, count),
+        )
+    raw = {
+        "jobs": count,
+        "one": spread(one),
+        "two": spread(two),
+        "floor": spread(floor),
+        "redis_cpu_us_per_job": cpu_us,
+    }
+    return [
+        Figure("drain", "one worker process", median(one), "/s", median(floor), "bare XREADGROUP, XACK, XDEL",
+               at_least=40_000, ratio_at_least=0.2, raw=raw),
+        Figure("drain", "two worker processes", median(two), "/s", median(one), "one worker process",
+               ratio_at_least=1.3),
+    ]  # fmt: skip
+
+
+def _drained(server: RedisServer, count: int, workers: int, cpu_us: list[float]) -> float:
+    """Jobs per second from the first attempt's start to the last one's finish, by Redis's clock. ``cpu_us`` gets the
+    CPU time of Redis for each job.
+    """
+    server.empty()
+    with Queue(server.url, NAMESPACE) as queue:
+        queue.enqueue_many(TOPIC, new_jobs(count))
+    assert server.client.xlen(SHARD.ready) == count
+    with processes(server.url, "noop", workers) as started:
+        before_s = server.cpu_s()
+        for worker in started:
+            worker.serve()
+        must(lambda: server.count(SHARD.counts, DONE) >= count, f"{count} jobs are done")
+        cpu_us.append((server.cpu_s() - before_s) / count * 1e6)
+        for worker in started:
+            worker.stop()
+    done = rows(server)
+    took_ms = max(row.finished_ms for row in done) - min(row.started_ms for row in done)
+    return count * 1000 / max(1, took_ms)
+
+
+def _bare(server: RedisServer, count: int) -> float:
+    """Entries per second of one process that only reads, acknowledges and deletes."""
+    server.empty()
+    # Protocol 2, as streamdq: the shape of the reply differs.
+    with redis.Redis.from_url(server.url, protocol=2) as bare:
+        bare.xgroup_create("bare", GROUP, id="0", mkstream=True)
+        for start in range(0, count, BATCH):
+            pipe = bare.pipeline(transaction=False)
+            for i in range(start, start + BATCH):
+                pipe.xadd("bare", {"j": f"{i:012x}job-{i}"})
+            pipe.execute()
+        return count / timed(lambda: _consume(bare))
+
+
+def _consume(bare: Any) -> None:
+    while reply := bare.xreadgroup(GROUP, "me", {"bare": ">"}, count=BATCH):
+        ids = [entry for entry, _ in reply[0][1]]
+        bare.xack("bare", GROUP, *ids)
+        bare.xdel("bare", *ids)

@@ -1,0 +1,85 @@
+"""Producers: one job at a time, and many; and what a waiting job costs Redis in memory."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import redis
+
+from streamdq import Queue
+
+from .figures import Figure
+from .harness import BATCH, NAMESPACE, TOPIC, Bench, body, hours, in_turn, median, new_jobs, spread, timed
+
+_SLICES = 20
+
+
+def one_by_one(bench: Bench) -> list[Figure]:
+    """Sync enqueue of delayed jobs, beside redis-py calling a script that does nothing."""
+    count = bench.jobs(1_000, least=50)
+    with bench.server() as server, Queue(server.url, NAMESPACE) as queue, redis.Redis.from_url(server.url) as bare:
+        sha = bare.script_load("return 1")
+
+        def subject() -> float:
+            bodies = [body(i) for i in range(count)]
+            return count / timed(lambda: [queue.enqueue(TOPIC, bodies[i], delay=hours(i)) for i in range(count)])
+
+        def floor() -> float:
+            return count / timed(lambda: [bare.evalsha(sha, 0) for _ in range(count)])
+
+        rates = _after_warm_up(bench, subject, floor)
+    return [_beside_floor("enqueue", "one by one, sync", "bare EVALSHA", rates, None)]
+
+
+def many(bench: Bench) -> list[Figure]:
+    """enqueue_many of delayed jobs, beside redis-py's pipelines of HSET and ZADD."""
+    count = bench.jobs(5_000)
+    with bench.server() as server, Queue(server.url, NAMESPACE) as queue, redis.Redis.from_url(server.url) as bare:
+        made = iter(range(10**9))
+
+        def subject() -> float:
+            jobs = new_jobs(count, hours)
+            return count / timed(lambda: queue.enqueue_many(TOPIC, jobs, batch_size=BATCH))
+
+        def floor() -> float:
+            rows = [(f"job-{next(made)}", json.dumps(body(i), separators=(",", ":")), hours(i)) for i in range(count)]
+            return count / timed(lambda: _pipelined(bare, rows))
+
+        rates = _after_warm_up(bench, subject, floor)
+    return [_beside_floor("enqueue_many", f"batches of {BATCH}", "pipelined HSET + ZADD", rates, 60_000)]
+
+
+def _pipelined(bare: redis.Redis, rows: list[tuple[str, str, float]]) -> None:
+    for start in range(0, len(rows), BATCH):
+        pipe = bare.pipeline(transaction=False)
+        for id, text, due in rows[start : start + BATCH]:
+            pipe.hset("bare:jobs", id, text)
+            pipe.zadd("bare:bucket", {id: due})
+        pipe.execute()
+
+
+def _after_warm_up(bench: Bench, subject: Callable[[], float], floor: Callable[[], float]) -> list[list[float]]:
+    subject()
+    floor()
+    return in_turn(bench.rounds(_SLICES), subject, floor)
+
+
+def _beside_floor(workload: str, what: str, floor_is: str, rates: list[list[float]], at_least: float | None) -> Figure:
+    subject, floor = rates
+    return Figure(
+        workload, what, median(subject), "/s", median(floor), floor_is,
+        at_least=at_least, ratio_at_least=0.7, raw={"measured": spread(subject), "floor": spread(floor)},
+    )  # fmt: skip
+
+
+def memory(bench: Bench) -> list[Figure]:
+    """What Redis's used_memory grows by for each delayed job."""
+    count = bench.jobs(100_000)
+    with bench.server() as server, Queue(server.url, NAMESPACE) as queue:
+        queue.enqueue_many(TOPIC, new_jobs(1, hours))  # scripts and settings are there already
+        before = server.info("memory")["used_memory"]
+        queue.enqueue_many(TOPIC, new_jobs(count, hours))
+        used = server.info("memory")["used_memory"] - before
+    raw = {"jobs": count, "used_bytes": used}
+    return [Figure("memory", "per delayed job, 100-byte body", used / count, "bytes", at_most=360, raw=raw)]

@@ -1,0 +1,99 @@
+"""What a call costs Redis when two million jobs wait, and when ten thousand do."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from streamdq import Queue
+from streamdq.connection import Link
+from streamdq.keys import NamespaceKeys
+from streamdq.scripts import Scripts
+from streamdq.session import open_session, run
+
+from .figures import Figure
+from .harness import BATCH, GROUP, NAMESPACE, Bench, hours, median, must, new_jobs, spread
+from .server import RedisServer
+
+_FEW, _MANY = 10_000, 2_000_000
+_ROUNDS = 40
+
+
+@dataclass(slots=True)
+class _Topic:
+    """One of the two, and Redis's µs for each of its calls."""
+
+    name: str
+    waiting: int
+    enqueue_us: list[float] = field(default_factory=list)
+    move_us: list[float] = field(default_factory=list)
+
+
+def growth(bench: Bench) -> list[Figure]:
+    """Two topics in one Redis, a few jobs in one and many in the other; their calls take turns."""
+    few, many = _Topic("few", _FEW), _Topic("many", bench.jobs(_MANY, least=2 * _FEW))
+    with bench.server() as server, Queue(server.url, NAMESPACE) as queue:
+        for topic in (few, many):
+            pages = (new_jobs(BATCH, hours, first) for first in range(0, topic.waiting, BATCH))
+            queue.enqueue_many(topic.name, (job for page in pages for job in page))
+        calls = _Calls(server, queue)
+        for topic in (few, many):
+            calls.warm_up(topic)
+        for i in range(bench.rounds(_ROUNDS)):
+            for topic in (few, many) if i % 2 else (many, few):
+                calls.both(topic)
+        calls.close()
+    label = f"{many.waiting:,} jobs wait".replace(",", " ")
+    return [
+        _figure(f"enqueue_many, batch of {BATCH}, {label}", few.enqueue_us, many.enqueue_us, few.waiting),
+        _figure(f"move, batch of {BATCH}, {label}", few.move_us, many.move_us, few.waiting),
+    ]
+
+
+def _figure(what: str, few_us: list[float], many_us: list[float], waiting: int) -> Figure:
+    return Figure(
+        "growth", what, median(many_us), "µs", median(few_us), f"{waiting:,} wait".replace(",", " "),
+        ratio_at_most=1.3, raw={"many_us": spread(many_us), "few_us": spread(few_us)},
+    )  # fmt: skip
+
+
+class _Calls:
+    """One batch of each kind, and how long Redis says it took."""
+
+    def __init__(self, server: RedisServer, queue: Queue) -> None:
+        self._server = server
+        self._queue = queue
+        self._link, session = open_session(server.url, NAMESPACE, None, None, Link)
+        self._scripts = Scripts(session)
+
+    def warm_up(self, topic: _Topic) -> None:
+        """The script of a move is loaded; that of enqueue is since the topics were filled."""
+        self._move(topic)
+
+    def _move(self, topic: _Topic) -> int:
+        shard = NamespaceKeys(NAMESPACE).shard(topic.name, 0)
+        return run(self._link, self._scripts.move(shard, (GROUP,), BATCH)).moved
+
+    def both(self, topic: _Topic) -> None:
+        jobs = new_jobs(BATCH, lambda i: hours(i + 104_729 * len(topic.enqueue_us)))
+        topic.enqueue_us.append(self._redis_us(lambda: self._queue.enqueue_many(topic.name, jobs)))
+        # A batch that is due in a moment: what waited before still waits after its move.
+        self._queue.enqueue_many(topic.name, new_jobs(BATCH, lambda _: 0.001))
+        due = time.time() + 0.002
+        must(lambda: time.time() > due, "the batch is due")
+        moved: list[int] = []
+        topic.move_us.append(self._redis_us(lambda: moved.append(self._move(topic))))
+        if moved != [BATCH]:
+            raise RuntimeError(f"a move of {BATCH} due jobs moved {moved[0]}")
+
+    def _redis_us(self, call: Callable[[], object]) -> float:
+        calls, us = self._server.script_calls()
+        call()
+        calls_after, us_after = self._server.script_calls()
+        if calls_after - calls != 1:
+            raise RuntimeError(f"one script call was expected, Redis counted {calls_after - calls}")
+        return float(us_after - us)
+
+    def close(self) -> None:
+        self._link.close()

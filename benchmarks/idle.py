@@ -1,0 +1,55 @@
+"""Quiet: commands that idle workers send."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import ExitStack
+
+from streamdq import Queue
+
+from .figures import Figure
+from .harness import NAMESPACE, TOPIC, Bench, body, must
+from .server import RedisServer
+from .workers import processes
+
+_SETTLE_S = 3.0
+_TARGETS = {1: 3.0, 8: 10.0}  # worker processes -> commands per second
+
+
+def idle(bench: Bench) -> list[Figure]:
+    """One job is due in an hour. Both deployments idle at the same time, each on a Redis of its own."""
+    seconds = bench.seconds(20)
+    with ExitStack() as stack:
+        servers = {workers: stack.enter_context(bench.server()) for workers in _TARGETS}
+        for workers, server in servers.items():
+            _start(stack, server, workers)
+        time.sleep(_SETTLE_S)
+        before = {workers: _commands(server) for workers, server in servers.items()}
+        time.sleep(seconds)
+        sent = {workers: _commands(server) - before[workers] for workers, server in servers.items()}
+    return [
+        Figure(
+            "idle",
+            f"{workers} worker process{'es' * (workers > 1)}",
+            sent[workers].total() / seconds,
+            "/s",
+            at_most=target,
+            raw={"seconds": seconds, "commands": sent[workers]},
+        )
+        for workers, target in _TARGETS.items()
+    ]
+
+
+def _start(stack: ExitStack, server: RedisServer, workers: int) -> None:
+    with Queue(server.url, NAMESPACE) as queue:
+        queue.enqueue(TOPIC, body(0), delay="1h")
+    for worker in stack.enter_context(processes(server.url, "noop", workers)):
+        worker.serve()
+    must(lambda: server.blocked() >= workers + 1, "workers and mover wait")
+
+
+def _commands(server: RedisServer) -> Counter[str]:
+    """Calls so far by command, those that scripts make among them; but for the INFO that asks."""
+    stats = server.info("commandstats")
+    return Counter({name.removeprefix("cmdstat_"): row["calls"] for name, row in stats.items() if "info" not in name})

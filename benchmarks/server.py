@@ -1,0 +1,155 @@
+"""A Redis server for one workload, and what it tells of itself."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import shutil
+import socket
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic, sleep, time
+from types import TracebackType
+from typing import Any, Self
+
+import redis
+
+from streamdq.binary import ServerBinary
+
+_START_S = 10.0
+_SLOW_US = 250
+_CLOCK_SLACK_S = 50e-6
+_OWN_CALLS = {b"INFO", b"CONFIG", b"SLOWLOG", b"SCRIPT", b"FLUSHALL", b"COMMAND"}
+
+
+@dataclass(frozen=True, slots=True)
+class SlowCalls:
+    """The calls that took Redis longer than 250 µs, by its SLOWLOG."""
+
+    longest_ms: float  # 0.25 when none did
+    count: int
+    command: str
+
+
+class RedisServer:
+    """Started at once, in a directory of its own; nothing is persisted. Use it in a with statement."""
+
+    def __init__(self, binary: ServerBinary, unix: bool = False) -> None:
+        self._directory = Path(tempfile.mkdtemp(prefix="streamdq-bench-"))
+        self._port = 0 if unix else _free_port()
+        sock = self._directory / "redis.sock"
+        self.url = f"unix://{sock}" if unix else f"redis://127.0.0.1:{self._port}/0"
+        options = {
+            "port": self._port, "bind": "127.0.0.1", "dir": self._directory, "logfile": "redis.log", "save": "",
+            "appendonly": "no", "slowlog-log-slower-than": _SLOW_US, "slowlog-max-len": 100_000,
+            **({"unixsocket": sock} if unix else {}),
+        }  # fmt: skip
+        words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
+        self._process = subprocess.Popen([binary.path, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            self._wait()
+            # redis-py types every reply as that of either kind of client.
+            self.client: Any = redis.Redis.from_url(self.url)
+        except BaseException:
+            self.close()
+            raise
+
+    def _wait(self) -> None:
+        deadline = monotonic() + _START_S
+        with redis.Redis.from_url(self.url) as client:
+            while self._process.poll() is None and monotonic() < deadline:
+                with contextlib.suppress(redis.ConnectionError):
+                    client.ping()
+                    return
+                sleep(0.01)
+        log = self._directory / "redis.log"
+        raise RuntimeError(f"Redis does not start: {log.read_text()[-500:] if log.exists() else 'no log'}")
+
+    def close(self) -> None:
+        """Ends it; its data goes."""
+        self._process.kill()
+        self._process.wait()
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.client.close()
+        self.close()
+
+    def empty(self) -> None:
+        """No data, no statistics; scripts stay loaded."""
+        self.client.flushall()
+        self.reset_statistics()
+
+    def reset_statistics(self) -> None:
+        self.client.config_resetstat()
+        self.client.slowlog_reset()
+
+    def info(self, section: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.client.info(section)
+        return found
+
+    def blocked(self) -> int:
+        """How many connections wait in a blocking command: idle workers and the mover at work do."""
+        return int(self.info("clients")["blocked_clients"])
+
+    def count(self, key: str, field: str) -> int:
+        """One counter of a HASH."""
+        return int(self.client.hget(key, field) or 0)
+
+    def slow_calls(self) -> SlowCalls:
+        """What SLOWLOG holds since the last reset, but for the benchmark's own questions."""
+        rows: list[dict[str, Any]] = self.client.slowlog_get(100_000)
+        calls = [row for row in rows if row["command"].split()[0].upper() not in _OWN_CALLS]
+        if not calls:
+            return SlowCalls(_SLOW_US / 1000, 0, "")
+        worst = max(calls, key=lambda row: row["duration"])
+        return SlowCalls(worst["duration"] / 1000, len(calls), worst["command"][:60].decode(errors="replace"))
+
+    def script_calls(self) -> tuple[int, int]:
+        """How often scripts were called since the last reset, and Redis's µs for them."""
+        stats = self.info("commandstats")
+        found = [stats[name] for name in ("cmdstat_evalsha", "cmdstat_eval") if name in stats]
+        return sum(row["calls"] for row in found), sum(row["usec"] for row in found)
+
+    def cpu_s(self) -> float:
+        """CPU time that Redis has used so far."""
+        used = self.info("cpu")
+        return float(used["used_cpu_user"] + used["used_cpu_sys"])
+
+    def preempted(self) -> int | None:
+        """How often the system took the CPU from Redis so far; None where it does not tell. A call that was in the
+        way of another process looks longer than it is.
+        """
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{self._process.pid}/status").read_text().splitlines():
+                if line.startswith("nonvoluntary_ctxt_switches"):
+                    return int(line.split()[1])
+        return None
+
+    def must_share_clock(self) -> None:
+        """Redis and this process ask the same kernel for the time: what is measured here is Redis's time.
+
+        Raises:
+            RuntimeError: they do not.
+        """
+        before_s = time()
+        seconds, micros = self.client.time()
+        there_s, after_s = seconds + micros / 1e6, time()
+        if not before_s - _CLOCK_SLACK_S <= there_s <= after_s + _CLOCK_SLACK_S:
+            raise RuntimeError(f"Redis's clock is {(there_s - after_s) * 1000:.3f} ms off; run both on one machine")
+
+
+def _free_port() -> int:
+    while True:
+        # Below the range from which outgoing connections take theirs.
+        port = random.randint(22_001, 32_000)
+        with contextlib.suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port

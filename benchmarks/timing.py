@@ -1,0 +1,126 @@
+"""Punctuality: a stampede that is due in one millisecond, and a trickle with random delays."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from statistics import fmean
+
+from streamdq import NewJob, Queue
+
+from .figures import Figure
+from .harness import DONE, NAMESPACE, SHARD, TOPIC, Bench, body, median, must, percentile, spread
+from .rows import rows
+from .server import RedisServer
+from .workers import WorkerProcess, processes
+
+_STAMPEDES = 3
+_PER_SECOND = 200
+
+
+@contextmanager
+def _idle_worker(server: RedisServer) -> Iterator[WorkerProcess]:
+    """One process that serves, notes when attempts begin, and has come to rest."""
+    server.must_share_clock()
+    with Queue(server.url, NAMESPACE) as queue:
+        queue.configure(TOPIC)
+    with processes(server.url, "stamp", 1) as (worker,):
+        worker.serve()
+        must(lambda: server.blocked() >= 2, "worker and mover wait")
+        yield worker
+
+
+def _lateness_ms(worker: WorkerProcess, count: int) -> list[float]:
+    """Start of each attempt minus its due time; below 0 is early. By the system's clock, which is Redis's."""
+    stamps = worker.lines()
+    if len(stamps) != count:
+        raise RuntimeError(f"{len(stamps)} attempts of {count} jobs")
+    return [(started_ns - due_ms * 1_000_000) / 1e6 for due_ms, started_ns in stamps]
+
+
+def _early(lateness_ms: list[float]) -> int:
+    return sum(1 for late_ms in lateness_ms if late_ms < 0)
+
+
+def stampede(bench: Bench) -> list[Figure]:
+    """Jobs that are all due in the same millisecond, and one worker process."""
+    count = bench.jobs(20_000)
+    with bench.server() as server:
+        runs = [_stampede(server, count) for _ in range(bench.rounds(_STAMPEDES))]
+    first, done, early, longest, commands, preempted = map(list, zip(*runs, strict=True))
+    raw = {
+        "jobs": count, "first_start_ms": spread(first), "done_p99_ms": spread(done), "longest_call_ms": spread(longest),
+        "longest_commands": commands, "redis_preempted": preempted,
+    }  # fmt: skip
+    name = "stampede"
+    return [
+        Figure(name, "first start after due", median(first), "ms", at_most=10, raw=raw),
+        Figure(name, "all done, p99 after due", median(done), "ms", at_most=1000),
+        Figure(name, "early starts", sum(early), "jobs", at_most=0),
+        Figure(name, "longest Redis call", max(longest), "ms", at_most=5),
+    ]
+
+
+def _stampede(server: RedisServer, count: int) -> tuple[float, float, int, float, str, int]:
+    server.empty()
+    with _idle_worker(server) as worker:
+        server.reset_statistics()
+        preempted = server.preempted() or 0
+        seconds, micros = server.client.time()
+        # Late enough that all are in before, with time to spare.
+        due_ms = seconds * 1000 + micros // 1000 + 500 + count // 20
+        with Queue(server.url, NAMESPACE) as queue:
+            queue.enqueue_many(TOPIC, (NewJob(body(i), at=due_ms) for i in range(count)))
+        if time.time() * 1000 >= due_ms:
+            raise RuntimeError("this machine took too long to enqueue the jobs before they were due")
+        must(lambda: server.count(SHARD.counts, DONE) >= count, f"{count} jobs are done")
+        slow = server.slow_calls()
+        preempted = (server.preempted() or 0) - preempted
+        worker.stop()
+        lateness_ms = _lateness_ms(worker, count)
+    done_ms = [row.finished_ms - row.due_ms for row in rows(server)]
+    return min(lateness_ms), percentile(done_ms, 99), _early(lateness_ms), slow.longest_ms, slow.command, preempted
+
+
+def trickle(bench: Bench) -> list[Figure]:
+    """Jobs at an even pace with delays of 0.5 to 5 s; the floor is measured before and after."""
+    count = int(_PER_SECOND * bench.seconds(20))
+    with bench.server() as server:
+        floor_ms = _timers(server, count // 4)
+        with _idle_worker(server) as worker:
+            _produce(server, count)
+            must(lambda: server.count(SHARD.counts, DONE) >= count, f"{count} jobs are done", 15)
+            worker.stop()
+            late_ms = _lateness_ms(worker, count)
+        floor_ms += _timers(server, count // 4)
+    name, floor_is = "trickle", "timer and 2 round trips"
+    raw = {"jobs": count, "mean_ms": fmean(late_ms), "least_ms": min(late_ms)}
+
+    def at(percent: float) -> tuple[float, str, float, str]:
+        return percentile(late_ms, percent), "ms", percentile(floor_ms, percent), floor_is
+
+    return [
+        Figure(name, "lateness, p50", *at(50), at_most=1.5, raw=raw),
+        Figure(name, "lateness, p99", *at(99), at_most=5),
+        Figure(name, "lateness, most", *at(100)),
+        Figure(name, "early starts", _early(late_ms), "jobs", at_most=0),
+    ]
+
+
+def _produce(server: RedisServer, count: int) -> None:
+    chance = random.Random(1)
+    with Queue(server.url, NAMESPACE) as queue:
+        first = time.monotonic()
+        for i in range(count):
+            time.sleep(max(0.0, first + i / _PER_SECOND - time.monotonic()))
+            queue.enqueue(TOPIC, body(i), delay=chance.uniform(0.5, 5))
+
+
+def _timers(server: RedisServer, count: int) -> list[float]:
+    with processes(server.url, "timers", 1, count, _PER_SECOND) as (process,):
+        process.serve()
+        process.join()
+        found: list[float] = process.lines()[0]
+        return found

@@ -1,0 +1,150 @@
+"""Worker processes: this module started as a program, and the handle that a workload has of one.
+
+A process imports everything, says so, and begins to serve when it is told to: its start is no part of any figure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from streamdq import Job, Worker
+
+from .harness import GROUP, NAMESPACE, TOPIC, Order
+from .timers import measure
+
+_ROOT = Path(__file__).parent.parent
+_STOP_S = 15.0
+
+
+class WorkerProcess:
+    """One of them, ready to serve."""
+
+    def __init__(self, url: str, role: str, log: Path, *options: object) -> None:
+        self._log = log
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.workers", url, role, str(log), *map(str, options)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=_ROOT,
+        )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_ready(self) -> None:
+        assert self._process.stdout is not None
+        if self._process.stdout.readline() != "ready\n":
+            raise RuntimeError(f"worker process ended at its start: exit code {self._process.wait()}")
+
+    def serve(self) -> None:
+        """It begins."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+
+    def stop(self) -> None:
+        """SIGTERM: it drains, writes its log, and ends."""
+        self._process.terminate()
+        if self._process.wait(_STOP_S) != 0:
+            raise RuntimeError(f"worker process ended with exit code {self._process.returncode}")
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._process.kill()
+        self._process.wait()
+
+    def join(self) -> None:
+        """It ends by itself."""
+        if self._process.wait(_STOP_S * 4) != 0:
+            raise RuntimeError(f"process ended with exit code {self._process.returncode}")
+
+    def lines(self) -> list[Any]:
+        """What it has logged; what a killed one was just writing counts as not written."""
+        return [json.loads(line) for line in self._log.read_text().splitlines(keepends=True) if line.endswith("\n")]
+
+    def close(self) -> None:
+        self.kill()
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+@contextmanager
+def processes(url: str, role: str, count: int, *options: object) -> Iterator[list[WorkerProcess]]:
+    """That many, ready; those that still run at the end are killed."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamdq-bench-")))
+        started = []
+        for number in range(count):
+            started.append(WorkerProcess(url, role, folder / f"{number}.log", *options))
+            stack.callback(started[-1].close)
+        for process in started:
+            process.wait_ready()
+        yield started
+
+
+# -- in the process
+
+
+def _noop(worker: Worker, _log: Path) -> None:
+    """Does nothing with its body; pydantic has checked it."""
+
+    @worker.handler(TOPIC)
+    async def close(_order: Order) -> None:
+        return None
+
+    worker.run()
+
+
+def _stamp(worker: Worker, log: Path) -> None:
+    """Notes when each attempt began. Redis runs on this machine, so the system's clock is Redis's own, with a
+    resolution that its milliseconds do not have.
+    """
+    stamps: list[tuple[int, int]] = []
+
+    @worker.handler(TOPIC)
+    async def close(_order: Order, job: Job) -> None:
+        stamps.append((job.due_ms, time.time_ns()))
+
+    worker.run()
+    log.write_text("".join(f"{json.dumps(stamp)}\n" for stamp in stamps))
+
+
+def _witness(worker: Worker, log: Path, ttr_s: str, work_s: str) -> None:
+    """Notes each begin and end at once, so that it is known also of a killed process."""
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    seconds = float(work_s)
+
+    @worker.handler(TOPIC, ttr=float(ttr_s))
+    async def close(_order: Order, job: Job) -> None:
+        os.write(file, f"{json.dumps(['start', job.id, time.time_ns()])}\n".encode())
+        await asyncio.sleep(seconds)
+        os.write(file, f"{json.dumps(['end', job.id, time.time_ns()])}\n".encode())
+
+    worker.run()
+
+
+_ROLES: dict[str, Callable[..., None]] = {"noop": _noop, "stamp": _stamp, "witness": _witness}
+
+
+def _main(url: str, role: str, log: str, concurrency: str = "100", *options: str) -> None:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    if role == "timers":
+        Path(log).write_text(f"{json.dumps(measure(url, int(concurrency), float(options[0])))}\n")
+        return
+    worker = Worker(url, NAMESPACE, GROUP, int(concurrency))
+    _ROLES[role](worker, Path(log), *options)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
