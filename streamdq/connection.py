@@ -327,7 +327,10 @@ class AsyncLink(_Routes):
         super().__init__(url, timeout_s, _ASYNC)
 
     async def send(
-        self, commands: Sequence[Command], timeout_s: float, blocking: bool = False  # noqa: ARG002  (as Link.send)
+        self,
+        commands: Sequence[Command],
+        timeout_s: float,
+        blocking: bool = False,  # noqa: ARG002  (as Link.send)
     ) -> list[Any]:
         if not self.is_cluster:
             return await self._nodes[""].send(commands, timeout_s)  # type: ignore[no-any-return]
