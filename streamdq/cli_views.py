@@ -22,7 +22,7 @@ from .inspect import Stats, TopicStats
 from .job import GroupProgress, Job
 from .logs import hide_credentials
 
-_PIPE_WIDTH = 200
+_PIPE_WIDTH, _WIDE = 200, 106
 _MARKS = {"ok": ("✔", "green"), "advice": ("!", "yellow"), "problem": ("✘", "red")}
 _STYLES = {"delayed": "cyan", "ready": "yellow", "running": "blue", "dead": "red", "done": "green"}
 
@@ -100,9 +100,17 @@ def settings_json(topic: str, settings: TopicSettings) -> dict[str, Any]:
 # -- for people
 
 
+def narrow() -> bool:
+    """Is there no room for wide tables?"""
+    return console().width < _WIDE
+
+
 def table(*columns: str, title: str | None = None, numbers: Sequence[str] = ()) -> Table:
     """A table in the one look that all have. ``numbers``: the columns set right."""
-    made = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
+    padding = (0, 0) if narrow() else (0, 1)
+    made = Table(
+        box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, show_edge=False, padding=padding
+    )
     for name in columns:
         made.add_column(name, justify="right" if name in numbers else "left", no_wrap=name in numbers)
     return made
@@ -152,14 +160,15 @@ def stats_view(stats: Stats) -> RenderableType:
     if not stats.topics:
         return Text("no topics yet: enqueue a job, or start a worker", "dim")
     groups = [group for topic in stats.topics.values() for group in topic.groups.values()]
-    columns = (*_ALWAYS, *(name for name in _WHERE_ANY if any(getattr(group, name) for group in groups)))
-    made = table("topic", "group", *columns, "workers", "next due", numbers=(*columns, "workers", "next due"))
+    rare = () if narrow() else _WHERE_ANY
+    columns = (*_ALWAYS, *(name for name in rare if any(getattr(group, name) for group in groups)))
+    made = table("topic", "group", *columns, "next due", numbers=(*columns, "next due"))
     for name, topic in stats.topics.items():
         first = True
         for group_name, figures in topic.groups.items():
             cells = [number(getattr(figures, column), _STYLES.get(column, "")) for column in columns]
             made.add_row(
-                Text(name if first else ""), group_name, *cells, number(figures.consumers, ""),
+                Text(name if first else ""), group_name, *cells,
                 _next_due(topic) if first else Text(""),
             )  # fmt: skip
             first = False

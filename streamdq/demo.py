@@ -91,7 +91,7 @@ def _intro(redis: str, scale: Scale) -> list[str]:
     closed_after = show_ms(UNPAID_AFTER_S / scale.orders * 1000)
     ttr = show_ms(scale.ttr_s * 1000)
     return [
-        f"Embedded {redis}; 2 workers in group {SHOP_GROUP}, 1 in {ANALYST_GROUP}; TTR {ttr}",
+        f"Embedded {redis.partition(',')[0]}; 2 workers in group {SHOP_GROUP}, 1 in {ANALYST_GROUP}; TTR {ttr}",
         f"orders   1 s = {show_ms(scale.orders * 1000)}: closed when unpaid after 30m, here {closed_after}",
         f"notices  1 s = {show_ms(scale.notices * 1000)}: refused, they are repeated after",
         f"         {DEFAULT_RETRY}",

@@ -182,8 +182,9 @@ def report_view(report: Report, scale: Scale) -> RenderableType:
     names = ("documented", "here", "retries", "waited, p50")
     steps = table("retry step", *names, numbers=names)
     for step in report.steps:
-        waited = "" if step.waited_p50_ms is None else show_ms(step.waited_p50_ms)
-        steps.add_row(str(step.number), step.documented, show_ms(step.scaled_ms), number(step.taken, "bold"), waited)
+        waited = "" if step.waited_p50_ms is None else f"{step.waited_p50_ms / 1000:.3f} s"
+        here = f"{step.scaled_ms / 1000:.3f} s"
+        steps.add_row(str(step.number), step.documented, here, number(step.taken, "bold"), waited)
     return Group(
         balances_view(report.audit.balances), late, steps, _crash_line(report, scale), Text(""), _verdict(report)
     )

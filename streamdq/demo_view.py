@@ -17,7 +17,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from .cli_views import console, number, table
+from .cli_views import console, narrow, number, table
 from .inspect import Stats
 
 _PLAIN_EVERY_S = 5.0
@@ -27,7 +27,8 @@ _STYLES = {
     "retried": "magenta", "reclaimed": "bold yellow", "cancelled": "",
 }  # fmt: skip
 _HEADINGS = {"reclaimed": "taken over"}
-_FRAME_LINES = 19  # all but the events, in the live view
+_NARROW_HEADINGS = {"reclaimed": "taken", "cancelled": "cancel"}
+_FRAME_LINES = 15  # all but introduction and events, in the live view
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +55,13 @@ class View(Protocol):
 
 
 class LiveView:
-    """A picture, drawn anew a few times a second."""
+    """A picture, drawn anew a few times a second; what was rare in it stays on the terminal."""
 
     def __init__(self, screen: Console, intro: Sequence[str]) -> None:
         self._intro = intro
         self._started = time.monotonic()
         self._events: deque[Text] = deque(maxlen=100)
+        self._rare: list[Text] = []
         self._live = Live(console=screen, auto_refresh=False, transient=True)
 
     def __enter__(self) -> Self:
@@ -70,16 +72,19 @@ class LiveView:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._live.__exit__(kind, error, trace)
+        for line in (*(Text(line, "dim") for line in self._intro), Text(""), *self._rare):
+            self._live.console.print(line)
 
     def event(self, text: str, style: str = "", *, rare: bool = False) -> None:
         at = f"{time.monotonic() - self._started:5.1f} s  "
-        self._events.append(Text.assemble((at, "dim"), (text, f"bold {style}" if rare else style)))
+        line = Text.assemble((at, "dim"), (text, f"bold {style}" if rare else style), no_wrap=True, overflow="ellipsis")
+        self._events.append(line)
+        if rare:
+            self._rare.append(line)
 
     def show(self, phase: str, share: float, stats: Stats, members: Sequence[Member]) -> None:
         height = self._live.console.height
         events = list(self._events)[-max(3, height - _FRAME_LINES - len(self._intro)) :]
-        for event in events:
-            event.no_wrap, event.overflow = True, "ellipsis"
         picture = Group(
             self._header(phase, share), *(Text(line, "dim") for line in self._intro), Text(""),
             _figures(stats), _members(members), Text(""), Rule("events", style="dim", align="left"), *events,
@@ -97,7 +102,8 @@ class LiveView:
 
 
 def _figures(stats: Stats) -> RenderableType:
-    headings = [_HEADINGS.get(name, name) for name in _COLUMNS]
+    shown = _NARROW_HEADINGS if narrow() else _HEADINGS
+    headings = [shown.get(name, name) for name in _COLUMNS]
     made = table("topic", "group", *headings, numbers=headings)
     for name, topic in stats.topics.items():
         for group, figures in topic.groups.items():
