@@ -7,7 +7,6 @@ import contextvars
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from pydantic import ValidationError
@@ -19,9 +18,11 @@ from .durations import Duration
 from .handlers import Handler
 from .job import GroupProgress, Job, JobState, check_ttr
 from .loop import log
+from .threads import HandlerThreads
 from .topics import Topics
 
 _WATCHDOG_S = 0.05
+_DEAF_S = 1.0  # how long the drain waits for a handler that does not end when it is cancelled
 _AHEAD_S = 0.02  # how much work may be fetched ahead of free slots
 
 
@@ -51,9 +52,10 @@ class Runner:
         self._on_dead = list(on_dead)
         self._waiting: deque[list[Held]] = deque()
         self._running: dict[asyncio.Task[None], list[Held]] = {}
+        self._draining = False
         self._busy = 0  # running calls, and threads that outlived theirs
         self._mean_s = 1.0
-        self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="streamdq")
+        self._threads = HandlerThreads(concurrency)
         self._background: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self.freed = asyncio.Event()
@@ -79,11 +81,21 @@ class Runner:
 
     def _start(self) -> None:
         while self._waiting and self._busy < self._concurrency:
-            held = self._waiting.popleft()
+            held = self._in_time(self._waiting.popleft())
+            if not held:
+                continue
             self._busy += 1
             task = self._loop.create_task(self._attempt(self._handlers[held[0].job.topic], held))
             self._running[task] = held
             task.add_done_callback(self._done)
+
+    def _in_time(self, held: list[Held]) -> list[Held]:
+        """Without the jobs whose TTR passed while they waited here, as after a SIGSTOP: another has them by now."""
+        now = time.monotonic()
+        for one in held:
+            if one.deadline <= now:
+                self._end(one, End(one, Outcome.RELEASED), 0)
+        return [one for one in held if not one.ended]
 
     def _done(self, task: asyncio.Task[None]) -> None:
         for held in self._running.pop(task):
@@ -161,12 +173,16 @@ class Runner:
 
     def _end_of(self, held: Held, error: BaseException) -> End:
         if isinstance(error, asyncio.CancelledError):
-            if not held.late:
+            if self._draining and not held.late:
                 return End(held, Outcome.RELEASED)
-            error = TimeoutError("the handler took longer than its TTR")
+            # Neither: it awaited something that was cancelled. Handed back, it would run again at once, for ever.
+            text = "the handler took longer than its TTR" if held.late else "the handler cancelled itself"
+            error = TimeoutError(text) if held.late else asyncio.CancelledError(text)
         return failed(held, error, self._topics.known[held.job.topic].retry_of(self._group))
 
     def _end(self, held: Held, end: End, took_s: float) -> None:
+        if held.ended:
+            return
         held.ended = True
         if end.outcome is not Outcome.RELEASED:
             figures = metrics.of(held.job.topic, self._group)
@@ -234,6 +250,7 @@ class Runner:
 
     async def drain(self, grace_s: float) -> None:
         """What waits is handed back; what runs has ``grace_s`` to finish, then it is cancelled and handed back."""
+        self._draining = True
         while self._waiting:
             for held in self._waiting.popleft():
                 self._end(held, End(held, Outcome.RELEASED), 0)
@@ -244,13 +261,15 @@ class Runner:
         for task in late:
             task.cancel()
         if late:
-            await asyncio.wait(late)
+            _, deaf = await asyncio.wait(late, timeout=_DEAF_S)
+            for held in (one for task in deaf for one in self._running[task]):
+                self._end(held, End(held, Outcome.RELEASED), 0)
 
     async def close(self, timeout_s: float) -> None:
         """Waits for callbacks that are still being told, and lets the threads go."""
         if self._background:
             await asyncio.wait(self._background, timeout=timeout_s)
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        self._threads.shutdown()
 
 
 async def _tell(function: Callable[..., Any], job: Job) -> None:

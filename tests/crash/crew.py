@@ -153,10 +153,14 @@ class Crew:
 
     def emptied(self, within_s: float = 30) -> Audit:
         """Waits until nothing is left, and that it is the truth: every account balances."""
-        until(lambda: self.queue.audit().left == 0, "no job is left", within_s)
+        until(lambda: not self.live(), "no job is left", within_s)
         audit = self.queue.audit()
         assert audit.balanced, audit
         return audit
+
+    def live(self) -> int:
+        stats = self.queue.stats()
+        return stats.delayed + stats.ready + stats.running
 
     def held(self, topic: str = "work", shards: int = 1, namespace: str = "streamdq") -> dict[str, int]:
         """{job: pid of the process that has claimed it}, as Redis has it."""

@@ -17,6 +17,7 @@ IN_THREADS = pytest.mark.parametrize("threads", [False, True], ids=["async", "th
 
 def drained(worker: WorkerProcess, within_s: float) -> float:
     """Tells it to stop; how long it took to end."""
+    until(lambda: "worker started" in worker.output, "it serves")
     began = time.monotonic()
     worker.signal(signal.SIGTERM)
     assert worker.wait(within_s) == 0

@@ -1,0 +1,126 @@
+"""SIGSTOP and SIGCONT: what a process believes when it wakes is out of date, and must do no harm."""
+
+import os
+import signal
+import time
+
+import pytest
+
+from tests.crash.crew import TAKEOVER_S, Crew, WorkerProcess, left_in
+from tests.crash.workers import Options, Work
+from tests.servers import until
+
+
+def stale_ends(worker: WorkerProcess) -> int:
+    return worker.output.count("outcome=stale")
+
+
+def waits(crew: Crew) -> bool:
+    """Whether some worker is in a blocked read of the ready streams."""
+    with crew.server.client() as client:
+        return any(each["cmd"] == "xreadgroup" and "b" in each["flags"] for each in client.client_list())
+
+
+@pytest.mark.parametrize(
+    ("stale", "dead"),
+    [(Work(ms=400, note="finish"), 0), (Work(ms=400, fail=1), 0), (Work(ms=400, bury=True), 1)],
+    ids=["finish", "retry", "bury"],
+)
+@pytest.mark.parametrize("threads", [False, True], ids=["async", "threads"])
+def test_stopped_past_its_ttr_its_end_is_refused(crew: Crew, stale: Work, dead: int, threads: bool) -> None:
+    id = crew.put("frozen", stale)
+    first = crew.start(Options(ttr="800ms", threads=threads), lease_s=0.5)
+    crew.started(id)
+    first.signal(signal.SIGSTOP)
+    second = crew.start(Options(ttr="800ms"), lease_s=0.5)
+    crew.started(id, attempts=2)
+    until(lambda: crew.live() == 0, "the other has ended the job")
+    first.signal(signal.SIGCONT)
+    until(lambda: stale_ends(first) == 1, "what the first has to say is refused")
+
+    assert stale_ends(second) == 0
+    assert [line.attempt for line in crew.journal.of(id) if line.what == "start"] == [1, 2]
+    account = crew.emptied().balances[0]
+    assert (account.enqueued, account.done, account.dead) == (1, 1 - dead, dead)
+    counts = crew.counts()
+    assert (counts.reclaimed, counts.retried) == (1, 0)
+    if not dead:
+        assert left_in(crew.server, "work") == {}
+
+
+def test_what_waited_for_a_slot_when_it_was_stopped_does_not_start_late(crew: Crew) -> None:
+    ids = crew.fill(400, Work(ms=2))
+    first = crew.start(Options(ttr="500ms", concurrency=2), lease_s=0.5)
+    until(lambda: len(crew.journal.ids("end")) > 100, "it works")
+    first.signal(signal.SIGSTOP)
+    second = crew.serving(crew.start(Options(ttr="500ms", concurrency=2), lease_s=0.5))
+    crew.emptied()
+    begun = len(crew.journal.lines("start", first.pid))
+    first.signal(signal.SIGCONT)
+    crew.put("afterwards", Work())
+    first.signal(signal.SIGTERM)
+    assert first.wait() == 0
+    assert len(crew.journal.lines("start", first.pid)) - begun <= 2, "its slots, and no more"
+    assert crew.journal.ids("end") >= set(ids)
+    second.signal(signal.SIGTERM)
+    assert second.wait() == 0
+
+
+@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+def test_another_mover_takes_over(crew: Crew, kill: bool) -> None:
+    # It serves another topic: what is delivered to a stopped consumer waits for its TTR.
+    first = crew.serving(crew.start(Options(topics=("other",))))
+    until(lambda: crew.leader() == first.pid, "its mover is at work")
+    second = crew.serving(crew.start(Options(ttr="30s")))
+    first.signal(signal.SIGKILL if kill else signal.SIGSTOP)
+    at = time.time()
+    ids = crew.fill(20, Work(), delay="100ms")
+    until(lambda: crew.journal.ids("end") == set(ids), "due jobs are delivered", TAKEOVER_S + 1)
+    assert max(line.at for line in crew.journal.lines("start")) - at <= TAKEOVER_S
+    assert crew.leader() == second.pid
+    if not kill:
+        first.signal(signal.SIGCONT)
+        ids += crew.fill(100, Work(), topic="other", delay="10ms")
+        until(lambda: crew.journal.ids("end") == set(ids), "all are done")
+        assert crew.leader() == second.pid, "one leader"
+        assert {line.pid for line in crew.journal.lines() if line.topic == "other"} == {first.pid}
+    assert set(crew.journal.count("start").values()) == {1}, "nothing doubled"
+    crew.emptied()
+
+
+def test_read_by_a_stopped_worker_but_never_claimed(crew: Crew) -> None:
+    # Its blocked read takes the job; the claim that should follow never comes.
+    first = crew.serving(crew.start(Options(), lease_s=0.5))
+    until(lambda: crew.leader() == first.pid, "its mover is at work")
+    until(lambda: waits(crew), "it waits for a job")
+    first.signal(signal.SIGSTOP)
+    # Nothing else happens here, and the others stop watching long before the TTR has passed.
+    id = crew.put("unclaimed", Work())
+    second = crew.start(Options(watch_s=0.4), lease_s=0.5)
+    (line,) = crew.started(id, within_s=5)
+    assert line.pid == second.pid
+    crew.emptied()
+    first.signal(signal.SIGCONT)
+    first.signal(signal.SIGTERM)
+    assert first.wait() == 0
+    assert crew.journal.count("start")[id] == 1
+    assert left_in(crew.server, "work") == {}
+
+
+def test_redis_stopped_for_a_while(crew: Crew) -> None:
+    options = Options(topics=("work", "later"), ttr="10s")
+    workers = [crew.serving(crew.start(options)) for _ in range(2)]
+    work = crew.fill(300, Work(ms=5))
+    later = crew.fill(100, Work(), topic="later", delay="1s")
+    due_ms = {id: job.due_ms for id in later if (job := crew.queue.get("later", id))}
+    assert len(due_ms) == len(later)
+    os.kill(crew.server.pid, signal.SIGSTOP)
+    until(lambda at=time.monotonic(): time.monotonic() - at > 2, "two seconds", 3)  # type: ignore[misc]
+    os.kill(crew.server.pid, signal.SIGCONT)
+    crew.emptied()
+    assert crew.journal.ids("end") == {*work, *later}
+    assert all(line.at * 1000 >= due_ms[line.id] for line in crew.journal.lines("start") if line.id in due_ms)
+    assert set(crew.journal.count("start").values()) == {1}
+    for worker in workers:
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
