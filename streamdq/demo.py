@@ -26,6 +26,7 @@ from types import FrameType
 from typing import Self
 
 from .cli_views import console, print_json
+from .config import Settings
 from .demo_report import build, report_json, report_view
 from .demo_shop import (
     ANALYST_GROUP,
@@ -334,12 +335,16 @@ class Play:
         if len(running[victim.name]) < wanted:
             self._later(_TICK_S / self._scale.speed, self._kill_one)
             return
+        leader = next((found.what for found in self._queue.doctor() if found.what.startswith("mover at work")), None)
         victim.killed = True
         self.killed_ms = time.time_ns() // 1_000_000
         victim.process.kill()
         victim.process.wait()
-        text = f"kill -9 {victim.process.pid}: {victim.name} dies in the middle of {', '.join(running[victim.name])}"
-        self._view.event(text, "red", rare=True)
+        jobs = ", ".join(running[victim.name])
+        self._view.event(f"kill -9 {victim.process.pid}: {victim.name} dies in the middle of {jobs}", "red", rare=True)
+        if victim.is_consumer(leader):
+            text = f"its mover was the one at work: another takes over within {show_ms(Settings().lease_ms)}"
+            self._view.event(text, "red", rare=True)
 
     def _running(self, one: Hired) -> list[str]:
         """Orders that this shop worker is closing right now."""

@@ -185,9 +185,8 @@ def report_view(report: Report, scale: Scale) -> RenderableType:
         waited = "" if step.waited_p50_ms is None else f"{step.waited_p50_ms / 1000:.3f} s"
         here = f"{step.scaled_ms / 1000:.3f} s"
         steps.add_row(str(step.number), step.documented, here, number(step.taken, "bold"), waited)
-    return Group(
-        balances_view(report.audit.balances), late, steps, _crash_line(report, scale), Text(""), _verdict(report)
-    )
+    parts = (balances_view(report.audit.balances), late, steps, _crash_line(report, scale), _verdict(report))
+    return Group(*(line for part in parts for line in (Text(""), part)))
 
 
 def _crash_line(report: Report, scale: Scale) -> Text:

@@ -86,9 +86,16 @@ class LiveView:
         height = self._live.console.height
         events = list(self._events)[-max(3, height - _FRAME_LINES - len(self._intro)) :]
         picture = Group(
-            self._header(phase, share), *(Text(line, "dim") for line in self._intro), Text(""),
-            _figures(stats), _members(members), Text(""), Rule("events", style="dim", align="left"), *events,
-        )  # fmt: skip
+            self._header(phase, share),
+            *(Text(line, "dim") for line in self._intro),
+            Text(""),
+            _figures(stats),
+            Text(""),
+            _members(members),
+            Text(""),
+            Rule("events", style="dim", align="left"),
+            *events,
+        )
         self._live.update(picture, refresh=True)
 
     def _header(self, phase: str, share: float) -> RenderableType:
