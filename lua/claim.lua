@@ -66,14 +66,15 @@ local function drop(stream, entry, remove)
   redis.call('XACK', stream, group, entry)
   if remove then redis.call('XDEL', stream, entry) end
 end
-local function give_back(stream, entry, id, p)
+local function give_back(stream, entry, id, p, at)
   if stream == ready then
     redis.call('XACK', ready, group, entry)
     p.main = detach(k, groups, p.main)
   else
     drop(own, entry, true)
   end
-  requeue(k, group, id, p, now, paused)
+  requeue(k, group, id, p, at, paused or at > now)
+  if not paused and at > now then ring(wake, at) end
 end
 
 local out, marks, taken, left = {}, {}, 0, 0
@@ -89,18 +90,19 @@ for i = 1, #ids do
   elseif p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry then
     -- The group was made anew and reads its past again. What it still ran gets a new entry: the old claim is refused.
     redis.call('HINCRBY', counts, 'running:' .. group, -1)
-    give_back(stream, entry, id, p)
+    give_back(stream, entry, id, p, now)
   elseif shared and p then
     drop(stream, entry, string.sub(record, 1, 12) ~= sequence)
   elseif (shared and string.sub(record, 1, 12) or p and p.state == 'w' and p.sequence) ~= sequence then
     drop(stream, entry, true)
-  elseif paused then
-    left = left + 1
-    give_back(stream, entry, id, p or fresh(sequence, entry))
   else
     local due, ttr, expire = string.match(record, '^(%d+)\n%d+\n(%d*)\n(%d*)\n', 13)
     if p and p.deadline ~= '' then due = p.deadline end
-    if expire ~= '' and now > due + expire then
+    local early = now < tonumber(due) -- rescheduled before this group was added
+    if paused or early then
+      left = left + 1
+      give_back(stream, entry, id, p or fresh(sequence, entry), early and tonumber(due) or now)
+    elseif expire ~= '' and now > due + expire then
       left = left + 1
       drop(stream, entry, not shared)
       redis.call('HINCRBY', counts, 'expired:' .. group, 1)

@@ -26,10 +26,12 @@ local head, old = head_ms(bucket), string.sub(record, 1, 12)
 local withdrawn, main = withdraw(k, concerned, states, id, old)
 if #withdrawn == 0 then return 0 end
 
--- A new sequence puts entries that are in a stream already out of date.
+-- A new sequence puts entries that are in a stream already out of date. The record keeps its own once a group has begun:
+-- then the shared entry stays, for groups that are added later.
 local order = later_order(reserve(counts, 1) + 1)
-redis.call('HSET', jobs, id, order .. string.format('%.0f', due) .. string.match(record, '^%d+(\n.*)$', 13))
 local untouched = next(states) == nil
+redis.call('HSET', jobs, id, (untouched and order or old) .. string.format('%.0f', due)
+  .. string.match(record, '^%d+(\n.*)$', 13))
 if untouched then
   redis.call('ZADD', bucket, due, order .. id)
 else

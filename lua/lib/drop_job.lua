@@ -1,14 +1,16 @@
--- drop_job(k, groups, id, record, now, event): the job ends as cancelled for every group that still waits for it.
--- Returns 1, 0 (no group waits for it: all are through, or it is dead) or -1 (an attempt is running: nothing done).
+-- drop_job(k, groups, id, record, now, event, whole): the job ends as cancelled for every group that still waits for it;
+-- `whole`: only if then nothing is left of it. Returns 1, 0 (nothing done: no group waits for it, or it is dead for one
+-- and `whole` was asked for) or -1 (nothing done: an attempt is running).
 -- k = {jobs=, bucket=, ready=, progress=, counts=, history=, cap=}
-local function drop_job(k, groups, id, record, now, event)
+local function drop_job(k, groups, id, record, now, event, whole)
   local concerned, states, running = standing(k, groups, id)
   if running then return -1 end
+  local dead = false
+  for _, group in ipairs(concerned) do dead = dead or (states[group] and states[group].state == 'd') end
+  if dead and whole then return 0 end
   local withdrawn, main = withdraw(k, concerned, states, id, string.sub(record, 1, 12))
   if #withdrawn == 0 then return 0 end
   local due, created = string.match(record, '^(%d+)\n(%d+)', 13)
-  local dead = false
-  for _, group in ipairs(concerned) do dead = dead or (states[group] and states[group].state == 'd') end
   for _, group in ipairs(withdrawn) do
     local p = states[group]
     redis.call('HINCRBY', k.counts, 'cancelled:' .. group, 1)

@@ -23,6 +23,7 @@ local function hand_over(k, stream, entry, group, id, sequence, now, ended)
   if shared then p.main = detach(k, k.groups, p.main) else redis.call('XDEL', stream, entry) end
   -- read, but never claimed: its consumer died between the two, and it still counts as ready
   redis.call('HINCRBY', k.counts, (running and 'running:' or 'ready:') .. group, -1)
-  requeue(k, group, id, p, now, k.paused)
+  local due = running and now or tonumber(string.match(record, '^(%d+)', 13))
+  requeue(k, group, id, p, math.max(now, due), k.paused or due > now)
   return nil
 end

@@ -1,11 +1,11 @@
--- requeue(k, group, id, p, now, paused): the job is ready for `group` again, in the group's own stream; while the topic
--- is paused it waits in the bucket. The caller has taken the old entry away and written off the state it left.
+-- requeue(k, group, id, p, due, waits): the job is ready for `group` again, in the group's own stream; or waits in the
+-- bucket, because the topic is paused. The caller has taken the old entry away and written off the state it left.
 -- k = {progress=, counts=, own=, bucket=}
-local function requeue(k, group, id, p, now, paused)
-  p.state, p.entry, p.started, p.deadline = 'w', '', '', string.format('%.0f', now)
+local function requeue(k, group, id, p, due, waits)
+  p.state, p.entry, p.started, p.deadline = 'w', '', '', string.format('%.0f', due)
   redis.call('HSET', k.progress, field_of(group, id), format(p))
-  if paused then
-    redis.call('ZADD', k.bucket, now, member(p.sequence, group, id))
+  if waits then
+    redis.call('ZADD', k.bucket, due, member(p.sequence, group, id))
     redis.call('HINCRBY', k.counts, 'waiting:' .. group, 1)
   else
     redis.call('XADD', k.own, '*', 'j', member(p.sequence, group, id))

@@ -1,192 +1,17 @@
-"""One shard of one topic, its scripts, and a clock that stands still; on each real server and on fakeredis."""
+"""A shard on each real server and on fakeredis."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 from uuid import uuid4
 
 import pytest
 
 from streamdq import connection
-from streamdq.clock import ManualClock, RedisClock
-from streamdq.config import MAX_BATCH, Settings, TopicSettings
-from streamdq.connection import Link
-from streamdq.inspect import job_of
-from streamdq.job import Job, NewJob, encode
-from streamdq.operations import Operations
-from streamdq.scripts import Claimed, Enqueued, Moved, Reclaimed, Refused, Row
-from streamdq.session import Op, open_session, run
 from tests.conftest import EACH_BINARY
+from tests.leaks import leaked_keys
+from tests.lua.shard import Shard
 from tests.servers import Pool
-
-START_MS = 1_700_000_000_000
-BEGIN = (b"0-0", b"0-0")
-
-
-class Shard:
-    """Calls scripts on one shard. After every call the accounts must balance, and nothing may be orphaned."""
-
-    def __init__(self, url: str, real_time: bool = False) -> None:
-        self.clock = ManualClock(START_MS)
-        clock = RedisClock() if real_time else self.clock
-        self.link, self.session = open_session(url, "lua", Settings(), clock, Link)
-        self.operations = Operations(self.session)
-        self.scripts, self.topics = self.operations.scripts, self.operations.topics
-        self.k = self.session.keys.shard("t", 0)
-        self.group, self.consumer = "default", "me"
-        self.topic()
-
-    def run(self, op: Op[Any]) -> Any:
-        return run(self.link, op)
-
-    def _step(self, op: Op[Any]) -> Any:
-        reply = self.run(op)
-        self.check()
-        return reply
-
-    def check(self) -> None:
-        """enqueued = done + dead + cancelled + expired + live for each group, and no orphans."""
-        audit = self.run(self.operations.audit())
-        assert audit.balanced, audit
-
-    def redis(self, *command: Any) -> Any:
-        return self.run(self.session.one(self.k.jobs, *command))
-
-    # -- the topic
-
-    def topic(self, **changes: Any) -> TopicSettings:
-        """Makes or changes the topic, as Queue.configure does."""
-        settings: TopicSettings = self._step(self.operations.configure("t", **changes))
-        return settings
-
-    @property
-    def settings(self) -> TopicSettings:
-        return self.topics.known["t"]
-
-    # -- transitions
-
-    def jobs(self, *ids: str, delay: Any = 0, **fields: Any) -> list[Any]:
-        """What enqueue and replace take."""
-        out: list[Any] = []
-        for id in ids:
-            out += encode(NewJob({"id": id}, id=id, delay=None if "at" in fields else delay, **fields), 1000)[:3]
-        return out
-
-    def enqueue(self, *ids: str, delay: Any = 0, **fields: Any) -> Enqueued:
-        reply: Enqueued = self._step(self.scripts.enqueue(self.k, 1, self.jobs(*ids, delay=delay, **fields)))
-        return reply
-
-    def move(self, limit: int = MAX_BATCH) -> Moved:
-        reply: Moved = self._step(self.scripts.move(self.k, self.settings.group_names, limit))
-        return reply
-
-    def claim(
-        self, count: int = 10, group: str | None = None, consumer: str | None = None, read: Sequence[Any] = ()
-    ) -> Claimed:
-        name = group or self.group
-        reply: Claimed = self._step(
-            self.scripts.claim(self.k, name, consumer or self.consumer, count, self.settings.ttr_of(name), read)
-        )
-        return reply
-
-    def take(self, group: str | None = None, consumer: str | None = None) -> Row:
-        """Claims the one job that is ready."""
-        (row,) = self.claim(group=group, consumer=consumer).rows
-        return row
-
-    def finish(self, *rows: Row, group: str | None = None) -> Refused:
-        return self._end(self.scripts.finish, rows, group)
-
-    def release(self, *rows: Row, group: str | None = None) -> Refused:
-        return self._end(self.scripts.release, rows, group)
-
-    def retry(self, *rows: Row, delay_ms: int = 0, steps: int = 1, group: str | None = None) -> Refused:
-        return self._end(self.scripts.retry, rows, group, delay_ms, steps, "Oops: again")
-
-    def bury(self, *rows: Row, group: str | None = None) -> Refused:
-        return self._end(self.scripts.bury, rows, group, "exhausted", "Oops: enough")
-
-    def _end(self, script: Any, rows: Sequence[Row], group: str | None, *rest: Any) -> Refused:
-        args = [value for row in rows for value in (row.main, row.entry, row.id, f"row of {row.id.decode()}", *rest)]
-        reply: Refused = self._step(script(self.k, group or self.group, args))
-        return reply
-
-    def touch(self, *rows: Row, ttr_ms: int = 60_000, group: str | None = None) -> Refused:
-        name = group or self.group
-        args = [value for row in rows for value in (row.main, row.entry, row.id, ttr_ms)]
-        reply: Refused = self._step(self.scripts.touch(self.k, name, self.settings.ttr_of(name), args))
-        return reply
-
-    def reclaim(self, group: str | None = None, cursors: tuple[bytes, bytes] = BEGIN, limit: int = 100) -> Reclaimed:
-        reply: Reclaimed = self._step(
-            self.scripts.reclaim(self.k, group or self.group, self.settings, limit, cursors, 4_000)
-        )
-        return reply
-
-    def call(self, name: str, *args: Any) -> Any:
-        """Any other script, by name."""
-        return self._step(getattr(self.scripts, name)(self.k, *args))
-
-    # -- what is there
-
-    def get(self, id: str) -> Job | None:
-        reply = self.run(self.scripts.get(self.k, id))
-        return job_of("t", id, reply) if reply else None
-
-    def state(self, id: str, group: str | None = None) -> str:
-        """Where the job stands for the group: delayed, ready, running, dead, done, or gone."""
-        job = self.get(id)
-        return job.groups[group or self.group].state.value if job else "gone"
-
-    def attempt(self, id: str, group: str | None = None) -> int:
-        job = self.get(id)
-        assert job is not None
-        return job.groups[group or self.group].attempt
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """The counters that are not 0, but for the one that numbers deliveries."""
-        flat = self.redis("HGETALL", self.k.counts)
-        pairs = zip(flat[::2], flat[1::2], strict=True)
-        return {name.decode(): int(value) for name, value in pairs if int(value) != 0 and name != b"sequence"}
-
-    def entries(self, stream: str) -> list[bytes]:
-        """The members in a stream of ready jobs, oldest first."""
-        return [fields[1] for _, fields in self.redis("XRANGE", stream, "-", "+")]
-
-    def pending(self, stream: str, group: str | None = None) -> list[Any]:
-        """[entry, consumer, idle_ms, deliveries] of each pending entry."""
-        rows: list[Any] = self.redis("XPENDING", stream, group or self.group, "-", "+", 100)
-        return rows
-
-    def rings(self) -> bytes | None:
-        """The id of the last ring; it changes with each."""
-        entries = self.redis("XRANGE", self.k.wake, "-", "+")
-        assert len(entries) <= 1
-        return entries[0][0] if entries else None
-
-    def history(self) -> list[list[str]]:
-        """The rows, split into fields; those that these tests hand in are `row of ID` and a time."""
-        return [row.decode().split("\x1f") for row in self.entries(self.k.history)]
-
-    def events(self) -> list[tuple[str, str, str]]:
-        """(event, id, group) of the rows that scripts wrote by themselves."""
-        return [(row[0], row[1], row[2]) for row in self.history() if len(row) > 2]
-
-    def empty(self) -> bool:
-        """Whether nothing at all is kept of any job."""
-        kept = [
-            self.redis("HLEN", self.k.jobs), self.redis("HLEN", self.k.progress), self.redis("ZCARD", self.k.bucket)
-        ]  # fmt: skip
-        streams = (self.k.ready, *map(self.k.ready_of, self.settings.group_names))
-        kept += [self.redis("XLEN", stream) for stream in streams]
-        for group in self.settings.group_names:
-            kept += [len(self.pending(stream, group)) for stream in (self.k.ready, self.k.ready_of(group))]
-        return not any(kept)
-
-    def close(self) -> None:
-        self.link.close()
 
 
 @pytest.fixture(params=[*EACH_BINARY, pytest.param("memory", id="fakeredis")])
@@ -200,6 +25,8 @@ def url(request: pytest.FixtureRequest, servers: Pool) -> Iterator[str]:
         server = servers[request.param]
         server.flush()
         yield server.url
+        with server.client() as client:
+            assert leaked_keys(client) == []
 
 
 @pytest.fixture

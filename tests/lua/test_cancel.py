@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .conftest import Shard
+from tests.lua.shard import Shard
 
 CANCELLED, NOTHING, RUNNING = 1, 0, -1
 

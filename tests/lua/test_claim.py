@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamdq.errors import GroupMissing
-
-from .conftest import START_MS, Shard
+from tests.lua.shard import START_MS, Shard
 
 
 def read_ahead(shard: Shard, group: str | None = None) -> list[bytes | str]:

@@ -6,8 +6,7 @@ import pytest
 
 from streamdq.config import GroupSettings, TopicSettings
 from streamdq.errors import TopicNotEmpty
-
-from .conftest import Shard
+from tests.lua.shard import Shard
 
 
 def settings_of(shard: Shard) -> dict[str, str]:

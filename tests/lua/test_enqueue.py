@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from streamdq.job import decode, nonce_of
-
-from .conftest import START_MS, Shard
+from tests.lua.shard import START_MS, Shard
 
 
 def test_a_delayed_job_waits_in_the_bucket(shard: Shard) -> None:

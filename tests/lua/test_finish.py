@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .conftest import START_MS, Shard
+from tests.lua.shard import START_MS, Shard
 
 
 def test_a_batch_leaves_nothing_behind(shard: Shard) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .conftest import Shard
+from tests.lua.shard import Shard
 
 
 def test_no_such_job(shard: Shard) -> None:

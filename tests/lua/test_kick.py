@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .conftest import START_MS, Shard
+from tests.lua.shard import START_MS, Shard
 
 
 def bury_all(shard: Shard, *ids: str, group: str | None = None) -> None:

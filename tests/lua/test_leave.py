@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .conftest import Shard
+from tests.lua.shard import Shard
 
 
 def consumers(shard: Shard, stream: str) -> set[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .conftest import Shard
+from tests.lua.shard import Shard
 
 
 def steps(shard: Shard, group: str, limit: int = 250) -> int:

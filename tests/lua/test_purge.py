@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .conftest import Shard
-from .test_kick import bury_all
+from tests.lua.shard import Shard
+from tests.lua.test_kick import bury_all
 
 
 def test_it_is_gone_and_its_id_is_free(shard: Shard) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from streamdq.config import TopicSettings, topic_patch
-
-from .conftest import Shard
+from tests.lua.shard import Shard
 
 
 def register(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .conftest import START_MS, Shard
+from tests.lua.shard import START_MS, Shard
 
 
 def test_a_new_id_is_simply_put_in(shard: Shard) -> None:
@@ -57,7 +57,8 @@ def test_a_job_that_is_dead_for_one_group_is_kept(two: Shard) -> None:
     two.enqueue("j")
     two.bury(two.take("a"))
     assert list(two.call("replace", 1, two.jobs("j")).taken) == [0]
-    assert two.state("j", "a") == "dead"
+    assert (two.state("j", "a"), two.state("j", "b")) == ("dead", "ready")
+    assert two.counts == {"enqueued": 1, "dead:a": 1, "ready:b": 1}
 
 
 def test_settings_out_of_date_write_nothing(shard: Shard) -> None:

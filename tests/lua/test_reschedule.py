@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import START_MS, Shard
+from tests.lua.shard import START_MS, Shard
 
 MOVED, NOTHING, RUNNING = 1, 0, -1
 
@@ -21,7 +21,7 @@ def test_a_delayed_job(two: Shard, when: str) -> None:
     assert two.call("reschedule", "j", when) == MOVED
     assert due_ms(two) == START_MS + 2000
     two.clock.advance("1999ms")
-    assert two.move() == (0, START_MS + 1999, START_MS + 2000, 0)
+    assert two.move()[:3] == (0, START_MS + 1999, START_MS + 2000)
     two.clock.advance("1ms")
     assert two.move().moved == 1
     two.finish(two.take("a"), group="a")
@@ -109,6 +109,19 @@ def test_one_group_waits_for_its_retry_and_the_other_has_not_begun(two: Shard) -
     assert two.move().moved == 2
     two.finish(two.take("a"))
     two.finish(two.take("b"), group="b")
+    assert two.empty()
+
+
+def test_a_group_added_later_gets_a_rescheduled_job_when_it_is_due(two: Shard) -> None:
+    two.enqueue("j")
+    two.retry(two.take("a"), delay_ms=10_000)
+    two.call("reschedule", "j", "+1000")
+    two.topic(groups=["a", "b", "late"])
+    assert two.claim(group="late").rows == []
+    two.clock.advance("1s")
+    assert two.move().moved == 3
+    for group in ("a", "b", "late"):
+        two.finish(two.take(group), group=group)
     assert two.empty()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import START_MS, Shard
+from tests.lua.shard import START_MS, Shard
 
 
 def test_it_waits_from_now_on(shard: Shard) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .conftest import START_MS, Shard
+from tests.lua.shard import START_MS, Shard
 
 
 def test_the_deadline_moves(shard: Shard) -> None:
