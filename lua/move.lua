@@ -7,8 +7,8 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] limit
 -- ARGV[3] groups, 'a,b'
--- returns {moved, now_ms, next_due_ms, running}; moved -1 = the caller's groups are out of date; next_due_ms -1 =
--- nothing to wait for (empty or paused: whoever changes that rings); running = claimed jobs of all groups.
+-- returns {moved, now_ms, next_due_ms, open}; moved -1 = the caller's groups are out of date; next_due_ms -1 =
+-- nothing to wait for (empty or paused: whoever changes that rings); open = ready or claimed jobs of all groups.
 -- include: clock, ring, settle
 local bucket, ready, counts, settings = unpack(KEYS)
 local now, limit = now_ms(ARGV[1]), tonumber(ARGV[2])
@@ -16,11 +16,15 @@ local now, limit = now_ms(ARGV[1]), tonumber(ARGV[2])
 local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'rate_at')
 local groups = names(topic[1])
 if topic[1] ~= ARGV[3] then return {-1, now, -1, 0} end
-local running = 0
-for _, group in ipairs(groups) do
-  running = running + tonumber(redis.call('HGET', counts, 'running:' .. group) or 0)
+local function open_claims()
+  local open = 0
+  for _, group in ipairs(groups) do
+    local both = redis.call('HMGET', counts, 'ready:' .. group, 'running:' .. group)
+    open = open + (both[1] or 0) + (both[2] or 0)
+  end
+  return open
 end
-if topic[2] == '1' then return {0, now, -1, running} end
+if topic[2] == '1' then return {0, now, -1, open_claims()} end
 
 -- The rate is a token bucket one tenth of a second (at least one job) deep: a stampede is spread, a trickle is not slowed.
 local rate, free_at = tonumber(topic[3]), nil
@@ -65,4 +69,4 @@ local next_due = head_ms(bucket) or -1
 if free_at and next_due >= 0 then
   next_due = math.max(next_due, math.ceil(free_at + (#due + 1) * 1000 / rate))
 end
-return {#due, now, next_due, running}
+return {#due, now, next_due, open_claims()}

@@ -20,6 +20,7 @@ BLOCK_S = 10.0
 _BLOCK_GRACE_S = 3.0
 _REFRESH_S = 5.0
 _SWEEP_S = 0.01  # how often a busy consumer looks at its quiet topics
+_LEAVE_LIMIT = 100
 _PAUSED_S = 1.0  # how often it looks at paused ones
 
 Entries = list[bytes | str]  # stream 'm' or 'g', entry, member, in turn
@@ -209,5 +210,5 @@ class Consumer:
         await asyncio.gather(*self._readers.values(), return_exceptions=True)
         self._readers.clear()
         for shard in self._shards:
-            while not await arun(self._link, self._scripts.leave(shard, self.group, self.name, MAX_BATCH)):
+            while not await arun(self._link, self._scripts.leave(shard, self.group, self.name, _LEAVE_LIMIT)):
                 pass

@@ -24,6 +24,7 @@ from .clock import RedisClock
 from .config import MAX_BATCH, Settings
 from .connection import AsyncLink, Command
 from .errors import GroupMissing
+from .janitor import Janitor
 from .keys import ShardKeys
 from .loop import cancel_and_wait, log, supervise, wait
 from .reclaim import Reclaimer
@@ -35,6 +36,7 @@ BLOCK_S = 10.0
 _BLOCK_GRACE_S = 3.0
 _FLOOR_S = 1.0
 _FULL_LOOK_EVERY = 10
+_TIDY_S = 60.0
 _STANDBY_MARGIN_S = 0.05
 _NEVER = float("inf")
 
@@ -85,6 +87,7 @@ class Mover:
         self._wake_at: dict[ShardKeys, float] = {}
         self._changed = asyncio.Event()
         self._reclaimer = Reclaimer(link, session, scripts, topics)
+        self._janitor = Janitor(link, session, scripts, topics)
         self.leading = False
         loop = asyncio.get_running_loop()
         session.clock.on_change(partial(loop.call_soon_threadsafe, self._look_everywhere))
@@ -134,16 +137,8 @@ class Mover:
         log.debug("mover at work", mover=self._name)
         await arun(self._link, self._topics.refresh())
         self._look_everywhere()
-        tasks = [
-            asyncio.create_task(job)
-            for job in (
-                self._keep_lease(),
-                self._listen(),
-                self._work(),
-                self._floor(),
-                self._reclaimer.run(),
-            )
-        ]
+        parts = (self._keep_lease, self._listen, self._work, self._floor, self._tidy, self._reclaimer.run)
+        tasks = [asyncio.create_task(part()) for part in parts]
         stop = asyncio.create_task(self._stopping.wait())
         self.leading = True
         try:
@@ -189,7 +184,7 @@ class Mover:
         self._time.observe(reply.now_ms, arrived)
         if reply.moved > 0:
             metrics.MOVED.labels(shard.topic).inc(reply.moved)
-        if reply.moved > 0 or reply.running > 0:
+        if reply.open > 0:
             self._reclaimer.watch(shard)
         if reply.next_due_ms < 0:
             return _NEVER
@@ -231,6 +226,12 @@ class Mover:
             (head,) = await self._send((shard.bucket, "ZRANGE", shard.bucket, 0, 0, "WITHSCORES"))
             if head and not self._session.clock.manual:
                 self._look_at(shard, self._time.to_monotonic(int(float(head[1]))))
+
+    async def _tidy(self) -> None:
+        for beat in count():
+            await asyncio.sleep(_TIDY_S)
+            if shards := list(self._wake_at):
+                await self._janitor.tidy(shards[beat % len(shards)])
 
     async def _listen(self) -> None:
         """Hears the rings: of each shard, for something due earlier, and of the namespace, for another topic."""

@@ -32,6 +32,7 @@ from .topics import Topics
 OnConflict = Literal["reject", "keep", "replace"]
 MAX_SHARDS = 256
 _REPAIRS = 5
+_DEAD_BATCH = 200
 
 
 @dataclass(slots=True)
@@ -204,7 +205,7 @@ class Operations(Doctoring):
             # No more than are dead now: a job that dies again at once is not kicked for ever.
             left = yield from self.session.one(shard.dead_of(group), "ZCARD", shard.dead_of(group))
             while left > 0:
-                done = yield from script(shard, group, min(left, MAX_BATCH), [])
+                done = yield from script(shard, group, min(left, _DEAD_BATCH), [])
                 total += done
                 left = left - done if done else 0
         return total

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass
 
 from . import metrics
 from .connection import AsyncLink
@@ -15,13 +16,22 @@ from .session import Session, arun
 from .topics import Topics
 
 _TICK_S = 0.5
+_SLOW_S = 5.0  # jobs that are ready and not claimed: only one lost between a read and its claim is looked for
 _WATCH_S = 5.0  # how long a shard is watched after its last claim ended
 _LIMIT = 100
 _START = (b"0-0", b"0-0")
 
 
+@dataclass(slots=True)
+class _Watch:
+    """When to look at a shard again, and until when to go on looking at it when it is empty."""
+
+    next: float
+    until: float
+
+
 class Reclaimer:
-    """Looks at the pending claims of shards where something runs, twice a second; at none when nothing runs.
+    """Looks at the pending claims of shards where something runs, twice a second; at none when nothing is open.
 
     XAUTOCLAIM examines ten times its COUNT from a cursor, so the cursors are kept from one look to the next.
     """
@@ -31,41 +41,49 @@ class Reclaimer:
         self._session = session
         self._scripts = scripts
         self._topics = topics
-        self._watched: dict[ShardKeys, float] = {}
+        self._watched: dict[ShardKeys, _Watch] = {}
         self._cursors: dict[tuple[ShardKeys, str], tuple[bytes, bytes]] = {}
         self._wanted = asyncio.Event()
 
     def watch(self, shard: ShardKeys) -> None:
         """Something is, or will soon be, running in the shard."""
-        self._watched[shard] = time.monotonic() + _WATCH_S
+        now = time.monotonic()
+        watch = self._watched.setdefault(shard, _Watch(now, now))
+        watch.next, watch.until = min(watch.next, now + _TICK_S), now + _WATCH_S
         self._wanted.set()
 
     def look_now(self) -> None:
         """Time has jumped, or this process has just begun."""
+        for watch in self._watched.values():
+            watch.next = 0.0
         self._wanted.set()
 
     async def run(self) -> None:
         while True:
             self._wanted.clear()
-            for shard in list(self._watched):
-                if await self._look_at(shard):
-                    self._watched[shard] = time.monotonic() + _WATCH_S
-                elif self._watched[shard] < time.monotonic():
-                    del self._watched[shard]
+            for shard, watch in list(self._watched.items()):
+                if watch.next <= time.monotonic():
+                    await self._look_at(shard, watch)
             if self._watched and not self._session.clock.manual:
                 await asyncio.sleep(_TICK_S)
             else:
                 await self._wanted.wait()
 
-    async def _look_at(self, shard: ShardKeys) -> bool:
-        """Whether anything runs in the shard."""
-        running = 0
+    async def _look_at(self, shard: ShardKeys, watch: _Watch) -> None:
         topic = self._topics.known.get(shard.topic)
+        running = ready = 0
         for group in topic.group_names if topic else ():
-            running += await self._sweep(shard, group)
-        return running > 0
+            found = await self._sweep(shard, group)
+            running, ready = running + found[0], ready + found[1]
+        now = time.monotonic()
+        if running:
+            watch.until = now + _WATCH_S
+        watch.next = now + (_TICK_S if watch.until > now else _SLOW_S)
+        if not running and not ready and watch.until <= now:
+            del self._watched[shard]
 
-    async def _sweep(self, shard: ShardKeys, group: str) -> int:
+    async def _sweep(self, shard: ShardKeys, group: str) -> tuple[int, int]:
+        """How many jobs of the group run, and how many are ready."""
         topic = self._topics.known[shard.topic]
         cursors = self._cursors.get((shard, group), _START)
         watch_ms = int((_WATCH_S - 2 * _TICK_S) * 1000)
@@ -73,9 +91,9 @@ class Reclaimer:
             reply = await arun(self._link, self._scripts.reclaim(shard, group, topic, _LIMIT, cursors, watch_ms))
         except GroupMissing:
             await arun(self._link, self._topics.repair(shard.topic))
-            return 0
+            return 0, 0
         self._cursors[shard, group] = (reply.cursor, reply.own_cursor)
         if reply.reclaimed:
             metrics.RECLAIMED.labels(shard.topic, group).inc(reply.reclaimed)
             log.warning("claims taken over, TTR passed", topic=shard.topic, group=group, jobs=reply.reclaimed)
-        return reply.running
+        return reply.running, reply.ready

@@ -56,7 +56,7 @@ class Moved(NamedTuple):
     moved: int  # -1: the caller's groups are out of date
     now_ms: int
     next_due_ms: int  # -1: nothing to wait for
-    running: int
+    open: int  # ready or claimed
 
 
 class Row(NamedTuple):
@@ -82,6 +82,7 @@ class Reclaimed(NamedTuple):
     cursor: bytes
     own_cursor: bytes
     running: int
+    ready: int
     reclaimed: int
 
 
