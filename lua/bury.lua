@@ -20,7 +20,7 @@ local now_text, reply = '\31' .. string.format('%.0f', now), {now}
 
 local held, buried = fence(k, group, 6), 0
 for i = 4, #ARGV, 6 do
-  if not held[i] then
+  if held and not held[i] then
     reply[#reply + 1] = (i + 2) / 6
   else
     buried = buried + 1

@@ -20,7 +20,7 @@
 -- topic is paused (nothing read). main: entry in the shared stream or '-'. entry: '' when it is the same as main.
 -- past: '' for a first attempt, else 'attempt|step|crashes|due_ms' ('' as the record says).
 -- unread: what is still ready for this group.
--- include: clock, progress, ring, settle, requeue, history
+-- include: clock, read, progress, ring, settle, requeue, history
 local ready, own, jobs, progress, counts, settings, wake, history, bucket = unpack(KEYS)
 local now, group, consumer, count, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[6]
 local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts, bucket = bucket}
@@ -40,10 +40,7 @@ for i = 7, #ARGV, 3 do
   end
 end
 local function read(stream, most)
-  if most <= 0 or paused then return end
-  local reply = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', most, 'STREAMS', stream, '>')
-  if not reply or not reply[1] then return end
-  for _, entry in ipairs(reply[1][2]) do
+  for _, entry in ipairs(new_entries(stream, group, consumer, paused and 0 or most)) do
     entries[n + 1], entries[n + 2], entries[n + 3] = stream, entry[1], entry[2][2]
     n = n + 3
   end
@@ -62,10 +59,14 @@ end
 local records = redis.call('HMGET', jobs, unpack(ids))
 local states = redis.call('HMGET', progress, unpack(fields))
 
+local out, marks, taken, left = {}, {}, 0, 0
+local now_text = string.format('%.0f', now)
+
 local function drop(stream, entry, remove)
   redis.call('XACK', stream, group, entry)
   if remove then redis.call('XDEL', stream, entry) end
 end
+
 local function give_back(stream, entry, id, p, at)
   if stream == ready then
     redis.call('XACK', ready, group, entry)
@@ -77,60 +78,73 @@ local function give_back(stream, entry, id, p, at)
   if not paused and at > now then ring(wake, at) end
 end
 
-local out, marks, taken, left = {}, {}, 0, 0
-local now_text = string.format('%.0f', now)
-local tail = '|' .. now_text .. '|' .. string.format('%.0f', now + group_ttr) .. '|' .. consumer
+local function expire(stream, entry, id, p, due)
+  drop(stream, entry, stream ~= ready)
+  redis.call('HINCRBY', counts, 'expired:' .. group, 1)
+  remember(history, cap, table.concat({'expired', id, group, p and p.attempt or 0, consumer, '', due, '', '', '', '',
+    now_text}, '\31'))
+  settle(k, groups, group, id, p and p.main or entry)
+end
+
+local function tail_of(ttr) return '|' .. now_text .. '|' .. string.format('%.0f', now + ttr) .. '|' .. consumer end
+local group_tail = tail_of(group_ttr)
+
+local function start(i, main, entry, sequence, counted, past, tail)
+  local m, o = taken * 2, taken * 5
+  taken = taken + 1
+  marks[m + 1], marks[m + 2] = fields[i], 'r|' .. counted .. '|' .. main .. '|' .. sequence .. '|' .. entry .. tail
+  out[o + 1], out[o + 2], out[o + 3], out[o + 4], out[o + 5] = main, entry, ids[i], records[i], past
+end
+
+-- A job that is not simply a first attempt: with progress, or options of its own.
+local function consider(i, stream, entry, sequence, p)
+  local id, record, shared = ids[i], records[i], stream == ready
+  local due, ttr, expiry = string.match(record, '^(%d+)\n%d+\n(%d*)\n(%d*)\n', 13)
+  if p and p.deadline ~= '' then due = p.deadline end
+  local early = now < tonumber(due) -- rescheduled before this group was added
+  if paused or early then
+    left = left + 1
+    give_back(stream, entry, id, p or fresh(sequence, entry), early and tonumber(due) or now)
+  elseif expiry ~= '' and now > due + expiry then
+    left = left + 1
+    expire(stream, entry, id, p, due)
+  else
+    local main, counted, past, tail = entry, '1|0|0', '', group_tail
+    if p then
+      main, counted = p.main, (p.attempt + 1) .. '|' .. p.step .. '|' .. p.crashes
+      past = counted .. '|' .. p.deadline
+    end
+    if ttr ~= '' then
+      tail = tail_of(tonumber(ttr))
+      -- reclaim looks at what has been idle for the group's TTR: a shorter one begins with a part of that behind it.
+      if tonumber(ttr) < group_ttr then
+        redis.call('XCLAIM', stream, group, consumer, 0, entry, 'IDLE', group_ttr - ttr, 'JUSTID')
+      end
+    end
+    start(i, main, shared and '' or entry, sequence, counted, past, tail)
+  end
+end
 
 for i = 1, #ids do
   local stream, entry, sequence = entries[i * 3 - 2], entries[i * 3 - 1], string.sub(entries[i * 3], 1, 12)
-  local id, record, p = ids[i], records[i], states[i] and parse(states[i])
-  local shared = stream == ready
-  if not record then
+  local record, state, shared = records[i], states[i], stream == ready
+  local same = record and string.sub(record, 1, 12) == sequence
+  local p = state and parse(state)
+  if shared and same and not state and not paused and string.sub(record, 40, 42) == '\n\n\n'
+      and string.sub(record, 13, 25) <= now_text then
+    start(i, entry, '', sequence, '1|0|0', '', group_tail) -- nearly all: no TTR or expiry of its own, and due
+  elseif not record then
     drop(stream, entry, true)
   elseif p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry then
     -- The group was made anew and reads its past again. What it still ran gets a new entry: the old claim is refused.
     redis.call('HINCRBY', counts, 'running:' .. group, -1)
-    give_back(stream, entry, id, p, now)
+    give_back(stream, entry, ids[i], p, now)
   elseif shared and p then
-    drop(stream, entry, string.sub(record, 1, 12) ~= sequence)
-  elseif (shared and string.sub(record, 1, 12) or p and p.state == 'w' and p.sequence) ~= sequence then
-    drop(stream, entry, true)
+    drop(stream, entry, not same)
+  elseif shared and same or not shared and p and p.state == 'w' and p.sequence == sequence then
+    consider(i, stream, entry, sequence, p)
   else
-    local due, ttr, expire = string.match(record, '^(%d+)\n%d+\n(%d*)\n(%d*)\n', 13)
-    if p and p.deadline ~= '' then due = p.deadline end
-    local early = now < tonumber(due) -- rescheduled before this group was added
-    if paused or early then
-      left = left + 1
-      give_back(stream, entry, id, p or fresh(sequence, entry), early and tonumber(due) or now)
-    elseif expire ~= '' and now > due + expire then
-      left = left + 1
-      drop(stream, entry, not shared)
-      redis.call('HINCRBY', counts, 'expired:' .. group, 1)
-      remember(history, cap, table.concat({'expired', id, group, p and p.attempt or 0, consumer, '', due, '', '', '',
-        '', now_text}, '\31'))
-      settle(k, groups, group, id, p and p.main or entry)
-    else
-      local main, counts_so_far, claimed, past = entry, '1|0|0', '', ''
-      if p then
-        main, counts_so_far = p.main, (p.attempt + 1) .. '|' .. p.step .. '|' .. p.crashes
-        past = counts_so_far .. '|' .. p.deadline
-      end
-      if not shared then claimed = entry end
-      local own_tail = tail
-      if ttr ~= '' then
-        ttr = tonumber(ttr)
-        own_tail = '|' .. now_text .. '|' .. string.format('%.0f', now + ttr) .. '|' .. consumer
-        -- reclaim looks at what has been idle for the group's TTR: a shorter one begins with a part of that behind it.
-        if ttr < group_ttr then
-          redis.call('XCLAIM', stream, group, consumer, 0, entry, 'IDLE', group_ttr - ttr, 'JUSTID')
-        end
-      end
-      marks[taken * 2 + 1] = fields[i]
-      marks[taken * 2 + 2] = 'r|' .. counts_so_far .. '|' .. main .. '|' .. sequence .. '|' .. claimed .. own_tail
-      local o = taken * 5
-      out[o + 1], out[o + 2], out[o + 3], out[o + 4], out[o + 5] = main, claimed, id, record, past
-      taken = taken + 1
-    end
+    drop(stream, entry, true)
   end
 end
 

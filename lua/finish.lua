@@ -19,15 +19,15 @@ local groups = names(redis.call('HGET', settings, 'groups'))
 local now_text, reply = '\31' .. string.format('%.0f', now), {now}
 
 local held = fence(k, group, 4)
-local shared, ids, fields, done = {}, {}, {}, 0
+local shared, ids, fields, done, alone = {}, {}, {}, 0, #groups == 1
 for i = 4, #ARGV, 4 do
-  if not held[i] then
+  if held and not held[i] then
     reply[#reply + 1] = i / 4
   else
     done = done + 1
     local main, entry, id = ARGV[i], ARGV[i + 1], ARGV[i + 2]
     if entry ~= '' then redis.call('XDEL', own, entry) end
-    if #groups == 1 and main ~= '-' then
+    if alone and main ~= '-' then
       local n = #ids + 1
       shared[n], ids[n], fields[n] = main, id, field_of(group, id)
     else

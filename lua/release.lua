@@ -20,7 +20,7 @@ local groups, now_text, reply = names(topic[1]), '\31' .. string.format('%.0f', 
 
 local held, released = fence(k, group, 4), 0
 for i = 4, #ARGV, 4 do
-  if not held[i] then
+  if held and not held[i] then
     reply[#reply + 1] = i / 4
   else
     released = released + 1

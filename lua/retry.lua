@@ -22,7 +22,7 @@ local sequence, head = reserve(counts, (#ARGV - 3) / 7), head_ms(bucket)
 
 local held, earliest, retried = fence(k, group, 7), nil, 0
 for i = 4, #ARGV, 7 do
-  if not held[i] then
+  if held and not held[i] then
     reply[#reply + 1] = (i + 3) / 7
   else
     sequence, retried = sequence + 1, retried + 1

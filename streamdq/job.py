@@ -190,7 +190,7 @@ def encode(new: NewJob, max_body_bytes: int) -> tuple[str, str, bytes, str]:
     is the body. The script puts the first three values in front.
     """
     random = base64.urlsafe_b64encode(os.urandom(15)).decode()
-    id, nonce = random[:16] if new.id is None else check_id(new.id), random[16:]
+    id, nonce = random[:14] if new.id is None else check_id(new.id), random[14:18]
     body = encode_body(new.body, max_body_bytes)
     ttr = expire = retry = url = ""
     if new.ttr is not None:

@@ -1,18 +1,17 @@
 -- fence(k, group, width): which of the claims in ARGV[4..] (main, entry, id, ... `width` values each) their caller
--- still holds: {[index in ARGV] = true}. Confirms them in the streams. An entry is pending exactly as long as its
--- claim holds: whoever takes a job over confirms the old entry and makes a new one, so XACK's reply is the fence.
--- One XACK for all when none was lost, which is nearly always; else the progress tells which.
+-- still holds: nil = all of them, else {[index in ARGV] = true}. Confirms them in the streams. An entry is pending
+-- exactly as long as its claim holds: whoever takes a job over confirms the old entry and makes a new one, so XACK's
+-- reply is the fence. One XACK for all when none was lost, which is nearly always; else the progress tells which.
 local function fence(k, group, width)
-  local shared, own, held = {}, {}, {}
+  local shared, own = {}, {}
   for i = 4, #ARGV, width do
-    held[i] = true
     if ARGV[i + 1] == '' then shared[#shared + 1] = ARGV[i] else own[#own + 1] = ARGV[i + 1] end
   end
   local confirmed = 0
   if #shared > 0 then confirmed = redis.call('XACK', k.ready, group, unpack(shared)) end
   if #own > 0 then confirmed = confirmed + redis.call('XACK', k.own, group, unpack(own)) end
-  if confirmed == #shared + #own then return held end
-  local seen = {}
+  if confirmed == #shared + #own then return nil end
+  local held, seen = {}, {}
   for i = 4, #ARGV, width do
     local p = parse(redis.call('HGET', k.progress, field_of(group, ARGV[i + 2])))
     held[i] = p and p.state == 'r' and p.main == ARGV[i] and p.entry == ARGV[i + 1] and not seen[ARGV[i + 2]] or nil
