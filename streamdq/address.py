@@ -51,7 +51,9 @@ def parse_url(url: str) -> Target:
         try:
             redis.ConnectionPool.from_url(url)
         except (ValueError, TypeError) as error:
-            raise InvalidInput(f"url: can't read {_hide(url)!r}: {error}") from None
+            # The error may quote a password's part after a slash, which reads as a port.
+            why = "write user and password percent-encoded" if "@" in url else error
+            raise InvalidInput(f"url: can't read {_hide(url)!r}: {why}") from None
         return Target("node", url)
     if scheme in ("redis+cluster", "redis+sentinel"):
         return _parse_hosts(url, scheme.removeprefix("redis+"))
@@ -60,7 +62,8 @@ def parse_url(url: str) -> Target:
 
 def _hide(url: str) -> str:
     head, at, tail = url.rpartition("@")
-    return f"{head.partition('://')[0]}://…@{tail}" if at else url
+    scheme, colon, _ = head.partition("://")  # without one, all of the head may be a password
+    return f"{scheme if colon else ''}{colon}…@{tail}" if at else url
 
 
 def _parse_hosts(url: str, kind: str) -> Target:

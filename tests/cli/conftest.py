@@ -1,0 +1,84 @@
+"""Running the command line: in this process where that shows the same, else as a user's shell would."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic_core import from_json
+
+from streamdq import Queue, cli
+from tests.servers import Server
+
+COMMAND = [sys.executable, "-c", "import sys; from streamdq.cli import main; sys.exit(main())"]
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Stdout, which must be one JSON value on one line."""
+        assert self.out.count("\n") == 1, self.out
+        return from_json(self.out)
+
+
+Run = Callable[..., Result]
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No setting of the machine changes what is printed."""
+    for name in os.environ:
+        if name.startswith("STREAMDQ_") and name != "STREAMDQ_REDIS_SERVER":
+            monkeypatch.delenv(name)
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
+@pytest.fixture
+def run(redis_server: Server, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Carries out a command line on the server, in this process."""
+
+    def carry_out(*arguments: str, url: str = redis_server.url) -> Result:
+        capsys.readouterr()
+        code = cli.run(["--url", url, *arguments])
+        return Result(code, *capsys.readouterr())
+
+    return carry_out
+
+
+@pytest.fixture
+def queue(redis_server: Server) -> Iterator[Queue]:
+    with Queue(redis_server.url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Starts a command line as a process of its own, in ``tmp_path``; what still runs after the test is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def begin(*arguments: str, **options: Any) -> subprocess.Popen[str]:
+        given: dict[str, Any] = {
+            "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": tmp_path,
+        }  # fmt: skip
+        process = subprocess.Popen([*COMMAND, *arguments], text=True, **(given | options))
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.communicate()

@@ -1,0 +1,190 @@
+"""Bad input and bad servers: one line that says what to do, an exit code, nothing written, no traceback."""
+
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from streamdq import cli
+from tests.cli.conftest import Result, Run
+from tests.servers import Server, binaries
+
+ENQUEUE = ("enqueue", "t", "1")
+
+
+def one_line(result: Result) -> None:
+    assert result.err.count("\n") == 1, result.err
+    assert result.err.startswith("streamdq: ")
+    assert "Traceback" not in result.err
+    assert result.out == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ((*ENQUEUE, "--delay=-1s"), "can't read"),
+        ((*ENQUEUE, "--delay=-1"), "negative"),
+        ((*ENQUEUE, "--delay", "NaN"), "not a number"),
+        ((*ENQUEUE, "--delay", "inf"), "ten years"),
+        ((*ENQUEUE, "--delay", "9" * 400), "ten years"),
+        ((*ENQUEUE, "--delay", "11000d"), "ten years"),
+        ((*ENQUEUE, "--delay", "soon"), "write for example"),
+        ((*ENQUEUE, "--delay", "1s", "--at", "1900000000000"), "not both"),
+        ((*ENQUEUE, "--at", "2030-01-01T00:00:00"), "no time zone"),
+        ((*ENQUEUE, "--at", "1900000000"), "13-digit"),
+        ((*ENQUEUE, "--at", "tomorrow"), "write for example"),
+        (("enqueue", "", "1"), "topic"),
+        (("enqueue", "{}", "1"), "topic"),
+        (("enqueue", "a\nb", "1"), "topic"),
+        (("enqueue", "a b", "1"), "topic"),
+        (("enqueue", "\udcff", "1"), "topic"),
+        ((*ENQUEUE, "--id", "x" * 300), "id"),
+        ((*ENQUEUE, "--id", ""), "id"),
+        ((*ENQUEUE, "--id", " "), "id"),
+        ((*ENQUEUE, "--id", "a\nb"), "id"),
+        (("enqueue", "t", '"' + "x" * 262_144 + '"'), "STREAMDQ_MAX_BODY_BYTES"),
+        (("enqueue", "t", "hello"), "not JSON"),
+        (("enqueue", "t", "NaN"), "not JSON"),
+        (("enqueue", "t", ""), "not JSON"),
+        (("enqueue", "t", '""'), "blank"),
+        (("enqueue", "t", "null"), "blank"),
+        (("enqueue", "t", "[" * 3000), "not JSON"),
+        ((*ENQUEUE, "--ttr", "0"), "ttr"),
+        ((*ENQUEUE, "--retry", "1s never"), "retry"),
+        ((*ENQUEUE, "--url", "redis://x"), "http"),
+        ((*ENQUEUE, "--on-conflict", "panic"), "on-conflict"),
+        (("get", "known", "x" * 300), "id"),
+        (("cancel", "never.heard.of", "x"), "no topic"),
+        (("reschedule", "known", "x"), "pass delay or at"),
+        (("dead", "list", "known", "--group", "none"), "no group"),
+        (("dead", "kick", "known", "x", "--group", "a b"), "group"),
+        (("upcoming", "--window", "soon"), "window"),
+        (("configure", "t", "--rate=-1"), "rate"),
+        (("configure", "t", "--shards", "0"), "shards"),
+        (("configure", "t", "--group", "a b"), "group"),
+        (("--namespace", "a b", "stats"), "namespace"),
+        (("stats", "--interval", "often"), "interval"),
+        (("worker", "nonsense"), "MODULE:WORKER"),
+        (("worker", "no_such_module:worker"), "no_such_module"),
+        (("worker", "json:loads"), "not a streamdq Worker"),
+        (("worker", "json:nothing"), "has no 'nothing'"),
+        (("worker", "json:loads", "--log-level", "loud"), "log-level"),
+        (("get", "t"), "see streamdq get --help"),
+        (("get", "t", "x", "--loud"), "--loud"),
+        (("stats", "--url", "redis://x"), "it goes before the command: streamdq --url … stats"),
+        (("no-such-command",), "no-such-command"),
+    ],
+)
+def test_bad_input_is_refused_and_nothing_written(
+    run: Run, redis_server: Server, arguments: tuple[str, ...], says: str
+) -> None:
+    run("configure", "known")
+    with redis_server.client() as client:
+        before = sorted(client.scan_iter())
+        result = run(*arguments)
+        after = sorted(client.scan_iter())
+
+    one_line(result)
+    assert result.code == 2
+    assert says in result.err
+    assert before == after
+
+
+@pytest.fixture
+def web_server() -> Iterator[str]:
+    """Something that listens and does not speak Redis's protocol."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        done = threading.Event()
+
+        def answer() -> None:
+            while not done.is_set():
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(1024)
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        port = listener.getsockname()[1]
+        yield f"redis://user:hunter2@127.0.0.1:{port}"
+        done.set()
+        with socket.create_connection(("127.0.0.1", port)) as last:
+            last.sendall(b"bye")
+        thread.join()
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> Result:
+    code = cli.run(arguments)
+    return Result(code, *capsys.readouterr())
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMDQ_CALL_TIMEOUT_S", "0.3")
+
+
+@pytest.mark.parametrize("command", [ENQUEUE, ("get", "t", "x"), ("stats", "--json"), ("doctor",), ("audit",)])
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_can_not_be_reached(capsys: pytest.CaptureFixture[str], command: tuple[str, ...]) -> None:
+    result = call(capsys, "--url", "redis://user:hunter2@127.0.0.1:1", *command)
+
+    one_line(result)
+    assert result.code == 3
+    assert "check that it runs" in result.err
+    assert "hunter2" not in result.err
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_is_not_redis(capsys: pytest.CaptureFixture[str], web_server: str) -> None:
+    result = call(capsys, "--url", web_server, *ENQUEUE)
+
+    one_line(result)
+    assert result.code == 3
+    assert "hunter2" not in result.err
+
+
+def test_a_wrong_password(capsys: pytest.CaptureFixture[str]) -> None:
+    if not binaries():
+        pytest.skip("no Redis server on this machine")
+    with Server(options={"requirepass": "right"}) as server:
+        result = call(capsys, "--url", f"redis://:hunter2@{server.address}", *ENQUEUE)
+        without = call(capsys, "--url", f"redis://{server.address}", *ENQUEUE)
+
+    for refused in (result, without):
+        one_line(refused)
+        assert refused.code == 3
+        assert "check user name and password" in refused.err or "does not allow" in refused.err
+        assert "hunter2" not in refused.err
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://user:hunter2@host",
+        "redis+cluster://user:hunter2@host",
+        "redis+sentinel://user:hunter2@host:1",
+        "redis://user:hunter2@host:port",
+        "redis://:hunter2/x@host",
+        "redis+cluster://:p@/hunter2@host",
+        "user:hunter2@host",
+        "redis://user:hunter2@host/0?socket_timeout=never",
+    ],
+)
+def test_a_bad_url_is_refused_and_its_password_not_shown(capsys: pytest.CaptureFixture[str], url: str) -> None:
+    result = call(capsys, "--url", url, "stats")
+
+    one_line(result)
+    assert result.code == 2
+    assert "url" in result.err
+    assert "hunter2" not in result.err
+
+
+def test_a_bad_setting_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMDQ_LEASE_MS", "soon")
+
+    result = call(capsys, "--url", "redis://127.0.0.1:1", "stats")
+
+    one_line(result)
+    assert result.code == 2
+    assert "STREAMDQ_LEASE_MS" in result.err

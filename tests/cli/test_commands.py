@@ -1,0 +1,269 @@
+"""Every command, for people and as JSON, and its exit code."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from streamdq import JobState, Queue, cli
+from tests.cli.conftest import Run
+from tests.servers import Server
+
+
+def test_enqueue_says_where_the_job_is_and_when_it_is_due(run: Run, queue: Queue) -> None:
+    result = run("enqueue", "order.close", '{"order_id": 42}', "--delay", "30m", "--id", "order-42")
+
+    job = queue.get("order.close", "order-42")
+    assert result.code == 0
+    assert job is not None
+    assert job.body == {"order_id": 42}
+    assert job.due_ms - job.created_ms == 30 * 60_000
+    assert result.out == f"order.close / order-42, due {job.due:%Y-%m-%d %H:%M:%S.}{job.due_ms % 1000:03} UTC\n"
+
+
+def test_enqueue_gives_the_job_all_its_options(run: Run) -> None:
+    at = datetime.now(UTC) + timedelta(hours=3)
+
+    result = run(
+        "enqueue", "t", '"text"', "--at", at.isoformat(), "--ttr", "7s", "--retry", "1s 2s", "--expire", "1h",
+        "--url", "https://merchant.example/paid", "--json",
+    )  # fmt: skip
+
+    job = result.json
+    assert result.code == 0
+    assert abs(job["due_ms"] - at.timestamp() * 1000) < 1
+    assert (job["body"], job["ttr_ms"], job["retry"], job["expire_ms"]) == ("text", 7000, "1000ms 2000ms", 3_600_000)
+    assert job["url"] == "https://merchant.example/paid"
+
+
+def test_enqueue_takes_a_moment_in_milliseconds(run: Run) -> None:
+    assert run("enqueue", "t", "1", "--at", "1900000000123", "--json").json["due_ms"] == 1900000000123
+
+
+@pytest.mark.parametrize(("policy", "code", "body"), [("reject", 1, 1), ("keep", 0, 1), ("replace", 0, 2)])
+def test_enqueue_of_a_taken_id(run: Run, queue: Queue, policy: str, code: int, body: int) -> None:
+    queue.enqueue("t", 1, id="a", delay="1h")
+
+    result = run("enqueue", "t", "2", "--id", "a", "--delay", "1h", "--on-conflict", policy)
+
+    job = queue.get("t", "a")
+    assert result.code == code
+    assert job is not None
+    assert job.body == body
+
+
+def test_get_shows_the_job_and_every_group(run: Run, queue: Queue) -> None:
+    queue.configure("t", groups=["default", "audit"])
+    queue.enqueue("t", {"a": "[red]b"}, id="x", delay="1h")
+
+    shown, read = run("get", "t", "x"), run("get", "t", "x", "--json")
+
+    assert shown.code == read.code == 0
+    assert '{"a": "[red]b"}' in shown.out
+    assert "audit" in shown.out
+    assert read.json["state"] == "delayed"
+    assert read.json["body"] == {"a": "[red]b"}
+    assert set(read.json["groups"]) == {"default", "audit"}
+
+
+def test_get_of_no_job_is_a_no(run: Run) -> None:
+    assert run("get", "t", "x").code == 1
+    result = run("get", "t", "x", "--json")
+    assert (result.code, result.json) == (1, None)
+
+
+def test_cancel_answers_yes_once(run: Run, queue: Queue) -> None:
+    queue.enqueue("t", 1, id="x", delay="1h")
+
+    first, second = run("cancel", "t", "x", "--json"), run("cancel", "t", "x", "--json")
+
+    assert (first.code, first.json) == (0, {"cancelled": True})
+    assert (second.code, second.json) == (1, {"cancelled": False})
+    assert queue.get("t", "x") is None
+
+
+def test_reschedule_moves_the_due_time(run: Run, queue: Queue) -> None:
+    queue.enqueue("t", 1, id="x", delay="1h")
+
+    assert run("reschedule", "t", "x", "--at", "1900000000000").code == 0
+    assert queue.get("t", "x").due_ms == 1900000000000  # type: ignore[union-attr]
+    assert run("reschedule", "t", "nobody", "--delay", "1s").code == 1
+
+
+def test_stats_count_by_topic_and_group(run: Run, queue: Queue) -> None:
+    queue.enqueue("t", 1, delay="1h")
+    queue.enqueue("t", 1, delay="1h")
+    queue.enqueue("other", 1, delay="1h")
+
+    every, one, shown = run("stats", "--json"), run("stats", "t", "--json"), run("stats")
+
+    assert every.json["delayed"] == 3
+    assert one.json["topics"]["t"]["groups"]["default"]["delayed"] == 2
+    assert list(one.json["topics"]) == ["t"]
+    assert "other" in shown.out
+
+
+def test_stats_of_nothing_say_what_to_do(run: Run) -> None:
+    assert "enqueue a job" in run("stats").out
+
+
+def test_stats_show_that_a_topic_is_paused(run: Run, queue: Queue) -> None:
+    queue.enqueue("t", 1)
+    run("pause", "t")
+    assert "paused" in run("stats").out
+
+
+def test_upcoming_counts_what_comes_due(run: Run, queue: Queue) -> None:
+    queue.enqueue("t", 1, delay="5m")
+    queue.enqueue("t", 1, delay="5h")
+
+    assert run("upcoming", "--json").json == {"1m": 0, "10m": 1, "1h": 1, "1d": 2}
+    assert run("upcoming", "t", "--window", "6h", "--json").json == {"6h": 2}
+    assert "10m" in run("upcoming").out
+
+
+def bury(queue: Queue, id: str) -> None:
+    queue.enqueue("t", 1, id=id)
+    claim = queue.take("t")
+    assert claim is not None
+    claim.bury("no such [merchant]")
+
+
+def test_dead_letters_are_listed_with_their_reason(run: Run, queue: Queue) -> None:
+    bury(queue, "x")
+
+    shown, read = run("dead", "list", "t"), run("dead", "list", "t", "--json")
+
+    assert "no such [merchant]" in shown.out
+    assert [job["id"] for job in read.json] == ["x"]
+    assert read.json[0]["groups"]["default"]["reason"] == "buried"
+    assert read.json[0]["groups"]["default"]["error"] == "no such [merchant]"
+
+
+def test_a_dead_letter_is_kicked(run: Run, queue: Queue) -> None:
+    bury(queue, "x")
+
+    assert run("dead", "kick", "t", "x", "--json").json == {"kicked": 1}
+    assert queue.get("t", "x").state is JobState.READY  # type: ignore[union-attr]
+    assert run("dead", "kick", "t", "x").code == 1
+
+
+def test_all_dead_letters_are_purged(run: Run, queue: Queue) -> None:
+    bury(queue, "x")
+    bury(queue, "y")
+
+    assert run("dead", "purge", "t", "--all", "--json").json == {"purged": 2}
+    assert queue.dead("t") == []
+    assert "no dead letters" in run("dead", "list", "t").out
+
+
+@pytest.mark.parametrize("command", ["kick", "purge"])
+def test_dead_letters_are_not_touched_by_an_order_half_given(run: Run, queue: Queue, command: str) -> None:
+    bury(queue, "x")
+
+    assert run("dead", command, "t").code == 2
+    assert run("dead", command, "t", "x", "--all").code == 2
+    assert len(queue.dead("t")) == 1
+
+
+def test_pause_holds_a_topic_until_resume(run: Run, queue: Queue) -> None:
+    queue.enqueue("t", 1, id="x")
+
+    assert run("pause", "t", "--json").json == {"topic": "t", "paused": True}
+    assert queue.take("t", timeout=0) is None
+    assert run("resume", "t", "--json").json == {"topic": "t", "paused": False}
+    claim = queue.take("t")
+    assert claim is not None
+    claim.finish()
+
+
+def test_configure_changes_what_is_given_and_shows_all(run: Run) -> None:
+    run("configure", "t", "--ttr", "9s", "--max-deliveries", "3", "--rate", "50")
+
+    result = run("configure", "t", "--retry", "1s 2s", "--group", "default", "--group", "audit", "--json")
+
+    settings = result.json
+    assert (settings["ttr_ms"], settings["max_deliveries"], settings["rate"]) == (9000, 3, 50)
+    assert settings["retry"] == "1000ms 2000ms"
+    assert set(settings["groups"]) == {"default", "audit"}
+    assert "50 jobs/s" in run("configure", "t").out
+
+
+def test_configure_refuses_other_shards_while_there_are_jobs(run: Run, queue: Queue) -> None:
+    queue.enqueue("t", 1, delay="1h")
+
+    result = run("configure", "t", "--shards", "4")
+
+    assert result.code == 1
+    assert "drain it" in result.err
+
+
+def test_audit_balances(run: Run, queue: Queue) -> None:
+    queue.enqueue("t", 1, delay="1h")
+
+    shown, read = run("audit"), run("audit", "--json")
+
+    assert shown.code == read.code == 0
+    assert "balanced" in shown.out
+    assert read.json["left"] == 1
+    assert read.json["balances"][0]["imbalance"] == 0
+
+
+def test_audit_and_doctor_find_a_job_that_was_lost(run: Run, queue: Queue, redis_server: Server) -> None:
+    queue.enqueue("t", 1, id="lost", delay="1h")
+    with redis_server.client() as client:
+        assert client.delete("streamdq:{t:0}:bucket") == 1
+
+    shown, read, doctor = run("audit", "t"), run("audit", "t", "--json"), run("doctor", "--json")
+
+    assert shown.code == read.code == doctor.code == 1
+    assert not read.json["balanced"]
+    assert "not balanced" in shown.out
+    assert [found["verdict"] for found in doctor.json].count("problem") == 1
+
+
+def test_doctor_says_what_to_change(run: Run, queue: Queue) -> None:
+    queue.enqueue("t", 1, delay="1h")
+
+    shown, read = run("doctor"), run("doctor", "--json")
+
+    assert shown.code == read.code == 0
+    assert "CONFIG SET appendonly yes" in shown.out
+    assert {found["verdict"] for found in read.json} == {"ok", "advice"}
+
+
+def test_namespaces_do_not_see_each_other(run: Run) -> None:
+    run("--namespace", "one", "enqueue", "t", "1", "--delay", "1h")
+
+    assert run("--namespace", "one", "stats", "--json").json["delayed"] == 1
+    assert run("--namespace", "two", "stats", "--json").json["delayed"] == 0
+
+
+def test_url_and_namespace_come_from_the_environment(
+    run: Run, redis_server: Server, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("--namespace", "mine", "enqueue", "t", "1", "--delay", "1h")
+    monkeypatch.setenv("STREAMDQ_URL", redis_server.url)
+    monkeypatch.setenv("STREAMDQ_NAMESPACE", "mine")
+    capsys.readouterr()
+
+    assert cli.run(["stats"]) == 0
+    assert " 1 " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "enqueue", "get", "cancel", "reschedule", "stats", "upcoming", "dead list", "dead kick", "dead purge", "pause",
+        "resume", "configure", "audit", "doctor", "worker", "demo", "bench",
+    ],
+)  # fmt: skip
+def test_help_teaches_every_command(capsys: pytest.CaptureFixture[str], command: str) -> None:
+    assert cli.run([*command.split(), "--help"]) == 0
+    assert "Usage: streamdq" in capsys.readouterr().out
+
+
+def test_help_names_exit_codes_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert "130  interrupted" in text
+    assert "streamdq enqueue order.close '{\"order_id\": 42}' --delay 30m --id order-42" in text

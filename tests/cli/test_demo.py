@@ -1,0 +1,112 @@
+"""The demo, faster than usual: its figures are real, and nothing of it stays."""
+
+import json
+import os
+import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from streamdq.demo_report import lateness, steps_of
+from streamdq.demo_shop import NOTIFY, SHOP_GROUP, Scale
+from streamdq.history import Event, HistoryRow
+from tests.cli.conftest import Start
+from tests.servers import binaries, until
+
+pytestmark = pytest.mark.skipif(not binaries(), reason="no Redis server on this machine")
+
+
+def family(directory: Path) -> list[psutil.Process]:
+    """Every process that has to do with a demo in this directory: workers, keeper, Redis."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            words = [*process.cmdline(), process.cwd(), *process.environ().values()]
+        except psutil.Error:
+            continue
+        if process.pid != os.getpid() and any(str(directory) in word for word in words):
+            found.append(process)
+    return found
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A directory for the demo's; its path is short, as a socket's must be."""
+    with tempfile.TemporaryDirectory(prefix="sdq-") as name:
+        yield Path(name)
+
+
+def test_the_demo_balances_and_shows_everything_it_promises(start: Start, temporary: Path) -> None:
+    process = start("demo", "--speed", "8", "--json", env={**os.environ, "TMPDIR": str(temporary)})
+
+    out, err = process.communicate(timeout=50)
+
+    assert process.returncode == 0, err
+    report = json.loads(out)
+    assert report["good"]
+    assert report["audit"]["balanced"]
+    assert report["audit"]["left"] == 0
+    assert {(b["topic"], b["group"]) for b in report["audit"]["balances"]} == {
+        (topic, group) for topic in ("order.close", "payment.notify") for group in ("default", "analytics")
+    }
+    assert report["counters"]["cancelled"] > 0
+    assert report["counters"]["kicked"] == 1
+    assert report["counters"]["reclaimed"] == len(report["reclaimed"]) > 0
+    assert report["lateness"]["all"]["early"] == 0
+    assert all(step["taken"] > 0 and step["waited_p50_ms"] >= step["scaled_ms"] for step in report["steps"])
+    assert "1 s = 48m" in err  # the scales are told
+    assert "kill -9" in err
+    assert list(temporary.iterdir()) == []
+    assert family(temporary) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_demo_ends_all_it_started(start: Start, temporary: Path, number: signal.Signals) -> None:
+    process = start("demo", env={**os.environ, "TMPDIR": str(temporary)})
+    until(lambda: len(family(temporary)) >= 5, "the demo, three workers and Redis run")
+
+    process.send_signal(number)
+
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    until(lambda: family(temporary) == [], "all have ended")
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_killed_demo_leaves_no_process(start: Start, temporary: Path) -> None:
+    process = start("demo", env={**os.environ, "TMPDIR": str(temporary)})
+    until(lambda: len(family(temporary)) >= 5, "the demo, three workers and Redis run")
+
+    process.kill()
+
+    until(lambda: family(temporary) == [], "workers and Redis have ended")
+
+
+def row(event: Event, started_ms: int | None, finished_ms: int, due_ms: int = 0, id: str = "n") -> HistoryRow:
+    return HistoryRow(NOTIFY, event, id, SHOP_GROUP, 1, "c", 0, due_ms, None, started_ms, "", 1, finished_ms)
+
+
+def test_lateness_is_start_minus_due() -> None:
+    rows = [row(Event.DONE, started_ms=100 + i, finished_ms=999, due_ms=100) for i in range(100)]
+    rows += [row(Event.RETRY, started_ms=99, finished_ms=999, due_ms=100), row(Event.CANCELLED, None, 5)]
+
+    found = lateness(rows)
+
+    assert (found.attempts, found.p50_ms, found.p99_ms, found.max_ms, found.early) == (101, 49, 98, 99, 1)
+
+
+def test_steps_count_again_after_a_kick() -> None:
+    rows = [
+        row(Event.RETRY, 0, 10), row(Event.RETRY, 17, 20), row(Event.DEAD, 95, 96), row(Event.KICKED, None, 100),
+        row(Event.RETRY, 101, 110), row(Event.DONE, 119, 120),
+    ]  # fmt: skip
+
+    steps = steps_of(rows, Scale(1))
+
+    assert [step.taken for step in steps[:3]] == [2, 1, 0]
+    assert [step.waited_p50_ms for step in steps[:3]] == [9, 75, None]
+    assert [step.documented for step in steps] == ["15s", "3m", "10m", "30m", "30m", "1h", "2h", "6h", "15h"]

@@ -1,0 +1,158 @@
+"""`enqueue --file`: how real data comes in."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamdq import Queue
+from tests.cli.conftest import COMMAND, Run
+from tests.servers import Server, until
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Path:
+    return tmp_path / "jobs.ndjson"
+
+
+def write(path: Path, *lines: Any) -> None:
+    path.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+
+
+def test_a_line_is_a_body_or_a_job(run: Run, queue: Queue, jobs: Path) -> None:
+    write(jobs, {"n": 1}, {"body": {"n": 2}, "id": "two", "delay": "1h"}, "", {"body": {"body": 3}, "id": "three"})
+
+    result = run("enqueue", "t", "--file", str(jobs), "--delay", "5h", "--json")
+
+    two, three = queue.get("t", "two"), queue.get("t", "three")
+    assert result.code == 0
+    assert result.json == {"created": 3, "existing": 0, "existing_ids": []}
+    assert two is not None
+    assert three is not None
+    assert (two.body, two.due_ms - two.created_ms) == ({"n": 2}, 3_600_000)
+    assert (three.body, three.due_ms - three.created_ms) == ({"body": 3}, 5 * 3_600_000)
+
+
+def test_a_line_has_every_field_of_a_job(run: Run, queue: Queue, jobs: Path) -> None:
+    write(
+        jobs,
+        {
+            "body": 1, "id": "x", "at": "2030-01-31T09:00:00+08:00", "ttr": 7, "retry": ["1s", 2], "expire": "1h",
+            "url": "https://merchant.example/", "delay": None,
+        },
+        {"body": 1, "id": "y", "at": 1900000000000},
+    )  # fmt: skip
+
+    result = run("enqueue", "t", "--file", str(jobs), "--delay", "1h")
+
+    x, y = queue.get("t", "x"), queue.get("t", "y")
+    assert result.code == 0, result.err
+    assert x is not None
+    assert y is not None
+    assert x.due.isoformat() == "2030-01-31T01:00:00+00:00"
+    assert (x.ttr_ms, x.retry, x.expire_ms, x.url) == (7000, "1000ms 2000ms", 3_600_000, "https://merchant.example/")
+    assert y.due_ms == 1900000000000
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("{'n': 1}", "not JSON"),
+        ('{"body": 1, "dealy": "5m"}', "a job has no 'dealy'"),
+        ('{"body": 1, "delay": -1}', "negative"),
+        ('{"body": 1, "delay": [1]}', "is not a duration"),
+        ('{"body": 1, "retry": [[]]}', "retry"),
+        ('{"body": 1, "id": 7}', "id"),
+        ('{"body": 1, "at": "2030-01-31T09:00:00"}', "no time zone"),
+        ('{"body": 1, "at": [1]}', "at"),
+        ('{"body": null}', "blank"),
+        ("NaN", "not JSON"),
+        ('"' + "x" * 300_000 + '"', "more than the"),
+        ('"' + "x" * 2_000_000 + '"', "longer than"),
+    ],
+)
+def test_a_bad_line_ends_it_and_what_was_in_stays(run: Run, queue: Queue, jobs: Path, line: str, why: str) -> None:
+    good = [{"body": i, "id": f"job-{i}", "delay": "1h"} for i in range(700)]
+    write(jobs, *good, line, {"body": 1, "id": "after"})
+
+    result = run("enqueue", "t", "--file", str(jobs), "--json")
+
+    assert result.code == 2
+    assert "line 701: " in result.err
+    assert why in result.err
+    assert "tail -n +701" in result.err
+    assert result.err.count("\n") == 1
+    assert (result.json["created"], result.json["bad_line"]) == (700, 701)
+    assert queue.stats("t").delayed == 700
+    assert queue.get("t", "after") is None
+
+
+def test_a_line_that_is_not_utf8_is_bad(run: Run, jobs: Path) -> None:
+    jobs.write_bytes(b'"fine"\n"\xff"\n')
+
+    result = run("enqueue", "t", "--file", str(jobs))
+
+    assert result.code == 2
+    assert "line 2: " in result.err
+
+
+def test_taken_ids_are_counted_and_a_no_unless_kept(run: Run, queue: Queue, jobs: Path) -> None:
+    write(jobs, *({"body": 1, "id": f"job-{i}", "delay": "1h"} for i in range(3)))
+    queue.enqueue("t", 0, id="job-1", delay="1h")
+
+    first = run("enqueue", "t", "--file", str(jobs), "--json")
+    again = run("enqueue", "t", "--file", str(jobs))
+    kept = run("enqueue", "t", "--file", str(jobs), "--on-conflict", "keep", "--json")
+
+    assert (first.code, first.json) == (1, {"created": 2, "existing": 1, "existing_ids": ["job-1"]})
+    assert again.code == 1
+    assert "3 ids were taken: job-0, job-1, job-2" in again.out
+    assert (kept.code, kept.json["existing"]) == (0, 3)
+
+
+def test_a_file_that_is_not_there(run: Run, tmp_path: Path) -> None:
+    result = run("enqueue", "t", "--file", str(tmp_path / "none"))
+    assert result.code == 2
+    assert "No such file" in result.err
+
+
+def test_a_body_or_a_file_and_no_id_with_one(run: Run, jobs: Path) -> None:
+    write(jobs, 1)
+    assert run("enqueue", "t").code == 2
+    assert run("enqueue", "t", "1", "--file", str(jobs)).code == 2
+    assert run("enqueue", "t", "--file", str(jobs), "--id", "x").code == 2
+
+
+def test_bodies_and_files_come_through_stdin(run: Run, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stdin(data: bytes) -> None:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+    stdin(b'{"from": "stdin"}\n')
+    one = run("enqueue", "t", "-", "--id", "x", "--delay", "1h")
+    stdin(b"1\n2\n3")
+    many = run("enqueue", "t", "--file", "-", "--delay", "1h")
+
+    job = queue.get("t", "x")
+    assert (one.code, many.code) == (0, 0)
+    assert job is not None
+    assert job.body == {"from": "stdin"}
+    assert queue.stats("t").delayed == 4
+
+
+def test_what_comes_through_a_pipe_is_taken_in_while_it_comes(redis_server: Server, queue: Queue) -> None:
+    """A producer that never ends must not be waited for: batches go in as they fill."""
+    command = [*COMMAND, "--url", redis_server.url, "enqueue", "t", "--file", "-", "--delay", "1h"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(b'{"n": 1}\n' * 1200)
+        process.stdin.flush()
+        until(lambda: queue.stats().delayed >= 1000, "the first two batches are in")
+        process.stdin.write(b'{"n": 1}\n' * 5)
+        out, _ = process.communicate(timeout=20)
+
+    assert out == b"1205 jobs created\n"
+    assert process.returncode == 0

@@ -1,0 +1,66 @@
+"""What is logged, and what never is."""
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from streamdq import logs
+
+
+@pytest.fixture(autouse=True)
+def configuration() -> Iterator[None]:
+    """Logging is global: put back what was there."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:], root.level = handlers, level
+    structlog.reset_defaults()
+
+
+def test_lines_are_json_where_no_terminal_is(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure()
+
+    structlog.get_logger("streamdq").info("worker started", topics=["t"])
+    logging.getLogger("other").warning("from %s", "elsewhere")
+    structlog.get_logger("streamdq").debug("not asked for")
+
+    first, second = map(json.loads, capsys.readouterr().err.splitlines())
+    assert (first["event"], first["level"], first["topics"]) == ("worker started", "info", ["t"])
+    assert (second["event"], second["level"]) == ("from elsewhere", "warning")
+
+
+def test_a_traceback_is_one_more_text_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure("debug")
+    try:
+        raise ValueError("why")
+    except ValueError:
+        structlog.get_logger("streamdq").debug("failed", exc_info=True)
+
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "ValueError: why" in json.loads(line)["exception"]
+
+
+def test_people_get_lines_they_can_read(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure(json=False)
+
+    structlog.get_logger("streamdq").warning("claims taken over", topic="t")
+
+    assert "claims taken over" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("json", [True, False])
+def test_bodies_and_passwords_are_never_logged(capsys: pytest.CaptureFixture[str], json: bool) -> None:
+    logs.configure(json=json)
+
+    structlog.get_logger("streamdq").warning(
+        "x", body={"a": "hunter2"}, raw_body=b"hunter2", password="hunter2", url="redis://me:hunter2@host:1/0"
+    )
+    logging.getLogger("other").warning("can't reach %s", "rediss://:hun@ter2@host")
+
+    text = capsys.readouterr().err
+    assert "hunter2" not in text
+    assert "ter2" not in text
+    assert "host:1/0" in text

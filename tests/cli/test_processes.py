@@ -1,0 +1,255 @@
+"""The real program: workers in processes, signals, pipes, and no traceback."""
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from streamdq import Queue
+from tests.cli.conftest import Start
+from tests.servers import Pool, Server, binaries, until
+
+WORKER = """
+import asyncio, os
+from streamdq import Worker
+
+worker = Worker(concurrency=50)
+
+@worker.handler("t", ttr="20s")
+async def handle(body: dict) -> None:
+    with open("begun", "a") as file:
+        file.write(f"{os.getpid()}\\n")
+    await asyncio.sleep(body.get("takes", 0))
+    with open("done", "a") as file:
+        file.write(f"{os.getpid()}\\n")
+"""
+
+
+@pytest.fixture
+def server(servers: Pool) -> Server:
+    """Any one server: what is tested here is this side of it."""
+    if not binaries():
+        pytest.skip("no Redis server on this machine")
+    server = servers[binaries()[0]]
+    server.flush()
+    return server
+
+
+@pytest.fixture
+def queue(server: Server) -> Iterator[Queue]:
+    with Queue(server.url) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(WORKER)
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def children(process: subprocess.Popen[str]) -> list[psutil.Process]:
+    return psutil.Process(process.pid).children()
+
+
+def events(text: str) -> list[dict[str, Any]]:
+    """The JSON lines of a log: it has no other lines."""
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_worker_drains_in_burst_and_logs_json_without_bodies(
+    start: Start, server: Server, queue: Queue, tmp_path: Path
+) -> None:
+    for i in range(20):
+        queue.enqueue("t", {"secret": "swordfish", "i": i})
+    queue.enqueue("t", "not what the handler takes")
+
+    process = start("--url", server.url, "worker", "shop:worker", "--burst", "--concurrency", "3")
+    out, err = process.communicate(timeout=20)
+
+    assert process.returncode == 0, err
+    assert len(lines(tmp_path / "done")) == 20
+    assert out == ""
+    assert {"worker started", "worker stopped"} <= {event["event"] for event in events(err)}
+    assert "swordfish" not in err
+
+
+def test_processes_drain_together_and_end_on_sigterm(
+    start: Start, server: Server, queue: Queue, tmp_path: Path
+) -> None:
+    process = start("--url", server.url, "worker", "shop:worker", "--processes", "2", "--concurrency", "5")
+    for _ in range(20):
+        queue.enqueue("t", {"takes": 0.3})
+
+    until(lambda: len(set(lines(tmp_path / "begun"))) == 2, "both processes run jobs")
+    process.terminate()
+    _, err = process.communicate(timeout=20)
+
+    assert process.returncode == 0, err
+    # What had begun was finished; the rest waits for the next worker.
+    assert len(lines(tmp_path / "begun")) == len(lines(tmp_path / "done"))
+    stats = queue.stats("t")
+    assert stats.running == 0
+    assert stats.ready == 20 - len(lines(tmp_path / "done"))
+
+
+def test_processes_end_when_a_burst_is_done(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
+    for _ in range(30):
+        queue.enqueue("t", {"takes": 0.01})
+
+    process = start("--url", server.url, "worker", "shop:worker", "--processes", "2", "--burst")
+
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 0, err
+    assert len(lines(tmp_path / "done")) == 30
+
+
+def test_a_killed_process_is_started_again(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
+    process = start("--url", server.url, "worker", "shop:worker", "--processes", "2")
+    until(lambda: len(children(process)) == 2, "two processes")
+    victim, other = children(process)
+    victim.kill()
+
+    until(
+        lambda: (now := children(process)) and len(now) == 2 and victim not in now and other in now,
+        "a third process in place of the killed one",
+    )
+    queue.enqueue("t", {})
+    until(lambda: lines(tmp_path / "done"), "work goes on")
+    process.terminate()
+    _, err = process.communicate(timeout=20)
+
+    assert process.returncode == 0, err
+    ended = [event for event in events(err) if event["event"] == "process ended"]
+    assert (ended[0]["pid"], ended[0]["code"]) == (victim.pid, -signal.SIGKILL)
+
+
+def test_a_second_signal_kills(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
+    process = start("--url", server.url, "worker", "shop:worker", "--processes", "2")
+    queue.enqueue("t", {"takes": 3600})
+    until(lambda: lines(tmp_path / "begun"), "a job that does not end runs")
+    family = children(process)
+
+    process.send_signal(signal.SIGINT)
+    until(lambda: len([child for child in family if child.is_running()]) == 1, "the idle one has ended")
+    process.send_signal(signal.SIGINT)
+
+    process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert not any(child.is_running() for child in family)
+
+
+def test_processes_do_not_outlive_a_killed_supervisor(
+    start: Start, server: Server, queue: Queue, tmp_path: Path
+) -> None:
+    process = start("--url", server.url, "worker", "shop:worker", "--processes", "2", "--concurrency", "5")
+    for _ in range(20):
+        queue.enqueue("t", {"takes": 0.2})
+    until(lambda: len(set(lines(tmp_path / "begun"))) == 2, "both processes run jobs")
+    family = children(process)
+
+    process.kill()
+
+    _, alive = psutil.wait_procs(family, timeout=20)
+    assert not alive
+    assert len(lines(tmp_path / "begun")) == len(lines(tmp_path / "done"))
+
+
+def test_a_process_that_can_not_start_ends_them_all(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text("from streamdq import Worker\nworker = Worker()\n")
+
+    process = start("--url", "redis://127.0.0.1:1", "worker", "shop:worker", "--processes", "2")
+
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 2
+    assert "no handlers" in err
+    assert "Traceback" not in err
+
+
+def test_an_error_in_the_users_module_says_where(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text("from streamdq import Worker\n\n1 / 0\n")
+
+    process = start("worker", "shop:worker")
+
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 2
+    assert f"{tmp_path / 'shop.py'}:3: ZeroDivisionError" in err
+    assert "Traceback" not in err
+
+
+def test_a_worker_without_redis_ends_and_does_not_show_the_password(start: Start) -> None:
+    env = {**os.environ, "STREAMDQ_URL": "redis://:hunter2@127.0.0.1:1", "STREAMDQ_CALL_TIMEOUT_S": "0.3"}
+
+    process = start("worker", "shop:worker", env=env)
+
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 3
+    assert "check that it runs" in err
+    assert "hunter2" not in err
+    assert "Traceback" not in err
+
+
+def test_watching_goes_on_until_ctrl_c(start: Start, server: Server, queue: Queue) -> None:
+    queue.enqueue("t", {}, delay="1h")
+    process = start("--url", server.url, "stats", "--watch", "--json", "--interval", "100ms")
+    assert process.stdout is not None
+    seen = [json.loads(process.stdout.readline()) for _ in range(3)]
+
+    process.send_signal(signal.SIGINT)
+
+    _, err = process.communicate(timeout=20)
+    assert [stats["delayed"] for stats in seen] == [1, 1, 1]
+    assert process.returncode == 130
+    assert err == ""
+
+
+def test_a_reader_that_goes_away_is_no_error(start: Start, server: Server, queue: Queue) -> None:
+    queue.enqueue("t", {}, delay="1h")
+    process = start("--url", server.url, "stats", "--watch", "--json", "--interval", "100ms")
+    assert process.stdout is not None
+    process.stdout.readline()
+
+    process.stdout.close()
+
+    assert process.wait(timeout=20) == 1
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+
+
+def test_without_a_url_an_embedded_redis_keeps_the_jobs(start: Start, tmp_path: Path) -> None:
+    env = {**os.environ, "XDG_STATE_HOME": str(tmp_path), "XDG_RUNTIME_DIR": str(tmp_path)}
+
+    first = start("enqueue", "t", '{"n": 1}', "--id", "kept", "--delay", "1h", env=env)
+    assert first.wait(timeout=30) == 0
+    second = start("get", "t", "kept", "--json", env=env)
+
+    out, err = second.communicate(timeout=30)
+    assert second.returncode == 0, err
+    assert json.loads(out)["body"] == {"n": 1}
+
+
+def test_the_command_lines_url_and_namespace_come_before_those_in_the_code(
+    start: Start, server: Server, tmp_path: Path
+) -> None:
+    code = WORKER.replace("Worker(concurrency=50)", 'Worker(url="redis://127.0.0.1:1", namespace="code")')
+    (tmp_path / "shop.py").write_text(code)
+    with Queue(server.url, "line") as queue:
+        queue.enqueue("t", {})
+    environment = {**os.environ, "STREAMDQ_URL": server.url, "STREAMDQ_CALL_TIMEOUT_S": "0.3"}
+
+    by_line = start("--url", server.url, "--namespace", "line", "worker", "shop:worker", "--burst")
+    _, err = by_line.communicate(timeout=20)
+    by_environment = start("worker", "shop:worker", "--burst", env=environment)
+    by_environment.communicate(timeout=20)
+
+    assert by_line.returncode == 0, err
+    assert len(lines(tmp_path / "done")) == 1
+    assert by_environment.returncode == 3  # the code names a URL, and the environment is only a default
