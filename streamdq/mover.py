@@ -102,26 +102,28 @@ class Mover:
 
     async def _acquire(self) -> bool:
         """One try; if another holds the lease, waits until just after it would run out."""
-        key, lease_ms = self._session.keys.mover, self._session.settings.lease_ms
-        got, left_ms = await self._send((key, "SET", key, self._name, "NX", "PX", lease_ms), (key, "PTTL", key))
-        if got:
+        key = self._session.keys.mover
+        held, left_ms = await self._lease()
+        if held:
             return True
         # Waiting for its end, and not asking at an interval, keeps idle processes quiet.
         while left_ms > 0 and not await wait(self._stopping, left_ms / 1000 + _STANDBY_MARGIN_S):
             (left_ms,) = await self._send((key, "PTTL", key))
         return False
 
+    async def _lease(self) -> tuple[bool, int]:
+        return await arun(self._link, self._scripts.lease(self._name, self._session.settings.lease_ms))
+
     async def _keep_lease(self) -> None:
         """Returns when the lease is lost."""
-        key, lease_ms = self._session.keys.mover, self._session.settings.lease_ms
         held_until = time.monotonic() + self._lease_s
         while True:
             await asyncio.sleep(self._lease_s * 0.45)
             if time.monotonic() > held_until:  # this process was stopped for a while
                 return
             renewed = time.monotonic()
-            (holder,) = await self._send((key, "SET", key, self._name, "XX", "GET", "PX", lease_ms))
-            if holder is None or holder.decode() != self._name:
+            held, _ = await self._lease()
+            if not held:
                 return
             held_until = renewed + self._lease_s
 

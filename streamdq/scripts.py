@@ -278,6 +278,11 @@ class Scripts:
         reply: int = yield from self._run("purge", keys, (group, limit, *ids), repeatable=False)
         return reply
 
+    def lease(self, name: str, lease_ms: int) -> Op[tuple[bool, int]]:
+        """Whether ``name`` holds the mover's lease now, and for how many ms it is held, by whomever."""
+        held, left_ms = yield from self._run("lease", (self._session.keys.mover,), (name, lease_ms))
+        return held == 1, left_ms
+
     def register(self, topic: str, changes: str, groups: str, removed: str, only_new: bool) -> Op[TopicSettings]:
         names = self._session.keys
         reply = yield from self._run(

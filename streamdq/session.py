@@ -16,7 +16,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from redis.exceptions import OutOfMemoryError, ReadOnlyError, ResponseError
+from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError, ResponseError
 
 from .address import Target
 from .clock import RedisClock
@@ -141,7 +141,7 @@ def checked(reply: Any) -> Any:
         word in text for word in ("MISCONF", "OOM ", "READONLY", "NOREPLICAS")
     ):
         raise ServerRefusesWrites(f"Redis takes no writes: {text}; run `streamdq doctor`") from reply
-    if "NOPERM" in text or "NOAUTH" in text:
+    if isinstance(reply, NoPermissionError) or "NOPERM" in text or "NOAUTH" in text:
         raise AuthenticationFailed(f"Redis does not allow this user: {text}") from reply
     if "unknown command" in text.lower():
         raise UnsupportedServer(f"streamdq needs Redis 6.2 or later, or Valkey: {text}") from reply

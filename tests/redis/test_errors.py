@@ -1,0 +1,435 @@
+"""What can't be done: a typed error that says what to do, and nothing is written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+import redis
+
+from streamdq import AsyncQueue, Job, NewJob, Queue, StreamdqError
+from streamdq.config import Settings
+from streamdq.errors import (
+    AuthenticationFailed,
+    InvalidInput,
+    JobExists,
+    ServerError,
+    ServerRefusesWrites,
+    ServerUnavailable,
+    UnknownGroup,
+    UnsupportedServer,
+)
+from tests.redis.harness import NAMESPACE, Seen, Space, counting, eventually, recorder
+from tests.redis.proxies import Losing, proxy, speaking
+from tests.servers import Binary, Server, free_port
+
+NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001
+BAD_JOBS: list[tuple[str, dict[str, Any]]] = [
+    ("negative", {"delay": -1}),
+    ("negative", {"delay": timedelta(seconds=-1)}),
+    ("not a number", {"delay": float("nan")}),
+    ("ten years", {"delay": float("inf")}),
+    ("ten years", {"delay": 1e12}),
+    ("ten years", {"delay": "99999d"}),
+    ("can't read 'soon'", {"delay": "soon"}),
+    ("can't read '5 apples'", {"delay": "5 apples"}),
+    ("can't read ''", {"delay": ""}),
+    ("not a duration", {"delay": True}),
+    ("not a duration", {"delay": [1]}),
+    ("no time zone", {"at": NAIVE}),
+    ("13-digit", {"at": 1_700_000_000}),
+    ("13-digit", {"at": -1}),
+    ("neither an aware datetime", {"at": "2030-01-01"}),
+    ("neither an aware datetime", {"at": 1.5}),
+    ("not both", {"at": 1_900_000_000_000, "delay": 1}),
+    ("id:", {"id": ""}),
+    ("id:", {"id": " "}),
+    ("id:", {"id": "x" * 300}),
+    ("id:", {"id": "ü" * 128}),
+    ("id:", {"id": "a\nb"}),
+    ("id:", {"id": "a\x00b"}),
+    ("id:", {"id": "a\x1fb"}),
+    ("id:", {"id": "\ud800"}),
+    ("id:", {"id": 7}),
+    ("ttr:", {"ttr": 0}),
+    ("ttr:", {"ttr": "-5s"}),
+    ("retry:", {"retry": "now and then"}),
+    ("retry:", {"retry": 5}),
+    ("retry:", {"retry": ["1s"] * 101}),
+    ("retry:", {"retry": "1s -2s"}),
+    ("url:", {"url": ""}),
+    ("url:", {"url": "ftp://example.org"}),
+    ("url:", {"url": "https://"}),
+    ("url:", {"url": "https://example.org/a b"}),
+    ("url:", {"url": 5}),
+    ("expire:", {"expire": -1}),
+    ("body: is blank", {"body": None}),
+    ("body: is blank", {"body": ""}),
+    ("body: can't be written", {"body": float("nan")}),
+    ("body: can't be written", {"body": {"x": float("inf")}}),
+    ("body: can't be written", {"body": object()}),
+    ("body: can't be written", {"body": {frozenset((1, 2)): 2}}),
+    ("body: 262145 bytes", {"body": "x" * (256 * 1024 - 1)}),
+]
+BAD_TOPICS = ["", " ", "{}", "a{b}", "a\nb", "a b", "t" * 300, "\x00", None, 5]
+
+
+def id_of(value: Any) -> str:
+    return repr(value)[:30]
+
+
+@pytest.mark.parametrize(("message", "job"), BAD_JOBS, ids=id_of)
+def test_bad_input_is_refused_and_nothing_is_written(
+    space: Space, redis_server: Server, message: str, job: dict[str, Any]
+) -> None:
+    space.queue.enqueue("t", {"n": 1}, id="there", delay="1h")
+    with redis_server.client() as client:
+        before = counting(client)
+        fields = {"body": {"n": 1}, **job}
+        with pytest.raises(InvalidInput, match=message) as refused:
+            space.queue.enqueue("t", fields.pop("body"), **fields)
+        with pytest.raises(InvalidInput, match=message):
+            space.queue.enqueue("new", job.get("body", {"n": 1}), **fields)
+        with pytest.raises(InvalidInput, match=message):
+            space.queue.enqueue_many("t", [NewJob({"n": 1}), {"body": {"n": 1}, **job}])
+        assert counting(client) == before
+    assert isinstance(refused.value, StreamdqError | ValueError)
+
+
+@pytest.mark.parametrize("topic", BAD_TOPICS, ids=id_of)
+def test_a_bad_topic_is_refused_everywhere(space: Space, redis_server: Server, topic: Any) -> None:
+    queue = space.queue
+    for call in (
+        lambda: queue.enqueue(topic, 1),
+        lambda: queue.enqueue_many(topic, [NewJob(1)]),
+        lambda: queue.get(topic, "a"),
+        lambda: queue.cancel(topic, "a"),
+        lambda: queue.reschedule(topic, "a", delay=1),
+        lambda: queue.take(topic, timeout=0),
+        lambda: queue.dead(topic),
+        lambda: queue.kick(topic),
+        lambda: queue.purge(topic),
+        lambda: queue.pause(topic),
+        lambda: queue.resume(topic),
+        lambda: queue.configure(topic),
+    ):
+        with pytest.raises(InvalidInput, match="topic"):
+            call()
+    with redis_server.client() as client:
+        # take's mover has its lease
+        assert [key for key in client.scan_iter() if b"mover" not in key] == []
+
+
+def test_many_stops_at_the_first_bad_job_and_says_what_is_in(space: Space) -> None:
+    jobs = [NewJob(n, id=f"j{n}") for n in range(10)]
+    jobs[7].delay = "soon"
+    with pytest.raises(InvalidInput, match="can't read 'soon'"):
+        space.queue.enqueue_many("t", jobs, batch_size=3)
+    assert [n for n in range(10) if space.state(f"j{n}") != "gone"] == [0, 1, 2, 3, 4, 5]
+    for size in (0, 501, -1):
+        with pytest.raises(InvalidInput, match="batch_size"):
+            space.queue.enqueue_many("t", [], batch_size=size)
+    with pytest.raises(InvalidInput, match="fields are body"):
+        space.queue.enqueue_many("t", [{"body": 1, "dealy": 5}])
+    with pytest.raises(InvalidInput, match="body"):
+        space.queue.enqueue_many("t", [{"id": "x"}])
+
+
+def test_an_unknown_group(space: Space) -> None:
+    space.queue.enqueue("t", 1)
+    for call in (space.queue.dead, space.queue.purge, lambda t, g: space.queue.kick(t, group=g)):
+        with pytest.raises(UnknownGroup, match=r"no group 'nobody', only default.*configure"):
+            call("t", "nobody")
+        with pytest.raises(InvalidInput, match="group"):
+            call("t", "no body")
+    with pytest.raises(UnknownGroup):
+        space.queue.take("t", "nobody", timeout=0)
+
+
+def test_limits_may_be_raised(space: Space) -> None:
+    queue = space.another_queue(max_body_bytes=10)
+    queue.enqueue("t", "x" * 8)
+    with pytest.raises(InvalidInput, match=r"11 bytes of JSON, more than the 10 allowed.*STREAMDQ_MAX_BODY_BYTES"):
+        queue.enqueue("t", "x" * 9)
+
+
+@pytest.mark.parametrize("namespace", ["", "a b", "{x}", "n" * 65, "a\n"])
+def test_a_bad_namespace(namespace: str) -> None:
+    with pytest.raises(InvalidInput, match="namespace"):
+        Queue("memory://x", namespace)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "localhost", "http://localhost", "redis://localhost:port", "redis+cluster://localhost", "redis+cluster://",
+        "redis+sentinel://localhost:1", "redis+sentinel://localhost/name", "",
+    ],
+)  # fmt: skip
+def test_a_bad_url(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMDQ_URL", "nonsense")
+    with pytest.raises(InvalidInput, match="url"):
+        Queue(url or None)
+
+
+def test_a_bad_url_keeps_its_password_to_itself() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        Queue("rediss+typo://user:hunter2@example.org:1")
+    assert "hunter2" not in str(refused.value)
+
+
+# -- servers
+
+
+def test_an_unreachable_server() -> None:
+    url = f"redis://:hunter2@127.0.0.1:{free_port()}/0"
+    with Queue(url, settings=Space.quick()) as queue:
+        started = time.monotonic()
+        with pytest.raises(ServerUnavailable, match=r"127\.0\.0\.1.*check that it runs") as refused:
+            queue.enqueue("t", 1)
+        assert time.monotonic() - started < 1
+        with pytest.raises(ServerUnavailable):
+            queue.stats()
+    assert isinstance(refused.value, ConnectionError)
+    assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+        b"SSH-2.0-OpenSSH_9.2\r\n",
+        b"\x15\x03\x03\x00\x02\x02\x46",
+    ],
+    ids=["http", "ssh", "tls"],
+)
+def test_a_server_that_is_no_redis(answer: bytes) -> None:
+    with (
+        speaking(answer) as url,
+        Queue(url, settings=Space.quick()) as queue,
+        pytest.raises(UnsupportedServer, match=r"does not speak Redis's protocol.*check host"),
+    ):
+        queue.enqueue("t", 1)
+
+
+def test_a_server_that_hangs_up() -> None:
+    with speaking(b"") as url, Queue(url, settings=Space.quick()) as queue, pytest.raises(ServerUnavailable):
+        queue.enqueue("t", 1)
+
+
+@pytest.fixture
+def locked(binary: Binary) -> Iterator[Server]:
+    """A server with a password, and a user that may do nothing."""
+    with Server(binary, options={"requirepass": "right"}) as server:
+        with server.client() as client:
+            client.acl_setuser("guest", enabled=True, passwords=["+guest"], commands=["+ping"], keys=["*"])
+        yield server
+
+
+@pytest.mark.parametrize("user", ["", ":wrong@", "nobody:right@", "guest:wrong@"])
+def test_a_wrong_password(locked: Server, user: str) -> None:
+    with (
+        Queue(f"redis://{user}127.0.0.1:{locked.port}/0", settings=Space.quick()) as queue,
+        pytest.raises(AuthenticationFailed, match=r"user|password|login"),
+    ):
+        queue.enqueue("t", 1)
+    with locked.client() as client:
+        assert client.dbsize() == 0
+
+
+def test_a_user_without_permission(locked: Server) -> None:
+    with (
+        Queue(f"redis://guest:guest@127.0.0.1:{locked.port}/0", settings=Space.quick()) as queue,
+        pytest.raises(AuthenticationFailed, match="does not allow"),
+    ):
+        queue.enqueue("t", 1)
+
+
+def test_the_right_password(locked: Server) -> None:
+    with Queue(locked.url) as queue:
+        queue.enqueue("t", 1, id="a")
+        assert queue.get("t", "a") is not None
+
+
+async def test_the_same_errors_awaited(locked: Server) -> None:
+    async with AsyncQueue(f"redis://:wrong@127.0.0.1:{locked.port}/0", settings=Space.quick()) as queue:
+        with pytest.raises(AuthenticationFailed):
+            await queue.enqueue("t", 1)
+    async with AsyncQueue(f"redis://127.0.0.1:{free_port()}/0", settings=Space.quick()) as queue:
+        with pytest.raises(ServerUnavailable):
+            await queue.enqueue("t", 1)
+    with speaking(b"HTTP/1.1 400 Bad Request\r\n\r\n") as url:
+        async with AsyncQueue(url, settings=Space.quick()) as queue:
+            with pytest.raises(UnsupportedServer):
+                await queue.enqueue("t", 1)
+
+
+async def test_a_full_memory_refuses_producers_while_workers_drain(binary: Binary, seen: Seen) -> None:
+    with Server(binary) as server, server.client() as client:
+        space = Space(server.url)
+        worker = space.worker()
+
+        @worker.handler("t")
+        async def handler(n: int, job: Job) -> None:
+            if n % 10 == 0 and job.attempt == 1:
+                raise RuntimeError
+            seen.add(n)
+
+        space.queue.enqueue_many("t", (NewJob(n, delay="300ms" if n % 2 else 0, retry="50ms") for n in range(2000)))
+        client.config_set("maxmemory", "1mb")
+        with pytest.raises(ServerRefusesWrites, match=r"takes no writes.*streamdq doctor"):
+            space.queue.enqueue("t", 1)
+        with pytest.raises(ServerRefusesWrites):
+            space.queue.enqueue_many("t", [NewJob(1)])
+        async with space.serving(worker):
+            await seen.count(2000)
+        assert sorted(seen.all) == list(range(2000))
+        client.config_set("maxmemory", "0")
+        audit = space.audit()
+        assert (audit.left, audit.balanced) == (0, True)
+        space.close()
+
+
+def test_a_replica_refuses(binary: Binary) -> None:
+    with Server(binary) as main, Server(binary) as replica, replica.client() as client:
+        with Queue(main.url) as queue:
+            queue.configure("t")
+        client.replicaof("127.0.0.1", main.port)
+        with (
+            Queue(replica.url, settings=Space.quick()) as queue,
+            pytest.raises(ServerRefusesWrites, match=r"takes no writes"),
+        ):
+            queue.enqueue("t", 1)
+
+
+# -- the network
+
+
+def test_a_dropped_reply_makes_no_second_job(space: Space, redis_server: Server) -> None:
+    """The connection ends after Redis has run the call: it is sent again, and finds its own job."""
+    losing = Losing(b"payload")
+    with proxy(redis_server.port, losing) as between:
+        queue = space.another_queue(between.url)
+        job = queue.enqueue("t", "payload", id="a", delay="1h")
+        assert (losing.dropped, job.id) == (1, "a")
+        losing.left = 1
+        queue.enqueue("t", "payload", delay="1h")
+        losing.left = 1
+        with pytest.raises(JobExists):  # someone else's job is no success
+            queue.enqueue("t", "payload", id="a")
+        losing.left = 2
+        result = queue.enqueue_many("t", (NewJob("payload", id=f"j{n}", delay="1h") for n in range(20)), batch_size=5)
+    assert (result.created, result.existing) == (20, [])
+    assert losing.dropped == 5
+    stats = space.queue.stats("t").topics["t"]
+    assert (stats.enqueued, stats.jobs) == (22, 22)
+
+
+def test_a_dropped_replacement_is_made_once(space: Space, redis_server: Server) -> None:
+    losing = Losing(b"payload")
+    with proxy(redis_server.port, losing) as between:
+        queue = space.another_queue(between.url)
+        queue.enqueue("t", "payload", id="a", delay="1h", on_conflict="replace")
+        losing.left = 1
+        queue.enqueue("t", "payload 2", id="a", delay="2h", on_conflict="replace")
+    assert losing.dropped == 2
+    assert space.job("a").body == "payload 2"
+    assert space.queue.stats("t").topics["t"].jobs == 1
+
+
+def test_a_cancel_whose_reply_was_lost_is_not_repeated(space: Space, redis_server: Server) -> None:
+    space.queue.enqueue("t", 1, id="target", delay="1h")
+    with proxy(redis_server.port, Losing(b"target")) as between:
+        queue = space.another_queue(between.url)
+        assert queue.cancel("t", "another") is False  # Redis has the script now
+        with pytest.raises(ServerUnavailable):
+            queue.cancel("t", "target")
+        assert queue.cancel("t", "target") is False
+    assert space.stats().cancelled == 1
+
+
+def test_one_deadline_for_a_call_that_is_never_answered(space: Space, redis_server: Server) -> None:
+    def swallow(data: bytes, to_redis: bool) -> bytes:
+        return data if to_redis else b""
+
+    with proxy(redis_server.port, swallow) as between:
+        queue = space.another_queue(between.url, call_timeout_s=0.5)
+        started = time.monotonic()
+        with pytest.raises(ServerUnavailable):
+            queue.enqueue("t", 1)
+        assert 0.4 <= time.monotonic() - started < 1.5
+
+
+def test_one_deadline_over_all_repetitions(space: Space, redis_server: Server) -> None:
+    space.queue.enqueue("t", 1, delay="1h")  # Redis has the script now
+    losing = Losing(b"payload", count=10**6)
+    with proxy(redis_server.port, losing) as between:
+        queue = space.another_queue(between.url, call_timeout_s=0.6)
+        started = time.monotonic()
+        with pytest.raises(ServerUnavailable):
+            queue.enqueue("t", "payload", id="a")
+        assert time.monotonic() - started < 0.9
+    assert losing.dropped > 2
+    assert space.queue.stats("t").topics["t"].jobs == 2
+
+
+async def test_workers_go_on_over_a_bad_network(space: Space, redis_server: Server, seen: Seen) -> None:
+    """Replies to claims and finishes get lost on the way: nothing is lost, and the accounts balance."""
+    space.queue.configure("t", ttr="400ms")
+    space.queue.enqueue_many("t", (NewJob(n, id=f"j{n}", delay=n / 1000) for n in range(200)))
+    every_tenth = 0
+
+    def flaky(data: bytes, to_redis: bool) -> bytes | None:
+        nonlocal every_tenth
+        every_tenth += not to_redis
+        return None if not to_redis and every_tenth % 10 == 0 else data
+
+    with proxy(redis_server.port, flaky) as between:
+        through = Space(between.url, call_timeout_s=2)
+        worker = through.worker()
+        worker.handler("t")(recorder(seen))
+        async with space.serving(worker):
+            await seen.count(200)
+
+            def drained() -> bool:
+                return space.audit().left == 0
+
+            await eventually(drained, "all done")
+            between.filter = lambda data, _: data
+        through.close()
+    assert set(seen.all) == set(range(200))
+    assert space.stats().done == 200
+
+
+def test_connections_are_made_anew_after_a_restart(binary: Binary) -> None:
+    with Server(binary, appendonly=True) as server, Queue(server.url, NAMESPACE, settings=Settings()) as queue:
+        queue.enqueue("t", 1, id="a")
+        server.restart()
+        assert queue.get("t", "a") is not None
+        queue.enqueue("t", 2, id="b")
+        with server.client() as client:
+            client.client_kill_filter(_type="normal", skipme=True)
+        queue.enqueue("t", 3, id="c")
+        assert queue.stats("t").topics["t"].jobs == 3
+
+
+def test_an_old_server_is_named() -> None:
+    answer = b"-ERR unknown command `EVALSHA`, with args beginning with: \r\n"
+    with (
+        speaking(answer) as url,
+        Queue(url, settings=Space.quick()) as queue,
+        pytest.raises(UnsupportedServer, match=r"needs Redis 6\.2"),
+    ):
+        queue.enqueue("t", 1)
+
+
+def test_any_other_refusal_is_a_server_error(redis_server: Server) -> None:
+    with redis_server.client() as client, Queue(redis_server.url, NAMESPACE) as queue:
+        client.set("{test}:topics", "not a hash")
+        with pytest.raises(ServerError, match="WRONGTYPE"):
+            queue.enqueue("t", 1)
+    assert issubclass(ServerError, StreamdqError)
+    assert not issubclass(ServerError, redis.RedisError)

@@ -1,0 +1,245 @@
+"""What a topic can be told: pause, rate, shards, settings; and that other processes hear of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from streamdq import Job, JobState, NewJob
+from streamdq.clock import ManualClock
+from streamdq.config import GroupSettings, TopicSettings
+from streamdq.errors import InvalidInput, TopicNotEmpty, UnknownTopic
+from tests.redis.harness import Seen, Space, eventually, recorder
+
+
+async def test_a_paused_topic_holds_and_resumes(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    worker.handler("other")(recorder(seen))
+    async with space.serving(worker):
+        space.queue.pause("t")
+        space.queue.enqueue("t", "at once")
+        space.queue.enqueue("t", "delayed", delay="20ms")
+        space.queue.enqueue("other", "goes on", delay="60ms")
+        await seen.count(1)
+        assert seen.all == ["goes on"]
+        assert space.queue.stats("t").topics["t"].paused
+        assert space.stats().delayed == 2
+        space.queue.resume("t")
+        await seen.count(3)
+    assert seen.all == ["goes on", "at once", "delayed"]
+    assert not space.queue.stats("t").topics["t"].paused
+
+
+async def test_a_pause_holds_what_is_in_the_stream_already(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    worker.handler("other")(recorder(seen))
+    space.queue.enqueue("t", "ready")
+    space.queue.pause("t")
+    async with space.serving(worker):
+        space.queue.enqueue("other", "x", delay="50ms")
+        await seen.count(1)
+        assert seen.all == ["x"]
+        assert space.stats().running == 0
+        space.queue.resume("t")
+        await seen.count(2)
+    assert seen.all == ["x", "ready"]
+
+
+async def test_a_pause_leaves_running_attempts_alone_and_holds_their_retries(space: Space, seen: Seen) -> None:
+    worker, go_on = space.worker(), asyncio.Event()
+
+    @worker.handler("t", retry="1ms")
+    async def handler(body: str, job: Job) -> None:
+        seen.add((body, job.attempt))
+        await go_on.wait()
+        if body == "fails" and job.attempt == 1:
+            raise RuntimeError
+
+    space.queue.enqueue("t", "fails", id="fails")
+    space.queue.enqueue("t", "ends", id="ends")
+    async with space.serving(worker):
+        await seen.count(2)
+        space.queue.pause("t")
+        go_on.set()
+        await space.becomes("ends", "gone")
+        await space.becomes("fails", JobState.DELAYED)
+        assert len(seen) == 2
+        space.queue.resume("t")
+        await seen.count(3)
+        await space.becomes("fails", "gone")
+
+
+async def test_jobs_of_a_paused_topic_can_be_cancelled_and_moved(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    space.queue.enqueue("t", "a", id="a")
+    space.queue.pause("t")
+    space.queue.enqueue("t", "b", id="b")
+    space.queue.enqueue("t", "c", id="c")
+    assert space.queue.cancel("t", "a")
+    assert space.queue.cancel("t", "b")
+    assert space.queue.reschedule("t", "c", delay="1ms")
+    space.queue.resume("t")
+    await space.burst(worker)
+    assert seen.all == ["c"]
+
+
+async def test_rate_spreads_a_stampede(space: Space, seen: Seen) -> None:
+    worker, loop = space.worker(), asyncio.get_running_loop()
+
+    @worker.handler("t")
+    async def handler(_body: int) -> None:
+        seen.add(loop.time())
+
+    space.queue.configure("t", rate=50)
+    space.queue.enqueue_many("t", (NewJob(n, delay="10ms") for n in range(40)))
+    await space.burst(worker)
+    times = seen.all
+    # A tenth of a second's worth at once, the others 20 ms apart.
+    assert 0.65 <= times[-1] - times[0] <= 1.5
+    most_in_200_ms = max(sum(1 for other in times if 0 <= other - start < 0.2) for start in times)
+    assert most_in_200_ms <= 17
+
+
+async def test_rate_by_the_clock(stepped: Space, clock: ManualClock, seen: Seen) -> None:
+    worker = stepped.worker()
+    worker.handler("t")(recorder(seen))
+    stepped.queue.configure("t", rate=10)
+    stepped.queue.enqueue_many("t", (NewJob(n) for n in range(5)))
+    async with stepped.serving(worker):
+        for count in range(1, 6):
+            await seen.count(count)
+            await eventually(lambda n=count: stepped.stats().done == n, "done")  # type: ignore[misc]
+            assert stepped.stats().ready == 0
+            clock.advance("100ms")
+    assert seen.all == [0, 1, 2, 3, 4]
+
+
+async def test_a_rate_lifted_lets_the_rest_go(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    space.queue.configure("t", rate=0.5)
+    space.queue.enqueue_many("t", (NewJob(n) for n in range(10)))
+    async with space.serving(worker):
+        await seen.count(1)
+        space.queue.configure("t", rate=0)
+        await seen.count(10)
+
+
+async def test_four_shards_leave_nothing_behind(space: Space, seen: Seen) -> None:
+    space.queue.configure("t", shards=4, groups=["a", "b"])
+    workers = [space.worker("a"), space.worker("a"), space.worker("b")]
+
+    def fail_some(worker: Any) -> None:
+        @worker.handler("t", retry="5ms")
+        async def handler(n: int, job: Job) -> None:
+            seen.add(n)
+            if n % 7 == 0 and job.attempt == 1:
+                raise RuntimeError
+
+    for worker in workers:
+        fail_some(worker)
+    space.queue.enqueue_many("t", (NewJob(n, id=f"j{n}", delay=n % 5 / 100) for n in range(400)))
+    shards = space.queue._operations.topics.shards("t")
+    for n in range(0, 400, 40):
+        assert space.queue.cancel("t", f"j{n}")
+    assert len(shards) == 4
+    await space.burst(*workers)
+    audit = space.audit()
+    assert (audit.left, audit.balanced) == (0, True)
+    stats = space.queue.stats("t").topics["t"]
+    assert (stats.enqueued, stats.jobs, stats.shards) == (400, 0, 4)
+    assert {group.done for group in stats.groups.values()} == {390}
+    assert len(set(seen.all)) == 390
+
+
+async def test_order_within_a_millisecond_is_kept_in_each_shard(space: Space, seen: Seen) -> None:
+    space.queue.configure("t", shards=4)
+    worker = space.worker(concurrency=1)
+
+    @worker.handler("t")
+    async def handler(n: int, job: Job) -> None:
+        shard = next(i for i, k in enumerate(space.queue._operations.topics.shards("t")) if k is job._held.shard)
+        seen.add((shard, n))
+
+    at_ms = space.queue.enqueue("other", 1).created_ms + 100
+    space.queue.enqueue_many("t", (NewJob(n, at=at_ms) for n in range(400)))
+    await space.burst(worker)
+    for shard in range(4):
+        of_shard = [n for where, n in seen.all if where == shard]
+        assert len(of_shard) > 50
+        assert of_shard == sorted(of_shard)
+
+
+async def test_shards_change_only_while_the_topic_is_empty(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    space.queue.enqueue("t", 1, id="a")
+    with pytest.raises(TopicNotEmpty, match="drain it"):
+        space.queue.configure("t", shards=4)
+    assert space.queue.stats("t").topics["t"].shards == 1
+    other = space.another_queue()
+    assert other.get("t", "a") is not None
+    await space.burst(worker)
+    assert space.queue.configure("t", shards=4).shards == 4
+    # One that does not know yet: told by the scripts.
+    other.enqueue_many("t", (NewJob(n) for n in range(20)))
+    await space.burst(worker)
+    assert sorted(seen.all) == sorted([1, *range(20)])
+    assert space.audit().left == 0
+
+
+async def test_a_worker_at_work_hears_of_new_shards(space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    # An idle worker reads the registry again when its blocked read ends; here, sooner.
+    monkeypatch.setattr("streamdq.worker.BLOCK_S", 0.3)
+    monkeypatch.setattr("streamdq.consumer._REFRESH_S", 0.3)
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    async with space.serving(worker):
+        space.queue.configure("t", shards=3)
+        space.queue.enqueue_many("t", (NewJob(n, delay="10ms") for n in range(30)))
+        await seen.count(30)
+        await eventually(lambda: space.stats().done == 30, "all done")
+
+
+def test_settings_are_merged_and_seen_by_others(space: Space) -> None:
+    first = space.queue.configure("t", ttr="5s", retry="1s 2s", max_deliveries=9, rate=100, shards=2, groups=["a"])
+    assert (first.ttr_ms, first.retry, first.max_deliveries, first.rate, first.shards) == (
+        5000, "1000ms 2000ms", 9, 100, 2,
+    )  # fmt: skip
+    second = space.another_queue().configure("t", ttr=7)
+    assert second == first.model_copy(update={"ttr_ms": 7000, "version": second.version})
+    assert second.group_names == ("a",)
+    plain = space.queue.configure("u")
+    assert plain == TopicSettings(version=plain.version, groups={"default": GroupSettings()})
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"ttr": 0}, {"ttr": -1}, {"ttr": float("nan")}, {"retry": "soon"}, {"retry": 5}, {"retry": ["1s"] * 101},
+        {"shards": 0}, {"shards": 257}, {"shards": 1.5}, {"shards": True}, {"max_deliveries": 0}, {"rate": -1},
+        {"rate": float("nan")}, {"rate": "10"}, {"rate": True}, {"groups": []}, {"groups": "a"}, {"groups": ["a b"]},
+        {"groups": ["a,b"]}, {"groups": [""]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_settings_out_of_range_change_nothing(space: Space, settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match=next(iter(settings)).removesuffix("s")):
+        space.queue.configure("t", **settings)
+    assert space.queue.stats().topics == {}
+
+
+def test_an_unknown_topic(space: Space) -> None:
+    for call in (space.queue.pause, space.queue.resume, space.queue.dead, space.queue.kick, space.queue.purge):
+        with pytest.raises(UnknownTopic, match="no topic 't'"):
+            call("t")
+    for ask in (space.queue.stats, space.queue.upcoming, space.queue.audit):
+        with pytest.raises(UnknownTopic, match="no topic 't'"):
+            ask("t")
+    assert space.queue.get("t", "a") is None
+    assert space.queue.stats().topics == {}

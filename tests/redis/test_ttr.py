@@ -1,0 +1,281 @@
+"""Time to run: what is over it is cut off or taken over; heartbeats and a job's own TTR change it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+
+from streamdq import Bury, Job, JobState
+from streamdq.consumer import read_streams
+from streamdq.session import run
+from tests.redis.harness import Seen, Space, eventually, recorder
+
+
+async def test_a_handler_over_its_ttr_is_cancelled_and_retried(space: Space, seen: Seen) -> None:
+    worker, never = space.worker(), asyncio.Event()
+
+    @worker.handler("t", ttr="150ms", retry="1ms")
+    async def handler(_body: int, job: Job) -> None:
+        seen.add(("start", job.attempt))
+        if job.attempt == 1:
+            try:
+                await never.wait()
+            except asyncio.CancelledError:
+                seen.add(("cancelled", job.attempt))
+                raise
+
+    space.queue.enqueue("t", 1, id="a")
+    async with space.serving(worker):
+        await seen.count(3)
+        await space.becomes("a", "gone")
+    assert seen.all == [("start", 1), ("cancelled", 1), ("start", 2)]
+    stats = space.stats()
+    assert (stats.done, stats.retried, stats.reclaimed) == (1, 1, 0)
+
+
+async def test_over_its_ttr_in_the_last_attempt_is_dead(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler("t", ttr="100ms", retry="none")
+    async def handler(_body: int) -> None:
+        await asyncio.Event().wait()
+
+    @worker.on_dead
+    async def told(job: Job) -> None:
+        seen.add(job.groups["default"].error)
+
+    space.queue.enqueue("t", 1)
+    async with space.serving(worker):
+        await seen.count(1)
+    assert seen.all == ["TimeoutError: the handler took longer than its TTR"]
+
+
+async def test_a_thread_over_its_ttr_is_given_up_and_the_job_retried(space: Space, seen: Seen) -> None:
+    worker, go_on, attempts = space.worker(concurrency=2), threading.Event(), []
+    loop = asyncio.get_running_loop()
+
+    @worker.handler("t", ttr="150ms", retry="1ms")
+    def handler(_body: int, job: Job) -> None:
+        attempts.append(job.attempt)
+        loop.call_soon_threadsafe(seen.add, job.attempt)
+        if job.attempt == 1:
+            go_on.wait(10)
+
+    space.queue.enqueue("t", 1, id="a")
+    async with space.serving(worker):
+        await seen.count(2)
+        await space.becomes("a", "gone")
+        go_on.set()
+    assert attempts == [1, 2]
+    assert (space.stats().done, space.stats().retried) == (1, 1)
+
+
+async def test_heartbeats_keep_a_long_job(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler("t", ttr="400ms", retry="none")
+    async def handler(_body: int, job: Job) -> None:
+        for _ in range(12):
+            await asyncio.sleep(0.1)  # the work
+            job.touch()
+        seen.add(job.attempt)
+
+    space.queue.enqueue("t", 1)
+    await space.burst(worker)
+    assert seen.all == [1]
+    assert (space.stats().done, space.stats().reclaimed) == (1, 0)
+
+
+async def test_heartbeats_from_a_thread(space: Space, seen: Seen) -> None:
+    worker, loop = space.worker(), asyncio.get_running_loop()
+
+    @worker.handler("t", ttr="400ms", retry="none")
+    def handler(_body: int, job: Job) -> None:
+        for _ in range(8):
+            threading.Event().wait(0.1)  # the work
+            job.touch()
+        loop.call_soon_threadsafe(seen.add, job.attempt)
+
+    space.queue.enqueue("t", 1)
+    await space.burst(worker)
+    assert seen.all == [1]
+    assert (space.stats().done, space.stats().reclaimed) == (1, 0)
+
+
+async def test_one_touch_can_ask_for_more(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler("t", ttr="300ms", retry="none")
+    async def handler(_body: int, job: Job) -> None:
+        job.touch("5s")
+        await asyncio.sleep(1.2)  # the work: four TTRs
+        seen.add(job.attempt)
+
+    space.queue.enqueue("t", 1)
+    await space.burst(worker)
+    assert seen.all == [1]
+    assert (space.stats().done, space.stats().reclaimed) == (1, 0)
+
+
+async def test_a_jobs_own_longer_ttr(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler("t", ttr="200ms", retry="none")
+    async def handler(_body: int, job: Job) -> None:
+        await asyncio.sleep(1.2)  # the work: six of the topic's TTRs
+        seen.add(job.attempt)
+
+    space.queue.enqueue("t", 1, ttr="10s")
+    await space.burst(worker)
+    assert seen.all == [1]
+    assert (space.stats().done, space.stats().reclaimed) == (1, 0)
+
+
+async def test_a_jobs_own_shorter_ttr(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler("t", ttr="1h", retry="none")
+    async def handler(_body: int) -> None:
+        await asyncio.Event().wait()
+
+    @worker.on_dead
+    async def told(job: Job) -> None:
+        seen.add(job.id)
+
+    started = time.monotonic()
+    space.queue.enqueue("t", 1, id="a", ttr="200ms")
+    async with space.serving(worker):
+        await seen.count(1)
+    assert 0.2 <= time.monotonic() - started < 3
+
+
+def lost_claim(space: Space, id: str, ttr: str | None = None) -> None:
+    """A consumer claims the job and is never heard of again."""
+    space.queue.enqueue("t", 1, id=id, ttr=ttr)
+    assert space.queue.take("t", timeout=1) is not None
+
+
+async def test_a_lost_claim_is_taken_over_within_ttr_and_a_second(space: Space, seen: Seen) -> None:
+    space.queue.configure("t", ttr="400ms")
+    lost_claim(space, "a")
+    started = time.monotonic()
+    worker = space.worker()
+
+    @worker.handler("t")
+    async def handler(_body: int, job: Job) -> None:
+        seen.add((job.attempt, job.step))
+
+    async with space.serving(worker):
+        await seen.count(1)
+        took_s = time.monotonic() - started
+        await space.becomes("a", "gone")
+    assert seen.all == [(2, 0)]
+    assert 0.3 <= took_s <= 1.4
+    assert space.stats().reclaimed == 1
+
+
+async def test_lost_claims_with_a_ttr_of_their_own(space: Space, seen: Seen) -> None:
+    """The shorter comes back long before the topic's TTR; the longer stays away after it."""
+    space.queue.configure("t", ttr="1s")
+    lost_claim(space, "longer", ttr="10s")
+    started = time.monotonic()
+    lost_claim(space, "topics")
+    lost_claim(space, "shorter", ttr="200ms")
+    came = {}
+    worker = space.worker()
+
+    @worker.handler("t")
+    async def handler(_body: int, job: Job) -> None:
+        came[job.id] = time.monotonic() - started
+        seen.add(job.id)
+
+    async with space.serving(worker):
+        await seen.count(2)
+        assert space.state("longer") == JobState.RUNNING
+        left_ms = (space.job("longer").groups["default"].deadline_ms or 0) - space.job("longer").created_ms
+    assert seen.all == ["shorter", "topics"]
+    assert 0.15 <= came["shorter"] <= 1.2
+    assert 0.9 <= came["topics"] <= 2.2
+    assert left_ms >= 10_000
+
+
+async def test_a_poison_pill_is_buried_after_max_deliveries(space: Space, seen: Seen) -> None:
+    space.queue.configure("t", ttr="150ms", max_deliveries=3)
+    lost_claim(space, "a")
+    for attempt in (2, 3):
+        claim = space.queue.take("t", timeout=5)
+        assert claim is not None
+        assert claim.job.attempt == attempt
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+
+    @worker.on_dead
+    async def told(job: Job) -> None:
+        progress = job.groups["default"]
+        seen.add((job.id, progress.reason, progress.crashes))
+
+    async with space.serving(worker):
+        await seen.count(1)
+    assert seen.all == [("a", "crashed", 3)]
+    assert (space.stats().reclaimed, space.stats().dead) == (3, 1)
+    # kicked back, it is given as many chances again
+    space.queue.kick("t", "a")
+    await space.burst(worker)
+    assert seen.all[1:] == [1]
+
+
+async def test_crashes_count_only_in_a_row(space: Space, seen: Seen) -> None:
+    """An attempt that comes back, even failed, shows that the job does not kill its consumers."""
+    space.queue.configure("t", ttr="150ms", max_deliveries=2, retry="1ms 1ms 1ms")
+    lost_claim(space, "a")
+    claim = space.queue.take("t", timeout=5)
+    assert claim is not None
+    claim.fail("an ordinary failure")
+    assert space.queue.take("t", timeout=5) is not None
+    assert space.job("a").groups["default"].crashes == 0
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    async with space.serving(worker):
+        await seen.count(1)
+        await space.becomes("a", "gone")
+    assert space.stats().dead == 0
+
+
+async def test_what_was_read_and_handed_over_since_is_claimed_once(space: Space, seen: Seen) -> None:
+    """A consumer may be stopped between its blocking read and the claim; what it read is not its own any more."""
+    space.queue.configure("t", ttr="200ms")
+    ops, link = space.queue._operations, space.queue._link
+    worker, never = space.worker(), space.worker()
+
+    @worker.handler("t")
+    async def handler(_body: int, job: Job) -> None:
+        if job.attempt == 1:
+            raise Bury("so that the next delivery is in the group's own stream")
+        seen.add(job.attempt)
+
+    never.handler("other")(recorder(Seen()))
+    space.queue.enqueue("t", 1, id="a")
+    await space.burst(worker)
+    space.queue.kick("t")
+    shard = ops.topics.shards("t")[0]
+    found = run(link, read_streams(ops.session, "default", "sleeper", [shard], 1, 1))
+    (read,) = found.values()
+    ready = shard.ready_of("default")
+
+    def handed_over() -> bool:
+        ids = [entry for entry, _ in run(link, ops.session.one(ready, "XRANGE", ready, "-", "+"))]
+        return bool(ids) and read[1] not in ids
+
+    # A claim of another job makes the mover look at the shard.
+    lost_claim(space, "b")
+    async with space.serving(never):
+        await eventually(handed_over, "the entry is handed over")
+    claimed = run(link, ops.scripts.claim(shard, "default", "sleeper", 0, 60_000, read))
+    assert claimed.rows == []
+    space.queue.purge("t")
+    async with space.serving(worker):
+        await seen.count(2)
+        await space.becomes("a", "gone")
+        await space.becomes("b", "gone")
+    assert seen.all == [2, 2]
