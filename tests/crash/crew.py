@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -120,12 +119,15 @@ class Crew:
         self.queue = Queue(server.url)
         self.workers: list[WorkerProcess] = []
 
-    def start(self, *options: Options, grace_s: float = 10, lease_s: float = LEASE_S) -> WorkerProcess:
+    def start(
+        self, *options: Options, grace_s: float = 10, lease_s: float = LEASE_S, call_timeout_s: float = 5
+    ) -> WorkerProcess:
         """A process; with several options, one that forks a process for each."""
         encoded: Any = [each.encode() for each in options] if len(options) != 1 else options[0].encode()
         environment = {
             "STREAMDQ_GRACE_S": str(grace_s),
             "STREAMDQ_LEASE_MS": str(int(lease_s * 1000)),
+            "STREAMDQ_CALL_TIMEOUT_S": str(call_timeout_s),
             "PYTHONUNBUFFERED": "1",
         }
         worker = WorkerProcess(self.url, self.journal.path, json.dumps(encoded), environment)
@@ -215,10 +217,3 @@ def left_in(server: Server, topic: str, shards: int = 1, namespace: str = "strea
                 sizes[f"{stream} pending"] = client.xpending(stream, "default")["pending"]
             found.update({key: size for key, size in sizes.items() if size})
     return found
-
-
-def each(lines: list[Line], key: Callable[[Line], Any]) -> Iterator[tuple[Any, list[Line]]]:
-    groups: dict[Any, list[Line]] = {}
-    for line in lines:
-        groups.setdefault(key(line), []).append(line)
-    yield from groups.items()

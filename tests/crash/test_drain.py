@@ -85,13 +85,17 @@ def test_a_handler_that_ignores_its_end_holds_nothing_up(crew: Crew) -> None:
     assert [line.attempt for line in crew.started(id, attempts=2, within_s=5)] == [1, 1]
 
 
+def wait_for_ends(crew: Crew, count: int) -> None:
+    until(lambda: len(crew.journal.ids("end")) >= count, f"{count} are done")
+
+
 @IN_THREADS
 def test_drained_under_load_nothing_waits_for_a_ttr(crew: Crew, threads: bool) -> None:
     ids = crew.fill(600, Work(ms=3))
     options = Options(ttr=TTR, threads=threads, concurrency=5)
     workers = [crew.start(options) for _ in range(2)]
     for done in (50, 200):
-        until(lambda done=done: len(crew.journal.ids("end")) >= done, f"{done} are done")  # type: ignore[misc]
+        wait_for_ends(crew, done)
         drained(workers.pop(0), within_s=5)
         workers.append(crew.start(options))
     crew.emptied(within_s=15)

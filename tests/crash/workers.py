@@ -56,6 +56,7 @@ class Options:
     threads: bool = False
     ttr: str = "1s"
     retry: str = "0"
+    burst: bool = False
     stop_after_starts: int = 0  # drains by itself once so many handlers have started
     watch_s: float = 0  # replaces how long reclaim watches a shard
     fault: Fault | None = None
@@ -171,7 +172,7 @@ def work(url: str, journal: str, options: Options) -> None:
         reclaim_module._TICK_S = options.watch_s / 4
     if options.fault:
         inject(options.fault)
-    make(url, Writer(journal), options).run()
+    make(url, Writer(journal), options).run(options.burst)
 
 
 def fork(url: str, journal: str, each: Sequence[Options]) -> int:

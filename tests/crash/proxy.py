@@ -1,0 +1,89 @@
+"""A network that fails: it stands between the workers and Redis."""
+
+import contextlib
+import random
+import socket
+import threading
+from typing import Self
+
+
+class Connection:
+    """One client's connection, forwarded in both directions until it is cut."""
+
+    def __init__(self, client: socket.socket, port: int) -> None:
+        self.deaf = False  # what Redis answers gets lost
+        self.cut_off = False
+        self._client = client
+        self._server = socket.create_connection(("127.0.0.1", port))
+        for side in (client, self._server):
+            side.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        threading.Thread(target=self._forward, args=(client, self._server), daemon=True).start()
+        threading.Thread(target=self._forward, args=(self._server, client), daemon=True).start()
+
+    def _forward(self, source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if not (self.deaf and source is self._server):
+                    target.sendall(data)
+        self.cut()
+
+    def cut(self) -> None:
+        self.cut_off = True
+        for side in (self._client, self._server):
+            with contextlib.suppress(OSError):
+                side.shutdown(socket.SHUT_RDWR)  # wakes the threads that read from it
+            side.close()
+
+
+class Proxy:
+    """Forwards connections to a port on this machine. Without ``trouble`` it does no harm."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._connections: list[Connection] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                self._connections.append(Connection(client, self._port))
+
+    @property
+    def open(self) -> list[Connection]:
+        return [connection for connection in self._connections if not connection.cut_off]
+
+    def trouble(self, seed: int, times: int, lost_replies: bool) -> None:
+        """So many times, a few milliseconds apart, some connection fails: it is cut, or with ``lost_replies`` first
+        hears no answer to what it has sent.
+        """
+        chance, pause = random.Random(seed), threading.Event()
+        while times:
+            pause.wait(chance.uniform(0.005, 0.05))
+            if candidates := self.open:
+                times -= 1
+                victim = chance.choice(candidates)
+                if lost_replies:
+                    victim.deaf = True
+                    pause.wait(chance.uniform(0.001, 0.03))
+                victim.cut()
+
+    def swallow(self) -> None:
+        """From now on, the connections that are open hear nothing any more; they are not closed either."""
+        for connection in self.open:
+            connection.deaf = True
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for connection in self.open:
+            connection.cut()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

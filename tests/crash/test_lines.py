@@ -1,0 +1,86 @@
+"""A worker that dies right before or right after any of its calls to Redis: the next one finds everything."""
+
+from dataclasses import asdict
+
+import pytest
+
+from streamdq import NewJob, Queue
+from streamdq.audit import Audit
+from streamdq.scripts import load
+from tests.crash.crew import Crew, left_in
+from tests.crash.workers import FAULT_EXIT, Fault, Options, Work
+from tests.servers import Server
+
+SCRIPTS = ("claim", "finish", "retry", "bury", "release", "leave", "move", "reclaim")
+ONCE = ("leave", "release")  # a worker that drains calls these once
+FAULTS = [
+    Fault(call, nth, before)
+    for call in (*SCRIPTS, "XREADGROUP")
+    for nth in (1, 2)
+    for before in (True, False)
+    if nth == 1 or call not in ONCE
+]
+# Each kind ends at different moments, so that one call does not carry them all; between the retries, the worker waits.
+RETRY = "500ms"
+WORK = [
+    *[Work(ms=150)] * 4,
+    *[Work(ms=ms, bury=True) for ms in (0, 100)],
+    *[Work(ms=ms, fail=fail) for ms in (0, 100) for fail in (1, 2)],
+]
+DEAD = 2
+
+
+def namespace(fault: Fault) -> str:
+    return f"{fault.call}-{fault.nth}-{'before' if fault.before else 'after'}"
+
+
+def faulty(fault: Fault) -> Options:
+    return Options(
+        namespace=namespace(fault), concurrency=3, retry=f"{RETRY} {RETRY}", burst=True, fault=fault,
+        stop_after_starts=3 if fault.call in ONCE else 0,
+    )  # fmt: skip
+
+
+def load_scripts(server: Server) -> None:
+    """So that each is called once, and not once before that to be told that Redis does not have it."""
+    with server.client() as client:
+        for name in SCRIPTS:
+            client.script_load(load(name).source)
+
+
+def fill(crew: Crew, name: str) -> None:
+    with Queue(crew.server.url, name) as queue:
+        queue.enqueue_many("work", [NewJob(asdict(work), id=f"{name}-{i}") for i, work in enumerate(WORK)])
+
+
+def outcome(crew: Crew, name: str) -> tuple[Audit, dict[str, int]]:
+    """The books, and what is left once the dead letters are gone."""
+    with Queue(crew.server.url, name) as queue:
+        audit = queue.audit()
+        queue.purge("work")
+    return audit, left_in(crew.server, "work", namespace=name)
+
+
+@pytest.mark.timeout(90)
+def test_a_crash_at_any_call_loses_nothing(crew: Crew) -> None:
+    load_scripts(crew.server)
+    names = [namespace(fault) for fault in FAULTS]
+    for name in names:
+        fill(crew, name)
+    crashed = crew.start(*map(faulty, FAULTS), grace_s=0, lease_s=0.5)
+    assert crashed.wait(30) == 0
+    codes = [int(line) for line in crashed.output.splitlines() if line.isdigit()]
+    assert dict(zip(names, codes, strict=True)) == dict.fromkeys(names, FAULT_EXIT), "each has met its fault"
+
+    clean = crew.start(*[Options(namespace=name, retry=f"{RETRY} {RETRY}", burst=True) for name in names], lease_s=0.5)
+    assert clean.wait(30) == 0
+    ended = crew.journal.ids("end")
+    for name in names:
+        audit, left = outcome(crew, name)
+        assert audit.balanced, name
+        (account,) = audit.balances
+        assert (audit.left, account.done, account.dead) == (0, len(WORK) - DEAD, DEAD), name
+        assert left == {}, name
+        assert {id for id in ended if id.startswith(name)} == {
+            f"{name}-{i}" for i, work in enumerate(WORK) if not work.bury
+        }, "lost"

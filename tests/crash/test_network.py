@@ -1,0 +1,84 @@
+"""Connections that break at any moment, and replies that get lost: every job is done all the same."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from streamdq import Queue
+from tests.crash.crew import Crew, left_in
+from tests.crash.proxy import Proxy
+from tests.crash.workers import Options, Work
+from tests.servers import Server
+
+TOPICS = ("quick", "failing", "later")
+RUN = Options(topics=TOPICS, ttr="1s", concurrency=10, retry="100ms")
+
+
+@pytest.fixture
+def proxy(redis_server: Server) -> Iterator[Proxy]:
+    with Proxy(redis_server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def crew(redis_server: Server, proxy: Proxy, tmp_path: Path) -> Iterator[Crew]:
+    """Its workers reach Redis through the proxy; the test itself does not."""
+    with Crew(redis_server, tmp_path, proxy.url) as crew:
+        yield crew
+
+
+def fill(crew: Crew) -> set[str]:
+    ids = crew.fill(600, Work(ms=10), topic="quick")
+    ids += crew.fill(50, Work(fail=1), topic="failing")
+    ids += crew.fill(50, Work(), topic="later", delay="700ms")
+    return set(ids)
+
+
+def check(crew: Crew, ids: set[str]) -> None:
+    audit = crew.emptied()
+    ended = crew.journal.ids("end")
+    assert ended == ids, "lost"
+    assert {balance.topic: (balance.enqueued, balance.done) for balance in audit.balances} == {
+        topic: (count, count) for topic, count in (("quick", 600), ("failing", 50), ("later", 50))
+    }, "each job is done once for the books, however often it ran"
+    # What runs again was taken over: its worker could not tell that it had ended.
+    reclaimed = sum(crew.counts(topic).reclaimed for topic in TOPICS)
+    again = sum(count - 1 for id, count in crew.journal.count("start").items() if not id.startswith("failing"))
+    assert again <= reclaimed
+    for topic in TOPICS:
+        assert left_in(crew.server, topic) == {}
+
+
+@pytest.mark.parametrize("lost_replies", [False, True], ids=["cut", "lost-replies"])
+def test_connections_are_cut_again_and_again(crew: Crew, proxy: Proxy, lost_replies: bool) -> None:
+    for _ in range(2):
+        crew.serving(crew.start(RUN))
+    ids = fill(crew)
+    proxy.trouble(7, times=25, lost_replies=lost_replies)
+    check(crew, ids)
+
+
+def test_redis_does_not_answer_any_more_on_what_is_open(crew: Crew, proxy: Proxy) -> None:
+    for _ in range(2):
+        crew.serving(crew.start(RUN, call_timeout_s=0.5))
+    ids = fill(crew)
+    crew.started("quick-50")
+    proxy.swallow()
+    check(crew, ids)
+
+
+def test_what_is_enqueued_through_broken_connections_is_in_once(crew: Crew, proxy: Proxy) -> None:
+    accepted = []
+    trouble = threading.Thread(target=proxy.trouble, args=(11, 25, True))
+    with Queue(proxy.url) as queue:
+        trouble.start()
+        while trouble.is_alive():
+            accepted.append(queue.enqueue("quick", asdict(Work()), delay="1h").id)
+        trouble.join()
+    audit = crew.queue.audit()
+    assert (audit.left, audit.balances[0].enqueued) == (len(accepted), len(accepted))
+    assert len(set(accepted)) == len(accepted) > 50
+    assert audit.balanced

@@ -1,0 +1,124 @@
+"""Redis goes away and comes back under running workers and a client that goes on putting jobs in."""
+
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+
+from streamdq import Queue, StreamdqError
+from tests.crash.crew import Crew, left_in
+from tests.crash.workers import Options, Work
+from tests.servers import Binary, Server, until
+
+RUN = Options(topics=("now", "later"), ttr="1s", concurrency=10)
+
+
+@pytest.fixture
+def persistent(binary: Binary, tmp_path: Path) -> Iterator[Crew]:
+    """A crew on a server that has on disk what it has confirmed."""
+    with Server(binary, appendonly=True, options={"appendfsync": "always"}) as server, Crew(server, tmp_path) as crew:
+        yield crew
+
+
+class Producer(threading.Thread):
+    """Puts jobs in until it is told to stop; ``accepted`` are those whose enqueue returned."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+        self._stop_it = threading.Event()
+        self.accepted: list[str] = []
+        self.refused = 0
+
+    def run(self) -> None:
+        number = 0
+        with Queue(self._url) as queue:
+            while not self._stop_it.wait(0.001):
+                topic, delay = ("now", None) if number % 2 else ("later", 0.05 * (number % 20))
+                try:
+                    job = queue.enqueue(topic, asdict(Work(ms=number % 5)), id=f"job-{number}", delay=delay)
+                    self.accepted.append(job.id)
+                except StreamdqError:
+                    self.refused += 1
+                number += 1
+
+    def stop(self) -> None:
+        self._stop_it.set()
+        self.join()
+
+
+def produce_through(crew: Crew, outage: str) -> Producer:
+    """Two workers and a producer at work, and Redis away in the middle of it."""
+    for _ in range(2):
+        crew.serving(crew.start(RUN))
+    producer = Producer(crew.server.url)
+    producer.start()
+    try:
+        until(lambda: len(crew.journal.ids("end")) > 100, "they are at work")
+        if outage == "killed":
+            crew.server.kill()
+        else:
+            crew.server.stop()
+        before = len(producer.accepted)
+        crew.server.start()
+        until(lambda: len(producer.accepted) > before + 100, "the producer goes on")
+    finally:
+        producer.stop()
+    return producer
+
+
+@pytest.mark.parametrize("outage", ["stopped", "killed"])
+def test_nothing_is_lost_that_was_accepted(persistent: Crew, outage: str) -> None:
+    crew = persistent
+    producer = produce_through(crew, outage)
+    audit = crew.emptied()
+    done = crew.journal.ids("end")
+    assert set(producer.accepted) <= done, "lost"
+    # Accepted without the client's knowing, or put in twice around the outage: more may have run, none less.
+    assert sum(balance.done for balance in audit.balances) >= len(producer.accepted)
+    again = sum(count - 1 for count in crew.journal.count("start").values())
+    held_at_most = 2 * (RUN.concurrency + 500)
+    assert again <= held_at_most
+    for topic in RUN.topics:
+        assert left_in(crew.server, topic) == {}
+
+
+def test_workers_reconnect_after_a_long_outage(persistent: Crew) -> None:
+    crew = persistent
+    worker = crew.serving(crew.start(RUN))
+    crew.server.stop()
+    until(lambda: worker.output.count("loop failed") >= 4, "it has tried in vain")
+    crew.server.start()
+    ids = crew.fill(50, Work(), topic="now") + crew.fill(50, Work(), topic="later", delay="100ms")
+    until(lambda: crew.journal.ids("end") == set(ids), "it is at work again", 10)
+    assert set(crew.journal.count("start").values()) == {1}
+    crew.emptied()
+
+
+def test_a_drain_without_redis_ends_all_the_same(persistent: Crew) -> None:
+    crew = persistent
+    crew.put("job", Work(ms=300), topic="now")
+    worker = crew.start(RUN, call_timeout_s=1)
+    crew.started("job")
+    crew.server.stop()
+    worker.signal(signal.SIGTERM)
+    assert worker.wait(15) == 0
+    crew.server.start()
+    crew.start(RUN)
+    crew.started("job", attempts=2)
+    crew.emptied()
+
+
+def test_redis_restarted_while_workers_hold_long_jobs(persistent: Crew) -> None:
+    crew = persistent
+    ids = crew.fill(20, Work(ms=1500), topic="now")
+    crew.start(Options(topics=("now",), ttr="20s", concurrency=20))
+    for id in ids:
+        crew.started(id)
+    crew.server.restart()
+    crew.emptied()
+    assert crew.journal.ids("end") == set(ids)
+    assert set(crew.journal.count("start").values()) == {1}, "finished by those who had begun"
