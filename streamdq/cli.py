@@ -76,13 +76,17 @@ def _exit_code(error: StreamdqError) -> int:
     return EXIT_NO
 
 
-def _usage(error: Any) -> str:
-    """What typer found wrong, in one line, and where to read on."""
+def _complain_of_usage(error: Any) -> None:
+    """What typer found wrong, in one line, and where to read on; without any argument, the whole help."""
+    message = error.format_message()
+    if message.startswith("Usage:"):
+        sys.stderr.write(f"{message}\n")
+        return
     command = error.ctx.command_path if error.ctx else "streamdq"
     hint = f"see {command} --help"
     if getattr(error, "option_name", None) in ("--url", "--namespace"):
         hint = f"it goes before the command: streamdq {error.option_name} … {command.removeprefix('streamdq ')}"
-    return f"{error.format_message().rstrip('.')}; {hint}"
+    views.complain(f"{message.rstrip('.')}; {hint}")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -90,7 +94,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         return app(args=arguments, prog_name="streamdq", standalone_mode=False) or EXIT_OK
     except _UsageError as error:
-        views.complain(_usage(error))
+        _complain_of_usage(error)
         return EXIT_USAGE
     except ValidationError as error:
         first = error.errors()[0]

@@ -267,3 +267,11 @@ def test_help_names_exit_codes_and_examples(capsys: pytest.CaptureFixture[str]) 
     text = capsys.readouterr().out
     assert "130  interrupted" in text
     assert "streamdq enqueue order.close '{\"order_id\": 42}' --delay 30m --id order-42" in text
+
+
+@pytest.mark.parametrize("arguments", [[], ["dead"]])
+def test_no_command_gets_the_help(capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
+    assert cli.run(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "\nCommands:\n" in err
