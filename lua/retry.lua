@@ -18,9 +18,10 @@ local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, progress = progress, counts = counts}
 local groups = names(redis.call('HGET', settings, 'groups'))
 local now_text, reply = '\31' .. string.format('%.0f', now), {now}
-local sequence, head = reserve(counts, (#ARGV - 3) / 7), head_ms(bucket)
 
 local held, earliest, retried = fence(k, group, 7), nil, 0
+-- After the fence: a Redis at its memory limit refuses a script's first write if it adds.
+local sequence, head = reserve(counts, (#ARGV - 3) / 7), head_ms(bucket)
 for i = 4, #ARGV, 7 do
   if held and not held[i] then
     reply[#reply + 1] = (i + 3) / 7

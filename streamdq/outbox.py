@@ -53,11 +53,14 @@ class Outbox:
         while True:
             await self._filled.wait()
             await asyncio.sleep(0)  # handlers that end in this turn of the loop come along
-            try:
-                for key in list(self._waiting):
+            failed: ServerError | None = None
+            for key in list(self._waiting):
+                try:
                     await self._send(*key)
-            except ServerError as error:
-                log.warning("outcomes not sent yet", waiting=self.size, error=str(error))
+                except ServerError as error:  # of this shard or this outcome; the others go on
+                    failed = error
+            if failed is not None:
+                log.warning("outcomes not sent yet", waiting=self.size, error=str(failed))
                 await asyncio.sleep(_BACKOFF_S)
             if not self._waiting:
                 self._filled.clear()
