@@ -14,7 +14,7 @@
 local jobs, bucket, ready, counts, settings, wake = unpack(KEYS)
 local now, shards = now_ms(ARGV[1]), ARGV[2]
 
-local topic = redis.call('HMGET', settings, 'shards', 'paused', 'rate', 'groups')
+local topic = redis.call('HMGET', settings, 'shards', 'paused', 'rate', 'groups', 'watch_until')
 if topic[1] ~= shards then return {0, now} end
 
 local head = head_ms(bucket)
@@ -47,7 +47,12 @@ end
 
 if created < count then redis.call('HINCRBY', counts, 'enqueued', created - count) end
 if moved > 0 then
-  for group in string.gmatch(topic[4], '[^,]+') do redis.call('HINCRBY', counts, 'ready:' .. group, moved) end
+  local first = false
+  for group in string.gmatch(topic[4], '[^,]+') do
+    first = redis.call('HINCRBY', counts, 'ready:' .. group, moved) == moved or first
+  end
+  -- As claim does: a consumer may die after it has read the job and before it claims it.
+  if first and tonumber(topic[5] or 0) < now then ring(wake, now) end
 end
 if earliest then
   redis.call('ZADD', bucket, unpack(waiting))

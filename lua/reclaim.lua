@@ -15,8 +15,9 @@
 -- ARGV[5] limit per stream
 -- ARGV[6] cursor in ready
 -- ARGV[7] cursor in ready:GROUP
--- ARGV[8] watch_ms: for so long the caller looks again by itself, and no claim needs to ring
--- returns {now_ms, cursor, cursor of ready:GROUP, running, ready, reclaimed}
+-- ARGV[8] watch_ms: for so long the caller looks again by itself, and nothing needs to ring
+-- returns {now_ms, cursor, cursor of ready:GROUP, running, ready, reclaimed}; running = what is pending: also what a
+-- consumer has read and not claimed yet, and never will if it died in between
 -- include: clock, progress, settle, requeue, hand_over, history
 local ready, own, jobs, bucket, progress, counts, settings, history = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
@@ -66,7 +67,6 @@ end
 
 local cursor, own_cursor = sweep(ready, ARGV[6]), sweep(own, ARGV[7])
 if reclaimed > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, reclaimed) end
-local open = redis.call('HMGET', counts, 'running:' .. group, 'ready:' .. group)
-local running = tonumber(open[1] or 0)
-if running > 0 then redis.call('HSET', settings, 'watch_until', string.format('%.0f', now + ARGV[8])) end
-return {now, cursor, own_cursor, running, tonumber(open[2] or 0), reclaimed}
+local running = redis.call('XPENDING', ready, group)[1] + redis.call('XPENDING', own, group)[1]
+if tonumber(ARGV[8]) > 0 then redis.call('HSET', settings, 'watch_until', string.format('%.0f', now + ARGV[8])) end
+return {now, cursor, own_cursor, running, tonumber(redis.call('HGET', counts, 'ready:' .. group) or 0), reclaimed}

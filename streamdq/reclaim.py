@@ -73,7 +73,7 @@ class Reclaimer:
         topic = self._topics.known.get(shard.topic)
         running = ready = 0
         for group in topic.group_names if topic else ():
-            found = await self._sweep(shard, group)
+            found = await self._sweep(shard, group, watch)
             running, ready = running + found[0], ready + found[1]
         now = time.monotonic()
         if running:
@@ -82,11 +82,12 @@ class Reclaimer:
         if not running and not ready and watch.until <= now:
             del self._watched[shard]
 
-    async def _sweep(self, shard: ShardKeys, group: str) -> tuple[int, int]:
-        """How many jobs of the group run, and how many are ready."""
+    async def _sweep(self, shard: ShardKeys, group: str, watch: _Watch) -> tuple[int, int]:
+        """How many jobs of the group are pending, and how many are ready."""
         topic = self._topics.known[shard.topic]
         cursors = self._cursors.get((shard, group), _START)
-        watch_ms = int((_WATCH_S - 2 * _TICK_S) * 1000)
+        # So long it is looked at again in any case: until then nobody needs to ring.
+        watch_ms = max(0, int((watch.until - 2 * _TICK_S - time.monotonic()) * 1000))
         try:
             reply = await arun(self._link, self._scripts.reclaim(shard, group, topic, _LIMIT, cursors, watch_ms))
         except GroupMissing:

@@ -102,10 +102,23 @@ def test_it_rings_only_for_a_new_earliest_job(shard: Shard) -> None:
     shard.enqueue("a", delay="10s")
     first = shard.rings()
     shard.enqueue("later", delay="11s")
-    shard.enqueue("now")
     assert shard.rings() == first
     shard.enqueue("sooner", delay="9s")
     assert shard.rings() != first
+
+
+def test_it_rings_for_the_first_ready_job_when_nobody_watches(shard: Shard) -> None:
+    before = shard.rings()
+    shard.enqueue("first")
+    first = shard.rings()
+    assert first != before
+    shard.enqueue("second")
+    assert shard.rings() == first
+    shard.finish(*shard.claim().rows)
+    shard.reclaim()  # from now on the mover watches by itself
+    before = shard.rings()
+    shard.enqueue("watched")
+    assert shard.rings() == before
 
 
 def test_without_an_injected_clock_redis_tells_the_time(timed: Shard) -> None:

@@ -132,6 +132,13 @@ def test_read_but_never_claimed_is_handed_on(shard: Shard) -> None:
     assert sorted(row.id for row in shard.claim().rows) == [b"i", b"j"]
 
 
+def test_read_but_never_claimed_is_watched_like_a_claim(timed: Shard) -> None:
+    timed.enqueue("j")
+    timed.redis("XREADGROUP", "GROUP", "default", "dead", "COUNT", 1, "STREAMS", timed.k.ready, ">")
+    assert timed.counts.get("running:default", 0) == 0
+    assert timed.reclaim().running == 1
+
+
 def test_read_never_claimed_and_cancelled_is_dropped(two: Shard) -> None:
     two.enqueue("j")
     two.redis("XREADGROUP", "GROUP", "a", "dead", "COUNT", 1, "STREAMS", two.k.ready, ">")
