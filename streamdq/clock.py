@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -45,3 +46,26 @@ class ManualClock(RedisClock):
 
     def on_change(self, callback: Callable[[], object]) -> None:
         self._callbacks.append(callback)
+
+
+class RedisTime:
+    """Redis's clock, as a monotonic clock here can tell it: never ahead of it, and behind by less than a round trip.
+
+    Redis's time at the moment a reply arrives is at least what the reply says; the best of recent replies is kept.
+    """
+
+    def __init__(self) -> None:
+        self._offset_s = -math.inf
+        self._since = 0.0
+
+    def observe(self, now_ms: int, arrived: float) -> None:
+        offset_s = now_ms / 1000 - arrived
+        # Older than 30 s: clocks drift apart. Far behind the best: Redis's clock was set back.
+        if offset_s > self._offset_s or arrived - self._since > 30 or offset_s < self._offset_s - 0.5:
+            self._offset_s, self._since = offset_s, arrived
+
+    def to_monotonic(self, ms: int) -> float:
+        return ms / 1000 - self._offset_s
+
+    def now_ms(self) -> float:
+        return (time.monotonic() + self._offset_s) * 1000

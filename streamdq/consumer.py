@@ -7,11 +7,11 @@ import time
 from collections.abc import Sequence
 
 from .claims import Held, held_of
+from .clock import RedisTime
 from .config import MAX_BATCH
 from .connection import AsyncLink, Command
 from .errors import GroupMissing
 from .keys import ShardKeys
-from .mover import RedisTime
 from .scripts import Claimed, Scripts
 from .session import Op, Session, arun, checked
 from .topics import Topics

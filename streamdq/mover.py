@@ -20,7 +20,7 @@ from itertools import count
 from typing import Any
 
 from . import metrics
-from .clock import RedisClock
+from .clock import RedisClock, RedisTime
 from .config import MAX_BATCH, Settings
 from .connection import AsyncLink, Command
 from .errors import GroupMissing
@@ -40,29 +40,6 @@ _RENEW_AT = 0.6  # of the lease
 _TIDY_S = 60.0
 _STANDBY_MARGIN_S = 0.05
 _NEVER = float("inf")
-
-
-class RedisTime:
-    """Redis's clock, as a monotonic clock here can tell it: never ahead of it, and behind by less than a round trip.
-
-    Redis's time at the moment a reply arrives is at least what the reply says; the best of recent replies is kept.
-    """
-
-    def __init__(self) -> None:
-        self._offset_s = -_NEVER
-        self._since = 0.0
-
-    def observe(self, now_ms: int, arrived: float) -> None:
-        offset_s = now_ms / 1000 - arrived
-        # Older than 30 s: clocks drift apart. Far behind the best: Redis's clock was set back.
-        if offset_s > self._offset_s or arrived - self._since > 30 or offset_s < self._offset_s - 0.5:
-            self._offset_s, self._since = offset_s, arrived
-
-    def to_monotonic(self, ms: int) -> float:
-        return ms / 1000 - self._offset_s
-
-    def now_ms(self) -> float:
-        return (time.monotonic() + self._offset_s) * 1000
 
 
 class Mover:

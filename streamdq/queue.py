@@ -42,29 +42,12 @@ def _awaited(
 
 
 class _Base:
-    """What both queues are made of."""
+    """What both queues are made of.
 
-    _operations: Operations
-    _link: Any
-
-    def _open(
-        self,
-        url: str | None,
-        namespace: str,
-        settings: Settings | None,
-        clock: RedisClock | None,
-        link: type[Any],
-    ) -> None:
-        self._link, session = open_session(url, namespace, settings, clock, link)
-        self._operations = Operations(session)
-        self.namespace = namespace
-
-
-class Queue(_Base):
-    """A delay queue for synchronous code. Safe to share between threads; a forked child makes its own connections.
-
-    ``url`` None: ``$STREAMDQ_URL``, else the embedded server. Use it as a context manager, or ``close`` it.
+    ``url`` None: ``$STREAMDQ_URL``, else the embedded server. ``clock``: for tests (streamdq.testing).
     """
+
+    _link_class: type[Any]
 
     def __init__(
         self,
@@ -74,10 +57,34 @@ class Queue(_Base):
         settings: Settings | None = None,
         clock: RedisClock | None = None,
     ) -> None:
-        self._open(url, namespace, settings, clock, Link)
+        self._link, session = open_session(url, namespace, settings, clock, self._link_class)
+        self._operations = Operations(session)
         self._url = url
+        self.namespace = namespace
         self._mover: MoverThread | None = None
         self._mover_lock = threading.Lock()
+
+    def _carry_mover(self) -> None:
+        """Starts a mover in this process, once."""
+        with self._mover_lock:
+            if self._mover is None:
+                session = self._operations.session
+                self._mover = MoverThread(self._url, self.namespace, session.settings, session.clock)
+
+    def _stop_mover(self) -> None:
+        with self._mover_lock:
+            if self._mover is not None:
+                self._mover.stop()
+                self._mover = None
+
+
+class Queue(_Base):
+    """A delay queue for synchronous code. Safe to share between threads; a forked child makes its own connections.
+
+    ``url`` None: ``$STREAMDQ_URL``, else the embedded server. Use it as a context manager, or ``close`` it.
+    """
+
+    _link_class = Link
 
     enqueue = _blocking(Operations.enqueue)
     enqueue_many = _blocking(Operations.enqueue_many)
@@ -108,18 +115,9 @@ class Queue(_Base):
         held = run(self._link, take(self._operations, topic, group, timeout))
         return None if held is None else Claim(self, held)
 
-    def _carry_mover(self) -> None:
-        with self._mover_lock:
-            if self._mover is None:
-                session = self._operations.session
-                self._mover = MoverThread(self._url, self.namespace, session.settings, session.clock)
-
     def close(self) -> None:
         """Closes connections; the embedded server ends when its last user has."""
-        with self._mover_lock:
-            if self._mover is not None:
-                self._mover.stop()
-                self._mover = None
+        self._stop_mover()
         self._link.close()
 
     def __enter__(self) -> Self:
@@ -134,17 +132,7 @@ class Queue(_Base):
 class AsyncQueue(_Base):
     """The same for asyncio: every method is awaited. It belongs to one event loop."""
 
-    def __init__(
-        self,
-        url: str | None = None,
-        namespace: str = "streamdq",
-        *,
-        settings: Settings | None = None,
-        clock: RedisClock | None = None,
-    ) -> None:
-        self._open(url, namespace, settings, clock, AsyncLink)
-        self._url = url
-        self._mover: MoverThread | None = None
+    _link_class = AsyncLink
 
     enqueue = _awaited(Operations.enqueue)
     enqueue_many = _awaited(Operations.enqueue_many)
@@ -165,19 +153,13 @@ class AsyncQueue(_Base):
 
     async def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> AsyncClaim | None:
         """As Queue.take, awaited."""
-        if self._mover is None:
-            session = self._operations.session
-            self._mover = await asyncio.to_thread(
-                MoverThread, self._url, self.namespace, session.settings, session.clock
-            )
+        await asyncio.to_thread(self._carry_mover)
         held = await arun(self._link, take(self._operations, topic, group, timeout))
         return None if held is None else AsyncClaim(self, held)
 
     async def close(self) -> None:
         """Closes connections; the embedded server ends when its last user has."""
-        if self._mover is not None:
-            await asyncio.to_thread(self._mover.stop)
-            self._mover = None
+        await asyncio.to_thread(self._stop_mover)
         await self._link.close()
 
     async def __aenter__(self) -> Self:
