@@ -153,7 +153,8 @@ class AsyncQueue(_Base):
 
     async def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> AsyncClaim | None:
         """As Queue.take, awaited."""
-        await asyncio.to_thread(self._carry_mover)
+        if self._mover is None:
+            await asyncio.to_thread(self._carry_mover)
         held = await arun(self._link, take(self._operations, topic, group, timeout))
         return None if held is None else AsyncClaim(self, held)
 
