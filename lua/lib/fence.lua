@@ -15,7 +15,7 @@ local function fence(k, group, width)
   for i = 4, #ARGV, width do
     local p = parse(redis.call('HGET', k.progress, field_of(group, ARGV[i + 2])))
     held[i] = p and p.state == 'r' and p.main == ARGV[i] and p.entry == ARGV[i + 1] and not seen[ARGV[i + 2]] or nil
-    seen[ARGV[i + 2]] = true
+    if held[i] then seen[ARGV[i + 2]] = true end
   end
   return held
 end

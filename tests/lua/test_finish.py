@@ -78,6 +78,17 @@ def test_the_same_claim_twice_in_one_batch_counts_once(shard: Shard) -> None:
     assert shard.counts["done:default"] == 1
 
 
+def test_a_claim_that_was_taken_over_and_its_own_successor_in_one_batch(shard: Shard) -> None:
+    """A consumer whose handler ran over the TTR may get the job again, and end both attempts at once."""
+    shard.enqueue("j")
+    old = shard.take()
+    shard.clock.advance("60s")
+    shard.reclaim()
+    new = shard.take()
+    assert shard.finish(old, new).stale == {0}
+    assert shard.empty()
+
+
 def test_the_claim_of_another_group_is_refused(two: Shard) -> None:
     two.enqueue("j")
     row = two.take("a")
