@@ -155,13 +155,13 @@ class Engine(RuleBasedStateMachine):
             assert int(row.past.split(b"|")[0] or 1) == standing.attempt
             self.claims.append(ModelClaim(group, consumer, job, standing, row))
 
-    def only_read(self, group: str) -> list[ModelJob]:
-        """Jobs of the group that are ready and that some consumer has read already."""
-        found = []
-        for name, _, job, delivery in self.unclaimed:
-            if name == group and self.model.jobs.get(job.id) is job and job.groups[group] is delivery:
-                found.append(job)
-        return found
+    def only_read(self, group: str, consumer: str | None = None) -> list[ModelJob]:
+        """Jobs of the group that are ready and that a consumer (None: any) has read already."""
+        return [
+            job for name, who, job, delivery in self.unclaimed
+            if name == group and consumer in (None, who)
+            and self.model.jobs.get(job.id) is job and job.groups[group] is delivery
+        ]  # fmt: skip
 
     def claim_all(self) -> None:
         group, consumer = self.group(), self.draw(CONSUMERS, "consumer")
@@ -234,8 +234,7 @@ class Engine(RuleBasedStateMachine):
 
     def leave(self) -> None:
         group, consumer = self.group(), self.draw(CONSUMERS, "consumer")
-        read = [job for name, who, job, _ in self.unclaimed if (name, who) == (group, consumer)]
-        read = [job for job in self.only_read(group) if job in read]
+        read = self.only_read(group, consumer)
         assert self.shard.call("leave", group, consumer, ALL) is True
         for claim in self.claims:
             if (claim.group, claim.consumer) == (group, consumer) and self.model.held(claim):
