@@ -20,11 +20,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from types import FrameType
 from typing import Self
 
+from . import keeper
 from .cli_views import console, print_json
 from .config import Settings
 from .demo_report import build, report_json, report_view
@@ -56,10 +57,11 @@ from .retry import DEFAULT_RETRY
 ORDERS, ORDERS_FOR_S = 150, 25.0
 PAID_SHARE = 0.4
 KILL_AT_S, KICK_AFTER_S = 17.0, 1.0
-_CHOOSY_S = 2.0  # for so long, a victim with a single running job won't do
+RUSH, _LEAST_LOST = 8, 3
 WHOLE_S, PATIENCE_S = 42.0, 60.0
 _TICK_S, _LOOK_S = 0.02, 0.2
 _END_S = 15.0
+_REDIS = "redis"
 _REFUSALS = (0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 6)
 _LONG_REFUSALS = {4: 8, 7: 7}  # of the fourth and the seventh notice: far into the schedule
 CLOSED_ID = "notice-closed"
@@ -70,9 +72,8 @@ def run_demo(speed: float, as_json: bool) -> int:
     for name in [name for name in os.environ if name.startswith("STREAMDQ_")]:
         del os.environ[name]  # the demo shows streamdq as it comes
     scale = Scale(speed)
-    with _ending_on_sigterm(), tempfile.TemporaryDirectory(prefix="streamdq-demo-") as name:
-        directory = Path(name)
-        url = f"embedded://{directory / 'redis'}"
+    with _ending_on_sigterm(), _temporary_directory() as directory:
+        url = f"embedded://{directory / _REDIS}"
         with Queue(url, NAMESPACE) as queue, Staff(url, directory, scale) as staff:
             redis = next((finding.what for finding in queue.doctor()), "")
             with open_view(_intro(redis, scale), stderr=as_json) as view:
@@ -98,6 +99,26 @@ def _intro(redis: str, scale: Scale) -> list[str]:
         f"         {DEFAULT_RETRY}",
         f"   here  {scale.retry}",
     ]
+
+
+@contextmanager
+def _temporary_directory() -> Iterator[Path]:
+    """It is removed once Redis, which ends a moment after its last user, writes there no more."""
+    with tempfile.TemporaryDirectory(prefix="streamdq-demo-") as name:
+        directory = Path(name)
+        try:
+            yield directory
+        finally:
+            if (directory / _REDIS).exists():
+                _await_keeper(directory / _REDIS)
+
+
+def _await_keeper(directory: Path) -> None:
+    lock = keeper.open_lock(directory / keeper.KEEPER_LOCK)
+    deadline = time.monotonic() + _END_S
+    while not keeper.try_lock(lock) and time.monotonic() < deadline:
+        time.sleep(_TICK_S)
+    os.close(lock)
 
 
 @contextmanager
@@ -212,6 +233,8 @@ class Play:
         self._acts: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self._notices = count(1)
+        self._rushed = count(ORDERS + 1)
+        self._rush_ends = 0.0
         self._closing: dict[str, float] = {}  # orders about to be closed, and when
         self._after: dict[str, dict[int, str]] = {}
         self._attempts: Counter[str] = Counter()
@@ -290,17 +313,14 @@ class Play:
         for number in range(1, ORDERS + 1):
             self._at((number - 1) * ORDERS_FOR_S / ORDERS, partial(self._place, number))
         self._at(0.1, self._pay_closed)
-        self._at(KILL_AT_S, self._kill_one)
+        self._at(KILL_AT_S, self._rush)
 
     def _work_s(self, least: float, most: float) -> float:
         return round(self._random.uniform(least, most) / self._scale.speed, 3)
 
     def _place(self, number: int) -> None:
         """An order comes in; it may be paid after 2 to 28 minutes."""
-        id, delay_s = f"order-{number}", UNPAID_AFTER_S / self._scale.orders
-        order = Order(order_id=number, work_s=self._work_s(0.2, 0.8))
-        self._queue.enqueue(CLOSE, order, id=id, delay=delay_s)
-        self._closing[id] = self._now() + delay_s
+        self._order(number, UNPAID_AFTER_S / self._scale.orders, self._work_s(0.2, 0.8))
         self._to_place -= 1
         if self._random.random() < PAID_SHARE:
             minutes = self._random.uniform(2, 28)
@@ -327,12 +347,28 @@ class Play:
         notice = Notice(order_id=number, merchant=merchant, refusals=refusals, work_s=self._work_s(0.005, 0.03))
         self._queue.enqueue(NOTIFY, notice, id=id)
 
+    def _order(self, number: int, delay_s: float, work_s: float) -> None:
+        id = f"order-{number}"
+        self._queue.enqueue(CLOSE, Order(order_id=number, work_s=work_s), id=id, delay=delay_s)
+        self._closing[id] = self._now() + delay_s
+
+    def _rush(self) -> None:
+        """Orders that nobody will pay fall due in one moment, and take half their TTR: a time to be killed in."""
+        delay_s = 1 / self._scale.speed
+        for number in islice(self._rushed, RUSH):
+            self._order(number, delay_s, self._scale.ttr_s / 2)
+        self._view.event(f"{RUSH} more orders, all due in {show_ms(delay_s * 1000)}", rare=True)
+        self._rush_ends = self._now() + delay_s + self._scale.ttr_s
+        self._kill_one()
+
     def _kill_one(self) -> None:
-        """Kills a shop worker in the middle of a job: that is what kill -9 must not lose."""
+        """Kills a shop worker in the middle of jobs: that is what kill -9 must not lose."""
+        if self._now() > self._rush_ends:  # this machine was too busy to catch one at it
+            self._rush()
+            return
         running = {one.name: self._running(one) for one in self._staff.hired}
         victim = max(self._staff.hired, key=lambda one: len(running[one.name]))
-        wanted = 2 if self._now() * self._scale.speed < KILL_AT_S + _CHOOSY_S else 1
-        if len(running[victim.name]) < wanted:
+        if len(running[victim.name]) < _LEAST_LOST:
             self._later(_TICK_S / self._scale.speed, self._kill_one)
             return
         leader = next((found.what for found in self._queue.doctor() if found.what.startswith("mover at work")), None)
@@ -340,7 +376,7 @@ class Play:
         self.killed_ms = time.time_ns() // 1_000_000
         victim.process.kill()
         victim.process.wait()
-        jobs = ", ".join(running[victim.name])
+        jobs = f"{len(running[victim.name])} jobs"
         self._view.event(f"kill -9 {victim.process.pid}: {victim.name} dies in the middle of {jobs}", "red", rare=True)
         if victim.is_consumer(leader):
             text = f"its mover was the one at work: another takes over within {show_ms(Settings().lease_ms)}"
@@ -350,9 +386,8 @@ class Play:
         """Orders that this shop worker is closing right now."""
         if one.group != SHOP_GROUP:
             return []
-        due = [id for id, when in self._closing.items() if when <= self._now() <= when + 1 / self._scale.speed]
-        found = []
-        for id in due:
+        now, found = self._now(), []
+        for id in [id for id, when in self._closing.items() if when <= now <= when + self._scale.ttr_s]:
             job = self._queue.get(CLOSE, id)
             progress = job.groups[SHOP_GROUP] if job else None
             if progress and progress.state is JobState.RUNNING and one.is_consumer(progress.consumer):
@@ -369,17 +404,24 @@ class Play:
 
     def _look(self) -> None:
         self._staff.check()
-        for topic in (CLOSE, NOTIFY):
-            page = self._queue.history(topic, self._after.get(topic))
-            self._after[topic] = page.after
-            for row in page.rows:
-                self._tell(row)
-            self.rows += page.rows
+        # Figures before history: when they say that nothing is live, the history read after them is whole.
         self._stats = self._queue.stats()
+        for topic in (CLOSE, NOTIFY):
+            self._read_history(topic)
         share = min(1.0, self._now() * self._scale.speed / WHOLE_S)
         self._view.show(self._phase(), share, self._stats, self._members())
         live = self._stats.delayed + self._stats.ready + self._stats.running
         self._finished = self._kicked and not self._to_place and not self._acts and live == 0
+
+    def _read_history(self, topic: str) -> None:
+        while True:
+            page = self._queue.history(topic, self._after.get(topic))
+            if not page.rows:
+                return
+            self._after[topic] = page.after
+            self.rows += page.rows
+            for row in page.rows:
+                self._tell(row)
 
     def _phase(self) -> str:
         if self._to_place:

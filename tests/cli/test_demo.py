@@ -60,7 +60,7 @@ def test_the_demo_balances_and_shows_everything_it_promises(start: Start, tempor
     assert "1 s = 48m" in err  # the scales are told
     assert "kill -9" in err
     assert list(temporary.iterdir()) == []
-    assert family(temporary) == []
+    until(lambda: family(temporary) == [], "all have ended")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
