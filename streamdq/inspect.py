@@ -68,10 +68,11 @@ class Inspect:
 
     def get(self, topic: str, id: str) -> Op[Job | None]:
         """The job with its progress in each group, or None when it has ended in all of them, or never was."""
+        check_id(id)
         settings = yield from self._settings_or_none(check_topic(topic))
         if settings is None:
             return None
-        shard = self.session.keys.shard(topic, shard_of(check_id(id), settings.shards))
+        shard = self.session.keys.shard(topic, shard_of(id, settings.shards))
         reply = yield from self.scripts.get(shard, id)
         return job_of(topic, id, reply) if reply else None
 
