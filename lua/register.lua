@@ -17,13 +17,15 @@ local function merge(into, patch)
     if value == cjson.null then into[name] = nil else into[name] = value end
   end
 end
+local version = settings.version
 merge(settings, cjson.decode(ARGV[2]))
 for group, patch in pairs(cjson.decode(ARGV[3])) do
   settings.groups[group] = settings.groups[group] or {}
   merge(settings.groups[group], patch)
 end
 for group in pairs(cjson.decode(ARGV[4])) do settings.groups[group] = nil end
-settings.version = settings.version + 1
+-- A caller that makes a lost topic again names the version that shards may still have.
+settings.version = math.max(version, settings.version) + 1
 
 stored = cjson.encode(settings)
 redis.call('HSET', topics, topic, stored)

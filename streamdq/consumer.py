@@ -21,6 +21,7 @@ _BLOCK_GRACE_S = 3.0
 _REFRESH_S = 5.0
 _SWEEP_S = 0.01  # how often a busy consumer looks at its quiet topics
 _LEAVE_LIMIT = 100
+_REPAIR_S = 0.05  # between repairs, should another client go on breaking things
 _PAUSED_S = 1.0  # how often it looks at paused ones
 
 Entries = list[bytes | str]  # stream 'm' or 'g', entry, member, in turn
@@ -91,6 +92,16 @@ class Consumer:
         self._served = set(topics)
         self._find_shards()
 
+    async def join(self) -> None:
+        """Makes this consumer known to its groups: a blocked read alone does not, before Redis 7.2."""
+        streams = [(shard, name) for shard in self._shards for name in (shard.ready, shard.ready_of(self.group))]
+        await arun(
+            self._link,
+            self._session.call(
+                [Command(s.ready, ("XGROUP", "CREATECONSUMER", name, self.group, self.name)) for s, name in streams]
+            ),
+        )
+
     def _find_shards(self) -> None:
         shards = [shard for topic in sorted(self._served) for shard in self._topics.shards(topic)]
         if shards != self._shards:
@@ -114,6 +125,7 @@ class Consumer:
                 for topic in self._served:
                     await arun(self._link, self._topics.repair(topic))
                 self._active = list(self._shards)
+                await asyncio.sleep(_REPAIR_S)
 
     async def _refresh(self) -> None:
         now = time.monotonic()
@@ -122,12 +134,8 @@ class Consumer:
             self._active.append(shard)
         if now - self._refreshed < _REFRESH_S:
             return
-        before = dict(self._topics.known)
-        known = await arun(self._link, self._topics.refresh())
+        await arun(self._link, self._topics.refresh())
         self._refreshed = now
-        for topic in self._served - known.keys():  # Redis lost the registry
-            self._topics.known[topic] = before[topic]
-            await arun(self._link, self._topics.repair(topic))
         self._find_shards()
 
     async def _claim_some(self, limits: dict[str, int]) -> list[Held]:

@@ -11,6 +11,7 @@ from typing import Any
 import structlog
 
 from . import metrics
+from .errors import ServerError
 
 log = structlog.get_logger("streamdq")
 
@@ -30,7 +31,8 @@ async def supervise(name: str, body: Callable[[], Awaitable[None]], stopping: as
         except Exception as error:
             metrics.LOOP_RESTARTS.labels(name).inc()
             log.warning("loop failed, restarting", loop=name, error=f"{type(error).__name__}: {error}")
-            log.debug("loop traceback", loop=name, exc_info=True)
+            if not isinstance(error, ServerError):  # a fault in here; Redis's absence needs no traceback
+                log.debug("loop traceback", loop=name, exc_info=True)
         if time.monotonic() - started > _HEALTHY_S:
             backoff_s = _FIRST_BACKOFF_S
         await wait(stopping, backoff_s)

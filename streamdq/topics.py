@@ -21,16 +21,22 @@ class Topics:
         self._session = session
         self._scripts = scripts
         self.known: dict[str, TopicSettings] = {}
+        self._served: dict[str, tuple[str, Mapping[str, Any]]] = {}
 
     def shards(self, topic: str) -> list[ShardKeys]:
         return [self._session.keys.shard(topic, i) for i in range(self.known[topic].shards)]
 
     def refresh(self) -> Op[dict[str, TopicSettings]]:
-        """Reads the whole registry: one command."""
+        """Reads the whole registry: one command, unless it has lost what this process serves."""
         reply = yield from self._session.one(self._session.keys.topics, "HGETALL", self._session.keys.topics)
-        self.known = {
-            name.decode(): TopicSettings.decode(text) for name, text in zip(reply[::2], reply[1::2], strict=True)
-        }
+        found = {name.decode(): TopicSettings.decode(text) for name, text in zip(reply[::2], reply[1::2], strict=True)}
+        lost = self._served.keys() - found.keys()
+        self.known = found | {topic: self.known[topic] for topic in lost}
+        for topic, (group, own) in list(self._served.items()):
+            if topic in lost:
+                yield from self.repair(topic)
+            elif group not in self.known[topic].groups:
+                yield from self.ensure(topic, group, own)
         return self.known
 
     def get(self, topic: str) -> Op[TopicSettings]:
@@ -58,7 +64,9 @@ class Topics:
         topic begins with the default group; one that was configured without it stays so.
         """
         settings = yield from self._read(topic)
-        if settings is None:
+        if settings is None and topic in self.known:
+            settings = yield from self._make_again(topic)
+        elif settings is None:
             settings = yield from self._change(topic, {}, {DEFAULT_GROUP: {}}, only_new=True)
         if group is None:
             return settings
@@ -67,6 +75,13 @@ class Topics:
         if have is None or any(getattr(have, name) != value for name, value in wanted.items()):
             settings = yield from self._change(topic, {}, {group: wanted})
         return settings
+
+    def serve(self, topic: str, group: str, own: Mapping[str, Any]) -> Op[None]:
+        """As ``ensure``; and from now on, whoever loses the topic or the group, ``refresh`` and ``repair`` here make
+        them again: where a group is served, it exists.
+        """
+        yield from self.ensure(topic, group, own)
+        self._served[topic] = (group, own)
 
     def _change(
         self,
@@ -93,15 +108,21 @@ class Topics:
         """After a script found our settings out of date, or Redis lost the topic: reads them anew, and brings every
         shard up to date. A topic that Redis lost (a flush) is made again as this process knew it.
         """
-        before = self.known.get(topic)
         settings = yield from self._read(topic)
         if settings is None:
-            known = before or TopicSettings()
-            changes = known.model_dump(exclude={"version", "groups"}, exclude_none=True)
-            groups = {name: group.model_dump(exclude_none=True) for name, group in known.groups.items()}
-            return (yield from self._change(topic, changes, groups or {DEFAULT_GROUP: {}}))
-        yield from self._apply(topic, settings)
+            settings = yield from self._make_again(topic)
+        else:
+            yield from self._apply(topic, settings)
+        if topic in self._served:
+            settings = yield from self.ensure(topic, *self._served[topic])
         return settings
+
+    def _make_again(self, topic: str) -> Op[TopicSettings]:
+        known = self.known.get(topic, TopicSettings())
+        # With its version: shards that were not lost ignore an older one.
+        changes = known.model_dump(exclude={"groups"}, exclude_none=True)
+        groups = {name: group.model_dump(exclude_none=True) for name, group in known.groups.items()}
+        return (yield from self._change(topic, changes, groups or {DEFAULT_GROUP: {}}))
 
     def configure(self, topic: str, changes: Mapping[str, Any], groups: Sequence[str] | None) -> Op[TopicSettings]:
         """Changes settings; ``groups`` given: exactly these, others are removed with what they had open.
@@ -139,4 +160,5 @@ class Topics:
 
     def pause(self, topic: str, paused: bool) -> Op[None]:
         yield from self.get(topic)
+        yield from self.ensure(topic)  # should Redis have lost it since
         yield from self._change(topic, {"paused": paused}, {})

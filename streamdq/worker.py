@@ -87,6 +87,11 @@ class Worker:
 
         return register
 
+    @property
+    def topics(self) -> frozenset[str]:
+        """What it has handlers for."""
+        return frozenset(self._handlers)
+
     def on_dead(self, function: F) -> F:
         """Registers a function that is told of each job this group gives up: it gets the Job, with the reason and the
         error in ``job.groups[group]``. It is told once Redis has the job among the dead letters.
@@ -179,8 +184,9 @@ class _Run:
     async def _prepare(self) -> None:
         for topic, handler in self._handlers.items():
             own = {"ttr_ms": handler.ttr_ms, "retry": handler.retry}
-            await arun(self._link, self._topics.ensure(topic, self._group, own))
+            await arun(self._link, self._topics.serve(topic, self._group, own))
         self._consumer.serve(list(self._handlers))
+        await self._consumer.join()
         log.info("worker started", consumer=self.name, group=self._group, topics=sorted(self._handlers))
 
     # -- claiming

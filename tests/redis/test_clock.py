@@ -1,0 +1,111 @@
+"""One clock decides, Redis's: a host whose clock is wrong starts nothing early and delays nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+
+from streamdq import Job, NewJob
+from tests.redis.harness import Seen, Space, eventually, recorder
+from tests.servers import Server
+
+HOUR_S = 3600.0
+
+
+@pytest.fixture(params=[HOUR_S, -HOUR_S], ids=["fast", "slow"])
+def wrong_clock(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float:
+    """This host's wall clock is off by an hour, for everything in this process."""
+    off_s: float = request.param
+
+    def shifted(real: Callable[[], float], by: float) -> Callable[[], float]:
+        return lambda: real() + by
+
+    monkeypatch.setattr(time, "time", shifted(time.time, off_s))
+    monkeypatch.setattr(time, "time_ns", shifted(time.time_ns, int(off_s * 1e9)))
+    return off_s
+
+
+async def starts(space: Space, server: Server, seen: Seen, jobs: list[NewJob]) -> list[int]:
+    """Runs the jobs; how many ms after its due time each started, by Redis's clock."""
+    worker = space.worker()
+    client = server.client()
+
+    @worker.handler("t")
+    async def handler(_body: int, job: Job) -> None:
+        seconds, micros = client.time()
+        seen.add(seconds * 1000 + micros // 1000 - job.due_ms)
+
+    async with space.serving(worker):
+        space.queue.enqueue_many("t", jobs)
+        await seen.count(len(jobs))
+        await eventually(lambda: space.queue.audit("t").left == 0, "all done")
+    client.close()
+    return seen.all
+
+
+async def test_a_wrong_clock_starts_nothing_early(
+    space: Space, redis_server: Server, seen: Seen, wrong_clock: float
+) -> None:
+    made = space.queue.enqueue("u", 1, delay="1h")
+    with redis_server.client() as client:
+        redis_ms = client.time()[0] * 1000
+    assert abs(made.created_ms - redis_ms) < 60_000
+    assert abs(time.time() * 1000 - redis_ms) > 0.9 * abs(wrong_clock) * 1000
+    assert made.due_ms - made.created_ms == 3_600_000
+    late_ms = await starts(space, redis_server, seen, [NewJob(n, delay=0.05 + n / 500) for n in range(100)])
+    assert min(late_ms) >= 0
+    assert sorted(late_ms)[50] < 100
+
+
+async def test_nothing_is_early_nor_late(space: Space, redis_server: Server, seen: Seen) -> None:
+    late_ms = await starts(space, redis_server, seen, [NewJob(n, delay=n % 97 / 100) for n in range(400)])
+    assert min(late_ms) >= 0
+    assert sorted(late_ms)[200] < 50
+
+
+async def test_retries_by_rediss_clock(space: Space, redis_server: Server, seen: Seen, wrong_clock: float) -> None:
+    assert wrong_clock
+    worker = space.worker()
+
+    @worker.handler("t", retry="80ms 80ms")
+    async def handler(_body: int, _job: Job) -> None:
+        seconds, micros = client.time()
+        seen.add(seconds * 1000 + micros // 1000)
+        raise RuntimeError
+
+    with redis_server.client() as client:
+        space.queue.enqueue("t", 1)
+        await space.burst(worker)
+    first, second, third = seen.all
+    assert second - first >= 80
+    assert third - second >= 80
+    assert third - first < 2_000
+
+
+async def test_a_claim_lives_its_ttr_whatever_the_hosts_clock_says(
+    space: Space, seen: Seen, wrong_clock: float
+) -> None:
+    assert wrong_clock
+    space.queue.configure("t", ttr="400ms")
+    space.queue.enqueue("t", 1)
+    started = time.monotonic()
+    claim = space.queue.take("t", timeout=0)
+    assert claim is not None
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    async with space.serving(worker):
+        await seen.count(1)
+        assert 0.3 <= time.monotonic() - started < 2
+
+
+async def test_an_absolute_time_is_the_callers_word(space: Space, redis_server: Server, seen: Seen) -> None:
+    with redis_server.client() as client:
+        seconds, micros = client.time()
+        now_ms = seconds * 1000 + micros // 1000
+    at_ms = now_ms + 120
+    assert space.queue.enqueue("u", 1, at=at_ms).due_ms == at_ms
+    late_ms = await starts(space, redis_server, seen, [NewJob(0, at=at_ms), NewJob(1, at=now_ms - 5_000)])
+    assert min(late_ms) >= 0
+    assert max(late_ms) >= 5_000

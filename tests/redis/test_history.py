@@ -1,0 +1,92 @@
+"""The history: a row for each ended attempt and each rare event, capped."""
+
+from __future__ import annotations
+
+from streamdq import Bury, Job, NewJob
+from streamdq.history import FIELDS, SEPARATOR
+from tests.redis.harness import Seen, Space, eventually, recorder
+from tests.servers import Server
+
+
+def rows(server: Server, topic: str = "t") -> list[dict[str, str]]:
+    with server.client() as client:
+        entries = client.xrange(f"test:{{{topic}:0}}:history")
+    found = []
+    for _, fields in entries:
+        values = fields[b"e"].decode().split(SEPARATOR)
+        found.append(dict(zip(FIELDS, values, strict=True)))
+    return found
+
+
+async def test_a_life_in_rows(space: Space, redis_server: Server) -> None:
+    worker = space.worker()
+
+    @worker.handler("t", retry="20ms")
+    async def handler(_body: dict[str, int], job: Job) -> None:
+        if job.attempt == 1:
+            raise ValueError("some secret of the body")
+        if job.attempt == 2:
+            raise Bury("enough")
+
+    made = space.queue.enqueue("t", {"n": 1}, id="a", delay="20ms")
+    await space.burst(worker)
+    space.queue.kick("t", "a")
+    await space.burst(worker)
+    life = rows(redis_server)
+    assert [row["event"] for row in life] == ["retry", "dead", "kicked", "done"]
+    assert [row["attempt"] for row in life] == ["1", "2", "2", "3"]
+    assert {row["id"] for row in life} == {"a"}
+    assert {row["group"] for row in life} == {"default"}
+    assert {row["created_ms"] for row in life} == {str(made.created_ms)}
+    assert (life[0]["error"], life[1]["error"]) == ("ValueError", "buried")
+    for row in (life[0], life[1], life[3]):
+        due, moved, started, finished = (int(row[f"{name}_ms"]) for name in ("due", "moved", "started", "finished"))
+        assert due <= moved <= finished
+        assert due <= started <= finished
+        assert int(row["body_bytes"]) == len('{"n":1}')
+        assert row["consumer"]
+    assert int(life[1]["due_ms"]) >= int(life[0]["finished_ms"]) + 20
+
+
+async def test_cancelled_expired_reclaimed_released(space: Space, redis_server: Server, seen: Seen) -> None:
+    space.queue.configure("t", ttr="150ms")
+    space.queue.enqueue("t", "x", id="cancelled", delay="1h")
+    space.queue.cancel("t", "cancelled")
+    space.queue.enqueue("t", "x", id="expired", at=1_700_000_000_000, expire=1)
+    space.queue.enqueue("t", "x", id="reclaimed")
+    claim = space.queue.take("t", timeout=1)
+    assert claim is not None
+    assert claim.job.id == "reclaimed"
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    async with space.serving(worker):
+        await seen.count(1)
+        await eventually(lambda: space.audit().left == 0, "all done")
+    events = {(row["event"], row["id"]) for row in rows(redis_server)}
+    assert events == {
+        ("cancelled", "cancelled"), ("expired", "expired"), ("reclaimed", "reclaimed"), ("done", "reclaimed"),
+    }  # fmt: skip
+
+
+async def test_it_is_capped_and_can_be_turned_off(space: Space, redis_server: Server, seen: Seen) -> None:
+    worker, silent = space.worker(history_length=100), space.worker(history_length=0)
+    worker.handler("t")(recorder(seen))
+    silent.handler("u")(recorder(seen))
+    for topic in ("t", "u"):
+        space.queue.enqueue_many(topic, (NewJob(n) for n in range(1000)))
+    await space.burst(worker, silent)
+    # Whole nodes of the stream go, of 100 entries each.
+    assert 100 <= len(rows(redis_server, "t")) <= 300
+    assert rows(redis_server, "u") == []
+
+
+async def test_ids_of_any_text(space: Space, redis_server: Server, seen: Seen) -> None:
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    ids = ["ä|b", "a b,c", "日本", "{x}", "default", "1-0", "*", "a" * 255, "|", "r|1|0|0"]
+    for id in ids:
+        space.queue.enqueue("t", id, id=id, delay="10ms")
+        assert space.job(id).id == id
+    await space.burst(worker)
+    assert sorted(seen.all) == sorted(ids)
+    assert sorted(row["id"] for row in rows(redis_server)) == sorted(ids)
