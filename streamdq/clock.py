@@ -18,8 +18,9 @@ class RedisClock:
         """What every script takes as its first argument: '' = ask Redis, else the time in ms."""
         return ""
 
-    def on_change(self, callback: Callable[[], object]) -> None:
-        """``callback`` is called when time jumps; real time never does."""
+    def on_change(self, callback: Callable[[], object]) -> Callable[[], None]:
+        """``callback`` is called when time jumps; real time never does. Call what is returned to end that."""
+        return lambda: None
 
 
 class ManualClock(RedisClock):
@@ -44,8 +45,9 @@ class ManualClock(RedisClock):
         for callback in list(self._callbacks):
             callback()
 
-    def on_change(self, callback: Callable[[], object]) -> None:
+    def on_change(self, callback: Callable[[], object]) -> Callable[[], None]:
         self._callbacks.append(callback)
+        return lambda: self._callbacks.remove(callback)
 
 
 class RedisTime:

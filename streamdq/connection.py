@@ -209,6 +209,11 @@ _ASYNC = _Flavour(
 _fake_servers: dict[str, Any] = {}
 
 
+def forget_memory(url: str) -> None:
+    """The data of a ``memory://`` server is gone; whoever opens the URL next finds an empty one."""
+    _fake_servers.pop(url, None)
+
+
 class _Routes:
     """Which connections a command travels on: what Link and AsyncLink share."""
 
@@ -246,7 +251,8 @@ class _Routes:
         if self.target.url not in _fake_servers:
             _fake_servers[self.target.url] = fakeredis.FakeServer(server_type="redis", version=(7, 0))
         client = getattr(fakeredis, self._flavour.fake)
-        return client(server=_fake_servers[self.target.url], protocol=2).connection_pool
+        # No socket time-out: redis-py keeps it with wait_for, which on Python 3.11 may swallow a cancellation.
+        return client(server=_fake_servers[self.target.url], protocol=2, socket_timeout=None).connection_pool
 
     def _new_topology(self) -> Any:
         nodes = [self._flavour.node(host, port) for host, port in self.target.hosts]

@@ -67,14 +67,17 @@ class Mover:
         self._reclaimer = Reclaimer(link, session, scripts, topics)
         self._janitor = Janitor(link, session, scripts, topics)
         self.leading = False
-        loop = asyncio.get_running_loop()
-        session.clock.on_change(partial(loop.call_soon_threadsafe, self._look_everywhere))
 
     async def run(self) -> None:
         """Stands by until the lease is free, then works until it is lost or the process stops."""
-        while not self._stopping.is_set():
-            if await self._acquire():
-                await self._lead()
+        loop = asyncio.get_running_loop()
+        forget = self._session.clock.on_change(partial(loop.call_soon_threadsafe, self._look_everywhere))
+        try:
+            while not self._stopping.is_set():
+                if await self._acquire():
+                    await self._lead()
+        finally:
+            forget()
 
     # -- the lease
 

@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from streamdq import connection
+from streamdq.connection import forget_memory
 from tests.conftest import EACH_BINARY
 from tests.leaks import leaked_keys
 from tests.lua.shard import Shard
@@ -20,7 +20,7 @@ def url(request: pytest.FixtureRequest, servers: Pool) -> Iterator[str]:
     if request.param == "memory":
         url = f"memory://{uuid4().hex}"
         yield url
-        connection._fake_servers.pop(url, None)
+        forget_memory(url)
     else:
         server = servers[request.param]
         server.flush()

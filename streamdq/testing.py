@@ -1,0 +1,127 @@
+"""For your own tests: a queue in memory, a clock that you move, and a worker that steps through days in milliseconds.
+
+Needs ``pip install 'streamdq[memory]'``. What is the same on ``memory://`` as on Redis: every script, so every state,
+order and count. What is not: persistence, several processes, and speed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from uuid import uuid4
+
+from .clock import ManualClock
+from .config import MAX_BATCH, Settings
+from .connection import forget_memory
+from .durations import Duration, to_ms
+from .queue import AsyncQueue, Queue
+from .session import arun
+from .worker import Worker
+
+__all__ = ["ManualClock", "Memory", "drain", "memory"]
+
+_LOOK_S = 0.001
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """A fresh server in this process, and the clock that everything on it goes by."""
+
+    url: str
+    clock: ManualClock
+
+    def queue(self, namespace: str = "streamdq", settings: Settings | None = None) -> Queue:
+        return Queue(self.url, namespace, settings=settings, clock=self.clock)
+
+    def async_queue(self, namespace: str = "streamdq", settings: Settings | None = None) -> AsyncQueue:
+        return AsyncQueue(self.url, namespace, settings=settings, clock=self.clock)
+
+    def worker(self, namespace: str = "streamdq", group: str = "default", concurrency: int = 100) -> Worker:
+        return Worker(self.url, namespace, group, concurrency, clock=self.clock)
+
+    def close(self) -> None:
+        """Its data is gone."""
+        forget_memory(self.url)
+
+
+def memory(start_ms: int | None = None) -> Memory:
+    """A fresh server and clock, which no other test shares. ``start_ms``: what time it is; None: now."""
+    return Memory(f"memory://{uuid4().hex}", ManualClock(start_ms))
+
+
+async def drain(worker: Worker, clock: ManualClock, for_: Duration = "26h", within_s: float = 30.0) -> None:
+    """Has the worker serve for so long by the clock, which jumps from one due time to the next: every attempt starts at
+    the very millisecond it is due, and 15 hours between two of them take none.
+
+    Works on ``memory://`` and on a real Redis, with any number of topics; jobs that handlers enqueue are included. A
+    handler that sleeps, sleeps really: it is not the clock that its event loop goes by.
+
+    Raises:
+        TimeoutError: not through after ``within_s`` seconds of real time; a handler hangs, or another consumer holds
+            a job.
+    """
+    end_ms = clock.now_ms + to_ms(for_, "for_")
+    async with (
+        asyncio.timeout(within_s),
+        AsyncQueue(worker.url, worker.namespace, clock=clock) as queue,
+        _serving(worker) as serving,
+    ):
+        while True:
+            due_ms = await _settled(queue, worker, serving)
+            if due_ms is None or due_ms > end_ms:
+                break
+            clock.advance(max(0, due_ms - clock.now_ms) / 1000)
+    clock.advance(max(0, end_ms - clock.now_ms) / 1000)
+
+
+@asynccontextmanager
+async def _serving(worker: Worker) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(worker.serve())
+    await asyncio.sleep(0)  # it has begun: from now on `stop` reaches it
+    try:
+        yield task
+    finally:
+        worker.stop()
+        await task
+
+
+@dataclass(slots=True)
+class _Look:
+    """What one look at all shards found. ``counts``: every counter, as any transition changes one."""
+
+    busy: bool
+    due_ms: int | None
+    counts: dict[str, dict[str, int]]
+
+
+async def _settled(queue: AsyncQueue, worker: Worker, serving: asyncio.Task[None]) -> int | None:
+    """Waits until nothing of the worker's is due, ready or running; returns when the next thing is due."""
+    before = await _look(queue, worker)
+    while not serving.done():
+        await asyncio.sleep(_LOOK_S)
+        look = await _look(queue, worker)
+        # Twice the same: else a job may have gone from a shard not looked at yet to one looked at already.
+        if not look.busy and not before.busy and look.counts == before.counts:
+            return look.due_ms
+        before = look
+    return None
+
+
+async def _look(queue: AsyncQueue, worker: Worker) -> _Look:
+    operations, link = queue._operations, queue._link
+    known = await arun(link, operations.topics.refresh())
+    look = _Look(not worker.topics <= known.keys(), None, {})
+    for topic in worker.topics & known.keys():
+        groups = known[topic].group_names
+        for shard in operations.topics.shards(topic):
+            # What the worker's mover does as well; here its answer is needed, which knows of the topic's rate.
+            moved = await arun(link, operations.scripts.move(shard, groups, MAX_BATCH))
+            stats = await arun(link, operations.scripts.stats(shard, groups))
+            look.counts[shard.counts] = stats.counts
+            ready, running = (stats.counts.get(f"{counter}:{worker.group}", 0) for counter in ("ready", "running"))
+            look.busy = look.busy or moved.moved != 0 or running > 0 or (ready > 0 and not stats.paused)
+            if moved.next_due_ms >= 0:
+                look.due_ms = min(look.due_ms or moved.next_due_ms, moved.next_due_ms)
+    return look

@@ -1,0 +1,156 @@
+"""What users need in their own tests, on memory:// and on real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import pytest
+
+from streamdq import Bury, Job, Retry
+from streamdq.retry import DEFAULT_RETRY, RetrySchedule
+from streamdq.testing import ManualClock, Memory, drain, memory
+from tests.conftest import EACH_BINARY
+from tests.servers import Pool
+
+START_MS = 1_800_000_000_000
+
+
+@pytest.fixture(params=["memory", *EACH_BINARY])
+def place(request: pytest.FixtureRequest, servers: Pool) -> Iterator[Memory]:
+    """A queue's place with a clock: in memory, and on each real server."""
+    if request.param == "memory":
+        place = memory(START_MS)
+        yield place
+        place.close()
+    else:
+        server = servers[request.param]
+        server.flush()
+        yield Memory(server.url, ManualClock(START_MS))
+
+
+async def test_ten_attempts_over_25_hours_take_no_time(place: Memory) -> None:
+    worker, starts, dead = place.worker(), [], []
+
+    @worker.handler("pay.notify")
+    async def notify(_: dict, job: Job) -> None:
+        starts.append(place.clock.now_ms)
+        assert job.attempt == len(starts)
+        raise ConnectionError("merchant is down")
+
+    worker.on_dead(dead.append)
+    with place.queue() as queue:
+        queue.enqueue("pay.notify", {"order": 42}, id="n-42", delay="1m")
+        began = time.perf_counter()
+        await drain(worker, place.clock)
+        took_s = time.perf_counter() - began
+        assert queue.audit().balanced
+        assert [job.id for job in queue.dead("pay.notify")] == [job.id for job in dead] == ["n-42"]
+    steps = RetrySchedule.of(DEFAULT_RETRY).steps_ms
+    expected = [START_MS + 60_000 + sum(steps[:i]) for i in range(len(steps) + 1)]
+    assert starts == expected
+    assert len(starts) == 10
+    assert place.clock.now_ms == START_MS + 26 * 3_600_000
+    assert took_s < 5  # about 0.2 s; the rest is for a busy machine
+
+
+async def test_it_stops_at_the_end_of_its_time(place: Memory) -> None:
+    worker, seen = place.worker(), []
+
+    @worker.handler("t")
+    async def handle(body: int) -> None:
+        seen.append(body)
+
+    with place.queue() as queue:
+        for hours in (1, 2, 3):
+            queue.enqueue("t", hours, delay=f"{hours}h")
+        await drain(worker, place.clock, "2h")
+        assert seen == [1, 2]
+        assert place.clock.now_ms == START_MS + 2 * 3_600_000
+        assert queue.stats().delayed == 1
+        await drain(worker, place.clock, "1h")
+        assert seen == [1, 2, 3]
+
+
+async def test_what_handlers_enqueue_and_ask_for_is_included(place: Memory) -> None:
+    worker, seen = place.worker(), []
+    with place.queue() as queue:
+
+        @worker.handler("first")
+        def first(body: int) -> None:
+            seen.append(("first", place.clock.now_ms - START_MS))
+            queue.enqueue("second", body, delay="10s")
+
+        @worker.handler("second", retry="none")
+        async def second(_: int, job: Job) -> None:
+            seen.append(("second", place.clock.now_ms - START_MS))
+            if job.attempt == 1:
+                raise Retry(delay="1h")
+            raise Bury("enough")
+
+        queue.enqueue("first", 1, at=datetime.fromtimestamp(START_MS / 1000 + 5, UTC))
+        await drain(worker, place.clock)
+        assert seen == [("first", 5_000), ("second", 15_000), ("second", 3_615_000)]
+        assert queue.stats().dead == 1
+
+
+async def test_a_rate_is_kept_by_the_clock(place: Memory) -> None:
+    worker, starts = place.worker(), []
+
+    @worker.handler("t")
+    async def handle(_: int) -> None:
+        starts.append(place.clock.now_ms - START_MS)
+
+    with place.queue() as queue:
+        queue.configure("t", rate=1)
+        for i in range(5):
+            queue.enqueue("t", i, delay="1s")
+        await drain(worker, place.clock, "1m")
+    assert starts == [1000, 2000, 3000, 4000, 5000]
+
+
+async def test_a_handler_that_hangs_ends_in_an_error(place: Memory) -> None:
+    worker = place.worker()
+    release = asyncio.Event()
+
+    @worker.handler("t")
+    async def handle(_: int) -> None:
+        await release.wait()
+
+    with place.queue() as queue:
+        queue.enqueue("t", 1)
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.4, release.set)  # so that draining the worker ends
+        with pytest.raises(TimeoutError):
+            await drain(worker, place.clock, within_s=0.2)
+
+
+def test_take_in_memory(place: Memory) -> None:
+    with place.queue() as queue:
+        queue.enqueue("t", {"n": 1}, id="a", delay="1h", retry="2h")
+        assert queue.take("t", timeout=0) is None
+        place.clock.advance("1h")
+        claim = queue.take("t", timeout=5)
+        assert claim is not None
+        with pytest.raises(ZeroDivisionError), claim as job_claim:
+            raise ZeroDivisionError(job_claim)
+        job = queue.get("t", "a")
+        assert job is not None
+        assert job.due_ms == START_MS + 3 * 3_600_000
+
+
+def test_each_memory_is_its_own() -> None:
+    with memory().queue() as one, memory().queue() as other:
+        one.enqueue("t", 1, id="a")
+        assert other.get("t", "a") is None
+
+
+def test_a_closed_memory_is_empty() -> None:
+    place = memory()
+    with place.queue() as queue:
+        queue.enqueue("t", 1, id="a")
+    place.close()
+    with place.queue() as queue:
+        assert queue.get("t", "a") is None
