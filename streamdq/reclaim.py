@@ -62,7 +62,8 @@ class Reclaimer:
         while True:
             self._wanted.clear()
             for shard, watch in list(self._watched.items()):
-                if watch.next <= time.monotonic():
+                # Timers may fire a millisecond early, and another tick would be too late.
+                if watch.next <= time.monotonic() + _TICK_S / 2:
                     await self._look_at(shard, watch)
             if self._watched and not self._session.clock.manual:
                 await asyncio.sleep(_TICK_S)
