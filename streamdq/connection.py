@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import select
+import threading
 import time
 from collections import deque
 from collections.abc import Generator, Sequence
@@ -262,10 +263,10 @@ class _Routes:
         except RedisError as error:
             raise _translate(error, sent=False) from error
 
-    def _connections_for(self, key: str) -> str:
+    def _connections_for(self, topology: Any, key: str) -> str:
         """The name of the Cluster node that serves the key."""
         try:
-            node = self._topology.get_node_from_key(key)
+            node = topology.get_node_from_key(key)
         except RedisError as error:
             raise LinkError(error, sent=False) from error
         if node is None:
@@ -275,9 +276,11 @@ class _Routes:
             self._nodes[node.name] = self._flavour.connections(pool)
         return str(node.name)
 
-    def _spread(self, commands: Sequence[Command]) -> Generator[tuple[Any, list[Command]], list[Any], list[Any]]:
+    def _spread(
+        self, topology: Any, commands: Sequence[Command]
+    ) -> Generator[tuple[Any, list[Command]], list[Any], list[Any]]:
         """Yields each node's connections with its commands, is sent their replies, and returns all in order."""
-        names = [self._connections_for(command.key) for command in commands]
+        names = [self._connections_for(topology, command.key) for command in commands]
         replies: list[Any] = [None] * len(commands)
         ran = False
         for name in dict.fromkeys(names):
@@ -296,13 +299,13 @@ class Link(_Routes):
 
     def __init__(self, url: str, timeout_s: float) -> None:
         super().__init__(url, timeout_s, _SYNC)
+        self._learning = threading.Lock()
 
     def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
         if not self.is_cluster:
             return self._nodes[""].send(commands, timeout_s, blocking)  # type: ignore[no-any-return]
-        if self._topology is None:
-            self._topology = self._new_topology()
-        parts = self._spread(commands)
+        topology = self._learn_topology()
+        parts = self._spread(topology, commands)
         try:
             connections, part = next(parts)
             while True:
@@ -310,18 +313,24 @@ class Link(_Routes):
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
         except LinkError:  # perhaps the node is gone: ask the others who serves what
-            self._forget_topology()
+            self._forget_topology(topology)
             raise
 
-    def _forget_topology(self) -> None:
-        if self._topology is not None:
-            self._topology.close()
+    def _learn_topology(self) -> Any:
+        with self._learning:  # many threads may miss it at once: one asks
+            if self._topology is None:
+                self._topology = self._new_topology()
+            return self._topology
+
+    def _forget_topology(self, topology: Any) -> None:
+        if topology is not None and self._topology is topology:
             self._topology = None
+            topology.close()
 
     def close(self) -> None:
         for node in self._nodes.values():
             node.close()
-        self._forget_topology()
+        self._forget_topology(self._topology)
         if self.target.embedded:
             self.target.embedded.close()
 
@@ -331,6 +340,7 @@ class AsyncLink(_Routes):
 
     def __init__(self, url: str, timeout_s: float) -> None:
         super().__init__(url, timeout_s, _ASYNC)
+        self._learning = asyncio.Lock()
 
     async def send(
         self,
@@ -340,9 +350,8 @@ class AsyncLink(_Routes):
     ) -> list[Any]:
         if not self.is_cluster:
             return await self._nodes[""].send(commands, timeout_s)  # type: ignore[no-any-return]
-        if self._topology is None:
-            await self._learn_topology()
-        parts = self._spread(commands)
+        topology = self._topology or await self._learn_topology()
+        parts = self._spread(topology, commands)
         try:
             connections, part = next(parts)
             while True:
@@ -350,28 +359,31 @@ class AsyncLink(_Routes):
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
         except LinkError:
-            await self._forget_topology()
+            await self._forget_topology(topology)
             raise
 
-    async def _learn_topology(self) -> None:
-        topology = self._new_topology()
-        try:
-            await topology.initialize()
-        except BaseException as error:
-            await topology.aclose()
-            if isinstance(error, RedisError | OSError):
-                raise _translate(error, sent=False) from error
-            raise
-        self._topology = topology
+    async def _learn_topology(self) -> Any:
+        async with self._learning:  # many tasks may miss it at once: one asks
+            if self._topology is None:
+                topology = self._new_topology()
+                try:
+                    await topology.initialize()
+                except BaseException as error:
+                    await topology.aclose()
+                    if isinstance(error, RedisError | OSError):
+                        raise _translate(error, sent=False) from error
+                    raise
+                self._topology = topology
+            return self._topology
 
-    async def _forget_topology(self) -> None:
-        if self._topology is not None:
-            topology, self._topology = self._topology, None
+    async def _forget_topology(self, topology: Any) -> None:
+        if topology is not None and self._topology is topology:
+            self._topology = None
             await topology.aclose()
 
     async def close(self) -> None:
         for node in self._nodes.values():
             await node.close()
-        await self._forget_topology()
+        await self._forget_topology(self._topology)
         if self.target.embedded:
             self.target.embedded.close()

@@ -1,0 +1,277 @@
+"""The public API as it is promised: names, arguments, and what comes back."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+import streamdq
+from streamdq import Bury, Claim, Job, JobState, NewJob, Queue, Retry, RetrySchedule, Worker
+from tests.redis.harness import NAMESPACE, SETTINGS, Space
+from tests.servers import Server
+
+HOUR_MS = 3_600_000
+# Other software is written against these: names may be added, none may go.
+PROMISED = {
+    Queue.__init__: ["url", "namespace"],
+    Queue.enqueue: ["topic", "body", "delay", "at", "id", "ttr", "retry", "url", "on_conflict"],
+    Queue.enqueue_many: ["topic", "jobs", "batch_size"],
+    Queue.get: ["topic", "id"],
+    Queue.cancel: ["topic", "id"],
+    Queue.reschedule: ["topic", "id", "delay", "at"],
+    Queue.take: ["topic", "group", "timeout"],
+    Queue.dead: ["topic", "group"],
+    Queue.kick: ["topic", "id", "group"],
+    Queue.purge: ["topic", "group", "id"],
+    Queue.pause: ["topic"],
+    Queue.resume: ["topic"],
+    Queue.configure: ["topic", "ttr", "retry", "shards", "max_deliveries", "groups", "rate"],
+    Queue.stats: ["topic"],
+    Queue.upcoming: ["topic", "windows"],
+    Queue.audit: ["topic"],
+    Claim.finish: [],
+    Claim.fail: ["error", "delay"],
+    Claim.bury: ["reason"],
+    Claim.touch: [],
+    Worker.__init__: ["url", "namespace", "group", "concurrency"],
+    Worker.handler: ["topic", "ttr", "retry", "batch"],
+    Worker.run: ["burst"],
+    Worker.serve: ["burst"],
+    Retry.__init__: ["delay"],
+}
+
+
+@pytest.mark.parametrize("function", PROMISED, ids=lambda function: function.__qualname__)
+def test_promised_arguments(function: Any) -> None:
+    names = [name for name in inspect.signature(function).parameters if name != "self"]
+    assert [name for name in names if name in PROMISED[function]] == PROMISED[function]
+
+
+def test_promised_names() -> None:
+    promised = "Queue, AsyncQueue, Worker, Job, NewJob, RetrySchedule, Retry, Bury, StreamdqError, JobExists"
+    assert set(promised.split(", ")) <= set(streamdq.__all__)
+    assert len(streamdq.__all__) <= 15
+    assert all(hasattr(streamdq, name) for name in streamdq.__all__)
+    defaults = {name: p.default for name, p in inspect.signature(Queue.enqueue).parameters.items()}
+    assert defaults["on_conflict"] == "reject"
+    assert inspect.signature(Queue.upcoming).parameters["windows"].default == ("1m", "10m", "1h", "1d")
+
+
+def test_a_job_as_enqueued_and_as_kept(space: Space) -> None:
+    made = space.queue.enqueue(
+        "order.close", {"order_id": 42}, delay="30m", id="order-42", ttr="60s", retry="15s 3m 10m",
+        url="https://shop.example/hook", on_conflict="reject",
+    )  # fmt: skip
+    kept = space.job("order-42", "order.close")
+    for job in (made, kept):
+        assert (job.topic, job.id, job.body) == ("order.close", "order-42", {"order_id": 42})
+        assert (job.state, job.attempt, job.step) == (JobState.DELAYED, 0, 0)
+        assert job.due_ms - job.created_ms == 30 * 60_000
+        assert job.due - job.created == timedelta(minutes=30)
+        assert job.created.tzinfo == UTC
+        assert (job.ttr_ms, job.retry, job.url) == (60_000, "15000ms 180000ms 600000ms", "https://shop.example/hook")
+    assert {group: progress.state for group, progress in kept.groups.items()} == {"default": "delayed"}
+
+
+@pytest.mark.parametrize(
+    ("delay", "ms"),
+    [
+        (0, 0), (1, 1_000), (0.25, 250), ("250ms", 250), ("15s", 15_000), ("1h30m", 5_400_000), ("2d", 172_800_000),
+        ("1w", 604_800_000), ("1.5h", 5_400_000), ("90", 90_000), (timedelta(minutes=5), 300_000),
+        (timedelta(microseconds=1500), 2), (3650 * 86_400, 3650 * 86_400_000),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_delays_as_callers_write_them(space: Space, delay: Any, ms: int) -> None:
+    job = space.queue.enqueue("t", 1, delay=delay)
+    assert job.due_ms - job.created_ms == ms
+
+
+def test_a_moment_as_datetime_and_as_number(space: Space) -> None:
+    moment = datetime(2040, 2, 3, 4, 5, 6, 789_000, tzinfo=UTC)
+    by_datetime = space.queue.enqueue("t", 1, at=moment)
+    by_number = space.queue.enqueue("t", 1, at=round(moment.timestamp() * 1000))
+    assert by_datetime.due == by_number.due == moment
+    assert space.job(by_number.id).due == moment
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"a": 1}, [1, "b", None, True], "text", 42, 1.5, False, 0, {}, [], "ü🎈\u2028", {"深": ["い"]}, "a\nb\x1f|",
+        2**60, "x" * 200_000,
+    ],
+    ids=lambda body: repr(body)[:15],
+)  # fmt: skip
+def test_bodies_come_back_as_they_went(space: Space, body: Any) -> None:
+    job = space.queue.enqueue("t", body, id="a")
+    assert job.body == body
+    assert space.job("a").body == body
+    with space.queue.take("t", timeout=0) or pytest.fail("nothing there") as claim:
+        assert claim.job.body == body
+
+
+class Model(BaseModel):
+    when: datetime
+    price: Decimal
+
+
+@dataclass
+class Plain:
+    n: int
+
+
+def test_models_and_dataclasses_as_bodies(space: Space) -> None:
+    space.queue.enqueue("t", Model(when=datetime(2030, 1, 1, tzinfo=UTC), price=Decimal("1.10")), id="model")
+    space.queue.enqueue("t", {"nested": [Plain(1)], "at": datetime(2030, 1, 1, tzinfo=UTC)}, id="nested")
+    assert space.job("model").body == {"when": "2030-01-01T00:00:00Z", "price": "1.10"}
+    assert space.job("nested").body == {"nested": [{"n": 1}], "at": "2030-01-01T00:00:00Z"}
+
+
+def test_ids_are_made_up_when_none_is_given(space: Space) -> None:
+    ids = {space.queue.enqueue("t", n).id for n in range(200)}
+    assert len(ids) == 200
+    assert all(space.state(id) == JobState.READY for id in ids)
+
+
+def test_a_schedule_may_be_handed_in_in_any_form(space: Space) -> None:
+    forms: list[Any] = ["1s 2m", ["1s", timedelta(minutes=2)], RetrySchedule.of("1s 2m"), "1s, 2m"]
+    for retry in forms:
+        assert space.queue.enqueue("t", 1, retry=retry).retry == "1000ms 120000ms"
+    assert str(RetrySchedule.of("1s 2m 0")) == "1s 2m 0"
+
+
+def test_many_of_any_length_in_bounded_memory(space: Space) -> None:
+    """Never more than a batch is drawn ahead of what Redis has."""
+    most_ahead = drawn = 0
+
+    def source() -> Iterator[NewJob]:
+        nonlocal most_ahead, drawn
+        for n in range(3_000):
+            if n % 100 == 0:
+                stats = space.queue.stats().topics.get("t")
+                most_ahead = max(most_ahead, n - (stats.enqueued if stats else 0))
+            drawn += 1
+            yield NewJob({"n": n}, delay="1h", id=f"j{n}")
+
+    result = space.queue.enqueue_many("t", source(), batch_size=250)
+    assert (result.created, result.existing, drawn) == (3_000, [], 3_000)
+    assert most_ahead <= 250
+    assert space.queue.enqueue_many("t", []).created == 0
+
+
+def test_many_take_dicts_too(space: Space) -> None:
+    result = space.queue.enqueue_many("t", [{"body": 1, "delay": "1h", "id": "a"}, {"body": 2}])
+    assert result.created == 2
+    assert (space.state("a"), space.queue.stats("t").ready) == (JobState.DELAYED, 1)
+
+
+def test_stats_and_upcoming(space: Space) -> None:
+    space.queue.configure("empty")
+    for n, delay in enumerate(["30s", "5m", "30m", "5h", "2d"]):
+        space.queue.enqueue("t", n, delay=delay)
+    space.queue.enqueue("t", 1)
+    space.queue.enqueue("u", 1, delay="30s")
+    stats = space.queue.stats()
+    assert (stats.delayed, stats.ready, stats.running, stats.dead) == (6, 1, 0, 0)
+    assert set(stats.topics) == {"empty", "t", "u"}
+    one = stats.topics["t"]
+    assert (one.enqueued, one.jobs, one.shards, one.paused) == (6, 6, 1, False)
+    assert one.next_due_ms is not None
+    assert space.queue.stats("u").delayed == 1
+    assert space.queue.upcoming("t") == {"1m": 1, "10m": 2, "1h": 3, "1d": 4}
+    assert space.queue.upcoming() == {"1m": 2, "10m": 3, "1h": 4, "1d": 5}
+    assert space.queue.upcoming(windows=("7d",)) == {"7d": 6}
+
+
+def test_audit_says_where_every_job_is(space: Space) -> None:
+    space.queue.configure("t", groups=["a", "b"])
+    space.queue.enqueue("t", 1, delay="1h")
+    for _ in range(3):
+        space.queue.enqueue("t", 1)
+    claim = space.queue.take("t", "a", timeout=0)
+    finished, buried = space.queue.take("t", "a", timeout=0), space.queue.take("t", "a", timeout=0)
+    assert claim is not None
+    assert finished is not None
+    assert buried is not None
+    finished.finish()
+    buried.bury("x")
+    audit = space.audit()
+    assert audit.balanced
+    a, b = sorted(audit.balances, key=lambda balance: balance.group)
+    assert (a.enqueued, a.done, a.dead, a.delayed, a.ready, a.running, a.live) == (4, 1, 1, 1, 0, 1, 2)
+    assert (b.enqueued, b.done, b.dead, b.delayed, b.ready, b.running, b.live) == (4, 0, 0, 1, 3, 0, 4)
+    assert audit.left == 6
+    assert space.queue.audit("t") == audit
+    claim.finish()
+
+
+def test_audit_finds_what_was_lost(redis_server: Server) -> None:
+    """No account is proof of itself: take something away, and it says so."""
+    with Queue(redis_server.url, NAMESPACE, settings=SETTINGS) as queue, redis_server.client() as client:
+        for n in range(3):
+            queue.enqueue("t", n, id=f"ready{n}")
+            queue.enqueue("t", n, id=f"delayed{n}", delay="1h")
+        assert queue.audit().balanced
+        ready = "test:{t:0}:ready"
+        client.xdel(ready, client.xrange(ready)[0][0])
+        ((member, _),) = client.zrange("test:{t:0}:bucket", 0, 0, withscores=True)
+        client.hdel("test:{t:0}:jobs", member[12:])
+        audit = queue.audit()
+        assert not audit.balanced
+        assert {orphan.id for orphan in audit.orphans} == {"ready0", "delayed0"}
+
+
+def test_namespaces_share_nothing(space: Space) -> None:
+    with Queue(space.url, "another", settings=SETTINGS) as other:
+        other.enqueue("t", "theirs", id="a")
+        space.queue.enqueue("t", "ours", id="a")
+        assert other.cancel("t", "a")
+        assert space.job("a").body == "ours"
+        assert other.audit().balanced
+
+
+def test_the_url_comes_from_the_environment(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMDQ_URL", redis_server.url)
+    with Queue() as queue:
+        queue.enqueue("t", 1, id="a")
+        assert queue.namespace == "streamdq"
+    with Queue(redis_server.url) as queue:
+        assert queue.get("t", "a") is not None
+
+
+def test_one_queue_in_many_threads(space: Space) -> None:
+    def enqueue(n: int) -> Job:
+        return space.queue.enqueue("t", n, id=f"j{n}", delay="1h")
+
+    with ThreadPoolExecutor(8) as threads:
+        jobs = list(threads.map(enqueue, range(400)))
+    assert [job.body for job in jobs] == list(range(400))
+    assert space.queue.stats("t").topics["t"].enqueued == 400
+
+
+def test_a_closed_queue_may_be_used_again(space: Space) -> None:
+    queue = Queue(space.url, NAMESPACE, settings=SETTINGS)
+    queue.enqueue("t", 1)
+    queue.close()
+    queue.close()
+    assert queue.stats("t").ready == 1
+    queue.close()
+
+
+def test_exceptions_say_what_they_are() -> None:
+    assert Retry("5m").delay_ms == 300_000
+    assert Retry().delay_ms is None
+    assert Bury("why").reason == "why"
+    assert issubclass(streamdq.JobExists, streamdq.StreamdqError)
+    assert issubclass(streamdq.StaleClaim, streamdq.StreamdqError)
+    with pytest.raises(streamdq.StreamdqError, match="delay"):
+        Retry(delay=-1)

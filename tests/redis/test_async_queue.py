@@ -1,0 +1,132 @@
+"""AsyncQueue is Queue, awaited: the same methods, the same arguments, the same results."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+
+import pytest
+
+from streamdq import AsyncQueue, Bury, Claim, JobExists, NewJob, Queue, StaleClaim
+from streamdq.queue import AsyncClaim
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually
+from tests.servers import Server
+
+
+def public(cls: type) -> dict[str, inspect.Signature]:
+    functions = inspect.getmembers(cls, inspect.isfunction)
+    return {name: inspect.signature(function) for name, function in functions if not name.startswith("_")}
+
+
+@pytest.mark.parametrize(("blocking", "awaited"), [(Queue, AsyncQueue), (Claim, AsyncClaim)], ids=["queue", "claim"])
+def test_the_same_methods_and_arguments(blocking: type, awaited: type) -> None:
+    ours, theirs = public(blocking), public(awaited)
+    assert set(ours) == set(theirs)
+    assert len(ours) >= 4
+    for name, signature in ours.items():
+        assert list(signature.parameters.values())[1:] == list(theirs[name].parameters.values())[1:], name
+        assert inspect.iscoroutinefunction(inspect.unwrap(getattr(awaited, name), stop=inspect.iscoroutinefunction))
+        assert inspect.getdoc(getattr(awaited, name))
+    assert list(inspect.signature(blocking).parameters) == list(inspect.signature(awaited).parameters)
+
+
+async def test_a_round_trip(space: Space) -> None:
+    async with AsyncQueue(space.url, NAMESPACE, settings=SETTINGS) as queue:
+        made = await queue.enqueue("t", {"n": 1}, id="a", delay="1h")
+        with pytest.raises(JobExists):
+            await queue.enqueue("t", 2, id="a")
+        job = await queue.get("t", "a")
+        assert job is not None
+        assert (job.body, job.due_ms) == ({"n": 1}, made.due_ms)
+        assert await queue.reschedule("t", "a", delay="30ms") is True
+        claim = await queue.take("t")
+        assert claim is not None
+        assert claim.job.id == "a"
+        await claim.touch()
+        await claim.bury("x")
+        with pytest.raises(StaleClaim):
+            await claim.finish()
+        assert [job.id for job in await queue.dead("t")] == ["a"]
+        assert await queue.kick("t", "a") == 1
+        assert await queue.cancel("t", "a") is True
+        assert await queue.take("t", timeout=0) is None
+        result = await queue.enqueue_many("t", (NewJob(n, delay="1h") for n in range(1200)))
+        assert result.created == 1200
+        await queue.configure("t", rate=5)
+        await queue.pause("t")
+        await queue.resume("t")
+        assert (await queue.stats("t")).delayed == 1200
+        assert (await queue.upcoming("t", windows=("2h",))) == {"2h": 1200}
+        assert (await queue.audit()).balanced
+        assert await queue.purge("t") == 0
+    assert space.stats().delayed == 1200  # what one wrote, the other reads
+
+
+async def test_claims_as_context_managers(space: Space) -> None:
+    async with AsyncQueue(space.url, NAMESPACE, settings=SETTINGS) as queue:
+        await queue.enqueue("t", 1, id="a", retry="1ms")
+        first = await queue.take("t")
+        assert first is not None
+        with pytest.raises(KeyError):
+            async with first:
+                raise KeyError("lost")
+        second = await queue.take("t")
+        assert second is not None
+        async with second:
+            assert (second.job.attempt, second.job.step) == (2, 1)
+        assert await queue.get("t", "a") is None
+        await queue.enqueue("t", 1, id="b")
+        third = await queue.take("t")
+        assert third is not None
+        with pytest.raises(Bury):
+            async with third:
+                raise Bury("never")
+        assert space.state("b") == "dead"
+
+
+async def test_many_calls_at_once(space: Space) -> None:
+    async with AsyncQueue(space.url, NAMESPACE, settings=SETTINGS) as queue:
+        jobs = await asyncio.gather(*(queue.enqueue("t", n, id=f"j{n}", delay="1h") for n in range(200)))
+        assert [job.body for job in jobs] == list(range(200))
+        found = await asyncio.gather(*(queue.get("t", f"j{n}") for n in range(200)))
+        assert all(found)
+
+
+async def test_a_take_that_is_cancelled_loses_nothing(space: Space, redis_server: Server) -> None:
+    def waiting() -> bool:
+        blocked = [row["cmd"] for row in client.client_list() if "b" in row["flags"]]
+        return "xreadgroup" in blocked
+
+    client = redis_server.client()
+    async with AsyncQueue(space.url, NAMESPACE, settings=SETTINGS) as queue:
+        await queue.configure("t", ttr="300ms")
+        for _ in range(3):
+            taking = asyncio.create_task(queue.take("t", timeout=5))
+            await eventually(waiting, "it waits")
+            taking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await taking
+        await queue.enqueue("t", 1, id="a")
+        claim = await queue.take("t", timeout=5)
+        assert claim is not None
+        await claim.finish()
+    client.close()
+
+
+async def test_a_handler_may_use_one(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+    async with AsyncQueue(space.url, NAMESPACE, settings=SETTINGS) as queue:
+
+        @worker.handler("first")
+        async def first(n: int) -> None:
+            await queue.enqueue("second", n + 1)
+
+        @worker.handler("second")
+        async def second(n: int) -> None:
+            seen.add(n)
+
+        await queue.enqueue("first", 1)
+        async with space.serving(worker):
+            await seen.count(1)
+            await eventually(lambda: space.audit().left == 0, "all done")
+    assert seen.all == [2]
