@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from datetime import datetime, timedelta
 from functools import lru_cache
@@ -49,7 +48,7 @@ def _to_ms(value: Duration, what: str) -> int:
         raise InvalidInput(
             f"{what}: {type(value).__name__} is not a duration; pass seconds, a timedelta, or text such as '1h30m'"
         )
-    if math.isnan(ms) or ms < 0:
+    if not ms >= 0:  # not a number compares as False
         raise InvalidInput(f"{what}: {value!r} is negative or not a number; a duration is 0 or more")
     if ms > MAX_DELAY_MS:
         raise InvalidInput(f"{what}: {value!r} is more than ten years; a plain number means seconds")
@@ -70,12 +69,15 @@ def moment_ms(value: Moment) -> int:
     """The point in time as Unix milliseconds.
 
     Raises:
-        InvalidInput: a naive datetime, an int that is not 13 digits long (seconds, say), or beyond ten years.
+        InvalidInput: a naive datetime, or an int that is not 13 digits long (seconds, say).
     """
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise InvalidInput(f"at: {value!r} has no time zone; pass an aware datetime, such as datetime.now(UTC)")
-        return round(value.timestamp() * 1000)
+        value = round(value.timestamp() * 1000)
+        if not 10**12 <= value < 10**13:
+            raise InvalidInput("at: the moment is before September 2001 or after November 2286")
+        return value
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidInput(f"at: {value!r} is neither an aware datetime nor an int of milliseconds")
     if not 10**12 <= value < 10**13:

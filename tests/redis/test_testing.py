@@ -32,7 +32,8 @@ def place(request: pytest.FixtureRequest, servers: Pool) -> Iterator[Memory]:
 
 
 async def test_ten_attempts_over_25_hours_take_no_time(place: Memory) -> None:
-    worker, starts, dead = place.worker(), [], []
+    worker, starts = place.worker(), []
+    dead: list[Job] = []
 
     @worker.handler("pay.notify")
     async def notify(_: dict, job: Job) -> None:

@@ -1,0 +1,241 @@
+"""What callers hand in, how it is kept, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from streamdq.errors import InvalidInput, StaleClaim
+from streamdq.job import (
+    Job,
+    NewJob,
+    check_group,
+    check_id,
+    check_topic,
+    check_ttr,
+    check_url,
+    decode,
+    encode,
+    encode_body,
+    encode_when,
+    nonce_of,
+)
+
+LIMIT = 256 * 1024
+NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001
+NOW_MS, DUE_MS = 1_800_000_000_000, 1_800_000_030_000
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_categories=["Cs"])),
+    lambda inner: st.lists(inner, max_size=4)
+    | st.dictionaries(st.text(st.characters(exclude_categories=["Cs"])), inner, max_size=4),
+    max_leaves=12,
+)  # fmt: skip
+
+
+def record_of(rest: bytes) -> bytes:
+    """As the enqueue script completes it."""
+    return b"00000000002a%d\n%d\n%s" % (DUE_MS, NOW_MS, rest)
+
+
+def round_trip(new: NewJob) -> Job:
+    id, _, rest, _ = encode(new, LIMIT)
+    return decode("t", id, record_of(rest))
+
+
+@given(json_values.filter(lambda value: value is not None and value != ""))
+def test_any_json_body_comes_back(body: Any) -> None:
+    assert round_trip(NewJob(body)).body == body
+
+
+def test_every_field_comes_back() -> None:
+    new = NewJob({"a": 1}, delay="30s", id="j", ttr="10s", retry="15s 3m", url="https://example.org/a?b=c", expire=5)
+    job = round_trip(new)
+    assert (job.id, job.topic, job.due_ms, job.created_ms) == ("j", "t", DUE_MS, NOW_MS)
+    assert (job.ttr_ms, job.retry, job.url, job.expire_ms) == (10_000, "15000ms 180000ms", new.url, 5_000)
+    assert job.due == datetime.fromtimestamp(DUE_MS / 1000, UTC)
+    assert job.created == datetime.fromtimestamp(NOW_MS / 1000, UTC)
+
+
+def test_what_was_not_given_is_none() -> None:
+    job = round_trip(NewJob(1))
+    assert (job.ttr_ms, job.retry, job.url, job.expire_ms) == (None, None, None, None)
+    assert round_trip(NewJob(1, retry=[])).retry == "none"
+
+
+def test_random_ids_differ_and_are_valid() -> None:
+    ids = {encode(NewJob(1), LIMIT)[0] for _ in range(1000)}
+    assert len(ids) == 1000
+    assert {check_id(id) for id in ids} == ids
+
+
+def test_the_nonce_tells_calls_apart() -> None:
+    _, _, rest, nonce = encode(NewJob(1, id="j"), LIMIT)
+    assert nonce_of(record_of(rest)) == nonce
+    assert len({encode(NewJob(1, id="j"), LIMIT)[3] for _ in range(100)}) > 95
+
+
+class Model(BaseModel):
+    when: datetime
+    amount: Decimal
+
+
+@dataclass
+class Data:
+    key: UUID
+
+
+def test_bodies_that_pydantic_can_write() -> None:
+    model = Model(when=datetime(2030, 1, 1, tzinfo=UTC), amount=Decimal("9.90"))
+    assert json.loads(encode_body(model, LIMIT)) == {"when": "2030-01-01T00:00:00Z", "amount": "9.90"}
+    assert json.loads(encode_body(Data(UUID(int=1)), LIMIT)) == {"key": "00000000-0000-0000-0000-000000000001"}
+    assert json.loads(encode_body({"day": date(2030, 1, 2), "both": (1, 2)}, LIMIT)) == {
+        "day": "2030-01-02",
+        "both": [1, 2],
+    }
+
+
+@pytest.mark.parametrize("body", [0, False, [], {}, " ", "NaN", {"Infinity": "NaN"}, [["-Infinity"]]])
+def test_bodies_that_are_not_blank(body: Any) -> None:
+    assert json.loads(encode_body(body, LIMIT)) == body
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        None, "", math.nan, math.inf, {"a": math.nan}, [-math.inf], {"a": [{"b": math.inf}]}, {"NaN": math.nan},
+        object(), {"a": object()}, lambda: None, "\ud800", {"\udfff": 1}, b"\xff\xfe",
+    ],
+)  # fmt: skip
+def test_bodies_that_are_refused(body: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"^body: "):
+        encode_body(body, LIMIT)
+
+
+def test_a_body_that_holds_itself_is_refused() -> None:
+    body: list[Any] = []
+    body.append(body)
+    with pytest.raises(InvalidInput, match=r"^body: "):
+        encode_body(body, LIMIT)
+
+
+def test_the_limit_counts_the_bytes_of_the_json() -> None:
+    assert len(encode_body("x" * 98, 100)) == 100
+    with pytest.raises(InvalidInput, match="STREAMDQ_MAX_BODY_BYTES"):
+        encode_body("x" * 99, 100)
+    with pytest.raises(InvalidInput, match="more than the 100 allowed"):
+        encode_body("é" * 50, 100)
+
+
+GOOD_NAMES = ["a", "order.close", "支付", "a:b/c", "x" * 255]
+
+
+@pytest.mark.parametrize("topic", GOOD_NAMES)
+def test_topics(topic: str) -> None:
+    assert check_topic(topic) == topic
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "",
+        " ",
+        "a b",
+        "a\n",
+        "\n",
+        "{",
+        "}",
+        "{}",
+        "a{b}",
+        "\x00",
+        "\x7f",
+        "x" * 256,
+        "é" * 128,
+        "\ud800",
+        None,
+        5,
+        b"a",
+    ],
+)
+def test_topics_that_are_refused(topic: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"^topic: "):
+        check_topic(topic)
+
+
+@pytest.mark.parametrize("id", [*GOOD_NAMES, "a b", "{}", "order 42", "|"])
+def test_ids(id: str) -> None:
+    assert check_id(id) == id
+
+
+@pytest.mark.parametrize("id", ["", "  ", "a\nb", "\x1f", "x" * 300, "x" * 256, "é" * 128, "\udfff", None, 42, b"a"])
+def test_ids_that_are_refused(id: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"^id: "):
+        check_id(id)
+
+
+@pytest.mark.parametrize("group", ["", "a b", "a,b", "a:b", "é", "x" * 65, "a\n", None, 1])
+def test_groups_that_are_refused(group: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"^group: "):
+        check_group(group)
+
+
+def test_groups() -> None:
+    assert check_group("mail-2.eu_west") == "mail-2.eu_west"
+
+
+@pytest.mark.parametrize("url", ["http://a", "https://example.org:8080/x?y=1#z", "http://[::1]/", "HTTPS://A.example/"])
+def test_urls(url: str) -> None:
+    assert check_url(url) == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", " ", "example.org", "ftp://a", "http://", "https:///x", "http://a b", "http://a\n", "http://[", "javascript:x",
+     "http://a/" + "x" * 2048, None, 5, b"http://a", "http://é/"],
+)  # fmt: skip
+def test_urls_that_are_refused(url: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"^url: "):
+        check_url(url)
+
+
+def test_when() -> None:
+    assert encode_when(None, None) == "+0"
+    assert encode_when("1.5s", None) == "+1500"
+    assert encode_when(None, DUE_MS) == str(DUE_MS)
+    with pytest.raises(InvalidInput, match="not both"):
+        encode_when(1, DUE_MS)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"delay": -1}, {"delay": math.nan}, {"delay": 1e12}, {"delay": "soon"}, {"at": NAIVE},
+        {"at": 1_800_000_000}, {"ttr": 0}, {"ttr": -1}, {"retry": "x"}, {"url": ""}, {"url": " "}, {"expire": -1},
+        {"id": ""}, {"id": "x" * 300}, {"delay": 1, "at": DUE_MS},
+    ],
+)  # fmt: skip
+def test_new_jobs_that_are_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        encode(NewJob({"a": 1}, **fields), LIMIT)
+
+
+def test_ttr() -> None:
+    assert check_ttr("1ms") == 1
+    with pytest.raises(InvalidInput, match=r"^ttr: "):
+        check_ttr("0.4ms")
+
+
+def test_touch_belongs_in_a_handler() -> None:
+    with pytest.raises(StaleClaim, match="not running here"):
+        round_trip(NewJob(1)).touch()
