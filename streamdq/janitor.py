@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .connection import AsyncLink, Command
 from .keys import ShardKeys
-from .loop import log
+from .logs import log
 from .scripts import Scripts
 from .session import Session, arun
 from .topics import Topics

@@ -1,7 +1,8 @@
-"""What streamdq's processes write to stderr: lines for people on a terminal, JSON lines for programs anywhere else.
+"""Logging. The library says what happens and leaves it to the program it is part of where that goes: to structlog where
+the program configured it, else to the standard logger ``streamdq``, which is silent below a warning.
 
-The library itself only calls structlog and leaves its configuration to the program it is part of; `streamdq worker`
-is such a program and calls ``configure``. Bodies and passwords are never written.
+`streamdq worker` is such a program and calls ``configure``: lines for people on a terminal, JSON lines for programs
+anywhere else. Bodies and passwords are never written.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+from typing import Any
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -17,6 +19,23 @@ LEVELS = ("debug", "info", "warning", "error")
 _SECRET = frozenset({"body", "bodies", "raw_body", "password"})
 # Greedy up to the last @ before a slash: a password may hold one.
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
+
+
+_standard = structlog.wrap_logger(
+    logging.getLogger("streamdq"),
+    processors=[structlog.stdlib.filter_by_level, structlog.processors.KeyValueRenderer(key_order=["event"])],
+    wrapper_class=structlog.stdlib.BoundLogger,
+)
+
+
+class Log:
+    """streamdq's logger. It looks for the program's configuration at each line, as that may come after the import."""
+
+    def __getattr__(self, level: str) -> Any:
+        return getattr(structlog.get_logger("streamdq") if structlog.is_configured() else _standard, level)
+
+
+log = Log()
 
 
 def hide_credentials(text: str) -> str:

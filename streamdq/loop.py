@@ -8,12 +8,9 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
-import structlog
-
 from . import metrics
 from .errors import ServerError
-
-log = structlog.get_logger("streamdq")
+from .logs import log
 
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S, _HEALTHY_S = 0.05, 2.0, 10.0
 

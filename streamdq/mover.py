@@ -26,7 +26,8 @@ from .connection import AsyncLink, Command
 from .errors import GroupMissing
 from .janitor import Janitor
 from .keys import ShardKeys
-from .loop import cancel_and_wait, log, supervise, wait
+from .logs import log
+from .loop import cancel_and_wait, supervise, wait
 from .reclaim import Reclaimer
 from .scripts import Moved, Scripts
 from .session import Session, arun, checked, open_session

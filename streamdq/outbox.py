@@ -10,7 +10,7 @@ from .config import MAX_BATCH
 from .connection import AsyncLink
 from .errors import ServerError
 from .keys import ShardKeys
-from .loop import log
+from .logs import log
 from .scripts import Scripts
 from .session import arun
 

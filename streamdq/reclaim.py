@@ -10,7 +10,7 @@ from . import metrics
 from .connection import AsyncLink
 from .errors import GroupMissing
 from .keys import ShardKeys
-from .loop import log
+from .logs import log
 from .scripts import Scripts
 from .session import Session, arun
 from .topics import Topics

@@ -17,7 +17,7 @@ from .config import MAX_BATCH
 from .durations import Duration
 from .handlers import Handler
 from .job import GroupProgress, Job, JobState, check_ttr
-from .loop import log
+from .logs import log
 from .threads import HandlerThreads
 from .topics import Topics
 

@@ -16,7 +16,8 @@ from .durations import Duration
 from .errors import InvalidInput
 from .handlers import Handler, handler_of
 from .job import check_group, check_topic, check_ttr
-from .loop import cancel_and_wait, log, supervise
+from .logs import log
+from .loop import cancel_and_wait, supervise
 from .mover import Mover
 from .operations import Operations
 from .outbox import Outbox
