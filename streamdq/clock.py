@@ -18,7 +18,7 @@ class RedisClock:
         """What every script takes as its first argument: '' = ask Redis, else the time in ms."""
         return ""
 
-    def on_change(self, callback: Callable[[], object]) -> Callable[[], None]:
+    def on_change(self, callback: Callable[[], object]) -> Callable[[], None]:  # noqa: ARG002  (ManualClock's)
         """``callback`` is called when time jumps; real time never does. Call what is returned to end that."""
         return lambda: None
 

@@ -24,7 +24,7 @@ with Queue("memory://wheel") as queue:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("dist")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT]
+    build: list[str | Path] = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT]
     done = subprocess.run(build, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr
     (built,) = out.glob("*.whl")
@@ -42,7 +42,7 @@ def test_it_holds_every_script(wheel: Path) -> None:
 
 def test_installed_alone_it_runs_a_job(wheel: Path, tmp_path: Path) -> None:
     target = tmp_path / "site"
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", target, wheel]
+    install: list[str | Path] = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", target, wheel]
     subprocess.run(install, check=True, capture_output=True, timeout=100)
     run = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(target)!r})\n{USE}"]
     done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=50)
