@@ -16,7 +16,7 @@ README = Path(__file__).parents[2] / "README.md"
 @pytest.mark.skipif(not binaries(), reason="no Redis server on this machine")
 def test_the_first_example_runs_and_stands_in_the_first_forty_lines(tmp_path: Path) -> None:
     text = README.read_text()
-    block = re.search(r"```python\n(.*?)```", text, re.S)
+    block = re.search(r"```python\n(.*?)```", text, re.DOTALL)
     assert block
     assert text[: block.end()].count("\n") <= 45
     script = tmp_path / "shop.py"
