@@ -79,7 +79,7 @@ def test_both_die_and_a_restart_recovers_everything(crew: Crew) -> None:
     ids += crew.fill(50, Work(), topic="later", delay="1s")
     ids += crew.fill(20, Work(fail=1), topic="again")
     both = Options(topics=("work", "later", "again"), concurrency=5, retry="1s")
-    workers = [crew.start(both) for _ in range(2)]
+    workers = [crew.start(both, lease_s=1) for _ in range(2)]
     until(lambda: len(crew.journal.ids("end")) >= 50 and crew.journal.ids("raised"), "some are done, some have failed")
     for worker in workers:
         worker.kill()
@@ -87,7 +87,7 @@ def test_both_die_and_a_restart_recovers_everything(crew: Crew) -> None:
     assert left["work"]
     assert left["again"]
     assert crew.queue.audit().balanced
-    crew.start(both)
+    crew.start(both, lease_s=1)
     crew.emptied()
     assert crew.journal.ids("end") == set(ids)
     assert all(line.attempt >= 2 for line in crew.journal.lines("end") if line.topic == "again")
