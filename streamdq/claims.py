@@ -64,6 +64,11 @@ class End:
     steps: int = 0
     reason: str = ""
 
+    def __post_init__(self) -> None:
+        """An error may hold anything, lone surrogates among it, which can't be sent."""
+        if self.error:
+            self.error = "".join(c if c.isprintable() else " " for c in self.error[:MAX_ERROR_CHARS])
+
 
 def held_of(shard: ShardKeys, group: str, row: Row, group_ttr_ms: int, arrived: float) -> Held:
     """The claimed job in a row; ``arrived``: when the reply came, on the monotonic clock."""
@@ -83,9 +88,8 @@ def held_of(shard: ShardKeys, group: str, row: Row, group_ttr_ms: int, arrived: 
 def failed(held: Held, error: BaseException | str, schedule: RetrySchedule) -> End:
     """What follows from an exception, or from the text of one: the next step, or the end of them."""
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-    text = "".join(c if c.isprintable() else " " for c in text[:MAX_ERROR_CHARS])
     if isinstance(error, Bury):
-        return End(held, Outcome.DEAD, error.reason[:MAX_ERROR_CHARS], reason=DeadReason.BURIED)
+        return End(held, Outcome.DEAD, error.reason, reason=DeadReason.BURIED)
     if isinstance(error, Retry) and error.delay_ms is not None:
         return End(held, Outcome.RETRY, text, error.delay_ms)
     if held.job.retry is not None:

@@ -57,7 +57,7 @@ def handler_of(
         raise InvalidInput(f"handler {name}: must take the body first, and may take `job: Job`; it takes {parameters}")
     body_type = hints.get(bodies[0].name, Any)
     if batch is not None:
-        if body_type is not Any and get_origin(body_type) is not list:
+        if body_type not in (Any, list) and get_origin(body_type) is not list:
             raise InvalidInput(f"handler {name}: with batch= its first parameter is a list, such as list[dict]")
         body_type = (get_args(body_type) or (Any,))[0]
     try:

@@ -1,0 +1,115 @@
+"""What follows from how an attempt ended."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamdq.claims import MAX_ERROR_CHARS, DeadReason, Held, Outcome, failed, held_of, row_of
+from streamdq.history import FIELDS, SEPARATOR, Event, moved_ms, row_in
+from streamdq.job import Job, JobState
+from streamdq.keys import ShardKeys
+from streamdq.retry import Bury, Retry, RetrySchedule
+from streamdq.scripts import Row
+
+SHARD = ShardKeys("ns", "t", 0)
+SCHEDULE = RetrySchedule.of("15s 3m")
+RECORD = b'0000000000011800000000000\n1799999990000\n%s\n\nabcd\n%s\n\n{"a":1}'
+
+
+def held(step: int = 0, retry: str | None = None, attempt: int = 1) -> Held:
+    job = Job("t", "j", b"[1,2]", 1_800_000_000_000, 1_799_999_990_000, retry=retry, step=step, attempt=attempt)
+    return Held(SHARD, "g", job, b"1800000000005-0", b"", 1_800_000_000_000, started_ms=1_800_000_000_007)
+
+
+def test_each_failure_takes_the_next_step() -> None:
+    first, second, third = (failed(held(step), ValueError("no"), SCHEDULE) for step in range(3))
+    assert (first.outcome, first.delay_ms, first.steps, first.error) == (Outcome.RETRY, 15_000, 1, "ValueError: no")
+    assert (second.outcome, second.delay_ms) == (Outcome.RETRY, 180_000)
+    assert (third.outcome, third.reason, third.error) == (Outcome.DEAD, DeadReason.EXHAUSTED, "ValueError: no")
+
+
+def test_a_jobs_own_list_comes_first() -> None:
+    assert failed(held(retry="7000ms"), ValueError(), SCHEDULE).delay_ms == 7000
+    assert failed(held(step=1, retry="7000ms"), ValueError(), SCHEDULE).reason == DeadReason.EXHAUSTED
+
+
+@pytest.mark.parametrize("retry", ["none", ""])
+def test_no_steps_bury_at_the_first_failure(retry: str) -> None:
+    assert failed(held(retry=retry), ValueError(), SCHEDULE).outcome is Outcome.DEAD
+
+
+def test_a_zero_step_is_a_step() -> None:
+    end = failed(held(retry="0ms 0ms"), ValueError(), SCHEDULE)
+    assert (end.outcome, end.delay_ms, end.steps) == (Outcome.RETRY, 0, 1)
+
+
+def test_retry_with_a_delay_uses_no_step_and_never_buries() -> None:
+    end = failed(held(step=99), Retry(delay="1h", reason="busy"), SCHEDULE)
+    assert (end.outcome, end.delay_ms, end.steps, end.error) == (Outcome.RETRY, 3_600_000, 0, "Retry: busy")
+
+
+def test_retry_without_a_delay_takes_the_next_step() -> None:
+    assert failed(held(), Retry(), SCHEDULE).steps == 1
+    assert failed(held(step=2), Retry(), SCHEDULE).outcome is Outcome.DEAD
+
+
+def test_bury_gives_up_with_its_reason() -> None:
+    end = failed(held(), Bury("refused by the bank"), SCHEDULE)
+    assert (end.outcome, end.reason, end.error) == (Outcome.DEAD, DeadReason.BURIED, "refused by the bank")
+
+
+@pytest.mark.parametrize("error", ["a\nb\x1fc|d\x00", ValueError("a\nb\x1fc|d\x00")])
+def test_errors_lose_what_delimits_fields_and_their_length(error: ValueError | str) -> None:
+    text = failed(held(), error, SCHEDULE).error
+    assert text.endswith("a b c|d ")
+    assert len(failed(held(), "x" * 5000, SCHEDULE).error) == MAX_ERROR_CHARS
+    assert len(failed(held(), Bury("x" * 5000), SCHEDULE).error) == MAX_ERROR_CHARS
+
+
+def test_a_reason_to_bury_loses_what_delimits_fields_too() -> None:
+    assert SEPARATOR not in failed(held(), Bury("a\x1fb\nc"), SCHEDULE).error
+
+
+def test_an_error_that_can_not_be_written_as_utf8_is_made_so() -> None:
+    for error in (Bury("\ud800"), ValueError("\udfff"), "\ud800"):
+        assert failed(held(step=9), error, SCHEDULE).error.encode()
+
+
+def test_a_first_attempt() -> None:
+    claimed = held_of(SHARD, "g", Row(b"5-0", b"", b"j", RECORD % (b"", b""), b""), 60_000, 10.0)
+    assert (claimed.job.attempt, claimed.job.step, claimed.crashes, claimed.due_ms) == (1, 0, 0, 1_800_000_000_000)
+    assert (claimed.job.state, claimed.ttr_ms, claimed.deadline) == (JobState.RUNNING, 60_000, 70.0)
+
+
+def test_a_later_attempt_knows_its_past() -> None:
+    row = Row(b"-", b"7-1", b"j", RECORD % (b"5000", b"1000ms"), b"4|2|1|1800000060000")
+    claimed = held_of(SHARD, "g", row, 60_000, 10.0)
+    assert (claimed.job.attempt, claimed.job.step, claimed.crashes, claimed.due_ms) == (4, 2, 1, 1_800_000_060_000)
+    assert (claimed.ttr_ms, claimed.job.retry) == (5_000, "1000ms")
+
+
+def test_a_later_attempt_may_be_due_as_the_record_says() -> None:
+    row = Row(b"-", b"7-1", b"j", RECORD % (b"", b""), b"2|0|0|")
+    assert held_of(SHARD, "g", row, 60_000, 10.0).due_ms == 1_800_000_000_000
+
+
+def test_a_row_of_history_is_read_as_it_was_written() -> None:
+    text = row_of(Event.RETRY, held(attempt=3), "host-1-abc", "ValueError") + SEPARATOR + "1800000000009"
+    assert len(text.split(SEPARATOR)) == len(FIELDS)
+    row = row_in("t", text)
+    assert (row.event, row.id, row.group, row.attempt, row.consumer) == (Event.RETRY, "j", "g", 3, "host-1-abc")
+    assert (row.created_ms, row.due_ms, row.moved_ms) == (1_799_999_990_000, 1_800_000_000_000, 1_800_000_000_005)
+    assert (row.started_ms, row.finished_ms) == (1_800_000_000_007, 1_800_000_000_009)
+    assert (row.error, row.body_bytes) == ("ValueError", 5)
+
+
+def test_a_row_that_a_script_wrote_has_gaps() -> None:
+    text = SEPARATOR.join(["expired", "j", "g", "0", "", "", "1800000000000", "", "", "", "", "1800000000009"])
+    row = row_in("t", text)
+    assert (row.event, row.body_bytes) == (Event.EXPIRED, 0)
+    assert row.created_ms is row.moved_ms is row.started_ms is None
+
+
+@pytest.mark.parametrize(("main", "entry", "ms"), [(b"5-1", b"", b"5"), (b"5-1", b"7-0", b"7"), (b"-", b"7-0", b"7")])
+def test_when_it_was_moved_is_in_the_entry_it_was_claimed_from(main: bytes, entry: bytes, ms: bytes) -> None:
+    assert moved_ms(main, entry) == ms

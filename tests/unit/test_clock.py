@@ -1,0 +1,64 @@
+"""The injected clock, and Redis's time as this host can tell it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamdq.clock import ManualClock, RedisClock, RedisTime
+from streamdq.errors import InvalidInput
+
+
+def test_the_real_clock_leaves_it_to_redis() -> None:
+    assert RedisClock().argument() == ""
+    assert not RedisClock().manual
+
+
+def test_a_manual_clock_stands_still_until_told() -> None:
+    clock, jumps = ManualClock(1_800_000_000_000), []
+    forget = clock.on_change(lambda: jumps.append(clock.now_ms))
+    assert clock.argument() == "1800000000000"
+    clock.advance("15h")
+    clock.advance(0.001)
+    assert clock.argument() == "1800054000001"
+    forget()
+    clock.advance(1)
+    assert jumps == [1_800_054_000_000, 1_800_054_000_001]
+
+
+def test_time_does_not_go_back() -> None:
+    with pytest.raises(InvalidInput, match=r"^advance: "):
+        ManualClock().advance(-1)
+
+
+@given(st.lists(st.tuples(st.floats(0, 20), st.floats(0, 0.3)), min_size=1), st.floats(-1e6, 1e6))
+def test_redis_time_is_never_ahead_of_redis(calls: list[tuple[float, float]], skew_s: float) -> None:
+    """Redis reads its clock at `sent`; the reply arrives after a while. Whatever the hosts' clocks say."""
+    time, base = RedisTime(), 1_800_000_000.0
+    for sent, took in calls:
+        time.observe(int((base + sent) * 1000), sent + took + skew_s)
+        due = base + 25
+        assert time.to_monotonic(int(due * 1000)) >= 25 + skew_s - 0.001
+
+
+def test_redis_time_is_behind_by_less_than_the_quickest_round_trip() -> None:
+    time = RedisTime()
+    time.observe(1_000_000, 10.2)
+    time.observe(1_001_000, 11.001)
+    time.observe(1_002_000, 12.3)
+    assert time.to_monotonic(1_005_000) == pytest.approx(15.001)
+
+
+def test_redis_time_follows_a_clock_that_was_set_back() -> None:
+    time = RedisTime()
+    time.observe(1_000_000, 10.0)
+    time.observe(991_000, 11.0)
+    assert time.to_monotonic(992_000) == pytest.approx(12.0)
+
+
+def test_redis_time_forgets_old_offsets_as_clocks_drift() -> None:
+    time = RedisTime()
+    time.observe(1_000_000, 10.0)
+    time.observe(1_030_990, 41.0)
+    assert time.to_monotonic(1_030_990) == pytest.approx(41.0)

@@ -1,0 +1,73 @@
+"""Settings of the process and of a topic."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pydantic import ValidationError
+
+from streamdq.config import GroupSettings, Settings, TopicSettings, topic_patch
+from streamdq.retry import DEFAULT_RETRY, RetrySchedule
+
+
+def test_the_environment_sets_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMDQ_URL", "redis://elsewhere")
+    monkeypatch.setenv("STREAMDQ_CALL_TIMEOUT_S", "1.5")
+    monkeypatch.setenv("STREAMDQ_UNHEARD_OF", "1")
+    settings = Settings()
+    assert (settings.url, settings.call_timeout_s) == ("redis://elsewhere", 1.5)
+
+
+def test_without_it_the_server_is_embedded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STREAMDQ_URL", raising=False)
+    assert Settings().url == "embedded://"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("CALL_TIMEOUT_S", "0"), ("LEASE_MS", "10"), ("MAX_BODY_BYTES", "0"), ("GRACE_S", "-1"), ("HISTORY_LENGTH", "x")],
+)
+def test_values_that_make_no_sense_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(f"STREAMDQ_{name}", value)
+    with pytest.raises(ValidationError):
+        Settings()
+
+
+def test_a_group_comes_before_its_topic() -> None:
+    topic = TopicSettings(ttr_ms=5000, groups={"a": GroupSettings(ttr_ms=7, retry="1s"), "b": GroupSettings()})
+    assert (topic.ttr_of("a"), topic.ttr_of("b"), topic.ttr_of("unheard")) == (7, 5000, 5000)
+    assert topic.retry_of("a") == RetrySchedule.of("1s")
+    assert topic.retry_of("b") == RetrySchedule.of(DEFAULT_RETRY)
+
+
+def test_no_steps_of_a_group_are_not_the_topics_steps() -> None:
+    topic = TopicSettings(groups={"a": GroupSettings(retry="none")})
+    assert topic.retry_of("a") == RetrySchedule(())
+
+
+def test_groups_are_named_in_one_order() -> None:
+    assert TopicSettings(groups={"b": GroupSettings(), "a": GroupSettings()}).group_names == ("a", "b")
+
+
+@pytest.mark.parametrize("text", ['{"version":3,"groups":{"a":{}}}', '{"version":3,"groups":{"a":[]},"colour":"red"}'])
+def test_the_registry_as_redis_and_fakeredis_write_it(text: str) -> None:
+    settings = TopicSettings.decode(text)
+    assert (settings.version, settings.group_names, settings.shards) == (3, ("a",), 1)
+
+
+def test_what_a_shard_is_told() -> None:
+    topic = TopicSettings(shards=4, rate=10, ttr_ms=5, paused=True, groups={"a": GroupSettings(ttr_ms=7)})
+    assert topic.shard_fields() == ["paused", 1, "rate", 2.5, "ttr", 5, "ttr:a", 7]
+    assert TopicSettings(groups={"a": GroupSettings()}).shard_fields()[2:4] == ["rate", 0]
+    assert TopicSettings(groups={"a": GroupSettings()}).shard_fields()[-2:] == ["ttr:a", ""]
+
+
+def test_a_patch_is_three_texts() -> None:
+    changes, groups, removed = topic_patch({"rate": None}, {"a": {"ttr_ms": 5}}, ["b"])
+    assert [json.loads(text) for text in (changes, groups, removed)] == [
+        {"rate": None},
+        {"a": {"ttr_ms": 5}},
+        {"b": True},
+    ]
+    assert topic_patch({}, {}) == ("{}", "{}", "{}")

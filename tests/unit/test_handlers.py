@@ -1,0 +1,126 @@
+"""What a handler's signature says."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from streamdq import Job
+from streamdq.errors import InvalidInput
+from streamdq.handlers import Handler, handler_of
+
+
+class Order(BaseModel):
+    order_id: int
+
+
+def read(function: Any, batch: int | None = None) -> Handler:
+    return handler_of("t", function, batch, None, None)
+
+
+async def plain(body: dict) -> None: ...
+async def model(order: Order) -> None: ...
+async def with_job(order: Order, job: Job) -> None: ...
+async def job_first(job: Job, order: Order) -> None: ...
+async def named_job(body: Any, job: Any) -> None: ...
+async def other_name(body: Any, task: Job) -> None: ...
+async def untyped(body): ...  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+async def with_default(body: int, times: int = 3) -> None: ...
+async def keyword_job(body: int, *, job: Job) -> None: ...
+async def arguments(*bodies: Any) -> None: ...
+def sync(body: list[int]) -> None: ...
+
+
+class Service:
+    async def close(self, order: Order) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("function", "body", "job_name"),
+    [
+        (plain, {"a": 1}, None),
+        (model, {"order_id": 5}, None),
+        (with_job, {"order_id": 5}, "job"),
+        (job_first, {"order_id": 5}, "job"),
+        (named_job, 5, "job"),
+        (other_name, "x", "task"),
+        (untyped, [1], None),
+        (with_default, 5, None),
+        (keyword_job, 5, "job"),
+        (arguments, 5, None),
+        (sync, [1, 2], None),
+        (Service().close, {"order_id": 5}, None),
+    ],
+)
+def test_what_is_understood(function: Any, body: Any, job_name: str | None) -> None:
+    handler = read(function)
+    assert handler.wants_job == job_name
+    assert handler.is_async is (function is not sync)
+    checked = handler.validate(json.dumps(body).encode())
+    assert checked == (Order(**body) if isinstance(checked, Order) else body)
+
+
+def test_the_job_is_passed_by_its_name() -> None:
+    seen: list[Any] = []
+
+    def handle(job: Job, order: Order) -> None:
+        seen.append((order, job))
+
+    def positional(order: Order, task: Job) -> None:
+        seen.append((order, task))
+
+    read(positional).call("body", "job")
+    assert seen == [("body", "job")]
+    with pytest.raises(TypeError):
+        read(handle).call("body", "job")
+
+
+@pytest.mark.parametrize(("function", "body"), [(model, b'{"order_id": "x"}'), (model, b"[]"), (sync, b'{"a": 1}')])
+def test_bodies_that_do_not_fit(function: Any, body: bytes) -> None:
+    with pytest.raises(ValidationError):
+        read(function).validate(body)
+
+
+async def nothing() -> None: ...
+async def two_bodies(one: int, two: int) -> None: ...
+async def keyword_body(*, body: int) -> None: ...
+async def only_job(job: Job) -> None: ...
+async def unresolved(body: Unheard) -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+
+class Odd: ...
+
+
+async def not_for_pydantic(body: Odd) -> None: ...
+
+
+@pytest.mark.parametrize("function", [nothing, two_bodies, keyword_body, only_job, unresolved, not_for_pydantic])
+def test_signatures_that_are_refused(function: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"^handler "):
+        read(function)
+
+
+async def slots(slots: list[Order]) -> None: ...
+async def slots_and_jobs(slots: list[Order], jobs: list[Job]) -> None: ...
+async def bare_list(slots: list) -> None: ...
+
+
+def test_batches_check_each_body() -> None:
+    assert read(slots, 10).validate(b'{"order_id": 5}') == Order(order_id=5)
+    assert read(slots_and_jobs, 10).wants_job == "jobs"
+    assert read(bare_list, 500).validate(b"5") == 5
+    assert read(untyped, 1).validate(b"5") == 5
+
+
+@pytest.mark.parametrize("batch", [0, -1, 501, True])
+def test_batch_sizes_that_are_refused(batch: int) -> None:
+    with pytest.raises(InvalidInput, match="not between 1 and 500"):
+        read(slots, batch)
+
+
+def test_a_batch_handler_takes_a_list() -> None:
+    with pytest.raises(InvalidInput, match="is a list"):
+        read(model, 10)

@@ -1,0 +1,203 @@
+"""What is sent again, until when, and what an error reply means."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from redis.exceptions import (
+    NoPermissionError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ResponseError,
+)
+
+from streamdq.address import Target
+from streamdq.clock import RedisClock
+from streamdq.config import Settings
+from streamdq.connection import Command, Link, LinkError
+from streamdq.errors import (
+    AuthenticationFailed,
+    GroupMissing,
+    InvalidInput,
+    ServerError,
+    ServerRefusesWrites,
+    ServerUnavailable,
+    UnsupportedServer,
+)
+from streamdq.session import Op, Session, arun, checked, consumer_name, open_session, run
+
+COMMANDS = [Command("k", ("GET", "k"))]
+UNSENT, SENT = LinkError(ConnectionError("refused"), sent=False), LinkError(TimeoutError("no reply"), sent=True)
+
+
+class Wire:
+    """A link with a script of what happens, and a clock that moves only when somebody waits or a call takes time."""
+
+    def __init__(self, outcomes: Iterable[Any], takes_s: float = 0.0) -> None:
+        self.outcomes = list(outcomes)
+        self.takes_s = takes_s
+        self.now_s = 100.0
+        self.timeouts_s: list[float] = []
+        self.pauses_s: list[float] = []
+
+    def send(self, _: Any, timeout_s: float, *__: Any) -> Any:
+        self.timeouts_s.append(timeout_s)
+        self.now_s += self.takes_s
+        outcome = self.outcomes.pop(0) if len(self.outcomes) > 1 else self.outcomes[0]
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def sleep(self, seconds: float) -> None:
+        self.pauses_s.append(seconds)
+        self.now_s += seconds
+
+
+class AsyncWire(Wire):
+    async def send(self, _: Any, timeout_s: float, *__: Any) -> Any:
+        return super().send(_, timeout_s)
+
+    async def sleep(self, seconds: float) -> None:  # type: ignore[override]
+        super().sleep(seconds)
+
+
+Carry = Callable[..., Any]
+
+
+@pytest.fixture(params=["sync", "async"])
+def carry(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Carry:
+    """Carries an operation out over a wire, blocking and awaiting: (operation, outcomes...) -> (result, wire)."""
+    kind = Wire if request.param == "sync" else AsyncWire
+
+    def carried(op: Callable[[], Op[Any]], *outcomes: Any, takes_s: float = 0.0) -> tuple[Any, Wire]:
+        wire: Any = kind(outcomes, takes_s)
+        monkeypatch.setattr("streamdq.session.time.monotonic", lambda: wire.now_s)
+        if kind is Wire:
+            monkeypatch.setattr("streamdq.session.time.sleep", wire.sleep)
+            return run(wire, op()), wire
+        loop = asyncio.new_event_loop()
+        monkeypatch.setattr("streamdq.session.asyncio.sleep", wire.sleep)
+        try:
+            coroutine = arun(wire, op())
+            try:
+                coroutine.send(None)
+            except StopIteration as stop:
+                return stop.value, wire
+            raise AssertionError("a wire never really waits")
+        finally:
+            loop.close()
+
+    return carried
+
+
+@pytest.fixture
+def session() -> Session:
+    target = Target("node", "redis://user:secret@host:1234/0")
+    return Session(Settings(call_timeout_s=5, url="memory://x"), "ns", RedisClock(), target)
+
+
+def test_a_reply_is_a_reply(session: Session, carry: Carry) -> None:
+    assert carry(lambda: session.call(COMMANDS), [b"v"])[0] == [b"v"]
+
+
+@pytest.mark.parametrize("error", [UNSENT, SENT])
+def test_what_may_be_repeated_is_repeated(session: Session, carry: Carry, error: LinkError) -> None:
+    reply, wire = carry(lambda: session.call(COMMANDS), error, error, error, [b"v"])
+    assert reply == [b"v"]
+    assert len(wire.timeouts_s) == 4
+    assert wire.pauses_s == [0.02, 0.04, 0.08]
+
+
+def test_what_must_not_run_twice_is_sent_again_only_if_it_was_not_sent(session: Session, carry: Carry) -> None:
+    reply, wire = carry(lambda: session.call(COMMANDS, repeatable=False), UNSENT, UNSENT, [b"v"])
+    assert reply == [b"v"]
+    with pytest.raises(ServerUnavailable):
+        carry(lambda: session.call(COMMANDS, repeatable=False), UNSENT, SENT, [b"v"])
+    assert len(wire.timeouts_s) == 3
+
+
+def test_no_reply_in_time_is_an_error_that_says_where(session: Session, carry: Carry) -> None:
+    with pytest.raises(ServerUnavailable, match="redis://host:1234/0 did not answer: no reply") as raised:
+        carry(lambda: session.call(COMMANDS), SENT, takes_s=1.0)
+    assert "secret" not in str(raised.value)
+    assert isinstance(raised.value, ConnectionError)
+
+
+def test_all_tries_together_keep_one_deadline(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    wire: Any = Wire([SENT], takes_s=1.0)
+    monkeypatch.setattr("streamdq.session.time.monotonic", lambda: wire.now_s)
+    monkeypatch.setattr("streamdq.session.time.sleep", wire.sleep)
+    with pytest.raises(ServerUnavailable):
+        run(wire, session.call(COMMANDS))
+    assert wire.timeouts_s[0] == 5.0
+    assert all(left_s <= 5.0 - tries for tries, left_s in enumerate(wire.timeouts_s))
+    assert min(wire.timeouts_s) > 0
+    assert wire.now_s <= 106.0
+
+
+def test_pauses_grow_to_half_a_second(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    wire: Any = Wire([UNSENT])
+    monkeypatch.setattr("streamdq.session.time.monotonic", lambda: wire.now_s)
+    monkeypatch.setattr("streamdq.session.time.sleep", wire.sleep)
+    with pytest.raises(ServerUnavailable):
+        run(wire, session.call(COMMANDS))
+    assert wire.pauses_s[:6] == [0.02, 0.04, 0.08, 0.16, 0.32, 0.5]
+    assert max(wire.pauses_s) == 0.5
+    assert sum(wire.pauses_s) <= 5.0
+
+
+def test_a_blocking_call_is_sent_once(session: Session, carry: Carry) -> None:
+    with pytest.raises(ServerUnavailable):
+        carry(lambda: session.call(COMMANDS, timeout_s=13.0), UNSENT, [b"v"])
+    assert carry(lambda: session.call(COMMANDS, timeout_s=13.0), [b"v"])[1].timeouts_s == [13.0]
+
+
+def test_a_plain_command_raises_its_error(session: Session, carry: Carry) -> None:
+    assert carry(lambda: session.one("k", "GET", "k"), [b"v"])[0] == b"v"
+    with pytest.raises(ServerError):
+        carry(lambda: session.one("k", "GET", "k"), [ResponseError("WRONGTYPE")])
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        (ResponseError("NOGROUP No such key 'x'"), GroupMissing),
+        (ResponseError("The XGROUP subcommand requires the key to exist."), GroupMissing),
+        (ReadOnlyError("You can't write against a read only replica."), ServerRefusesWrites),
+        (ResponseError("READONLY You can't write against a read only replica. script: 0a"), ServerRefusesWrites),
+        (OutOfMemoryError("command not allowed when used memory > 'maxmemory'."), ServerRefusesWrites),
+        (ResponseError("OOM command not allowed when used memory > 'maxmemory'."), ServerRefusesWrites),
+        (ResponseError("MISCONF Redis is configured to save RDB snapshots"), ServerRefusesWrites),
+        (ResponseError("NOREPLICAS Not enough good replicas to write."), ServerRefusesWrites),
+        (NoPermissionError("this user has no permissions"), AuthenticationFailed),
+        (ResponseError("NOPERM this user has no permissions"), AuthenticationFailed),
+        (ResponseError("NOAUTH Authentication required."), AuthenticationFailed),
+        (ResponseError("unknown command 'XAUTOCLAIM'"), UnsupportedServer),
+        (ResponseError("ERR Unknown Redis command called from script"), ServerError),
+        (ResponseError("WRONGTYPE Operation against a key"), ServerError),
+    ],
+)
+def test_what_an_error_reply_means(reply: ResponseError, kind: type[ServerError]) -> None:
+    with pytest.raises(kind) as raised:
+        checked(reply)
+    assert raised.value.__cause__ is reply
+
+
+@pytest.mark.parametrize("reply", [None, 0, b"", [], [b"NOGROUP"], b"OOM "])
+def test_what_is_no_error_passes(reply: Any) -> None:
+    assert checked(reply) == reply
+
+
+def test_consumers_are_never_named_the_same_twice() -> None:
+    names = {consumer_name() for _ in range(100)}
+    assert len(names) == 100
+    assert not any(set(" |,\n\x1f{}") & set(name) for name in names)
+
+
+@pytest.mark.parametrize("namespace", ["", "a b", "a{b}", "é", "x" * 65, "a\n"])
+def test_namespaces_that_are_refused(namespace: str) -> None:
+    with pytest.raises(InvalidInput, match=r"^namespace: "):
+        open_session("memory://x", namespace, None, None, Link)
