@@ -135,7 +135,8 @@ def checked(reply: Any) -> Any:
     if not isinstance(reply, ResponseError):
         return reply
     text = str(reply)
-    if "NOGROUP" in text or "requires the key to exist" in text:
+    # UNBLOCKED: a read was blocked when its stream was deleted (7.0).
+    if "NOGROUP" in text or "requires the key to exist" in text or text.startswith("UNBLOCKED"):
         raise GroupMissing(text) from reply
     if isinstance(reply, ReadOnlyError | OutOfMemoryError) or any(
         word in text for word in ("MISCONF", "OOM ", "READONLY", "NOREPLICAS")

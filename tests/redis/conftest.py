@@ -10,6 +10,12 @@ from tests.redis.harness import Seen, Space, opened
 from tests.servers import Cluster, Server
 
 
+@pytest.fixture(autouse=True)
+def _short_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A burst looks sooner whether anything is left; hundreds of tests wait for that."""
+    monkeypatch.setattr("streamdq.worker._BURST_WAIT_S", 0.02)
+
+
 @pytest.fixture
 def space(redis_server: Server) -> Iterator[Space]:
     """On one server, by its own clock. After the test: accounts balanced, no key without an owner."""
