@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.leaks import leaked_keys
 from tests.servers import Binary, Cluster, Pool, Server, binaries
 
 BINARIES = binaries()
@@ -55,3 +56,18 @@ def redis_cluster(cluster: Cluster) -> Cluster:
     """The cluster, emptied."""
     cluster.flush()
     return cluster
+
+
+@pytest.fixture(autouse=True)
+def no_leaked_keys(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What a test leaves in Redis is declared in streamdq/keys.py, or it expires."""
+    yield
+    if request.node.get_closest_marker("foreign_keys"):
+        return
+    used = request.node.funcargs
+    nodes = [*used["redis_cluster"].nodes] if "redis_cluster" in used else []
+    nodes += [used["redis_server"]] if "redis_server" in used else []
+    for node in nodes:
+        if node.running:
+            with node.client() as client:
+                assert leaked_keys(client) == []

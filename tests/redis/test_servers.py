@@ -1,5 +1,6 @@
 """What the other tests stand on: the servers they start."""
 
+import pytest
 import redis
 
 from tests.servers import Binary, Cluster, Server
@@ -33,6 +34,7 @@ def test_redis_server_is_empty_and_comes_back(redis_server: Server) -> None:
         assert client.dbsize() == 0
 
 
+@pytest.mark.foreign_keys
 def test_cluster_spreads_keys_over_its_nodes(redis_cluster: Cluster) -> None:
     with redis_cluster.client() as client:
         for number in range(100):
