@@ -152,11 +152,6 @@ def counting(client: redis.Redis) -> dict[str, int]:
     return sizes
 
 
-async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A blocking call of the queue, while workers of this loop go on."""
-    return await asyncio.to_thread(function, *args, **kwargs)
-
-
 Handler = Callable[..., Awaitable[None]]
 
 
