@@ -45,6 +45,7 @@ for i, group in ipairs(names(ARGV[3])) do
   end
 end
 
+if #all > 1 then redis.call('HSET', settings, 'shared', 1) end -- once and for good: entries were kept for others
 redis.call('HSET', settings, 'version', ARGV[1], 'shards', ARGV[2], 'groups', table.concat(all, ','))
 for i = 4, #ARGV, 2 do
   if ARGV[i + 1] == '' then redis.call('HDEL', settings, ARGV[i])

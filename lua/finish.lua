@@ -15,7 +15,8 @@
 local ready, own, jobs, progress, counts, settings, history = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts}
-local groups = names(redis.call('HGET', settings, 'groups'))
+local topic = redis.call('HMGET', settings, 'groups', 'shared')
+local groups = names(topic[1])
 local now_text, reply = '\31' .. string.format('%.0f', now), {now}
 
 local held = fence(k, group, 4)
@@ -37,6 +38,12 @@ for i = 4, #ARGV, 4 do
   end
 end
 if #ids > 0 then
+  -- Below the oldest entry that is pending everything has ended, where there was never another group that may have left
+  -- something. Taking it off at once costs less than deleting it entry by entry; that is left for what overtook others.
+  if #ids >= 50 and not topic[2] then
+    local pending = redis.call('XPENDING', ready, group)
+    if pending[1] > 0 then redis.call('XTRIM', ready, 'MINID', pending[2]) end
+  end
   redis.call('XDEL', ready, unpack(shared))
   redis.call('HDEL', jobs, unpack(ids))
   redis.call('HDEL', progress, unpack(fields))

@@ -109,3 +109,26 @@ def test_history_is_capped(shard: Shard) -> None:
         shard.enqueue(*(f"j{i}" for i in range(100)))
         shard.finish(*shard.claim(100).rows)
     assert shard.redis("XLEN", shard.k.history) <= 200  # whole nodes of a hundred go
+
+
+def test_a_large_batch_takes_off_what_lies_below_the_oldest_running_job(shard: Shard) -> None:
+    shard.enqueue(*(f"i{n:03}" for n in range(130)))
+    rows = shard.claim(130).rows
+    shard.finish(*rows[:60])
+    assert len(shard.entries(shard.k.ready)) == 70
+    shard.finish(*rows[65:125])  # five older ones still run
+    assert len(shard.entries(shard.k.ready)) == 10
+    shard.finish(*rows[60:65], *rows[125:])
+    assert shard.empty()
+    assert shard.counts == {"enqueued": 130, "done:default": 130}
+
+
+def test_entries_kept_for_a_second_group_outlast_it(two: Shard) -> None:
+    two.enqueue("kept", *(f"i{n:03}" for n in range(61)))
+    rows = two.claim(62, "a").rows
+    two.retry(rows[0], group="a")
+    two.topic(groups=["a"])
+    two.finish(*rows[1:61], group="a")
+    assert len(two.entries(two.k.ready)) == 2  # one runs; the other waits for its retry, and a new group may still want it
+    two.topic(groups=["a", "c"])
+    assert [row.id for row in two.claim(9, "c").rows] == [b"kept", b"i060"]
