@@ -54,6 +54,19 @@ def test_what_does_not_finish_in_time_is_handed_back(crew: Crew, threads: bool) 
     assert crew.queue.audit().balanced
 
 
+def test_a_second_signal_ends_the_grace(crew: Crew) -> None:
+    slow = crew.put("slow", Work(ms=20_000))
+    worker = crew.start(Options(ttr=TTR), grace_s=20)
+    crew.started(slow)
+    worker.signal(signal.SIGTERM)
+    until(lambda: "draining" in worker.output, "it drains")
+    assert drained(worker, within_s=5) < 5
+    assert crew.journal.ids("end") == set()
+    job = crew.queue.get(slow_topic(crew), slow)
+    assert job is not None
+    assert (job.state, job.attempt) == ("ready", 0)
+
+
 def test_another_worker_takes_over_what_is_handed_back_at_once(crew: Crew) -> None:
     slow = crew.put("slow", Work(ms=20_000))
     first = crew.start(Options(ttr=TTR), grace_s=0)
