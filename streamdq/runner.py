@@ -129,7 +129,7 @@ class Runner:
                 await self._call(handler, bodies[0], fit[0].job)
         except asyncio.CancelledError as cancelled:
             error = cancelled  # the watchdog's or the drain's; `late` tells which
-        except Exception as raised:
+        except (Exception, SystemExit) as raised:  # sys.exit() in a handler must not end the worker
             error = raised
         took_s = time.monotonic() - started
         self._mean_s += (took_s - self._mean_s) * 0.1
@@ -264,6 +264,12 @@ class Runner:
             _, deaf = await asyncio.wait(late, timeout=_DEAF_S)
             for held in (one for task in deaf for one in self._running[task]):
                 self._end(held, End(held, Outcome.RELEASED), 0)
+
+    def hurry(self) -> None:
+        """No more grace: what still runs is cancelled now."""
+        self._draining = True
+        for task in self._running:
+            task.cancel()
 
     async def close(self, timeout_s: float) -> None:
         """Waits for callbacks that are still being told, and lets the threads go."""

@@ -163,7 +163,7 @@ class _Run:
     async def serve(self, burst: bool, signals: bool) -> None:
         if signals:
             for number in _SIGNALS:
-                self._loop.add_signal_handler(number, self.stopping.set)
+                self._loop.add_signal_handler(number, self._signalled)
         try:
             # A Redis that can't be reached at the start is an error; once at work, loops wait for it to come back.
             await self._prepare()
@@ -181,6 +181,12 @@ class _Run:
                 for number in _SIGNALS:
                     self._loop.remove_signal_handler(number)
             await self._link.close()
+
+    def _signalled(self) -> None:
+        """The first signal lets running handlers finish; the second hands them back at once."""
+        if self.stopping.is_set():
+            self._runner.hurry()
+        self.stopping.set()
 
     async def _prepare(self) -> None:
         for topic, handler in self._handlers.items():

@@ -62,7 +62,7 @@ def test_a_second_signal_ends_the_grace(crew: Crew) -> None:
     until(lambda: "draining" in worker.output, "it drains")
     assert drained(worker, within_s=5) < 5
     assert crew.journal.ids("end") == set()
-    job = crew.queue.get(slow_topic(crew), slow)
+    job = crew.queue.get("work", slow)
     assert job is not None
     assert (job.state, job.attempt) == ("ready", 0)
 

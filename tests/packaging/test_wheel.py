@@ -42,7 +42,17 @@ def test_it_holds_every_script(wheel: Path) -> None:
 
 def test_installed_alone_it_runs_a_job(wheel: Path, tmp_path: Path) -> None:
     target = tmp_path / "site"
-    install: list[str | Path] = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", target, wheel]
+    install: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--target",
+        target,
+        wheel,
+    ]
     subprocess.run(install, check=True, capture_output=True, timeout=100)
     run = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(target)!r})\n{USE}"]
     done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=50)

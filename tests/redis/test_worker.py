@@ -341,3 +341,20 @@ def test_handlers_that_cannot_be_served_are_refused() -> None:
 def test_concurrency_out_of_range(concurrency: Any) -> None:
     with pytest.raises(InvalidInput, match="concurrency"):
         Worker("memory://x", concurrency=concurrency)
+
+
+async def test_a_handler_that_calls_exit_fails_and_the_worker_goes_on(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+
+    @worker.handler("t", retry="none")
+    async def leaving(body: dict[str, Any]) -> None:
+        seen.add(body["n"])
+        if body["n"] == 1:
+            raise SystemExit(3)
+
+    space.queue.enqueue("t", {"n": 1}, id="leaves")
+    space.queue.enqueue("t", {"n": 2})
+    await space.burst(worker)
+    assert sorted(seen.all) == [1, 2]
+    (dead,) = space.queue.dead("t")
+    assert dead.groups["default"].error == "SystemExit: 3"
