@@ -62,11 +62,13 @@ class Engine(RuleBasedStateMachine):
         """
         self.draw = data.draw
         served = [claim for claim in self.claims if claim.group in self.model.groups]
+        dead = any(self.model.dead(group) for group in self.model.groups)
         possible = {
+            "kick": 3 * dead, "purge": 3 * dead, "leave": 2 * bool(served),
             "pause": 4 if self.model.paused else 1,
             "end": 8 * bool(served), "retry": 4 * bool(served), "touch": 2 * bool(served),
             "claim_what_was_read": 3 * any(unclaimed[0][0] in self.model.groups for _, unclaimed in self.read),
-            "add_group": len(self.model.groups) < 3, "remove_group": len(self.model.groups) > 1,
+            "add_group": (0, 5, 2, 0)[len(self.model.groups)], "remove_group": len(self.model.groups) > 1,
         }  # fmt: skip
         names = [name for name, weight in WEIGHTS.items() for _ in range(possible.get(name, weight))]
         getattr(self, self.draw(st.sampled_from(names), "step"))()
@@ -105,7 +107,7 @@ class Engine(RuleBasedStateMachine):
             self.draw(st.sampled_from([False, False, True]), "replace"),
         )
         ttr_ms = self.draw(st.sampled_from([None, None, 1000, 10 * TTR_MS]), "ttr_ms")
-        expire_ms = self.draw(st.sampled_from([None, None, None, 0, 5000]), "expire_ms")
+        expire_ms = self.draw(st.sampled_from([None, None, None, None, 0, 5000]), "expire_ms")
         ttr, expire = (None if ms is None else ms / 1000 for ms in (ttr_ms, expire_ms))
         jobs = self.shard.jobs(*ids, delay=delay_ms / 1000, ttr=ttr, expire=expire)
         before = self.shard.redis("HMGET", self.shard.k.jobs, *ids)
