@@ -115,7 +115,7 @@ def test_a_drain_without_redis_ends_all_the_same(persistent: Crew) -> None:
 
 def test_redis_restarted_while_workers_hold_long_jobs(persistent: Crew) -> None:
     crew = persistent
-    ids = crew.fill(20, Work(ms=1500), topic="now")
+    ids = crew.fill(20, Work(ms=700), topic="now")
     crew.start(Options(topics=("now",), ttr="20s", concurrency=20))
     for id in ids:
         crew.started(id)
