@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import time
 from typing import Any
 
 import redis
@@ -29,6 +31,7 @@ from .server import RedisServer
 from .workers import processes
 
 _ROUNDS = 3
+_SPIN_S = 2.0
 
 
 def drain(bench: Bench) -> list[Figure]:
@@ -54,6 +57,7 @@ def drain(bench: Bench) -> list[Figure]:
                at_least=40_000, ratio_at_least=0.2, raw=raw),
         Figure("drain", "two worker processes", median(two), "/s", median(one), "one worker process",
                ratio_at_least=1.3),
+        Figure("drain", "the machine: two busy processes", _spins(2), "/s", _spins(1), "one busy process"),
     ]  # fmt: skip
 
 
@@ -76,6 +80,20 @@ def _drained(server: RedisServer, count: int, workers: int, cpu_us: list[float])
     done = rows(server)
     took_ms = max(row.finished_ms for row in done) - min(row.started_ms for row in done)
     return count * 1000 / max(1, took_ms)
+
+
+def _spins(count: int) -> float:
+    """Turns per second of so many processes that only count: what a second process can add on this machine."""
+    with multiprocessing.get_context("spawn").Pool(count) as pool:
+        return sum(pool.map(_spin, range(count), chunksize=1))
+
+
+def _spin(_number: int) -> float:
+    turns, began = 0, time.perf_counter()
+    while (took_s := time.perf_counter() - began) < _SPIN_S:
+        for number in range(1000):
+            turns += number & 1
+    return turns / took_s
 
 
 def _bare(server: RedisServer, count: int) -> float:

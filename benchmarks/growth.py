@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from streamdq import Queue
 from streamdq.connection import Link
@@ -18,6 +19,7 @@ from .server import RedisServer
 
 _FEW, _MANY = 10_000, 2_000_000
 _ROUNDS = 40
+_ONES = 5  # single calls in a round
 
 
 @dataclass(slots=True)
@@ -26,6 +28,7 @@ class _Topic:
 
     name: str
     waiting: int
+    one_us: list[float] = field(default_factory=list)
     enqueue_us: list[float] = field(default_factory=list)
     move_us: list[float] = field(default_factory=list)
 
@@ -46,6 +49,7 @@ def growth(bench: Bench) -> list[Figure]:
         calls.close()
     label = f"{many.waiting:,} jobs wait".replace(",", " ")
     return [
+        _figure(f"enqueue, {label}", few.one_us, many.one_us, few.waiting),
         _figure(f"enqueue_many, batch of {BATCH}, {label}", few.enqueue_us, many.enqueue_us, few.waiting),
         _figure(f"move, batch of {BATCH}, {label}", few.move_us, many.move_us, few.waiting),
     ]
@@ -76,6 +80,9 @@ class _Calls:
         return run(self._link, self._scripts.move(shard, (GROUP,), BATCH)).moved
 
     def both(self, topic: _Topic) -> None:
+        for i in range(_ONES):
+            job = new_jobs(1, hours, i + 15_485_863 * len(topic.one_us))[0]
+            topic.one_us.append(self._redis_us(partial(self._queue.enqueue, topic.name, job.body, delay=job.delay)))
         jobs = new_jobs(BATCH, lambda i: hours(i + 104_729 * len(topic.enqueue_us)))
         topic.enqueue_us.append(self._redis_us(lambda: self._queue.enqueue_many(topic.name, jobs)))
         # A batch that is due in a moment: what waited before still waits after its move.

@@ -16,9 +16,9 @@ from .scripts import Claimed, Scripts
 from .session import Op, Session, arun, checked
 from .topics import Topics
 
-BLOCK_S = 5.0
+BLOCK_S = 10.0
 _BLOCK_GRACE_S = 3.0
-_REFRESH_S = 5.0
+_REFRESH_S = 10.0
 _SWEEP_S = 0.01  # how often a busy consumer looks at its quiet topics
 _LEAVE_LIMIT = 100
 _REPAIR_S = 0.05  # between repairs, should another client go on breaking things
