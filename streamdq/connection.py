@@ -24,7 +24,7 @@ import redis.cluster
 import redis.sentinel
 from hiredis import pack_command
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, InvalidResponse, RedisError, ResponseError
+from redis.exceptions import AuthenticationError, BusyLoadingError, InvalidResponse, RedisError, ResponseError
 
 from .address import Target, parse_url
 from .errors import AuthenticationFailed, InvalidInput, UnsupportedServer
@@ -53,7 +53,8 @@ def _translate(error: BaseException, sent: bool) -> Exception:
         return AuthenticationFailed(f"Redis refused the login ({error}); check user name and password in the URL")
     if isinstance(error, InvalidResponse) or type(error).__name__ == "ProtocolError":
         return UnsupportedServer(f"what answers does not speak Redis's protocol ({error}); check host and port")
-    return LinkError(error, sent)
+    # A Redis that still loads its data has run nothing.
+    return LinkError(error, sent and not isinstance(error, BusyLoadingError))
 
 
 # -- one node

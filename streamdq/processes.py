@@ -20,7 +20,7 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
 
-from .loop import log
+from .logs import log
 from .worker import Worker
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
