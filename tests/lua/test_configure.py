@@ -24,6 +24,7 @@ def test_what_the_scripts_find(shard: Shard) -> None:
     shard.topic(ttr="5s", rate=8, groups=["a", "default"])
     found = settings_of(shard)
     assert found.pop("version") == str(shard.settings.version)
+    assert found.pop("shared") == "1", "it had a second group"
     assert found == {"shards": "1", "groups": "default,a", "paused": "0", "rate": "8.0", "ttr": "5000"}
     assert groups_of(shard, shard.k.ready) == {"a", "default"}
     assert groups_of(shard, shard.k.ready_of("a")) == {"a"}

@@ -129,6 +129,7 @@ def test_entries_kept_for_a_second_group_outlast_it(two: Shard) -> None:
     two.retry(rows[0], group="a")
     two.topic(groups=["a"])
     two.finish(*rows[1:61], group="a")
-    assert len(two.entries(two.k.ready)) == 2  # one runs; the other waits for its retry, and a new group may still want it
+    # One runs; the other waits for its retry, and a new group may still want it.
+    assert len(two.entries(two.k.ready)) == 2
     two.topic(groups=["a", "c"])
     assert [row.id for row in two.claim(9, "c").rows] == [b"kept", b"i060"]
