@@ -74,6 +74,7 @@ class WorkerProcess:
         with self.log.open("wb") as output:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.crash.workers", url, str(journal), text],
+                stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=ROOT,
@@ -107,6 +108,8 @@ class WorkerProcess:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
+        assert self._process.stdin is not None
+        self._process.stdin.close()
 
 
 class Crew:
