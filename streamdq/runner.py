@@ -68,8 +68,11 @@ class Runner:
         """How many more handler calls can be taken: the free slots, and some milliseconds' worth of short jobs, so
         that the next claim travels while these run.
         """
-        ahead = min(MAX_BATCH, int(_AHEAD_S / max(self._mean_s, 1e-6)) * self._concurrency)
-        return max(0, self._concurrency + ahead - self._busy - len(self._waiting))
+        ahead = min(2 * MAX_BATCH, int(_AHEAD_S / max(self._mean_s, 1e-6)) * self._concurrency)
+        in_hand = self._busy + len(self._waiting)
+        room = max(0, self._concurrency + ahead - in_hand)
+        # With plenty in hand, a claim waits until it is worth its round trip.
+        return 0 if in_hand > MAX_BATCH and room < MAX_BATCH // 2 else room
 
     def take(self, held: list[Held]) -> None:
         """Runs jobs of one topic as soon as there are slots; their TTR runs already."""
@@ -214,6 +217,7 @@ class Runner:
 
     def settled(self, ends: list[End], stale: set[int]) -> None:
         """Redis has these ends of one topic and outcome; those at the indexes in ``stale`` it refused."""
+        self.freed.set()  # who waits because too many ends were unsent must look again
         outcome, topic = ends[0].outcome, ends[0].held.job.topic
         figures = metrics.of(topic, self._group)
         figures.attempts[outcome].inc(len(ends) - len(stale))

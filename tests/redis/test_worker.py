@@ -358,3 +358,20 @@ async def test_a_handler_that_calls_exit_fails_and_the_worker_goes_on(space: Spa
     assert sorted(seen.all) == [1, 2]
     (dead,) = space.queue.dead("t")
     assert dead.groups["default"].error == "SystemExit: 3"
+
+
+async def test_a_worker_that_waited_for_its_outcomes_to_be_sent_claims_again(
+    space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It claims nothing while too many are unsent; nothing runs then whose end could wake it."""
+    monkeypatch.setattr("streamdq.worker._MOST_UNSENT", 1)
+    worker = space.worker(concurrency=5)
+
+    @worker.handler("t")
+    async def handle(body: int) -> None:
+        seen.add(body)
+
+    space.queue.enqueue_many("t", [{"body": number} for number in range(300)])
+    async with asyncio.timeout(20):
+        await space.burst(worker)
+    assert sorted(seen.all) == list(range(300))
