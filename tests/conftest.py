@@ -1,5 +1,6 @@
 """Fixtures that every part of the suite shares."""
 
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,12 @@ from tests.servers import Binary, Cluster, Pool, Server, binaries
 BINARIES = binaries()
 needs_server = pytest.param(None, marks=pytest.mark.skip("no Redis server on this machine"), id="no-server")
 EACH_BINARY = [pytest.param(binary, id=binary.name) for binary in BINARIES] or [needs_server]
+
+
+def pytest_configure() -> None:
+    # What a script starts in its background ignores SIGINT, and so would all that the tests start and interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_report_header() -> list[str]:
