@@ -188,7 +188,7 @@ def work(url: str, journal: str, options: Options) -> None:
 
 
 def fork(url: str, journal: str, each: Sequence[Options]) -> int:
-    """A process for each, all started with what this one has imported; prints how each of them ended."""
+    """A process for each, all started with what this one has imported; its last line is how each of them ended."""
     children = []
     for options in each:
         child = os.fork()
@@ -196,8 +196,9 @@ def fork(url: str, journal: str, each: Sequence[Options]) -> int:
             work(url, journal, options)
             os._exit(0)
         children.append(child)
-    for child in children:
-        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)  # noqa: T201
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    # Alone on its line: only now does no child write any more, and one that died may have left half a line.
+    print(f"\n{json.dumps(codes)}", flush=True)  # noqa: T201
     return 0
 
 
