@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from . import tally
 from .history import SEPARATOR, Event, moved_ms
 from .job import Job, JobState, decode
 from .keys import ShardKeys
@@ -51,6 +52,7 @@ class Held:
     late: bool = False  # its TTR passed here
     ttr_ms: int = 0
     deadline: float = 0.0  # when its TTR passes, on this host's monotonic clock
+    took_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -124,6 +126,7 @@ def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: 
         elif outcome is Outcome.DEAD:
             args += [end.reason, end.error]
     refused: Refused = yield from _SCRIPTS[outcome](scripts, shard, group, args)
+    tally.attempts_ended(ends, refused.stale, refused.now_ms)
     return set(refused.stale)
 
 

@@ -1,49 +1,229 @@
-"""Every Prometheus metric of streamdq. No id, URL or error text is ever a label."""
+"""Every Prometheus metric of streamdq, declared here and nowhere else; docs/metrics.md lists them.
+
+Labels have few values: topics (at most ``STREAMDQ_METRICS_TOPICS`` of them, then ``other``), groups, and the words that
+are written here. No id, URL or error text is ever one.
+
+Counters and histograms are this process's own. Gauges are read from Redis when they are asked for, so that one process
+tells them for all.
+"""
 
 from __future__ import annotations
 
+import os
+from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Histogram, values
 
-_TOPIC, _GROUP = ("topic",), ("topic", "group")
-_LATENESS_BUCKETS_S = (
-    0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800
-)  # fmt: skip
+from .config import Settings
 
-_OUTCOMES = ("done", "retry", "dead", "released", "stale")
+PROCESS_NUMBER = "STREAMDQ_PROCESS_NUMBER"
+OTHER = "other"
+OUTCOMES = ("done", "retry", "dead", "released", "stale")
+MOST_STEPS = 20
+"""A schedule may be longer; its later steps are counted as one."""
 
-ATTEMPTS = Counter(
-    "streamdq_job_attempts",
-    "Attempts that ended, by how: done, retry, dead, released, stale.",
-    (*_GROUP, "outcome"),
-)
-MOVED = Counter("streamdq_jobs_moved", "Due jobs moved from the bucket to a ready stream.", _TOPIC)
-RECLAIMED = Counter("streamdq_jobs_reclaimed", "Claims taken over because their TTR had passed.", _GROUP)
-LOOP_RESTARTS = Counter("streamdq_loop_restarts", "Loops that failed and were started again.", ("loop",))
-LATENESS = Histogram(
-    "streamdq_job_lateness_seconds",
-    "Attempt start minus due time, by Redis's clock.",
-    _GROUP,
-    buckets=_LATENESS_BUCKETS_S,
-)
-DURATION = Histogram("streamdq_job_duration_seconds", "How long handlers took.", _GROUP, buckets=_LATENESS_BUCKETS_S)
+
+def _use_process_number() -> None:
+    """Several workers of one command write to files that their parent reads, one for each number, not for each process
+    id: whoever takes a dead one's place counts on where it ended, and no file is left behind.
+    """
+    number, here = os.environ.get(PROCESS_NUMBER), os.getpid()
+    if number and "PROMETHEUS_MULTIPROC_DIR" in os.environ:
+        # A handler's forked child must not write to the same file.
+        values.ValueClass = values.MultiProcessValue(  # type: ignore[no-untyped-call]
+            lambda: number if os.getpid() == here else os.getpid()
+        )
+
+
+_use_process_number()
+
+
+class BatchHistogram(Histogram):
+    """A Histogram that takes many values at once: one by one they would cost as much as all else a worker does for a
+    job. The library has no call for it, so this reaches for what it keeps inside; here and nowhere else.
+    """
+
+    def observe_all(self, observed: list[float]) -> None:
+        """As ``observe`` for each; sorts the list."""
+        if not observed:
+            return
+        observed.sort()
+        if observed[0] < 0:  # Redis's clock was set back, or a test's stands elsewhere: a histogram must not shrink
+            observed = [max(0.0, value) for value in observed]
+        before, total = 0, len(observed)
+        for bound, bucket in zip(self._upper_bounds, self._buckets, strict=True):
+            upto = bisect_right(observed, bound, before)
+            if upto > before:
+                bucket.inc(upto - before)
+                before = upto
+                if upto == total:
+                    break
+        self._sum.inc(sum(observed))
 
 
 @dataclass(frozen=True, slots=True)
-class GroupFigures:
-    """What is counted for every attempt, with its labels looked up once: that costs more than the counting."""
+class GaugeSpec:
+    """A gauge that the exporter reads. ``merge``: what several topics make together as ``other``."""
 
-    lateness: Histogram
-    duration: Histogram
-    attempts: dict[str, Counter]
+    name: str
+    help: str
+    labels: tuple[str, ...] = ()
+    merge: Callable[[float, float], float] = max
+
+
+_TOPIC, _GROUP = ("topic",), ("topic", "group")
+_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800)
+_LONG_SECONDS = (0.005, 0.02, 0.1, 0.5, 1, 5, 10, 60, 300, 1800, 3600, 21_600, 86_400, 604_800)
+_SHORT_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
+_BYTES = (64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 16_777_216)
+
+# -- counted in the process that does it. The library adds _total.
+
+ENQUEUED = Counter("streamdq_jobs_enqueued", "Jobs put in by this process.", _TOPIC)
+DUPLICATE = Counter("streamdq_jobs_duplicate", "Jobs not put in, because their id was taken.", _TOPIC)
+CANCELLED = Counter("streamdq_jobs_cancelled", "Jobs cancelled by this process.", _TOPIC)
+MOVED = Counter("streamdq_jobs_moved", "Due jobs and retries moved from the bucket to a ready stream.", _TOPIC)
+EXPIRED = Counter("streamdq_jobs_expired", "Attempts given up, as they would have started too late.", _TOPIC)
+ATTEMPTS = Counter(
+    "streamdq_job_attempts",
+    "Attempts that ended: done, retry, dead, released (handed back), stale (another has the job by now).",
+    (*_GROUP, "outcome"),
+)
+RETRIES = Counter(
+    "streamdq_job_retries",
+    f"Retries by the step of the schedule they take: 1 to {MOST_STEPS}, later, or asked (with a delay of their own).",
+    (*_GROUP, "step"),
+)
+DEAD = Counter("streamdq_jobs_dead", "Jobs buried, by why: exhausted, buried, invalid, crashed.", (*_GROUP, "reason"))
+RECLAIMED = Counter("streamdq_jobs_reclaimed", "Claims taken over because their TTR had passed.", _GROUP)
+LOST = Counter("streamdq_jobs_lost", "Ready jobs that Redis has no longer, though nobody ended them: stays 0.", _TOPIC)
+REDIS_ERRORS = Counter(
+    "streamdq_redis_errors",
+    "Calls that Redis did not answer, or refused: timeout, connection, login, protocol, loading, refused_writes, "
+    "group_missing, cluster, server.",
+    ("kind",),
+)
+LOOP_RESTARTS = Counter("streamdq_loop_restarts", "Loops that failed and were started again.", ("loop",))
+
+# -- histograms
+
+LATENESS = BatchHistogram(
+    "streamdq_job_lateness_seconds", "Attempt start minus due time, by Redis's clock.", _GROUP, buckets=_SECONDS
+)
+WAIT = BatchHistogram("streamdq_job_wait_seconds", "From being ready to the attempt's start.", _GROUP, buckets=_SECONDS)
+DURATION = BatchHistogram("streamdq_job_duration_seconds", "How long attempts took.", _GROUP, buckets=_SECONDS)
+TIME_TO_FINISH = BatchHistogram(
+    "streamdq_job_time_to_finish_seconds",
+    "From a job's first due time until it was done, retries included.",
+    _GROUP,
+    buckets=_LONG_SECONDS,
+)
+MOVE_BATCH = BatchHistogram(
+    "streamdq_move_batch_seconds", "One call that moves due jobs, its round trip included.", buckets=_SHORT_SECONDS
+)
+BODY_BYTES = BatchHistogram("streamdq_job_body_bytes", "Bodies of attempted jobs.", _TOPIC, buckets=_BYTES)
+
+# -- gauges, read from Redis
+
+UP = GaugeSpec("streamdq_up", "1 when Redis answered; at 0 the other gauges are missing.")
+JOBS = GaugeSpec(
+    "streamdq_jobs",
+    "Jobs by state: delayed, ready, running, dead. A job counts for each group that has it; a first delivery that is "
+    "not due counts once.",
+    (*_TOPIC, "state"),
+    float.__add__,
+)
+OLDEST_OVERDUE = GaugeSpec("streamdq_oldest_overdue_seconds", "How long the first job of the bucket is due.", _TOPIC)
+LAG = GaugeSpec("streamdq_lag_jobs", "Jobs that are ready and not claimed.", _GROUP, float.__add__)
+OLDEST_PENDING = GaugeSpec(
+    "streamdq_oldest_pending_seconds", "How long ago the oldest unfinished claim was made or touched.", _GROUP
+)
+TTR = GaugeSpec("streamdq_ttr_seconds", "The group's time to run.", _GROUP)
+CONSUMERS = GaugeSpec("streamdq_consumers", "Consumers that are alive.", _GROUP)
+DUE_WITHIN = GaugeSpec(
+    "streamdq_jobs_due_within",
+    "Attempts that come due within the window from now, overdue ones included: 1m, 10m, 1h, 1d.",
+    (*_TOPIC, "window"),
+    float.__add__,
+)
+PAUSED = GaugeSpec("streamdq_topic_paused", "1 while the topic is paused.", _TOPIC)
+LEASE_HELD = GaugeSpec("streamdq_mover_lease_held", "1 when a mover is at work for the namespace.")
+LAST_MOVE = GaugeSpec("streamdq_mover_last_move_timestamp_seconds", "When due jobs were last moved; 0: never yet.")
+CLOCK_SKEW = GaugeSpec("streamdq_clock_skew_seconds", "This host's clock minus Redis's.")
+IMBALANCE = GaugeSpec(
+    "streamdq_conservation_imbalance_jobs",
+    "Enqueued less all that ended and all that is live, of the group where it is farthest from 0: missing jobs.",
+    _TOPIC,
+)
+BUILD_INFO = GaugeSpec("streamdq_build_info", "1, with the version.", ("version",))
+
+COUNTERS = (
+    ENQUEUED, DUPLICATE, CANCELLED, MOVED, EXPIRED, ATTEMPTS, RETRIES, DEAD, RECLAIMED, LOST, REDIS_ERRORS,
+    LOOP_RESTARTS,
+)  # fmt: skip
+HISTOGRAMS = (LATENESS, WAIT, DURATION, TIME_TO_FINISH, MOVE_BATCH, BODY_BYTES)
+GAUGES = (
+    UP, JOBS, OLDEST_OVERDUE, LAG, OLDEST_PENDING, TTR, CONSUMERS, DUE_WITHIN, PAUSED, LEASE_HELD, LAST_MOVE,
+    CLOCK_SKEW, IMBALANCE, BUILD_INFO,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A metric as Prometheus knows it."""
+
+    name: str
+    kind: str  # counter, histogram or gauge
+    labels: tuple[str, ...]
+    help: str
+
+
+def described() -> list[Described]:
+    """All of them."""
+    own = [(metric, "counter", "_total") for metric in COUNTERS]
+    own += [(metric, "histogram", "") for metric in HISTOGRAMS]  # type: ignore[misc]
+    found = []
+    for metric, kind, suffix in own:
+        family = next(iter(metric.describe()))
+        found.append(Described(family.name + suffix, kind, tuple(metric._labelnames), family.documentation))
+    return found + [Described(gauge.name, "gauge", gauge.labels, gauge.help) for gauge in GAUGES]
+
+
+# -- labels
+
+
+class TopicLabels:
+    """What topics are called in labels: themselves, but for those that come after the first ``most``."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: set[str] = set()
+
+    def of(self, topic: str) -> str:
+        if topic not in self._known:
+            if len(self._known) >= self._most:
+                return OTHER
+            self._known.add(topic)
+        return topic
 
 
 @cache
-def of(topic: str, group: str) -> GroupFigures:
-    return GroupFigures(
-        LATENESS.labels(topic, group),
-        DURATION.labels(topic, group),
-        {outcome: ATTEMPTS.labels(topic, group, outcome) for outcome in _OUTCOMES},
-    )
+def topic_labels() -> TopicLabels:
+    """This process's."""
+    return TopicLabels(Settings().metrics_topics)
+
+
+@cache
+def counting() -> bool:
+    """Are jobs counted here? ``STREAMDQ_METRICS=0``: not, which is there to measure what it costs."""
+    return Settings().metrics
+
+
+def step_label(step: int, steps: int) -> str:
+    """Of the retry that follows after ``step`` steps were used, and uses up ``steps``."""
+    if steps == 0:
+        return "asked"
+    return str(step + 1) if step < MOST_STEPS else "later"

@@ -169,7 +169,7 @@ class Mover:
         arrived = time.monotonic()
         self._time.observe(reply.now_ms, arrived)
         if reply.moved > 0:
-            metrics.MOVED.labels(shard.topic).inc(reply.moved)
+            metrics.MOVED.labels(metrics.topic_labels().of(shard.topic)).inc(reply.moved)
         if reply.open > 0:
             self._reclaimer.watch(shard)
         if reply.next_due_ms < 0:

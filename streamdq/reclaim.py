@@ -96,6 +96,6 @@ class Reclaimer:
             return 0, 0
         self._cursors[shard, group] = (reply.cursor, reply.own_cursor)
         if reply.reclaimed:
-            metrics.RECLAIMED.labels(shard.topic, group).inc(reply.reclaimed)
+            metrics.RECLAIMED.labels(metrics.topic_labels().of(shard.topic), group).inc(reply.reclaimed)
             log.warning("claims taken over, TTR passed", topic=shard.topic, group=group, jobs=reply.reclaimed)
         return reply.running, reply.ready

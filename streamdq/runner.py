@@ -11,7 +11,6 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from . import metrics
 from .claims import MAX_ERROR_CHARS, DeadReason, End, Held, Outcome, failed
 from .config import MAX_BATCH
 from .durations import Duration
@@ -186,11 +185,7 @@ class Runner:
     def _end(self, held: Held, end: End, took_s: float) -> None:
         if held.ended:
             return
-        held.ended = True
-        if end.outcome is not Outcome.RELEASED:
-            figures = metrics.of(held.job.topic, self._group)
-            figures.lateness.observe((held.started_ms - held.due_ms) / 1000)
-            figures.duration.observe(took_s)
+        held.ended, held.took_s = True, took_s
         self._tell_ended(end)
 
     # -- TTR
@@ -218,12 +213,8 @@ class Runner:
     def settled(self, ends: list[End], stale: set[int]) -> None:
         """Redis has these ends of one topic and outcome; those at the indexes in ``stale`` it refused."""
         self.freed.set()  # who waits because too many ends were unsent must look again
-        outcome, topic = ends[0].outcome, ends[0].held.job.topic
-        figures = metrics.of(topic, self._group)
-        figures.attempts[outcome].inc(len(ends) - len(stale))
-        if stale:
-            figures.attempts[Outcome.STALE].inc(len(stale))
-        elif outcome is Outcome.DONE:
+        outcome = ends[0].outcome
+        if outcome is Outcome.DONE and not stale:
             return
         for i, end in enumerate(ends):
             if outcome is not Outcome.DONE or i in stale:

@@ -89,6 +89,7 @@ def _end(ops: Operations, end: End) -> Op[None]:
     held = end.held
     if held.ended:
         raise StaleClaim(f"job {held.job.id!r}: this claim has ended already")
+    held.took_s = time.monotonic() - held.deadline + held.ttr_ms / 1000
     refused = yield from settle(ops.scripts, held.shard, held.group, ops.session.consumer, [end])
     held.ended = True
     if refused:

@@ -1,0 +1,72 @@
+"""Turns what happened to jobs into metrics: a batch at a time, so that it costs a worker little for each job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from . import metrics
+
+if TYPE_CHECKING:
+    import prometheus_client
+
+    from .claims import End
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """One group's metrics, their labels looked up once: that costs more than counting."""
+
+    lateness: metrics.BatchHistogram
+    wait: metrics.BatchHistogram
+    duration: metrics.BatchHistogram
+    time_to_finish: metrics.BatchHistogram
+    body_bytes: metrics.BatchHistogram
+    attempts: dict[str, prometheus_client.Counter]
+
+
+@cache
+def _figures(topic: str, group: str) -> _Figures:
+    return _Figures(
+        metrics.LATENESS.labels(topic, group),
+        metrics.WAIT.labels(topic, group),
+        metrics.DURATION.labels(topic, group),
+        metrics.TIME_TO_FINISH.labels(topic, group),
+        metrics.BODY_BYTES.labels(topic),
+        {outcome: metrics.ATTEMPTS.labels(topic, group, outcome) for outcome in metrics.OUTCOMES},
+    )
+
+
+def attempts_ended(ends: Sequence[End], stale: Collection[int], now_ms: int) -> None:
+    """Attempts of one topic, group and outcome ended, as Redis has confirmed at ``now_ms``, but for those at the
+    indexes in ``stale``.
+    """
+    if not metrics.counting():
+        return
+    first = ends[0]
+    topic, group, outcome = metrics.topic_labels().of(first.held.job.topic), first.held.group, first.outcome.value
+    figures = _figures(topic, group)
+    if stale:
+        figures.attempts["stale"].inc(len(stale))
+    figures.attempts[outcome].inc(len(ends) - len(stale))
+    if outcome == "released":
+        return
+    held = [end.held for end in ends]
+    figures.lateness.observe_all([(one.started_ms - one.due_ms) / 1000 for one in held])
+    # The time in a stream entry's id has 13 digits until the year 2286.
+    figures.wait.observe_all([(one.started_ms - int((one.entry or one.main)[:13])) / 1000 for one in held])
+    figures.duration.observe_all([one.took_s for one in held])
+    figures.body_bytes.observe_all([len(one.job.raw_body) for one in held])
+    kept = [end for i, end in enumerate(ends) if i not in stale] if stale else ends
+    if outcome == "done":
+        figures.time_to_finish.observe_all([(now_ms - end.held.job.due_ms) / 1000 for end in kept])
+    elif outcome == "dead":
+        for reason, count in Counter(end.reason for end in kept).items():
+            metrics.DEAD.labels(topic, group, reason).inc(count)
+    elif outcome == "retry":
+        steps = Counter(metrics.step_label(end.held.job.step, end.steps) for end in kept)
+        for step, count in steps.items():
+            metrics.RETRIES.labels(topic, group, step).inc(count)

@@ -1,0 +1,66 @@
+"""What is declared, and the one place that reaches into the library."""
+
+import random
+
+import pytest
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+
+from streamdq import metrics
+from streamdq.claims import DeadReason, Outcome
+
+
+def buckets(text: bytes) -> list[str]:
+    return [line for line in text.decode().splitlines() if not line.startswith("#") and "_created" not in line]
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 500])
+def test_many_at_once_is_the_same_as_one_by_one(count: int) -> None:
+    values = [random.Random(count).choice([0.0, 0.001, 0.0015, 0.3, 1.0, 10.0, 1800.0, 4000.0]) for _ in range(count)]
+    together, single = CollectorRegistry(), CollectorRegistry()
+    batch = metrics.BatchHistogram("h", "help", ("topic",), buckets=(0.001, 0.01, 1, 1800), registry=together)
+    plain = Histogram("h", "help", ("topic",), buckets=(0.001, 0.01, 1, 1800), registry=single)
+
+    batch.labels("t").observe_all(list(values))
+    for value in values:
+        plain.labels("t").observe(value)
+    plain.labels("t")
+
+    assert buckets(generate_latest(together)) == buckets(generate_latest(single))
+
+
+def test_a_time_before_zero_counts_as_zero() -> None:
+    registry = CollectorRegistry()
+    batch = metrics.BatchHistogram("h", "help", buckets=(0.001, 1), registry=registry)
+
+    batch.observe_all([-5.0, 0.5])
+
+    assert registry.get_sample_value("h_sum") == 0.5
+    assert registry.get_sample_value("h_bucket", {"le": "0.001"}) == 1
+
+
+def test_words_of_labels_are_those_of_the_code() -> None:
+    assert set(metrics.OUTCOMES) == {outcome.value for outcome in Outcome}
+    help_of = {metric.name: metric.help for metric in metrics.described()}
+    assert all(reason.value in help_of["streamdq_jobs_dead_total"] for reason in DeadReason)
+
+
+def test_every_name_is_declared_once_and_in_base_units() -> None:
+    names = [metric.name for metric in metrics.described()]
+
+    assert len(names) == len(set(names))
+    assert all(name.startswith("streamdq_") for name in names)
+    assert not any(unit in name for name in names for unit in ("_ms", "_millis", "_minutes", "_kb"))
+
+
+def test_steps_are_few() -> None:
+    assert metrics.step_label(0, 1) == "1"
+    assert metrics.step_label(metrics.MOST_STEPS - 1, 1) == "20"
+    assert metrics.step_label(metrics.MOST_STEPS, 1) == "later"
+    assert metrics.step_label(500, 1) == "later"
+    assert metrics.step_label(3, 0) == "asked"
+
+
+def test_topics_after_the_first_few_are_one() -> None:
+    labels = metrics.TopicLabels(2)
+
+    assert [labels.of(topic) for topic in ("a", "b", "c", "a", "d", "b")] == ["a", "b", "other", "a", "other", "b"]
