@@ -78,11 +78,11 @@ local function give_back(stream, entry, id, p, at)
   if not paused and at > now then ring(wake, at) end
 end
 
-local function expire(stream, entry, id, p, due)
+local function expire(stream, entry, id, record, p, due)
   drop(stream, entry, stream ~= ready)
   redis.call('HINCRBY', counts, 'expired:' .. group, 1)
-  remember(history, cap, table.concat({'expired', id, group, p and p.attempt or 0, consumer, '', due, '', '', '', '',
-    now_text}, '\31'))
+  remember(history, cap, rare_row('expired', id, group, p, record, now,
+    {consumer = consumer, due = due, moved = string.match(entry, '^%d+')}))
   settle(k, groups, group, id, p and p.main or entry)
 end
 
@@ -107,7 +107,7 @@ local function consider(i, stream, entry, sequence, p)
     give_back(stream, entry, id, p or fresh(sequence, entry), early and tonumber(due) or now)
   elseif expiry ~= '' and now > due + expiry then
     left = left + 1
-    expire(stream, entry, id, p, due)
+    expire(stream, entry, id, record, p, due)
   else
     local main, counted, past, tail = entry, '1|0|0', '', group_tail
     if p then

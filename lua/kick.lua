@@ -27,12 +27,9 @@ for _, id in ipairs(ids) do
     kicked, sequence = kicked + 1, sequence + 1
     local p = parse(redis.call('HGET', progress, field_of(group, id)))
     p.step, p.crashes, p.sequence, p.note = 0, 0, later_order(sequence), ''
-    local record = redis.call('HGET', jobs, id)
-    local due, created = string.match(record, '^(%d+)\n(%d+)', 13)
     redis.call('HINCRBY', counts, 'dead:' .. group, -1)
     requeue(k, group, id, p, now, paused)
-    remember(history, cap, table.concat({'kicked', id, group, p.attempt, '', created, due, '', '', '', '',
-      string.format('%.0f', now)}, '\31'))
+    remember(history, cap, rare_row('kicked', id, group, p, redis.call('HGET', jobs, id), now, {due = p.deadline}))
   end
 end
 return kicked

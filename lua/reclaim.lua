@@ -31,11 +31,11 @@ local reclaimed = 0
 
 local function took_over(id, p)
   reclaimed = reclaimed + 1
-  local consumer, started = p.note, p.started
-  p.crashes, p.note = p.crashes + 1, 'not finished within its TTR by ' .. consumer
-  local due, created = string.match(redis.call('HGET', jobs, id), '^(%d+)\n(%d+)', 13)
-  remember(history, cap, table.concat({'reclaimed', id, group, p.attempt, consumer, created, due, '', started, 'TTR',
-    '', string.format('%.0f', now)}, '\31'))
+  -- When a later attempt was due is not kept while it runs.
+  local known = {consumer = p.note, started = p.started, due = p.attempt ~= '1' and '' or nil,
+    moved = string.match(p.entry == '' and p.main or p.entry, '^%d+')}
+  remember(history, cap, rare_row('reclaimed', id, group, p, redis.call('HGET', jobs, id), now, known))
+  p.crashes, p.note = p.crashes + 1, 'not finished within its TTR by ' .. p.note
 end
 local function look_at(stream, entry, sequence, id)
   local p = hand_over(k, stream, entry, group, id, sequence, now, took_over)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -15,6 +16,7 @@ from .scripts import Refused, Row, Scripts
 from .session import Op
 
 MAX_ERROR_CHARS = 1000
+_CLASS = re.compile(r"[^\W\d][\w.]{0,99}(?=: )")
 
 
 class Outcome(StrEnum):
@@ -34,6 +36,9 @@ class DeadReason(StrEnum):
     BURIED = "buried"  # its handler raised Bury
     INVALID = "invalid"  # its body is not what the handler takes
     CRASHED = "crashed"  # its consumers died max_deliveries times
+
+
+_CLASSES: dict[str, str] = {DeadReason.BURIED: "Bury", DeadReason.INVALID: "ValidationError", DeadReason.CRASHED: ""}
 
 
 @dataclass(slots=True, eq=False)
@@ -102,13 +107,24 @@ def failed(held: Held, error: BaseException | str, schedule: RetrySchedule) -> E
     return End(held, Outcome.RETRY, text, delay_ms, steps=1)
 
 
-def row_of(event: Event, held: Held, consumer: str, error: str = "") -> str:
-    """The attempt as a history row, but for when it finished."""
+def row_of(event: Event, held: Held, consumer: str, error: str = "", reason: str = "") -> str:
+    """The attempt as a history row, but for when it finished. ``error``: a class, never a message, which may quote
+    the body.
+    """
     job, s = held.job, SEPARATOR
     return (
-        f"{event}{s}{job.id}{s}{held.group}{s}{job.attempt}{s}{consumer}{s}{job.created_ms}{s}{held.due_ms}{s}"
-        f"{moved_ms(held.main, held.entry).decode()}{s}{held.started_ms}{s}{error}{s}{len(job.raw_body)}"
+        f"{event}{s}{job.id}{s}{held.group}{s}{job.attempt}{s}{job.step}{s}{consumer}{s}{job.created_ms}{s}"
+        f"{held.due_ms}{s}{moved_ms(held.main, held.entry).decode()}{s}{held.started_ms}{s}{error}{s}{reason}{s}"
+        f"{len(job.raw_body)}"
     )
+
+
+def class_of(end: End) -> str:
+    """The class of the exception that ended the attempt; '' when there was none, or only a text."""
+    if end.reason in _CLASSES:
+        return _CLASSES[end.reason]
+    found = _CLASS.match(end.error)
+    return found[0] if found else ""
 
 
 def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[set[int]]:
@@ -119,8 +135,8 @@ def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: 
     args: list[Any] = []
     for end in ends:
         held = end.held
-        kind = end.error.partition(":")[0] if end.outcome is Outcome.RETRY else end.reason
-        args += [held.main, held.entry, held.job.id, row_of(Event(outcome), held, consumer, kind)]
+        error = class_of(end) if end.error else ""
+        args += [held.main, held.entry, held.job.id, row_of(Event(outcome), held, consumer, error, end.reason)]
         if outcome is Outcome.RETRY:
             args += [end.delay_ms, end.steps, end.error]
         elif outcome is Outcome.DEAD:

@@ -66,5 +66,9 @@ class UnsupportedServer(ServerError):
     """What answers is not Redis 6.2 or later, nor Valkey."""
 
 
+class HistoryUnreadable(StreamdqError):
+    """What was found in a history stream, or in a dump of it, is not what this version writes."""
+
+
 class EmbeddedError(StreamdqError):
     """The embedded Redis could not be found or started."""

@@ -172,7 +172,7 @@ class Inspect:
             entries = yield from self.session.one(
                 shard.history, "XRANGE", shard.history, start, "+", "COUNT", MAX_BATCH
             )
-            page.rows += [row_in(topic, fields[1].decode()) for _, fields in entries]
+            page.rows += [row_in(topic, number, entry.decode(), fields[1].decode()) for entry, fields in entries]
             if entries:
                 page.after[number] = entries[-1][0].decode()
         return page

@@ -10,12 +10,11 @@ local function drop_job(k, groups, id, record, now, event, whole)
   if dead and whole then return 0 end
   local withdrawn, main = withdraw(k, concerned, states, id, string.sub(record, 1, 12))
   if #withdrawn == 0 then return 0 end
-  local due, created = string.match(record, '^(%d+)\n(%d+)', 13)
   for _, group in ipairs(withdrawn) do
     local p = states[group]
     redis.call('HINCRBY', k.counts, 'cancelled:' .. group, 1)
-    remember(k.history, k.cap, table.concat({event, id, group, p and p.attempt or 0, '', created, due, '', '', '', '',
-      string.format('%.0f', now)}, '\31'))
+    local due = p and p.deadline ~= '' and p.deadline or nil
+    remember(k.history, k.cap, rare_row(event, id, group, p, record, now, {due = due}))
     if dead then -- another group keeps the record for its dead letter
       redis.call('HSET', k.progress, field_of(group, id), 'x|0|0|0|' .. main .. '|||||')
       redis.call('HINCRBY', k.counts, 'through:' .. group, 1)

@@ -87,7 +87,9 @@ def test_a_killed_demo_leaves_no_process(start: Start, temporary: Path) -> None:
 
 
 def row(event: Event, started_ms: int | None, finished_ms: int, due_ms: int = 0, id: str = "n") -> HistoryRow:
-    return HistoryRow(NOTIFY, event, id, SHOP_GROUP, 1, "c", 0, due_ms, None, started_ms, "", 1, finished_ms)
+    return HistoryRow(
+        NOTIFY, 0, "1-0", event, id, SHOP_GROUP, 1, 0, "c", 0, due_ms, None, started_ms, finished_ms, "", "", 1
+    )
 
 
 def test_lateness_is_start_minus_due() -> None:

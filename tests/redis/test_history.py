@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from streamdq import Bury, Job, NewJob
 from streamdq.history import FIELDS, SEPARATOR
 from tests.redis.harness import Seen, Space, eventually, recorder
@@ -38,13 +40,20 @@ async def test_a_life_in_rows(space: Space, redis_server: Server) -> None:
     assert {row["id"] for row in life} == {"a"}
     assert {row["group"] for row in life} == {"default"}
     assert {row["created_ms"] for row in life} == {str(made.created_ms)}
-    assert (life[0]["error"], life[1]["error"]) == ("ValueError", "buried")
+    assert [row["step"] for row in life] == ["0", "1", "0", "0"]
+    assert [(row["error"], row["reason"]) for row in life] == [
+        ("ValueError", ""),
+        ("Bury", "buried"),
+        ("", ""),
+        ("", ""),
+    ]
     for row in (life[0], life[1], life[3]):
         due, moved, started, finished = (int(row[f"{name}_ms"]) for name in ("due", "moved", "started", "finished"))
         assert due <= moved <= finished
         assert due <= started <= finished
-        assert int(row["body_bytes"]) == len('{"n":1}')
         assert row["consumer"]
+    assert {row["body_bytes"] for row in life} == {str(len('{"n":1}'))}
+    assert life[2]["due_ms"] == life[2]["finished_ms"]
     assert int(life[1]["due_ms"]) >= int(life[0]["finished_ms"]) + 20
 
 
@@ -62,10 +71,69 @@ async def test_cancelled_expired_reclaimed_released(space: Space, redis_server: 
     async with space.serving(worker):
         await seen.count(1)
         await eventually(lambda: space.audit().left == 0, "all done")
-    events = {(row["event"], row["id"]) for row in rows(redis_server)}
-    assert events == {
+    found = {(row["event"], row["id"]): row for row in rows(redis_server)}
+    assert found.keys() == {
         ("cancelled", "cancelled"), ("expired", "expired"), ("reclaimed", "reclaimed"), ("done", "reclaimed"),
     }  # fmt: skip
+    cancelled, expired = found["cancelled", "cancelled"], found["expired", "expired"]
+    lost, again = found["reclaimed", "reclaimed"], found["done", "reclaimed"]
+    assert {row["body_bytes"] for row in found.values()} == {"3"}
+    assert {row["step"] for row in found.values()} == {"0"}
+    assert [row["attempt"] for row in (cancelled, expired, lost, again)] == ["0", "0", "1", "2"]
+    assert int(cancelled["due_ms"]) == int(cancelled["created_ms"]) + 3_600_000
+    assert (cancelled["consumer"], cancelled["moved_ms"], cancelled["started_ms"]) == ("", "", "")
+    assert (expired["due_ms"], expired["started_ms"]) == ("1700000000000", "")
+    assert int(expired["created_ms"]) <= int(expired["moved_ms"]) <= int(expired["finished_ms"])
+    assert (lost["consumer"], lost["created_ms"]) == (space.queue._operations.session.consumer, again["created_ms"])
+    assert int(lost["due_ms"]) <= int(lost["moved_ms"]) <= int(lost["started_ms"])
+    assert int(lost["started_ms"]) + 150 <= int(lost["finished_ms"]) <= int(again["started_ms"])
+
+
+async def test_when_a_later_attempt_that_was_taken_over_was_due_is_not_known(
+    space: Space, redis_server: Server, seen: Seen
+) -> None:
+    space.queue.configure("t", ttr="150ms")
+    space.queue.enqueue("t", "x", id="a")
+    for _ in range(2):
+        assert space.queue.take("t", timeout=5) is not None
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    async with space.serving(worker):
+        await seen.count(1)
+        await eventually(lambda: space.audit().left == 0, "done")
+    first, second, done = rows(redis_server)
+    assert [row["event"] for row in (first, second, done)] == ["reclaimed", "reclaimed", "done"]
+    assert (first["due_ms"], second["due_ms"]) == (first["created_ms"], "")
+    assert second["moved_ms"] >= first["finished_ms"]
+    assert second["attempt"] == "2"
+
+
+async def test_a_cancelled_retry_was_due_at_its_next_attempt(space: Space, redis_server: Server) -> None:
+    space.queue.configure("t", retry="1h")
+    space.queue.enqueue("t", "x", id="a")
+    claim = space.queue.take("t", timeout=1)
+    assert claim is not None
+    claim.fail(ValueError())
+    assert space.queue.cancel("t", "a")
+    retry, cancelled = rows(redis_server)
+    assert int(cancelled["due_ms"]) == int(retry["finished_ms"]) + 3_600_000
+    assert (cancelled["event"], cancelled["attempt"], cancelled["step"]) == ("cancelled", "1", "1")
+
+
+async def test_an_attempt_handed_back_has_its_row(space: Space, redis_server: Server, seen: Seen) -> None:
+    worker, never = space.worker(grace_s=0.05), asyncio.Event()
+
+    @worker.handler("t")
+    async def handler(_body: str, job: Job) -> None:
+        seen.add(job)
+        await never.wait()
+
+    space.queue.enqueue("t", "x", id="a")
+    async with space.serving(worker):
+        await seen.count(1)
+    (row,) = rows(redis_server)
+    assert (row["event"], row["attempt"], row["error"], row["reason"]) == ("released", "1", "", "")
+    assert int(row["due_ms"]) <= int(row["started_ms"]) <= int(row["finished_ms"])
 
 
 async def test_it_is_capped_and_can_be_turned_off(space: Space, redis_server: Server, seen: Seen) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streamdq.claims import MAX_ERROR_CHARS, DeadReason, Held, Outcome, failed, held_of, row_of
+from streamdq.claims import MAX_ERROR_CHARS, DeadReason, End, Held, Outcome, class_of, failed, held_of, row_of
+from streamdq.errors import HistoryUnreadable
 from streamdq.history import FIELDS, SEPARATOR, Event, moved_ms, row_in
 from streamdq.job import Job, JobState
 from streamdq.keys import ShardKeys
@@ -94,20 +95,54 @@ def test_a_later_attempt_may_be_due_as_the_record_says() -> None:
 
 
 def test_a_row_of_history_is_read_as_it_was_written() -> None:
-    text = row_of(Event.RETRY, held(attempt=3), "host-1-abc", "ValueError") + SEPARATOR + "1800000000009"
+    text = row_of(Event.RETRY, held(step=2, attempt=3), "host-1-abc", "ValueError") + SEPARATOR + "1800000000009"
     assert len(text.split(SEPARATOR)) == len(FIELDS)
-    row = row_in("t", text)
-    assert (row.event, row.id, row.group, row.attempt, row.consumer) == (Event.RETRY, "j", "g", 3, "host-1-abc")
+    row = row_in("t", 4, "5-1", text)
+    assert (row.topic, row.shard, row.entry) == ("t", 4, "5-1")
+    assert (row.event, row.id, row.group, row.attempt, row.step, row.consumer) == (
+        Event.RETRY, "j", "g", 3, 2, "host-1-abc",
+    )  # fmt: skip
     assert (row.created_ms, row.due_ms, row.moved_ms) == (1_799_999_990_000, 1_800_000_000_000, 1_800_000_000_005)
     assert (row.started_ms, row.finished_ms) == (1_800_000_000_007, 1_800_000_000_009)
-    assert (row.error, row.body_bytes) == ("ValueError", 5)
+    assert (row.error, row.reason, row.body_bytes) == ("ValueError", "", 5)
 
 
 def test_a_row_that_a_script_wrote_has_gaps() -> None:
-    text = SEPARATOR.join(["expired", "j", "g", "0", "", "", "1800000000000", "", "", "", "", "1800000000009"])
-    row = row_in("t", text)
+    text = SEPARATOR.join(["expired", "j", "g", "0", "0", "", "", "1800000000000", *[""] * 5, "1800000000009"])
+    row = row_in("t", 0, "5-1", text)
     assert (row.event, row.body_bytes) == (Event.EXPIRED, 0)
     assert row.created_ms is row.moved_ms is row.started_ms is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "row", SEPARATOR.join("x" * len(FIELDS)), SEPARATOR.join(["done", "j", "g", *"12345"])]
+)
+def test_what_is_not_a_row_is_told_with_its_place(text: str) -> None:
+    with pytest.raises(HistoryUnreadable, match=r"entry 5-1 in the history of topic 't', shard 2"):
+        row_in("t", 2, "5-1", text)
+
+
+class Refused(Bury):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("end", "error"),
+    [
+        (failed(held(), ValueError("a secret"), SCHEDULE), "ValueError"),
+        (failed(held(step=9), KeyError("a secret"), SCHEDULE), "KeyError"),
+        (failed(held(), Refused("a secret"), SCHEDULE), "Bury"),
+        (failed(held(), "TimeoutError: a secret", SCHEDULE), "TimeoutError"),
+        (failed(held(), "a secret: 1", SCHEDULE), ""),
+        (failed(held(), "secret", SCHEDULE), ""),
+        (failed(held(), "x" * 101 + ": ", SCHEDULE), ""),
+        (End(held(), Outcome.DEAD, "n: a secret", reason=DeadReason.INVALID), "ValidationError"),
+        (End(held(), Outcome.DEAD, "lost: twice", reason=DeadReason.CRASHED), ""),
+        (End(held(), Outcome.DONE), ""),
+    ],
+)
+def test_a_row_has_the_class_of_an_error_and_never_its_text(end: End, error: str) -> None:
+    assert class_of(end) == error
 
 
 @pytest.mark.parametrize(("main", "entry", "ms"), [(b"5-1", b"", b"5"), (b"5-1", b"7-0", b"7"), (b"-", b"7-0", b"7")])
