@@ -16,8 +16,8 @@
 -- ARGV[5] default TTR in ms, where the topic sets none
 -- ARGV[6] history cap
 -- ARGV[7..] entries that a blocking XREADGROUP returned already: stream ('m' ready, 'g' ready:GROUP), entry, member
--- returns {status, now_ms, ttr_ms, unread, {main, entry, id, record, past, ...}}: status 1, or 0 = the
--- topic is paused (nothing read). main: entry in the shared stream or '-'. entry: '' when it is the same as main.
+-- returns {status, now_ms, ttr_ms, unread, {main, entry, id, record, past, ...}, expired}: status 1, or 0 = the
+-- topic is paused (nothing read). expired: how many were given up, as they would have started too late. main: entry in the shared stream or '-'. entry: '' when it is the same as main.
 -- past: '' for a first attempt, else 'attempt|step|crashes|due_ms' ('' as the record says).
 -- unread: what is still ready for this group.
 -- include: clock, read, progress, ring, settle, requeue, history
@@ -48,7 +48,7 @@ end
 local given = n
 read(own, count)
 read(ready, count - (n - given) / 3)
-if n == 0 then return {paused and 0 or 1, now, group_ttr, 0, {}} end
+if n == 0 then return {paused and 0 or 1, now, group_ttr, 0, {}, 0} end
 
 local ids, fields = {}, {}
 for i = 3, n, 3 do
@@ -59,7 +59,7 @@ end
 local records = redis.call('HMGET', jobs, unpack(ids))
 local states = redis.call('HMGET', progress, unpack(fields))
 
-local out, marks, taken, left = {}, {}, 0, 0
+local out, marks, taken, left, expired = {}, {}, 0, 0, 0
 local now_text = string.format('%.0f', now)
 
 local function drop(stream, entry, remove)
@@ -106,7 +106,7 @@ local function consider(i, stream, entry, sequence, p)
     left = left + 1
     give_back(stream, entry, id, p or fresh(sequence, entry), early and tonumber(due) or now)
   elseif expiry ~= '' and now > due + expiry then
-    left = left + 1
+    left, expired = left + 1, expired + 1
     expire(stream, entry, id, record, p, due)
   else
     local main, counted, past, tail = entry, '1|0|0', '', group_tail
@@ -135,6 +135,7 @@ for i = 1, #ids do
     start(i, entry, '', sequence, '1|0|0', '', group_tail) -- nearly all: no TTR or expiry of its own, and due
   elseif not record then
     drop(stream, entry, true)
+    if p and p.state == 'w' then redis.call('HDEL', progress, fields[i]) end -- of a lost job: reclaim counts it
   elseif p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry then
     -- The group was made anew and reads its past again. What it still ran gets a new entry: the old claim is refused.
     redis.call('HINCRBY', counts, 'running:' .. group, -1)
@@ -156,4 +157,4 @@ if taken > 0 then
   -- The first claim after a quiet time: the mover must begin to watch its TTR.
   if running == taken and tonumber(topic[4] or 0) < now then ring(wake, now + group_ttr) end
 end
-return {paused and 0 or 1, now, group_ttr, unread, out}
+return {paused and 0 or 1, now, group_ttr, unread, out, expired}

@@ -16,12 +16,16 @@
 -- ARGV[6] cursor in ready
 -- ARGV[7] cursor in ready:GROUP
 -- ARGV[8] watch_ms: for so long the caller looks again by itself, and nothing needs to ring
--- returns {now_ms, cursor, cursor of ready:GROUP, running, ready, reclaimed}; running = what is pending: also what a
--- consumer has read and not claimed yet, and never will if it died in between
--- include: clock, progress, settle, requeue, hand_over, history
+-- ARGV[9] missing, as the caller's last look returned it; 0 at first
+-- returns {now_ms, cursor, cursor of ready:GROUP, running, ready, reclaimed, missing, lost}; running = what is pending:
+-- also what a consumer has read and not claimed yet, and never will if it died in between. missing: ready jobs by the
+-- counters that are in no stream. lost: those that also the last look missed; they count as lost from now on, as do
+-- claims whose record is gone.
+-- include: clock, progress, settle, requeue, hand_over, history, missing
 local ready, own, jobs, bucket, progress, counts, settings, history = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts}
+local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts,
+  lost = 0}
 local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused')
 local group_ttr = tonumber(topic[1] or topic[2] or ARGV[4])
 k.groups, k.paused = names(topic[3]), topic[4] == '1'
@@ -68,5 +72,12 @@ end
 local cursor, own_cursor = sweep(ready, ARGV[6]), sweep(own, ARGV[7])
 if reclaimed > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, reclaimed) end
 local running = redis.call('XPENDING', ready, group)[1] + redis.call('XPENDING', own, group)[1]
+local missing = missing_of(k, group, running)
+local lost = math.min(missing, tonumber(ARGV[9]))
+if lost > 0 then
+  redis.call('HINCRBY', counts, 'ready:' .. group, -lost)
+  redis.call('HINCRBY', counts, 'lost:' .. group, lost)
+end
 if tonumber(ARGV[8]) > 0 then redis.call('HSET', settings, 'watch_until', string.format('%.0f', now + ARGV[8])) end
-return {now, cursor, own_cursor, running, tonumber(redis.call('HGET', counts, 'ready:' .. group) or 0), reclaimed}
+return {now, cursor, own_cursor, running, tonumber(redis.call('HGET', counts, 'ready:' .. group) or 0), reclaimed,
+  missing - lost, lost + k.lost}

@@ -28,6 +28,7 @@ from redis.exceptions import AuthenticationError, BusyLoadingError, InvalidRespo
 
 from .address import Target, parse_url
 from .errors import AuthenticationFailed, InvalidInput, UnsupportedServer
+from .failures import count_call, count_reply
 
 _IDLE_CHECK_S = 1.0
 _MOVED = ("MovedError", "AskError", "ClusterDownError", "TryAgainError")
@@ -49,6 +50,13 @@ class LinkError(Exception):
 
 
 def _translate(error: BaseException, sent: bool) -> Exception:
+    """What the call raises; counted."""
+    translated = _as_ours(error, sent)
+    count_call(error, translated)
+    return translated
+
+
+def _as_ours(error: BaseException, sent: bool) -> Exception:
     if isinstance(error, AuthenticationError) or "WRONGPASS" in str(error) or "NOAUTH" in str(error):
         return AuthenticationFailed(f"Redis refused the login ({error}); check user name and password in the URL")
     if isinstance(error, InvalidResponse) or type(error).__name__ == "ProtocolError":
@@ -131,6 +139,7 @@ def _read(connection: Any, timeout_s: float | None) -> Any:
     except AuthenticationError:
         raise
     except ResponseError as error:
+        count_reply(error)
         return error
 
 
@@ -180,6 +189,7 @@ async def _aread(connection: Any) -> Any:
     except AuthenticationError:
         raise
     except ResponseError as error:
+        count_reply(error)
         return error
 
 

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+from . import tally
 from .claims import Held, held_of
 from .clock import RedisTime
 from .config import MAX_BATCH
@@ -164,6 +165,8 @@ class Consumer:
         )
         arrived = time.monotonic()
         self.time.observe(claimed.now_ms, arrived)
+        if claimed.expired:
+            tally.expired(shard.topic, claimed.expired)
         if claimed.paused:
             self._paused[shard] = arrived + _PAUSED_S
         elif count > 0 and (claimed.unread > 0 or len(claimed.rows) >= count) and shard not in self._active:

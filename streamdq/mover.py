@@ -19,7 +19,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from . import metrics
+from . import tally
 from .clock import RedisClock, RedisTime
 from .config import MAX_BATCH, Settings
 from .connection import AsyncLink, Command
@@ -165,11 +165,12 @@ class Mover:
 
     async def _move(self, shard: ShardKeys) -> float:
         """One batch; returns when to look at the shard again, on the monotonic clock."""
+        called = time.monotonic()
         reply = await self._call_move(shard)
         arrived = time.monotonic()
         self._time.observe(reply.now_ms, arrived)
         if reply.moved > 0:
-            metrics.MOVED.labels(metrics.topic_labels().of(shard.topic)).inc(reply.moved)
+            tally.moved(shard.topic, reply.moved, arrived - called)
         if reply.open > 0:
             self._reclaimer.watch(shard)
         if reply.next_due_ms < 0:

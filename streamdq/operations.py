@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
 
+from . import tally
 from .config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from .doctor import Doctoring
 from .durations import Duration, Moment
@@ -85,6 +86,7 @@ class Operations(Doctoring):
         job_id, when, rest, nonce = encode(new, self.session.settings.max_body_bytes)
         reply = yield from self._put(topic, [job_id, when, rest], on_conflict == "replace")
         record = reply.taken.get(0) if reply.taken else None
+        tally.put_in(topic, *((1, 0) if record is None or nonce_of(record) == nonce else (0, 1)))
         if record is None:
             due_ms = reply.now_ms + int(when) if when[0] == "+" else int(when)
             return decode(topic, job_id, b"%012d%d\n%d\n%b" % (0, due_ms, reply.now_ms, rest))
@@ -141,6 +143,7 @@ class Operations(Doctoring):
                 existing = [i for i, record in reply.taken.items() if nonce_of(record) != part[i][3]]
                 result.existing += [part[i][0] for i in existing]
                 result.created += len(part) - len(existing)
+                tally.put_in(topic, len(part) - len(existing), len(existing))
         return result
 
     def _encoded(self, jobs: Iterator[NewJob | Mapping[str, Any]]) -> Iterator[tuple[str, str, bytes, str]]:
@@ -174,7 +177,10 @@ class Operations(Doctoring):
             ServerUnavailable: no reply in time; ask again (False may then mean that the first call did it).
         """
         shard = yield from self._shard(topic, id)
-        return (yield from self.scripts.cancel(shard, id)) == 1
+        done = (yield from self.scripts.cancel(shard, id)) == 1
+        if done:
+            tally.cancelled(topic)
+        return done
 
     def reschedule(self, topic: str, id: str, *, delay: Duration | None = None, at: Moment | None = None) -> Op[bool]:
         """Gives a job that waits (delayed, ready, or for its next attempt) another due time. False: there is no such

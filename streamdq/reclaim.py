@@ -6,7 +6,7 @@ import asyncio
 import time
 from dataclasses import dataclass
 
-from . import metrics
+from . import tally
 from .connection import AsyncLink
 from .errors import GroupMissing
 from .keys import ShardKeys
@@ -43,6 +43,7 @@ class Reclaimer:
         self._topics = topics
         self._watched: dict[ShardKeys, _Watch] = {}
         self._cursors: dict[tuple[ShardKeys, str], tuple[bytes, bytes]] = {}
+        self._missing: dict[tuple[ShardKeys, str], int] = {}
         self._wanted = asyncio.Event()
 
     def watch(self, shard: ShardKeys) -> None:
@@ -90,12 +91,19 @@ class Reclaimer:
         # So long it is looked at again in any case: until then nobody needs to ring.
         watch_ms = max(0, int((watch.until - 2 * _TICK_S - time.monotonic()) * 1000))
         try:
-            reply = await arun(self._link, self._scripts.reclaim(shard, group, topic, _LIMIT, cursors, watch_ms))
+            missing = self._missing.pop((shard, group), 0)
+            reply = await arun(
+                self._link, self._scripts.reclaim(shard, group, topic, _LIMIT, cursors, watch_ms, missing)
+            )
         except GroupMissing:
             await arun(self._link, self._topics.repair(shard.topic))
             return 0, 0
         self._cursors[shard, group] = (reply.cursor, reply.own_cursor)
         if reply.reclaimed:
-            metrics.RECLAIMED.labels(metrics.topic_labels().of(shard.topic), group).inc(reply.reclaimed)
+            tally.reclaimed(shard.topic, group, reply.reclaimed)
             log.warning("claims taken over, TTR passed", topic=shard.topic, group=group, jobs=reply.reclaimed)
+        if reply.missing:
+            self._missing[shard, group] = reply.missing
+        if reply.lost:
+            log.error("jobs lost: Redis has them no longer", topic=shard.topic, group=group, jobs=reply.lost)
         return reply.running, reply.ready

@@ -75,6 +75,7 @@ class Claimed(NamedTuple):
     ttr_ms: int
     unread: int
     rows: list[Row]
+    expired: int
 
 
 class Reclaimed(NamedTuple):
@@ -84,6 +85,8 @@ class Reclaimed(NamedTuple):
     running: int
     ready: int
     reclaimed: int
+    missing: int  # ready by the counters, in no stream; handed to the next look
+    lost: int
 
 
 class ShardStats(NamedTuple):
@@ -168,7 +171,7 @@ class Scripts:
     ) -> Op[Claimed]:
         """``read``: what a blocking read returned already, as (stream 'm' or 'g', entry, member) in turn."""
         own = k.ready_of(group)
-        status, now_ms, group_ttr_ms, unread, rows = yield from self._run(
+        status, now_ms, group_ttr_ms, unread, rows, expired = yield from self._run(
             "claim",
             (k.ready, own, k.jobs, k.progress, k.counts, k.settings, k.wake, k.history, k.bucket),
             (self._now(), group, consumer, count, ttr_ms, self._history, *read),
@@ -179,6 +182,7 @@ class Scripts:
             group_ttr_ms,
             unread,
             list(map(Row._make, zip(*[iter(rows)] * 5, strict=True))),
+            expired,
         )
 
     def _outcome(self, name: str, keys: Sequence[str], group: str, claims: Iterable[Any]) -> Op[Refused]:
@@ -222,13 +226,14 @@ class Scripts:
         limit: int,
         cursors: tuple[bytes, bytes],
         watch_ms: int,
+        missing: int = 0,
     ) -> Op[Reclaimed]:
         reply = yield from self._run(
             "reclaim",
             (
                 k.ready, k.ready_of(group), k.jobs, k.bucket, k.progress, k.counts, k.settings, k.history,
             ),
-            (self._now(), group, self._history, topic.ttr_of(group), limit, *cursors, watch_ms),
+            (self._now(), group, self._history, topic.ttr_of(group), limit, *cursors, watch_ms, missing),
         )  # fmt: skip
         return Reclaimed(*reply)
 

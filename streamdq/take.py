@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from . import tally
 from .claims import DeadReason, End, Held, Outcome, failed, held_of, settle
 from .config import TopicSettings
 from .consumer import Entries, read_streams
@@ -70,6 +71,8 @@ def _claim_any(
             shard, group, ops.session.consumer, 0 if read else 1, settings.ttr_of(group), read
         )
         paused = paused or claimed.paused
+        if claimed.expired:
+            tally.expired(topic, claimed.expired)
         for row in claimed.rows:
             held = held_of(shard, group, row, claimed.ttr_ms, time.monotonic())
             held.started_ms = claimed.now_ms

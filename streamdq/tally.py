@@ -70,3 +70,45 @@ def attempts_ended(ends: Sequence[End], stale: Collection[int], now_ms: int) -> 
         steps = Counter(metrics.step_label(end.held.job.step, end.steps) for end in kept)
         for step, count in steps.items():
             metrics.RETRIES.labels(topic, group, step).inc(count)
+
+
+@cache
+def _of_topic(metric: prometheus_client.Counter, topic: str) -> prometheus_client.Counter:
+    return metric.labels(topic)
+
+
+def _count(metric: prometheus_client.Counter, topic: str, count: int) -> None:
+    if metrics.counting():
+        _of_topic(metric, metrics.topic_labels().of(topic)).inc(count)
+
+
+def put_in(topic: str, created: int, existing: int) -> None:
+    """Jobs were enqueued, or not because their ids were taken."""
+    if created:
+        _count(metrics.ENQUEUED, topic, created)
+    if existing:
+        _count(metrics.DUPLICATE, topic, existing)
+
+
+def cancelled(topic: str) -> None:
+    _count(metrics.CANCELLED, topic, 1)
+
+
+def expired(topic: str, count: int) -> None:
+    _count(metrics.EXPIRED, topic, count)
+
+
+def lost(topic: str, count: int) -> None:
+    _count(metrics.LOST, topic, count)
+
+
+def moved(topic: str, count: int, took_s: float) -> None:
+    """One call moved so many jobs, and took so long."""
+    _count(metrics.MOVED, topic, count)
+    if metrics.counting():
+        metrics.MOVE_BATCH.observe(took_s)
+
+
+def reclaimed(topic: str, group: str, count: int) -> None:
+    if metrics.counting():
+        metrics.RECLAIMED.labels(metrics.topic_labels().of(topic), group).inc(count)

@@ -1,7 +1,8 @@
 -- hand_over(k, stream, entry, group, id, sequence, now, ended): a pending entry whose consumer is gone or too late. The
 -- old entry is confirmed and a new one made, so that its claim is refused from now on. `ended` (may be nil) is told of
 -- the attempt that was running and may change its progress; without it a running attempt goes back at once.
--- Returns the progress of an attempt that still has time, untouched; else nil.
+-- Returns the progress of an attempt that still has time, untouched; else nil. A running job without a record is lost:
+-- there is nothing to hand over; it is counted, also in k.lost.
 -- k = {jobs=, progress=, counts=, ready=, own=, bucket=, groups=, paused=}
 local function hand_over(k, stream, entry, group, id, sequence, now, ended)
   local record, p = redis.call('HGET', k.jobs, id), parse(redis.call('HGET', k.progress, field_of(group, id)))
@@ -12,6 +13,12 @@ local function hand_over(k, stream, entry, group, id, sequence, now, ended)
   if running and ended and tonumber(p.deadline) > now then return p end
 
   redis.call('XACK', stream, group, entry)
+  if running and not record then
+    redis.call('HINCRBY', k.counts, 'running:' .. group, -1)
+    redis.call('HINCRBY', k.counts, 'lost:' .. group, 1)
+    redis.call('HDEL', k.progress, field_of(group, id))
+    k.lost = (k.lost or 0) + 1
+  end
   if not record or not (running or unread) then
     if not (shared and record) then redis.call('XDEL', stream, entry) end
     return nil

@@ -114,9 +114,11 @@ class Shard:
         reply: Refused = self._step(self.scripts.touch(self.k, name, self.settings.ttr_of(name), args))
         return reply
 
-    def reclaim(self, group: str | None = None, cursors: tuple[bytes, bytes] = BEGIN, limit: int = 100) -> Reclaimed:
+    def reclaim(
+        self, group: str | None = None, cursors: tuple[bytes, bytes] = BEGIN, limit: int = 100, missing: int = 0
+    ) -> Reclaimed:
         reply: Reclaimed = self._step(
-            self.scripts.reclaim(self.k, group or self.group, self.settings, limit, cursors, 4_000)
+            self.scripts.reclaim(self.k, group or self.group, self.settings, limit, cursors, 4_000, missing)
         )
         return reply
 

@@ -158,3 +158,68 @@ def test_while_the_topic_is_paused_it_waits(shard: Shard) -> None:
     shard.move()
     shard.finish(shard.take())
     assert shard.empty()
+
+
+def test_a_ready_job_without_its_record_is_lost_at_the_second_look(shard: Shard) -> None:
+    shard.enqueue("lost", "kept")
+    shard.checked = False
+    shard.redis("HDEL", shard.k.jobs, "lost")
+    assert shard.reclaim()[-2:] == (0, 0)  # nothing has been read yet
+    (row,) = shard.claim().rows
+
+    first = shard.reclaim()
+    second = shard.reclaim(missing=first.missing)
+
+    assert (row.id, first.missing, first.lost) == (b"kept", 1, 0)
+    assert (second.missing, second.lost) == (0, 1)
+    assert (shard.counts["lost:default"], shard.counts.get("ready:default", 0)) == (1, 0)
+    assert shard.run(shard.operations.audit()).balances[0].imbalance == 1
+    assert shard.reclaim()[-2:] == (0, 0)
+
+
+def test_a_cancelled_jobs_entry_is_no_lost_job(shard: Shard) -> None:
+    shard.enqueue("j", "other")
+    shard.call("cancel", "j")
+    assert shard.reclaim()[-2:] == (0, 0)
+    shard.claim()
+    assert shard.reclaim()[-2:] == (0, 0)
+
+
+def test_read_and_not_claimed_yet_is_not_missing(timed: Shard) -> None:
+    timed.enqueue("i", "j")
+    timed.redis("XREADGROUP", "GROUP", "default", "me", "COUNT", 2, "STREAMS", timed.k.ready, ">")
+    assert timed.reclaim()[-2:] == (0, 0)
+
+
+def test_a_retry_without_its_record_is_lost_with_its_progress(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.retry(shard.take())
+    shard.move()
+    shard.checked = False
+    shard.redis("HDEL", shard.k.jobs, "j")
+
+    assert shard.claim().rows == []
+
+    assert shard.reclaim(missing=shard.reclaim().missing).lost == 1
+    assert shard.empty()
+
+
+def test_a_claim_without_its_record_is_lost_when_its_ttr_passes(two: Shard) -> None:
+    two.enqueue("j")
+    two.take("a")
+    two.checked = False
+    two.redis("HDEL", two.k.jobs, "j")
+    two.clock.advance("60s")
+
+    assert two.reclaim("a")[-2:] == (0, 1)
+
+    assert two.counts["lost:a"] == 1
+    assert two.counts.get("running:a", 0) == 0
+
+
+def test_an_entry_that_another_deleted_is_a_lost_job(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.checked = False
+    shard.redis("XTRIM", shard.k.ready, "MAXLEN", 0)
+
+    assert shard.reclaim(missing=shard.reclaim().missing).lost == 1
