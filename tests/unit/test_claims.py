@@ -107,6 +107,12 @@ def test_a_row_of_history_is_read_as_it_was_written() -> None:
     assert (row.error, row.reason, row.body_bytes) == ("ValueError", "", 5)
 
 
+def test_an_attempt_that_was_handed_back_before_it_started_has_no_start() -> None:
+    waiting = held()
+    waiting.started_ms = 0
+    assert row_in("t", 0, "5-1", row_of(Event.RELEASED, waiting, "w") + SEPARATOR + "9").started_ms is None
+
+
 def test_a_row_that_a_script_wrote_has_gaps() -> None:
     text = SEPARATOR.join(["expired", "j", "g", "0", "0", "", "", "1800000000000", *[""] * 5, "1800000000009"])
     row = row_in("t", 0, "5-1", text)

@@ -1,0 +1,136 @@
+"""Which TTR and which retry schedule fit what was observed; nothing is said of too small a sample."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from streamdq.history import Event
+
+from .common import count_where, is_event, ms_between, percentile, share
+from .retries import retries
+
+MIN_DONE = 1000
+"""Below it a 99.9th percentile is the maximum and little more."""
+HEADROOM = 2.0
+MIN_SUCCESS = 0.01
+Z95 = 1.96
+MAX_CUT_OFF = 0.001
+NICE_MS = tuple(
+    1000 * s
+    for s in (1, 2, 5, 10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 900, 1200, 1800, 2700, 3600, 5400, 7200, 10800,
+              14400, 21600, 43200, 86400)
+)  # fmt: skip
+
+
+def advice(
+    events: DataFrame, *, min_done: int = MIN_DONE, headroom: float = HEADROOM, min_success: float = MIN_SUCCESS
+) -> DataFrame:
+    """By topic and group.
+
+    ``ttr_ms``: the 99.9th percentile of how long attempts took that were done, times ``headroom``, rounded up to a
+    round figure (Amazon Builders' Library, Timeouts, retries and backoff with jitter: choose the share of false
+    timeouts that you accept, then that percentile, and pad it). ``ttr_verdict``: ``ok``; ``too few`` (fewer than
+    ``min_done``); ``cut off``: the TTR in force ended more than 0.1 % of the attempts, so that the longest were not
+    observed and the figure is a lower bound.
+
+    ``waits_ms``: the waits of the schedule's steps as observed; ``keep_steps``: how many of them to keep. The steps at
+    the end go of which it is 95 % sure (upper bound of Wilson's score interval, 1927) that fewer than ``min_success``
+    of their attempts succeed: for none of n that needs n ≥ 381. ``retry_verdict``: ``ok``; ``shorten``; ``too few``: of
+    no step beyond the kept ones enough was seen to say; ``no retries``.
+    """
+    ttr, schedule = _ttr(events, min_done, headroom).alias("t"), _schedule(events, min_success).alias("r")
+    same = [F.col(f"t.{key}").eqNullSafe(F.col(f"r.{key}")) for key in ("topic", "group")]
+    return ttr.join(schedule, same, "left").select(
+        "t.topic",
+        "t.group",
+        "done",
+        "p50_ms",
+        "p99_ms",
+        "p999_ms",
+        "max_ms",
+        "cut_off",
+        "share_cut_off",
+        "ttr_ms",
+        "ttr_verdict",
+        "waits_ms",
+        "keep_steps",
+        F.coalesce("retried", F.lit(0)).alias("retried"),
+        F.coalesce("retry_verdict", F.lit("no retries")).alias("retry_verdict"),
+    )
+
+
+def _ttr(events: DataFrame, min_done: int, headroom: float) -> DataFrame:
+    done = is_event(Event.DONE)
+    timed = events.where(is_event(Event.DONE, Event.RETRY, Event.DEAD, Event.RECLAIMED)).select(
+        "topic",
+        "group",
+        F.when(done & (F.col("started") <= F.col("finished")), ms_between("started", "finished")).alias("took_ms"),
+        # What a worker ends at its TTR fails with this error; what nobody ended was taken over.
+        (is_event(Event.RECLAIMED) | (F.col("error") == "TimeoutError")).alias("cut"),
+    )
+    counted = (
+        timed.groupBy("topic", "group", "took_ms")
+        .agg(F.count("*").alias("n"), count_where(F.col("cut")).alias("cut"))
+        .groupBy("topic", "group")
+        .agg(
+            F.sum("n").alias("all"),
+            F.sum(F.when(F.col("took_ms").isNotNull(), F.col("n")).otherwise(0)).alias("done"),
+            F.sum("cut").alias("cut_off"),
+            percentile("took_ms", 0.5).alias("p50_ms"),
+            percentile("took_ms", 0.99).alias("p99_ms"),
+            percentile("took_ms", 0.999).alias("p999_ms"),
+            F.max("took_ms").alias("max_ms"),
+        )
+        .withColumn("share_cut_off", share(F.col("cut_off"), F.col("all")))
+    )
+    few = F.col("done") < min_done
+    verdict = F.when(few, "too few").when(F.col("share_cut_off") > MAX_CUT_OFF, "cut off").otherwise("ok")
+    return counted.withColumn("ttr_ms", F.when(~few, _round_up(F.col("p999_ms") * headroom))).withColumn(
+        "ttr_verdict", verdict
+    )
+
+
+def _round_up(ms: Column) -> Column:
+    """The next of NICE_MS; whole days beyond them."""
+    nice = F.filter(F.array(*(F.lit(step) for step in NICE_MS)), lambda step: step >= ms)
+    days = (F.ceil(ms / NICE_MS[-1]) * NICE_MS[-1]).cast("long")
+    return F.when(F.size(nice) > 0, F.get(nice, F.lit(0)).cast("long")).otherwise(days)
+
+
+def _schedule(events: DataFrame, min_success: float) -> DataFrame:
+    """topic, group, waits_ms, keep_steps, retried, retry_verdict; groups that retried."""
+    lower, upper = _wilson(F.col("done"), F.col("attempts"))
+    steps = F.array_sort(F.collect_list(F.struct("step", "wait_ms", "attempts", "lower", "upper")))
+    return (
+        retries(events)
+        .where(F.col("step") > 0)
+        .withColumn("lower", F.when(F.col("attempts") > 0, lower).otherwise(0.0))
+        .withColumn("upper", F.when(F.col("attempts") > 0, upper).otherwise(1.0))
+        .groupBy("topic", "group")
+        .agg(
+            steps.alias("steps"),
+            F.coalesce(F.max(F.when(F.col("upper") >= min_success, F.col("step"))), F.lit(0)).alias("keep_steps"),
+            F.sum("attempts").alias("retried"),
+        )
+        .withColumn("last", F.element_at("steps", -1))
+        .select(
+            "topic",
+            "group",
+            F.col("steps.wait_ms").alias("waits_ms"),
+            "keep_steps",
+            "retried",
+            F.when(F.col("keep_steps") < F.col("last.step"), "shorten")
+            .when(F.col("last.lower") < min_success, "too few")
+            .otherwise("ok")
+            .alias("retry_verdict"),
+        )
+    )
+
+
+def _wilson(successes: Column, tries: Column) -> tuple[Column, Column]:
+    """Between which bounds the true rate lies, 95 % sure."""
+    rate, z2 = successes / tries, Z95 * Z95
+    middle = rate + z2 / (2 * tries)
+    spread = Z95 * F.sqrt(rate * (1 - rate) / tries + z2 / (4 * tries * tries))
+    return (middle - spread) / (1 + z2 / tries), (middle + spread) / (1 + z2 / tries)

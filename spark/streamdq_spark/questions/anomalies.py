@@ -1,0 +1,68 @@
+"""Which hours were unlike the same hour of earlier weeks?"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from streamdq.history import Event
+
+from .common import FAILED, WEEK_H, complete_hours, count_where, hour_start, is_event, ms_between
+from .punctuality import SLO_MS, late
+
+WEEKS = 8
+MIN_WEEKS = 3
+THRESHOLD = 3.5
+TO_SIGMA = 0.6745
+"""The MAD of a normal distribution, in standard deviations."""
+MIN_MAD = 3.0
+MIN_MAD_SHARE = 0.05
+
+
+def anomalies(events: DataFrame, *, slo_ms: int = SLO_MS, weeks: int = WEEKS, min_weeks: int = MIN_WEEKS) -> DataFrame:
+    """By topic, complete hour and measure: ``done``, ``failed`` (attempts) and ``late`` (attempts that started later
+    than ``slo_ms``). An hour without events counts as 0.
+
+    ``usual``: the median of the same hour of the week in at most ``weeks`` earlier weeks, ``weeks`` says how many there
+    were. ``score``: the modified z-score 0.6745 (value - usual) / MAD (Iglewicz and Hoaglin, 1993), beyond ± 3.5 an
+    anomaly; null with fewer than ``min_weeks``. The MAD used is at least 3, 5 % of the median, and what chance alone
+    makes of counts (0.6745 √median), so that a quiet hour is not an anomaly for a handful of jobs.
+    """
+    hours = complete_hours(
+        events,
+        done=count_where(is_event(Event.DONE)),
+        failed=count_where(F.col("event").isin(*FAILED)),
+        late=count_where(late() & (ms_between("due", "started") > slo_ms)),
+    )
+    values = hours.unpivot(["topic", "at"], ["done", "failed", "late"], "measure", "value")
+    earlier = Window.partitionBy("topic", "measure", F.col("at") % WEEK_H).orderBy("at").rowsBetween(-weeks, -1)
+    return (
+        values.withColumn("before", F.array_sort(F.collect_list("value").over(earlier)))
+        .withColumn("usual", F.when(F.size("before") > 0, _median(F.col("before"))))
+        .withColumn("off", F.array_sort(F.transform("before", lambda value: F.abs(value - F.col("usual")))))
+        .withColumn("mad", F.when(F.size("before") > 0, _median(F.col("off"))))
+        .withColumn("score", F.when(F.size("before") >= min_weeks, _score()))
+        .select(
+            "topic",
+            hour_start(F.col("at")).alias("hour"),
+            "measure",
+            "value",
+            "usual",
+            "mad",
+            F.size("before").alias("weeks"),
+            "score",
+            F.coalesce(F.abs(F.col("score")) > THRESHOLD, F.lit(False)).alias("anomaly"),
+        )
+    )
+
+
+def _median(values: Column) -> Column:
+    """Of a sorted array that is not empty."""
+    last = F.size(values) - 1
+    return (F.get(values, F.floor(last / 2)) + F.get(values, F.ceil(last / 2))) / 2
+
+
+def _score() -> Column:
+    usual = F.col("usual")
+    floor = F.greatest(F.lit(MIN_MAD), usual * MIN_MAD_SHARE, F.sqrt(usual) * TO_SIGMA)
+    return (F.col("value") - usual) * TO_SIGMA / F.greatest(F.col("mad"), floor)

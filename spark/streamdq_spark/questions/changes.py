@@ -1,0 +1,96 @@
+"""What got better or worse: the latest seven days against the seven before."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from streamdq.history import Event
+
+from .common import FAILED, count_where, is_attempt, is_event, ms_between, percentile, share
+from .punctuality import SLO_MS, late
+
+DAYS = 7
+MIN_ATTEMPTS = 100
+SURE = 3.0
+"""Standard errors: a difference of shares that chance makes once in 370 times."""
+MIN_SHARE_POINTS = 0.001
+MIN_TIMES = 1.25
+SHARES = ("late", "failed", "dead")
+
+
+def changes(events: DataFrame, *, slo_ms: int = SLO_MS, min_attempts: int = MIN_ATTEMPTS) -> DataFrame:
+    """By topic and measure, ``before`` and ``now``.
+
+    Shares of attempts: ``late`` (started later than ``slo_ms``), ``failed``, ``dead``. In ms: ``lateness`` (99th
+    percentile) and ``duration`` (95th, of what was done). Of each a higher figure is worse. The seven days end with the
+    last event. ``verdict``: ``too little`` with fewer than ``min_attempts`` in either; for shares, ``worse`` or
+    ``better`` where they differ by three standard errors (two-proportion z-test) and by 0.1 points at least; for
+    times, where they differ by a quarter and by 10 ms at least; else ``same``.
+    """
+    end = events.agg(F.max("finished").alias("end"))
+    age_ms = F.unix_millis("end") - F.unix_millis("finished")
+    aged = events.crossJoin(F.broadcast(end)).withColumn("period", F.floor(age_ms / (DAYS * 86_400_000)))
+    recent = aged.where(F.col("period") < 2)
+    measures = _shares(recent, slo_ms).unionByName(_times(recent))
+    both = measures.groupBy("topic", "measure").agg(
+        *(
+            F.coalesce(F.max(F.when(F.col("period") == period, F.col(column))), default).alias(name)
+            for period, column, name, default in (
+                (1, "value", "before", F.lit(None)),
+                (0, "value", "now", F.lit(None)),
+                (1, "attempts", "attempts_before", F.lit(0)),
+                (0, "attempts", "attempts_now", F.lit(0)),
+            )
+        )
+    )
+    return both.select(
+        "topic", "measure", "before", "now", "attempts_before", "attempts_now", _verdict(min_attempts).alias("verdict")
+    )
+
+
+def _shares(recent: DataFrame, slo_ms: int) -> DataFrame:
+    counted = (
+        recent.where(is_attempt())
+        .groupBy("topic", "period")
+        .agg(
+            F.count("*").alias("attempts"),
+            count_where(late() & (ms_between("due", "started") > slo_ms)).alias("late"),
+            count_where(F.col("event").isin(*FAILED)).alias("failed"),
+            count_where(is_event(Event.DEAD)).alias("dead"),
+        )
+    )
+    return counted.unpivot(["topic", "period", "attempts"], list(SHARES), "measure", "part").select(
+        "topic", "period", "measure", "attempts", share(F.col("part"), F.col("attempts")).alias("value")
+    )
+
+
+def _times(recent: DataFrame) -> DataFrame:
+    lateness = _time(recent.where(late()), "lateness", ms_between("due", "started"), 0.99)
+    done = recent.where(is_event(Event.DONE) & (F.col("started") <= F.col("finished")))
+    return lateness.unionByName(_time(done, "duration", ms_between("started", "finished"), 0.95))
+
+
+def _time(rows: DataFrame, measure: str, ms: Column, at: float) -> DataFrame:
+    return (
+        rows.groupBy("topic", "period", ms.alias("ms"))
+        .agg(F.count("*").alias("n"))
+        .groupBy("topic", "period")
+        .agg(F.sum("n").alias("attempts"), percentile("ms", at).alias("value"))
+        .select("topic", "period", F.lit(measure).alias("measure"), "attempts", "value")
+    )
+
+
+def _verdict(min_attempts: int) -> Column:
+    before, now = F.col("before"), F.col("now")
+    n, m = F.col("attempts_before"), F.col("attempts_now")
+    pooled = (before * n + now * m) / (n + m)
+    error = F.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
+    sure = (F.abs(now - before) >= MIN_SHARE_POINTS) & (F.abs(now - before) > SURE * error)
+    moved = (F.greatest(now, before) >= MIN_TIMES * F.least(now, before)) & (F.abs(now - before) >= 10)
+    differs = F.when(F.col("measure").isin(*SHARES), sure).otherwise(moved)
+    return (
+        F.when(F.least(n, m) < min_attempts, "too little")
+        .when(~differs, "same")
+        .otherwise(F.when(now > before, "worse").otherwise("better"))
+    )

@@ -1,0 +1,86 @@
+"""What the questions share: which rows are attempts, hours, durations, exact percentiles, and complete hours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from streamdq.history import Event
+
+ATTEMPTS = (Event.DONE.value, Event.RETRY.value, Event.DEAD.value)
+"""Attempts that came to an end of their own: the handler returned, failed, or was refused the job."""
+
+FAILED = (Event.RETRY.value, Event.DEAD.value)
+LIFE = ("topic", "id", "created")
+"""One life of a job: its id is free again once it has ended, and the next job that takes it has another ``created``."""
+
+HOUR_S = 3600
+WEEK_H = 7 * 24
+
+
+def is_attempt() -> Column:
+    return F.col("event").isin(*ATTEMPTS)
+
+
+def is_event(*events: Event) -> Column:
+    return F.col("event").isin(*(event.value for event in events))
+
+
+def count_where(condition: Column) -> Column:
+    """How many rows meet the condition; one where it is null does not."""
+    return F.count(F.when(condition, 1))
+
+
+def share(part: Column, whole: Column) -> Column:
+    """``part / whole``; null where there is nothing to divide by."""
+    return F.when(whole > 0, part / whole)
+
+
+def hour_number(moment: Column) -> Column:
+    """Whole hours since 1970 UTC. By arithmetic, so that no session time zone has a say in it."""
+    return F.floor(F.unix_seconds(moment) / HOUR_S)
+
+
+def hour_start(number: Column) -> Column:
+    return F.timestamp_seconds(number * HOUR_S)
+
+
+def ms_between(earlier: str, later: str) -> Column:
+    return F.unix_millis(F.col(later)) - F.unix_millis(F.col(earlier))
+
+
+def value_counts(values: DataFrame, keys: Sequence[str], value: str) -> DataFrame:
+    """keys, value, n: how often each value occurs.
+
+    Durations in whole milliseconds take few values, so that exact percentiles over these counts need little memory,
+    however many events there are.
+    """
+    return values.groupBy(*keys, value).agg(F.count("*").alias("n"))
+
+
+def percentile(value: str, at: float) -> Column:
+    """Exact, over the rows of ``value_counts``; between two values by linear interpolation."""
+    return F.percentile(F.col(value), F.lit(at), F.col("n"))
+
+
+def complete_hours(events: DataFrame, **counters: Column) -> DataFrame:
+    """topic, at, counters: one row for each topic and complete hour of the data, zero where nothing happened.
+
+    ``at`` is a ``hour_number``. The hours of the first and of the last event are left out, as the data may begin or
+    end in their midst; a topic's rows begin with the hour after its first event.
+    """
+    counted = events.groupBy("topic", hour_number(F.col("finished")).alias("at")).agg(
+        *(counter.alias(name) for name, counter in counters.items())
+    )
+    end = counted.agg(F.max("at").alias("end"))
+    first = counted.groupBy("topic").agg(F.min("at").alias("first"))
+    hours = (
+        first.crossJoin(F.broadcast(end))
+        .where(F.col("end") - F.col("first") > 1)
+        .select("topic", F.explode(F.sequence(F.col("first") + 1, F.col("end") - 1)).alias("at"))
+    )
+    return hours.join(counted, ["topic", "at"], "left").select(
+        "topic", "at", *(F.coalesce(F.col(name), F.lit(0)).alias(name) for name in counters)
+    )

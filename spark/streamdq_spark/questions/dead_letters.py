@@ -1,0 +1,41 @@
+"""Why jobs were given up: by reason and error."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from streamdq.history import Event
+
+from .common import is_event, share
+
+
+def dead_letters(events: DataFrame) -> DataFrame:
+    """By topic, group, reason (exhausted, buried, invalid, crashed) and error, an exception's class or null.
+
+    ``share``: of the group's burials. ``last_id``: the job buried last, as an example to look at. A job that was
+    kicked and buried again counts twice.
+    """
+    first, latest = F.min("finished").alias("first"), F.max(F.struct("finished", "id")).alias("latest")
+    return (
+        events.where(is_event(Event.DEAD))
+        .groupBy("topic", "group", "reason", "error")
+        .agg(
+            F.count("*").alias("dead"),
+            F.max("attempt").alias("most_attempts"),
+            first,
+            latest,
+        )
+        .select(
+            "topic",
+            "group",
+            "reason",
+            "error",
+            "dead",
+            share(F.col("dead"), F.sum("dead").over(Window.partitionBy("topic", "group"))).alias("share"),
+            "most_attempts",
+            "first",
+            F.col("latest.finished").alias("last"),
+            F.col("latest.id").alias("last_id"),
+        )
+    )

@@ -1,0 +1,55 @@
+"""Was anything done twice, and how often did a consumer lose a job it had taken?"""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from streamdq.history import Event
+
+from .common import LIFE, count_where, is_attempt, is_event, share
+
+
+def duplicates(events: DataFrame) -> DataFrame:
+    """By topic and group.
+
+    ``done_again``: ends as done beyond the first of the same life and group; ``jobs_done_again`` had any. A life is
+    topic, id and ``created``: an id that is used again after its job ended is another job. ``reclaimed``: attempts
+    taken over because their TTR passed; ``released``: handed back by a consumer that stopped. ``share_reclaimed``: of
+    all that was started. ``most_reclaimed``: of one job, whose id is ``most_reclaimed_id``.
+    """
+    done, reclaimed = is_event(Event.DONE), is_event(Event.RECLAIMED)
+    lives = events.groupBy(*LIFE, "group").agg(
+        count_where(is_attempt()).alias("attempts"),
+        count_where(done).alias("done"),
+        count_where(reclaimed).alias("reclaimed"),
+        count_where(is_event(Event.RELEASED)).alias("released"),
+    )
+    worst = F.max(F.when(F.col("reclaimed") > 0, F.struct("reclaimed", "id")))
+    return (
+        lives.groupBy("topic", "group")
+        .agg(
+            F.count("*").alias("jobs"),
+            F.sum("attempts").alias("attempts"),
+            F.sum(F.greatest(F.col("done") - 1, F.lit(0))).alias("done_again"),
+            count_where(F.col("done") > 1).alias("jobs_done_again"),
+            F.sum("reclaimed").alias("reclaimed"),
+            count_where(F.col("reclaimed") > 0).alias("jobs_reclaimed"),
+            F.sum("released").alias("released"),
+            worst.alias("worst"),
+        )
+        .select(
+            "topic",
+            "group",
+            "jobs",
+            "attempts",
+            "done_again",
+            "jobs_done_again",
+            "reclaimed",
+            "jobs_reclaimed",
+            "released",
+            share(F.col("reclaimed"), F.col("attempts") + F.col("reclaimed")).alias("share_reclaimed"),
+            F.coalesce(F.col("worst.reclaimed"), F.lit(0)).alias("most_reclaimed"),
+            F.col("worst.id").alias("most_reclaimed_id"),
+        )
+    )

@@ -1,0 +1,75 @@
+"""How much is to be done in the coming hours: what the same hour of earlier weeks had, and what waits already."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from .common import WEEK_H, complete_hours, count_where, hour_number, hour_start, is_attempt
+
+HOURS = 24
+WEEKS = 8
+MIN_WEEKS = 2
+
+
+def forecast(
+    events: DataFrame,
+    waiting: DataFrame | None = None,
+    *,
+    hours: int = HOURS,
+    weeks: int = WEEKS,
+    min_weeks: int = MIN_WEEKS,
+    start: datetime | None = None,
+) -> DataFrame:
+    """By topic and hour, from the hour of ``start``, which is the last event's unless given.
+
+    ``expected``: attempts, the median of the same hour of the week in at most ``weeks`` earlier weeks, of which there
+    are ``weeks``; ``low`` and ``high`` are the least and the most of them. Null with fewer than ``min_weeks``.
+    ``waiting``: what is due in that hour by now (``waiting``: topic, due_hour, jobs), null if that is not known. More
+    may still be enqueued, so ``load`` is the larger of the two.
+    """
+    past = complete_hours(events, attempts=count_where(is_attempt()))
+    if start is None:
+        now = events.agg(hour_number(F.max("finished")).alias("now"))
+    else:
+        now = events.agg(F.count("*")).select(hour_number(F.lit(start)).alias("now"))
+    coming = (
+        events.select("topic")
+        .distinct()
+        .crossJoin(F.broadcast(now))
+        .select("topic", F.explode(F.sequence(F.col("now"), F.col("now") + hours - 1)).alias("coming"))
+        .withColumn(
+            "at", F.explode(F.sequence(F.col("coming") - weeks * WEEK_H, F.col("coming") - WEEK_H, F.lit(WEEK_H)))
+        )
+    )
+    usual = (
+        coming.join(past, ["topic", "at"], "left")
+        .groupBy("topic", "coming")
+        .agg(
+            F.count("attempts").alias("weeks"),
+            F.percentile("attempts", F.lit(0.5)).alias("expected"),
+            F.min("attempts").alias("low"),
+            F.max("attempts").alias("high"),
+        )
+    )
+    enough = F.col("weeks") >= min_weeks
+    return (
+        _with_waiting(usual, waiting)
+        .select(
+            "topic",
+            hour_start(F.col("coming")).alias("hour"),
+            *(F.when(enough, F.col(name)).alias(name) for name in ("expected", "low", "high")),
+            "weeks",
+            "waiting",
+        )
+        .withColumn("load", F.greatest(F.col("expected"), F.col("waiting").cast("double")))
+    )
+
+
+def _with_waiting(usual: DataFrame, waiting: DataFrame | None) -> DataFrame:
+    if waiting is None:
+        return usual.withColumn("waiting", F.lit(None).cast("long"))
+    due = waiting.groupBy("topic", hour_number(F.col("due_hour")).alias("coming")).agg(F.sum("jobs").alias("waiting"))
+    return usual.join(due, ["topic", "coming"], "left").withColumn("waiting", F.coalesce("waiting", F.lit(0)))

@@ -1,0 +1,68 @@
+"""Which step of the retry schedule still helps: attempts and successes by step."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from streamdq.history import Event
+
+from .common import FAILED, LIFE, count_where, is_attempt, is_event, ms_between, percentile, share, value_counts
+
+STEP = ("topic", "group", "step")
+
+
+def retries(events: DataFrame) -> DataFrame:
+    """By topic, group and step; step 0 are the attempts before any step was used.
+
+    ``wait_ms``: the median wait that led to the step, from the failure before to the due time, as observed; null for
+    step 0 and where it was not seen. ``success_rate``: done over attempts that came to an end. ``lost``: taken over
+    from a consumer that had gone. ``share_of_done``, ``done_so_far``: of all that was done, the part at this step, and
+    up to it.
+    """
+    steps = (
+        events.where(F.col("step").isNotNull() & (is_attempt() | is_event(Event.RECLAIMED)))
+        .groupBy(*STEP)
+        .agg(
+            count_where(is_attempt()).alias("attempts"),
+            count_where(is_event(Event.DONE)).alias("done"),
+            count_where(F.col("event").isin(*FAILED)).alias("failed"),
+            count_where(is_event(Event.DEAD)).alias("dead"),
+            count_where(is_event(Event.RECLAIMED)).alias("lost"),
+        )
+    )
+    of_group = Window.partitionBy("topic", "group")
+    so_far = of_group.orderBy("step").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    all_done = F.sum("done").over(of_group)
+    return steps.join(_waits(events), [F.col(f"w_{key}").eqNullSafe(F.col(key)) for key in STEP], "left").select(
+        *STEP,
+        "wait_ms",
+        "attempts",
+        "done",
+        "failed",
+        "dead",
+        "lost",
+        share(F.col("done"), F.col("attempts")).alias("success_rate"),
+        share(F.col("done"), all_done).alias("share_of_done"),
+        share(F.sum("done").over(so_far), all_done).alias("done_so_far"),
+    )
+
+
+def _waits(events: DataFrame) -> DataFrame:
+    """w_topic, w_group, w_step, wait_ms. Most jobs are done at once and have no part in it."""
+    tried_again = events.where(is_event(Event.RETRY) | (F.col("attempt") > 1))
+    # An entry's number counts within its millisecond, as text of any length.
+    life = Window.partitionBy(*LIFE, "group").orderBy("finished", "attempt", F.length("entry"), "entry")
+    waits = (
+        tried_again.withColumn("before", F.lag(F.struct("event", "step", "finished")).over(life))
+        .where(is_attempt() & F.col("due").isNotNull())
+        .where((F.col("before.event") == Event.RETRY.value) & (F.col("before.step") == F.col("step") - 1))
+        .withColumn("failed_at", F.col("before.finished"))
+        .withColumn("wait_ms", ms_between("failed_at", "due"))
+    )
+    return (
+        value_counts(waits, STEP, "wait_ms")
+        .groupBy(*STEP)
+        .agg(percentile("wait_ms", 0.5).alias("wait_ms"))
+        .select(*(F.col(key).alias(f"w_{key}") for key in STEP), "wait_ms")
+    )

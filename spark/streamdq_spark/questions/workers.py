@@ -1,0 +1,92 @@
+"""How busy consumers are, and how evenly the work is spread."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+
+from streamdq.history import Event
+
+from .common import HOUR_S, count_where, hour_number, hour_start, is_attempt, is_event, share
+
+HOUR_MS = HOUR_S * 1000
+MOST_HOURS = 48
+"""Of an attempt that lasted longer, only the last hours are counted, as it blows up to one row for each."""
+
+
+def workers(events: DataFrame) -> DataFrame:
+    """By group, consumer and hour.
+
+    ``busy_ms``: the time from start to end of its attempts, of all topics, that lies in the hour. ``most_at_once``: how
+    many ran at the same time. ``slots``: the most that this consumer ever ran at once in the data, a lower bound of its
+    concurrency. ``utilisation``: busy time over an hour of all its slots. ``skew``: the busiest consumer of the group
+    in that hour over their mean; 1 is even. ``ended``: attempts that ended in the hour.
+    """
+    pieces = _pieces(events)
+    busy = pieces.groupBy("group", "consumer", "at").agg(
+        F.sum(F.col("until") - F.col("since")).alias("busy_ms"),
+        count_where(F.col("ends_here")).alias("ended"),
+    )
+    same = ["group", "consumer", "at"]
+    joined = busy.alias("busy").join(
+        _most_at_once(pieces).alias("seen"),
+        [F.col(f"busy.{key}").eqNullSafe(F.col(f"seen.{key}")) for key in same],
+    )
+    slots = F.max("most_at_once").over(Window.partitionBy("busy.group", "busy.consumer"))
+    of_hour = Window.partitionBy("busy.group", "busy.at")
+    return joined.select(
+        "busy.group",
+        "busy.consumer",
+        hour_start(F.col("busy.at")).alias("hour"),
+        "ended",
+        "busy_ms",
+        "most_at_once",
+        slots.alias("slots"),
+        (F.col("busy_ms") / (slots * HOUR_MS)).alias("utilisation"),
+        share(F.max("busy_ms").over(of_hour), F.avg("busy_ms").over(of_hour)).alias("skew"),
+    )
+
+
+def _pieces(events: DataFrame) -> DataFrame:
+    """Each attempt cut at full hours: group, consumer, at, since and until (ms of the hour), ends_here."""
+    first = F.greatest(hour_number(F.col("started")), F.col("last") - (MOST_HOURS - 1))
+    hour_ms = F.col("at") * HOUR_MS
+    return (
+        events.where(is_attempt() | is_event(Event.RELEASED, Event.RECLAIMED))
+        .where(F.col("consumer").isNotNull() & (F.col("started") <= F.col("finished")))
+        .withColumn("last", hour_number(F.col("finished")))
+        .select(
+            "group", "consumer", "started", "finished", "last", F.explode(F.sequence(first, F.col("last"))).alias("at")
+        )
+        .select(
+            "group",
+            "consumer",
+            "at",
+            F.greatest(F.unix_millis("started") - hour_ms, F.lit(0)).alias("since"),
+            F.least(F.unix_millis("finished") - hour_ms, F.lit(HOUR_MS)).alias("until"),
+            (F.col("at") == F.col("last")).alias("ends_here"),
+        )
+    )
+
+
+def _most_at_once(pieces: DataFrame) -> DataFrame:
+    """group, consumer, at, most_at_once: a running sum over starts (+1) and ends (-1), ends first where they meet."""
+    keys = ["group", "consumer", "at"]
+    changes = pieces.select(
+        *keys,
+        F.explode(
+            F.array(
+                F.struct(F.col("since").alias("ms"), F.lit(1).alias("change")),
+                F.struct(F.col("until").alias("ms"), F.lit(-1).alias("change")),
+            )
+        ).alias("point"),
+    )
+    so_far = Window.partitionBy(*keys).orderBy("ms", "change").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return (
+        # Those of one millisecond together: far fewer rows to sort.
+        changes.groupBy(*keys, "point.ms", "point.change")
+        .agg(F.sum("point.change").alias("changed"))
+        .withColumn("running", F.sum("changed").over(so_far))
+        .groupBy(*keys)
+        .agg(F.greatest(F.max("running"), F.lit(1)).alias("most_at_once"))
+    )

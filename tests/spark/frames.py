@@ -1,0 +1,55 @@
+"""Events as Spark takes them, and tables as the plain calculation has them: times in ms, rows as dicts."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_type
+from pyspark.sql.types import TimestampType
+
+from streamdq_spark.events import EVENTS
+from tests.spark.plain import Happened, Table
+
+TIMES = {"created", "due", "moved", "started", "finished"}
+ARROW = pa.schema([(f.name, to_arrow_type(f.dataType, timezone="UTC")) for f in EVENTS])
+
+
+def frame(spark: SparkSession, log: Iterable[Happened]) -> DataFrame:
+    """By Arrow, which takes thousands of rows in no time."""
+    rows = [{k: None if v is None else v * 1000 if k in TIMES else v for k, v in e._asdict().items()} for e in log]
+    return spark.createDataFrame(pa.Table.from_pylist(rows, ARROW), EVENTS)
+
+
+def collected(table: DataFrame) -> Table:
+    """Its rows; a collected timestamp would be in this process's time zone."""
+    plain = [
+        F.unix_millis(f.name).alias(f.name) if isinstance(f.dataType, TimestampType) else f.name for f in table.schema
+    ]
+    return [row.asDict() for row in table.select(*plain).collect()]
+
+
+def assert_same(found: Table, wanted: Table) -> None:
+    """The same rows in any order; shares and percentiles to nine digits."""
+    keys = list((wanted or found or [{}])[0])
+    assert all(list(row) == keys for row in found)
+    texts = [*(k for k in keys if any(isinstance(row[k], str) for row in wanted)), "hour", "step"]
+
+    def place(row: dict[str, Any]) -> str:
+        return repr([row.get(k) for k in texts])
+
+    left, right = sorted(found, key=place), sorted(wanted, key=place)
+    assert [place(row) for row in left] == [place(row) for row in right]
+    for mine, theirs in zip(left, right, strict=True):
+        for key in keys:
+            assert _equal(mine[key], theirs[key]), f"{key}: {mine[key]} is not {theirs[key]} in\n{mine}\n{theirs}"
+
+
+def _equal(a: Any, b: Any) -> bool:
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    if isinstance(a, int | float) and isinstance(b, int | float):
+        return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9)
+    return bool(a == b)
