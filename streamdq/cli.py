@@ -10,10 +10,19 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from . import __version__, cli_jobs, cli_topics, cli_work
+from . import __version__, cli_archive, cli_jobs, cli_topics, cli_work
 from . import cli_views as views
 from .cli_common import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Globals, commands
-from .errors import EmbeddedError, InvalidInput, ServerError, StreamdqError, UnknownGroup, UnknownTopic
+from .errors import (
+    ArchiveError,
+    ArchiveMissing,
+    EmbeddedError,
+    InvalidInput,
+    ServerError,
+    StreamdqError,
+    UnknownGroup,
+    UnknownTopic,
+)
 
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # which typer itself does not name
 
@@ -39,11 +48,11 @@ Exit codes:
     0  done
     1  the answer is no: no such job, id taken, not balanced, a problem found
     2  usage or bad input; nothing was written, unless it says so
-    3  Redis can't be reached, or refuses
+    3  Redis, or the archive's database, can't be reached or refuses
   130  interrupted"""
 
 app = commands(help=HELP)
-for part in (cli_jobs, cli_topics, cli_work):
+for part in (cli_jobs, cli_topics, cli_archive, cli_work):
     app.add_typer(part.app)
 
 
@@ -69,10 +78,10 @@ def options(
 
 
 def _exit_code(error: StreamdqError) -> int:
-    if isinstance(error, ServerError | EmbeddedError):
-        return EXIT_UNAVAILABLE
-    if isinstance(error, InvalidInput | UnknownTopic | UnknownGroup):
+    if isinstance(error, InvalidInput | UnknownTopic | UnknownGroup | ArchiveMissing):
         return EXIT_USAGE
+    if isinstance(error, ServerError | EmbeddedError | ArchiveError):
+        return EXIT_UNAVAILABLE
     return EXIT_NO
 
 

@@ -17,9 +17,8 @@ EXIT_OK, EXIT_NO, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 0, 1, 2, 3, 1
 
 def commands(**options: Any) -> typer.Typer:
     """A set of commands in the one look that all have."""
-    return typer.Typer(
-        add_completion=False, no_args_is_help=True, rich_markup_mode=None, pretty_exceptions_enable=False, **options
-    )
+    look = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
+    return typer.Typer(**{"no_args_is_help": True, **look, **options})
 
 
 @dataclass(slots=True)

@@ -72,3 +72,23 @@ class HistoryUnreadable(StreamdqError):
 
 class EmbeddedError(StreamdqError):
     """The embedded Redis could not be found or started."""
+
+
+class ArchiveError(StreamdqError):
+    """The archive's database could not do what was asked. What it does not have for sure is still in Redis."""
+
+
+class ArchiveUnavailable(ArchiveError):
+    """The archive's database can't be reached, refuses the login, or is locked by another for too long."""
+
+
+class ArchiveRefusesWrites(ArchiveError):
+    """The archive's database takes no writes: it is full, read-only, or this user may not write."""
+
+
+class ArchiveMissing(ArchiveError):
+    """The database holds no archive; ``streamdq archive --to`` makes one."""
+
+
+class ArchiveVersion(ArchiveError):
+    """The archive's tables have another version than this streamdq knows. Nothing was read or written."""

@@ -39,6 +39,7 @@ class ShardKeys:
     """Keys of one shard of one topic; one slot."""
 
     __slots__ = (
+        "archive",
         "bucket",
         "counts",
         "history",
@@ -63,6 +64,7 @@ class ShardKeys:
         self.counts = f"{self.prefix}:counts"  # HASH the conservation counters
         self.settings = f"{self.prefix}:settings"  # HASH what the scripts need to know of the topic
         self.history = f"{self.prefix}:history"  # STREAM ended attempts and rare events, capped
+        self.archive = f"{self.prefix}:archive"  # HASH receipts: what an archive took or gave back a moment ago
         self.wake = f"{self.prefix}:wake"  # STREAM, one entry: rings when something earlier arrived
 
     def ready_of(self, group: str) -> str:

@@ -283,6 +283,28 @@ class Scripts:
         reply: int = yield from self._run("purge", keys, (group, limit, *ids), repeatable=False)
         return reply
 
+    def letters(
+        self, k: ShardKeys, group: str, until_ms: int, offset: int, limit: int, max_bytes: int
+    ) -> Op[tuple[int, list[tuple[bytes, bytes, bytes, bytes]]]]:
+        """How many were looked at, and (id, buried_ms, record, progress) of each."""
+        keys = (k.dead_of(group), k.jobs, k.progress)
+        looked, *flat = yield from self._run("letters", keys, (group, until_ms, offset, limit, max_bytes))
+        return looked, list(zip(*[iter(flat)] * 4, strict=True))
+
+    def archive(self, k: ShardKeys, group: str, letters: Sequence[Any]) -> Op[list[bool]]:
+        """``letters``: id, receipt, buried_ms, sequence, attempt, for each in turn. Which are gone."""
+        keys = (k.dead_of(group), k.ready, k.jobs, k.progress, k.counts, k.settings, k.archive)
+        reply = yield from self._run("archive", keys, (group, *letters))
+        return [code == 1 for code in reply]
+
+    def restore(self, k: ShardKeys, group: str, shards: int, jobs: Sequence[Any]) -> Op[list[bool] | None]:
+        """``jobs``: id, receipt, attempt, due_ms, rest of the record, for each in turn. Which are ready; None: the
+        caller's settings are out of date, nothing was written.
+        """
+        keys = (k.ready_of(group), k.bucket, k.jobs, k.progress, k.counts, k.settings, k.history, k.archive)
+        status, *codes = yield from self._run("restore", keys, (self._now(), group, self._history, shards, *jobs))
+        return [code == 1 for code in codes] if status == 1 else None
+
     def lease(self, name: str, lease_ms: int) -> Op[tuple[bool, int]]:
         """Whether ``name`` holds the mover's lease now, and for how many ms it is held, by whomever."""
         held, left_ms = yield from self._run("lease", (self._session.keys.mover,), (name, lease_ms))

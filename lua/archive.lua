@@ -1,0 +1,36 @@
+-- archive: dead -> archived, for one group: the letters that a database has leave Redis. Only if they are still the
+-- letters that it has: one that was kicked meanwhile stays, also when it was buried again. Repeated, it says the same.
+-- KEYS[1] dead:GROUP  ZSET
+-- KEYS[2] ready       STREAM
+-- KEYS[3] jobs        HASH
+-- KEYS[4] progress    HASH
+-- KEYS[5] counts      HASH
+-- KEYS[6] settings    HASH
+-- KEYS[7] archive     HASH
+-- ARGV[1] group
+-- ARGV[2..] per letter: id, receipt, buried_ms, sequence, attempt
+-- returns {code, ...}: 1 = gone, now or by an earlier call that left its receipt; 0 = not dead, or dead anew
+-- include: progress, settle
+local dead, ready, jobs, progress, counts, settings, archive = unpack(KEYS)
+local group, archived, reply = ARGV[1], 0, {}
+local k = {jobs = jobs, progress = progress, counts = counts, ready = ready}
+local groups = names(redis.call('HGET', settings, 'groups'))
+
+for i = 2, #ARGV, 5 do
+  local id, receipt, code = ARGV[i], ARGV[i + 1], 0
+  if redis.call('HEXISTS', archive, receipt) == 1 then
+    code = 1
+  else
+    local buried = redis.call('ZSCORE', dead, id)
+    local p = buried and parse(redis.call('HGET', progress, field_of(group, id)))
+    if p and tonumber(buried) == tonumber(ARGV[i + 2]) and p.sequence == ARGV[i + 3] and p.attempt == ARGV[i + 4] then
+      redis.call('ZREM', dead, id)
+      settle(k, groups, group, id, p.main)
+      redis.call('HSET', archive, receipt, 1)
+      archived, code = archived + 1, 1
+    end
+  end
+  reply[#reply + 1] = code
+end
+if archived > 0 then redis.call('HINCRBY', counts, 'archived:' .. group, archived) end
+return reply

@@ -1,0 +1,27 @@
+-- letters: a page of one group's dead letters with all that is kept of them, the longest dead first, read at one moment.
+-- KEYS[1] dead:GROUP  ZSET
+-- KEYS[2] jobs        HASH
+-- KEYS[3] progress    HASH
+-- ARGV[1] group
+-- ARGV[2] until_ms: those buried at this time or before
+-- ARGV[3] offset: how many of the longest dead to pass over
+-- ARGV[4] limit
+-- ARGV[5] most bytes of records; one letter comes in any case
+-- returns {looked, id, buried_ms, record, progress, ...}; looked = how many were looked at, 0 = there are no more
+-- include: progress
+local dead, jobs, progress = unpack(KEYS)
+local group, bytes = ARGV[1], 0
+local page = redis.call('ZRANGEBYSCORE', dead, '-inf', ARGV[2], 'WITHSCORES', 'LIMIT', ARGV[3], ARGV[4])
+local reply = {0}
+for i = 1, #page, 2 do
+  local record = redis.call('HGET', jobs, page[i])
+  local state = redis.call('HGET', progress, field_of(group, page[i]))
+  if record and state then
+    bytes = bytes + #record
+    if #reply > 1 and bytes > tonumber(ARGV[5]) then break end
+    local n = #reply
+    reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = page[i], page[i + 1], record, state
+  end
+  reply[1] = reply[1] + 1
+end
+return reply

@@ -1,0 +1,79 @@
+-- restore: archived -> ready, for one group; the retry schedule starts again, the attempts go on counting. Other groups
+-- don't get the job. Repeated, it does nothing more.
+-- KEYS[1] ready:GROUP  STREAM
+-- KEYS[2] bucket       ZSET
+-- KEYS[3] jobs         HASH
+-- KEYS[4] progress     HASH
+-- KEYS[5] counts       HASH
+-- KEYS[6] settings     HASH
+-- KEYS[7] history      STREAM
+-- KEYS[8] archive      HASH
+-- ARGV[1] now_ms or ''
+-- ARGV[2] group
+-- ARGV[3] history cap
+-- ARGV[4] shards: how many the caller spreads this topic over
+-- ARGV[5..] per job: id, receipt, attempt, due_ms, rest of the record from created_ms on
+-- returns {status, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date, or the group is
+-- not there, nothing was written; code 1 = ready, now or by an earlier call that left its receipt; 0 = the id is live
+-- include: clock, sequence, progress, requeue, history, settle
+local own, bucket, jobs, progress, counts, settings, history, archive = unpack(KEYS)
+local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
+local k = {own = own, bucket = bucket, progress = progress, counts = counts}
+local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused')
+local others, served = {}, false
+for _, name in ipairs(names(topic[2])) do
+  if name == group then served = true else others[#others + 1] = name end
+end
+if topic[1] ~= ARGV[4] or not served then return {0} end
+
+-- The job may still be here for other groups; then it only comes back to this one.
+local SAME = '^(%d+\n%d*\n%d*\n[^\n]*)\n' -- created, ttr, expire, nonce
+local function place(id, record)
+  redis.call('HSET', jobs, id, record)
+  redis.call('HINCRBY', counts, 'detached', 1)
+  return '-'
+end
+local function return_to(id, rest, held)
+  local field = field_of(group, id)
+  local p = parse(redis.call('HGET', progress, field))
+  if not p or p.state ~= 'x' or string.match(held, SAME, string.find(held, '\n') + 1) ~= string.match(rest, SAME) then
+    return nil
+  end
+  redis.call('HINCRBY', counts, 'through:' .. group, -1)
+  return p.main
+end
+
+-- What this Redis archived, it counts as dead no more; what comes from elsewhere is new to it, and to this group alone.
+local function account()
+  if tonumber(redis.call('HGET', counts, 'archived:' .. group) or 0) > 0 then
+    redis.call('HINCRBY', counts, 'archived:' .. group, -1)
+    redis.call('HINCRBY', counts, 'dead:' .. group, -1)
+    return
+  end
+  redis.call('HINCRBY', counts, 'enqueued', 1)
+  for _, other in ipairs(others) do redis.call('HINCRBY', counts, 'base:' .. other, 1) end
+end
+
+local sequence, reply = reserve(counts, (#ARGV - 4) / 5), {1}
+for i = 5, #ARGV, 5 do
+  local id, receipt, due, rest, code = ARGV[i], ARGV[i + 1], ARGV[i + 3], ARGV[i + 4], 1
+  if redis.call('HEXISTS', archive, receipt) == 0 then
+    sequence = sequence + 1
+    local order, held = later_order(sequence), redis.call('HGET', jobs, id)
+    local record = order .. due .. '\n' .. rest
+    local main
+    if held then main = return_to(id, rest, held) else main = place(id, record) end
+    if main then
+      local p = fresh(order, main)
+      p.attempt = ARGV[i + 2]
+      account()
+      requeue(k, group, id, p, now, topic[3] == '1')
+      redis.call('HSET', archive, receipt, 1)
+      remember(history, cap, rare_row('kicked', id, group, p, record, now, {due = p.deadline}))
+    else
+      code = 0
+    end
+  end
+  reply[#reply + 1] = code
+end
+return reply

@@ -1,0 +1,166 @@
+"""restore: archived -> ready, for one group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamdq.job import decode
+from tests.lua.shard import START_MS, Shard
+from tests.lua.test_archive import letters, receipts
+from tests.lua.test_kick import bury_all
+from tests.lua.test_letters import ALL
+
+
+def archive(shard: Shard, group: str = "default") -> list[Any]:
+    """Archives what is dead; returns it as restore takes it. The receipt is `ID to GROUP`."""
+    out: list[Any] = []
+    for id, _, record, progress in shard.call("letters", group, *ALL)[1]:
+        head, rest = record.split(b"\n", 1)
+        out += [id, id + f" to {group}".encode(), progress.split(b"|")[1], head[12:], rest]
+    shard.call("archive", group, letters(shard, group))
+    return out
+
+
+def test_it_is_ready_with_all_that_it_had(shard: Shard) -> None:
+    shard.enqueue("j", ttr="7s", retry="1s 2s", url="https://a.example/b", expire="1h")
+    shard.retry(shard.take())
+    shard.move()
+    shard.bury(shard.take())
+    before = shard.get("j")
+    jobs = archive(shard)
+    assert shard.empty()
+    shard.clock.advance("3h")
+    assert shard.call("restore", "default", 1, jobs) == [True]
+    assert shard.counts == {"enqueued": 1, "ready:default": 1, "retried:default": 1, "moved": 1, "detached": 1}
+    row = shard.take()
+    assert row.past == f"3|0|0|{START_MS + 3 * 3_600_000}".encode()
+    after = decode("t", "j", row.record)
+    assert before is not None
+    for name in ("raw_body", "due_ms", "created_ms", "ttr_ms", "retry", "url", "expire_ms"):
+        assert getattr(after, name) == getattr(before, name), name
+    shard.finish(row)
+    assert shard.empty()
+    assert ("kicked", "j", "default") in shard.events()
+
+
+def test_a_repeated_call_does_nothing_also_when_the_job_has_ended(shard: Shard) -> None:
+    bury_all(shard, "a", "b")
+    jobs = archive(shard)
+    assert shard.call("restore", "default", 1, jobs) == [True, True]
+    before = shard.counts
+    assert shard.call("restore", "default", 1, jobs) == [True, True]
+    assert shard.counts == before
+    shard.finish(*shard.claim().rows)
+    assert shard.call("restore", "default", 1, jobs) == [True, True]
+    assert shard.empty()
+    assert receipts(shard) == [b"a of default", b"a to default", b"b of default", b"b to default"]
+
+
+def test_an_id_that_is_live_again_is_left_alone(shard: Shard) -> None:
+    bury_all(shard, "a", "b")
+    jobs = archive(shard)
+    shard.enqueue("a", url="https://new.example")
+    assert shard.call("restore", "default", 1, jobs) == [False, True]
+    rows = {row.id: row for row in shard.claim().rows}
+    assert decode("t", "a", rows[b"a"].record).url == "https://new.example"
+    shard.finish(*rows.values())
+    assert shard.empty()
+    assert shard.counts == {"enqueued": 3, "done:default": 2, "dead:default": 1, "archived:default": 1}
+
+
+def test_other_groups_that_are_through_do_not_see_it(two: Shard) -> None:
+    two.enqueue("j")
+    two.bury(two.take("a"))
+    two.finish(two.take("b"), group="b")
+    jobs = archive(two, "a")
+    assert two.empty()
+    assert two.call("restore", "a", 1, jobs) == [True]
+    assert two.claim(group="b").rows == []
+    two.topic(groups=["a", "b", "c"])
+    assert two.claim(group="c").rows == [], "nor does a group that is added meanwhile"
+    two.finish(two.take("a"))
+    assert two.empty()
+
+
+def test_it_comes_back_to_a_job_that_another_group_still_has(two: Shard) -> None:
+    two.enqueue("j")
+    two.bury(two.take("a"))
+    jobs = archive(two, "a")
+    assert two.call("restore", "a", 1, jobs) == [True]
+    assert (two.state("j", "a"), two.state("j", "b")) == ("ready", "ready")
+    two.finish(two.take("a"))
+    two.finish(two.take("b"), group="b")
+    assert two.empty()
+
+
+def test_both_groups_in_turn(two: Shard) -> None:
+    two.enqueue("j")
+    for group in ("a", "b"):
+        two.bury(two.take(group), group=group)
+    first, second = archive(two, "a"), archive(two, "b")
+    assert two.empty()
+    assert two.call("restore", "a", 1, first) == [True]
+    assert two.call("restore", "b", 1, second) == [False], "live for the other group: its record is that group's alone"
+    two.finish(two.take("a"))
+    assert two.call("restore", "b", 1, second) == [True]
+    two.finish(two.take("b"), group="b")
+    assert two.empty()
+
+
+def test_another_job_under_its_id_in_the_other_group(two: Shard) -> None:
+    two.enqueue("j")
+    two.bury(two.take("a"))
+    two.finish(two.take("b"), group="b")
+    jobs = archive(two, "a")
+    two.clock.advance("1s")
+    two.enqueue("j")
+    two.finish(two.take("a"))
+    assert two.call("restore", "a", 1, jobs) == [False]
+    two.finish(two.take("b"), group="b")
+    assert two.empty()
+
+
+def test_in_a_redis_that_never_had_it_it_is_new_to_that_group_alone(two: Shard) -> None:
+    two.enqueue("j")
+    two.bury(two.take("a"))
+    two.finish(two.take("b"), group="b")
+    jobs = archive(two, "a")
+    two.redis("FLUSHALL")
+    two.run(two.topics.repair("t"))
+    assert two.call("restore", "a", 1, jobs) == [True]
+    assert two.counts == {"enqueued": 1, "base:b": 1, "ready:a": 1, "detached": 1}
+    assert two.claim(group="b").rows == []
+    two.finish(two.take("a"))
+    assert two.empty()
+
+
+def test_while_the_topic_is_paused_it_waits(shard: Shard) -> None:
+    bury_all(shard, "j")
+    jobs = archive(shard)
+    shard.run(shard.operations.pause("t"))
+    assert shard.call("restore", "default", 1, jobs) == [True]
+    assert shard.state("j") == "delayed"
+    shard.run(shard.operations.resume("t"))
+    shard.move()
+    shard.finish(shard.take())
+    assert shard.empty()
+
+
+def test_nothing_is_written_when_the_caller_knows_other_shards_or_the_group_is_not_there(shard: Shard) -> None:
+    bury_all(shard, "j")
+    jobs = archive(shard)
+    assert shard.call("restore", "default", 2, jobs) is None
+    assert shard.call("restore", "nobody", 1, jobs) is None
+    assert shard.empty()
+
+
+def test_archived_again(shard: Shard) -> None:
+    bury_all(shard, "j")
+    for attempt in range(2, 5):
+        jobs = archive(shard)
+        shard.redis("DEL", shard.k.archive)
+        assert shard.call("restore", "default", 1, jobs) == [True]
+        row = shard.take()
+        assert row.past.split(b"|")[0] == b"%d" % attempt
+        shard.bury(row)
+    assert shard.counts == {"enqueued": 1, "dead:default": 1, "detached": 1}
