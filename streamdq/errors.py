@@ -70,6 +70,21 @@ class HistoryUnreadable(StreamdqError):
     """What was found in a history stream, or in a dump of it, is not what this version writes."""
 
 
+class FolderError(StreamdqError):
+    """The folder of a dump can't be read or written."""
+
+
+class FolderBusy(FolderError):
+    """Another process works in the folder."""
+
+
+class MissingExtra(StreamdqError):
+    """A package is not installed that only a part of streamdq needs."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        super().__init__(f"this needs {package}, which is not installed: pip install 'streamdq[{extra}]'")
+
+
 class EmbeddedError(StreamdqError):
     """The embedded Redis could not be found or started."""
 

@@ -1,0 +1,220 @@
+"""A folder for files that appear whole or not at all: on a local disk, or wherever fsspec reaches.
+
+A file is written under a temporary name, which begins with an underscore so that no reader takes it for data, and then
+renamed. Locally that is atomic, and on the disk before it is renamed. Elsewhere a rename may be a copy; who must not be
+misled by half a copy names the files that are valid in one that can be checked (manifest.py).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, cast
+from urllib.parse import urlsplit
+
+from .errors import FolderBusy, FolderError, InvalidInput, MissingExtra
+
+
+class Folder(ABC):
+    """Paths are relative to the folder, with forward slashes."""
+
+    url: str
+
+    @contextmanager
+    def writing(self, path: str) -> Iterator[BinaryIO]:
+        """A file to write to, which stands under its name when the block ends well; else there is none."""
+        pure = PurePosixPath(path)
+        temporary = str(pure.with_name(f"_{pure.name}.tmp"))
+        try:
+            with self._create(temporary) as file:
+                yield file
+            self.rename(temporary, path)
+        except OSError as error:
+            raise FolderError(
+                f"{self.url}: can't write {path}: {error}; check the folder, its space and rights"
+            ) from error
+
+    def write(self, path: str, content: bytes) -> None:
+        with self.writing(path) as file:
+            file.write(content)
+
+    @abstractmethod
+    def _create(self, path: str) -> Any:
+        """A context manager of a new file; folders on the way are made."""
+
+    @abstractmethod
+    def rename(self, path: str, target: str) -> None:
+        """Takes the place of ``target``, should it exist."""
+
+    @abstractmethod
+    def read(self, path: str) -> bytes | None:
+        """What the file holds; None: there is none."""
+
+    @abstractmethod
+    def open(self, path: str) -> Any:
+        """A context manager of the file, for reading."""
+
+    @abstractmethod
+    def size(self, path: str) -> int: ...
+
+    @abstractmethod
+    def remove(self, path: str) -> None:
+        """The file is gone afterwards, also when it was before."""
+
+    @abstractmethod
+    def files(self, under: str) -> list[str]:
+        """The files under a folder, at any depth, temporary ones among them."""
+
+    @abstractmethod
+    def full(self, path: str) -> str:
+        """The path as other programs take it."""
+
+    @contextmanager
+    def lock(self, name: str, what: str, wait: bool = False) -> Iterator[None]:  # noqa: ARG002
+        """One process at a time, where the folder can tell: a remote one can't.
+
+        Raises:
+            FolderBusy: another has it, and this was not to ``wait``.
+        """
+        yield
+
+
+class LocalFolder(Folder):
+    """On a disk of this machine."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.url = str(root)
+
+    @contextmanager
+    def _create(self, path: str) -> Iterator[BinaryIO]:
+        full = self.root / path
+        full.parent.mkdir(parents=True, exist_ok=True)
+        with full.open("wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+
+    def rename(self, path: str, target: str) -> None:
+        (self.root / path).replace(self.root / target)
+        directory = os.open((self.root / target).parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            return (self.root / path).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise FolderError(f"{self.url}: can't read {path}: {error}") from error
+
+    def open(self, path: str) -> Any:
+        return (self.root / path).open("rb")
+
+    def size(self, path: str) -> int:
+        return (self.root / path).stat().st_size
+
+    def remove(self, path: str) -> None:
+        (self.root / path).unlink(missing_ok=True)
+
+    def files(self, under: str) -> list[str]:
+        return sorted(
+            (Path(folder) / name).relative_to(self.root).as_posix()
+            for folder, _, names in os.walk(self.root / under)
+            for name in names
+        )
+
+    def full(self, path: str) -> str:
+        return str(self.root / path)
+
+    @contextmanager
+    def lock(self, name: str, what: str, wait: bool = False) -> Iterator[None]:
+        """The kernel's lock: it ends with the process, however that ends."""
+        path = self.root / f"_{name}.lock"
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = path.open("wb")
+        except OSError as error:
+            raise FolderError(f"{self.url}: can't be written to: {error}") from error
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                raise FolderBusy(f"{self.url}: {what} is at work there already; wait for its end, or stop it") from None
+            yield
+
+
+class RemoteFolder(Folder):
+    """Wherever fsspec reaches."""
+
+    def __init__(self, url: str, system: Any, root: str) -> None:
+        self.url = url
+        self._system = system
+        self._root = root.rstrip("/")
+
+    def _at(self, path: str) -> str:
+        return f"{self._root}/{path}"
+
+    def _create(self, path: str) -> Any:
+        self._system.makedirs(str(PurePosixPath(self._at(path)).parent), exist_ok=True)
+        return self._system.open(self._at(path), "wb")
+
+    def rename(self, path: str, target: str) -> None:
+        self._system.mv(self._at(path), self._at(target))
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            return cast(bytes, self._system.cat_file(self._at(path)))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise FolderError(f"{self.url}: can't read {path}: {error}") from error
+
+    def open(self, path: str) -> Any:
+        return self._system.open(self._at(path), "rb")
+
+    def size(self, path: str) -> int:
+        return int(self._system.size(self._at(path)))
+
+    def remove(self, path: str) -> None:
+        if self._system.exists(self._at(path)):
+            self._system.rm_file(self._at(path))
+
+    def files(self, under: str) -> list[str]:
+        self._system.invalidate_cache()
+        found = self._system.find(self._at(under))
+        return sorted(path.removeprefix(self._root).removeprefix("/") for path in found)
+
+    def full(self, path: str) -> str:
+        return f"{self.url.rstrip('/')}/{path}"
+
+
+def open_folder(url: str) -> Folder:
+    """A path, ``file://`` URL, or any URL that fsspec knows. Nothing is made yet.
+
+    Raises:
+        InvalidInput: no such scheme.
+        MissingExtra: fsspec, or what it needs for the scheme, is not installed.
+    """
+    if "://" not in url:
+        return LocalFolder(Path(url).expanduser().absolute())
+    if urlsplit(url).scheme == "file":
+        return LocalFolder(Path(url.removeprefix("file://")))
+    try:
+        import fsspec
+    except ImportError as error:
+        raise MissingExtra("fsspec", "dump") from error
+    try:
+        system, root = fsspec.core.url_to_fs(url)
+    except ImportError as error:
+        raise InvalidInput(f"{url}: {error}") from error
+    except ValueError as error:
+        raise InvalidInput(f"{url}: {error}; give a folder, or a URL that fsspec knows") from error
+    return RemoteFolder(url, system, root)
