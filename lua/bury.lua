@@ -11,11 +11,12 @@
 -- ARGV[3] history cap
 -- ARGV[4..] per claim: main, entry (as claimed), id, history row, reason, error
 -- returns {now_ms, i, ...}: i (from 1) are the claims refused.
--- include: clock, progress, settle, fence, inter, history
+-- include: clock, progress, settle, fence, inter, take_off, history
 local ready, own, dead, progress, counts, settings, history = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, dead = dead, progress = progress, counts = counts}
-local groups = names(redis.call('HGET', settings, 'groups'))
+local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken')
+local groups, overtaken = names(topic[1]), tonumber(topic[3] or 0)
 local now_text, reply = '\31' .. string.format('%.0f', now), {now}
 
 local held, buried = fence(k, group, 6), 0
@@ -31,5 +32,6 @@ for i = 4, #ARGV, 6 do
     remember(history, cap, ARGV[i + 3] .. now_text)
   end
 end
+if not topic[2] and overtaken > 0 then take_off(k, settings, group, {}, overtaken) end
 if buried > 0 then redis.call('HINCRBY', counts, 'running:' .. group, -buried) end
 return reply

@@ -11,12 +11,12 @@
 -- ARGV[3] history cap
 -- ARGV[4..] per claim: main, entry (as claimed), id, history row
 -- returns {now_ms, i, ...}: i (from 1) are the claims refused, as another took them over (the fence).
--- include: clock, progress, settle, fence, history
+-- include: clock, progress, settle, fence, take_off, history
 local ready, own, jobs, progress, counts, settings, history = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts}
-local topic = redis.call('HMGET', settings, 'groups', 'shared')
-local groups = names(topic[1])
+local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken')
+local groups, overtaken = names(topic[1]), tonumber(topic[3] or 0)
 local now_text, reply = '\31' .. string.format('%.0f', now), {now}
 
 local held = fence(k, group, 4)
@@ -37,14 +37,9 @@ for i = 4, #ARGV, 4 do
     remember(history, cap, ARGV[i + 3] .. now_text)
   end
 end
+if not topic[2] and (overtaken > 0 or #ids >= 50) then take_off(k, settings, group, shared, overtaken)
+elseif #ids > 0 then redis.call('XDEL', ready, unpack(shared)) end
 if #ids > 0 then
-  -- Below the oldest entry that is pending everything has ended, where there was never another group that may have left
-  -- something. Taking it off at once costs less than deleting it entry by entry; that is left for what overtook others.
-  if #ids >= 50 and not topic[2] then
-    local pending = redis.call('XPENDING', ready, group)
-    if pending[1] > 0 then redis.call('XTRIM', ready, 'MINID', pending[2]) end
-  end
-  redis.call('XDEL', ready, unpack(shared))
   redis.call('HDEL', jobs, unpack(ids))
   redis.call('HDEL', progress, unpack(fields))
 end

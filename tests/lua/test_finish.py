@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.lua.shard import START_MS, Shard
 
 
@@ -112,15 +114,41 @@ def test_history_is_capped(shard: Shard) -> None:
 
 
 def test_a_large_batch_takes_off_what_lies_below_the_oldest_running_job(shard: Shard) -> None:
-    shard.enqueue(*(f"i{n:03}" for n in range(130)))
+    shard.enqueue(*(f"i{n:03}" for n in range(131)))
     rows = shard.claim(130).rows
     shard.finish(*rows[:60])
-    assert len(shard.entries(shard.k.ready)) == 70
-    shard.finish(*rows[65:125])  # five older ones still run
-    assert len(shard.entries(shard.k.ready)) == 10
-    shard.finish(*rows[60:65], *rows[125:])
+    assert len(shard.entries(shard.k.ready)) == 71
+    shard.finish(*rows[65:125])  # five older ones still run: what overtook them stays a while
+    assert len(shard.entries(shard.k.ready)) == 71
+    shard.finish(*rows[60:65])
+    assert len(shard.entries(shard.k.ready)) == 6
+    shard.finish(*rows[125:])
+    assert len(shard.entries(shard.k.ready)) == 1, "what was not delivered yet"
+    shard.finish(shard.take())
     assert shard.empty()
-    assert shard.counts == {"enqueued": 130, "done:default": 130}
+    assert shard.counts == {"enqueued": 131, "done:default": 131}
+
+
+@pytest.mark.parametrize("end", ["finish", "bury"])
+def test_what_overtook_the_last_running_job_goes_with_it(shard: Shard, end: str) -> None:
+    shard.enqueue(*(f"i{n:03}" for n in range(61)))
+    slow, *others = shard.claim(61).rows
+    shard.finish(*others)
+    assert len(shard.entries(shard.k.ready)) == 61
+    getattr(shard, end)(slow)
+    assert shard.entries(shard.k.ready) == []
+
+
+def test_what_overtakes_a_slow_job_is_bounded(shard: Shard) -> None:
+    shard.enqueue(*(f"i{n:03}" for n in range(61)))
+    slow, *others = shard.claim(61).rows
+    shard.redis("HSET", shard.k.settings, "overtaken", 10_000 - 59)
+    shard.finish(*others)
+    assert len(shard.entries(shard.k.ready)) == 1, "from then on each is deleted"
+    assert shard.redis("HGET", shard.k.settings, "overtaken") == b"9941"
+    shard.finish(slow)
+    assert shard.empty()
+    assert not shard.redis("HEXISTS", shard.k.settings, "overtaken")
 
 
 def test_entries_kept_for_a_second_group_outlast_it(two: Shard) -> None:
