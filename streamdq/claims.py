@@ -104,6 +104,8 @@ def failed(held: Held, error: BaseException | str, schedule: RetrySchedule) -> E
     delay_ms = schedule.delay_ms(held.job.step)
     if delay_ms is None:
         return End(held, Outcome.DEAD, text, reason=DeadReason.EXHAUSTED)
+    if isinstance(error, Retry):
+        delay_ms = max(delay_ms, error.at_least_ms)
     return End(held, Outcome.RETRY, text, delay_ms, steps=1)
 
 

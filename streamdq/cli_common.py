@@ -52,3 +52,16 @@ def answer(as_json: bool, value: Any, text: str, *, yes: bool = True) -> None:
         views.say(text)
     if not yes:
         raise typer.Exit(EXIT_NO)
+
+
+def given(context: typer.Context, name: str) -> bool:
+    """Was the global option on the command line, rather than in the environment?"""
+    assert context.parent is not None
+    source = context.parent.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def given_globals(context: typer.Context) -> list[str]:
+    """The global options as they were given; those of the environment are inherited."""
+    values = {"url": context.obj.url, "namespace": context.obj.namespace}
+    return [word for name, value in values.items() if given(context, name) for word in (f"--{name}", value)]

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from . import logs
-from .cli_common import Json, commands
+from .cli_common import Json, commands, given, given_globals
 from .errors import InvalidInput, StreamdqError
 from .processes import Supervisor, command_line, end_with_parent, import_worker
 from .worker import Worker
@@ -59,11 +59,11 @@ def worker(
         arguments = ["worker", target, "--until-eof", "--log-level", log_level]
         arguments += ["--burst"] if burst else []
         arguments += ["--concurrency", str(concurrency)] if concurrency else []
-        command = command_line(*_given_globals(context), *arguments)
+        command = command_line(*given_globals(context), *arguments)
         raise typer.Exit(Supervisor(command, processes, burst=burst).run())
     if until_eof:
         end_with_parent()
-    if _given(context, "url") or found.url is None:
+    if given(context, "url") or found.url is None:
         found.url = context.obj.url
     found.namespace = context.obj.namespace or found.namespace
     found.concurrency = concurrency or found.concurrency
@@ -83,19 +83,6 @@ def _import_worker(target: str) -> Worker:
         raise InvalidInput(
             f"worker: importing {target} failed at {frame.filename}:{frame.lineno}: {type(error).__name__}: {error}"
         ) from None
-
-
-def _given(context: typer.Context, name: str) -> bool:
-    """Was the global option on the command line, rather than in the environment?"""
-    assert context.parent is not None
-    source = context.parent.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
-
-
-def _given_globals(context: typer.Context) -> list[str]:
-    """The global options as they were given; those of the environment are inherited."""
-    values = {"url": context.obj.url, "namespace": context.obj.namespace}
-    return [word for name, value in values.items() if _given(context, name) for word in (f"--{name}", value)]
 
 
 @app.command()

@@ -13,6 +13,7 @@ from .config import MAX_BATCH
 from .connection import AsyncLink, Command
 from .errors import GroupMissing
 from .keys import ShardKeys
+from .loop import wait
 from .scripts import Claimed, Scripts
 from .session import Op, Session, arun, checked
 from .topics import Topics
@@ -83,15 +84,19 @@ class Consumer:
         self._found: dict[ShardKeys, Entries] = {}
         self._refreshed = 0.0
         self._swept = 0.0
+        self._changed = asyncio.Event()  # what it serves
 
     def now_ms(self) -> int:
         """Redis's time, or the injected one."""
         return int(self._session.clock.argument() or self.time.now_ms())
 
     def serve(self, topics: Sequence[str]) -> None:
-        """Which topics to claim from; they and the group exist (Topics.ensure)."""
+        """Which topics to claim from; they and the group exist (Topics.ensure). A ``next`` that waits returns, as its
+        limits are out of date.
+        """
         self._served = set(topics)
         self._find_shards()
+        self._changed.set()
 
     async def join(self) -> None:
         """Makes this consumer known to its groups: a blocked read alone does not, before Redis 7.2."""
@@ -118,7 +123,8 @@ class Consumer:
             try:
                 await self._refresh()
                 held = await self._claim_some(limits)
-                if held or time.monotonic() >= give_up:
+                if held or self._changed.is_set() or time.monotonic() >= give_up:
+                    self._changed.clear()
                     return held
                 if not self._active:
                     await self._wait(limits, give_up - time.monotonic())
@@ -206,9 +212,14 @@ class Consumer:
             block_ms = int(timeout_s * 1000) if not self._link.is_cluster else int(BLOCK_S * 1000)
             self._readers[shards[0]] = asyncio.create_task(arun(self._link, self._read(shards, limits, block_ms)))
         if not self._readers:
-            await asyncio.sleep(timeout_s)
+            await wait(self._changed, timeout_s)
             return
-        await asyncio.wait(self._readers.values(), timeout=timeout_s + 1, return_when=asyncio.FIRST_COMPLETED)
+        changed = asyncio.create_task(self._changed.wait())
+        try:
+            awaited = (changed, *self._readers.values())
+            await asyncio.wait(awaited, timeout=timeout_s + 1, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
 
     def _harvest(self) -> None:
         for shard in [shard for shard, task in self._readers.items() if task.done()]:

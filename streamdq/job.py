@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -116,6 +117,17 @@ class Job:
         if self._touch is None or self._held.ended:
             raise StaleClaim(f"job {self.id!r} is not running here; touch belongs in its handler")
         self._touch(self, ttr)
+
+    def time_left_s(self) -> float:
+        """How many seconds the running attempt has until its TTR passes; ``touch`` gives it more.
+
+        Raises:
+            StaleClaim: this job is not being run by a worker here.
+        """
+        if self._touch is None or self._held.ended:
+            raise StaleClaim(f"job {self.id!r} is not running here; time_left_s belongs in its handler")
+        left_s: float = self._held.deadline - time.monotonic()
+        return max(0.0, left_s)
 
 
 def check_topic(topic: str) -> str:

@@ -107,6 +107,14 @@ REDIS_ERRORS = Counter(
     ("kind",),
 )
 LOOP_RESTARTS = Counter("streamdq_loop_restarts", "Loops that failed and were started again.", ("loop",))
+CALLBACKS = Counter(
+    "streamdq_callbacks",
+    "HTTP callbacks by outcome (delivered, failed, gone, refused, deferred) and status class (2xx to 5xx, or none).",
+    ("outcome", "status_class"),
+)
+CALLBACK_BREAKS = Counter(
+    "streamdq_callback_breaks", "Times that a receiver was found dead and not called for a while."
+)
 
 # -- histograms
 
@@ -162,7 +170,7 @@ BUILD_INFO = GaugeSpec("streamdq_build_info", "1, with the version.", ("version"
 
 COUNTERS = (
     ENQUEUED, DUPLICATE, CANCELLED, MOVED, EXPIRED, ATTEMPTS, RETRIES, DEAD, RECLAIMED, LOST, REDIS_ERRORS,
-    LOOP_RESTARTS,
+    LOOP_RESTARTS, CALLBACKS, CALLBACK_BREAKS,
 )  # fmt: skip
 HISTOGRAMS = (LATENESS, WAIT, DURATION, TIME_TO_FINISH, MOVE_BATCH, BODY_BYTES)
 GAUGES = (

@@ -29,12 +29,11 @@ from .keys import ShardKeys
 from .logs import log
 from .loop import cancel_and_wait, supervise, wait
 from .reclaim import Reclaimer
+from .rings import ring
 from .scripts import Moved, Scripts
 from .session import Session, arun, checked, open_session
 from .topics import Topics
 
-BLOCK_S = 10.0
-_BLOCK_GRACE_S = 3.0
 _FLOOR_S = 1.0
 _FULL_LOOK_EVERY = 20
 _RENEW_AT = 0.6  # of the lease
@@ -229,7 +228,7 @@ class Mover:
                 streams = [self._session.keys.wake, *(shard.wake for shard in self._known_shards())]
                 for group in [[name] for name in streams] if self._link.is_cluster else [streams]:
                     if group[0] not in listeners:
-                        listeners[group[0]] = asyncio.create_task(self._ring(group, seen))
+                        listeners[group[0]] = asyncio.create_task(arun(self._link, ring(self._session, group, seen)))
                 done, _ = await asyncio.wait(listeners.values(), return_when=asyncio.FIRST_COMPLETED)
                 for name in [name for name, task in listeners.items() if task in done]:
                     rung = listeners.pop(name).result()
@@ -247,15 +246,6 @@ class Mover:
 
     def _known_shards(self) -> list[ShardKeys]:
         return [shard for topic in self._topics.known for shard in self._topics.shards(topic)]
-
-    async def _ring(self, streams: list[str], seen: dict[str, bytes]) -> dict[str, bytes]:
-        """Blocks until one of the streams has something newer than ``seen``; {stream: newest id}."""
-        block_ms = int(BLOCK_S * 1000)
-        ids = [seen.get(name, b"0-0") for name in streams]
-        args = ("XREAD", "BLOCK", block_ms, "STREAMS", *streams, *ids)
-        op = self._session.call([Command(streams[0], args)], timeout_s=BLOCK_S + _BLOCK_GRACE_S)
-        reply = checked((await arun(self._link, op))[0])
-        return {name.decode(): entries[-1][0] for name, entries in reply or []}
 
     async def _send(self, *commands: tuple[Any, ...]) -> list[Any]:
         op = self._session.call([Command(command[0], command[1:]) for command in commands])

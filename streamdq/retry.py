@@ -56,11 +56,14 @@ RetryInput = RetrySchedule | str | Iterable[Duration]
 
 
 class Retry(Exception):
-    """Raised by a handler: try again after ``delay``, without using up a step; None takes the next step."""
+    """Raised by a handler: try again after ``delay``, without using up a step; None takes the next step, and waits
+    ``at_least`` so long where the schedule says less.
+    """
 
-    def __init__(self, delay: Duration | None = None, reason: str = "") -> None:
+    def __init__(self, delay: Duration | None = None, reason: str = "", *, at_least: Duration | None = None) -> None:
         super().__init__(reason or "the handler asked for another attempt")
         self.delay_ms = None if delay is None else to_ms(delay)
+        self.at_least_ms = 0 if at_least is None else to_ms(at_least, "at_least")
 
 
 class Bury(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from .claims import End, Held
@@ -22,6 +23,7 @@ from .mover import Mover
 from .operations import Operations
 from .outbox import Outbox
 from .retry import RetryInput, RetrySchedule
+from .rings import ring
 from .runner import Runner
 from .session import arun, open_session
 
@@ -59,6 +61,7 @@ class Worker:
         self._settings = settings or Settings()
         self._clock = clock
         self._handlers: dict[str, Handler] = {}
+        self._every: Handler | None = None
         self._on_dead: list[Callable[..., Any]] = []
         self._run: _Run | None = None
 
@@ -88,10 +91,22 @@ class Worker:
 
         return register
 
+    def every_topic(self, function: F) -> F:
+        """Registers a function for all topics that have this worker's group, but those with a handler of their own:
+        those that are there, and those that are made while it serves. TTR and retry schedule are the topics'.
+
+        Raises:
+            InvalidInput: there is such a function already, or its signature can't be served.
+        """
+        if self._every is not None:
+            raise InvalidInput("worker: it has a handler for every topic already; one function per worker")
+        self._every = handler_of("every topic", function, None, None, None)
+        return function
+
     @property
     def topics(self) -> frozenset[str]:
-        """What it has handlers for."""
-        return frozenset(self._handlers)
+        """What it has handlers for; while it serves every topic, those that it has found as well."""
+        return frozenset(self._handlers if self._run is None else self._run.handlers)
 
     def on_dead(self, function: F) -> F:
         """Registers a function that is told of each job this group gives up: it gets the Job, with the reason and the
@@ -111,11 +126,11 @@ class Worker:
 
     async def serve(self, burst: bool = False, *, signals: bool = False) -> None:
         """The same within a running event loop; ``signals``: handle SIGTERM and SIGINT."""
-        if not self._handlers:
+        if not self._handlers and self._every is None:
             raise InvalidInput("worker: no handlers; register one with @worker.handler(topic)")
         if self._run is not None:
             raise InvalidInput("worker: it is serving already")
-        self._run = _Run(self, self._settings, self._clock, self._handlers, self._on_dead)
+        self._run = _Run(self, self._settings, self._clock, dict(self._handlers), self._every, self._on_dead)
         self.name = self._run.name
         try:
             await self._run.serve(burst, signals)
@@ -139,13 +154,17 @@ class _Run:
         settings: Settings,
         clock: RedisClock | None,
         handlers: dict[str, Handler],
+        every: Handler | None,
         on_dead: list[Callable[..., Any]],
     ) -> None:
         self.stopping = asyncio.Event()
         self._ended = asyncio.Event()  # the mover goes on until the last outcome is sent
         self._settings = settings
         self._group = worker.group
-        self._handlers = handlers
+        self.handlers = handlers
+        self._every = every
+        self._named = frozenset(handlers)
+        self._served = set(handlers)
         self._link, self._session = open_session(worker.url, worker.namespace, settings, clock, AsyncLink)
         self.name = self._session.consumer
         self._operations = Operations(self._session)
@@ -168,6 +187,8 @@ class _Run:
             # A Redis that can't be reached at the start is an error; once at work, loops wait for it to come back.
             await self._prepare()
             bodies = {"mover": self._mover.run, "outbox": self._outbox.run, "watchdog": self._runner.watch}
+            if self._every is not None:
+                bodies["topics"] = self._find_topics
             loops = [self._loop.create_task(supervise(name, body, self._ended)) for name, body in bodies.items()]
             try:
                 await supervise("claim", lambda: self._claim(burst), self.stopping)
@@ -189,12 +210,36 @@ class _Run:
         self.stopping.set()
 
     async def _prepare(self) -> None:
-        for topic, handler in self._handlers.items():
+        for topic, handler in self.handlers.items():
             own = {"ttr_ms": handler.ttr_ms, "retry": handler.retry}
             await arun(self._link, self._topics.serve(topic, self._group, own))
-        self._consumer.serve(list(self._handlers))
+        self._consumer.serve(list(self._served))
         await self._consumer.join()
-        log.info("worker started", consumer=self.name, group=self._group, topics=sorted(self._handlers))
+        if self._every is not None:
+            await self._look_for_topics(self._every)
+        log.info("worker started", consumer=self.name, group=self._group, topics=sorted(self._served))
+
+    # -- every topic
+
+    async def _find_topics(self) -> None:
+        """A loop's body: looks at the registry whenever it changes."""
+        seen: dict[str, bytes] = {}
+        while self._every is not None:
+            await self._look_for_topics(self._every)
+            seen |= await arun(self._link, ring(self._session, [self._session.keys.wake], seen))
+
+    async def _look_for_topics(self, every: Handler) -> None:
+        """Serves the topics that have the group now; one that has lost it must not get it back from here."""
+        known = await arun(self._link, self._topics.refresh())
+        served = {*self._named, *(topic for topic, settings in known.items() if self._group in settings.groups)}
+        if served == self._served:
+            return
+        for topic in served - self.handlers.keys():
+            self.handlers[topic] = replace(every, topic=topic)
+        self._consumer.serve(list(served))
+        await self._consumer.join()
+        self._served = served
+        log.info("topics served", consumer=self.name, group=self._group, topics=sorted(served))
 
     # -- claiming
 
@@ -206,7 +251,7 @@ class _Run:
                 self._runner.freed.clear()
                 await self._unless_stopped(self._runner.freed.wait())
                 continue
-            limits = {name: min(MAX_BATCH, room * (handler.batch or 1)) for name, handler in self._handlers.items()}
+            limits = {name: min(MAX_BATCH, room * (handler.batch or 1)) for name, handler in self.handlers.items()}
             held = await self._unless_stopped(self._consumer.next(limits, _BURST_WAIT_S if burst else BLOCK_S))
             if held:
                 self._runner.take(held)
@@ -224,7 +269,7 @@ class _Run:
 
     async def _nothing_left(self) -> bool:
         await self._outbox.drained()
-        for topic in self._handlers:
+        for topic in self._served:
             stats = await arun(self._link, self._operations.stats(topic))
             group = stats.topics[topic].groups[self._group]
             if group.delayed + group.ready + group.running:

@@ -1,0 +1,105 @@
+"""Which addresses may be connected to: public ones, unless a setting says more or less.
+
+The list is explicit, because the standard library's ``is_global`` lets NAT64, 6to4 and multicast pass, which reach
+hosts that are anything but public. It is asked with the very address a socket is about to connect to, so that neither a
+literal address in a URL nor a name that resolves to another address the second time gets round it.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Any
+
+Network = IPv4Network | IPv6Network
+Address = IPv4Address | IPv6Address
+AddressInfo = tuple[Any, ...]  # as socket.getaddrinfo gives them
+
+# IANA's special-purpose registries, and what else is not a host on the public Internet. The first that fits is named.
+_NOT_PUBLIC = (
+    ("0.0.0.0/8", "this network"),
+    ("10.0.0.0/8", "private"),
+    ("100.64.0.0/10", "shared by a provider's customers"),
+    ("127.0.0.0/8", "loopback"),
+    ("168.63.129.16/32", "a cloud's own services"),
+    ("169.254.0.0/16", "link-local, cloud metadata"),
+    ("172.16.0.0/12", "private"),
+    ("192.0.0.0/24", "protocol assignments"),
+    ("192.0.2.0/24", "documentation"),
+    ("192.88.99.0/24", "6to4 relays"),
+    ("192.168.0.0/16", "private"),
+    ("198.18.0.0/15", "benchmarks"),
+    ("198.51.100.0/24", "documentation"),
+    ("203.0.113.0/24", "documentation"),
+    ("224.0.0.0/4", "multicast"),
+    ("255.255.255.255/32", "broadcast"),
+    ("240.0.0.0/4", "reserved"),
+    ("::/128", "unspecified"),
+    ("::1/128", "loopback"),
+    ("::ffff:0:0/96", "IPv4 mapped into IPv6"),
+    ("64:ff9b::/96", "NAT64"),
+    ("64:ff9b:1::/48", "NAT64"),
+    ("2001::/32", "Teredo"),
+    ("2001::/23", "protocol assignments"),
+    ("2001:db8::/32", "documentation"),
+    ("2002::/16", "6to4"),
+    ("3fff::/20", "documentation"),
+    ("fc00::/7", "private"),
+    ("fe80::/10", "link-local"),
+    ("fec0::/10", "site-local"),
+    ("ff00::/8", "multicast"),
+    # Only 2000::/3 is given to hosts; IPv4-compatible addresses, discard-only and segment routing lie outside of it.
+    ("::/3", "not unicast on the Internet"),
+    ("4000::/2", "not unicast on the Internet"),
+    ("8000::/1", "not unicast on the Internet"),
+)  # fmt: skip
+NOT_PUBLIC: tuple[tuple[Network, str], ...] = tuple((ip_network(text), why) for text, why in _NOT_PUBLIC)
+
+
+class AddressRefused(OSError):
+    """The address is not one that callbacks may go to."""
+
+    def __init__(self, reason: str) -> None:
+        # One text for all: where every address of a name is refused, aiohttp hands on the first error as it is.
+        super().__init__("address refused")
+        self.reason = reason
+
+
+class AddressRules:
+    """``allow`` and ``deny``: networks that are reachable besides the public ones, and those that never are."""
+
+    def __init__(self, allow: Iterable[Network] = (), deny: Iterable[Network] = ()) -> None:
+        self._allow = tuple(allow)
+        self._deny = tuple(deny)
+
+    def allows(self, address: Address) -> bool:
+        """Is it in one of the allowed networks?"""
+        return any(address in network for network in self._allow)
+
+    def refusal(self, text: str, *, trusted: bool = False) -> str | None:
+        """Why an address is refused, None if it is not. ``trusted``: its host was allowed by name."""
+        try:
+            address = ip_address(text)
+        except ValueError:
+            return "not an address"
+        if isinstance(address, IPv6Address) and address.scope_id is not None:
+            return "has a zone"
+        if any(address in network for network in self._deny):
+            return "denied by a setting"
+        if trusted or self.allows(address):
+            return None
+        return next((why for network, why in NOT_PUBLIC if address in network), None)
+
+    def socket_factory(self, *, trusted: bool) -> Callable[[AddressInfo], socket.socket]:
+        """Makes the socket for each address that aiohttp is about to connect to, or refuses."""
+
+        def make(info: AddressInfo) -> socket.socket:
+            family, kind, protocol, _, where = info
+            # A zone comes as text after a % or as the fourth of IPv6's values.
+            zoned = len(where) == 4 and where[3] != 0
+            if reason := "has a zone" if zoned else self.refusal(where[0], trusted=trusted):
+                raise AddressRefused(reason)
+            return socket.socket(family, kind, protocol)
+
+        return make

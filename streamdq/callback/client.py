@@ -1,0 +1,166 @@
+"""One POST: bounded in time and memory whatever the receiver does, and never to an address that is refused.
+
+No text here holds what was sent or what came back: both may be secret, and a receiver may echo the one in the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+import aiohttp
+from yarl import URL
+
+from .. import __version__
+from ..retry import Retry
+from .address import AddressRefused
+from .lookup import Lookup
+from .retry_after import retry_after_s
+from .settings import CallbackSettings
+from .target import Targets
+
+MOST_REPLY_BYTES = 64 * 1024
+_REPLY_S = 1.0  # how long the rest of a reply may take whose status is known
+_KEEP_S = 4.0  # below the 5 s after which common servers close idle connections: no call meets a closing one
+_HEADERS = {
+    "Content-Type": "application/json",
+    "User-Agent": f"streamdq/{__version__}",
+    "Accept": "*/*",
+    "Accept-Encoding": "identity",
+}
+
+
+class CallbackFailed(Retry):
+    """A call that failed: the job takes its next retry step, not before ``retry_after_s`` from now."""
+
+    def __init__(self, reason: str, retry_after_s: float | None = None) -> None:
+        super().__init__(reason=reason, at_least=retry_after_s)
+
+
+class CallbackTimeout(CallbackFailed):
+    """No answer in time."""
+
+
+class CallbackUnreachable(CallbackFailed):
+    """No connection, or one that broke."""
+
+
+class CallbackAddressRefused(CallbackFailed):
+    """The name led to an address that is refused. It may lead elsewhere the next time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What is kept of an answer."""
+
+    status: int
+    retry_after_s: float | None
+
+    @property
+    def alive(self) -> bool:
+        """Is it the answer of a receiver that works, whatever it thinks of the job?"""
+        return self.status < 500 and self.status != 429
+
+
+class Client:
+    """Connections to all receivers; use it in an ``async with`` statement."""
+
+    def __init__(self, targets: Targets, settings: CallbackSettings, connections: int) -> None:
+        self._targets = targets
+        self._settings = settings
+        self._connections = connections
+
+    async def __aenter__(self) -> Self:
+        context = ssl.create_default_context(cafile=self._settings.ca_file)
+        self._lookup = Lookup()
+        self._checked = self._session(context, trusted=False)
+        self._trusted = self._session(context, trusted=True)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._checked.close()
+        await self._trusted.close()
+        await self._lookup.close()
+
+    def _session(self, context: ssl.SSLContext, *, trusted: bool) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            ssl=context,
+            resolver=self._lookup,
+            limit=self._connections,
+            limit_per_host=self._settings.per_host,
+            keepalive_timeout=_KEEP_S,
+            socket_factory=self._targets.addresses.socket_factory(trusted=trusted),
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            headers=_HEADERS,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None, sock_read=None),
+            auto_decompress=False,
+            trust_env=False,  # neither a proxy nor passwords from the environment
+            read_bufsize=MOST_REPLY_BYTES // 4,
+        )
+
+    async def post(self, url: URL, headers: Mapping[str, str], body: bytes, timeout_s: float) -> Reply:
+        """Sends one request.
+
+        Raises:
+            CallbackFailed: no answer.
+        """
+        host = url.raw_host or ""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._exchange(url, headers, body)
+        except TimeoutError:
+            raise CallbackTimeout(f"no answer from {host} within {timeout_s:.3g} s") from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise _failure(host, error) from None
+
+    async def _exchange(self, url: URL, headers: Mapping[str, str], body: bytes) -> Reply:
+        session = self._trusted if self._targets.trusts(url) else self._checked
+        async with session.post(url, data=body, headers=headers, allow_redirects=False) as response:
+            # The status is what counts. The rest is only read to use the connection again.
+            if not await _drained(response):
+                response.close()
+            return Reply(response.status, retry_after_s(response.headers, time.time(), self._settings.retry_after_s))
+
+
+async def _drained(response: aiohttp.ClientResponse) -> bool:
+    """Reads the reply's body; False: it is too long, too slow or broken."""
+    left = MOST_REPLY_BYTES
+    try:
+        async with asyncio.timeout(_REPLY_S):
+            while left > 0 and (chunk := await response.content.readany()):
+                left -= len(chunk)
+    except (aiohttp.ClientError, OSError):
+        return False
+    return left > 0
+
+
+def _failure(host: str, error: Exception) -> CallbackFailed:
+    if isinstance(error, aiohttp.ClientConnectorDNSError):
+        return CallbackUnreachable(f"{host} can't be looked up")
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    if isinstance(cause, AddressRefused):
+        return CallbackAddressRefused(f"the address of {host} is refused: {cause.reason}")
+    return CallbackUnreachable(f"{host}: {_reason(cause)}")
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong, without any text of the receiver's."""
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        error = error.certificate_error
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"certificate: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {error.reason or 'failed'}"
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        return "closed the connection without an answer"
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return f"no HTTP ({type(error).__name__})"

@@ -1,0 +1,37 @@
+"""Looks host names up, each in a thread of its own: a name whose servers do not answer must not stop the others."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+
+from aiohttp.abc import AbstractResolver, ResolveResult
+
+from ..threads import HandlerThreads
+
+_MOST = 64  # at once; the connector asks for one name once at a time
+
+
+class Lookup(AbstractResolver):
+    """As aiohttp's own, which uses the event loop's threads: six on two cores."""
+
+    def __init__(self) -> None:
+        self._threads = HandlerThreads(_MOST)
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        found = await asyncio.get_running_loop().run_in_executor(
+            self._threads, socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG
+        )
+        return [
+            ResolveResult(
+                hostname=host, host=str(where[0]), port=int(where[1]), family=kind, proto=protocol,
+                flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+            )
+            for kind, _, protocol, _, where in found
+            if len(where) == 2 or not where[3]  # an address with a zone is no public one
+        ]  # fmt: skip
+
+    async def close(self) -> None:
+        self._threads.shutdown()

@@ -1,0 +1,68 @@
+"""Settings of the callback worker: environment variables ``STREAMDQ_CALLBACK_*``, and a file that comes before them.
+
+Secrets have no option on the command line, where every process of the machine can read them.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, FilePath, SecretStr, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
+
+from ..errors import InvalidInput
+
+Words = Annotated[tuple[str, ...], NoDecode]
+"""In the environment: words with spaces or commas between them."""
+
+
+class CallbackSettings(BaseSettings):
+    """Who may be called, how long, and how callbacks are signed."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="STREAMDQ_CALLBACK_", frozen=True, extra="forbid", hide_input_in_errors=True
+    )
+
+    allow: Words = Field(default=(), description="Hosts and networks to call besides public ones, also over http.")
+    deny: Words = Field(default=(), description="Networks that are never connected to.")
+    secrets: dict[str, Annotated[list[SecretStr], Field(min_length=1)]] = Field(
+        default_factory=dict, description="By host or URL prefix: whsec_…, the new one and, for a while, the old one."
+    )
+    timeout_s: float = Field(default=15.0, gt=0, description="For one call; less where its TTR ends sooner.")
+    per_host: int = Field(default=50, ge=1, le=10_000, description="Connections to one receiver, in each process.")
+    retry_after_s: float = Field(default=86_400, ge=0, description="The longest Retry-After that is kept to.")
+    ca_file: FilePath | None = Field(default=None, description="Certificates to trust instead of the system's.")
+
+    @field_validator("allow", "deny", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
+
+    def plain_secrets(self) -> dict[str, list[str]]:
+        return {where: [secret.get_secret_value() for secret in own] for where, own in self.secrets.items()}
+
+    @classmethod
+    def load(cls, file: Path | None = None, **given: Any) -> CallbackSettings:
+        """``given`` comes first, then the TOML ``file``, then the environment.
+
+        Raises:
+            InvalidInput: one of them can't be read, or holds what is no setting. No secret is in the text.
+        """
+        try:
+            return cls(**{**({} if file is None else _read(file)), **given})
+        except ValidationError as error:
+            first = error.errors(include_input=False, include_context=False)[0]
+            raise InvalidInput(f"callback settings: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        except SettingsError as error:
+            raise InvalidInput(f"callback settings: {error}; dictionaries are written as JSON") from None
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise InvalidInput(f"callback settings: {file} can't be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        raise InvalidInput(f"callback settings: {file} is not TOML") from None

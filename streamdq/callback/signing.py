@@ -1,0 +1,99 @@
+"""Signs callbacks after the Standard Webhooks specification, https://www.standardwebhooks.com."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+from standardwebhooks import Webhook
+from yarl import URL
+
+from ..errors import InvalidInput
+
+_PREFIX = "whsec_"
+_LEAST_BYTES, _MOST_BYTES = 24, 64  # the specification's
+
+
+def webhook_id(id: str) -> str:
+    """The job's id as the header has it: percent-encoded but for letters, digits, ``-``, ``_`` and ``~``.
+
+    The specification forbids dots, which delimit what is signed; other bytes can't stand in a header.
+    """
+    return quote(id, safe="").replace(".", "%2E")
+
+
+class Signer:
+    """``secrets``: by host (``shop.example``), host and port, or URL prefix (``https://shop.example/hooks/``), each
+    one or more that receivers may check with: the new and the old one while one replaces the other. The longest that
+    fits a URL counts.
+
+    Raises:
+        InvalidInput: a key is neither, or a secret not one after the specification. The text holds none.
+    """
+
+    def __init__(self, secrets: Mapping[str, Sequence[str]]) -> None:
+        self._hosts: dict[tuple[str, int | None], list[Webhook]] = {}
+        self._prefixes: list[tuple[URL, list[Webhook]]] = []
+        for where, own in secrets.items():
+            webhooks = [_webhook(where, secret) for secret in own]
+            if not webhooks:
+                raise InvalidInput(f"secrets: {where!r} has none; leave it out, or give it one")
+            if "://" in where:
+                self._prefixes.append((_prefix(where), webhooks))
+            else:
+                host = _prefix(f"https://{where}")
+                if host.path != "/" or host.raw_host is None:
+                    raise InvalidInput(f"secrets: {where!r} is neither a host nor a URL; begin a URL with https://")
+                self._hosts[host.raw_host, host.explicit_port] = webhooks
+        self._prefixes.sort(key=lambda prefix: -len(prefix[0].raw_path))
+
+    def headers(self, url: URL, id: str, body: str, now_s: float) -> dict[str, str]:
+        """``webhook-id``, ``webhook-timestamp`` and, where the URL has a secret, ``webhook-signature``."""
+        sent = datetime.fromtimestamp(int(now_s), UTC)
+        message = webhook_id(id)
+        headers = {"webhook-id": message, "webhook-timestamp": str(int(now_s))}
+        if webhooks := self._find(url):
+            headers["webhook-signature"] = " ".join(webhook.sign(message, sent, body) for webhook in webhooks)
+        return headers
+
+    def _find(self, url: URL) -> list[Webhook]:
+        for prefix, webhooks in self._prefixes:
+            if _begins(url, prefix):
+                return webhooks
+        assert url.raw_host is not None
+        own = self._hosts.get((url.raw_host, url.port))
+        return own or self._hosts.get((url.raw_host, None), [])
+
+
+def _begins(url: URL, prefix: URL) -> bool:
+    """``/hooks`` begins ``/hooks`` and ``/hooks/a``, not ``/hooks-of-another``."""
+    if (url.scheme, url.raw_host, url.port) != (prefix.scheme, prefix.raw_host, prefix.port):
+        return False
+    path = prefix.raw_path
+    return url.raw_path == path or url.raw_path.startswith(path if path.endswith("/") else f"{path}/")
+
+
+def _prefix(text: str) -> URL:
+    try:
+        url = URL(text)
+        fine = url.scheme in ("http", "https") and bool(url.raw_host) and not url.query_string and not url.fragment
+    except ValueError:
+        fine = False
+    if not fine or "@" in text:
+        raise InvalidInput(f"secrets: {text.partition('://')[2] or text!r} names no endpoint")
+    return url
+
+
+def _webhook(where: str, secret: str) -> Webhook:
+    try:
+        key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        key = b""
+    if not secret.startswith(_PREFIX) or not _LEAST_BYTES <= len(key) <= _MOST_BYTES:
+        raise InvalidInput(
+            f"secrets: one of {where!r} is not {_PREFIX} and {_LEAST_BYTES} to {_MOST_BYTES} random bytes in base64"
+        )
+    return Webhook(key)

@@ -1,0 +1,146 @@
+"""The callback worker: a Worker whose handler POSTs the job's body to the job's url."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterable
+from typing import Any
+
+from yarl import URL
+
+from .. import metrics
+from ..clock import RedisClock
+from ..config import DEFAULT_GROUP, Settings
+from ..job import Job
+from ..logs import log
+from ..retry import Bury, Retry
+from ..worker import Worker
+from .breaker import Endpoints, NotNow
+from .client import CallbackFailed, Client, Reply
+from .settings import CallbackSettings
+from .signing import Signer
+from .target import TargetRefused, Targets
+
+CONCURRENCY = 200
+_TTR_SHARE = 0.9  # of what is left of it; the outcome must reach Redis before it ends
+_LONGEST_WAIT_S = 30.0
+_DEFERRALS = 10  # that an open breaker may cost a job for each step
+_NO_STATUS = "none"
+
+
+class CallbackRejected(CallbackFailed):
+    """An answer other than 2xx."""
+
+
+class CallbackNotMade(CallbackFailed):
+    """The receiver's breaker has been open for so long that the step counts as used up."""
+
+
+class CallbackDeferred(Retry):
+    """The receiver can't be called now: the job waits, and no step is used up."""
+
+
+class CallbackWorker(Worker):
+    """Calls the urls of ``topics``' jobs, or of every topic that has the ``group``, also of those made later.
+
+    2xx finishes the job, 410 and a URL that is refused bury it, anything else takes its next retry step. ``callback``
+    None: settings from the environment.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        namespace: str = "streamdq",
+        group: str = DEFAULT_GROUP,
+        concurrency: int = CONCURRENCY,
+        *,
+        topics: Iterable[str] | None = None,
+        callback: CallbackSettings | None = None,
+        settings: Settings | None = None,
+        clock: RedisClock | None = None,
+    ) -> None:
+        super().__init__(url, namespace, group, concurrency, settings=settings, clock=clock)
+        self._callback = callback or CallbackSettings.load()
+        self._targets = Targets(self._callback.allow, self._callback.deny)
+        self._signer = Signer(self._callback.plain_secrets())
+        self._endpoints = Endpoints(self._callback.per_host, self._now_s)
+        if topics is None:
+            self.every_topic(self._deliver)
+        else:
+            for topic in topics:
+                self.handler(topic)(self._deliver)
+
+    async def serve(self, burst: bool = False, *, signals: bool = False) -> None:
+        async with Client(self._targets, self._callback, self.concurrency) as self._client:
+            await super().serve(burst, signals=signals)
+
+    def _now_s(self) -> float:
+        """What breakers go by: as a test's clock jumps, so do they."""
+        return int(self._clock.argument()) / 1000 if self._clock and self._clock.manual else time.monotonic()
+
+    async def _deliver(self, _body: Any, job: Job) -> None:
+        url = self._check(job)
+        endpoint = self._endpoints.at(url)
+        try:
+            ticket = await endpoint.enter()
+        except NotNow as busy:
+            raise self._put_off(job, url, busy) from None
+        alive: bool | None = None
+        try:
+            reply = await self._call(url, job)
+            alive = reply.alive
+        except CallbackFailed as failed:
+            alive = False
+            self._tell("failed", job, str(failed), url)
+            raise
+        finally:
+            endpoint.leave(ticket, alive)
+        self._judge(job, url, reply)
+
+    def _check(self, job: Job) -> URL:
+        try:
+            if job.url is None:
+                raise TargetRefused("the job has no url to call")
+            return self._targets.check(job.url)
+        except TargetRefused as refused:
+            self._tell("refused", job, str(refused))
+            raise Bury(str(refused)) from None
+
+    async def _call(self, url: URL, job: Job) -> Reply:
+        timeout_s = min(self._callback.timeout_s, job.time_left_s() * _TTR_SHARE)
+        headers = self._signer.headers(url, job.id, job.raw_body.decode(), time.time())
+        return await self._client.post(url, headers, job.raw_body, timeout_s)
+
+    def _judge(self, job: Job, url: URL, reply: Reply) -> None:
+        if reply.status // 100 == 2:
+            metrics.CALLBACKS.labels("delivered", "2xx").inc()
+            return
+        gone = reply.status == 410
+        text = f"HTTP {reply.status} from {url.raw_host}"
+        self._tell("gone" if gone else "failed", job, text, url, reply.status)
+        if gone:
+            raise Bury(text)
+        raise CallbackRejected(text, reply.retry_after_s)
+
+    def _put_off(self, job: Job, url: URL, busy: NotNow) -> Retry:
+        deferrals = max(0, job.attempt - 1 - job.step)
+        text = f"{url.raw_host}: {busy}"
+        if busy.wait_s is not None and deferrals >= _DEFERRALS * (job.step + 1):
+            self._tell("failed", job, text, url)
+            return CallbackNotMade(text)
+        metrics.CALLBACKS.labels("deferred", _NO_STATUS).inc()
+        # Spread, so that they do not all come back at once.
+        if busy.wait_s is not None:
+            delay_s = busy.wait_s * random.uniform(1, 1.5)  # noqa: S311
+        else:
+            delay_s = min(_LONGEST_WAIT_S, 2.0**deferrals) * random.uniform(0.5, 1)  # noqa: S311
+        return CallbackDeferred(delay=delay_s, reason=text)
+
+    def _tell(self, outcome: str, job: Job, text: str, url: URL | None = None, status: int | None = None) -> None:
+        """A line and a count for a callback that was not delivered. A URL's path and query may be secret."""
+        metrics.CALLBACKS.labels(outcome, f"{status // 100}xx" if status else _NO_STATUS).inc()
+        log.warning(
+            f"callback {outcome}", topic=job.topic, id=job.id, group=self.group, attempt=job.attempt,
+            consumer=self.name, host=url.raw_host if url else None, error=text,
+        )  # fmt: skip

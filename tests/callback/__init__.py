@@ -1,0 +1,1 @@
+"""Callbacks: a worker, and receivers of every kind."""

@@ -1,0 +1,237 @@
+"""What becomes of a job whose url is called."""
+
+from __future__ import annotations
+
+import base64
+import logging
+import secrets
+import time
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from itertools import pairwise
+
+import pytest
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from streamdq.clock import ManualClock
+from streamdq.testing import drain
+from tests.callback.conftest import caller
+from tests.callback.receiver import Receiver, Request, answer, receiving
+from tests.redis.harness import Space, eventually
+
+SCHEDULE = "15s 3m 10m 30m 30m 1h 2h 6h 15h"
+SECONDS = (15, 180, 600, 1800, 1800, 3600, 7200, 21_600, 54_000)
+
+
+def new_secret() -> str:
+    return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+# -- what is sent
+
+
+async def test_the_body_is_posted_and_2xx_finishes_the_job(space: Space, receiver: Receiver) -> None:
+    receiver.reply = answer(204)
+    space.queue.enqueue("t", {"order": 42, "note": "für"}, id="j1", url=receiver.url + "?token=x#part")
+    await space.burst(caller(space, "t"))
+    (request,) = receiver.requests
+    assert (request.method, request.path) == ("POST", "/hook?token=x")
+    assert request.body == '{"order":42,"note":"für"}'.encode()
+    assert request.headers["content-type"] == "application/json"
+    assert request.headers["webhook-id"] == "j1"
+    assert "webhook-signature" not in request.headers
+    assert not {"cookie", "authorization", "referer"} & request.headers.keys()
+    assert space.state("j1") == "gone"
+
+
+async def test_receivers_verify_with_the_old_secret_and_the_new_one(space: Space, receiver: Receiver) -> None:
+    new, old = new_secret(), new_secret()
+    space.queue.enqueue("t", {"order": "für 42"}, id="Order 42.closed/ü", url=receiver.url)
+    await space.burst(caller(space, "t", secrets={"127.0.0.1": [new, old]}))
+    (request,) = receiver.requests
+    assert request.headers["webhook-id"] == "Order%2042%2Eclosed%2F%C3%BC"
+    assert len(request.headers["webhook-signature"].split(" ")) == 2
+    for secret in (new, old):
+        assert Webhook(secret).verify(request.body, request.headers) == {"order": "für 42"}
+    with pytest.raises(WebhookVerificationError):
+        Webhook(new_secret()).verify(request.body, request.headers)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(new).verify(request.body + b" ", request.headers)
+
+
+async def test_the_id_stays_and_the_signature_is_made_anew(space: Space, receiver: Receiver) -> None:
+    secret = new_secret()
+
+    async def third_time_lucky(_request: Request, writer: object) -> None:
+        writer.write(answer(200 if len(receiver.requests) == 3 else 500))  # type: ignore[attr-defined]
+
+    receiver.speak = third_time_lucky
+    space.queue.enqueue("t", 1, id="j1", url=receiver.url, retry="0 0 0")
+    await space.burst(caller(space, "t", secrets={receiver.url: [secret]}))
+    assert receiver.ids == ["j1"] * 3
+    for request in receiver.requests:
+        Webhook(secret).verify(request.body, request.headers)
+    assert space.state("j1") == "gone"
+
+
+# -- how it ends
+
+
+@pytest.mark.parametrize("status", [300, 301, 302, 303, 307, 308, 400, 404, 409, 500, 503, 101])
+async def test_anything_but_2xx_takes_the_next_step(space: Space, receiver: Receiver, status: int) -> None:
+    async with receiving() as elsewhere:
+        receiver.reply = answer(status, f"Location: {elsewhere.url}")
+        space.queue.enqueue("t", 1, id="j1", url=receiver.url, retry="1h")
+        async with space.serving(caller(space, "t")):
+            await space.becomes("j1", "delayed")
+        job = space.job("j1")
+        assert (job.groups["default"].step, len(receiver.requests), elsewhere.connections) == (1, 1, 0)
+        assert f"HTTP {status} from 127.0.0.1" in (job.groups["default"].error or "")
+
+
+async def test_410_buries_at_once(space: Space, receiver: Receiver) -> None:
+    receiver.reply = answer(410)
+    space.queue.enqueue("t", 1, id="j1", url=receiver.url)
+    await space.burst(caller(space, "t"))
+    progress = space.job("j1").groups["default"]
+    assert (progress.state, progress.reason, progress.error) == ("dead", "buried", "HTTP 410 from 127.0.0.1")
+    assert len(receiver.requests) == 1
+
+
+async def test_a_job_without_a_url_is_buried(space: Space) -> None:
+    space.queue.enqueue("t", 1, id="j1")
+    await space.burst(caller(space, "t"))
+    assert space.job("j1").groups["default"].error == "the job has no url to call"
+
+
+@pytest.mark.parametrize(
+    ("lines", "waits_s"),
+    [
+        (["Retry-After: 120"], 120),
+        (["Retry-After: 5"], 15),  # the step is longer
+        (["Retry-After: 999999999999999999999999"], 3600),  # the most that is kept to
+        (["Retry-After: soon"], 15),
+        (["Retry-After: -5"], 15),
+        ([f"Retry-After: {format_datetime(datetime(2020, 1, 1, tzinfo=UTC), usegmt=True)}"], 15),
+        (["Date: Wed, 01 Jan 2020 00:00:00 GMT", "Retry-After: Wed, 01 Jan 2020 00:05:00 GMT"], 300),
+    ],
+)
+async def test_retry_after_is_the_least_that_the_step_waits(
+    stepped: Space, receiver: Receiver, clock: ManualClock, lines: list[str], waits_s: int
+) -> None:
+    receiver.reply = answer(503, *lines)
+    stepped.queue.enqueue("t", 1, id="j1", url=receiver.url, retry="15s")
+    async with stepped.serving(caller(stepped, "t", retry_after_s=3600)):
+        await stepped.becomes("j1", "delayed")
+    progress = stepped.job("j1").groups["default"]
+    assert (progress.step, progress.due_ms) == (1, clock.now_ms + waits_s * 1000)
+
+
+async def test_retry_after_can_be_a_date_by_this_clock(stepped: Space, receiver: Receiver, clock: ManualClock) -> None:
+    wanted = datetime.now(UTC) + timedelta(seconds=500)
+    receiver.reply = answer(429, f"Retry-After: {format_datetime(wanted, usegmt=True)}")
+    stepped.queue.enqueue("t", 1, id="j1", url=receiver.url, retry="15s")
+    async with stepped.serving(caller(stepped, "t")):
+        await stepped.becomes("j1", "delayed")
+    due_ms = stepped.job("j1").groups["default"].due_ms
+    assert due_ms is not None
+    assert 480_000 < due_ms - clock.now_ms <= 500_000
+
+
+# -- the schedule
+
+
+async def test_a_failing_notification_takes_all_nine_steps_to_the_dead_letters(
+    stepped: Space, receiver: Receiver, clock: ManualClock
+) -> None:
+    called_ms: list[int] = []
+
+    async def fail(_request: Request, writer: object) -> None:
+        called_ms.append(clock.now_ms)
+        writer.write(answer(500))  # type: ignore[attr-defined]
+
+    receiver.speak = fail
+    stepped.queue.enqueue("t", {"paid": True}, id="j1", url=receiver.url, retry=SCHEDULE)
+    await drain(caller(stepped, "t"), clock, "26h")
+    waited = [(later - before) / 1000 for before, later in pairwise(called_ms)]
+    assert waited == list(SECONDS)
+    progress = stepped.job("j1").groups["default"]
+    assert (progress.state, progress.reason, progress.attempt) == ("dead", "exhausted", 10)
+
+
+async def test_a_notification_that_succeeds_at_the_third_step_is_done(
+    stepped: Space, receiver: Receiver, clock: ManualClock
+) -> None:
+    began_ms = clock.now_ms
+
+    async def fail_thrice(_request: Request, writer: object) -> None:
+        writer.write(answer(500 if len(receiver.requests) <= 3 else 200))  # type: ignore[attr-defined]
+        if len(receiver.requests) == 4:
+            assert clock.now_ms - began_ms == (15 + 180 + 600) * 1000
+
+    receiver.speak = fail_thrice
+    stepped.queue.enqueue("t", {"paid": True}, id="j1", url=receiver.url, retry=SCHEDULE)
+    await drain(caller(stepped, "t"), clock, "26h")
+    assert receiver.ids == ["j1"] * 4
+    assert stepped.state("j1") == "gone"
+
+
+# -- topics
+
+
+async def test_topics_made_while_it_serves_are_served(space: Space, receiver: Receiver) -> None:
+    space.queue.enqueue("early", 1, id="e1", url=receiver.url)
+    async with space.serving(caller(space)):
+        await receiver.count(1)
+        began = time.monotonic()
+        for n in range(3):
+            space.queue.enqueue(f"late-{n}", 1, id=f"l{n}", url=receiver.url)
+            await receiver.count(2 + n)
+        assert time.monotonic() - began < 3, "not only when its reads time out"
+    assert receiver.ids == ["e1", "l0", "l1", "l2"]
+
+
+async def test_topics_without_the_group_are_left_alone(space: Space, receiver: Receiver) -> None:
+    space.queue.configure("others", groups=["audit"])
+    space.queue.enqueue("others", 1, id="o1", url=receiver.url)
+    async with space.serving(caller(space)):
+        space.queue.enqueue("t", 1, id="j1", url=receiver.url)
+        await receiver.count(1)
+        # Served from the moment that it has the group; what was enqueued before is the group's as well.
+        space.queue.configure("others", groups=["audit", "default"])
+        await receiver.count(2)
+        space.queue.configure("t", groups=["audit"])
+        space.queue.enqueue("others", 1, id="o2", url=receiver.url)
+        await receiver.count(3)
+        await eventually(lambda: space.stats("others").done == 2, "both are done")
+    assert receiver.ids == ["j1", "o1", "o2"]
+    assert "default" not in space.queue.stats("t").topics["t"].groups
+
+
+# -- what is written down
+
+
+async def test_neither_bodies_nor_secrets_nor_paths_are_written_down(
+    space: Space, receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    secret, path = new_secret(), "?token=tell-nobody"
+
+    async def echo(request: Request, writer: object) -> None:
+        # Everything comes back, as status line, headers and body, well and ill formed.
+        told = b"body-of-the-job %s" % request.headers["webhook-signature"].encode()
+        if request.headers["webhook-id"] == "ill":
+            writer.write(b"HTTP/1.1 500 x\r\n" + told + b"\r\n\r\n")  # type: ignore[attr-defined]
+        else:
+            writer.write(b"HTTP/1.1 500 %s\r\nX: %s\r\nContent-Length: 0\r\n\r\n" % (told, told))  # type: ignore[attr-defined]
+
+    receiver.speak = echo
+    for id in ("well", "ill"):
+        space.queue.enqueue("t", "body-of-the-job", id=id, url=receiver.url + path, retry="none")
+    space.queue.enqueue("t", "body-of-the-job", id="refused", url="http://10.0.0.1/" + path, retry="none")
+    await space.burst(caller(space, "t", secrets={"127.0.0.1": [secret]}))
+    told = caplog.text + "".join(str(space.job(id).groups) for id in ("well", "ill", "refused"))
+    for private in ("body-of-the-job", secret, "tell-nobody", "/hook", "v1,"):
+        assert private not in told
+    for public in ("id='well'", "host='127.0.0.1'", "group='default'", "attempt=1", "consumer=", "HTTP 500", "no HTTP"):
+        assert public in told
