@@ -51,7 +51,7 @@ class Figure:
             ("≤", self.at_most, ""),
         )
         said = [
-            f"{sign} {bound:g}{what}" if what else f"{sign} {_round(bound, self.unit)}"
+            f"{sign} {bound:.3g}{what}" if what else f"{sign} {_round(bound, self.unit)}"
             for sign, bound, what in bounds
             if bound is not None
         ]

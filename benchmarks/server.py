@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep, time
@@ -117,6 +118,11 @@ class RedisServer:
         stats = self.info("commandstats")
         found = [stats[name] for name in ("cmdstat_evalsha", "cmdstat_eval") if name in stats]
         return sum(row["calls"] for row in found), sum(row["usec"] for row in found)
+
+    def command_us(self, names: Iterable[str]) -> float:
+        """Redis's µs for these commands since the last reset."""
+        stats = self.info("commandstats")
+        return float(sum(stats[f"cmdstat_{name}"]["usec"] for name in names if f"cmdstat_{name}" in stats))
 
     def cpu_s(self) -> float:
         """CPU time that Redis has used so far."""

@@ -17,6 +17,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from streamdq import Job, Worker
 
 from .harness import GROUP, NAMESPACE, TOPIC, Order
@@ -39,6 +41,11 @@ class WorkerProcess:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    def cpu_s(self) -> float:
+        """CPU time that it has used so far."""
+        used = psutil.Process(self.pid).cpu_times()
+        return float(used.user + used.system)
 
     def wait_ready(self) -> None:
         assert self._process.stdout is not None

@@ -36,7 +36,7 @@ from .topics import Topics
 
 _FLOOR_S = 1.0
 _FULL_LOOK_EVERY = 20
-_RENEW_AT = 0.6  # of the lease
+_RENEW_AT = 0.75  # of the lease: what is left is several times a slow call
 _TIDY_S = 60.0
 _STANDBY_MARGIN_S = 0.05
 _NEVER = float("inf")
