@@ -1,0 +1,236 @@
+"""Alert rules: what an operator is told, before customers notice.
+
+``page``: somebody must act now. ``ticket``: somebody must look at it, in the daytime. Each has a section of its name in
+docs/operations.md. No traffic, no alert: a share of nothing is no number, and no comparison with it holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from . import signals
+from .promql import Scale, seconds
+from .slo import BUDGET, BUDGET_WINDOW, LEAST_ATTEMPTS
+
+PAGES = "docs/operations.md"
+"""Where the alerts' sections are; `make dashboards PAGES=https://…` writes where people can open them."""
+
+_GROUP = ("topic", "group")
+_PAUSED = "max by (topic) (streamdq_topic_paused) == 1"
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """One alert rule. ``patience``: how long the condition must hold."""
+
+    name: str
+    severity: Literal["page", "ticket"]
+    expr: str
+    patience: str
+    summary: str
+    description: str
+
+    @property
+    def anchor(self) -> str:
+        """Its section in docs/operations.md."""
+        return self.name.lower()
+
+
+def alerts(scale: Scale) -> Iterator[Alert]:
+    yield from _on_time(scale)
+    yield from _standing_still(scale)
+    yield from _broken(scale)
+    yield from _failing(scale)
+    yield from _ahead()
+    yield from _blind()
+
+
+def _on_time(scale: Scale) -> Iterator[Alert]:
+    """Multi-window burn rates: the long window says that it matters, the short one that it still goes on."""
+    yield _burns("Fast", "page", 14.4, "1h", "5m", "2m", scale)
+    yield _burns("Steadily", "page", 6, "6h", "30m", "10m", scale)
+    yield _burns("Slowly", "ticket", 1, BUDGET_WINDOW, "6h", "1h", scale)
+
+
+def _burns(
+    how: str, severity: Literal["page", "ticket"], rate: float, long: str, short: str, patience: str, scale: Scale
+) -> Alert:
+    def share(window: str) -> str:
+        return f"topic:streamdq_attempts_late:rate{window} / topic:streamdq_attempts_started:rate{window}"
+
+    bound = f"{rate * BUDGET:.4g}"
+    return Alert(
+        f"StreamdqBudgetBurns{how}",
+        severity,
+        f"{share(long)} > {bound} and {share(short)} > {bound}"
+        f" and topic:streamdq_attempts_started:rate{long} >= {_least(long, scale)}",
+        patience,
+        "Too many jobs of {{ $labels.topic }} start late",
+        f"{{{{ $value | humanizePercentage }}}} of the attempts of {{{{ $labels.topic }}}} in the last {long} began "
+        f"more than a second after they were due; {BUDGET:.0%} may. So many use up a budget of {BUDGET_WINDOW} within "
+        f"{seconds(BUDGET_WINDOW) / rate / 3600:g}h.",
+    )
+
+
+def _standing_still(scale: Scale) -> Iterator[Alert]:
+    overdue = signals.OVERDUE.expr(by=("topic",))
+    yield Alert(
+        "StreamdqMoverSilent",
+        "page",
+        f'{signals.MOVER.expr()} == 0 and sum(streamdq_jobs{{state="delayed"}}) > 0',
+        "30s",
+        "No mover is at work",
+        "For 30 seconds no process has held the mover's lease: due jobs stay in their buckets. A worker takes it "
+        "within 3 seconds, if one is running.",
+    )
+    yield Alert(
+        "StreamdqOverdue",
+        "page",
+        f"{overdue} > {scale.seconds(60)}",
+        "1m",
+        "Jobs of {{ $labels.topic }} are due and not moved",
+        "The oldest due job of {{ $labels.topic }} has waited {{ $value | humanizeDuration }} to be moved to its ready "
+        "stream; a mover at work takes milliseconds. The topic is not paused.",
+    )
+    yield Alert(
+        "StreamdqNoConsumers",
+        "page",
+        f"{signals.LAG.expr(by=_GROUP)} > 0 and {signals.CONSUMERS.expr(by=_GROUP)} == 0 unless on (topic) {_PAUSED}",
+        "1m",
+        "Nobody works on {{ $labels.topic }}, group {{ $labels.group }}",
+        "Group {{ $labels.group }} of {{ $labels.topic }} has no worker. Jobs that are due and wait for one: "
+        "{{ $value | humanize }}.",
+    )
+    yield Alert(
+        "StreamdqPendingTooLong",
+        "ticket",
+        f"{signals.OLDEST_PENDING.expr(by=_GROUP)} > 2 * {signals.TTR.expr(by=_GROUP)}",
+        "1m",
+        "A claim of {{ $labels.topic }} is older than twice its TTR",
+        "The oldest claim of {{ $labels.topic }}, group {{ $labels.group }}, is {{ $value | humanizeDuration }} old, "
+        "more than twice the TTR. It should have ended or been taken over.",
+    )
+
+
+def _broken(scale: Scale) -> Iterator[Alert]:
+    lost = "streamdq_jobs_lost_total"
+    refused = _grew('streamdq_redis_errors_total{kind="refused_writes"}', "5m", scale)
+    yield Alert(
+        "StreamdqJobsLost",
+        "page",
+        f"max by (topic) ({lost} - min_over_time({lost}[{scale.window('1h')}])) > 0",
+        "0s",
+        "{{ $labels.topic }} has lost jobs",
+        "Jobs of {{ $labels.topic }} that Redis had no longer in the last hour, though nobody ended them: "
+        "{{ $value | humanize }}. This must never happen: Redis has lost data, or evicts keys.",
+    )
+    yield Alert(
+        "StreamdqImbalance",
+        "page",
+        f"{signals.IMBALANCE.expr(by=('topic',))} != 0",
+        "2m",
+        "The accounts of {{ $labels.topic }} don't balance",
+        "Jobs of {{ $labels.topic }} that are missing or too many: {{ $value | humanize }}. Enqueued is not done + "
+        "dead + cancelled + expired + live.",
+    )
+    yield Alert(
+        "StreamdqRedisRefusesWrites",
+        "page",
+        f"sum({refused}) > 0",
+        "0s",
+        "Redis takes no writes",
+        "Calls that Redis refused in the last 5 minutes: {{ $value | humanize }}. Its memory or disk is full, or it is "
+        "a replica. Nothing can be enqueued.",
+    )
+    yield Alert(
+        "StreamdqClockSkew",
+        "ticket",
+        f"{signals.CLOCK_SKEW.expr()} > 0.5",
+        "5m",
+        "A host's clock is off Redis's",
+        "The clocks of Redis and of a host of streamdq are {{ $value | humanizeDuration }} apart. Delays are right all "
+        "the same; jobs enqueued for an absolute time are early or late by that much.",
+    )
+
+
+def _failing(scale: Scale) -> Iterator[Alert]:
+    window = scale.window("15m")
+    least = _least("15m", scale)
+    taken = signals.RECLAIMED_RATE.expr(by=_GROUP, window=window)
+    # Where every worker hangs no attempt ends, and there is nothing to add.
+    claims = f"({taken} + {signals.ALL_ENDED.expr(by=_GROUP, window=window)} or {taken})"
+    yield Alert(
+        "StreamdqFailing",
+        "ticket",
+        f"{signals.FAILING.expr(by=_GROUP, window=window)} > 0.05"
+        f" and {signals.ENDED.expr(by=_GROUP, window=window)} >= {least}",
+        "5m",
+        "Attempts of {{ $labels.topic }} fail",
+        "{{ $value | humanizePercentage }} of the attempts of {{ $labels.topic }}, group {{ $labels.group }}, failed "
+        "in the last 15 minutes.",
+    )
+    yield Alert(
+        "StreamdqDeadLettersGrowing",
+        "ticket",
+        f'max by (topic) (delta(streamdq_jobs{{state="dead"}}[{scale.window("30m")}])) >= 1',
+        "0s",
+        "Jobs of {{ $labels.topic }} are given up",
+        "In the last 30 minutes the dead letters of {{ $labels.topic }} have grown by {{ $value | humanize }}. Nothing "
+        "runs them again unless somebody kicks them.",
+    )
+    yield Alert(
+        "StreamdqReclaiming",
+        "ticket",
+        f"{taken} / {claims} > 0.01 and {claims} >= {least}",
+        "0s",
+        "Claims of {{ $labels.topic }} outlive their TTR",
+        "{{ $value | humanizePercentage }} of the claims of {{ $labels.topic }}, group {{ $labels.group }}, in the "
+        "last 15 minutes were taken over: their workers died or hung, or the TTR is too short.",
+    )
+
+
+def _ahead() -> Iterator[Alert]:
+    yield Alert(
+        "StreamdqStampedeAhead",
+        "ticket",
+        'topic_window:streamdq_coming_load:ratio{window=~"10m|1h"} > 1'
+        " and topic_window:streamdq_coming_jobs:sum >= 100 unless on (topic) " + _PAUSED,
+        "2m",
+        "More jobs of {{ $labels.topic }} come due than its workers can finish",
+        "{{ if gt $value 1e9 }}What comes due in {{ $labels.topic }} within {{ $labels.window }} has no workers any "
+        "more{{ else }}What comes due in {{ $labels.topic }} within {{ $labels.window }} is {{ $value | humanize }} "
+        "times what its workers have shown they can finish in that time{{ end }}: jobs will be late.",
+    )
+
+
+def _blind() -> Iterator[Alert]:
+    yield Alert(
+        "StreamdqFiguresAbsent",
+        "page",
+        "absent(streamdq_up == 1)",
+        "2m",
+        "No figures of streamdq's queues",
+        "For 2 minutes nobody has told what is in Redis: the exporter is down or can't reach Redis. The other alerts "
+        "are blind.",
+    )
+    yield Alert(
+        "StreamdqTargetDown",
+        "ticket",
+        'up{job=~".*streamdq.*"} == 0',
+        "2m",
+        "{{ $labels.instance }} does not answer Prometheus",
+        "{{ $labels.job }} at {{ $labels.instance }} has not answered Prometheus for 2 minutes.",
+    )
+
+
+def _least(window: str, scale: Scale) -> str:
+    """The rate below which a share of what happened within the window says nothing."""
+    return f"{LEAST_ATTEMPTS / (scale.factor * seconds(window)):.4g}"
+
+
+def _grew(counter: str, window: str, scale: Scale) -> str:
+    """By how much a counter grew, its first appearance included: ``increase`` sees nothing before a second sample."""
+    before = f"{counter} offset {scale.window(window)}"
+    return f"clamp_min({counter} - ({before} or {counter} * 0), 0)"

@@ -1,0 +1,145 @@
+"""The overview: do jobs run on time? If not, where does it stick?"""
+
+from __future__ import annotations
+
+from . import signals
+from .board import Row, board
+from .panels import (
+    FULL,
+    GREEN,
+    HALF,
+    NEUTRAL,
+    QUARTER,
+    RED,
+    THIRD,
+    YELLOW,
+    Shown,
+    Steps,
+    bars_panel,
+    heat_panel,
+    percentiles,
+    series_panel,
+    stat_panel,
+    table_panel,
+)
+from .slo import OBJECTIVE
+
+ON_TIME_STEPS: Steps = ((None, RED), (OBJECTIVE, YELLOW), (0.999, GREEN))
+LATENESS_STEPS: Steps = ((None, GREEN), (0.1, YELLOW), (1, RED))
+OVERDUE_STEPS: Steps = ((None, GREEN), (5, YELLOW), (60, RED))
+NONE_STEPS: Steps = ((None, GREEN), (1, RED))
+
+
+def overview() -> str:
+    """As JSON."""
+    return board(
+        "streamdq-overview",
+        "streamdq / Overview",
+        "Do jobs run on time? The first row says it; the others say why not.",
+        [_on_time(), _waiting(), _lateness(), _flow(), _failing(), _workers(), _mover()],
+    )
+
+
+def _on_time() -> Row:
+    now = Shown(signals.ON_TIME, window="5m")
+    return "Do jobs run on time?", [
+        stat_panel(now, ON_TIME_STEPS, decimals=2, none="nothing ran"),
+        stat_panel(Shown(signals.BUDGET_LEFT), ((None, RED), (0, YELLOW), (0.25, GREEN)), decimals=0),
+        stat_panel(Shown(signals.OVERDUE), OVERDUE_STEPS, decimals=1),
+        stat_panel(Shown(signals.ALERTS), NONE_STEPS),
+        table_panel(Shown(signals.ALERTS_BY_NAME), ["Value"], width=THIRD, none="nothing is firing"),
+        series_panel(
+            Shown(signals.ON_TIME, by=("topic",)),
+            title="On time, by topic",
+            steps=((None, "transparent"), (OBJECTIVE, RED)),
+            width=FULL,
+            lowest=None,
+            highest=1,
+        ),
+    ]
+
+
+def _waiting() -> Row:
+    return "What waits", [
+        stat_panel(Shown(signals.DELAYED), NEUTRAL, decimals=0),
+        *[stat_panel(Shown(signals.due_within(window)), NEUTRAL, decimals=0) for window in ("1m", "1h", "1d")],
+        stat_panel(Shown(signals.DEAD), ((None, GREEN), (1, YELLOW)), decimals=0),
+        stat_panel(Shown(signals.PAUSED), ((None, GREEN), (1, YELLOW)), decimals=0),
+        series_panel(Shown(signals.BY_STATE), stacked=True),
+        series_panel(
+            Shown(signals.OVERDUE, by=("topic",)),
+            title="Overdue, by topic",
+            steps=((None, "transparent"), (60, RED)),
+        ),
+    ]
+
+
+def _lateness() -> Row:
+    return "Lateness", [
+        heat_panel(signals.LATENESS_SPREAD),
+        percentiles(signals.LATENESS, steps=((None, "transparent"), (1, RED))),
+    ]
+
+
+def _flow() -> Row:
+    lines = [Shown(signal) for signal in (signals.ENQUEUED, signals.MOVED, signals.FINISHED)]
+    ends = [Shown(signal) for signal in (signals.CANCELLED, signals.EXPIRED, signals.DUPLICATE)]
+    return "Flow", [
+        series_panel(
+            lines,
+            title="In, moved, finished",
+            description="Jobs that came in, came due and were moved, and were finished, each second. Over time all "
+            "three are the same; retries are moved again. What comes in is counted by the programs that enqueue: "
+            "scrape them, too.",
+        ),
+        series_panel(Shown(signals.DRAIN), width=QUARTER),
+        series_panel(
+            ends,
+            title="Cancelled, expired, duplicate",
+            description="Jobs that were cancelled, attempts given up as too late, and enqueues that found their id "
+            "taken, each second.",
+            width=QUARTER,
+        ),
+    ]
+
+
+def _failing() -> Row:
+    return "What fails", [
+        bars_panel(Shown(signals.RETRY_FUNNEL, window="$__range"), none="no retries"),
+        bars_panel(Shown(signals.DEAD_BY_REASON, window="$__range"), none="no dead letters"),
+        series_panel(Shown(signals.OUTCOMES), width=THIRD, stacked=True),
+        series_panel(
+            Shown(signals.FAILING, by=("topic",)),
+            title="Failing, by topic",
+            steps=((None, "transparent"), (0.05, RED)),
+            highest=1,
+        ),
+        series_panel(Shown(signals.DEAD, by=("topic",)), title="Dead letters, by topic"),
+    ]
+
+
+def _workers() -> Row:
+    return "Workers", [
+        series_panel(Shown(signals.CONSUMERS, by=("topic", "group")), width=THIRD),
+        series_panel(Shown(signals.RUNNING, by=("topic",)), width=THIRD),
+        series_panel(Shown(signals.RECLAIMED), width=THIRD),
+        percentiles(signals.DURATION, width=THIRD),
+        percentiles(signals.WAIT, width=THIRD),
+        series_panel(Shown(signals.LOOP_RESTARTS), width=THIRD),
+    ]
+
+
+def _mover() -> Row:
+    at_work = {"1": ("at work", GREEN), "0": ("none", RED)}
+    skew = ((None, GREEN), (0.1, YELLOW), (0.5, RED))
+    return "Mover and Redis", [
+        stat_panel(Shown(signals.MOVER), ((None, RED), (1, GREEN)), says=at_work, none="unknown"),
+        stat_panel(Shown(signals.LAST_MOVE), NEUTRAL, decimals=1, none="never yet"),
+        stat_panel(Shown(signals.CLOCK_SKEW), skew),
+        stat_panel(Shown(signals.IMBALANCE), NONE_STEPS, decimals=0),
+        stat_panel(Shown(signals.LOST), NONE_STEPS, decimals=0),
+        stat_panel(Shown(signals.REDIS), ((None, RED), (1, GREEN)), says={"1": ("answers", GREEN), "0": ("down", RED)}),
+        percentiles(signals.MOVE_BATCH, width=HALF),
+        series_panel(Shown(signals.REDIS_ERRORS), width=QUARTER),
+        bars_panel(Shown(signals.VERSIONS), width=QUARTER),
+    ]

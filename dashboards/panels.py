@@ -1,0 +1,224 @@
+"""Panels: how a signal is shown. Every panel has its signal's title, unit and description."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from grafana_foundation_sdk.builders import bargauge, common, dashboard, heatmap, prometheus, stat, table, timeseries
+from grafana_foundation_sdk.models import common as kinds
+from grafana_foundation_sdk.models import dashboard as models
+from grafana_foundation_sdk.models import heatmap as heat
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+from .promql import EVERYWHERE, Signal, Where
+
+SOURCE = kinds.DataSourceRef(type_val="prometheus", uid="${datasource}")
+GREEN, YELLOW, RED, BLUE = "green", "orange", "red", "blue"
+FULL, HALF, THIRD, QUARTER = 24, 12, 8, 6
+_TALL, _LOW = 8, 4
+
+Steps = Sequence[tuple[float | None, str]]
+"""Colours by value: each from its value on, the first from minus infinity (None)."""
+NEUTRAL: Steps = ((None, BLUE),)
+
+Panel = bargauge.Panel | heatmap.Panel | stat.Panel | table.Panel | timeseries.Panel
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A signal as one panel asks for it."""
+
+    signal: Signal
+    by: tuple[str, ...] = ()
+    window: str = "$__rate_interval"
+    legend: str = ""
+    quantile: str = ""
+    instant: bool = False
+
+    def target(self, where: Where) -> prometheus.Dataquery:
+        expr = self.signal.expr(by=self.by, window=self.window, where=where, quantile=self.quantile)
+        legend = self.legend or self.signal.legend or " ".join(f"{{{{{label}}}}}" for label in self.by)
+        query = prometheus.Dataquery().expr(expr).legend_format(legend or self.signal.title).datasource(SOURCE)
+        return query.instant() if self.instant else query.range()
+
+
+def stat_panel(
+    shown: Shown,
+    steps: Steps,
+    *,
+    where: Where = EVERYWHERE,
+    width: int = 4,
+    decimals: int | None = None,
+    says: dict[str, tuple[str, str]] | None = None,
+    none: str = "no data",
+) -> stat.Panel:
+    """One number, coloured; ``says``: value -> word and colour; ``none``: what stands there when there is no value."""
+    signal = shown.signal
+    panel = (
+        stat.Panel()
+        .title(signal.title)
+        .description(signal.description)
+        .unit(signal.unit)
+        .datasource(SOURCE)
+        .with_target(replace(shown, instant=True).target(where).ref_id("A"))
+        .thresholds(_thresholds(steps))
+        .color_mode(kinds.BigValueColorMode.BACKGROUND if len(steps) > 1 else kinds.BigValueColorMode.VALUE)
+        .graph_mode(kinds.BigValueGraphMode.NONE)
+        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+        .no_value(none)
+        .height(_LOW)
+        .span(width)
+    )
+    if decimals is not None:
+        panel = panel.decimals(decimals)
+    if says:
+        panel = panel.mappings([_mapping(says)])
+    return panel
+
+
+def series_panel(
+    shown: Shown | Sequence[Shown],
+    *,
+    where: Where = EVERYWHERE,
+    title: str = "",
+    description: str = "",
+    steps: Steps = (),
+    width: int = HALF,
+    stacked: bool = False,
+    lowest: float | None = 0,
+    highest: float | None = None,
+) -> timeseries.Panel:
+    """Lines over time; ``steps`` draws dashed lines at its values."""
+    shown = [shown] if isinstance(shown, Shown) else shown
+    signal = shown[0].signal
+    panel = (
+        timeseries.Panel()
+        .title(title or signal.title)
+        .description(description or signal.description)
+        .unit(signal.unit)
+        .datasource(SOURCE)
+        .targets([one.target(where).ref_id(chr(ord("A") + i)) for i, one in enumerate(shown)])
+        .legend(_legend())
+        .tooltip(common.VizTooltipOptions().mode(kinds.TooltipDisplayMode.MULTI).sort(kinds.SortOrder.DESCENDING))
+        .line_width(1)
+        .fill_opacity(30 if stacked else 8)
+        .show_points(kinds.VisibilityMode.AUTO)
+        .height(_TALL)
+        .span(width)
+    )
+    if lowest is not None:
+        panel = panel.min(lowest)
+    if highest is not None:
+        panel = panel.max(highest)
+    if stacked:
+        panel = panel.stacking(common.StackingConfig().mode(kinds.StackingMode.NORMAL).group("A"))
+    if steps:
+        style = common.GraphThresholdsStyleConfig().mode(kinds.GraphThresholdsStyleMode.DASHED)
+        panel = panel.thresholds(_thresholds(steps)).thresholds_style(style)
+    return panel
+
+
+def percentiles(signal: Signal, *, where: Where = EVERYWHERE, steps: Steps = (), width: int = HALF) -> timeseries.Panel:
+    """p50, p95 and p99 of a histogram over time."""
+    lines = [Shown(signal, quantile=f"0.{number}", legend=f"p{number}") for number in (50, 95, 99)]
+    return series_panel(lines, where=where, steps=steps, width=width)
+
+
+def heat_panel(signal: Signal, *, where: Where = EVERYWHERE, width: int = HALF) -> heatmap.Panel:
+    """A histogram over time: a column of buckets for each moment."""
+    query = Shown(signal).target(where).format(PromQueryFormat.HEATMAP).ref_id("A")
+    colours = (
+        heatmap.HeatmapColorOptions()
+        .mode(heat.HeatmapColorMode.SCHEME)
+        .scheme("Oranges")
+        .scale(heat.HeatmapColorScale.EXPONENTIAL)
+        .exponent(0.4)
+        .steps(64)
+        .reverse(False)
+    )
+    return (
+        heatmap.Panel()
+        .title(signal.title)
+        .description(signal.description)
+        .unit("short")
+        .datasource(SOURCE)
+        .with_target(query)
+        .calculate(False)
+        .color(colours)
+        .filter_values(heatmap.FilterValueRange().le(1e-9))
+        .y_axis(heatmap.YAxisConfig().unit(signal.unit).axis_placement(kinds.AxisPlacement.LEFT))
+        .tooltip(heatmap.HeatmapTooltip().mode(kinds.TooltipDisplayMode.SINGLE).y_histogram(True))
+        .show_legend()
+        .height(_TALL)
+        .span(width)
+    )
+
+
+def bars_panel(
+    shown: Shown, *, where: Where = EVERYWHERE, steps: Steps = NEUTRAL, width: int = THIRD, none: str = "none"
+) -> bargauge.Panel:
+    """One bar for each series, as of now or over the time shown."""
+    signal = shown.signal
+    return (
+        bargauge.Panel()
+        .title(signal.title)
+        .description(signal.description)
+        .unit(signal.unit)
+        .datasource(SOURCE)
+        .with_target(replace(shown, instant=True).target(where).ref_id("A"))
+        .thresholds(_thresholds(steps))
+        .orientation(kinds.VizOrientation.HORIZONTAL)
+        .display_mode(kinds.BarGaugeDisplayMode.BASIC)
+        .reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
+        .no_value(none)
+        .min(0)
+        .height(_TALL)
+        .span(width)
+    )
+
+
+def table_panel(
+    shown: Shown, hidden: Sequence[str], *, where: Where = EVERYWHERE, width: int = HALF, none: str = "none"
+) -> table.Panel:
+    """One row for each series, its labels as columns but for those that are ``hidden``."""
+    signal = shown.signal
+    query = replace(shown, instant=True).target(where).format(PromQueryFormat.TABLE).ref_id("A")
+    organise = models.DataTransformerConfig(
+        id_val="organize", options={"excludeByName": dict.fromkeys(("Time", *hidden), True)}
+    )
+    return (
+        table.Panel()
+        .title(signal.title)
+        .description(signal.description)
+        .unit(signal.unit)
+        .datasource(SOURCE)
+        .with_target(query)
+        .with_transformation(organise)
+        .no_value(none)
+        .height(_LOW)
+        .span(width)
+    )
+
+
+def _thresholds(steps: Steps) -> dashboard.ThresholdsConfig:
+    levels = [models.Threshold(value=value, color=colour) for value, colour in steps]
+    return dashboard.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(levels)
+
+
+def _mapping(says: dict[str, tuple[str, str]]) -> models.ValueMap:
+    options = {
+        value: models.ValueMappingResult(text=word, color=colour, index=index)
+        for index, (value, (word, colour)) in enumerate(says.items())
+    }
+    return models.ValueMap(options=options)
+
+
+def _legend() -> common.VizLegendOptions:
+    return (
+        common.VizLegendOptions()
+        .display_mode(kinds.LegendDisplayMode.TABLE)
+        .placement(kinds.LegendPlacement.BOTTOM)
+        .show_legend(True)
+        .calcs(["lastNotNull", "max"])
+    )

@@ -1,0 +1,92 @@
+"""PromQL with blanks: what a signal measures is written once, over which labels and how long is filled in where it is
+used.
+
+Blanks are ``@by``, the aggregation's labels; ``@window``, the range; ``@quantile``; and within braces ``@topic`` for a
+series with the label topic, ``@group`` for one that also has the label group.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+_MATCHERS = re.compile(r"\{([^{}]*?),?@(topic|group)\}")
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def seconds(duration: str) -> int:
+    """``10m`` -> 600."""
+    return int(duration[:-1]) * _UNITS_S[duration[-1]]
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """Label matchers of one dashboard: for every series, and for those with a group in addition."""
+
+    topic: str = ""
+    group: str = ""
+
+
+EVERYWHERE = Where()
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """One figure: what it is called, how it is asked for, and what it says.
+
+    ``unit`` is Grafana's. ``legend`` names one series, in Grafana's ``{{label}}`` form.
+    """
+
+    title: str
+    query: str
+    unit: str
+    description: str
+    legend: str = ""
+
+    def expr(
+        self,
+        *,
+        by: Sequence[str] = (),
+        window: str = "$__rate_interval",
+        where: Where = EVERYWHERE,
+        quantile: str = "",
+    ) -> str:
+        """The query with its blanks filled in."""
+        return fill(self.query.replace("@quantile", quantile), by=by, window=window, where=where)
+
+
+def fill(query: str, *, by: Sequence[str] = (), window: str = "", where: Where = EVERYWHERE) -> str:
+    """PromQL on one line. Braces that stay empty are left out."""
+
+    def matchers(found: re.Match[str]) -> str:
+        own, kind = found.groups()
+        parts = [own, where.topic, where.group if kind == "group" else ""]
+        inside = ",".join(part for part in parts if part)
+        return f"{{{inside}}}" if inside else ""
+
+    text = _MATCHERS.sub(matchers, query)
+    text = text.replace(" @by (", f" by ({', '.join(by)}) (" if by else "(").replace("@window", window)
+    return re.sub(r"\s+", " ", text).strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How long the rules' windows and patience are, of what they are in production.
+
+    A test that can't wait for hours builds the same rules with a small ``factor``; no window gets shorter than
+    ``shortest_s``, which must hold a few scrapes.
+    """
+
+    factor: float = 1.0
+    shortest_s: float = 0.0
+
+    def window(self, duration: str) -> str:
+        """A range, an offset or a ``for``, as PromQL writes it."""
+        if self.factor == 1.0:
+            return duration
+        return f"{max(1000 * self.shortest_s, 1000 * self.factor * seconds(duration)):.0f}ms"
+
+    def seconds(self, number: float) -> str:
+        """A threshold that is a time, as a number of seconds."""
+        return f"{self.factor * number:g}"

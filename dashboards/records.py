@@ -1,0 +1,83 @@
+"""Recording rules: what alerts and panels would otherwise work out again and again, or over days.
+
+Names are ``labels:what:operation``, as Prometheus advises; the window in a name is that of production, whatever the
+scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from . import signals
+from .promql import Scale, seconds
+from .slo import WINDOWS
+
+BEST_OF = "1d"
+"""How far back workers are looked at for the best they have shown."""
+
+AHEAD = ("1m", "10m", "1h", "1d")
+"""The windows of streamdq_jobs_due_within."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One recording rule."""
+
+    name: str
+    expr: str
+    labels: tuple[tuple[str, str], ...] = ()
+
+
+def records(scale: Scale) -> Iterator[Record]:
+    """In the order of evaluation: later ones use earlier ones."""
+    yield from _on_time(scale)
+    yield from _capacity(scale)
+    yield from _coming_load()
+
+
+def _on_time(scale: Scale) -> Iterator[Record]:
+    for window in WINDOWS:
+        for what, signal in (("started", signals.STARTED), ("late", signals.LATE)):
+            yield Record(
+                f"topic:streamdq_attempts_{what}:rate{window}", signal.expr(by=("topic",), window=scale.window(window))
+            )
+
+
+def _capacity(scale: Scale) -> Iterator[Record]:
+    group = ("topic", "group")
+    yield Record("topic_group:streamdq_attempts_ended:rate5m", signals.ENDED.expr(by=group, window=scale.window("5m")))
+    yield Record("topic_group:streamdq_consumers:max", signals.CONSUMERS.expr(by=group))
+    yield Record(
+        "topic_group:streamdq_attempts_ended_per_consumer:rate5m",
+        # By the most there were: when one leaves, the rate still holds what it did.
+        "topic_group:streamdq_attempts_ended:rate5m"
+        f" / (max_over_time(topic_group:streamdq_consumers:max[{scale.window('5m')}]) > 0)",
+    )
+    # Every group gets every job, so the slowest group is the topic's pace. Workers that have ended nothing in a day
+    # have shown nothing: there is no figure then, and no alarm comes of it.
+    yield Record(
+        "topic:streamdq_capacity:rate",
+        "min by (topic) ((max_over_time(topic_group:streamdq_attempts_ended_per_consumer:rate5m"
+        f"[{scale.window(BEST_OF)}]) > 0) * topic_group:streamdq_consumers:max)",
+    )
+
+
+def _coming_load() -> Iterator[Record]:
+    """At any scale the same: jobs come due in real time."""
+    for window in AHEAD:
+        yield Record("window:streamdq_ahead:seconds", f"vector({seconds(window)})", (("window", window),))
+    yield Record(
+        "topic_window:streamdq_coming_jobs:sum",
+        "max by (topic, window) (streamdq_jobs_due_within) + on (topic) group_left () max by (topic) "
+        "(streamdq_lag_jobs)",
+    )
+    takes = "topic_window:streamdq_coming_jobs:sum / on (topic) group_left () topic:streamdq_capacity:rate"
+    lasts = "on (window) group_left () window:streamdq_ahead:seconds"
+    yield Record("topic_window:streamdq_coming_load:ratio", f"{takes} / {lasts}")
+    yield Record("topic_window:streamdq_late_by:seconds", f"clamp_min({takes} - {lasts}, 0)")
+    # clamp makes 0 of any number, and of infinity, which is the load of topics whose workers are gone.
+    yield Record(
+        "topic:streamdq_late_within:seconds",
+        f"min by (topic) (clamp(topic_window:streamdq_coming_load:ratio > 1, 0, 0) + {lasts})",
+    )

@@ -1,0 +1,140 @@
+"""One topic, or a few, with their groups."""
+
+from __future__ import annotations
+
+from . import signals
+from .board import Row, board, choice
+from .overview import LATENESS_STEPS, NONE_STEPS, ON_TIME_STEPS, OVERDUE_STEPS
+from .panels import (
+    GREEN,
+    HALF,
+    NEUTRAL,
+    QUARTER,
+    RED,
+    THIRD,
+    YELLOW,
+    Shown,
+    bars_panel,
+    heat_panel,
+    percentiles,
+    series_panel,
+    stat_panel,
+)
+from .promql import Where
+from .slo import OBJECTIVE
+
+WHERE = Where(topic='topic="$topic"', group='group=~"$group"')
+_BY_GROUP = ("group",)
+
+
+def topic() -> str:
+    """As JSON."""
+    return board(
+        "streamdq-topic",
+        "streamdq / Topic",
+        "One topic and its consumer groups: each group has every job, with lateness, retries and dead letters of its "
+        "own.",
+        [_on_time(), _waiting(), _lateness(), _flow(), _failing(), _workers()],
+        [
+            choice("topic", "Topic", "label_values(streamdq_jobs, topic)", every=False),
+            choice("group", "Group", 'label_values(streamdq_lag_jobs{topic="$topic"}, group)', every=True),
+        ],
+    )
+
+
+def _on_time() -> Row:
+    now = Shown(signals.ON_TIME, window="5m")
+    return "Does $topic run on time?", [
+        stat_panel(now, ON_TIME_STEPS, where=WHERE, decimals=2, none="nothing ran"),
+        stat_panel(Shown(signals.BUDGET_LEFT), ((None, RED), (0, YELLOW), (0.25, GREEN)), where=WHERE, decimals=0),
+        stat_panel(Shown(signals.LATENESS_P99, window="5m"), LATENESS_STEPS, where=WHERE, none="nothing ran"),
+        stat_panel(Shown(signals.OVERDUE), OVERDUE_STEPS, where=WHERE, decimals=1, none="paused"),
+        stat_panel(Shown(signals.DRAIN, window="5m"), ((None, GREEN), (60, YELLOW), (600, RED)), where=WHERE),
+        stat_panel(
+            Shown(signals.PAUSED),
+            ((None, GREEN), (1, YELLOW)),
+            where=WHERE,
+            says={"0": ("no", GREEN), "1": ("paused", YELLOW)},
+        ),
+    ]
+
+
+def _waiting() -> Row:
+    due = [
+        stat_panel(Shown(signals.due_within(window)), NEUTRAL, where=WHERE, decimals=0) for window in ("1m", "1h", "1d")
+    ]
+    return "What waits", [
+        stat_panel(Shown(signals.DELAYED), NEUTRAL, where=WHERE, decimals=0),
+        *due,
+        stat_panel(Shown(signals.RUNNING), NEUTRAL, where=WHERE, decimals=0),
+        stat_panel(Shown(signals.DEAD), NONE_STEPS, where=WHERE, decimals=0),
+        series_panel(Shown(signals.BY_STATE), where=WHERE, stacked=True),
+        series_panel(Shown(signals.LAG, by=_BY_GROUP), where=WHERE),
+    ]
+
+
+def _lateness() -> Row:
+    return "Lateness", [
+        heat_panel(signals.LATENESS_SPREAD, where=WHERE),
+        percentiles(signals.LATENESS, where=WHERE, steps=((None, "transparent"), (1, RED))),
+        series_panel(
+            Shown(signals.ON_TIME, by=_BY_GROUP),
+            where=WHERE,
+            title="On time, by group",
+            steps=((None, "transparent"), (OBJECTIVE, RED)),
+            lowest=None,
+            highest=1,
+        ),
+        percentiles(signals.TO_FINISH, where=WHERE),
+    ]
+
+
+def _flow() -> Row:
+    lines = [Shown(signal) for signal in (signals.ENQUEUED, signals.MOVED, signals.FINISHED)]
+    ends = [Shown(signal) for signal in (signals.CANCELLED, signals.EXPIRED, signals.DUPLICATE)]
+    return "Flow", [
+        series_panel(
+            lines,
+            where=WHERE,
+            title="In, moved, finished",
+            description="Jobs that came in, came due and were moved, and were finished by the groups chosen, each "
+            "second. With several groups a job is finished once by each.",
+        ),
+        series_panel(
+            ends,
+            where=WHERE,
+            title="Cancelled, expired, duplicate",
+            description="Jobs that were cancelled, attempts given up as too late, and enqueues that found their id "
+            "taken, each second.",
+            width=QUARTER,
+        ),
+        percentiles(signals.BODY, where=WHERE, width=QUARTER),
+    ]
+
+
+def _failing() -> Row:
+    return "What fails", [
+        bars_panel(Shown(signals.RETRY_FUNNEL, window="$__range"), where=WHERE, none="no retries"),
+        bars_panel(Shown(signals.DEAD_BY_REASON, window="$__range"), where=WHERE, none="no dead letters"),
+        series_panel(Shown(signals.OUTCOMES), where=WHERE, width=THIRD, stacked=True),
+        series_panel(
+            Shown(signals.FAILING, by=_BY_GROUP),
+            where=WHERE,
+            title="Failing, by group",
+            steps=((None, "transparent"), (0.05, RED)),
+            highest=1,
+            width=HALF,
+        ),
+        series_panel(Shown(signals.RECLAIMED), where=WHERE),
+    ]
+
+
+def _workers() -> Row:
+    return "Workers", [
+        series_panel(Shown(signals.CONSUMERS, by=_BY_GROUP), where=WHERE, width=QUARTER),
+        percentiles(signals.DURATION, where=WHERE, width=QUARTER),
+        percentiles(signals.WAIT, where=WHERE, width=QUARTER),
+        series_panel(
+            [Shown(signals.OLDEST_PENDING, by=_BY_GROUP), Shown(signals.TTR, by=_BY_GROUP)], where=WHERE, width=QUARTER
+        ),
+    ]

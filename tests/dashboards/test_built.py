@@ -1,0 +1,188 @@
+"""The committed dashboards and rules are what the sources build, and each panel and alert is complete."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dashboards.__main__ import built
+from dashboards.alerts import PAGES, alerts
+from dashboards.promql import Scale, Where, fill
+from dashboards.slo import ON_TIME_LE
+from streamdq import metrics
+
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "operations.md"
+DASHBOARDS = sorted((ROOT / "dashboards" / "grafana").glob("*.json"))
+RULES = ROOT / "dashboards" / "prometheus" / "streamdq.rules.yml"
+_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_TEXT = re.compile(r'"[^"]*"')
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load(RULES.read_text())["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def panels(path: Path) -> list[dict[str, Any]]:
+    return [panel for panel in json.loads(path.read_text())["panels"] if panel["type"] != "row"]
+
+
+def every_expr() -> Iterator[str]:
+    for path in DASHBOARDS:
+        for panel in panels(path):
+            for target in panel["targets"]:
+                yield target["expr"]
+    for rule in rules():
+        yield rule["expr"]
+
+
+def test_the_committed_files_are_what_the_sources_build() -> None:
+    stale = [path.name for path, text in built().items() if not path.exists() or path.read_text() != text]
+    assert stale == [], "run `make dashboards`"
+    assert {*DASHBOARDS, RULES} == set(built())
+
+
+def test_alerts_can_be_built_to_link_to_a_copy_of_their_page(tmp_path: Path) -> None:
+    script = f"""
+import sys
+from pathlib import Path
+import dashboards.__main__ as build
+build.HERE = Path({str(tmp_path)!r})
+sys.argv = ["dashboards", "--pages", "https://wiki.example.com/streamdq"]
+build.main()
+"""
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "prometheus/streamdq.rules.yml" in done.stdout
+    text = (tmp_path / "prometheus" / "streamdq.rules.yml").read_text()
+    assert "runbook_url: https://wiki.example.com/streamdq#streamdqoverdue" in text
+    assert PAGES not in text
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_each_panel_says_what_it_shows(path: Path) -> None:
+    for panel in panels(path):
+        title, defaults = panel["title"], panel["fieldConfig"]["defaults"]
+        assert title, path
+        assert panel["description"].endswith("."), title
+        assert defaults["unit"], title
+        assert panel["datasource"]["uid"] == "${datasource}", title
+        assert panel["targets"], title
+        assert all(target["legendFormat"] for target in panel["targets"]), title
+        if panel["type"] in {"stat", "bargauge"}:
+            assert defaults["thresholds"]["steps"][0]["value"] is None, title
+            assert defaults["noValue"], title
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_panels_fill_their_rows_and_do_not_overlap(path: Path) -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in json.loads(path.read_text())["panels"]:
+        at = panel["gridPos"]
+        cells = {(at["x"] + x, at["y"] + y) for x in range(at["w"]) for y in range(at["h"])}
+        assert not cells & taken, panel["title"]
+        assert at["x"] + at["w"] <= 24, panel["title"]
+        taken |= cells
+    lines = {y for _, y in taken}
+    assert [y for y in lines if sum((x, y) in taken for x in range(24)) != 24] == []
+
+
+def test_dashboards_have_ids_of_their_own_and_find_each_other() -> None:
+    boards = [json.loads(path.read_text()) for path in DASHBOARDS]
+    assert len({board["uid"] for board in boards}) == len({board["title"] for board in boards}) == 3
+    for board in boards:
+        assert board["links"][0]["tags"] == board["tags"] == ["streamdq"]
+        assert board["templating"]["list"][0]["type"] == "datasource"
+        assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
+
+
+def test_what_is_asked_for_is_measured() -> None:
+    measured: set[str] = set()
+    for metric in metrics.described():
+        measured |= {metric.name}
+        if metric.kind == "histogram":
+            measured |= {f"{metric.name}_{part}" for part in ("bucket", "count", "sum")}
+    recorded = {rule["record"] for rule in rules() if "record" in rule}
+    asked = {name for expr in every_expr() for name in _NAME.findall(_TEXT.sub('""', expr)) if "streamdq_" in name}
+    assert asked - measured - recorded == set()
+    assert recorded - asked == set(), "recorded, and used by nobody"
+
+
+def test_labels_asked_for_are_there() -> None:
+    labels = {metric.name: set(metric.labels) for metric in metrics.described()}
+    known = set().union(*labels.values()) | {"le", "alertname", "alertstate", "severity", "job", "instance"}
+    for expr in every_expr():
+        for by in re.findall(r"(?:by|on) \(([^)]*)\)", expr):
+            assert {label.strip() for label in by.split(",")} <= known, expr
+        for name, matchers in re.findall(r"(streamdq_\w+)\{([^}]*)\}", expr):
+            family = re.sub(r"_(bucket|count|sum)$", "", name)
+            if family in labels:
+                asked = set(re.findall(r"(\w+)=", matchers))
+                assert asked <= labels[family] | {"le"}, expr
+
+
+def test_the_promised_second_is_a_bucket_of_the_lateness() -> None:
+    bounds = [str(bound) for bound in metrics.LATENESS._upper_bounds]
+    assert ON_TIME_LE in bounds
+
+
+def test_each_alert_has_its_words_and_its_page() -> None:
+    page = PAGE.read_text()
+    sections = {
+        title.lower(): text for title, text in re.findall(r"^### (\w+)\n(.*?)(?=^##)", page, re.MULTILINE | re.DOTALL)
+    }
+    found = [rule for rule in rules() if "alert" in rule]
+    assert len(found) == len({rule["alert"] for rule in found}) == 17
+    for rule in found:
+        notes = rule["annotations"]
+        assert rule["labels"]["severity"] in {"page", "ticket"}
+        assert notes["summary"], rule["alert"]
+        assert notes["description"].endswith("."), rule["alert"]
+        file, _, anchor = notes["runbook_url"].partition("#")
+        assert (ROOT / file) == PAGE
+        section = sections.pop(anchor)
+        parts = re.findall(r"^\*\*(What it means|Look at|Do)\.\*\*\s+\S", section, re.MULTILINE)
+        assert parts == ["What it means", "Look at", "Do"], rule["alert"]
+        row = rf"^\| \[{rule['alert']}\]\(#{anchor}\) \| {rule['labels']['severity']} \| \S"
+        assert re.search(row, page, re.MULTILINE), f"{rule['alert']} is missing in the page's table"
+    assert sections == {}, "sections of alerts that are no more"
+
+
+def test_the_page_links_only_to_what_is_there() -> None:
+    page = PAGE.read_text()
+    headings = re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    for target in re.findall(r"\]\(([^)]+)\)", page):
+        path, _, anchor = target.partition("#")
+        if path:
+            assert (PAGE.parent / path).resolve().exists(), target
+        else:
+            assert anchor in anchors, target
+
+
+def test_windows_shrink_together_for_tests() -> None:
+    scale = Scale(1 / 60, shortest_s=2)
+    assert scale.window("1h") == "60000ms"
+    assert scale.window("1m") == "2000ms"
+    assert Scale().window("3d") == "3d"
+    assert [alert.name for alert in alerts(scale)] == [alert.name for alert in alerts(Scale())]
+
+
+@pytest.mark.parametrize(
+    ("query", "by", "where", "expected"),
+    [
+        ("sum @by (rate(a{@topic}[@window]))", (), Where(), "sum(rate(a[5m]))"),
+        ("sum @by (rate(a{@group}[@window]))", ("topic",), Where(), "sum by (topic) (rate(a[5m]))"),
+        ('max(a{b="c",@topic})', (), Where(), 'max(a{b="c"})'),
+        ('max(a{b="c",@topic})', (), Where('topic="t"', 'group="g"'), 'max(a{b="c",topic="t"})'),
+        ("max(a{@group})", (), Where('topic="t"', 'group="g"'), 'max(a{topic="t",group="g"})'),
+    ],
+)
+def test_blanks_are_filled(query: str, by: tuple[str, ...], where: Where, expected: str) -> None:
+    assert fill(query, by=by, window="5m", where=where) == expected

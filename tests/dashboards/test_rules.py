@@ -1,0 +1,53 @@
+"""The rules as Prometheus itself sees them."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dashboards.alerts import alerts
+from dashboards.promql import Scale
+from dashboards.rules import rules
+from tests.dashboards.tools import needs_promtool
+
+CASES = sorted((Path(__file__).parent / "rules").glob("*.yml"))
+RULES = Path(__file__).parents[2] / "dashboards" / "prometheus" / "streamdq.rules.yml"
+
+
+def promtool(*arguments: str | Path) -> str:
+    done = subprocess.run(["promtool", *arguments], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@needs_promtool
+def test_prometheus_takes_the_rules() -> None:
+    promtool("check", "rules", RULES)
+
+
+@needs_promtool
+def test_prometheus_takes_rules_for_another_scale(tmp_path: Path) -> None:
+    scaled = tmp_path / "scaled.yml"
+    scaled.write_text(rules(Scale(1 / 60, shortest_s=2)))
+    promtool("check", "rules", scaled)
+
+
+@needs_promtool
+@pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
+def test_alerts_fire_when_they_should_and_only_then(case: Path) -> None:
+    promtool("test", "rules", case)
+
+
+def test_each_alert_has_a_case_in_which_it_fires_and_one_in_which_it_never_does() -> None:
+    fires: set[str] = set()
+    quiet: set[str] = set()
+    for path in CASES:
+        for test in yaml.safe_load(path.read_text())["tests"]:
+            asked = test.get("alert_rule_test", [])
+            loud = {ask["alertname"] for ask in asked if ask["exp_alerts"]}
+            fires |= loud
+            quiet |= {ask["alertname"] for ask in asked} - loud
+    every = {alert.name for alert in alerts(Scale())}
+    assert fires == every
+    assert quiet == every
