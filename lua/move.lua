@@ -60,6 +60,7 @@ if #due > 0 then
     if retries > 0 then redis.call('HINCRBY', counts, 'waiting:' .. group, -retries) end
   end
   redis.call('HINCRBY', counts, 'moved', #due)
+  redis.call('HSET', settings, 'moved_at', string.format('%.0f', now))
   if free_at then
     redis.call('HSET', settings, 'rate_at', string.format('%.3f', free_at + #due * 1000 / rate))
   end

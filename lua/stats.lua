@@ -5,11 +5,13 @@
 -- KEYS[4] settings  HASH
 -- KEYS[5..] dead:GROUP  ZSET  of each group asked for
 -- ARGV[1] now_ms or ''
--- returns {now_ms, first_due_ms, jobs, waiting, paused, {counter, value, ...}, {dead now of each group}}; first_due_ms
--- -1 = the bucket is empty; waiting = first deliveries and retries in the bucket
+-- returns {now_ms, first_due_ms, jobs, waiting, paused, {counter, value, ...}, {dead now of each group}, moved_at_ms};
+-- first_due_ms -1 = the bucket is empty; waiting = first deliveries and retries in the bucket; moved_at_ms = when
+-- something was last moved, 0 = never yet
 -- include: clock, ring
 local counts, bucket, jobs, settings = unpack(KEYS)
 local dead = {}
 for i = 5, #KEYS do dead[#dead + 1] = redis.call('ZCARD', KEYS[i]) end
+local topic = redis.call('HMGET', settings, 'paused', 'moved_at')
 return {now_ms(ARGV[1]), head_ms(bucket) or -1, redis.call('HLEN', jobs), redis.call('ZCARD', bucket),
-  redis.call('HGET', settings, 'paused') == '1' and 1 or 0, redis.call('HGETALL', counts), dead}
+  topic[1] == '1' and 1 or 0, redis.call('HGETALL', counts), dead, tonumber(topic[2] or 0)}

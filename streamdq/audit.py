@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from .connection import Command
 from .inspect import Inspect, job_of
 from .job import Job, JobState
 from .keys import ShardKeys
+from .scripts import ShardStats
 from .session import Op, checked
 
 _PAGE = 500
@@ -28,6 +29,14 @@ class Balance:
     delayed: int = 0
     ready: int = 0
     running: int = 0
+
+    def add(self, shard: ShardStats, groups: Sequence[str]) -> None:
+        """One shard's part, with the topic's groups."""
+        counts = {counter: shard.counts.get(f"{counter}:{self.group}", 0) for counter in _COUNTERS}
+        self.enqueued += shard.counts.get("enqueued", 0) - counts["base"]
+        self.delayed += shard.delayed(groups) + counts["waiting"]
+        for counter in ("done", "dead", "cancelled", "expired", "ready", "running"):
+            setattr(self, counter, getattr(self, counter) + counts[counter])
 
     @property
     def live(self) -> int:
@@ -78,12 +87,8 @@ class Auditing(Inspect):
             balances = {group: Balance(name, group) for group in groups}
             for shard in self.topics.shards(name):
                 stats = yield from self.scripts.stats(shard, groups)
-                for group, balance in balances.items():
-                    counts = {c: stats.counts.get(f"{c}:{group}", 0) for c in _COUNTERS}
-                    balance.enqueued += stats.counts.get("enqueued", 0) - counts["base"]
-                    balance.delayed += stats.delayed(groups) + counts["waiting"]
-                    for counter in ("done", "dead", "cancelled", "expired", "ready", "running"):
-                        setattr(balance, counter, getattr(balance, counter) + counts[counter])
+                for balance in balances.values():
+                    balance.add(stats, groups)
                 audit.orphans += yield from self._orphans(shard)
             audit.balances += balances.values()
         return audit

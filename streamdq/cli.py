@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from . import __version__, cli_archive, cli_callback, cli_history, cli_jobs, cli_topics, cli_work
+from . import __version__, cli_archive, cli_callback, cli_history, cli_jobs, cli_metrics, cli_topics, cli_work
 from . import cli_views as views
 from .cli_common import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Globals, commands
 from .errors import (
@@ -52,7 +52,7 @@ Exit codes:
   130  interrupted"""
 
 app = commands(help=HELP)
-for part in (cli_jobs, cli_topics, cli_archive, cli_work, cli_callback, cli_history):
+for part in (cli_jobs, cli_topics, cli_archive, cli_work, cli_callback, cli_history, cli_metrics):
     app.add_typer(part.app)
 
 

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from . import logs
 from .cli_common import GroupOption, commands, given_globals
+from .cli_metrics import LOOPBACK, AlsoGauges, LogLevel, MetricsHost, MetricsPort, Serving, begin_logs, run_worker
 from .config import DEFAULT_GROUP
 from .errors import InvalidInput
-from .processes import Supervisor, command_line, end_with_parent
+from .processes import command_line
 
 app = commands()
 _ALL = "all"
@@ -32,7 +32,10 @@ def callback(
     ] = None,
     settings: Annotated[Path | None, typer.Option(help="A TOML file with secrets and other settings.")] = None,
     burst: Annotated[bool, typer.Option("--burst", help="Leave when nothing is ready, running or delayed.")] = False,
-    log_level: Annotated[str, typer.Option(help=f"One of {', '.join(logs.LEVELS)}.")] = "info",
+    log_level: LogLevel = "info",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOOPBACK,
+    gauges: AlsoGauges = False,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> None:
     """Call back: POST each job's body to its url when it is due.
@@ -50,27 +53,22 @@ def callback(
     Only https and public addresses are called, unless --allow says more. Secrets to sign with, and other settings,
     are in the file or in STREAMDQ_CALLBACK_SECRETS and its like.
     """  # noqa: D301 - typer reads the mark
-    if log_level not in logs.LEVELS:
-        raise InvalidInput(f"log-level: {log_level!r} is none of {', '.join(logs.LEVELS)}")
+    begin_logs(log_level)
+    serving = Serving(metrics_host, metrics_port, gauges)
     if not topic or (_ALL in topic and len(topic) > 1):
         raise InvalidInput("topic: name one or more with --topic, or all of them with --topic all")
     from .callback import CallbackSettings, CallbackWorker
 
-    logs.configure(log_level)
     given = {"allow": tuple(allow)} if allow else {}
     worker = CallbackWorker(
         context.obj.url, context.obj.namespace or "streamdq", group, concurrency,
         topics=None if topic == [_ALL] else topic, callback=CallbackSettings.load(settings, **given),
     )  # fmt: skip
-    if processes > 1:
-        arguments = ["callback", "--until-eof", "--log-level", log_level, "--group", group]
-        arguments += [word for name in topic for word in ("--topic", name)]
-        arguments += [word for name in allow or () for word in ("--allow", name)]
-        arguments += ["--concurrency", str(concurrency)]
-        arguments += ["--settings", str(settings)] if settings else []
-        arguments += ["--burst"] if burst else []
-        command = command_line(*given_globals(context), *arguments)
-        raise typer.Exit(Supervisor(command, processes, burst=burst).run())
-    if until_eof:
-        end_with_parent()
-    worker.run(burst)
+    arguments = ["callback", "--until-eof", "--log-level", log_level, "--group", group]
+    arguments += [word for name in topic for word in ("--topic", name)]
+    arguments += [word for name in allow or () for word in ("--allow", name)]
+    arguments += ["--concurrency", str(concurrency)]
+    arguments += ["--settings", str(settings)] if settings else []
+    arguments += ["--burst"] if burst else []
+    command = command_line(*given_globals(context), *arguments)
+    run_worker(worker, serving, processes, command, burst=burst, until_eof=until_eof)

@@ -10,14 +10,13 @@ from typing import Annotated
 
 import typer
 
-from . import logs
 from .cli_common import Json, commands, given, given_globals
+from .cli_metrics import LOOPBACK, AlsoGauges, LogLevel, MetricsHost, MetricsPort, Serving, begin_logs, run_worker
 from .errors import InvalidInput, StreamdqError
-from .processes import Supervisor, command_line, end_with_parent, import_worker
+from .processes import command_line, import_worker
 from .worker import Worker
 
 app = commands()
-
 
 # -- at work
 
@@ -31,7 +30,10 @@ def worker(
     processes: Annotated[int, typer.Option(min=1, max=1000, help="How many; one that dies is started again.")] = 1,
     concurrency: Annotated[int | None, typer.Option(min=1, max=10_000, help="Handlers at once, in each.")] = None,
     burst: Annotated[bool, typer.Option("--burst", help="Leave when nothing is ready, running or delayed.")] = False,
-    log_level: Annotated[str, typer.Option(help=f"One of {', '.join(logs.LEVELS)}.")] = "info",
+    log_level: LogLevel = "info",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOOPBACK,
+    gauges: AlsoGauges = False,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> None:
     """Run a worker, in one or more processes.
@@ -51,23 +53,18 @@ def worker(
     STREAMDQ_NAMESPACE, come before those in the code (the latter URL only where the code names none). With
     --processes, a second signal kills. Logs go to stderr, as JSON lines unless that is a terminal.
     """  # noqa: D301 - typer reads the mark
-    if log_level not in logs.LEVELS:
-        raise InvalidInput(f"log-level: {log_level!r} is none of {', '.join(logs.LEVELS)}")
-    logs.configure(log_level)
+    begin_logs(log_level)
+    serving = Serving(metrics_host, metrics_port, gauges)
     found = _import_worker(target)
-    if processes > 1:
-        arguments = ["worker", target, "--until-eof", "--log-level", log_level]
-        arguments += ["--burst"] if burst else []
-        arguments += ["--concurrency", str(concurrency)] if concurrency else []
-        command = command_line(*given_globals(context), *arguments)
-        raise typer.Exit(Supervisor(command, processes, burst=burst).run())
-    if until_eof:
-        end_with_parent()
     if given(context, "url") or found.url is None:
         found.url = context.obj.url
     found.namespace = context.obj.namespace or found.namespace
     found.concurrency = concurrency or found.concurrency
-    found.run(burst)
+    arguments = ["worker", target, "--until-eof", "--log-level", log_level]
+    arguments += ["--burst"] if burst else []
+    arguments += ["--concurrency", str(concurrency)] if concurrency else []
+    command = command_line(*given_globals(context), *arguments)
+    run_worker(found, serving, processes, command, burst=burst, until_eof=until_eof)
 
 
 def _import_worker(target: str) -> Worker:

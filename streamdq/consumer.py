@@ -25,6 +25,8 @@ _SWEEP_S = 0.01  # how often a busy consumer looks at its quiet topics
 _LEAVE_LIMIT = 100
 _REPAIR_S = 0.05  # between repairs, should another client go on breaking things
 _PAUSED_S = 1.0  # how often it looks at paused ones
+_SHOW_S = 60.0
+_END = "18446744073709551615-0"
 
 Entries = list[bytes | str]  # stream 'm' or 'g', entry, member, in turn
 
@@ -224,6 +226,18 @@ class Consumer:
     def _harvest(self) -> None:
         for shard in [shard for shard, task in self._readers.items() if task.done()]:
             self._found.update(self._readers.pop(shard).result())
+
+    async def show(self) -> None:
+        """A loop's body: tells Redis every minute that this consumer is alive. A blocked read does not, nor does one
+        that waits for a free slot: it would be counted, and then cleared away, as gone.
+        """
+        while True:
+            await asyncio.sleep(_SHOW_S)
+            for shards in self._reading_groups(self._shards):
+                streams = [shard.ready for shard in shards]
+                # Asks for what it has pending behind the last possible entry: nothing, which changes nothing.
+                args = ("XREADGROUP", "GROUP", self.group, self.name, "STREAMS", *streams, *[_END] * len(streams))
+                await arun(self._link, self._session.call([Command(streams[0], args)]))
 
     async def leave(self) -> None:
         """Hands back what was read and not claimed, and takes this consumer out of the group."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from .config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from .connection import Command
@@ -16,6 +17,7 @@ from .scripts import Scripts, ShardStats
 from .session import Op, Session, checked
 from .topics import Topics
 
+ALIVE_MS = 150_000
 _ACTIVE_FIRST = (JobState.RUNNING, JobState.READY, JobState.DELAYED, JobState.DEAD, JobState.DONE)
 
 
@@ -57,6 +59,14 @@ class Stats:
     running: int = 0
     dead: int = 0
     topics: dict[str, TopicStats] = field(default_factory=dict)
+
+
+def alive(reply: Any) -> int:
+    """How many consumers in a reply of XINFO CONSUMERS are: each gives a sign of life every minute. One that does not
+    may have claims that have yet to be taken over.
+    """
+    rows = reply if isinstance(reply, list) else []
+    return sum(1 for _, name, _, pending, _, idle, *_ in rows if name != b"_reclaim" and (pending or idle < ALIVE_MS))
 
 
 class Inspect:
@@ -140,9 +150,7 @@ class Inspect:
             [Command(shard.ready, ("XINFO", "CONSUMERS", shard.ready, group)) for group in names]
         )
         for group, reply in zip(names, replies, strict=True):
-            if isinstance(reply, list):
-                live = sum(1 for row in reply if row[1] != b"_reclaim")
-                stats.groups[group].consumers = max(stats.groups[group].consumers, live)
+            stats.groups[group].consumers = max(stats.groups[group].consumers, alive(reply))
 
     def upcoming(
         self, topic: str | None = None, windows: Sequence[str] = ("1m", "10m", "1h", "1d")

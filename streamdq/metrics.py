@@ -65,13 +65,19 @@ class BatchHistogram(Histogram):
 
 
 @dataclass(frozen=True, slots=True)
-class GaugeSpec:
-    """A gauge that the exporter reads. ``merge``: what several topics make together as ``other``."""
+class RedisMetric:
+    """What is read from Redis. ``merge``: what several shards make of one topic, and topics of ``other``."""
 
     name: str
     help: str
     labels: tuple[str, ...] = ()
     merge: Callable[[float, float], float] = max
+    kind: str = "gauge"
+
+
+def _farthest(one: float, other: float) -> float:
+    """From 0."""
+    return max(one, other, key=abs)
 
 
 _TOPIC, _GROUP = ("topic",), ("topic", "group")
@@ -99,7 +105,6 @@ RETRIES = Counter(
 )
 DEAD = Counter("streamdq_jobs_dead", "Jobs buried, by why: exhausted, buried, invalid, crashed.", (*_GROUP, "reason"))
 RECLAIMED = Counter("streamdq_jobs_reclaimed", "Claims taken over because their TTR had passed.", _GROUP)
-LOST = Counter("streamdq_jobs_lost", "Ready jobs that Redis has no longer, though nobody ended them: stays 0.", _TOPIC)
 REDIS_ERRORS = Counter(
     "streamdq_redis_errors",
     "Calls that Redis did not answer, or refused: timeout, connection, login, protocol, loading, refused_writes, "
@@ -134,42 +139,50 @@ MOVE_BATCH = BatchHistogram(
 )
 BODY_BYTES = BatchHistogram("streamdq_job_body_bytes", "Bodies of attempted jobs.", _TOPIC, buckets=_BYTES)
 
-# -- gauges, read from Redis
+# -- read from Redis: gauges, and what must be there before it is first counted
 
-UP = GaugeSpec("streamdq_up", "1 when Redis answered; at 0 the other gauges are missing.")
-JOBS = GaugeSpec(
+UP = RedisMetric("streamdq_up", "1 when Redis answered; at 0 the other gauges are missing.")
+JOBS = RedisMetric(
     "streamdq_jobs",
     "Jobs by state: delayed, ready, running, dead. A job counts for each group that has it; a first delivery that is "
     "not due counts once.",
     (*_TOPIC, "state"),
     float.__add__,
 )
-OLDEST_OVERDUE = GaugeSpec("streamdq_oldest_overdue_seconds", "How long the first job of the bucket is due.", _TOPIC)
-LAG = GaugeSpec("streamdq_lag_jobs", "Jobs that are ready and not claimed.", _GROUP, float.__add__)
-OLDEST_PENDING = GaugeSpec(
+OLDEST_OVERDUE = RedisMetric("streamdq_oldest_overdue_seconds", "How long the first job of the bucket is due.", _TOPIC)
+LAG = RedisMetric("streamdq_lag_jobs", "Jobs that are ready and not claimed.", _GROUP, float.__add__)
+OLDEST_PENDING = RedisMetric(
     "streamdq_oldest_pending_seconds", "How long ago the oldest unfinished claim was made or touched.", _GROUP
 )
-TTR = GaugeSpec("streamdq_ttr_seconds", "The group's time to run.", _GROUP)
-CONSUMERS = GaugeSpec("streamdq_consumers", "Consumers that are alive.", _GROUP)
-DUE_WITHIN = GaugeSpec(
+TTR = RedisMetric("streamdq_ttr_seconds", "The group's time to run.", _GROUP)
+CONSUMERS = RedisMetric("streamdq_consumers", "Consumers that are alive.", _GROUP)
+DUE_WITHIN = RedisMetric(
     "streamdq_jobs_due_within",
     "Attempts that come due within the window from now, overdue ones included: 1m, 10m, 1h, 1d.",
     (*_TOPIC, "window"),
     float.__add__,
 )
-PAUSED = GaugeSpec("streamdq_topic_paused", "1 while the topic is paused.", _TOPIC)
-LEASE_HELD = GaugeSpec("streamdq_mover_lease_held", "1 when a mover is at work for the namespace.")
-LAST_MOVE = GaugeSpec("streamdq_mover_last_move_timestamp_seconds", "When due jobs were last moved; 0: never yet.")
-CLOCK_SKEW = GaugeSpec("streamdq_clock_skew_seconds", "This host's clock minus Redis's.")
-IMBALANCE = GaugeSpec(
+PAUSED = RedisMetric("streamdq_topic_paused", "1 while the topic is paused.", _TOPIC)
+LEASE_HELD = RedisMetric("streamdq_mover_lease_held", "1 when a mover is at work for the namespace.")
+LAST_MOVE = RedisMetric("streamdq_mover_last_move_timestamp_seconds", "When due jobs were last moved; 0: never yet.")
+CLOCK_SKEW = RedisMetric("streamdq_clock_skew_seconds", "This host's clock minus Redis's.")
+IMBALANCE = RedisMetric(
     "streamdq_conservation_imbalance_jobs",
     "Enqueued less all that ended and all that is live, of the group where it is farthest from 0: missing jobs.",
     _TOPIC,
+    _farthest,
 )
-BUILD_INFO = GaugeSpec("streamdq_build_info", "1, with the version.", ("version",))
+LOST = RedisMetric(
+    "streamdq_jobs_lost_total",
+    "Jobs that Redis has no longer, ready or claimed, though nobody ended them: stays 0. Once for each group.",
+    _TOPIC,
+    float.__add__,
+    "counter",
+)
+BUILD_INFO = RedisMetric("streamdq_build_info", "1, with the version.", ("version",))
 
 COUNTERS = (
-    ENQUEUED, DUPLICATE, CANCELLED, MOVED, EXPIRED, ATTEMPTS, RETRIES, DEAD, RECLAIMED, LOST, REDIS_ERRORS,
+    ENQUEUED, DUPLICATE, CANCELLED, MOVED, EXPIRED, ATTEMPTS, RETRIES, DEAD, RECLAIMED, REDIS_ERRORS,
     LOOP_RESTARTS, CALLBACKS, CALLBACK_BREAKS,
 )  # fmt: skip
 HISTOGRAMS = (LATENESS, WAIT, DURATION, TIME_TO_FINISH, MOVE_BATCH, BODY_BYTES)
@@ -177,6 +190,7 @@ GAUGES = (
     UP, JOBS, OLDEST_OVERDUE, LAG, OLDEST_PENDING, TTR, CONSUMERS, DUE_WITHIN, PAUSED, LEASE_HELD, LAST_MOVE,
     CLOCK_SKEW, IMBALANCE, BUILD_INFO,
 )  # fmt: skip
+FROM_REDIS = (*GAUGES, LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +211,7 @@ def described() -> list[Described]:
     for metric, kind, suffix in own:
         family = next(iter(metric.describe()))
         found.append(Described(family.name + suffix, kind, tuple(metric._labelnames), family.documentation))
-    return found + [Described(gauge.name, "gauge", gauge.labels, gauge.help) for gauge in GAUGES]
+    return found + [Described(metric.name, metric.kind, metric.labels, metric.help) for metric in FROM_REDIS]
 
 
 # -- labels

@@ -20,6 +20,7 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
 
+from .exporter import ProcessFiles
 from .logs import log
 from .worker import Worker
 
@@ -63,8 +64,12 @@ class _Child:
 class Supervisor:
     """Runs ``count`` copies of a command until they end by themselves with 0, or it is told to stop."""
 
-    def __init__(self, command: Sequence[str], count: int, *, burst: bool = False) -> None:
+    def __init__(
+        self, command: Sequence[str], count: int, *, burst: bool = False, files: ProcessFiles | None = None
+    ) -> None:
+        """``files``: where they leave their metrics."""
         self._command = list(command)
+        self._files = files
         self._burst = burst
         self._children = [_Child() for _ in range(count)]
         self._events: SimpleQueue[_Ended | int] = SimpleQueue()  # a child that ended, or a signal
@@ -92,7 +97,10 @@ class Supervisor:
         child = self._children[number]
         child.restart_at, child.started = None, time.monotonic()
         # In a session of its own, a Ctrl-C reaches it once, from here, and not from the terminal as well.
-        child.process = process = subprocess.Popen(self._command, stdin=subprocess.PIPE, start_new_session=True)
+        env = os.environ | (self._files.environment(number) if self._files else {})
+        child.process = process = subprocess.Popen(
+            self._command, stdin=subprocess.PIPE, start_new_session=True, env=env
+        )
         log.info("process started", number=number, pid=process.pid)
 
         def wait() -> None:
@@ -131,6 +139,8 @@ class Supervisor:
         child.process.stdin.close()  # type: ignore[union-attr]
         log.info("process ended", number=event.number, pid=child.process.pid, code=event.code)
         child.process = None
+        if self._files is not None:
+            self._files.ended(event.number)
         if self._stopping or event.code == 0:
             return
         if event.code == _USAGE or (self._burst and event.code > 0):  # it would end the same way again

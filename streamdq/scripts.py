@@ -97,6 +97,7 @@ class ShardStats(NamedTuple):
     paused: bool
     counts: dict[str, int]
     dead_now: dict[str, int]
+    moved_at_ms: int  # 0: nothing was ever moved
 
     def delayed(self, groups: Iterable[str]) -> int:
         """First deliveries in the bucket."""
@@ -113,6 +114,17 @@ class Refused(NamedTuple):
 def _enqueued(reply: list[Any]) -> Enqueued:
     taken = {i - 1: record for i, record in zip(reply[2::2], reply[3::2], strict=True)} if len(reply) > 2 else {}
     return Enqueued(reply[0] == 1, reply[1], taken)
+
+
+def _stats_keys(k: ShardKeys, groups: Sequence[str]) -> tuple[str, ...]:
+    return (k.counts, k.bucket, k.jobs, k.settings, *map(k.dead_of, groups))
+
+
+def _stats(reply: list[Any], groups: Sequence[str]) -> ShardStats:
+    now_ms, first_due_ms, jobs, waiting, paused, counts, dead, moved_at_ms = reply
+    counters = {name.decode(): int(value) for name, value in zip(counts[::2], counts[1::2], strict=True)}
+    dead_now = dict(zip(groups, dead, strict=True))
+    return ShardStats(now_ms, first_due_ms, jobs, waiting, paused == 1, counters, dead_now, moved_at_ms)
 
 
 class Scripts:
@@ -255,12 +267,23 @@ class Scripts:
         return reply
 
     def stats(self, k: ShardKeys, groups: Sequence[str]) -> Op[ShardStats]:
-        keys = (k.counts, k.bucket, k.jobs, k.settings, *map(k.dead_of, groups))
-        now_ms, first_due_ms, jobs, waiting, paused, counts, dead = yield from self._run("stats", keys, (self._now(),))
-        counters = {name.decode(): int(value) for name, value in zip(counts[::2], counts[1::2], strict=True)}
-        return ShardStats(
-            now_ms, first_due_ms, jobs, waiting, paused == 1, counters, dict(zip(groups, dead, strict=True))
-        )
+        return _stats((yield from self._run("stats", _stats_keys(k, groups), (self._now(),))), groups)
+
+    def stats_of(self, shards: Sequence[tuple[ShardKeys, Sequence[str]]]) -> Op[list[ShardStats]]:
+        """Of several shards with their groups, in one call."""
+        commands = []
+        for k, groups in shards:
+            keys = _stats_keys(k, groups)
+            args = ("EVALSHA", load("stats").sha, len(keys), *keys, self._now())
+            commands.append(Command(keys[0], args))
+        replies = yield from self._session.call(commands)
+        found = []
+        for (k, groups), reply in zip(shards, replies, strict=True):
+            if isinstance(reply, ResponseError):  # the first time on this server: it has yet to learn the script
+                found.append((yield from self.stats(k, groups)))
+            else:
+                found.append(_stats(reply, groups))
+        return found
 
     def kick(self, k: ShardKeys, group: str, limit: int, ids: Sequence[str]) -> Op[int]:
         keys = (

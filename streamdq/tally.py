@@ -98,10 +98,6 @@ def expired(topic: str, count: int) -> None:
     _count(metrics.EXPIRED, topic, count)
 
 
-def lost(topic: str, count: int) -> None:
-    _count(metrics.LOST, topic, count)
-
-
 def moved(topic: str, count: int, took_s: float) -> None:
     """One call moved so many jobs, and took so long."""
     _count(metrics.MOVED, topic, count)

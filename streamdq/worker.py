@@ -187,6 +187,7 @@ class _Run:
             # A Redis that can't be reached at the start is an error; once at work, loops wait for it to come back.
             await self._prepare()
             bodies = {"mover": self._mover.run, "outbox": self._outbox.run, "watchdog": self._runner.watch}
+            bodies["alive"] = self._consumer.show
             if self._every is not None:
                 bodies["topics"] = self._find_topics
             loops = [self._loop.create_task(supervise(name, body, self._ended)) for name, body in bodies.items()]

@@ -1,0 +1,134 @@
+"""Reads the gauges from Redis: what waits, lags, runs and is missing, of all topics. Commands grow with the topics'
+shards and groups, and with no job; they travel together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from . import __version__, metrics
+from .audit import Balance
+from .config import TopicSettings
+from .connection import Command
+from .durations import to_ms
+from .inspect import alive
+from .keys import ShardKeys
+from .metrics import RedisMetric, TopicLabels
+from .operations import Operations
+from .scripts import ShardStats
+from .session import Op, checked
+
+_WINDOWS = {window: to_ms(window) for window in ("1m", "10m", "1h", "1d")}
+_CHUNK = 50  # shards asked about in one call: some hundred commands, a few milliseconds of Redis
+_PENDING = 10  # the oldest entries are not always the oldest claims: one may have been touched
+
+Key = tuple[RedisMetric, tuple[str, ...]]
+
+
+class Readings:
+    """What was read: {(metric, labels): value}. What comes together under one set of labels is merged."""
+
+    def __init__(self, labels: TopicLabels) -> None:
+        self._labels = labels
+        self.values: dict[Key, float] = {}
+        self.put(metrics.BUILD_INFO, 1, __version__)
+
+    def put(self, metric: RedisMetric, value: float, *labels: str) -> None:
+        """``labels``: a topic first, where there is one."""
+        if metric.labels[:1] == ("topic",):
+            labels = (self._labels.of(labels[0]), *labels[1:])
+        before = self.values.get((metric, labels))
+        self.values[metric, labels] = float(value if before is None else metric.merge(before, float(value)))
+
+    def of(self, metric: RedisMetric) -> Iterator[tuple[tuple[str, ...], float]]:
+        return ((labels, value) for (other, labels), value in self.values.items() if other is metric)
+
+
+def read_gauges(operations: Operations, labels: TopicLabels) -> Op[Readings]:
+    """All of them, at about one moment; each shard's counters at exactly one."""
+    readings = Readings(labels)
+    topics = yield from operations.topics.refresh()
+    yield from _read_namespace(operations, readings)
+    for topic in sorted(topics):
+        for group in topics[topic].group_names:
+            readings.put(metrics.TTR, topics[topic].ttr_of(group) / 1000, topic, group)
+            readings.put(metrics.CONSUMERS, 0, topic, group)
+        readings.put(metrics.PAUSED, topics[topic].paused, topic)
+    shards = [
+        (operations.session.keys.shard(topic, number), topics[topic])
+        for topic in sorted(topics)
+        for number in range(topics[topic].shards)
+    ]
+    balances: dict[tuple[str, str], Balance] = {}
+    for start in range(0, len(shards), _CHUNK):
+        yield from _read_shards(operations, shards[start : start + _CHUNK], readings, balances)
+    for (topic, _), balance in balances.items():
+        readings.put(metrics.IMBALANCE, balance.imbalance, topic)
+    readings.put(metrics.UP, 1)
+    return readings
+
+
+def _read_namespace(operations: Operations, readings: Readings) -> Op[None]:
+    key = operations.session.keys.mover
+    # The connection is up by now: what lies between is the round trip, and Redis's time was read in its middle.
+    began, clock = time.perf_counter(), time.time()
+    replies = yield from operations.session.call([Command(key, ("TIME",)), Command(key, ("GET", key))])
+    middle = clock + (time.perf_counter() - began) / 2
+    (seconds, micros), holder = map(checked, replies)
+    readings.put(metrics.CLOCK_SKEW, middle - (int(seconds) + int(micros) / 1e6))
+    readings.put(metrics.LEASE_HELD, holder is not None)
+    readings.put(metrics.LAST_MOVE, 0)
+
+
+def _read_shards(
+    operations: Operations,
+    shards: Sequence[tuple[ShardKeys, TopicSettings]],
+    readings: Readings,
+    balances: dict[tuple[str, str], Balance],
+) -> Op[None]:
+    found = yield from operations.scripts.stats_of([(shard, topic.group_names) for shard, topic in shards])
+    commands: list[Command] = []
+    for (shard, topic), stats in zip(shards, found, strict=True):
+        _put_stats(readings, shard.topic, topic.group_names, stats)
+        for group in topic.group_names:
+            balances.setdefault((shard.topic, group), Balance(shard.topic, group)).add(stats, topic.group_names)
+        commands += _questions(shard, topic, stats.now_ms)
+    replies = iter((yield from operations.session.call(commands)))
+    for shard, topic in shards:
+        for window in _WINDOWS:
+            readings.put(metrics.DUE_WITHIN, checked(next(replies)), shard.topic, window)
+        for group in topic.group_names:
+            readings.put(metrics.CONSUMERS, alive(next(replies)), shard.topic, group)
+            idle_ms = max(_oldest_ms(next(replies)), _oldest_ms(next(replies)))
+            readings.put(metrics.OLDEST_PENDING, idle_ms / 1000, shard.topic, group)
+
+
+def _questions(shard: ShardKeys, topic: TopicSettings, now_ms: int) -> list[Command]:
+    ends = [now_ms + ms for ms in _WINDOWS.values()]
+    commands = [Command(shard.bucket, ("ZCOUNT", shard.bucket, "-inf", end)) for end in ends]
+    for group in topic.group_names:
+        streams = (shard.ready, shard.ready_of(group))
+        commands.append(Command(shard.ready, ("XINFO", "CONSUMERS", shard.ready, group)))
+        commands += [Command(stream, ("XPENDING", stream, group, "-", "+", _PENDING)) for stream in streams]
+    return commands
+
+
+def _oldest_ms(reply: Any) -> int:
+    """Of the first pending entries; a group that is just not there has none."""
+    return max((row[2] for row in reply), default=0) if isinstance(reply, list) else 0
+
+
+def _put_stats(readings: Readings, topic: str, groups: Sequence[str], stats: ShardStats) -> None:
+    overdue_ms = 0 if stats.first_due_ms < 0 else max(0, stats.now_ms - stats.first_due_ms)
+    readings.put(metrics.OLDEST_OVERDUE, overdue_ms / 1000, topic)
+    readings.put(metrics.LAST_MOVE, stats.moved_at_ms / 1000)
+    readings.put(metrics.JOBS, stats.waiting, topic, "delayed")
+    for group in groups:
+        ready, running = (stats.counts.get(f"{name}:{group}", 0) for name in ("ready", "running"))
+        readings.put(metrics.JOBS, ready, topic, "ready")
+        readings.put(metrics.JOBS, running, topic, "running")
+        readings.put(metrics.JOBS, stats.dead_now[group], topic, "dead")
+        readings.put(metrics.LAG, ready, topic, group)
+        readings.put(metrics.LOST, stats.counts.get(f"lost:{group}", 0), topic)
