@@ -17,7 +17,7 @@ local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, dead = dead, progress = progress, counts = counts}
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken')
 local groups, overtaken = names(topic[1]), tonumber(topic[3] or 0)
-local now_text, reply = '\31' .. string.format('%.0f', now), {now}
+local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
 local held, buried = fence(k, group, 6), 0
 for i = 4, #ARGV, 6 do
@@ -29,9 +29,10 @@ for i = 4, #ARGV, 6 do
     local p = parse(redis.call('HGET', progress, field_of(group, id)))
     if entry == '' then p.main = detach(k, groups, main) else redis.call('XDEL', own, entry) end
     inter(k, group, id, p, now, ARGV[i + 4], ARGV[i + 5])
-    remember(history, cap, ARGV[i + 3] .. now_text)
+    rows[#rows + 1] = ARGV[i + 3] .. now_text
   end
 end
 if not topic[2] and overtaken > 0 then take_off(k, settings, group, {}, overtaken) end
 if buried > 0 then redis.call('HINCRBY', counts, 'running:' .. group, -buried) end
+remember(history, counts, settings, cap, rows)
 return reply

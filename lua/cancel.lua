@@ -12,8 +12,8 @@
 -- returns 1 = cancelled, no new attempt starts; 0 = no such job, or nothing left to cancel; -1 = an attempt is running
 -- include: clock, progress, settle, history, standing, drop_job
 local jobs, bucket, ready, progress, counts, settings, history = unpack(KEYS)
-local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, history = history,
-  cap = ARGV[3]}
+local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
+  history = history, cap = ARGV[3]}
 local record = redis.call('HGET', jobs, ARGV[2])
 if not record then return 0 end
 return drop_job(k, names(redis.call('HGET', settings, 'groups')), ARGV[2], record, now_ms(ARGV[1]), 'cancelled')

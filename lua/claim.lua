@@ -17,9 +17,9 @@
 -- ARGV[6] history cap
 -- ARGV[7..] entries that a blocking XREADGROUP returned already: stream ('m' ready, 'g' ready:GROUP), entry, member
 -- returns {status, now_ms, ttr_ms, unread, {main, entry, id, record, past, ...}, expired}: status 1, or 0 = the
--- topic is paused (nothing read). expired: how many were given up, as they would have started too late. main: entry in the shared stream or '-'. entry: '' when it is the same as main.
+-- topic is paused (nothing read). main: entry in the shared stream or '-'. entry: '' when it is the same as main.
 -- past: '' for a first attempt, else 'attempt|step|crashes|due_ms' ('' as the record says).
--- unread: what is still ready for this group.
+-- unread: what is still ready for this group. expired: how many were given up, as they would have started too late.
 -- include: clock, read, progress, ring, settle, requeue, history
 local ready, own, jobs, progress, counts, settings, wake, history, bucket = unpack(KEYS)
 local now, group, consumer, count, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[6]
@@ -59,7 +59,7 @@ end
 local records = redis.call('HMGET', jobs, unpack(ids))
 local states = redis.call('HMGET', progress, unpack(fields))
 
-local out, marks, taken, left, expired = {}, {}, 0, 0, 0
+local out, marks, gone, taken, left = {}, {}, {}, 0, 0
 local now_text = string.format('%.0f', now)
 
 local function drop(stream, entry, remove)
@@ -81,8 +81,8 @@ end
 local function expire(stream, entry, id, record, p, due)
   drop(stream, entry, stream ~= ready)
   redis.call('HINCRBY', counts, 'expired:' .. group, 1)
-  remember(history, cap, rare_row('expired', id, group, p, record, now,
-    {consumer = consumer, due = due, moved = string.match(entry, '^%d+')}))
+  gone[#gone + 1] = rare_row('expired', id, group, p, record, now,
+    {consumer = consumer, due = due, moved = string.match(entry, '^%d+')})
   settle(k, groups, group, id, p and p.main or entry)
 end
 
@@ -106,7 +106,7 @@ local function consider(i, stream, entry, sequence, p)
     left = left + 1
     give_back(stream, entry, id, p or fresh(sequence, entry), early and tonumber(due) or now)
   elseif expiry ~= '' and now > due + expiry then
-    left, expired = left + 1, expired + 1
+    left = left + 1
     expire(stream, entry, id, record, p, due)
   else
     local main, counted, past, tail = entry, '1|0|0', '', group_tail
@@ -148,7 +148,7 @@ for i = 1, #ids do
     drop(stream, entry, true)
   end
 end
-
+remember(history, counts, settings, cap, gone)
 -- 0 first: Lua writes the negative of 0 as '-0', which Redis does not take for a number.
 local unread = redis.call('HINCRBY', counts, 'ready:' .. group, 0 - taken - left)
 if taken > 0 then
@@ -157,4 +157,4 @@ if taken > 0 then
   -- The first claim after a quiet time: the mover must begin to watch its TTR.
   if running == taken and tonumber(topic[4] or 0) < now then ring(wake, now + group_ttr) end
 end
-return {paused and 0 or 1, now, group_ttr, unread, out, expired}
+return {paused and 0 or 1, now, group_ttr, unread, out, #gone}

@@ -17,7 +17,7 @@ local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts}
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken')
 local groups, overtaken = names(topic[1]), tonumber(topic[3] or 0)
-local now_text, reply = '\31' .. string.format('%.0f', now), {now}
+local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
 local held = fence(k, group, 4)
 local shared, ids, fields, done, alone = {}, {}, {}, 0, #groups == 1
@@ -34,7 +34,7 @@ for i = 4, #ARGV, 4 do
     else
       settle(k, groups, group, id, main)
     end
-    remember(history, cap, ARGV[i + 3] .. now_text)
+    rows[#rows + 1] = ARGV[i + 3] .. now_text
   end
 end
 if not topic[2] and (overtaken > 0 or #ids >= 50) then take_off(k, settings, group, shared, overtaken)
@@ -47,4 +47,5 @@ if done > 0 then
   redis.call('HINCRBY', counts, 'done:' .. group, done)
   redis.call('HINCRBY', counts, 'running:' .. group, -done)
 end
+remember(history, counts, settings, cap, rows)
 return reply

@@ -17,7 +17,7 @@
 local own, dead, bucket, jobs, progress, counts, settings, history = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {own = own, bucket = bucket, progress = progress, counts = counts}
-local paused, kicked = redis.call('HGET', settings, 'paused') == '1', 0
+local paused, kicked, rows = redis.call('HGET', settings, 'paused') == '1', 0, {}
 local ids = {unpack(ARGV, 5)}
 if #ids == 0 then ids = redis.call('ZRANGE', dead, 0, ARGV[4] - 1) end
 local sequence = reserve(counts, #ids)
@@ -29,7 +29,8 @@ for _, id in ipairs(ids) do
     p.step, p.crashes, p.sequence, p.note = 0, 0, later_order(sequence), ''
     redis.call('HINCRBY', counts, 'dead:' .. group, -1)
     requeue(k, group, id, p, now, paused)
-    remember(history, cap, rare_row('kicked', id, group, p, redis.call('HGET', jobs, id), now, {due = p.deadline}))
+    rows[kicked] = rare_row('kicked', id, group, p, redis.call('HGET', jobs, id), now, {due = p.deadline})
   end
 end
+remember(history, counts, settings, cap, rows)
 return kicked

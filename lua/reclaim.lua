@@ -31,14 +31,14 @@ local group_ttr = tonumber(topic[1] or topic[2] or ARGV[4])
 k.groups, k.paused = names(topic[3]), topic[4] == '1'
 -- With an injected clock Redis's own idle times mean nothing; the deadline in the progress decides alone.
 local min_idle = ARGV[1] == '' and group_ttr or 0
-local reclaimed = 0
+local reclaimed, rows = 0, {}
 
 local function took_over(id, p)
   reclaimed = reclaimed + 1
   -- When a later attempt was due is not kept while it runs.
   local known = {consumer = p.note, started = p.started, due = p.attempt ~= '1' and '' or nil,
     moved = string.match(p.entry == '' and p.main or p.entry, '^%d+')}
-  remember(history, cap, rare_row('reclaimed', id, group, p, redis.call('HGET', jobs, id), now, known))
+  rows[reclaimed] = rare_row('reclaimed', id, group, p, redis.call('HGET', jobs, id), now, known)
   p.crashes, p.note = p.crashes + 1, 'not finished within its TTR by ' .. p.note
 end
 local function look_at(stream, entry, sequence, id)
@@ -71,6 +71,7 @@ end
 
 local cursor, own_cursor = sweep(ready, ARGV[6]), sweep(own, ARGV[7])
 if reclaimed > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, reclaimed) end
+remember(history, counts, settings, cap, rows)
 local running = redis.call('XPENDING', ready, group)[1] + redis.call('XPENDING', own, group)[1]
 local missing = missing_of(k, group, running)
 local lost = math.min(missing, tonumber(ARGV[9]))

@@ -16,7 +16,7 @@ local ready, own, bucket, progress, counts, settings, history = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, bucket = bucket, progress = progress, counts = counts}
 local topic = redis.call('HMGET', settings, 'groups', 'paused')
-local groups, now_text, reply = names(topic[1]), '\31' .. string.format('%.0f', now), {now}
+local groups, now_text, reply, rows = names(topic[1]), '\31' .. string.format('%.0f', now), {now}, {}
 
 local held, released = fence(k, group, 4), 0
 for i = 4, #ARGV, 4 do
@@ -29,8 +29,9 @@ for i = 4, #ARGV, 4 do
     if entry == '' then p.main = detach(k, groups, main) else redis.call('XDEL', own, entry) end
     p.attempt, p.note = p.attempt - 1, ''
     requeue(k, group, id, p, now, topic[2] == '1')
-    remember(history, cap, ARGV[i + 3] .. now_text)
+    rows[#rows + 1] = ARGV[i + 3] .. now_text
   end
 end
 if released > 0 then redis.call('HINCRBY', counts, 'running:' .. group, -released) end
+remember(history, counts, settings, cap, rows)
 return reply

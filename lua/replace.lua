@@ -19,8 +19,8 @@ local now = now_ms(ARGV[1])
 local topic = redis.call('HMGET', settings, 'shards', 'groups')
 if topic[1] ~= ARGV[2] then return {0, now} end
 local groups = names(topic[2])
-local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, history = history,
-  cap = ARGV[3]}
+local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
+  history = history, cap = ARGV[3]}
 local head, count = head_ms(bucket), (#ARGV - 3) / 3
 local before = redis.call('HINCRBY', counts, 'enqueued', count) - count
 local reply, created, earliest = {1, now}, 0, nil

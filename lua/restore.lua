@@ -54,7 +54,7 @@ local function account()
   for _, other in ipairs(others) do redis.call('HINCRBY', counts, 'base:' .. other, 1) end
 end
 
-local sequence, reply = reserve(counts, (#ARGV - 4) / 5), {1}
+local sequence, reply, rows = reserve(counts, (#ARGV - 4) / 5), {1}, {}
 for i = 5, #ARGV, 5 do
   local id, receipt, due, rest, code = ARGV[i], ARGV[i + 1], ARGV[i + 3], ARGV[i + 4], 1
   if redis.call('HEXISTS', archive, receipt) == 0 then
@@ -69,11 +69,12 @@ for i = 5, #ARGV, 5 do
       account()
       requeue(k, group, id, p, now, topic[3] == '1')
       redis.call('HSET', archive, receipt, 1)
-      remember(history, cap, rare_row('kicked', id, group, p, record, now, {due = p.deadline}))
+      rows[#rows + 1] = rare_row('kicked', id, group, p, record, now, {due = p.deadline})
     else
       code = 0
     end
   end
   reply[#reply + 1] = code
 end
+remember(history, counts, settings, cap, rows)
 return reply

@@ -17,7 +17,7 @@ local ready, own, bucket, progress, counts, settings, history, wake = unpack(KEY
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, progress = progress, counts = counts}
 local groups = names(redis.call('HGET', settings, 'groups'))
-local now_text, reply = '\31' .. string.format('%.0f', now), {now}
+local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
 local held, earliest, retried = fence(k, group, 7), nil, 0
 -- After the fence: a Redis at its memory limit refuses a script's first write if it adds.
@@ -35,7 +35,7 @@ for i = 4, #ARGV, 7 do
     redis.call('HSET', progress, field_of(group, id), format(p))
     redis.call('ZADD', bucket, due, member(p.sequence, group, id))
     if not earliest or due < earliest then earliest = due end
-    remember(history, cap, ARGV[i + 3] .. now_text)
+    rows[#rows + 1] = ARGV[i + 3] .. now_text
   end
 end
 if retried > 0 then
@@ -44,4 +44,5 @@ if retried > 0 then
   redis.call('HINCRBY', counts, 'retried:' .. group, retried)
   if not head or earliest < head then ring(wake, earliest) end
 end
+remember(history, counts, settings, cap, rows)
 return reply

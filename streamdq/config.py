@@ -30,6 +30,11 @@ class Settings(BaseSettings):
         ge=0,
         description="About how many history entries each topic shard keeps; 0 keeps none.",
     )
+    history_age_s: int = Field(
+        default=7 * 86_400,
+        ge=0,
+        description="About how long history entries are kept; 0 sets no limit.",
+    )
     lease_ms: int = Field(default=2_500, ge=500, description="A dead mover is replaced within this time.")
     grace_s: float = Field(default=10.0, ge=0, description="How long SIGTERM waits for running handlers.")
     metrics: bool = Field(default=True, description="Count and time jobs; false is there to measure what it costs.")

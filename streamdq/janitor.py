@@ -1,4 +1,6 @@
-"""Removes what dead processes leave behind: consumers that will never come back. Driven by the mover at work."""
+"""Removes what nobody needs any more: consumers of dead processes, which will never come back, and old history. Driven
+by the mover at work.
+"""
 
 from __future__ import annotations
 
@@ -24,6 +26,13 @@ class Janitor:
         self._session = session
         self._scripts = scripts
         self._topics = topics
+
+    async def trim(self, shard: ShardKeys) -> int:
+        """Takes old history off the shard, step by step; returns how many rows."""
+        gone = 0
+        while step := await arun(self._link, self._scripts.trim(shard)):
+            gone += step
+        return gone
 
     async def tidy(self, shard: ShardKeys, idle_ms: int = IDLE_MS) -> int:
         """Takes consumers without claims out of the shard's groups; returns how many."""

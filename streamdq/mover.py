@@ -218,6 +218,7 @@ class Mover:
             await asyncio.sleep(_TIDY_S)
             if shards := list(self._wake_at):
                 await self._janitor.tidy(shards[beat % len(shards)])
+                await self._janitor.trim(shards[beat % len(shards)])
 
     async def _listen(self) -> None:
         """Hears the rings: of each shard, for something due earlier, and of the namespace, for another topic."""

@@ -104,6 +104,15 @@ class ShardStats(NamedTuple):
         return self.waiting - sum(self.counts.get(f"waiting:{group}", 0) for group in groups)
 
 
+class Held(NamedTuple):
+    """What a shard's history is, as a dump registers with it."""
+
+    known: bool  # the dump was registered already
+    since: str  # the first row ever; another one when Redis lost the shard; '': there was none yet
+    written: int  # rows ever
+    last: str  # the newest entry; '': the stream is empty
+
+
 class Refused(NamedTuple):
     """Which claims of a batch (from 0) were refused, because they were taken over; and Redis's time."""
 
@@ -298,6 +307,20 @@ class Scripts:
         )
         reply: int = yield from self._run(
             "kick", keys, (self._now(), group, self._history, limit, *ids), repeatable=False
+        )
+        return reply
+
+    def hold(self, k: ShardKeys, dump: str, mark: str, written: int) -> Op[Held]:
+        """``mark`` '': the dump is registered no more."""
+        keys = (k.history, k.counts, k.settings)
+        known, since, rows, last = yield from self._run("hold", keys, (dump, mark, written))
+        return Held(known == 1, since.decode(), rows, last.decode())
+
+    def trim(self, k: ShardKeys) -> Op[int]:
+        """How many rows went; more than 0: there may be more to take."""
+        length, age_s = self._session.settings.history_length, self._session.settings.history_age_s
+        reply: int = yield from self._run(
+            "trim", (k.history, k.counts, k.settings), (length, age_s * 1000), repeatable=False
         )
         return reply
 

@@ -1,7 +1,22 @@
--- remember(history, cap, fields): one history entry; `fields` is a row of streamdq/history.py. The cap is
--- approximate: whole nodes go, which costs next to nothing. cap 0: no history.
-local function remember(history, cap, fields)
-  if cap ~= '0' then redis.call('XADD', history, 'MAXLEN', '~', cap, '*', 'e', fields) end
+-- remember(history, counts, settings, cap, rows): history entries, `rows` of streamdq/history.py, and their number. The
+-- cap is approximate: whole nodes go, which costs next to nothing. Where a dump is registered nothing goes here, for
+-- only trim knows what the dump has. cap 0: no history. The first row ever gives the stream's life its name (hold).
+local function remember(history, counts, settings, cap, rows)
+  if cap == '0' or #rows == 0 then return end
+  local first
+  for i = 1, #rows - 1 do
+    local entry = redis.call('XADD', history, '*', 'e', rows[i])
+    first = first or entry
+  end
+  local last
+  if redis.call('HEXISTS', settings, 'dumps') == 1 then
+    last = redis.call('XADD', history, '*', 'e', rows[#rows])
+  else
+    last = redis.call('XADD', history, 'MAXLEN', '~', cap, '*', 'e', rows[#rows])
+  end
+  if redis.call('HINCRBY', counts, 'history', #rows) == #rows then
+    redis.call('HSET', settings, 'history_since', first or last)
+  end
 end
 -- rare_row(event, id, group, p, record, now, known): the row of an event that no worker reports. What can't be told from
 -- the record and the progress comes in `known` = {consumer=, due=, moved=, started=}.

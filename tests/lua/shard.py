@@ -144,10 +144,14 @@ class Shard:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The counters that are not 0, but for the one that numbers deliveries."""
+        """The counters that are not 0, but for those that number deliveries and history rows."""
         flat = self.redis("HGETALL", self.k.counts)
         pairs = zip(flat[::2], flat[1::2], strict=True)
-        return {name.decode(): int(value) for name, value in pairs if int(value) != 0 and name != b"sequence"}
+        return {
+            name.decode(): int(value)
+            for name, value in pairs
+            if int(value) != 0 and name not in (b"sequence", b"history")
+        }
 
     def entries(self, stream: str) -> list[bytes]:
         """The members in a stream of ready jobs, oldest first."""

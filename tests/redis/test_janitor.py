@@ -1,14 +1,33 @@
-"""Consumers that are gone are taken out of their groups; those with claims, or only just idle, stay."""
+"""Consumers that are gone are taken out of their groups; those with claims, or just idle, stay. Old history goes."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
 from streamdq import Queue
+from streamdq.config import Settings
 from streamdq.connection import AsyncLink
 from streamdq.janitor import Janitor
+from streamdq.keys import ShardKeys
 from streamdq.scripts import Scripts
 from streamdq.session import arun, open_session
 from streamdq.topics import Topics
 from tests.servers import Server
+
+
+@asynccontextmanager
+async def janitor_at(url: str, **settings: Any) -> AsyncIterator[tuple[Janitor, ShardKeys]]:
+    """A janitor of its own, and the first shard of topic t."""
+    link, session = open_session(url, "streamdq", Settings(**settings), None, AsyncLink)
+    scripts = Scripts(session)
+    topics = Topics(session, scripts)
+    await arun(link, topics.refresh())
+    try:
+        yield Janitor(link, session, scripts, topics), session.keys.shard("t", 0)
+    finally:
+        await link.close()
 
 
 async def test_only_idle_consumers_without_claims_are_removed(redis_server: Server) -> None:
@@ -22,16 +41,27 @@ async def test_only_idle_consumers_without_claims_are_removed(redis_server: Serv
         assert held is not None
         assert idle.stats("t").topics["t"].groups["default"].consumers == 2
 
-        link, session = open_session(redis_server.url, "streamdq", None, None, AsyncLink)
-        scripts = Scripts(session)
-        topics = Topics(session, scripts)
-        await arun(link, topics.refresh())
-        janitor, shard = Janitor(link, session, scripts, topics), session.keys.shard("t", 0)
-        assert await janitor.tidy(shard) == 0, "idle for less than ten minutes"
-        assert await janitor.tidy(shard, idle_ms=-1) == 1
-        await link.close()
+        async with janitor_at(redis_server.url) as (janitor, shard):
+            assert await janitor.tidy(shard) == 0, "idle for less than ten minutes"
+            assert await janitor.tidy(shard, idle_ms=-1) == 1
 
         assert busy.stats("t").topics["t"].groups["default"].consumers == 1
         held.finish()
         assert busy.audit().balanced
         assert busy.audit().left == 0
+
+
+async def test_old_history_goes_however_much_there_is(redis_server: Server) -> None:
+    with Queue(redis_server.url) as queue:
+        queue.configure("t")
+    async with janitor_at(redis_server.url, history_length=1_000, history_age_s=3_600) as (janitor, shard):
+        with redis_server.client() as client, client.pipeline(transaction=False) as pipe:
+            for n in range(25_000):
+                pipe.xadd(shard.history, {"e": "row"}, id=f"1700000000000-{n}")
+            for _ in range(900):
+                pipe.xadd(shard.history, {"e": "row"})
+            pipe.execute()
+            gone = await janitor.trim(shard)
+            assert 24_900 <= gone <= 25_000
+            assert await janitor.trim(shard) == 0
+            assert client.xlen(shard.history) == 25_900 - gone

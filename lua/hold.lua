@@ -1,0 +1,23 @@
+-- hold: registers a dump with a shard's history, or moves its mark: what comes after it is not trimmed.
+-- KEYS[1] history   STREAM
+-- KEYS[2] counts    HASH
+-- KEYS[3] settings  HASH
+-- ARGV[1] the dump's id
+-- ARGV[2] mark: the last entry that the dump has, '0-0' = none; '' = the dump is registered no more
+-- ARGV[3] written: how many rows there had been by that entry
+-- returns {known, since, written, last}: known 1 = the dump was registered; since = the first row ever, '' = none yet;
+-- it is another one when Redis lost the shard; written = how many rows there have been; last = the newest entry or ''
+-- include: dumps
+local history, counts, settings = unpack(KEYS)
+local known, list = 0, {}
+for _, dump in ipairs(dumps_of(settings)) do
+  if dump.id == ARGV[1] then known = 1
+  else list[#list + 1] = dump.id .. ':' .. dump.mark .. ':' .. string.format('%.0f', dump.written) end
+end
+if ARGV[2] ~= '' then list[#list + 1] = ARGV[1] .. ':' .. ARGV[2] .. ':' .. ARGV[3] end
+if #list > 0 then redis.call('HSET', settings, 'dumps', table.concat(list, ','))
+else redis.call('HDEL', settings, 'dumps') end
+
+local newest = redis.call('XREVRANGE', history, '+', '-', 'COUNT', 1)
+return {known, redis.call('HGET', settings, 'history_since') or '', tonumber(redis.call('HGET', counts, 'history') or 0),
+  newest[1] and newest[1][1] or ''}
