@@ -291,19 +291,22 @@ class _Return:
         return list(last.values())
 
     def _kick(self, rows: list[Row]) -> None:
-        """One batch. Its rows are held until Redis has the jobs, so that no other run sends them as well."""
-        letters, given = self._side.letters, []
+        """One batch. Its rows are held until Redis has the jobs, so that no other run sends them as well; and marked
+        before that, so that a database that takes no writes says so first.
+        """
+        letters = self._side.letters
+        given: list[Letter] = []
         with self._store.writing() as db:
-            by_place: dict[tuple[str, str], list[Letter]] = {}
-            for row in self._store.lock(db, rows, self._wanted.states):
-                by_place.setdefault((row.letter.topic, row.letter.group), []).append(row.letter)
+            held = self._store.lock(db, rows, self._wanted.states)
+            self._store.mark(db, [row.letter for row in held], RowState.KICKED, self._wanted.states)
+            by_place: dict[tuple[str, str], list[Row]] = {}
+            for row in held:
+                by_place.setdefault((row.letter.topic, row.letter.group), []).append(row)
             for (topic, group), part in by_place.items():
-                for letter, ready in zip(part, self._give(topic, group, part), strict=True):
-                    if ready:
-                        given.append(letter)
-                    elif ready is not None:
-                        self._live(letter)
-            self._store.mark(db, given, RowState.KICKED, self._wanted.states)
+                ready = self._give(topic, group, [row.letter for row in part])
+                given += [row.letter for row, each in zip(part, ready, strict=True) if each]
+                for row in (row for row, each in zip(part, ready, strict=True) if not each):
+                    self._store.mark(db, [row.letter], row.state, (RowState.KICKED,))
         self.kicked.kicked += len(given)
         by_shard: dict[ShardKeys, list[str]] = {}
         for letter in given:
@@ -312,15 +315,19 @@ class _Return:
         for shard, receipts in by_shard.items():
             self._side.run(letters.forget(shard, receipts))
 
-    def _give(self, topic: str, group: str, part: list[Letter]) -> Sequence[bool | None]:
-        """Which are ready; None: the topic or group is not there."""
+    def _give(self, topic: str, group: str, part: list[Letter]) -> list[bool]:
+        """Which are ready; notes why others are not."""
         try:
-            return self._side.run(self._side.letters.give_back(topic, group, part))
+            ready = self._side.run(self._side.letters.give_back(topic, group, part))
         except (UnknownTopic, UnknownGroup) as error:
             if self._wanted.topic is not None:
                 raise
             self.kicked.unknown[str(error)] = self.kicked.unknown.get(str(error), 0) + len(part)
-            return [None] * len(part)
+            return [False] * len(part)
+        for letter, each in zip(part, ready, strict=True):
+            if not each:
+                self._live(letter)
+        return ready
 
     def _live(self, letter: Letter) -> None:
         self.kicked.live_count += 1

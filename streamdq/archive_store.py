@@ -123,9 +123,8 @@ class Store:
         if not burials:
             return
         c = LETTERS.c
-        values: dict[str, Any] = {"state": state.value}
-        if state is RowState.KICKED:
-            values["kicked_ms"] = int(time.time() * 1000)
+        kicked_ms = int(time.time() * 1000) if state is RowState.KICKED else None
+        values = {"state": state.value, "kicked_ms": kicked_ms}
         change = update(LETTERS).values(values).where(_in_any(before))
         change = change.where(*(c[name] == bindparam(f"of_{name}") for name in KEY))
         db.execute(change, [self._key(burial) for burial in burials])

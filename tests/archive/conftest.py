@@ -1,0 +1,59 @@
+"""One Redis, and each database in turn; after every test the accounts balance and no receipt is left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streamdq import Queue
+from streamdq.archive import Archive
+from tests.archive.letters import receipts
+from tests.conftest import BINARIES
+from tests.postgres import Postgres, postgres_directory
+from tests.servers import Pool, Server
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    programs = postgres_directory()
+    if programs is None:
+        pytest.skip("no PostgreSQL server is installed on this machine")
+    with Postgres(programs) as server:
+        yield server
+
+
+@pytest.fixture
+def server(servers: Pool) -> Server:
+    """An empty Redis, the newest there is."""
+    if not BINARIES:
+        pytest.skip("no Redis server on this machine")
+    running = servers[BINARIES[-1]]
+    running.flush()
+    return running
+
+
+@pytest.fixture
+def queue(server: Server) -> Iterator[Queue]:
+    with Queue(server.url) as opened:
+        yield opened
+        audit = opened.audit()
+        assert audit.balanced, audit
+        assert receipts(server) == []
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of an empty database, of each kind in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/dead.db"
+    server: Postgres = request.getfixturevalue("postgres")
+    server.empty()
+    return server.url()
+
+
+@pytest.fixture
+def archive(database: str) -> Iterator[Archive]:
+    with Archive(database) as opened:
+        yield opened

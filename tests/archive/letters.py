@@ -1,0 +1,70 @@
+"""Making dead letters, and counting where they are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from streamdq import Queue
+from streamdq.archive import Archive
+from streamdq.letters import Row, RowState, Wanted
+from tests.servers import Server
+
+EVERY = Wanted()
+
+
+def bury(queue: Queue, *ids: str, topic: str = "t", group: str = "default", why: str = "no", **fields: Any) -> None:
+    """Enqueues jobs and has the group bury them."""
+    for id in ids:
+        queue.enqueue(topic, {"n": id}, id=id, **fields)
+    take(queue, len(ids), topic, group, why)
+
+
+def take(queue: Queue, count: int, topic: str = "t", group: str = "default", why: str = "no") -> None:
+    """Has the group bury what is ready."""
+    for _ in range(count):
+        claim = queue.take(topic, group, timeout=5)
+        assert claim is not None
+        claim.bury(why)
+
+
+def finish(queue: Queue, topic: str = "t", group: str = "default") -> list[str]:
+    """Finishes all that is ready for the group; the ids."""
+    done = []
+    while queue.stats(topic).topics[topic].groups[group].ready:
+        claim = queue.take(topic, group, timeout=5)
+        assert claim is not None
+        claim.finish()
+        done.append(claim.job.id)
+    return sorted(done)
+
+
+def rows(archive: Archive, wanted: Wanted = EVERY) -> list[Row]:
+    found: list[Row] = []
+    while page := archive.rows(wanted, 500, found[-1].number if found else 0):
+        found += page
+    return found
+
+
+def states(archive: Archive) -> dict[str, int]:
+    """How many rows are in each state."""
+    return dict(Counter(row.state.value for row in rows(archive)))
+
+
+def archived(archive: Archive) -> list[str]:
+    return sorted(row.letter.id for row in rows(archive, Wanted(states=(RowState.ARCHIVED,))))
+
+
+def dead_now(queue: Queue, topic: str = "t", groups: Iterable[str] = ("default",)) -> list[str]:
+    return sorted(job.id for group in groups for job in queue.dead(topic, group, limit=100_000))
+
+
+def balanced(queue: Queue) -> None:
+    audit = queue.audit()
+    assert audit.balanced, audit
+
+
+def receipts(server: Server) -> list[bytes]:
+    with server.client() as client:
+        return [field for key in client.scan_iter("*:archive") for field in client.hkeys(key)]

@@ -1,0 +1,258 @@
+"""Databases that are not there, not willing or not ours: a clear error, and nothing leaves Redis."""
+
+from __future__ import annotations
+
+import builtins
+import sqlite3
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Engine, create_engine, event
+
+from streamdq import Queue
+from streamdq.archive import Archive
+from streamdq.archive_schema import SCHEMA_VERSION
+from streamdq.errors import (
+    ArchiveError,
+    ArchiveMissing,
+    ArchiveRefusesWrites,
+    ArchiveUnavailable,
+    ArchiveVersion,
+    InvalidInput,
+)
+from tests.archive.letters import archived, balanced, bury, dead_now, finish, states
+from tests.postgres import PASSWORD, Postgres
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("mysql://u:s3cret@host/db", "mysql:// is none of"),
+        ("postgresql+asyncpg://u:s3cret@host/db", "is none of"),
+        ("not a url", "can't read"),
+        ("postgresql://u:s3cret@host:port/db", "can't read"),
+        ("sqlite://", "in memory would lose"),
+        ("sqlite:///:memory:", "in memory would lose"),
+        ("sqlite:///file::memory:?cache=shared&uri=true", "in memory would lose"),
+        ("sqlite:///file:x?mode=memory&uri=true", "in memory would lose"),
+    ],
+)
+def test_urls_that_can_not_be_used(url: str, why: str) -> None:
+    with pytest.raises(InvalidInput, match=why) as caught:
+        Archive(url)
+    assert "s3cret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("missing", "extra"), [("sqlalchemy", "SQLAlchemy"), ("psycopg", "driver")])
+def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, missing: str, extra: str) -> None:
+    real = builtins.__import__
+
+    def refuse(name: str, *args: Any, **options: Any) -> Any:
+        if name.partition(".")[0] == missing:
+            raise ModuleNotFoundError(f"No module named '{missing}'", name=missing)
+        return real(name, *args, **options)
+
+    if missing == "sqlalchemy":
+        for module in ("streamdq.archive_store", "streamdq.archive_schema"):
+            monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(InvalidInput, match=rf"{extra}.*pip install 'streamdq\[archive\]'"):
+        Archive("postgresql://127.0.0.1:1/x")
+
+
+def test_a_database_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ArchiveUnavailable, match=r"sqlite:///.*unable to open"):
+        Archive(f"sqlite:///{tmp_path}/none/dead.db")
+    with pytest.raises(ArchiveUnavailable, match=r"postgresql://127\.0\.0\.1:1/x can't be used .*refused") as caught:
+        Archive("postgresql://joe:s3cret@127.0.0.1:1/x")
+    assert "s3cret" not in str(caught.value)
+    assert caught.value.__cause__ is None, "the driver's own error may hold what must not be shown"
+
+
+def test_reading_makes_no_archive(database: str, tmp_path: Path) -> None:
+    with pytest.raises(ArchiveMissing):
+        Archive(database, create=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_is_no_database(tmp_path: Path) -> None:
+    file = tmp_path / "dead.db"
+    file.write_text("no database at all" * 100)
+    with pytest.raises(ArchiveError, match="file is not a database"):
+        Archive(f"sqlite:///{file}")
+
+
+def test_login_is_refused_and_the_password_not_shown(postgres: Postgres) -> None:
+    with pytest.raises(ArchiveUnavailable, match="password authentication failed") as caught:
+        Archive(postgres.url(password="wr0ng"))
+    assert "wr0ng" not in str(caught.value)
+    with pytest.raises(ArchiveUnavailable, match='database "nowhere" does not exist') as caught:
+        Archive(postgres.url(database="nowhere"))
+    assert PASSWORD not in str(caught.value)
+
+
+def test_every_way_to_write_the_url(postgres: Postgres) -> None:
+    postgres.empty()
+    urls = [postgres.url(), postgres.url().replace("postgresql", "postgres"), postgres.socket_url]
+    for url in urls:
+        with Archive(url) as archive:
+            assert archived(archive) == []
+
+
+def test_the_schema_is_versioned_and_another_version_is_refused(database: str, queue: Queue) -> None:
+    with Archive(database):
+        pass
+    with Archive(database, create=False):
+        pass
+    _sql(database, f"UPDATE streamdq_archive_schema SET version = {SCHEMA_VERSION + 1}")
+    bury(queue, "j")
+    for create in (True, False):
+        with pytest.raises(ArchiveVersion, match=f"version {SCHEMA_VERSION + 1}, and this streamdq knows"):
+            Archive(database, create=create)
+    _sql(database, "DELETE FROM streamdq_archive_schema")
+    with pytest.raises(ArchiveVersion, match="version None"):
+        Archive(database)
+    assert dead_now(queue) == ["j"]
+
+
+def test_many_make_the_tables_at_once(database: str) -> None:
+    failed: list[BaseException] = []
+    barrier = threading.Barrier(6)
+
+    def run() -> None:
+        barrier.wait()
+        try:
+            Archive(database).close()
+        except ArchiveError as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=run) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+
+
+def test_a_database_that_takes_no_writes(database: str, queue: Queue, postgres: Postgres) -> None:
+    """Postgres: opened as a user who may only read. SQLite: as a file that may only be read."""
+    bury(queue, "j")
+    with Archive(database) as archive:
+        archive.store(queue)
+    bury(queue, "k")
+    if database.startswith("sqlite"):
+        refused = f"sqlite:///file:{database.removeprefix('sqlite:///')}?mode=ro&uri=true"
+    else:
+        postgres.sql(
+            "DROP ROLE IF EXISTS reader", "CREATE ROLE reader LOGIN PASSWORD 'r3ad'",
+            "GRANT SELECT ON streamdq_archive_schema, streamdq_dead_letters TO reader",
+        )  # fmt: skip
+        refused = postgres.url("reader", "r3ad")
+    with Archive(refused, create=False) as archive:
+        assert archived(archive) == ["j"], "reading goes on"
+        with pytest.raises(ArchiveRefusesWrites, match="takes no writes"):
+            archive.store(queue)
+        with pytest.raises(ArchiveRefusesWrites):
+            archive.kick(queue)
+    assert dead_now(queue) == ["k"]
+    assert queue.get("t", "j") is None
+    if database.startswith("postgresql"):
+        postgres.empty()
+        postgres.sql("DROP ROLE reader")
+
+
+@pytest.fixture
+def full() -> Iterator[None]:
+    """SQLite files may not grow."""
+
+    def limit(connection: Any, _record: Any) -> None:
+        if isinstance(connection, sqlite3.Connection):
+            connection.execute("PRAGMA max_page_count = 1")  # what it has already is the least
+
+    event.listen(Engine, "connect", limit)
+    yield
+    event.remove(Engine, "connect", limit)
+
+
+def test_a_full_sqlite(tmp_path: Path, queue: Queue, request: pytest.FixtureRequest) -> None:
+    url = f"sqlite:///{tmp_path}/dead.db"
+    Archive(url).close()
+    request.getfixturevalue("full")
+    queue.enqueue("t", "x" * 100_000, id="j")
+    claim = queue.take("t")
+    assert claim is not None
+    claim.bury("no")
+    with Archive(url) as archive:
+        with pytest.raises(ArchiveRefusesWrites, match="full"):
+            archive.store(queue)
+        assert states(archive) == {}
+    assert dead_now(queue) == ["j"]
+
+
+def test_a_full_postgres(postgres: Postgres, queue: Queue) -> None:
+    """As its disk would be: the server answers the insert with disk_full."""
+    postgres.empty()
+    bury(queue, "j")
+    with Archive(postgres.url()) as archive:
+        postgres.sql(
+            "CREATE OR REPLACE FUNCTION full_disk() RETURNS trigger LANGUAGE plpgsql AS "
+            "$$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$",
+            "CREATE TRIGGER full_disk BEFORE INSERT ON streamdq_dead_letters FOR EACH ROW EXECUTE FUNCTION full_disk()",
+        )
+        with pytest.raises(ArchiveRefusesWrites, match="could not extend file"):
+            archive.store(queue)
+    assert dead_now(queue) == ["j"]
+
+
+def test_postgres_goes_away_and_comes_back(postgres: Postgres, queue: Queue) -> None:
+    postgres.empty()
+    bury(queue, "j", "k")
+    with Archive(postgres.url()) as archive:
+        archive.store(queue)
+        bury(queue, "l")
+        postgres.stop()
+        try:
+            for use in (archive.store, archive.kick):
+                with pytest.raises(ArchiveUnavailable):
+                    use(queue)
+            assert dead_now(queue) == ["l"]
+            balanced(queue)
+        finally:
+            postgres.start()
+        assert archive.store(queue).archived == 1
+        assert archive.kick(queue).kicked == 3
+    assert finish(queue) == ["j", "k", "l"]
+
+
+def test_a_commit_that_need_not_reach_the_disk_is_not_enough(postgres: Postgres) -> None:
+    postgres.empty()
+    postgres.sql("ALTER DATABASE postgres SET synchronous_commit = off")
+    try:
+        with Archive(postgres.url()) as archive, archive._store.reading() as db:
+            assert db.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
+    finally:
+        postgres.sql("ALTER DATABASE postgres RESET synchronous_commit")
+
+
+def test_another_holds_the_file(tmp_path: Path, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamdq.archive_schema._BUSY_S", 0.05)
+    bury(queue, "j")
+    with Archive(f"sqlite:///{tmp_path}/dead.db") as archive:
+        other = sqlite3.connect(tmp_path / "dead.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(ArchiveUnavailable, match="locked"):
+            archive.store(queue)
+        other.close()
+        assert dead_now(queue) == ["j"]
+        assert archive.store(queue).archived == 1
+
+
+def _sql(database: str, statement: str) -> None:
+    engine = create_engine(database.replace("postgresql:", "postgresql+psycopg:"))
+    with engine.begin() as db:
+        db.exec_driver_sql(statement)
+    engine.dispose()

@@ -1,0 +1,123 @@
+"""kill -9 at each step: nothing is missing, nothing is there or runs twice, and the books balance all along."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from streamdq import Queue
+from streamdq.archive import Archive, Kicked
+from tests.archive.letters import archived, balanced, bury, dead_now, finish, receipts, rows
+from tests.servers import Server
+
+IDS = sorted(f"j{number}" for number in range(10))
+STORING = [
+    ("commit", "", 1), ("put", "after", 2), ("take_out", "before", 1), ("take_out", "after", 3), ("commit", "", 4),
+    ("mark", "after", 3), ("forget", "before", 2), ("forget", "after", 2),
+]  # fmt: skip
+KICKING = [
+    ("lock", "after", 2), ("mark", "after", 1), ("give_back", "after", 1), ("give_back", "after", 3),
+    ("forget", "before", 2), ("forget", "after", 3),
+]  # fmt: skip
+
+Die = tuple[str, str, int]
+Kill = Callable[[str, Die], None]
+
+
+def name(die: Die) -> str:
+    return "-".join(str(part) for part in die if part)
+
+
+@pytest.fixture(scope="module")
+def archivist() -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.archive.killed"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    yield process
+    process.communicate(timeout=20)
+
+
+@pytest.fixture
+def kill(archivist: subprocess.Popen[str], server: Server, database: str) -> Kill:
+    """Has a process of its own store or kick everything, which is killed at a step."""
+
+    def run(do: str, die: Die) -> None:
+        assert archivist.stdin is not None
+        assert archivist.stdout is not None
+        archivist.stdin.write(json.dumps({"do": do, "die": die, "redis": server.url, "database": database}) + "\n")
+        archivist.stdin.flush()
+        assert archivist.stdout.readline() == "-9\n", "it was to be killed"
+
+    return run
+
+
+@pytest.mark.parametrize("die", STORING, ids=name)
+def test_killed_while_storing_and_run_again(queue: Queue, server: Server, database: str, kill: Kill, die: Die) -> None:
+    bury(queue, *IDS)
+
+    kill("store", die)
+
+    balanced(queue)
+    with Archive(database) as archive:
+        here, there = dead_now(queue), {row.letter.id for row in rows(archive)}
+        assert set(here) | there == set(IDS), "in Redis, in the database, or in both"
+        archive.store(queue)
+        assert archived(archive) == IDS
+        assert len(rows(archive)) == len(IDS)
+    assert dead_now(queue) == []
+    assert receipts(server) == []
+    (balance,) = queue.audit().balances
+    assert (balance.enqueued, balance.dead, balance.live) == (10, 10, 0)
+
+
+@pytest.mark.parametrize("die", STORING[1:6:2], ids=name)
+def test_killed_while_storing_then_all_are_kicked(queue: Queue, database: str, kill: Kill, die: Die) -> None:
+    """What is dead in Redis and what is in the archive are kicked: each job runs once."""
+    bury(queue, *IDS)
+    kill("store", die)
+    with Archive(database) as archive:
+        archive.kick(queue)
+        queue.kick("t")
+        assert finish(queue) == IDS
+        balanced(queue)
+        assert archive.kick(queue) == Kicked()
+
+
+@pytest.mark.parametrize("die", [("put", "after", 2), ("take_out", "after", 2)], ids=name)
+def test_killed_while_storing_and_kicked_in_redis_meanwhile(queue: Queue, database: str, kill: Kill, die: Die) -> None:
+    """A job that was committed, and then kicked in Redis and done there, is not sent once more."""
+    bury(queue, *IDS)
+    kill("store", die)
+    queue.kick("t")
+    done = finish(queue)
+    assert done
+    with Archive(database) as archive:
+        archive.store(queue)
+        archive.kick(queue)
+        assert sorted(done + finish(queue)) == IDS
+
+
+@pytest.mark.parametrize("die", KICKING, ids=name)
+def test_killed_while_kicking_and_run_again(queue: Queue, server: Server, database: str, kill: Kill, die: Die) -> None:
+    """Also when what was sent has ended before the next run, so that nothing but the receipts tells of it."""
+    bury(queue, *IDS)
+    with Archive(database) as archive:
+        archive.store(queue)
+
+        kill("kick", die)
+
+        balanced(queue)
+        done = finish(queue)
+        archive.kick(queue)
+        assert sorted(done + finish(queue)) == IDS, "each once"
+        assert archive.kick(queue) == Kicked()
+        assert archived(archive) == []
+    assert receipts(server) == []
+    (balance,) = queue.audit().balances
+    assert (balance.enqueued, balance.done, balance.dead) == (10, 10, 0)
