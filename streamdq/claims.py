@@ -58,6 +58,7 @@ class Held:
     ttr_ms: int = 0
     deadline: float = 0.0  # when its TTR passes, on this host's monotonic clock
     took_s: float = 0.0
+    consumer: str = ""  # who claimed it, where that is not who ends it
 
 
 @dataclass(slots=True)

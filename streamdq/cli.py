@@ -10,7 +10,17 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from . import __version__, cli_archive, cli_callback, cli_history, cli_jobs, cli_metrics, cli_topics, cli_work
+from . import (
+    __version__,
+    cli_archive,
+    cli_callback,
+    cli_history,
+    cli_http,
+    cli_jobs,
+    cli_metrics,
+    cli_topics,
+    cli_work,
+)
 from . import cli_views as views
 from .cli_common import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Globals, commands
 from .errors import (
@@ -52,7 +62,7 @@ Exit codes:
   130  interrupted"""
 
 app = commands(help=HELP)
-for part in (cli_jobs, cli_topics, cli_archive, cli_work, cli_callback, cli_history, cli_metrics):
+for part in (cli_jobs, cli_topics, cli_archive, cli_work, cli_callback, cli_http, cli_history, cli_metrics):
     app.add_typer(part.app)
 
 
@@ -107,7 +117,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return EXIT_USAGE
     except ValidationError as error:
         first = error.errors()[0]
-        views.complain(f"STREAMDQ_{'_'.join(map(str, first['loc'])).upper()}: {first['msg']}")
+        prefix = "STREAMDQ_HTTP_" if error.title == "HttpSettings" else "STREAMDQ_"
+        views.complain(f"{prefix}{'_'.join(map(str, first['loc'])).upper()}: {first['msg']}")
         return EXIT_USAGE
     except StreamdqError as error:
         views.complain(str(error))

@@ -13,6 +13,7 @@ from typing import Annotated, Any, BinaryIO
 import typer
 
 from . import cli_views as views
+from . import shapes
 from .cli_common import At, Delay, GroupOption, Id, Json, Topic, answer, commands, open_queue
 from .cli_input import BadLine, Loaded, load, parse_json, parse_moment
 from .config import DEFAULT_GROUP
@@ -79,7 +80,7 @@ def enqueue(
         if file is None:
             text = sys.stdin.buffer.read() if body == "-" else body or ""
             job = queue.enqueue(topic, _body(text), id=id, on_conflict=on_conflict.value, **fields)
-            answer(as_json, views.job_json(job), f"{job.topic} / {job.id}, due {views.moment(job.due_ms)}")
+            answer(as_json, shapes.job_json(job), f"{job.topic} / {job.id}, due {views.moment(job.due_ms)}")
             return
         if id is not None:
             raise InvalidInput('id: a file\'s jobs have their own; put "id" on each line')
@@ -167,7 +168,7 @@ def get(context: typer.Context, topic: Topic, id: Id, as_json: Json = False) -> 
     if job is None:
         answer(as_json, None, f"no job {id!r} in {topic!r}: it has ended, or never was", yes=False)
     elif as_json:
-        views.print_json(views.job_json(job))
+        views.print_json(shapes.job_json(job))
     else:
         views.console().print(views.job_view(job))
 
@@ -218,7 +219,7 @@ def dead_list(
     with open_queue(context) as queue:
         jobs = queue.dead(topic, group, limit)
     if as_json:
-        views.print_json([views.job_json(job) for job in jobs])
+        views.print_json([shapes.job_json(job) for job in jobs])
     else:
         views.console().print(views.dead_view(jobs, group))
 

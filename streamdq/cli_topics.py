@@ -11,6 +11,7 @@ import typer
 from rich.live import Live
 
 from . import cli_views as views
+from . import shapes
 from .cli_common import EXIT_NO, Json, OptionalTopic, Topic, answer, commands, open_queue
 from .durations import to_ms
 from .queue import Queue
@@ -38,7 +39,7 @@ def stats(
         if not watch:
             found = queue.stats(topic)
             if as_json:
-                views.print_json(views.stats_json(found))
+                views.print_json(shapes.stats_json(found))
             else:
                 views.console().print(views.stats_view(found))
             return
@@ -52,7 +53,7 @@ def _watch(queue: Queue, topic: str | None, pause_s: float, as_json: bool) -> No
         while True:
             found = queue.stats(topic)
             if as_json:
-                views.print_json(views.stats_json(found))
+                views.print_json(shapes.stats_json(found))
             else:
                 live.update(views.stats_view(found), refresh=True)
             time.sleep(pause_s)
@@ -128,7 +129,7 @@ def configure(
             topic, ttr=ttr, retry=retry, shards=shards, max_deliveries=max_deliveries, groups=group, rate=rate
         )
     if as_json:
-        views.print_json(views.settings_json(topic, settings))
+        views.print_json(shapes.settings_json(topic, settings))
     else:
         views.console().print(views.settings_view(topic, settings))
 
@@ -145,7 +146,7 @@ def audit(context: typer.Context, topic: OptionalTopic = None, as_json: Json = F
     with open_queue(context) as queue:
         found = queue.audit(topic)
     if as_json:
-        views.print_json(views.audit_json(found))
+        views.print_json(shapes.audit_json(found))
     else:
         views.console().print(views.audit_view(found))
     if not found.balanced:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ from .config import TopicSettings
 from .doctor import Finding
 from .durations import show_ms
 from .inspect import Stats, TopicStats
-from .job import GroupProgress, Job
+from .job import Job
 from .logs import hide_credentials
 
 _PIPE_WIDTH, _WIDE = 200, 106
@@ -49,52 +48,6 @@ def print_json(value: Any) -> None:
     """One line of JSON."""
     sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
     sys.stdout.flush()
-
-
-# -- as JSON
-
-
-def job_json(job: Job) -> dict[str, Any]:
-    return {
-        "topic": job.topic,
-        "id": job.id,
-        "state": job.state.value,
-        "body": job.body,
-        "due_ms": job.due_ms,
-        "created_ms": job.created_ms,
-        "attempt": job.attempt,
-        "step": job.step,
-        "ttr_ms": job.ttr_ms,
-        "retry": job.retry,
-        "url": job.url,
-        "expire_ms": job.expire_ms,
-        "groups": {name: _progress_json(progress) for name, progress in job.groups.items()},
-    }
-
-
-def _progress_json(progress: GroupProgress) -> dict[str, Any]:
-    fields = dataclasses.asdict(progress)
-    del fields["group"], fields["own"]
-    return {**fields, "state": progress.state.value}
-
-
-def stats_json(stats: Stats) -> dict[str, Any]:
-    return dataclasses.asdict(stats)
-
-
-def audit_json(audit: Audit) -> dict[str, Any]:
-    return {
-        "balanced": audit.balanced,
-        "left": audit.left,
-        "balances": [
-            {**dataclasses.asdict(b), "live": b.live, "imbalance": b.imbalance} for b in audit.balances
-        ],
-        "orphans": [dataclasses.asdict(orphan) for orphan in audit.orphans],
-    }  # fmt: skip
-
-
-def settings_json(topic: str, settings: TopicSettings) -> dict[str, Any]:
-    return {"topic": topic, **settings.model_dump(exclude={"version"})}
 
 
 # -- for people

@@ -41,6 +41,19 @@ class Settings(BaseSettings):
     metrics_topics: int = Field(default=200, ge=1, description="Topics that are labels of their own; then `other`.")
 
 
+class HttpSettings(BaseSettings):
+    """What the HTTP server may be set by environment variable, each prefixed ``STREAMDQ_HTTP_``."""
+
+    model_config = SettingsConfigDict(env_prefix="STREAMDQ_HTTP_", frozen=True, extra="ignore")
+
+    tokens: str = Field(default="", description="Lines as in a file of tokens, ended by newlines or semicolons.")
+    max_request_bytes: int = Field(default=1024 * 1024, ge=1024, description="A larger body is refused.")
+    max_bulk_bytes: int = Field(default=1024**3, ge=1024, description="The same for a body of lines.")
+    body_timeout_s: float = Field(default=20.0, gt=0, description="For a body to arrive, or its next part of lines.")
+    header_timeout_s: float = Field(default=10.0, gt=0, description="For a request's head to arrive.")
+    max_takes: int = Field(default=500, ge=1, description="How many requests may wait for a job at once.")
+
+
 class GroupSettings(BaseModel):
     """What one group has of its own; None: as the topic has it."""
 

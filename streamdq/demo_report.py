@@ -16,12 +16,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from .audit import Audit
-from .cli_views import audit_json, balances_view, number, table
+from .cli_views import balances_view, number, table
 from .demo_shop import NOTIFY, SHOP_GROUP, Scale, effects_file
 from .durations import show_ms
 from .history import Event, HistoryRow
 from .inspect import Stats
 from .retry import DEFAULT_RETRY, RetrySchedule
+from .shapes import audit_json
 
 UNSETTLED_S = 5.0  # after a kill: the TTR has to pass, and perhaps the mover's lease
 _ATTEMPTS = (Event.DONE, Event.RETRY, Event.DEAD, Event.RECLAIMED, Event.RELEASED)

@@ -51,14 +51,19 @@ class RedisCollector(Collector):
             log.warning("gauges not read", error=str(error))
             readings = Readings(self._labels)
             readings.put(metrics.UP, 0)
-        for metric in metrics.FROM_REDIS:
-            family = _family(metric)
-            for labels, value in readings.of(metric):
-                family.add_metric(labels, value)
-            yield family
+        yield from families(readings)
 
     def close(self) -> None:
         self._link.close()
+
+
+def families(readings: Readings) -> Iterator[Metric]:
+    """What was read from Redis, as a collector gives it."""
+    for metric in metrics.FROM_REDIS:
+        family = _family(metric)
+        for labels, value in readings.of(metric):
+            family.add_metric(labels, value)
+        yield family
 
 
 def _family(metric: metrics.RedisMetric) -> Any:

@@ -22,6 +22,7 @@ from .retry import RetryInput, RetrySchedule
 
 MAX_ID_BYTES = 255
 MAX_URL_BYTES = 2048
+_SURELY_READABLE_DEPTH = 150
 # Control characters delimit what the scripts keep; braces would break the Cluster hash tag.
 _ID = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]+")
 _TOPIC = re.compile(r"[^\x00-\x20\x7f{}\ud800-\udfff]+")
@@ -178,12 +179,22 @@ def encode_body(body: Any, max_bytes: int) -> bytes:
             json.dumps(from_json(encoded), allow_nan=False)  # a number, or only a word in a text?
     except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
         raise InvalidInput(f"body: can't be written as JSON: {error}") from None
+    if encoded.count(b"[") + encoded.count(b"{") > _SURELY_READABLE_DEPTH:
+        _check_depth(encoded)
     if len(encoded) > max_bytes:
         raise InvalidInput(
             f"body: {len(encoded)} bytes of JSON, more than the {max_bytes} allowed; keep the data elsewhere and pass "
             "its key, or raise STREAMDQ_MAX_BODY_BYTES"
         )
     return encoded
+
+
+def _check_depth(encoded: bytes) -> None:
+    """What pydantic writes may be nested deeper than what it reads: no handler could have such a body."""
+    try:
+        from_json(encoded)
+    except ValueError as error:
+        raise InvalidInput(f"body: can't be read again: {error}; nest it less deep") from None
 
 
 def encode_when(delay: Duration | None, at: Moment | None) -> str:

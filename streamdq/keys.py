@@ -31,6 +31,16 @@ class NamespaceKeys:
         """STREAM, one entry: rings when the registry changes."""
         return f"{{{self.namespace}}}:wake"
 
+    @cached_property
+    def secret(self) -> str:
+        """STRING: what the HTTP server signs claim tokens and sessions with, the same for all of them."""
+        return f"{{{self.namespace}}}:secret"
+
+    @cached_property
+    def probe(self) -> str:
+        """STRING, expires: written to see that Redis takes writes."""
+        return f"{{{self.namespace}}}:probe"
+
     def shard(self, topic: str, shard: int) -> ShardKeys:
         return _shard_keys(self.namespace, topic, shard)
 

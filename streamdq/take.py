@@ -93,7 +93,7 @@ def _end(ops: Operations, end: End) -> Op[None]:
     if held.ended:
         raise StaleClaim(f"job {held.job.id!r}: this claim has ended already")
     held.took_s = time.monotonic() - held.deadline + held.ttr_ms / 1000
-    refused = yield from settle(ops.scripts, held.shard, held.group, ops.session.consumer, [end])
+    refused = yield from settle(ops.scripts, held.shard, held.group, held.consumer or ops.session.consumer, [end])
     held.ended = True
     if refused:
         raise StaleClaim(
@@ -116,6 +116,10 @@ def fail(ops: Operations, held: Held, error: BaseException | str, delay: Duratio
 
 def bury(ops: Operations, held: Held, reason: str) -> Op[None]:
     yield from _end(ops, failed(held, Bury(reason), (yield from ops.topics.get(held.job.topic)).retry_of(held.group)))
+
+
+def release(ops: Operations, held: Held) -> Op[None]:
+    yield from _end(ops, End(held, Outcome.RELEASED))
 
 
 def touch(ops: Operations, held: Held, ttr: Duration | None) -> Op[None]:

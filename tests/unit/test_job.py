@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
+from pydantic_core import from_json
 
 from streamdq.errors import InvalidInput, StaleClaim
 from streamdq.job import (
@@ -111,11 +112,23 @@ def test_bodies_that_are_not_blank(body: Any) -> None:
     assert json.loads(encode_body(body, LIMIT)) == body
 
 
+def nested(depth: int) -> list[Any]:
+    body: list[Any] = []
+    for _ in range(depth):
+        body = [body]
+    return body
+
+
+def test_the_deepest_body_is_read_again() -> None:
+    assert from_json(encode_body(nested(150), LIMIT)) == nested(150)
+
+
 @pytest.mark.parametrize(
     "body",
     [
         None, "", math.nan, math.inf, {"a": math.nan}, [-math.inf], {"a": [{"b": math.inf}]}, {"NaN": math.nan},
-        object(), {"a": object()}, lambda: None, "\ud800", {"\udfff": 1}, b"\xff\xfe",
+        object(), {"a": object()}, nested(201), nested(250), nested(300), lambda: None,
+        "\ud800", {"\udfff": 1}, b"\xff\xfe",
     ],
 )  # fmt: skip
 def test_bodies_that_are_refused(body: Any) -> None:

@@ -1,0 +1,124 @@
+"""The ASGI app: the API and its description, for a server of its own or mounted in another app."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import quote, unquote
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from .. import __version__
+from ..config import HttpSettings, Settings
+from ..queue import AsyncQueue
+from . import claims, health, jobs, problems, topics
+from .auth import Tokens
+from .backend import Backend
+
+_ABOUT = """Jobs that wait until they are due, for any language.
+
+Producers put jobs in, workers take them or have them posted to a URL by a callback worker, operators look after dead
+letters. Times are Unix milliseconds by Redis's clock. In a path, a topic or id is percent-encoded, a slash as `%2F`.
+
+Where tokens are configured, send `Authorization: Bearer TOKEN`; `x-roles` tells which roles an operation takes. Errors
+are problem details (RFC 9457). On a 503, wait as long as `Retry-After` says and try again."""
+
+
+def create_app(
+    url: str | None = None,
+    namespace: str = "streamdq",
+    *,
+    queue: AsyncQueue | None = None,
+    settings: Settings | None = None,
+    http: HttpSettings | None = None,
+    tokens: Tokens | None = None,
+    allowed_hosts: Collection[str] | None = None,
+) -> FastAPI:
+    """The API of one namespace as an ASGI app.
+
+    ``url``, ``namespace`` and ``settings`` are those of AsyncQueue; or pass a ``queue``, which stays yours to close.
+    ``tokens`` None: those of ``$STREAMDQ_HTTP_TOKENS``. Without any, whoever reaches the app may do everything;
+    ``allowed_hosts`` then keeps out web pages that point a name of theirs here.
+
+    Mounted in another app it needs nothing more: ``app.mount("/queue", create_app())``. Frameworks don't pass a
+    lifespan on to what is mounted, so enter ``app.router.lifespan_context(app)`` in your own to close its connections.
+    """
+    http = http or HttpSettings()
+    if tokens is None:
+        tokens = Tokens.parse(http.tokens, "STREAMDQ_HTTP_TOKENS")
+    backend = Backend(
+        url, namespace, settings, http, tokens, None if allowed_hosts is None else frozenset(allowed_hosts), queue
+    )
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        async with backend.running():
+            yield
+
+    app = FastAPI(
+        title="streamdq", version=__version__, description=_ABOUT, lifespan=lifespan, redirect_slashes=False,
+        docs_url=None, redoc_url=None, openapi_url="/openapi.json",
+    )  # fmt: skip
+    app.state.streamdq = backend
+    problems.install(app)
+    for part in (jobs, claims, topics, health):
+        app.include_router(part.router)
+    app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
+    app.add_middleware(_Outermost)
+    return app
+
+
+def _describe(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        found = get_openapi(
+            title=app.title, version=app.version, description=app.description, routes=app.routes,
+            openapi_version="3.1.0",
+        )  # fmt: skip
+        components = found.setdefault("components", {})
+        schema = problems.Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+        components["schemas"] |= schema.pop("$defs") | {"Problem": schema}
+        components["securitySchemes"] = {
+            "bearer": {"type": "http", "scheme": "bearer", "description": "A token, where any are configured."}
+        }
+        app.openapi_schema = found
+    return app.openapi_schema
+
+
+class _Outermost:
+    """Leaves paths undecoded for the routes, which decode each part alone; and says that answers are not to be kept."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def careful(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                names = {name.lower() for name, _ in message["headers"]}
+                message["headers"] = [
+                    *message["headers"],
+                    *((name, value) for name, value in _HEADERS if name not in names),
+                ]
+            await send(message)
+
+        await self._app({**scope, "path": _encoded_path(scope)}, receive, careful)
+
+
+_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
+
+
+def _encoded_path(scope: Scope) -> str:
+    """The path as it was sent; where the server did not pass that on, the decoded one encoded again."""
+    path: str = scope["path"]
+    raw = scope.get("raw_path")
+    if raw:
+        sent = raw.decode("ascii", "replace").partition("?")[0]
+        if unquote(sent) == path:
+            return str(sent)
+    return quote(path, safe="/:@!$&'()*+,;=~-._")

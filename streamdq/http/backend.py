@@ -1,0 +1,99 @@
+"""What all requests share: one queue with its connections, the signing secret, and signs of life."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from ..config import HttpSettings, Settings
+from ..loop import cancel_and_wait
+from ..operations import Operations
+from ..queue import AsyncQueue
+from ..session import Op, arun
+from .auth import Tokens
+
+T = TypeVar("T")
+TICK_S = 0.5
+_PROBE_MS = 10_000
+
+
+@dataclass(slots=True)
+class Backend:
+    """One server's. The queue is opened with the server, or by the first request where that came without a lifespan
+    (an app that is mounted in another one); one that was handed in stays its owner's to close.
+    """
+
+    url: str | None
+    namespace: str
+    settings: Settings | None
+    http: HttpSettings
+    tokens: Tokens
+    hosts: frozenset[str] | None = None
+    given: AsyncQueue | None = None
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    ticked: float | None = None  # None: nothing ticks, as there is no lifespan
+    takes: int = 0
+    _opened: AsyncQueue | None = None
+    _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _secret: bytes | None = None
+
+    async def queue(self) -> AsyncQueue:
+        if self.given is not None:
+            return self.given
+        async with self._opening:
+            if self._opened is None:
+                # In a thread: the embedded server takes its time to start.
+                self._opened = await asyncio.to_thread(AsyncQueue, self.url, self.namespace, settings=self.settings)
+            return self._opened
+
+    async def operations(self) -> Operations:
+        return (await self.queue())._operations
+
+    async def do(self, operation: Op[T]) -> T:
+        """Carries out an operation made from ``operations``."""
+        return await arun((await self.queue())._link, operation)
+
+    async def secret(self, renew: bool = False) -> bytes:
+        """The namespace's signing secret, made by whoever asks first. ``renew``: look again, Redis may have lost it."""
+        if self._secret is None or renew:
+            ops = await self.operations()
+            key = ops.session.keys.secret
+            mine = (self._secret or secrets.token_bytes(32)).hex()
+            await self.do(ops.session.one(key, "SET", key, mine, "NX"))
+            self._secret = bytes.fromhex((await self.do(ops.session.one(key, "GET", key))).decode())
+        return self._secret
+
+    async def probe(self) -> None:
+        """Writes to Redis.
+
+        Raises:
+            ServerError: it does not answer, or takes no writes.
+        """
+        ops = await self.operations()
+        key = ops.session.keys.probe
+        await self.do(ops.session.one(key, "SET", key, "1", "PX", _PROBE_MS))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """While the server runs: opens the queue, ticks, and closes what was opened here."""
+        await self.queue()
+        ticking = asyncio.create_task(self._tick())
+        try:
+            yield
+        finally:
+            self.stopping.set()
+            await cancel_and_wait([ticking])
+            self.ticked = None
+            if self._opened is not None:
+                await self._opened.close()
+                self._opened = None
+
+    async def _tick(self) -> None:
+        while True:
+            self.ticked = time.monotonic()
+            await asyncio.sleep(TICK_S)

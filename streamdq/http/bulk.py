@@ -1,0 +1,137 @@
+"""A stream of jobs, a JSON object on each line, into the queue: in batches, with bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import Field, StrictStr, ValidationError
+
+from ..config import MAX_BATCH
+from ..errors import InvalidInput, ServerError
+from ..job import check_topic, encode, nonce_of
+from ..keys import shard_of
+from ..operations import Operations
+from ..session import Op
+from .models import BulkLine, BulkOut, JobIn
+from .problems import KINDS, ProblemError
+
+_BATCH_BYTES = 4 * 1024 * 1024
+_SHOWN = 100
+_OVERHEAD_BYTES = 64 * 1024
+_LONGEST_ESCAPE = 6  # \u0061 is an a
+
+
+class JobLine(JobIn):
+    """A line: a job, perhaps with its id."""
+
+    id: StrictStr | None = Field(default=None, max_length=255)
+
+
+@dataclass(slots=True)
+class _Line:
+    number: int
+    id: str
+    job: list[Any]  # id, when, rest of the record: as the script takes them
+    nonce: str
+
+
+class Loader:
+    """Loads one request's lines into one topic."""
+
+    def __init__(self, ops: Operations, topic: str, replace: bool, do: Callable[[Op[Any]], Awaitable[Any]]) -> None:
+        self.result = BulkOut(lines=0, created=0, existing=0, invalid=0, problems=[])
+        self._ops = ops
+        self._topic = check_topic(topic)
+        self._replace = replace
+        self._do = do
+        self._limit = ops.session.settings.max_body_bytes
+        self._batch: list[_Line] = []
+        self._bytes = 0
+
+    async def load(self, chunks: AsyncIterable[bytes]) -> None:
+        """Reads to the end.
+
+        Raises:
+            ProblemError: Redis failed; it says how many lines were read. What was sent with them is in.
+        """
+        try:
+            async for number, line in lines_of(chunks, self._limit * _LONGEST_ESCAPE + _OVERHEAD_BYTES):
+                self.result.lines += 1
+                self._add(number, line)
+                if len(self._batch) >= MAX_BATCH or self._bytes >= _BATCH_BYTES:
+                    await self._send()
+            await self._send()
+        except ServerError as error:
+            read = self.result.lines - len(self._batch)
+            raise ProblemError(
+                "redis-unavailable",
+                f"Redis failed after {read} lines; with ids, all can be sent again",
+                lines_read=read,
+            ) from error
+
+    def _add(self, number: int, line: bytes | None) -> None:
+        try:
+            if line is None:
+                raise InvalidInput("the line is too long")
+            id, when, rest, nonce = encode(_parse(line), self._limit)
+        except InvalidInput as error:
+            self.result.invalid += 1
+            self._tell(BulkLine(line=number, problem="invalid-input", detail=str(error)[:300]))
+            return
+        self._batch.append(_Line(number, id, [id, when, rest], nonce))
+        self._bytes += len(rest)
+
+    def _tell(self, line: BulkLine) -> None:
+        if len(self.result.problems) < _SHOWN:
+            self.result.problems.append(line)
+
+    async def _send(self) -> None:
+        if not self._batch:
+            return
+        settings = await self._do(self._ops.topics.ensure(self._topic))
+        spread: dict[int, list[_Line]] = {}
+        for line in self._batch:
+            spread.setdefault(shard_of(line.id, settings.shards), []).append(line)
+        for part in spread.values():
+            reply = await self._do(self._ops._put(self._topic, [v for line in part for v in line.job], self._replace))
+            for i, line in enumerate(part):
+                record = reply.taken.get(i)
+                if record is None or nonce_of(record) == line.nonce:
+                    self.result.created += 1
+                else:
+                    self.result.existing += 1
+                    title = KINDS["job-exists"][1]
+                    self._tell(BulkLine(line=line.number, problem="job-exists", detail=title, id=line.id))
+        self._batch, self._bytes = [], 0
+
+
+def _parse(line: bytes) -> Any:
+    try:
+        found = JobLine.model_validate_json(line)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise InvalidInput(f"{where}: {first['msg']}" if where else str(first["msg"])) from None
+    return found.new_job(found.id)
+
+
+async def lines_of(chunks: AsyncIterable[bytes], longest: int) -> AsyncIterator[tuple[int, bytes | None]]:
+    """(number, line) for each that is not blank; None for one longer than ``longest``, which is passed over."""
+    number, rest, skipping = 0, b"", False
+    async for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            number += 1
+            if skipping or len(line) > longest:
+                yield number, None
+            elif line.strip():
+                yield number, line
+            skipping = False
+        if len(rest) > longest:
+            rest, skipping = b"", True
+        elif skipping:
+            rest = b""
+    if skipping or rest.strip():
+        yield number + 1, None if skipping else rest

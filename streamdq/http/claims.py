@@ -1,0 +1,165 @@
+"""Workers' operations, for languages that have no worker: take a job, and end its attempt."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic_core import to_json
+
+from .. import take as engine
+from ..claims import Held
+from ..durations import to_ms
+from ..errors import InvalidInput
+from ..loop import cancel_and_wait
+from .auth import Role
+from .backend import Backend
+from .jobs import job_bytes
+from .models import BuryIn, ClaimIn, ClaimOut, FailIn, TouchIn
+from .problems import ProblemError
+from .route import JSON, Route, TopicPath, backend_of, operation
+from .seal import pack, seal, unpack, unseal
+
+router = APIRouter(route_class=Route)
+MAX_WAIT_S = 60
+_WORKER = (Role.WORKER,)
+_ENDED = {204: {"description": "Done."}}
+_PURPOSE = "claim"
+
+
+@operation(
+    router, "POST", "/v1/topics/{topic:segment}/take", roles=_WORKER, tag="Claims",
+    problems=["unknown-group", "too-busy"],
+    responses={
+        200: {"description": "A job, claimed for the caller.", "model": ClaimOut},
+        204: {"description": "None was ready in time."},
+    },
+)  # fmt: skip
+async def take_job(
+    request: Request,
+    topic: TopicPath,
+    group: Annotated[str, Query(description="The consumer group.", max_length=64)] = "default",
+    timeout: Annotated[
+        str, Query(description=f"How long to wait for a job, at most {MAX_WAIT_S}s.", examples=["30s"], max_length=20)
+    ] = "0",
+) -> Response:
+    """Claim one job, waiting for it if need be.
+
+    The answer comes as soon as a job is ready. It must be finished, failed, buried or released within its TTR, or it
+    is delivered again. A caller that goes away while it waits loses nothing. A topic that is not there is made.
+    """
+    backend = backend_of(request)
+    wait_ms = to_ms(timeout, "timeout")
+    if wait_ms > MAX_WAIT_S * 1000:
+        raise InvalidInput(f"timeout: at most {MAX_WAIT_S}s; ask again for more")
+    if backend.takes >= backend.http.max_takes:
+        raise ProblemError("too-busy", f"{backend.takes} requests wait for a job already")
+    secret = await backend.secret()
+    backend.takes += 1
+    try:
+        held = await _take(request, backend, topic, group, wait_ms / 1000)
+    finally:
+        backend.takes -= 1
+    if held is None:
+        return Response(status_code=204)
+    queue = await backend.queue()
+    claim = seal(secret, _PURPOSE, pack(held, queue._operations.session.consumer))
+    rest = {"claim": claim, "group": group, "ttr_ms": held.ttr_ms}
+    return Response(to_json(rest)[:-1] + b',"job":' + job_bytes(held.job) + b"}", media_type=JSON)
+
+
+async def _take(request: Request, backend: Backend, topic: str, group: str, wait_s: float) -> Held | None:
+    """As Queue.take; ends early when the caller leaves or the server stops, and what was claimed goes back."""
+    queue = await backend.queue()
+    if wait_s == 0:
+        claim = await queue.take(topic, group, 0)
+        return None if claim is None else claim._held
+    taking = asyncio.create_task(queue.take(topic, group, wait_s))
+    ends = [asyncio.create_task(_left(request)), asyncio.create_task(backend.stopping.wait())]
+    try:
+        await asyncio.wait([taking, *ends], return_when=asyncio.FIRST_COMPLETED)
+        if not any(end.done() for end in ends):
+            claim = await taking
+            return None if claim is None else claim._held
+        taking.cancel()
+        await asyncio.wait([taking])
+        if not taking.cancelled() and (claim := taking.result()) is not None:
+            await backend.do(engine.release(queue._operations, claim._held))
+        return None
+    finally:
+        await cancel_and_wait([taking, *ends])
+
+
+async def _left(request: Request) -> None:
+    """Returns when the caller has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _held(backend: Backend, token: str) -> Held:
+    values = unseal(await backend.secret(), _PURPOSE, token)
+    if values is None:  # perhaps the secret was lost with Redis's data, and another server made a new one
+        values = unseal(await backend.secret(renew=True), _PURPOSE, token)
+    if values is None:
+        raise InvalidInput("claim: this is none that take gave; send it back unchanged")
+    return unpack(await backend.operations(), values)
+
+
+@operation(
+    router, "POST", "/v1/claims/finish", roles=_WORKER, takes=JSON, tag="Claims", status=204, responses=_ENDED,
+    problems=["stale-claim"],
+)  # fmt: skip
+async def finish_claim(request: Request, claim: ClaimIn) -> Response:
+    """The job is done, for this group."""
+    backend = backend_of(request)
+    await backend.do(engine.finish(await backend.operations(), await _held(backend, claim.claim)))
+    return Response(status_code=204)
+
+
+@operation(
+    router, "POST", "/v1/claims/fail", roles=_WORKER, takes=JSON, tag="Claims", status=204, responses=_ENDED,
+    problems=["stale-claim", "unknown-topic"],
+)  # fmt: skip
+async def fail_claim(request: Request, claim: FailIn) -> Response:
+    """The attempt failed: the next step of the retry schedule.
+
+    No step left: the job is buried, among the dead letters.
+    """
+    backend = backend_of(request)
+    held = await _held(backend, claim.claim)
+    await backend.do(engine.fail(await backend.operations(), held, claim.error, claim.delay))
+    return Response(status_code=204)
+
+
+@operation(
+    router, "POST", "/v1/claims/bury", roles=_WORKER, takes=JSON, tag="Claims", status=204, responses=_ENDED,
+    problems=["stale-claim", "unknown-topic"],
+)  # fmt: skip
+async def bury_claim(request: Request, claim: BuryIn) -> Response:
+    """The job is given up: among the dead letters until it is kicked or purged."""
+    backend = backend_of(request)
+    await backend.do(engine.bury(await backend.operations(), await _held(backend, claim.claim), claim.reason))
+    return Response(status_code=204)
+
+
+@operation(
+    router, "POST", "/v1/claims/release", roles=_WORKER, takes=JSON, tag="Claims", status=204, responses=_ENDED,
+    problems=["stale-claim"],
+)  # fmt: skip
+async def release_claim(request: Request, claim: ClaimIn) -> Response:
+    """Hand the job back unfinished; the attempt does not count."""
+    backend = backend_of(request)
+    await backend.do(engine.release(await backend.operations(), await _held(backend, claim.claim)))
+    return Response(status_code=204)
+
+
+@operation(
+    router, "POST", "/v1/claims/touch", roles=_WORKER, takes=JSON, tag="Claims", status=204, responses=_ENDED,
+    problems=["stale-claim", "unknown-topic"],
+)  # fmt: skip
+async def touch_claim(request: Request, claim: TouchIn) -> Response:
+    """The claim's TTR starts again, or another one does."""
+    backend = backend_of(request)
+    await backend.do(engine.touch(await backend.operations(), await _held(backend, claim.claim), claim.ttr))
+    return Response(status_code=204)

@@ -1,0 +1,182 @@
+"""What went wrong, as problem details (RFC 9457): one way to say it, whoever notices it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from pydantic import BaseModel, Field
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+from ..errors import (
+    AuthenticationFailed,
+    EmbeddedError,
+    InvalidInput,
+    JobExists,
+    ServerError,
+    ServerRefusesWrites,
+    StaleClaim,
+    StreamdqError,
+    TopicNotEmpty,
+    UnknownGroup,
+    UnknownTopic,
+)
+from ..logs import log
+
+MEDIA = "application/problem+json"
+RETRY_AFTER_S = 2
+_TYPE = "urn:streamdq:problem:"
+_SHOWN_ERRORS = 20
+_MAX_DETAIL_CHARS = 500
+
+
+class FieldError(BaseModel):
+    """One value that can't be accepted."""
+
+    at: str = Field(description="Where it stands, such as `body.delay` or `query.limit`.")
+    message: str
+
+
+class Problem(BaseModel):
+    """Problem details (RFC 9457). `type` and `status` are for programs, `detail` is for people."""
+
+    type: str = Field(description="What kind of problem it is; never changes.", examples=[_TYPE + "job-exists"])
+    title: str = Field(description="The same in words.")
+    status: int = Field(description="The HTTP status.")
+    detail: str | None = Field(default=None, description="What happened here, and what to do.")
+    errors: list[FieldError] | None = Field(default=None, description="Which values can't be accepted.")
+    lines_read: int | None = Field(default=None, description="How many lines a bulk request got through before.")
+
+
+# kind: (status, title). The kinds are part of the API.
+KINDS: Mapping[str, tuple[int, str]] = {
+    "malformed": (400, "The request can't be read"),
+    "unauthenticated": (401, "A valid token is needed"),
+    "forbidden": (403, "Not allowed"),
+    "not-found": (404, "There is nothing here"),
+    "unknown-topic": (404, "No such topic"),
+    "unknown-group": (404, "No such consumer group"),
+    "no-job": (404, "No such job"),
+    "method-not-allowed": (405, "This can't be done here"),
+    "timeout": (408, "The request took too long to arrive"),
+    "job-exists": (409, "The id is taken"),
+    "job-busy": (409, "The job's state does not allow it"),
+    "stale-claim": (409, "The claim has ended"),
+    "topic-not-empty": (409, "The topic holds jobs"),
+    "too-large": (413, "The body is too large"),
+    "unsupported-media-type": (415, "Another content type is needed"),
+    "invalid-input": (422, "A value can't be accepted"),
+    "internal-error": (500, "A fault in the server"),
+    "too-busy": (503, "Too many requests wait"),
+    "redis-unavailable": (503, "Redis does not answer"),
+    "redis-refuses": (503, "Redis refuses"),
+}
+_OF_STATUS = {400: "malformed", 401: "unauthenticated", 403: "forbidden", 404: "not-found", 405: "method-not-allowed",
+              408: "timeout", 413: "too-large", 415: "unsupported-media-type", 422: "invalid-input"}  # fmt: skip
+_OF_ERROR: tuple[tuple[type[StreamdqError], str], ...] = (
+    (JobExists, "job-exists"),
+    (StaleClaim, "stale-claim"),
+    (TopicNotEmpty, "topic-not-empty"),
+    (UnknownTopic, "unknown-topic"),
+    (UnknownGroup, "unknown-group"),
+    (InvalidInput, "invalid-input"),
+)
+
+
+class ProblemError(HTTPException):
+    """Ends a request with a problem."""
+
+    def __init__(self, kind: str, detail: str, headers: dict[str, str] | None = None, **more: Any) -> None:
+        super().__init__(KINDS[kind][0], detail, headers)
+        self.kind = kind
+        self.more = more
+
+
+def problem(kind: str, detail: str | None = None, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
+    """The response. ASCII only: a detail may quote anything, lone surrogates among it."""
+    status, title = KINDS[kind]
+    content: dict[str, Any] = {"type": _TYPE + kind, "title": title, "status": status}
+    if detail:
+        content["detail"] = detail[:_MAX_DETAIL_CHARS]
+    given = dict(headers or {})
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        given.setdefault("Retry-After", str(RETRY_AFTER_S))
+    if status == HTTPStatus.UNAUTHORIZED:
+        given.setdefault("WWW-Authenticate", 'Bearer realm="streamdq"')
+    return Response(json.dumps(content | more), status, given, media_type=MEDIA)
+
+
+def problem_of(error: StreamdqError, **more: Any) -> Response:
+    """The response to one of streamdq's errors. Where Redis is, and what it said, is for the log alone."""
+    for cls, kind in _OF_ERROR:
+        if isinstance(error, cls):
+            return problem(kind, str(error), **more)
+    if isinstance(error, ServerError | EmbeddedError):
+        log.warning("redis failed a request", error=str(error))
+        refused = isinstance(error, ServerRefusesWrites | AuthenticationFailed)
+        if isinstance(error, ServerRefusesWrites):
+            return problem("redis-refuses", "Redis takes no writes now; the server's log says why", **more)
+        if refused:
+            return problem("redis-refuses", "Redis does not allow it; the server's log says why", **more)
+        return problem(
+            "redis-unavailable", "no answer in time; a change may have been made, so repeat it with the same id", **more
+        )
+    log.error("a fault in the server", error=f"{type(error).__name__}: {error}")
+    return problem("internal-error")
+
+
+def _on_invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    found = error.errors()
+    if any(one["type"] == "json_invalid" for one in found):
+        return problem("malformed", "the body is not JSON")
+    errors = [
+        {"at": ".".join(map(str, one["loc"]))[:200], "message": str(one["msg"])[:200]} for one in found[:_SHOWN_ERRORS]
+    ]
+    return problem("invalid-input", "; ".join(f"{e['at']}: {e['message']}" for e in errors[:3]), errors=errors)
+
+
+def _on_http(_: Request, error: Exception) -> Response:
+    if isinstance(error, ProblemError):
+        return problem(error.kind, error.detail, error.headers, **error.more)
+    assert isinstance(error, StarletteHTTPException)
+    return problem(_OF_STATUS.get(error.status_code, "malformed"), str(error.detail), error.headers)
+
+
+def _on_streamdq(_: Request, error: Exception) -> Response:
+    assert isinstance(error, StreamdqError)
+    return problem_of(error)
+
+
+def _on_fault(request: Request, error: Exception) -> Response:
+    log.error("a fault in the server", path=request.url.path, error=f"{type(error).__name__}: {error}")
+    return problem("internal-error")
+
+
+def install(app: FastAPI) -> None:
+    """Every error of this app is answered with a problem."""
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(StarletteHTTPException, _on_http)
+    app.add_exception_handler(StreamdqError, _on_streamdq)
+    app.add_exception_handler(Exception, _on_fault)
+
+
+def documented(kind: str, *others: str) -> dict[str, Any]:
+    """How OpenAPI says that an operation may answer with these problems, all of one status."""
+    examples = {
+        name: {"value": {"type": _TYPE + name, "title": KINDS[name][1], "status": KINDS[name][0]}}
+        for name in (kind, *others)
+    }
+    schema = {"$ref": "#/components/schemas/Problem"}
+    headers: dict[str, Any] = {}
+    if KINDS[kind][0] == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers = {"Retry-After": {"description": "Seconds to wait.", "schema": {"type": "integer"}}}
+    return {
+        "description": "; ".join(KINDS[name][1] for name in (kind, *others)),
+        "content": {MEDIA: {"schema": schema, "examples": examples}},
+    } | ({"headers": headers} if headers else {})

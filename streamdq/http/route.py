@@ -1,0 +1,234 @@
+"""What every operation of the API has in common: who may call it, what it takes and how much, and that it is logged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import unquote, urlsplit
+
+from fastapi import APIRouter, Path, Request, Response
+from fastapi.routing import APIRoute
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.types import Message, Receive
+
+from ..logs import log
+from .auth import ANYONE, MAX_TOKEN_CHARS, Identity, Role
+from .backend import Backend
+from .problems import KINDS, ProblemError, documented
+
+JSON, NDJSON = "application/json", "application/x-ndjson"
+_SAFE = ("GET", "HEAD")
+NOBODY_IN_PARTICULAR = Identity("anyone", ANYONE)
+
+
+class _Segment(Convertor[str]):
+    """One part of a path, decoded here and not before: a topic or an id may hold a slash, sent as %2F."""
+
+    regex = "[^/]+"
+
+    def convert(self, value: str) -> str:
+        return unquote(value, errors="surrogateescape")  # what is not UTF-8 is refused as a name, not misread
+
+    def to_string(self, value: str) -> str:
+        raise NotImplementedError
+
+
+register_url_convertor("segment", _Segment())
+TopicPath = Annotated[str, Path(description="The topic, percent-encoded.", max_length=255, examples=["order.close"])]
+IdPath = Annotated[str, Path(description="The job's id, percent-encoded.", max_length=255, examples=["order-42"])]
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """``roles`` None: open to everyone. ``takes``: the body's content type. ``notable``: logged at info."""
+
+    roles: frozenset[Role] | None
+    takes: str | None = None
+    notable: bool = False
+
+
+def backend_of(request: Request) -> Backend:
+    backend: Backend = request.app.state.streamdq
+    return backend
+
+
+def who_asks(request: Request) -> Identity:
+    """Who makes this request, once it was let in."""
+    identity: Identity = request.state.who
+    return identity
+
+
+class Route(APIRoute):
+    """An operation declared with ``operation``."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        inner, needs = super().get_route_handler(), _NEEDS[self.endpoint]
+
+        async def handle(request: Request) -> Response:
+            request.state.who = who = _let_in(request, needs)
+            response = await inner(Request(request.scope, _limited(request, needs)))
+            if request.method not in _SAFE:
+                tell = log.info if needs.notable else log.debug
+                tell("request", who=who.name, method=request.method, path=request.url.path, status=response.status_code)
+            return response
+
+        return handle
+
+
+_NEEDS: dict[Callable[..., Any], Needs] = {}
+
+
+def needs_of(route: APIRoute) -> Needs:
+    return _NEEDS[route.endpoint]
+
+
+def _let_in(request: Request, needs: Needs) -> Identity:
+    backend = backend_of(request)
+    _check_origin(request, backend)
+    who = NOBODY_IN_PARTICULAR
+    if needs.roles is not None and backend.tokens:
+        who = _bearer(request, backend)
+        if not who.may(needs.roles):
+            wanted = " or ".join(sorted({*needs.roles, Role.ADMIN}))
+            raise ProblemError("forbidden", f"this takes the role {wanted}")
+    if needs.takes is not None:
+        given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if given != needs.takes:
+            raise ProblemError("unsupported-media-type", f"send the body as {needs.takes}")
+    return who
+
+
+def _bearer(request: Request, backend: Backend) -> Identity:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise ProblemError("unauthenticated", "send the header: Authorization: Bearer TOKEN")
+    who = backend.tokens.identify(token.strip()) if len(token) <= MAX_TOKEN_CHARS else None
+    if who is None:
+        raise ProblemError(
+            "unauthenticated", "this token is not known", {"WWW-Authenticate": 'Bearer error="invalid_token"'}
+        )
+    return who
+
+
+def _check_origin(request: Request, backend: Backend) -> None:
+    """A page of another site must not act through its reader's browser, which may reach what the site can't: neither
+    by a form, nor under a host name that was made to point here.
+    """
+    host = request.headers.get("host", "")
+    if backend.hosts is not None and _split(f"//{host}")[0] not in backend.hosts:
+        raise ProblemError("forbidden", "without tokens, this server answers to the name localhost alone")
+    if request.method in _SAFE:
+        return
+    origin = request.headers.get("origin")
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") or (
+        origin is not None and _split(origin)[1] != host
+    ):
+        raise ProblemError("forbidden", "requests from pages of other sites are refused")
+
+
+def _split(url: str) -> tuple[str, str]:
+    """(host name, host name and port), both empty when it is no URL."""
+    try:
+        parts = urlsplit(url)
+        return parts.hostname or "", parts.netloc
+    except ValueError:
+        return "", ""
+
+
+def _limited(request: Request, needs: Needs) -> Receive:
+    """Receives the body: no more than allowed, and not more slowly."""
+    settings = backend_of(request).http
+    limit = settings.max_bulk_bytes if needs.takes == NDJSON else settings.max_request_bytes
+    close = {"Connection": "close"}
+    declared = request.headers.get("content-length", "0")
+    if not declared.isdigit() or len(declared) > len(str(limit)) or int(declared) > limit:
+        raise ProblemError("too-large", f"at most {limit} bytes are taken", close)
+    seen, ended = 0, False
+    loop = asyncio.get_running_loop()
+    # A body of lines may take long in all, if it keeps coming.
+    deadline = None if needs.takes == NDJSON else loop.time() + settings.body_timeout_s
+
+    async def receive() -> Message:
+        nonlocal seen, ended
+        if ended:  # what comes now is that the caller left, and may be waited for
+            return await request.receive()
+        try:
+            async with asyncio.timeout_at(deadline or loop.time() + settings.body_timeout_s):
+                message = await request.receive()
+        except TimeoutError:
+            raise ProblemError("timeout", "the body did not arrive in time", close) from None
+        seen += len(message.get("body", b""))
+        ended = not message.get("more_body", False)
+        if seen > limit:
+            raise ProblemError("too-large", f"at most {limit} bytes are taken", close)
+        return message
+
+    return receive
+
+
+def operation(
+    router: APIRouter,
+    method: str,
+    path: str,
+    *,
+    roles: Sequence[Role] | None,
+    takes: str | None = None,
+    problems: Sequence[str] = (),
+    notable: bool = False,
+    status: int = 200,
+    responses: Mapping[int, Mapping[str, Any]] | None = None,
+    tag: str,
+    **more: Any,
+) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
+    """Declares an operation: its route, and its documentation. The docstring's first line is its summary.
+
+    ``problems``: kinds that it may answer with, beside those that every operation of its sort may.
+    """
+
+    def declare(endpoint: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        _NEEDS[endpoint] = Needs(None if roles is None else frozenset(roles), takes, notable)
+        summary, _, description = (endpoint.__doc__ or "").partition("\n")
+        documented_problems = _problems(problems, roles, takes, "{" in path, method)
+        router.add_api_route(
+            path,
+            endpoint,
+            methods=[method],
+            status_code=status,
+            summary=summary.strip().rstrip("."),
+            description=" ".join(description.split()) or summary.strip(),
+            operation_id=endpoint.__name__,
+            tags=[tag],
+            response_model=None,
+            responses={**documented_problems, **{code: dict(how) for code, how in (responses or {}).items()}},
+            openapi_extra=_extra(roles, more.pop("extra", None)),
+            **more,
+        )
+        return endpoint
+
+    return declare
+
+
+def _extra(roles: Sequence[Role] | None, extra: Mapping[str, Any] | None) -> dict[str, Any]:
+    found = dict(extra or {})
+    if roles is not None:
+        found["security"] = [{"bearer": []}]
+        found["x-roles"] = sorted({*roles, Role.ADMIN})
+    return found
+
+
+def _problems(
+    own: Sequence[str], roles: Sequence[Role] | None, takes: str | None, named: bool, method: str
+) -> dict[int | str, dict[str, Any]]:
+    kinds = ["internal-error", "invalid-input", *own]
+    if roles is not None:
+        kinds += ["unauthenticated", "forbidden", "redis-unavailable", "redis-refuses"]
+    elif method not in _SAFE:
+        kinds += ["forbidden"]
+    kinds += ["not-found"] if named else []
+    kinds += ["malformed", "timeout", "too-large", "unsupported-media-type"] if takes else []
+    by_status: dict[int, list[str]] = {}
+    for kind in dict.fromkeys(kinds):
+        by_status.setdefault(KINDS[kind][0], []).append(kind)
+    return {status: documented(*names) for status, names in sorted(by_status.items())}

@@ -1,0 +1,81 @@
+"""What the server hands out and must recognise when it comes back: claims and sessions, signed and not kept.
+
+The secret is in Redis, so a claim outlives a restart of the server and is known to every server of the namespace.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import json
+import time
+from hashlib import sha256
+from typing import Any
+
+from ..claims import Held
+from ..job import Job, JobState
+from ..operations import Operations
+
+_VERSION = "v1"
+_MAC_BYTES = 16
+
+
+def seal(secret: bytes, purpose: str, value: Any) -> str:
+    """The value as text that only a holder of the secret can have made; ``purpose`` tells one use from another."""
+    payload = json.dumps(value, separators=(",", ":")).encode()
+    return f"{_VERSION}.{_base64(payload)}.{_base64(_mac(secret, purpose, payload))}"
+
+
+def unseal(secret: bytes, purpose: str, text: str) -> Any | None:
+    """The value, or None when the text was not made by ``seal`` for this purpose, or was changed."""
+    version, _, rest = text.partition(".")
+    body, _, mac = rest.partition(".")
+    if version != _VERSION or not text.isascii():
+        return None
+    try:
+        payload, given = _bytes(body), _bytes(mac)
+    except (ValueError, binascii.Error):
+        return None
+    if not hmac.compare_digest(_mac(secret, purpose, payload), given):
+        return None
+    return json.loads(payload)
+
+
+def _mac(secret: bytes, purpose: str, payload: bytes) -> bytes:
+    return hmac.digest(secret, purpose.encode() + b"\0" + payload, sha256)[:_MAC_BYTES]
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+
+
+def pack(held: Held, consumer: str) -> list[Any]:
+    """What ``unpack`` needs to end the claim anywhere: the entry, which is the fence, and what history will tell."""
+    job = held.job
+    return [
+        job.topic, held.shard.shard, held.group, job.id, held.main.decode(), held.entry.decode(), held.due_ms,
+        held.crashes, held.started_ms, held.ttr_ms, job.attempt, job.step, job.created_ms, len(job.raw_body),
+        job.retry, consumer,
+    ]  # fmt: skip
+
+
+def unpack(ops: Operations, values: list[Any]) -> Held:
+    """The claim that was packed. Its body is not in it, only as long: history tells the length."""
+    (topic, shard, group, id, main, entry, due_ms, crashes, started_ms, ttr_ms, attempt, step, created_ms, body_bytes,
+     retry, consumer) = values  # fmt: skip
+    job = Job(
+        topic, id, bytes(body_bytes), due_ms, created_ms, ttr_ms=ttr_ms, retry=retry, state=JobState.RUNNING,
+        attempt=attempt, step=step,
+    )  # fmt: skip
+    held = Held(
+        ops.session.keys.shard(topic, shard), group, job, main.encode(), entry.encode(), due_ms, crashes, started_ms
+    )
+    held.ttr_ms, held.consumer = ttr_ms, consumer
+    # As this host's clock tells: it only dates a metric.
+    held.deadline = time.monotonic() + ttr_ms / 1000 - max(0.0, time.time() - started_ms / 1000)
+    return held

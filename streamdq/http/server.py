@@ -1,0 +1,139 @@
+"""The server of its own: uvicorn, with limits on what a stranger's connection may cost."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import socket
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from fastapi import FastAPI
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ..config import HttpSettings
+from ..errors import InvalidInput
+from ..logs import log
+from .auth import Tokens
+
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
+_MAX_HEAD_BYTES = 32 * 1024
+_GRACE_S = 5
+
+
+def is_loopback(host: str) -> bool:
+    """Can only this machine reach an address of this name?"""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_bind(host: str, tokens: Tokens) -> None:
+    """Without tokens, this machine alone may reach the server.
+
+    Raises:
+        InvalidInput: others could.
+    """
+    if not tokens and not is_loopback(host):
+        raise InvalidInput(
+            f"host: {host} can be reached from other machines, and without tokens anyone there could do everything: "
+            "make one with `streamdq token NAME admin --file FILE` and pass --tokens-file FILE"
+        )
+
+
+def protocol(header_timeout_s: float) -> type[H11Protocol]:
+    """What speaks HTTP with a connection; it waits so long for a request's head, where uvicorn waits for ever."""
+
+    class Patient(H11Protocol):
+        _giving_up: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+            super().connection_made(transport)
+            self._watch()
+
+        def data_received(self, data: bytes) -> None:
+            if self._giving_up is None and self._waits_for_head():
+                self._watch()
+            super().data_received(data)
+            if not self._waits_for_head():
+                self._unwatch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._unwatch()
+            super().connection_lost(exc)
+
+        def _waits_for_head(self) -> bool:
+            return self.cycle is None or self.cycle.response_complete
+
+        def _watch(self) -> None:
+            self._giving_up = self.loop.call_later(header_timeout_s, self.transport.close)
+
+        def _unwatch(self) -> None:
+            if self._giving_up is not None:
+                self._giving_up.cancel()
+                self._giving_up = None
+
+    return Patient
+
+
+class Server(uvicorn.Server):
+    """A server that tells requests that wait for a job when it is asked to end."""
+
+    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+        super().__init__(config)
+        self._app = app
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        super().handle_exit(sig, frame)
+        self._app.state.streamdq.stopping.set()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started and sockets:
+            host, port = sockets[0].getsockname()[:2]
+            shown = f"[{host}]" if ":" in host else host
+            log.info("serving", url=f"http://{shown}:{port}")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket.
+
+    Raises:
+        InvalidInput: there can't be one.
+    """
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
+            0
+        ]
+        opened = socket.socket(family, kind)
+        try:
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            opened.bind(address)
+            opened.listen(2048)
+        except OSError:
+            opened.close()
+            raise
+    except OSError as error:
+        raise InvalidInput(
+            f"can't listen at {host} port {port}: {error.strerror or error}; name another --port"
+        ) from None
+    return opened
+
+
+def serve(app: FastAPI, host: str, port: int, http: HttpSettings) -> None:
+    """Serves until SIGTERM or SIGINT; requests under way get a few seconds to end."""
+    check_bind(host, app.state.streamdq.tokens)
+    with listen(host, port) as opened:
+        options: dict[str, Any] = {
+            "http": protocol(http.header_timeout_s),
+            "h11_max_incomplete_event_size": _MAX_HEAD_BYTES,
+        }
+        config = uvicorn.Config(
+            app, lifespan="on", ws="none", log_config=None, access_log=False, server_header=False, proxy_headers=False,
+            timeout_graceful_shutdown=_GRACE_S, **options,
+        )  # fmt: skip
+        Server(config, app).run(sockets=[opened])

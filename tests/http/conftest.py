@@ -1,0 +1,53 @@
+"""The API in front of a real Redis: called in this process, or as a server of its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import httpx
+import pytest
+
+from streamdq.config import HttpSettings, Settings
+from streamdq.http import create_app
+from tests.conftest import BINARIES
+from tests.http.harness import NAMESPACE, Api
+from tests.servers import Pool, Server
+
+Open = Callable[..., Any]
+
+
+@pytest.fixture
+def redis_server(servers: Pool) -> Server:
+    """An empty server, of the newest binary: what differs between versions is tested below HTTP."""
+    if not BINARIES:
+        pytest.skip("no Redis server on this machine")
+    server = servers[BINARIES[-1]]
+    server.flush()
+    return server
+
+
+@pytest.fixture
+async def open_api(redis_server: Server) -> AsyncIterator[Open]:
+    """Opens the API with other arguments of create_app than `api` has; closed after the test."""
+    async with AsyncExitStack() as opened:
+
+        async def begin(token: str | None = None, **options: Any) -> Api:
+            given: dict[str, Any] = {"http": HttpSettings(), "settings": Settings(url="memory://unused")}
+            app = create_app(redis_server.url, NAMESPACE, **(given | options))
+            await opened.enter_async_context(app.router.lifespan_context(app))
+            transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+            client = httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=20)
+            if token:
+                client.headers["Authorization"] = f"Bearer {token}"
+            return Api(await opened.enter_async_context(client), app)
+
+        yield begin
+
+
+@pytest.fixture
+async def api(open_api: Open) -> Api:
+    """Without tokens."""
+    opened: Api = await open_api()
+    return opened

@@ -1,0 +1,67 @@
+"""The API as a server of its own: `streamdq serve` in another process."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from typing import Any, Self
+
+import httpx
+
+from tests.servers import until
+
+COMMAND = [sys.executable, "-c", "import sys; from streamdq.cli import main; sys.exit(main())"]
+
+
+class Live:
+    """One server on a free port; ends with the with statement. ``log``: what it wrote to stderr, line by line."""
+
+    def __init__(self, redis_url: str, *arguments: str, env: dict[str, str] | None = None) -> None:
+        command = [*COMMAND, "--url", redis_url, "serve", "--port", "0", *arguments]
+        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env)
+        self.log: list[dict[str, Any]] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+        until(lambda: self._url() or self.process.poll() is not None, "the server listens")
+        found = self._url()
+        assert found is not None, self.log
+        self.url = found
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            try:
+                self.log.append(json.loads(line))
+            except ValueError:
+                self.log.append({"event": line})
+
+    def _url(self) -> str | None:
+        return next((line["url"] for line in self.log if line["event"] == "serving"), None)
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def client(self, token: str | None = None) -> httpx.Client:
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        return httpx.Client(base_url=self.url, headers=headers, timeout=20)
+
+    def stop(self) -> int:
+        """Ends it as an operator would; its exit code."""
+        self.process.terminate()
+        code = self.process.wait(20)
+        self._reader.join(5)
+        return code
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self._reader.join(5)
+        assert self.process.stderr is not None
+        self.process.stderr.close()

@@ -1,0 +1,118 @@
+"""Many jobs in one request, a line each."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from collections.abc import AsyncIterator
+
+from streamdq.config import HttpSettings, Settings
+from streamdq.http.bulk import lines_of
+from tests.http.conftest import Open
+from tests.http.harness import Api, kind
+from tests.servers import Server
+
+NDJSON = {"Content-Type": "application/x-ndjson"}
+
+
+async def load(api: Api, content: object, **query: str) -> dict[str, object]:
+    response = await api.client.post("/v1/topics/t/bulk", content=content, headers=NDJSON, params=query)  # type: ignore[arg-type]
+    assert response.status_code == 200, response.text
+    found: dict[str, object] = response.json()
+    return found
+
+
+def numbers(found: dict[str, object]) -> tuple[object, ...]:
+    return tuple(found[name] for name in ("lines", "created", "existing", "invalid"))
+
+
+async def test_what_became_of_each_line(api: Api) -> None:
+    await api.put("b", delay="1h")
+    lines = [
+        b'{"id": "a", "body": {"n": 1}, "delay": "1h"}', b"", b"  ", b'{"id": "b", "body": 2}', b"{", b'{"body": null}',
+        b'{"body": 1, "dealy": 2}', b'{"id": "a", "body": 9}', b'{"body": 1, "at": "2030-01-31T09:00:00+08:00"}',
+        b"\xff", b"[1]", b'{"body": 1, "id": 7}',
+    ]  # fmt: skip
+    found = await load(api, b"\r\n".join(lines))
+    assert numbers(found) == (10, 2, 2, 6)
+    assert {(p["line"], p["problem"]) for p in found["problems"]} == {  # type: ignore[attr-defined]
+        (4, "job-exists"), (5, "invalid-input"), (6, "invalid-input"), (7, "invalid-input"), (8, "job-exists"),
+        (10, "invalid-input"), (11, "invalid-input"), (12, "invalid-input"),
+    }  # fmt: skip
+    assert (await api.get("a")).json()["body"] == {"n": 1}
+    assert (await api.get("b")).json()["body"] == 1
+
+
+async def test_it_may_be_repeated(api: Api) -> None:
+    body = b"".join(b'{"id": "j%d", "body": %d, "delay": "1h"}\n' % (n, n) for n in range(1200))
+    assert numbers(await load(api, body)) == (1200, 1200, 0, 0)
+    again = await load(api, body)
+    assert numbers(again) == (1200, 0, 1200, 0)
+    assert len(again["problems"]) == 100  # type: ignore[arg-type]
+    assert numbers(await load(api, body.replace(b"1h", b"2h"), on_conflict="replace")) == (1200, 1200, 0, 0)
+
+
+async def test_a_topic_with_shards(api: Api) -> None:
+    assert (await api.client.patch("/v1/topics/t", json={"shards": 4})).status_code == 200
+    body = b"".join(b'{"body": %d, "delay": "1h"}\n' % n for n in range(700))
+    assert numbers(await load(api, body)) == (700, 700, 0, 0)
+    assert (await api.client.get("/v1/stats")).json()["delayed"] == 700
+
+
+async def test_a_long_line_is_passed_over(open_api: Open) -> None:
+    api = await open_api(settings=Settings(max_body_bytes=1000, url="memory://unused"))
+
+    async def body() -> AsyncIterator[bytes]:
+        yield b'{"body": 1}\n{"body": "'
+        for _ in range(50):
+            yield b"x" * 4096
+        yield b'"}\n{"body": "' + b"y" * 2000 + b'"}\n{"body": 3}'
+
+    found = await load(api, body())
+    assert numbers(found) == (4, 2, 0, 2)
+
+
+async def test_memory_is_bounded(api: Api, redis_server: Server) -> None:
+    line = json.dumps({"body": "x" * 1000, "delay": "1h"}).encode() + b"\n"
+    peaks = []
+    for batches in (5, 20):
+
+        async def body(batches: int = batches) -> AsyncIterator[bytes]:
+            for _ in range(batches):
+                yield line * 250
+
+        tracemalloc.start()
+        await load(api, body())
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        redis_server.flush()
+    assert peaks[1] < 1.5 * peaks[0] + 400_000, peaks
+    assert peaks[1] < 12_000_000
+
+
+async def test_limits(open_api: Open) -> None:
+    api = await open_api(http=HttpSettings(max_bulk_bytes=2000))
+
+    async def body() -> AsyncIterator[bytes]:
+        for _ in range(100):
+            yield b'{"body": "0123456789"}\n' * 10
+
+    too_much = await api.client.post("/v1/topics/t/bulk", content=body(), headers=NDJSON)
+    assert (too_much.status_code, kind(too_much)) == (413, "too-large")
+    wrong = await api.client.post("/v1/topics/t/bulk", json=[1])
+    assert kind(wrong) == "unsupported-media-type"
+
+
+async def test_lines_cut_anywhere() -> None:
+    text = b'{"a":1}\n\n{"b":2}\r\n  \nlast'
+    for cut in range(len(text)):
+
+        async def chunks(cut: int = cut) -> AsyncIterator[bytes]:
+            yield text[:cut]
+            yield text[cut:]
+
+        assert [found async for found in lines_of(chunks(), 100)] == [
+            (1, b'{"a":1}'),
+            (3, b'{"b":2}\r'),
+            (5, b"last"),
+        ]

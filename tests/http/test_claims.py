@@ -1,0 +1,165 @@
+"""Workers' operations over HTTP: the claim is the caller's, whichever server it talks to."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from streamdq import Queue
+from streamdq.http.seal import seal, unseal
+from tests.http.conftest import Open
+from tests.http.harness import NAMESPACE, Api, kind
+from tests.redis.harness import eventually
+from tests.servers import Server
+
+
+async def test_take_and_finish(api: Api) -> None:
+    await api.put("a", {"n": 1})
+    taken = (await api.take()).json()
+    assert (taken["job"]["id"], taken["job"]["body"], taken["job"]["attempt"]) == ("a", {"n": 1}, 1)
+    assert (taken["group"], taken["ttr_ms"], taken["job"]["state"]) == ("default", 60_000, "running")
+    assert (await api.take()).status_code == 204
+    assert (await api.end("finish", taken["claim"])).status_code == 204
+    assert kind(await api.get("a")) == "no-job"
+    assert kind(await api.end("finish", taken["claim"])) == "stale-claim"
+
+
+async def test_the_ways_an_attempt_ends(api: Api, redis_server: Server) -> None:
+    await api.put("a", retry="0")
+    first = (await api.take()).json()["claim"]
+    assert (await api.end("fail", first, error="KeyError: \x00\u2028")).status_code == 204
+    second = (await api.take(timeout="5s")).json()
+    assert (second["job"]["attempt"], second["job"]["step"]) == (2, 1)
+    assert (await api.end("fail", second["claim"], error="still", delay=0)).status_code == 204
+    third = (await api.take(timeout="5s")).json()
+    assert (third["job"]["attempt"], third["job"]["step"]) == (3, 1)  # a delay of its own uses up no step
+    assert (await api.end("release", third["claim"])).status_code == 204
+    fourth = (await api.take(timeout="5s")).json()
+    assert fourth["job"]["attempt"] == 3  # what was handed back does not count
+    assert (await api.end("touch", fourth["claim"], ttr="1h")).status_code == 204
+    progress = (await api.get("a")).json()["groups"]["default"]
+    assert progress["deadline_ms"] - progress["started_ms"] > 3_000_000
+    assert (await api.end("bury", fourth["claim"], reason="never")).status_code == 204
+    dead = (await api.get("a")).json()
+    assert (dead["state"], dead["groups"]["default"]["error"]) == ("dead", "never")
+    assert kind(await api.end("touch", fourth["claim"])) == "stale-claim"
+    with Queue(redis_server.url, NAMESPACE) as queue:
+        events = [(row.event, row.attempt, row.body_bytes) for row in queue.history("t").rows]
+        assert events == [("retry", 1, 1), ("retry", 2, 1), ("released", 3, 1), ("dead", 3, 1)]
+        assert len({row.consumer for row in queue.history("t").rows}) == 1
+        assert queue.audit().balanced
+
+
+async def test_a_claim_outlives_the_server(open_api: Open, redis_server: Server) -> None:
+    before, after = await open_api(), await open_api()
+    await before.put("a", retry="none")
+    await before.put("b")
+    one, two = (await before.take()).json()["claim"], (await before.take()).json()["claim"]
+    await before.client.aclose()
+    assert (await after.end("touch", one)).status_code == 204
+    assert (await after.end("fail", one, error="x")).status_code == 204
+    assert (await after.end("finish", two)).status_code == 204
+    with Queue(redis_server.url, NAMESPACE) as queue:
+        rows = queue.history("t").rows
+        assert [row.event for row in rows] == ["dead", "done"]
+        assert all(row.consumer and row.started_ms and row.created_ms for row in rows)
+
+
+async def test_a_claim_that_was_taken_over_is_refused(api: Api, redis_server: Server) -> None:
+    with Queue(redis_server.url, NAMESPACE) as queue:
+        queue.configure("t", ttr="100ms")
+    await api.put("a")
+    late = (await api.take(timeout="5s")).json()["claim"]
+    taken = (await api.take(timeout="10s")).json()  # as its TTR has passed
+    assert taken["job"]["attempt"] == 2
+    for how, more in (("finish", {}), ("fail", {"error": "x"}), ("bury", {"reason": "x"}), ("release", {})):
+        assert kind(await api.end(how, late, **more)) == "stale-claim", how
+    assert (await api.end("finish", taken["claim"])).status_code == 204
+
+
+async def test_a_claim_that_was_changed_is_refused(api: Api) -> None:
+    await api.put("a")
+    claim = (await api.take()).json()["claim"]
+    version, body, mac = claim.split(".")
+    forged = seal(b"guess", "claim", ["t", 0, "default", "a", "1-0", "", 0, 0, 0, 0, 1, 0, 0, 1, None, "x"])
+    other = seal(await api.app.state.streamdq.secret(), "session", ["t"])
+    for text in ("", "x", "v1..", f"{version}.{body}x.{mac}", f"{version}.{body}.{mac[:-2]}AA", forged, other, "é.é.é"):
+        assert kind(await api.end("finish", text)) == "invalid-input", text
+    assert (await api.end("finish", claim)).status_code == 204
+
+
+def test_a_seal_is_for_one_purpose() -> None:
+    text = seal(b"secret", "claim", [1, "ä"])
+    assert unseal(b"secret", "claim", text) == [1, "ä"]
+    assert unseal(b"secret", "session", text) is None
+    assert unseal(b"other", "claim", text) is None
+
+
+async def test_servers_agree_on_a_secret_after_a_flush(open_api: Open, redis_server: Server) -> None:
+    one, other = await open_api(), await open_api()
+    await one.take()
+    redis_server.flush()
+    for api in (other, one):
+        await api.put("a")
+        claim = (await api.take(timeout="5s")).json()["claim"]
+        assert (await (one if api is other else other).end("finish", claim)).status_code == 204
+
+
+async def test_a_long_poll_gets_a_job_that_comes_later(api: Api) -> None:
+    taking = asyncio.create_task(api.take(timeout="10s"))
+    await eventually(lambda: api.app.state.streamdq.takes == 1, "it waits")
+    await api.put("a", delay="50ms")
+    assert (await taking).json()["job"]["id"] == "a"
+    assert api.app.state.streamdq.takes == 0
+
+
+async def test_only_so_many_wait(open_api: Open) -> None:
+    from streamdq.config import HttpSettings
+
+    api = await open_api(http=HttpSettings(max_takes=1))
+    taking = asyncio.create_task(api.take(timeout="10s"))
+    await eventually(lambda: api.app.state.streamdq.takes == 1, "it waits")
+    refused = await api.take(timeout="10s")
+    assert (refused.status_code, kind(refused)) == (503, "too-busy")
+    api.app.state.streamdq.stopping.set()  # and a server that ends keeps no one waiting
+    assert (await taking).status_code == 204
+
+
+@pytest.mark.parametrize("query", [{"timeout": "61s"}, {"timeout": "soon"}, {"group": "a b"}])
+async def test_takes_that_are_refused(api: Api, query: dict[str, str]) -> None:
+    assert kind(await api.take(**query)) == "invalid-input"
+
+
+async def test_an_unknown_group(api: Api) -> None:
+    assert kind(await api.take(group="audit")) == "unknown-group"
+
+
+async def test_a_caller_that_leaves_gets_nothing(api: Api) -> None:
+    """As the server tells it: the app hears http.disconnect while it waits."""
+    await api.put("a", delay="1h")
+    gone = asyncio.Event()
+    sent: list[Any] = []
+
+    async def receive() -> dict[str, Any]:
+        if not gone.is_set():
+            await asyncio.wait_for(gone.wait(), 10)
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    path = "/v1/topics/t/take"
+    scope = {
+        "type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"timeout=30s",
+        "headers": [(b"host", b"localhost")], "root_path": "", "scheme": "http", "http_version": "1.1",
+        "server": ("localhost", 80), "client": ("localhost", 1), "asgi": {"version": "3.0"},
+    }  # fmt: skip
+    asking = asyncio.create_task(api.app(scope, receive, send))
+    await eventually(lambda: api.app.state.streamdq.takes == 1, "it waits")
+    gone.set()
+    await asyncio.wait_for(asking, 5)
+    assert api.app.state.streamdq.takes == 0
+    await api.client.post(api.job("t", "a") + "/reschedule", json={"delay": 0})
+    assert (await api.take(timeout="10s")).json()["job"]["id"] == "a"

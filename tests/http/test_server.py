@@ -1,0 +1,270 @@
+"""`streamdq serve` as its users have it, and the app where Redis or its surroundings are not as they should be."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from streamdq import AsyncQueue, cli
+from streamdq.config import Settings
+from streamdq.http import create_app
+from streamdq.http.auth import Role, new_token
+from tests.conftest import BINARIES
+from tests.http.conftest import Open
+from tests.http.harness import NAMESPACE, Api, kind
+from tests.http.live import Live
+from tests.servers import Pool, Server, until
+
+
+@pytest.fixture(scope="module")
+def live(servers: Pool) -> Iterator[Live]:
+    if not BINARIES:
+        pytest.skip("no Redis server on this machine")
+    limits = {"STREAMDQ_HTTP_HEADER_TIMEOUT_S": "0.3", "STREAMDQ_HTTP_BODY_TIMEOUT_S": "0.3",
+              "STREAMDQ_HTTP_MAX_REQUEST_BYTES": "4096"}  # fmt: skip
+    with Live(servers[BINARIES[-1]].url, env={**os.environ, **limits}) as running:
+        yield running
+
+
+def connect(live: Live) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", live.port), timeout=10)
+
+
+def answer(connection: socket.socket) -> bytes:
+    """All that comes until the server closes."""
+    received = b""
+    while part := connection.recv(65536):
+        received += part
+    return received
+
+
+def test_a_round_trip(live: Live, redis_server: Server) -> None:
+    del redis_server
+    with live.client() as client:
+        assert client.put("/v1/topics/a%2Fb/jobs/1%2F2", json={"body": 1, "delay": "50ms"}).status_code == 201
+        taken = client.post("/v1/topics/a%2Fb/take", params={"timeout": "10s"}).json()
+        assert taken["job"]["id"] == "1/2"
+        assert client.post("/v1/claims/finish", json={"claim": taken["claim"]}).status_code == 204
+        assert client.get("/openapi.json").json()["openapi"].startswith("3.1")
+        metrics = client.get("/metrics").text
+        assert "streamdq_up 1.0" in metrics
+        assert 'streamdq_job_attempts_total{group="default",outcome="done",topic="a/b"} 1.0' in metrics
+
+
+def test_a_slow_head(live: Live) -> None:
+    with connect(live) as connection:
+        connection.sendall(b"GET /health/alive HTTP/1.1\r\nHost: localhost\r\nX-Slow: ")
+        started = time.monotonic()
+        assert answer(connection) == b""
+        assert time.monotonic() - started < 5
+
+
+def test_a_slow_head_after_a_request(live: Live) -> None:
+    with connect(live) as connection:
+        connection.sendall(b"GET /health/alive HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        received = b""
+        while not received.endswith(b'{"status":"ok"}'):
+            received += connection.recv(65536)
+        connection.sendall(b"GET /health")
+        assert answer(connection) == b""
+
+
+def test_a_wait_is_not_a_slow_head(live: Live, redis_server: Server) -> None:
+    del redis_server
+    with live.client() as client:
+        started = time.monotonic()
+        assert client.post("/v1/topics/t/take", params={"timeout": "600ms"}).status_code == 204
+        assert time.monotonic() - started > 0.5
+
+
+def test_a_large_head(live: Live) -> None:
+    with connect(live) as connection:
+        connection.sendall(b"GET /health/alive HTTP/1.1\r\nHost: localhost\r\nX-Large: " + b"x" * 100_000)
+        assert answer(connection).startswith(b"HTTP/1.1 400")
+
+
+HEAD = b"PUT /v1/topics/t/jobs/a HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    ("rest", "status"),
+    [
+        (b"Content-Length: 100\r\n\r\n{", b"408"),
+        (b"Content-Length: 5000\r\n\r\n", b"413"),
+        (b"Content-Length: 99999999999999999999\r\n\r\n", b"413"),
+        (b"Transfer-Encoding: chunked\r\n\r\n" + b"400\r\n" + b"x" * 1024 + b"\r\n", b"408"),
+        (b"Transfer-Encoding: chunked\r\n\r\n" + (b"400\r\n" + b"x" * 1024 + b"\r\n") * 5, b"413"),
+    ],
+)
+def test_bodies_that_never_end(live: Live, rest: bytes, status: bytes) -> None:
+    with connect(live) as connection:
+        connection.sendall(HEAD + rest)
+        answered = answer(connection)
+        assert answered.startswith(b"HTTP/1.1 " + status)
+        assert b"application/problem+json" in answered
+
+
+def test_a_caller_that_hangs_up_loses_nothing(live: Live, redis_server: Server) -> None:
+    del redis_server
+    with live.client() as client:
+        with connect(live) as connection:
+            connection.sendall(b"POST /v1/topics/t/take?timeout=30s HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            until(lambda: "t" in client.get("/v1/stats").json()["topics"], "it waits")
+        client.put("/v1/topics/t/jobs/a", json={"body": 1, "delay": "100ms"})
+        taken = client.post("/v1/topics/t/take", params={"timeout": "10s"})
+        assert taken.json()["job"]["attempt"] == 1
+
+
+def test_it_ends_at_once_and_tells_those_who_wait(redis_server: Server) -> None:
+    with Live(redis_server.url) as live, live.client() as client, ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(client.post, "/v1/topics/t/take", params={"timeout": "60s"})
+        until(lambda: b"t" in redis_server.client().hkeys("{streamdq}:topics"), "it waits")
+        started = time.monotonic()
+        live.process.send_signal(signal.SIGTERM)
+        assert waiting.result(10).status_code == 204
+        live.process.wait(10)
+        assert time.monotonic() - started < 4
+
+
+def test_a_claim_outlives_the_process(redis_server: Server) -> None:
+    with Live(redis_server.url) as live, live.client() as client:
+        client.put("/v1/topics/t/jobs/a", json={"body": 1})
+        claim = client.post("/v1/topics/t/take").json()["claim"]
+        live.process.kill()
+    with Live(redis_server.url) as live, live.client() as client:
+        assert client.post("/v1/claims/finish", json={"claim": claim}).status_code == 204
+        assert client.get("/v1/audit").json()["left"] == 0
+
+
+def test_tokens_by_the_command_line(redis_server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "tokens"
+    assert cli.run(["token", "shop", "producer", "worker", "--file", str(file)]) == 0
+    token = capsys.readouterr().out.strip()
+    assert cli.run(["token", "eve", "viewer", "--file", str(file)]) == 0
+    assert file.stat().st_mode & 0o077 == 0
+    assert cli.run(["token", "shop", "viewer", "--file", str(file)]) == 2
+    assert "already" in capsys.readouterr().err
+    assert cli.run(["token", "shop", "boss"]) == 2
+    with Live(redis_server.url, "--tokens-file", str(file)) as live:
+        with live.client(token) as client:
+            assert client.put("/v1/topics/t/jobs/a", json={"body": 1}).status_code == 201
+            assert kind(client.get("/v1/audit")) == "forbidden"
+        with live.client() as client:
+            assert kind(client.get("/v1/topics")) == "unauthenticated"
+        assert token not in str(live.log)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--host", "0.0.0.0"], "without tokens"),
+        (["--tokens-file", "/nowhere/tokens"], "can't read"),
+        (["--host", "192.0.2.1", "--tokens-file", "TOKENS"], "can't listen"),
+        (["--log-level", "loud"], "log-level"),
+    ],
+)
+def test_it_refuses_to_start(
+    arguments: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "tokens").write_text(new_token("a", [Role.VIEWER])[1])
+    words = [str(tmp_path / "tokens") if word == "TOKENS" else word for word in arguments]
+    assert cli.run(["--url", "memory://unused", "serve", *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+# -- in another app
+
+
+@pytest.mark.parametrize("outer", [Starlette, FastAPI])
+@pytest.mark.parametrize("shared", [False, True])
+async def test_mounted_in_another_app(redis_server: Server, outer: type[Starlette], shared: bool) -> None:
+    queue = AsyncQueue(redis_server.url, NAMESPACE)
+    app = create_app(queue=queue) if shared else create_app(redis_server.url, NAMESPACE)
+    host = outer(routes=[Mount("/queue", app=app)])
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=host), base_url="http://localhost") as client:
+        api = Api(client, app)
+        made = await client.put("/queue" + api.job("a/b", "50%"), json={"body": 1})
+        assert (made.status_code, made.json()["topic"], made.json()["id"]) == (201, "a/b", "50%")
+        posted = await client.post("/queue/v1/topics/t/jobs", json={"body": 1})
+        assert posted.headers["location"].startswith("/queue/v1/topics/t/jobs/")
+        assert (await client.get(posted.headers["location"])).status_code == 200
+        claim = (await client.post("/queue/v1/topics/t/take", params={"timeout": "5s"})).json()["claim"]
+        assert (await client.post("/queue/v1/claims/finish", json={"claim": claim})).status_code == 204
+        assert kind(await client.get("/queue/v1/nothing")) == "not-found"
+        assert (await client.get("/queue/health/alive")).status_code == 200
+    async with app.router.lifespan_context(app):
+        assert (app.state.streamdq._opened is None) is shared
+    assert app.state.streamdq._opened is None
+    assert await queue.get("a/b", "50%") is not None  # a shared queue stays open
+    await queue.close()
+
+
+# -- when Redis does not answer, or refuses
+
+
+async def test_without_redis(open_api: Open, redis_server: Server) -> None:
+    api = await open_api(settings=Settings(call_timeout_s=0.2, url="memory://unused"))
+    await api.put("a")
+    claim = (await api.take()).json()["claim"]
+    redis_server.stop()
+    for response in (await api.put("b"), await api.take(), await api.end("finish", claim), await api.get("a")):
+        assert (response.status_code, kind(response)) == (503, "redis-unavailable")
+        assert int(response.headers["retry-after"]) >= 1
+        assert "127.0.0.1" not in response.text
+    lines = {"content": b'{"body": 1}\n' * 3, "headers": {"Content-Type": "application/x-ndjson"}}
+    bulk = await api.client.post("/v1/topics/t/bulk", **lines)
+    assert (bulk.status_code, kind(bulk), bulk.json()["lines_read"]) == (503, "redis-unavailable", 0)
+    assert kind(await api.client.get("/health/ready")) == "redis-unavailable"
+    assert (await api.client.get("/health/alive")).status_code == 200
+    assert "streamdq_up 0.0" in (await api.client.get("/metrics")).text
+    redis_server.start()
+    assert (await api.client.get("/health/ready")).status_code == 200
+    assert (await api.put("b")).status_code == 201
+
+
+async def test_a_redis_that_takes_no_writes(api: Api, redis_server: Server) -> None:
+    assert (await api.client.get("/health/ready")).status_code == 200
+    with redis_server.client() as client:
+        client.config_set("maxmemory", 1)
+        try:
+            refused = await api.put("a")
+            assert (refused.status_code, kind(refused)) == (503, "redis-refuses")
+            assert "retry-after" in refused.headers
+            assert kind(await api.client.get("/health/ready")) == "redis-refuses"
+        finally:
+            client.config_set("maxmemory", 0)
+
+
+async def test_a_loop_that_stood_still(api: Api) -> None:
+    backend = api.app.state.streamdq
+    until_ticked = await api.client.get("/health/alive")
+    assert until_ticked.json() == {"status": "ok"}
+    backend.ticked = time.monotonic() - 60
+    assert kind(await api.client.get("/health/alive")) == "too-busy"
+
+
+async def test_a_fault_tells_no_details(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: object) -> None:
+        raise KeyError("secret")
+
+    monkeypatch.setattr("streamdq.queue.AsyncQueue.stats", broken)
+    response = await api.client.get("/v1/stats")
+    assert (response.status_code, kind(response)) == (500, "internal-error")
+    assert "secret" not in response.text
+
+
+async def test_nothing_is_to_be_kept(api: Api) -> None:
+    for path in ("/v1/topics", "/v1/nothing", "/health/alive"):
+        headers = (await api.client.get(path)).headers
+        assert (headers["cache-control"], headers["x-content-type-options"]) == ("no-store", "nosniff")

@@ -1,0 +1,70 @@
+"""Operators' operations over HTTP."""
+
+from __future__ import annotations
+
+from tests.http.harness import Api, kind
+
+
+async def test_a_topic_is_made_and_changed(api: Api) -> None:
+    made = await api.client.patch(
+        "/v1/topics/t", json={"ttr": "30s", "retry": "1s 2s", "groups": ["default", "audit"], "rate": 5, "shards": 2}
+    )
+    assert made.status_code == 200
+    topic = made.json()
+    assert (topic["ttr_ms"], topic["retry"], topic["rate"], topic["shards"]) == (30_000, "1000ms 2000ms", 5, 2)
+    assert set(topic["groups"]) == {"default", "audit"}
+    await api.client.patch("/v1/topics/a", json={})
+    assert [one["topic"] for one in (await api.client.get("/v1/topics")).json()["topics"]] == ["a", "t"]
+    await api.put("x", delay="1h")
+    assert kind(await api.client.patch("/v1/topics/t", json={"shards": 3})) == "topic-not-empty"
+    assert kind(await api.client.patch("/v1/topics/t", json={"shards": "3"})) == "invalid-input"
+    assert kind(await api.client.patch("/v1/topics/t", json={"groups": ["a b"]})) == "invalid-input"
+
+
+async def test_pause_and_resume(api: Api) -> None:
+    await api.put("a")
+    assert (await api.client.post("/v1/topics/t/pause")).status_code == 204
+    assert (await api.take()).status_code == 204
+    assert (await api.client.get("/v1/stats", params={"topic": "t"})).json()["topics"]["t"]["paused"] is True
+    assert (await api.client.post("/v1/topics/t/resume")).status_code == 204
+    assert (await api.take(timeout="5s")).status_code == 200
+    assert kind(await api.client.post("/v1/topics/none/pause")) == "unknown-topic"
+
+
+async def test_figures(api: Api) -> None:
+    for n in range(3):
+        await api.put(f"j{n}", delay=60 * (n + 1))
+    stats = (await api.client.get("/v1/stats")).json()
+    assert (stats["delayed"], stats["topics"]["t"]["enqueued"]) == (3, 3)
+    upcoming = (await api.client.get("/v1/upcoming", params={"windows": "90s,1h"})).json()
+    assert upcoming == {"windows": {"90s": 1, "1h": 3}}
+    assert kind(await api.client.get("/v1/upcoming", params={"windows": "soon"})) == "invalid-input"
+    assert kind(await api.client.get("/v1/upcoming", params={"windows": ",".join(["1m"] * 21)})) == "invalid-input"
+    assert kind(await api.client.get("/v1/stats", params={"topic": "none"})) == "unknown-topic"
+    audit = (await api.client.get("/v1/audit")).json()
+    assert (audit["balanced"], audit["left"]) == (True, 3)
+
+
+async def test_dead_letters(api: Api) -> None:
+    for n in range(4):
+        await api.put(f"j{n}")
+        await api.end("bury", (await api.take()).json()["claim"], reason=f"why {n}")
+    listed = (await api.client.get("/v1/topics/t/dead", params={"limit": 3})).json()["jobs"]
+    assert [(job["id"], job["groups"]["default"]["error"]) for job in listed] == [
+        (f"j{n}", f"why {n}") for n in range(3)
+    ]
+
+    async def tell(what: str, **body: object) -> object:
+        return (await api.client.post(f"/v1/topics/t/dead/{what}", json=body)).json()
+
+    assert await tell("kick", ids=["j0", "none"]) == {"count": 1}
+    assert await tell("kick", ids=["j0"]) == {"count": 0}
+    assert await tell("purge", ids=["j1"]) == {"count": 1}
+    assert await tell("kick", all=True) == {"count": 2}
+    assert await tell("purge", all=True) == {"count": 0}
+    bad: list[dict[str, object]] = [{}, {"ids": []}, {"ids": ["a"], "all": True}, {"all": "yes"}, {"ids": ["\n"]}]
+    for body in bad:
+        assert kind(await api.client.post("/v1/topics/t/dead/kick", json=body)) == "invalid-input", body
+    assert kind(await api.client.post("/v1/topics/t/dead/kick", json={"all": True, "group": "x"})) == "unknown-group"
+    assert kind(await api.client.get("/v1/topics/none/dead")) == "unknown-topic"
+    assert (await api.client.get("/v1/audit")).json()["balanced"] is True
