@@ -11,6 +11,7 @@ import redis
 
 from .embedded import EmbeddedServer
 from .errors import InvalidInput
+from .logs import hide_credentials
 
 SCHEMES = "redis:// rediss:// unix:// redis+cluster:// redis+sentinel:// embedded:// memory://"
 
@@ -31,7 +32,8 @@ class Target:
         if self.hosts:
             return f"redis+{self.kind}://" + ",".join(f"{host}:{port}" for host, port in self.hosts)
         netloc = urlsplit(self.url).netloc
-        return self.url.replace(netloc, netloc.rpartition("@")[2]) if "@" in netloc else self.url
+        # redis-py also takes a password from the query.
+        return hide_credentials(self.url.replace(netloc, netloc.rpartition("@")[2]) if "@" in netloc else self.url)
 
 
 def parse_url(url: str) -> Target:

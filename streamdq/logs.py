@@ -2,7 +2,7 @@
 the program configured it, else to the standard logger ``streamdq``, which is silent below a warning.
 
 `streamdq worker` is such a program and calls ``configure``: lines for people on a terminal, JSON lines for programs
-anywhere else. Bodies and passwords are never written.
+anywhere else. Bodies, passwords and tokens are never written.
 """
 
 from __future__ import annotations
@@ -10,15 +10,25 @@ from __future__ import annotations
 import logging
 import re
 import sys
+import traceback
 from typing import Any
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
+from .errors import StreamdqError
+
 LEVELS = ("debug", "info", "warning", "error")
-_SECRET = frozenset({"body", "bodies", "raw_body", "password"})
+_SECRET = frozenset({
+    "body", "bodies", "raw_body", "password", "passwd", "secret", "secrets", "token", "tokens", "api_key",
+    "authorization", "cookie", "headers", "signature",
+})  # fmt: skip
 # Greedy up to the last @ before a slash: a password may hold one.
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
+_PARAMETER = re.compile(
+    r"(?i)([?&;](?:[\w.-]*(?:password|passwd|secret|token|signature|credential)|api[_-]?key|key|sig|auth)=)[^&;#\s'\"]+"
+)
+_BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,}")
 
 
 _standard = structlog.wrap_logger(
@@ -29,27 +39,53 @@ _standard = structlog.wrap_logger(
 
 
 class Log:
-    """streamdq's logger. It looks for the program's configuration at each line, as that may come after the import."""
+    """streamdq's logger. It looks for the program's configuration at each line, as that may come after the import.
+    Whatever that does with a line, what is secret is not in it.
+    """
 
     def __getattr__(self, level: str) -> Any:
-        return getattr(structlog.get_logger("streamdq") if structlog.is_configured() else _standard, level)
+        write = getattr(structlog.get_logger("streamdq") if structlog.is_configured() else _standard, level)
+
+        def line(event: str, **fields: Any) -> None:
+            write(event, **_without_secrets(fields))
+
+        return line
 
 
 log = Log()
 
 
 def hide_credentials(text: str) -> str:
-    """The text with the user name and password of every URL in it left out."""
-    return _CREDENTIALS.sub("…@", text)
+    """The text with user names, passwords and tokens of every URL in it left out, and those of HTTP's headers."""
+    text = _CREDENTIALS.sub("…@", text)
+    return _BEARER.sub(r"\1 …", _PARAMETER.sub(r"\1…", text))
+
+
+def what(error: BaseException) -> str:
+    """What went wrong, for a log line. streamdq's errors and the system's say it; the text of any other, which users'
+    code may have made, can quote a body: of those the class, and where it was raised.
+    """
+    name = type(error).__name__
+    if isinstance(error, StreamdqError | OSError):
+        return f"{name}: {error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{name} at {frames[-1].filename}:{frames[-1].lineno}" if frames else name
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
     """A structlog processor: drops what holds a user's data, and credentials from every text."""
-    return {
-        name: hide_credentials(value) if isinstance(value, str) else value
-        for name, value in event.items()
-        if name not in _SECRET
-    }
+    clean: EventDict = _without_secrets(event)
+    return clean
+
+
+def _without_secrets(value: Any) -> Any:
+    if isinstance(value, str):
+        return hide_credentials(value)
+    if isinstance(value, dict):
+        return {name: _without_secrets(part) for name, part in value.items() if str(name).lower() not in _SECRET}
+    if isinstance(value, list | tuple):
+        return [_without_secrets(part) for part in value]
+    return value
 
 
 def configure(level: str = "info", *, json: bool | None = None) -> None:

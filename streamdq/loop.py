@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from . import metrics
 from .errors import ServerError
-from .logs import log
+from .logs import log, what
 
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S, _HEALTHY_S = 0.05, 2.0, 10.0
 
@@ -27,9 +28,9 @@ async def supervise(name: str, body: Callable[[], Awaitable[None]], stopping: as
             return
         except Exception as error:
             metrics.LOOP_RESTARTS.labels(name).inc()
-            log.warning("loop failed, restarting", loop=name, error=f"{type(error).__name__}: {error}")
+            log.warning("loop failed, restarting", loop=name, error=what(error))
             if not isinstance(error, ServerError):  # a fault in here; Redis's absence needs no traceback
-                log.debug("loop traceback", loop=name, exc_info=True)
+                log.debug("loop traceback", loop=name, trace="".join(traceback.format_tb(error.__traceback__)))
         if time.monotonic() - started > _HEALTHY_S:
             backoff_s = _FIRST_BACKOFF_S
         await wait(stopping, backoff_s)

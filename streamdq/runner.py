@@ -11,12 +11,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from .claims import MAX_ERROR_CHARS, DeadReason, End, Held, Outcome, failed
+from .claims import MAX_ERROR_CHARS, DeadReason, End, Held, Outcome, class_of, failed
 from .config import MAX_BATCH
 from .durations import Duration
 from .handlers import Handler
 from .job import GroupProgress, Job, JobState, check_ttr
-from .logs import log
+from .logs import log, what
 from .threads import HandlerThreads
 from .topics import Topics
 
@@ -35,17 +35,19 @@ class Runner:
         concurrency: int,
         topics: Topics,
         now_ms: Callable[[], int],
+        consumer: str,
         *,
         ended: Callable[[End], None],
         touched: Callable[[Held, int], Coroutine[Any, Any, None]],
         on_dead: Iterable[Callable[..., Any]],
     ) -> None:
-        """``now_ms``: Redis's time. ``ended`` and ``touched``: tell Redis."""
+        """``now_ms``: Redis's time. ``consumer``: who runs them, for the log. ``ended`` and ``touched``: tell Redis."""
         self._handlers = handlers
         self._group = group
         self._concurrency = concurrency
         self._topics = topics
         self._now_ms = now_ms
+        self._consumer = consumer
         self._tell_ended = ended
         self._tell_touched = touched
         self._on_dead = list(on_dead)
@@ -100,11 +102,12 @@ class Runner:
         return [one for one in held if not one.ended]
 
     def _done(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
         for held in self._running.pop(task):
             if not held.ended:  # cancelled before its first step, or a fault in here
-                self._end(held, self._end_of(held, asyncio.CancelledError()), 0)
-        if not task.cancelled() and (error := task.exception()):
-            log.error("attempt failed outside its handler", error=f"{type(error).__name__}: {error}")
+                if error is not None:
+                    log.error("attempt failed outside its handler", error=what(error), **self._naming(held.job))
+                self._end(held, self._end_of(held, error or asyncio.CancelledError()), 0)
         self._free_slot()
 
     def _free_slot(self) -> None:
@@ -206,7 +209,7 @@ class Runner:
         held: Held = job._held
         ttr_ms = held.ttr_ms if ttr is None else check_ttr(ttr)
         held.deadline = time.monotonic() + ttr_ms / 1000
-        self._loop.call_soon_threadsafe(self._in_background, self._tell_touched, held, ttr_ms)
+        self._loop.call_soon_threadsafe(lambda: self._in_background(job, self._tell_touched(held, ttr_ms)))
 
     # -- endings
 
@@ -223,8 +226,8 @@ class Runner:
     def _report(self, end: End, outcome: Outcome) -> None:
         job = end.held.job
         log.info(
-            "attempt ended", outcome=outcome.value, topic=job.topic, id=job.id, group=self._group,
-            attempt=job.attempt, reason=end.reason or None, delay_ms=end.delay_ms or None,
+            "attempt ended", outcome=outcome.value, **self._naming(job), error=class_of(end) or None,
+            reason=end.reason or None, delay_ms=end.delay_ms or None,
         )  # fmt: skip
         if outcome is not Outcome.DEAD:
             return
@@ -234,10 +237,24 @@ class Runner:
         )
         job.groups = {self._group: progress}
         for function in self._on_dead:
-            self._in_background(_tell, function, job)
+            self._in_background(job, _tell(function, job))
 
-    def _in_background(self, function: Callable[..., Coroutine[Any, Any, None]], *args: Any) -> None:
-        task = self._loop.create_task(_logged(function(*args)))
+    def _naming(self, job: Job) -> dict[str, Any]:
+        """Whose line it is in the log."""
+        return {
+            "topic": job.topic, "id": job.id, "group": self._group, "attempt": job.attempt, "consumer": self._consumer,
+        }  # fmt: skip
+
+    def _in_background(self, job: Job, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Does it for the job; it may fail."""
+
+        async def logged() -> None:
+            try:
+                await coroutine
+            except Exception as error:
+                log.error("background call failed", error=what(error), **self._naming(job))
+
+        task = self._loop.create_task(logged())
         self._background.add(task)
         task.add_done_callback(self._background.discard)
 
@@ -278,10 +295,3 @@ async def _tell(function: Callable[..., Any], job: Job) -> None:
         await function(job)
     else:
         await asyncio.to_thread(function, job)
-
-
-async def _logged(coroutine: Coroutine[Any, Any, None]) -> None:
-    try:
-        await coroutine
-    except Exception as error:
-        log.error("background call failed", error=f"{type(error).__name__}: {error}")

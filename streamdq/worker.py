@@ -17,7 +17,7 @@ from .durations import Duration
 from .errors import InvalidInput
 from .handlers import Handler, handler_of
 from .job import check_group, check_topic, check_ttr
-from .logs import log
+from .logs import log, what
 from .loop import cancel_and_wait, supervise
 from .mover import Mover
 from .operations import Operations
@@ -173,7 +173,7 @@ class _Run:
         self._consumer = Consumer(self._link, self._session, scripts, self._topics, self._group, self.name)
         self._mover = Mover(self._link, self._session, scripts, self._topics, self.name, self._ended)
         self._runner = Runner(
-            handlers, self._group, worker.concurrency, self._topics, self._consumer.now_ms,
+            handlers, self._group, worker.concurrency, self._topics, self._consumer.now_ms, self.name,
             ended=self._put, touched=self._touch, on_dead=on_dead,
         )  # fmt: skip
         self._outbox = Outbox(self._link, scripts, self._group, self.name, self._runner.settled)
@@ -296,6 +296,6 @@ class _Run:
                 await self._outbox.drained()
                 await self._consumer.leave()
         except Exception as error:
-            log.warning("left without a word", unsent=self._outbox.size, error=f"{type(error).__name__}: {error}")
+            log.warning("left without a word", unsent=self._outbox.size, error=what(error))
         await self._runner.close(self._settings.call_timeout_s)
         log.info("worker stopped", consumer=self.name)

@@ -1,0 +1,119 @@
+"""What a real worker writes: lines that name the job, and nothing that is the user's secret."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamdq import Queue
+from streamdq.logs import hide_credentials
+from tests.cli.conftest import Start
+from tests.servers import Server, binaries, until
+
+WORKER = """
+from typing import Annotated
+from pydantic import AfterValidator, BaseModel
+from streamdq import Bury, Job, Worker
+
+worker = Worker(concurrency=20)
+
+def check(text: str) -> str:
+    if text.startswith("odd"):
+        raise ValueError(f"can't take {text}")
+    if text.startswith("broken"):
+        raise KeyError(text)
+    return text
+
+class Body(BaseModel):
+    text: Annotated[str, AfterValidator(check)]
+
+@worker.handler("t", ttr="20s", retry="0 0")
+async def handle(body: Body, job: Job) -> None:
+    if job.id == "bury":
+        raise Bury(f"no good: {body.text}")
+    if job.id == "leaves":
+        raise SystemExit(body.text)
+    raise RuntimeError(f"failed with {body.text} at https://me:swordfish@shop.example/x?token=swordfish")
+
+@worker.on_dead
+def told(job: Job) -> None:
+    raise RuntimeError(f"told of {job.body}")
+"""
+SECRET = "swordfish"
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    if not binaries():
+        pytest.skip("no Redis server on this machine")
+    with Server(binaries()[0], options={"requirepass": SECRET}) as server:
+        yield server
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_worker_whose_handlers_fail_writes_no_secret(start: Start, server: Server, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(WORKER)
+    env = {**os.environ, "STREAMDQ_URL": server.url, "STREAMDQ_CALL_TIMEOUT_S": "1"}
+    with Queue(server.url) as queue:
+        for id in ("fails", "bury", "leaves"):
+            queue.enqueue("t", {"text": SECRET}, id=id, url=f"https://me:{SECRET}@shop.example/?key={SECRET}")
+        queue.enqueue("t", {"text": f"odd {SECRET}"}, id="odd")
+        queue.enqueue("t", {"text": f"broken {SECRET}"}, id="broken")
+        queue.enqueue("t", {SECRET: SECRET, "text": {SECRET: 1}}, id="misfit")
+        process = start("worker", "shop:worker", "--log-level", "debug", env=env)
+        until(lambda: len(queue.dead("t")) == 6, "all are dead", 20)
+        server.kill()  # connections fail, with the password in the URL
+        seen = []
+        assert process.stderr is not None
+        for line in process.stderr:
+            seen.append(line)
+            if "loop failed" in line:
+                break
+    process.terminate()
+    seen.append(process.communicate(timeout=20)[1])
+
+    text = "".join(seen)
+    events = lines(text)
+    about_a_job = [event for event in events if "attempt" in event or "id" in event]
+    assert {event["id"] for event in about_a_job} == {"fails", "bury", "leaves", "odd", "broken", "misfit"}
+    assert all({"topic", "id", "group", "attempt", "consumer"} <= event.keys() for event in about_a_job)
+    assert {"attempt ended", "background call failed", "loop failed, restarting"} <= {e["event"] for e in events}
+    assert SECRET not in text
+
+
+def test_a_child_process_writes_none_either(start: Start, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(WORKER)
+    env = {**os.environ, "STREAMDQ_URL": f"redis://me:{SECRET}@127.0.0.1:1", "STREAMDQ_CALL_TIMEOUT_S": "0.2"}
+
+    process = start("worker", "shop:worker", "--processes", "2", "--burst", env=env)
+
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 3
+    assert SECRET not in out + err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "redis://me:swordfish@host:1/0",
+        "redis://host:1/0?password=swordfish&db=1",
+        "unix:///run/redis.sock?password=swordfish",
+        "https://shop.example/hook?access_token=swordfish",
+        "https://shop.example/hook?a=1&X-Amz-Signature=swordfish#x",
+        "Authorization: Bearer swordfish.swordfish",
+    ],
+)
+def test_credentials_are_hidden_in_any_text(text: str) -> None:
+    assert SECRET not in hide_credentials(text)
+    assert hide_credentials(text).split(":")[0] == text.split(":")[0]
+
+
+def test_text_without_credentials_stays() -> None:
+    text = "topic a@b: https://shop.example/path?page=2 answered 500; basic rules"
+    assert hide_credentials(text) == text
