@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from . import (
     __version__,
+    cli_analyze,
     cli_archive,
     cli_callback,
     cli_history,
@@ -62,7 +63,7 @@ Exit codes:
   130  interrupted"""
 
 app = commands(help=HELP)
-for part in (cli_jobs, cli_topics, cli_archive, cli_work, cli_callback, cli_http, cli_history, cli_metrics):
+for part in (cli_jobs, cli_topics, cli_archive, cli_work, cli_callback, cli_http, cli_history, cli_metrics, cli_analyze):
     app.add_typer(part.app)
 
 

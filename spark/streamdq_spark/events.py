@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import date
+
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
-EVENTS = StructType(
-    [
-        StructField("topic", StringType()),
-        StructField("shard", IntegerType()),
-        StructField("entry", StringType()),
-        StructField("event", StringType()),
-        StructField("id", StringType()),
-        StructField("group", StringType()),
-        StructField("attempt", IntegerType()),
-        StructField("step", IntegerType()),
-        StructField("consumer", StringType()),
-        StructField("created", TimestampType()),
-        StructField("due", TimestampType()),
-        StructField("moved", TimestampType()),
-        StructField("started", TimestampType()),
-        StructField("finished", TimestampType()),
-        StructField("error", StringType()),
-        StructField("reason", StringType()),
-        StructField("body_bytes", LongType()),
-    ]
-)
+from streamdq.history import COLUMNS, ColumnType
+
+from .dump_files import Dump, GoodFile, open_dump
+from .places import to_read
+
+_TYPES: dict[ColumnType, DataType] = {
+    ColumnType.STRING: StringType(),
+    ColumnType.INT32: IntegerType(),
+    ColumnType.INT64: LongType(),
+    ColumnType.TIMESTAMP: TimestampType(),
+}
+# Nullable, all of them: that is how Spark sees any file.
+EVENTS = StructType([StructField(column.name, _TYPES[column.type]) for column in COLUMNS])
 
 
-def read_events(spark: SparkSession, input: str) -> DataFrame:
-    """The events of the dump in the folder `input`, with the columns of `EVENTS`."""
-    return spark.read.schema(EVENTS).parquet(f"{input}/events").select(EVENTS.fieldNames())
+def read_events(
+    spark: SparkSession,
+    input: str,
+    first_day: date = date.min,
+    last_day: date = date.max,
+    *,
+    quarantine: bool = False,
+) -> DataFrame:
+    """The events of these days (UTC, both included) of the dump in the folder `input`, with the columns of `EVENTS`.
+
+    Raises:
+        HistoryUnreadable: there is no dump.
+        BadDump: a file is bad and `quarantine`, which leaves such files out, is off.
+    """
+    dump = open_dump(input, quarantine=quarantine)
+    return read_files(spark, dump, dump.between(first_day, last_day))
+
+
+def read_files(spark: SparkSession, dump: Dump, files: Sequence[GoodFile]) -> DataFrame:
+    """The events of these files of the dump."""
+    if not files:
+        return spark.createDataFrame([], EVENTS)
+    paths = [to_read(dump.folder, file.path) for file in files]
+    return spark.read.schema(EVENTS).parquet(*paths)

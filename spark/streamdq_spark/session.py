@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
+
+from streamdq.errors import InvalidInput
 
 from .errors import AnalysisError
 from .java import prepare_java
@@ -34,28 +37,31 @@ _LOCAL = {
 
 @contextmanager
 def session(
-    master: str | None = "local[*]", *, name: str = "streamdq", settings: Mapping[str, str] | None = None
+    master: str | None = None, *, name: str = "streamdq", settings: Mapping[str, str] | None = None
 ) -> Iterator[SparkSession]:
     """Spark for as long as the block lasts; the Java process started for it ends with it.
 
-    Under `spark-submit` the Java process is there already and the master is that of its command line.
-    What Spark logs goes to a file, which is kept only if it could not start.
+    `master` None: all cores of this machine; under `spark-submit`, where the Java process is there already, that of
+    its command line. What Spark logs goes to a file, which is kept only if it could not start.
 
     Raises:
+        InvalidInput: a master was named here and to `spark-submit`.
         JavaMissing: see `prepare_java`.
         AnalysisError: Spark does not start.
     """
     conf = SparkConf(loadDefaults=False)
     conf.setAppName(name).setAll([*SETTINGS.items(), *(settings or {}).items()])
     if "PYSPARK_GATEWAY_PORT" in os.environ:
+        if master:
+            raise InvalidInput(f"--master {master}: give it to spark-submit, which has started Spark already")
         yield from _joined(conf)
         return
     prepare_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers run the Python that has streamdq
-    if master:
-        conf.setMaster(master)
-        if master.startswith("local"):
-            conf.setAll([(key, value) for key, value in _LOCAL.items() if not conf.contains(key)])
+    master = master or "local[*]"
+    conf.setMaster(master)
+    if master.startswith("local"):
+        conf.setAll([(key, value) for key, value in _LOCAL.items() if not conf.contains(key)])
     with tempfile.NamedTemporaryFile("w+", prefix="streamdq-spark-", suffix=".log", delete=False) as log:
         spark = _start(conf, log)
         try:
@@ -84,7 +90,10 @@ def _start(conf: SparkConf, log: IO[str]) -> SparkSession:
     except PySparkException as error:
         raise AnalysisError(f"Spark did not start: its log is {log.name}") from error
     try:
-        context = SparkContext(conf=conf, gateway=gateway)
+        with warnings.catch_warnings():
+            # On its way Spark looks at what pandas there is; nothing here asks it for pandas.
+            warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+            context = SparkContext(conf=conf, gateway=gateway)
     except Exception as error:  # py4j wraps whatever Java threw
         _end(gateway)
         raise AnalysisError(f"Spark did not start on {conf.get('spark.master')}: its log is {log.name}") from error

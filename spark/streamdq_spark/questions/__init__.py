@@ -1,18 +1,36 @@
 """The questions that an analysis answers, one module each, and what they may know.
 
 A question is a pure function `(events, context) -> DataFrame`; it collects nothing. Its last step is a `select`
-that is the schema of its table. Tables are partitioned by `dt`, the UTC day as 'YYYY-MM-DD' text: of the events
-it counts, or, for what looks at the whole time, the last day (`context.last_day`). So a rerun replaces what it is
-about and nothing else.
+that is the schema of its table. Tables are partitioned by `dt`, the UTC day: of the events a row counts, or, for
+what looks at the whole time, the last day. So a rerun replaces what it is about and nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date, datetime, timedelta
 
 from pyspark.sql import DataFrame
+
+from . import (
+    advice,
+    anomalies,
+    changes,
+    dead_letters,
+    duplicates,
+    finish,
+    forecast,
+    punctuality,
+    retries,
+    throughput,
+    workers,
+)
+
+__all__ = [
+    "QUESTIONS", "Context", "Question", "advice", "anomalies", "changes", "dead_letters", "duplicates", "finish",
+    "forecast", "punctuality", "retries", "throughput", "workers",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,17 +39,53 @@ class Context:
 
     first_day: date
     last_day: date
-    waiting: DataFrame | None = None  # topic, due_hour (timestamp), jobs: what waits in Redis now, if it was asked
+    waiting: DataFrame | None = None  # topic, due_hour (timestamp), jobs: what waits in Redis, if it was asked
+    asked_at: datetime | None = None  # when it was
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`answer` gets the events from `lookback` before the first day on; its rows for earlier days are dropped."""
+    """One table. `answer` gets the events from `lookback` before the first day to `lookahead` after the last.
+
+    `day` is the timestamp column whose UTC day a row belongs to; rows of days that were not asked for are dropped.
+    None: every row belongs to the last day. The runner adds `dt`.
+    """
 
     name: str
     answer: Callable[[DataFrame, Context], DataFrame]
-    partition_by: tuple[str, ...] = ("dt",)
+    day: str | None = None
     lookback: timedelta = timedelta(0)
+    lookahead: timedelta = timedelta(0)
 
 
-QUESTIONS: dict[str, Question] = {}
+def _of_events(
+    answer: Callable[[DataFrame], DataFrame], day: str | None = None, *, lookback: int = 0, lookahead: int = 0
+) -> Question:
+    """A question that looks at the events alone; days before and after."""
+
+    def from_events(events: DataFrame, _: Context) -> DataFrame:
+        return answer(events)
+
+    return Question(answer.__name__, from_events, day, timedelta(lookback), timedelta(lookahead))
+
+
+def _forecast(events: DataFrame, context: Context) -> DataFrame:
+    return forecast.forecast(events, context.waiting, start=context.asked_at)
+
+
+_ALL = (
+    _of_events(punctuality.punctuality, "hour"),
+    _of_events(punctuality.punctuality_topics),
+    _of_events(throughput.throughput, "hour"),
+    _of_events(retries.retries),
+    _of_events(dead_letters.dead_letters),
+    _of_events(finish.time_to_finish),
+    _of_events(workers.workers, "hour", lookahead=1),  # what ends tomorrow may have begun today
+    _of_events(duplicates.duplicates),
+    _of_events(advice.advice),
+    # With the next day the last hour of this one is complete.
+    _of_events(anomalies.anomalies, "hour", lookback=7 * anomalies.WEEKS, lookahead=1),
+    _of_events(changes.changes, lookback=2 * changes.DAYS),
+    Question("forecast", _forecast, lookback=timedelta(weeks=forecast.WEEKS)),
+)
+QUESTIONS: dict[str, Question] = {question.name: question for question in _ALL}

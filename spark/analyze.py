@@ -1,0 +1,12 @@
+"""The analysis for `spark-submit`: the same options as `streamdq analyze`, except for the master.
+
+    spark-submit --master … spark/analyze.py --input DIR --output DIR
+
+Where streamdq is not installed, --py-files brings it: `make wheel`, and rename the wheel to .zip.
+"""
+
+import sys
+
+from streamdq.cli import run
+
+sys.exit(run(["analyze", *sys.argv[1:]]))

@@ -1,0 +1,164 @@
+"""From a dump to its tables: every question asked, in turn, of the days that are wanted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from datetime import date, datetime
+from typing import Any
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from streamdq.errors import InvalidInput
+from streamdq.folder import Folder, LocalFolder, open_folder
+from streamdq.manifest import EVENTS
+
+from .dump_files import BadFile, Dump, open_dump
+from .errors import AnalysisError, BadDump
+from .events import read_files
+from .questions import QUESTIONS, Context, Question
+from .tables import of_days, write_table
+from .waiting import Waiting
+
+SUMMARY = "analysis.json"
+Progress = Callable[[str, int, int], None]
+"""Told the question that is worked on, how many are done, and of how many."""
+
+
+@dataclass(slots=True)
+class Summary:
+    """What an analysis covers: also written, as `analysis.json`, when all tables are.
+
+    `lost`: events that Redis trimmed before they were dumped, and entries that were no events. `unlisted`: files
+    beside the dump's that are no part of it. `quarantined`: bad files, left out. `tables`: rows by name.
+    """
+
+    first_day: date
+    last_day: date
+    events: int
+    files: int
+    lost: int
+    unlisted: int
+    quarantined: list[BadFile]
+    tables: dict[str, int] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {"first_day": str(self.first_day), "last_day": str(self.last_day)}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A dump that was found good, the days of it to look at, and where the tables go."""
+
+    dump: Dump
+    first_day: date
+    last_day: date
+    target: Folder
+
+
+def plan(
+    input: str, output: str, first_day: date | None = None, last_day: date | None = None, *, quarantine: bool = False
+) -> Plan:
+    """What is to be done, checked as far as that is possible without Spark.
+
+    The days are those from `first_day` to `last_day`, both included; None: as far as the dump goes. `quarantine`: bad
+    files are left out and counted.
+
+    Raises:
+        InvalidInput: a folder that can't be used, or no events in these days.
+        BadDump: the dump holds a bad file and `quarantine` is off.
+    """
+    if first_day and last_day and last_day < first_day:
+        raise InvalidInput(f"--to {last_day} is before --from {first_day}")
+    target = _target(input, output)
+    dump = open_dump(input, quarantine=quarantine)
+    return Plan(dump, *_days(dump, first_day, last_day), target)
+
+
+def analyze(
+    spark: SparkSession,
+    plan: Plan,
+    *,
+    waiting: Waiting | None = None,
+    questions: Mapping[str, Question] = QUESTIONS,
+    progress: Progress | None = None,
+) -> Summary:
+    """Answers the questions, a table each. Run again it writes the same; other days of the tables stay.
+
+    What a crash leaves: some tables new and some old, and the summary of the run before.
+
+    Raises:
+        BadDump: Spark could not read a file.
+        AnalysisError: Spark failed.
+    """
+    dump, first, last = plan.dump, plan.first_day, plan.last_day
+    covered = dump.between(first, last)
+    events = sum(file.rows for file in covered)
+    summary = Summary(first, last, events, len(covered), _lost(dump), dump.unlisted, dump.bad)
+    context = Context(first, last, *_waiting(spark, waiting))
+    for number, question in enumerate(questions.values()):
+        if progress:
+            progress(question.name, number, len(questions))
+        with spark_errors(question.name):
+            rows = _answer(spark, plan, question, context)
+            summary.tables[question.name] = write_table(rows, plan.target, question.name, first, last)
+    plan.target.write(SUMMARY, json.dumps(summary.as_json(), indent=2).encode() + b"\n")
+    return summary
+
+
+def _answer(spark: SparkSession, plan: Plan, question: Question, context: Context) -> DataFrame:
+    since = _moved(plan.first_day, -question.lookback.days)
+    until = _moved(plan.last_day, question.lookahead.days)
+    events = read_files(spark, plan.dump, plan.dump.between(since, until))
+    return of_days(question.answer(events, context), question.day, plan.first_day, plan.last_day)
+
+
+def _moved(day: date, days: int) -> date:
+    return date.fromordinal(min(max(day.toordinal() + days, date.min.toordinal()), date.max.toordinal()))
+
+
+def _lost(dump: Dump) -> int:
+    return sum(mark.lost for mark in dump.manifest.streams) + dump.manifest.unreadable
+
+
+def _target(input: str, output: str) -> Folder:
+    if not output.strip():
+        raise InvalidInput("the output is blank: name a folder or a URL")
+    source, target = open_folder(input), open_folder(output)
+    if target.url == source.url or target.url.startswith(source.full(EVENTS)):
+        raise InvalidInput(f"the output {output} lies among the files of the dump: name another folder")
+    if isinstance(target, LocalFolder) and target.root.exists() and not target.root.is_dir():
+        raise InvalidInput(f"the output {output} is a file: name a folder")
+    return target
+
+
+def _days(dump: Dump, first: date | None, last: date | None) -> tuple[date, date]:
+    """The days that are asked for, and in which there is something."""
+    days = [file.day for file in dump.files]
+    asked = [day for day in days if (not first or day >= first) and (not last or day <= last)]
+    if not asked:
+        held = f"it holds {min(days)} to {max(days)}" if days else "it holds none at all"
+        raise InvalidInput(f"the dump {dump.folder.url} has no events of the days that were asked for: {held}")
+    return first or min(asked), last or max(asked)
+
+
+def _waiting(spark: SparkSession, waiting: Waiting | None) -> tuple[DataFrame | None, datetime | None]:
+    if waiting is None:
+        return None, None
+    return spark.createDataFrame(waiting.rows, "topic string, due_hour timestamp, jobs long"), waiting.asked_at
+
+
+@contextmanager
+def spark_errors(what: str) -> Iterator[None]:
+    """Java's traces stay out of sight: what failed, and Spark's first line on it, are told."""
+    try:
+        yield
+    except (PySparkException, Py4JError) as error:
+        line = next((line for line in str(error).splitlines() if "[" in line), str(error).partition("\n")[0])
+        told = line.strip().partition("SQLSTATE")[0].strip()
+        kind = BadDump if "FAILED_READ_FILE" in told else AnalysisError
+        raise kind(f"{what}: {told}") from error

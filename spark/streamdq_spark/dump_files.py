@@ -1,0 +1,142 @@
+"""The files of a dump, checked before a number is made of them.
+
+The manifest says which files count. Each is held against it and against the schema: a file that is missing, cut off,
+of another version or of other columns is bad. A file that the manifest does not name is no part of the dump (a dump
+that was killed leaves such files and writes their events again): it is left out and counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import date
+
+import pyarrow as pa
+from pyarrow import parquet
+
+from streamdq.arrow import arrow_schema
+from streamdq.folder import Folder, open_folder
+from streamdq.history import SCHEMA_VERSION, VERSION_KEY
+from streamdq.manifest import EVENTS, DumpFile, Manifest, require_manifest
+
+from .errors import BadDump
+
+_AT_ONCE = 16  # footers are small; waiting for a distant store is what takes time
+_SHOWN = 5
+_DAY = re.compile(r"/dt=(\d{4}-\d\d-\d\d)/")
+
+
+@dataclass(frozen=True, slots=True)
+class GoodFile:
+    """A file's path below the dump, its UTC day and its number of rows."""
+
+    path: str
+    day: date
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class BadFile:
+    """A file that can't be counted on, why, and how many events the manifest says are in it."""
+
+    path: str
+    problem: str
+    rows: int
+
+
+@dataclass(slots=True)
+class Dump:
+    """What a dump holds. `unlisted`: Parquet files that are no part of it."""
+
+    folder: Folder
+    manifest: Manifest
+    unlisted: int
+    files: list[GoodFile] = field(default_factory=list)
+    bad: list[BadFile] = field(default_factory=list)
+
+    def between(self, first: date, last: date) -> list[GoodFile]:
+        return [file for file in self.files if first <= file.day <= last]
+
+
+def open_dump(input: str, *, quarantine: bool = False) -> Dump:
+    """The dump in the folder, its files checked. `quarantine`: bad files are left out instead of an error.
+
+    Raises:
+        HistoryUnreadable: there is no dump, or its manifest is damaged or of another version.
+        BadDump: a file is bad.
+    """
+    folder = open_folder(input)
+    manifest = require_manifest(folder)
+    dump = Dump(folder, manifest, _unlisted(folder, manifest))
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for found in pool.map(lambda file: _check(folder, file), manifest.files):
+            if isinstance(found, BadFile):
+                dump.bad.append(found)
+            else:
+                dump.files.append(found)
+    if dump.bad and not quarantine:
+        raise BadDump(
+            f"{len(dump.bad)} of the dump's {len(manifest.files)} files can't be counted on: {_told(dump.bad)}. "
+            "Restore them, or leave them and their events out: --quarantine"
+        )
+    return dump
+
+
+def _unlisted(folder: Folder, manifest: Manifest) -> int:
+    known = {file.path for file in manifest.files} | {file.path for file in manifest.replaced}
+    found = [path for path in folder.files(EVENTS) if not path.rpartition("/")[2].startswith(("_", "."))]
+    return len([path for path in found if path.endswith(".parquet") and path not in known])
+
+
+def _told(bad: Sequence[BadFile]) -> str:
+    lines = [f"{file.path} {file.problem}" for file in bad[:_SHOWN]]
+    more = [f"and {len(bad) - _SHOWN} more"] if len(bad) > _SHOWN else []
+    return "; ".join(lines + more)
+
+
+def _check(folder: Folder, file: DumpFile) -> GoodFile | BadFile:
+    day = _DAY.search(file.path)
+    problem = _problem(folder, file) if day else "is not below a folder dt=YYYY-MM-DD"
+    if problem or not day:
+        return BadFile(file.path, problem, file.rows)
+    return GoodFile(file.path, date.fromisoformat(day[1]), file.rows)
+
+
+def _problem(folder: Folder, file: DumpFile) -> str:
+    """What is wrong with a file; '' if nothing is."""
+    try:
+        size = folder.size(file.path)
+        if size != file.bytes:
+            return f"has {size} bytes where the manifest says {file.bytes}"
+        with folder.open(file.path) as opened:
+            footer = parquet.read_metadata(opened)
+    except FileNotFoundError:
+        return "is missing"
+    except (OSError, pa.ArrowException) as error:
+        return f"is no whole Parquet file ({str(error).splitlines()[0]})"
+    problem = _version_problem(footer) or _schema_problem(footer.schema.to_arrow_schema())
+    if not problem and footer.num_rows != file.rows:
+        problem = f"has {footer.num_rows} rows where the manifest says {file.rows}"
+    return problem
+
+
+def _version_problem(footer: parquet.FileMetaData) -> str:
+    held = (footer.metadata or {}).get(VERSION_KEY.encode())
+    if held is None:
+        return "was not written by streamdq"
+    version = held.decode(errors="replace")
+    return (
+        "" if version == SCHEMA_VERSION else f"has schema version {version!r}; this streamdq reads {SCHEMA_VERSION!r}"
+    )
+
+
+def _schema_problem(schema: pa.Schema) -> str:
+    for column in arrow_schema():
+        position = schema.get_field_index(column.name)
+        if position < 0:
+            return f"has no column {column.name!r}"
+        if (held := schema.field(position).type) != column.type:
+            return f"has {column.name!r} as {held}, not as {column.type}"
+    return ""

@@ -1,0 +1,35 @@
+"""What waits in Redis now, for the load forecast."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from streamdq import Queue
+
+HOURS = 24
+_HOUR = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """Rows of (topic, the hour it is due in, jobs); `asked_at`: when. What is overdue is due in the present hour."""
+
+    rows: list[tuple[str, datetime, int]]
+    asked_at: datetime
+
+
+def waiting_in(queue: Queue, *, hours: int = HOURS, now: datetime | None = None) -> Waiting:
+    """How many attempts of each topic come due in each of the coming hours. It costs a count per topic, shard and
+    hour, whatever waits.
+    """
+    now = now or datetime.now(UTC)
+    first = now.replace(minute=0, second=0, microsecond=0)
+    ends = {f"{(first + n * _HOUR - now) / timedelta(milliseconds=1):.0f}ms": n for n in range(1, hours + 1)}
+    rows = []
+    for topic in queue.stats().topics:
+        counted = 0
+        for window, within in queue.upcoming(topic, list(ends)).items():
+            rows.append((topic, first + (ends[window] - 1) * _HOUR, within - counted))
+            counted = within
+    return Waiting(rows, now)

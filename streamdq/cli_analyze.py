@@ -1,0 +1,102 @@
+"""The analysis of a dump on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from . import cli_views as views
+from .cli_common import Json, commands, open_queue
+from .errors import MissingExtra
+
+if TYPE_CHECKING:
+    from streamdq_spark.waiting import Waiting
+
+app = commands()
+_DAY: dict[str, Any] = {"formats": ["%Y-%m-%d"], "metavar": "YYYY-MM-DD", "show_default": False}
+
+
+@app.command()
+def analyze(
+    context: typer.Context,
+    input: Annotated[str, typer.Option(help="The folder or URL of a dump.", show_default=False)],
+    output: Annotated[str, typer.Option(help="The folder or URL for the tables.", show_default=False)],
+    first: Annotated[datetime | None, typer.Option("--from", help="The first UTC day [the dump's].", **_DAY)] = None,
+    last: Annotated[datetime | None, typer.Option("--to", help="The last UTC day [the dump's].", **_DAY)] = None,
+    master: Annotated[str | None, typer.Option(help="Where Spark runs [local[*]].", show_default=False)] = None,
+    waiting: Annotated[
+        bool, typer.Option("--waiting", help="Join the load forecast with what waits in Redis now.")
+    ] = False,
+    quarantine: Annotated[bool, typer.Option("--quarantine", help="Leave bad files out, and count them.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Work out what a dump tells, with Spark.
+
+    Punctuality, throughput, retries, causes of death, duplicates, advice on TTR and retry schedule, anomalies, the
+    coming load: a Parquet table each, by day. Run again it replaces the days it covers. Needs streamdq[spark].
+    """
+    try:
+        from streamdq_spark import analysis
+        from streamdq_spark.session import session
+    except ModuleNotFoundError as error:
+        raise MissingExtra(error.name or "pyspark", "spark") from error
+    days = [day.date() if day else None for day in (first, last)]
+    plan = analysis.plan(input, output, *days, quarantine=quarantine)
+    asked = _waiting(context) if waiting else None
+    with _progress() as progress, session(master) as spark:
+        summary = analysis.analyze(spark, plan, waiting=asked, progress=progress)
+    if as_json:
+        views.print_json(summary.as_json())
+    else:
+        views.console().print(_view(summary.as_json(), output))
+
+
+def _waiting(context: typer.Context) -> Waiting:
+    from streamdq_spark.waiting import waiting_in
+
+    with open_queue(context) as queue:
+        return waiting_in(queue)
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on the terminal, by question."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(*columns, console=views.console(stderr=True), transient=True) as bar:
+        task = bar.add_task("starting Spark", total=None)
+        yield lambda name, done, total: bar.update(task, description=name, completed=done, total=total)
+
+
+def _view(summary: dict[str, Any], output: str) -> RenderableType:
+    made = views.table("table", "rows", numbers=("rows",))
+    for name, rows in summary["tables"].items():
+        made.add_row(Text(name), views.number(rows, ""))
+    covered = (
+        f"{summary['events']:,} events of {summary['first_day']} to {summary['last_day']} "
+        f"in {summary['files']:,} files; the tables are in {output}"
+    )
+    return Group(made, Text(covered), *(Text(line, "bold yellow") for line in _gaps(summary)))
+
+
+def _gaps(summary: dict[str, Any]) -> Iterator[str]:
+    """What the numbers do not cover."""
+    for file in summary["quarantined"]:
+        yield f"left out, {file['rows']:,} events: {file['path']} {file['problem']}"
+    if summary["lost"]:
+        yield f"{summary['lost']:,} events are not in the dump: Redis had trimmed them before they were dumped"
+    if summary["unlisted"]:
+        yield f"left out: {summary['unlisted']:,} files that the dump's manifest does not name"

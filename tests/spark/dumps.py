@@ -1,0 +1,74 @@
+"""Small dumps, written row by row."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from streamdq.arrow import arrow_schema, write_parquet
+from streamdq.history import COLUMNS
+from streamdq.manifest import MANIFEST, DumpFile, Manifest
+
+START = datetime(2026, 1, 5, tzinfo=UTC)  # a Monday
+DEFAULTS: dict[str, Any] = {
+    "topic": "order.close", "shard": 0, "event": "done", "group": "default", "attempt": 1, "step": 0, "consumer": "w1",
+    "error": None, "reason": None, "body_bytes": 20,
+}  # fmt: skip
+
+
+def event(number: int, finished: datetime, **columns: Any) -> dict[str, Any]:
+    """A job that was done 5 ms after it was due, unless `columns` say otherwise."""
+    due = columns.get("due", finished - timedelta(milliseconds=5))
+    times = {"created": due - timedelta(minutes=1), "due": due, "moved": due, "started": due, "finished": finished}
+    own = {"entry": f"{round(finished.timestamp() * 1000)}-{number}", "id": f"j{number}"}
+    return DEFAULTS | times | own | columns
+
+
+def days_of(days: int, each: int = 10) -> list[dict[str, Any]]:
+    """So many events on each day, an hour apart, the topics and ends taking turns."""
+    return [
+        event(
+            day * each + n,
+            START + timedelta(days=day, hours=n, minutes=1),
+            topic=("order.close", "refund.check")[n % 2],
+            event=("done", "done", "retry", "dead")[n % 4],
+        )
+        for day in range(days)
+        for n in range(each)
+    ]
+
+
+def write_dump(folder: Path, events: Iterable[dict[str, Any]]) -> Manifest:
+    """A dump as `streamdq dump` leaves it: a file per hour, and the manifest that names them."""
+    hours = defaultdict(list)
+    for row in events:
+        hours[f"dt={row['finished']:%Y-%m-%d}/hour={row['finished']:%H}"].append(row)
+    manifest = Manifest(namespace="streamdq", generation=1)
+    for hour, rows in hours.items():
+        path = f"events/{hour}/{len(manifest.files):06d}.parquet"
+        manifest.files.append(write_file(folder, path, rows))
+    write_manifest(folder, manifest)
+    return manifest
+
+
+def write_file(folder: Path, path: str, rows: list[dict[str, Any]], schema: pa.Schema | None = None) -> DumpFile:
+    file = folder / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("wb") as opened:
+        write_parquet(pa.Table.from_pylist(rows, schema or arrow_schema()), opened)
+    return DumpFile(path=path, rows=len(rows), bytes=file.stat().st_size)
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / MANIFEST).write_text(json.dumps(manifest.model_dump()))
+
+
+def column_names() -> list[str]:
+    return [column.name for column in COLUMNS]

@@ -1,0 +1,132 @@
+"""A dump's tables: what they hold, and what running it again does."""
+
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from streamdq.errors import HistoryUnreadable, InvalidInput
+from streamdq.folder import open_folder
+from streamdq_spark.analysis import Summary, analyze, plan
+from streamdq_spark.errors import AnalysisError
+from streamdq_spark.questions import Context, Question
+from streamdq_spark.tables import read_table
+from tests.spark.dumps import START, days_of, write_dump
+
+MONDAY = START.date()
+TUESDAY, WEDNESDAY = MONDAY + timedelta(1), MONDAY + timedelta(2)
+
+
+def by_hour(events: DataFrame, _: Context) -> DataFrame:
+    return events.groupBy("topic", F.date_trunc("hour", "finished").alias("hour")).agg(F.count("*").alias("n"))
+
+
+def in_all(events: DataFrame, context: Context) -> DataFrame:
+    return events.agg(F.count("*").alias("n"), F.lit(str(context.first_day)).alias("since"))
+
+
+QUESTIONS = {
+    "by_hour": Question("by_hour", by_hour, day="hour"),
+    "in_all": Question("in_all", in_all),
+    "with_day_before": Question("with_day_before", in_all, lookback=timedelta(days=1)),
+}
+
+
+def run(spark: SparkSession, folder: Path, first: date | None = None, last: date | None = None) -> Summary:
+    return analyze(spark, plan(str(folder / "dump"), str(folder / "out"), first, last), questions=QUESTIONS)
+
+
+def rows(spark: SparkSession, folder: Path, table: str) -> list[tuple[Any, ...]]:
+    return sorted(tuple(row) for row in read_table(spark, open_folder(str(folder / "out")), table).collect())
+
+
+def test_each_question_gets_its_table(spark: SparkSession, tmp_path: Path) -> None:
+    write_dump(tmp_path / "dump", days_of(3))
+    summary = run(spark, tmp_path)
+    assert (summary.events, summary.files, summary.first_day, summary.last_day) == (30, 30, MONDAY, WEDNESDAY)
+    assert summary.tables == {"by_hour": 30, "in_all": 1, "with_day_before": 1}
+    assert rows(spark, tmp_path, "in_all") == [(30, str(MONDAY), str(WEDNESDAY))]
+    folders = sorted(path.name for path in (tmp_path / "out" / "by_hour").glob("dt=*"))
+    assert folders == [f"dt={day}" for day in (MONDAY, TUESDAY, WEDNESDAY)]
+    assert all(len(list((tmp_path / "out" / "by_hour" / name).glob("*.parquet"))) == 1 for name in folders)
+
+
+def test_folders_may_be_called_anything(spark: SparkSession, tmp_path: Path) -> None:
+    odd = tmp_path / "a [b]{c,d}*?%20 ü"
+    write_dump(odd / "dump", days_of(1))
+    run(spark, odd)
+    assert rows(spark, odd, "in_all") == [(10, str(MONDAY), str(MONDAY))]
+
+
+def test_a_rerun_writes_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    write_dump(tmp_path / "dump", days_of(2))
+    first = run(spark, tmp_path)
+    before = {name: rows(spark, tmp_path, name) for name in QUESTIONS}
+    again = run(spark, tmp_path)
+    assert {name: rows(spark, tmp_path, name) for name in QUESTIONS} == before
+    assert again == first
+
+
+def test_a_day_again_leaves_the_others_alone(spark: SparkSession, tmp_path: Path) -> None:
+    write_dump(tmp_path / "dump", days_of(3))
+    run(spark, tmp_path)
+    files = {path: path.read_bytes() for path in (tmp_path / "out" / "by_hour").glob("dt=*/*.parquet")}
+    more = [row | {"entry": row["entry"] + "9"} for row in days_of(3)]
+    write_dump(tmp_path / "dump", days_of(3) + more)
+    summary = run(spark, tmp_path, TUESDAY, TUESDAY)
+    assert summary.events == 20
+    counted = {day: n for *_, n, day in rows(spark, tmp_path, "by_hour")}
+    assert counted == {str(MONDAY): 1, str(TUESDAY): 2, str(WEDNESDAY): 1}
+    kept = [path for path in files if path.exists() and path.read_bytes() == files[path]]
+    assert {path.parent.name for path in kept} == {f"dt={MONDAY}", f"dt={WEDNESDAY}"}
+    assert (40, str(TUESDAY), str(TUESDAY)) not in rows(spark, tmp_path, "in_all")
+    assert (20, str(TUESDAY), str(TUESDAY)) in rows(spark, tmp_path, "in_all")
+    assert (40, str(TUESDAY), str(TUESDAY)) in rows(spark, tmp_path, "with_day_before")
+
+
+def test_a_day_that_has_nothing_any_more_loses_its_rows(spark: SparkSession, tmp_path: Path) -> None:
+    write_dump(tmp_path / "dump", days_of(3))
+    run(spark, tmp_path)
+    write_dump(tmp_path / "dump", [row for row in days_of(3) if row["finished"].date() != TUESDAY])
+    run(spark, tmp_path)
+    assert {row[-1] for row in rows(spark, tmp_path, "by_hour")} == {str(MONDAY), str(WEDNESDAY)}
+
+
+def test_what_is_asked_must_be_there(tmp_path: Path) -> None:
+    write_dump(tmp_path / "dump", days_of(1))
+    dump, out = str(tmp_path / "dump"), str(tmp_path / "out")
+    with pytest.raises(HistoryUnreadable, match="holds no dump"):
+        plan(str(tmp_path / "nowhere"), out)
+    with pytest.raises(InvalidInput, match="--to 2026-01-01 is before --from 2026-01-02"):
+        plan(dump, out, date(2026, 1, 2), date(2026, 1, 1))
+    with pytest.raises(InvalidInput, match=f"it holds {MONDAY} to {MONDAY}"):
+        plan(dump, out, TUESDAY)
+    write_dump(tmp_path / "empty", [])
+    with pytest.raises(InvalidInput, match="it holds none at all"):
+        plan(str(tmp_path / "empty"), out)
+
+
+@pytest.mark.parametrize("inside", [".", "events", "events/x"])
+def test_tables_do_not_go_among_the_events(tmp_path: Path, inside: str) -> None:
+    write_dump(tmp_path / "dump", days_of(1))
+    with pytest.raises(InvalidInput, match="among the files of the dump"):
+        plan(str(tmp_path / "dump"), str(tmp_path / "dump" / inside))
+
+
+def test_the_output_is_a_folder(tmp_path: Path) -> None:
+    write_dump(tmp_path / "dump", days_of(1))
+    (tmp_path / "out").write_text("")
+    with pytest.raises(InvalidInput, match="is a file: name a folder"):
+        plan(str(tmp_path / "dump"), str(tmp_path / "out"))
+
+
+def test_what_spark_can_t_do_is_told_without_java_s_trace(spark: SparkSession, tmp_path: Path) -> None:
+    write_dump(tmp_path / "dump", days_of(1))
+    wrong = Question("wrong", lambda events, _: events.select(F.raise_error(F.lit("no such thing")).alias("n")))
+    with pytest.raises(AnalysisError, match=r"wrong: .*no such thing") as raised:
+        analyze(spark, plan(str(tmp_path / "dump"), str(tmp_path / "out")), questions={"wrong": wrong})
+    assert "\tat " not in str(raised.value)
+    assert not (tmp_path / "out" / "analysis.json").exists()

@@ -1,0 +1,186 @@
+"""A dump that can't be counted on is refused, or its bad files are left out and counted; no number is ever wrong."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from streamdq.arrow import arrow_schema
+from streamdq.errors import HistoryUnreadable
+from streamdq.folder import open_folder
+from streamdq.history import VERSION_KEY
+from streamdq.manifest import MANIFEST, Manifest
+from streamdq_spark.analysis import analyze, plan
+from streamdq_spark.dump_files import open_dump
+from streamdq_spark.errors import BadDump
+from streamdq_spark.events import read_events
+from streamdq_spark.questions import Context, Question
+from streamdq_spark.tables import read_table
+from tests.spark.dumps import days_of, write_dump, write_file, write_manifest
+
+EVENTS_EACH, FILES = 10, 10
+
+
+def count(events: DataFrame, _: Context) -> DataFrame:
+    return events.agg(F.count("*").alias("n"), F.count_if(F.col("event") == "done").alias("done"))
+
+
+COUNT = {"count": Question("count", count)}
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    write_dump(tmp_path / "dump", days_of(1, EVENTS_EACH))
+    return tmp_path / "dump"
+
+
+def manifest_of(dump: Path) -> Manifest:
+    return Manifest.model_validate_json((dump / MANIFEST).read_bytes())
+
+
+def first_file(dump: Path) -> Path:
+    return dump / manifest_of(dump).files[0].path
+
+
+def rewritten(dump: Path, table: pa.Table) -> None:
+    """Another table in the place of the first file, and a manifest that agrees as to its size."""
+    file = first_file(dump)
+    parquet.write_table(table, file)
+    manifest = manifest_of(dump)
+    manifest.files[0] = manifest.files[0].model_copy(update={"bytes": file.stat().st_size})
+    write_manifest(dump, manifest)
+
+
+def cut_off(dump: Path) -> None:
+    file = first_file(dump)
+    file.write_bytes(file.read_bytes()[:-20])
+
+
+def cut_off_as_listed(dump: Path) -> None:
+    """As if the manifest had been written after the damage."""
+    cut_off(dump)
+    manifest = manifest_of(dump)
+    manifest.files[0] = manifest.files[0].model_copy(update={"bytes": first_file(dump).stat().st_size})
+    write_manifest(dump, manifest)
+
+
+def missing(dump: Path) -> None:
+    first_file(dump).unlink()
+
+
+def no_parquet(dump: Path) -> None:
+    file = first_file(dump)
+    file.write_bytes(b"x" * file.stat().st_size)
+
+
+def other_version(dump: Path) -> None:
+    table = parquet.read_table(first_file(dump), partitioning=None)
+    rewritten(dump, table.replace_schema_metadata({VERSION_KEY: "2"}))
+
+
+def no_version(dump: Path) -> None:
+    table = parquet.read_table(first_file(dump), partitioning=None)
+    rewritten(dump, table.replace_schema_metadata({"made by": "another program"}))
+
+
+def missing_column(dump: Path) -> None:
+    rewritten(dump, parquet.read_table(first_file(dump), partitioning=None).drop_columns(["due"]))
+
+
+def other_type(dump: Path) -> None:
+    table = parquet.read_table(first_file(dump), partitioning=None)
+    at = table.schema.get_field_index("finished")
+    rewritten(
+        dump, table.set_column(at, pa.field("finished", pa.timestamp("ms")), table["finished"].cast(pa.timestamp("ms")))
+    )
+
+
+def more_rows(dump: Path) -> None:
+    table = parquet.read_table(first_file(dump), partitioning=None)
+    rewritten(dump, pa.concat_tables([table, table]))
+
+
+DAMAGE: list[tuple[Callable[[Path], None], str]] = [
+    (cut_off, r"has \d+ bytes where the manifest says \d+"),
+    (cut_off_as_listed, "is no whole Parquet file"),
+    (missing, "is missing"),
+    (no_parquet, "is no whole Parquet file"),
+    (other_version, "has schema version '2'; this streamdq reads '1'"),
+    (no_version, "was not written by streamdq"),
+    (missing_column, "has no column 'due'"),
+    (other_type, r"has 'finished' as timestamp\[ms\], not as timestamp\[us, tz=UTC\]"),
+    (more_rows, "has 2 rows where the manifest says 1"),
+]
+
+
+@pytest.mark.parametrize(("damage", "told"), DAMAGE, ids=[damage.__name__ for damage, _ in DAMAGE])
+def test_a_bad_file_is_an_error(dump: Path, damage: Callable[[Path], None], told: str) -> None:
+    name = manifest_of(dump).files[0].path
+    damage(dump)
+    with pytest.raises(BadDump, match=f"1 of the dump's {FILES} files can't be counted on: {name} {told}"):
+        open_dump(str(dump))
+
+
+@pytest.mark.parametrize("damage", [damage for damage, _ in DAMAGE])
+def test_or_is_left_out_and_counted(dump: Path, damage: Callable[[Path], None]) -> None:
+    damage(dump)
+    opened = open_dump(str(dump), quarantine=True)
+    assert (len(opened.files), len(opened.bad)) == (FILES - 1, 1)
+    assert opened.bad[0].rows == 1
+    assert sum(file.rows for file in opened.files) == EVENTS_EACH - 1
+
+
+def test_numbers_are_those_of_the_good_files(spark: SparkSession, dump: Path, tmp_path: Path) -> None:
+    other_version(dump)
+    out = tmp_path / "out"
+    summary = analyze(spark, plan(str(dump), str(out), quarantine=True), questions=COUNT)
+    assert (summary.events, summary.files, len(summary.quarantined)) == (EVENTS_EACH - 1, FILES - 1, 1)
+    good = days_of(1, EVENTS_EACH)[1:]
+    (row,) = read_table(spark, open_folder(str(out)), "count").collect()
+    assert (row.n, row.done) == (EVENTS_EACH - 1, sum(row["event"] == "done" for row in good))
+    assert "schema version '2'" in (out / "analysis.json").read_text()
+
+
+def test_files_that_the_manifest_does_not_name_are_no_part_of_it(spark: SparkSession, dump: Path) -> None:
+    hour = first_file(dump).parent.relative_to(dump)
+    write_file(dump, f"{hour}/000099.parquet", days_of(1)[:3])
+    (dump / hour / "_000100.parquet.tmp").write_bytes(b"cut off")
+    (dump / "events" / "notes.txt").write_text("by hand")
+    opened = open_dump(str(dump))
+    assert opened.unlisted == 1
+    assert read_events(spark, str(dump)).count() == EVENTS_EACH
+
+
+def test_what_is_damaged_within_is_an_error_of_the_run(spark: SparkSession, dump: Path, tmp_path: Path) -> None:
+    """The footer is whole and so all checks pass; the pages are not."""
+    file = first_file(dump)
+    held = bytearray(file.read_bytes())
+    footer = int.from_bytes(held[-8:-4], "little") + 8
+    held[4 : len(held) - footer] = bytes(len(held) - footer - 4)
+    file.write_bytes(held)
+    with pytest.raises(BadDump, match=r"count: .*FAILED_READ_FILE.*" + file.name):
+        analyze(spark, plan(str(dump), str(tmp_path / "out")), questions=COUNT)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("{", "is damaged"),
+        ("[]", "is damaged"),
+        ('{"format": "another"}', "is not the manifest of a dump"),
+        ('{"format": "streamdq dump", "schema_version": "2"}', "is of schema version '2'"),
+        ('{"format": "streamdq dump", "schema_version": "1", "files": [{"path": "x"}]}', "is damaged: files.0"),
+    ],
+)
+def test_a_bad_manifest_is_an_error(dump: Path, content: str, told: str) -> None:
+    (dump / MANIFEST).write_text(content)
+    with pytest.raises(HistoryUnreadable, match=told):
+        open_dump(str(dump), quarantine=True)
+
+
+def test_the_columns_are_the_schema_s(spark: SparkSession, dump: Path) -> None:
+    assert read_events(spark, str(dump)).columns == arrow_schema().names
