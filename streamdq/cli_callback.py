@@ -53,7 +53,6 @@ def callback(
     Only https and public addresses are called, unless --allow says more. Secrets to sign with, and other settings,
     are in the file or in STREAMDQ_CALLBACK_SECRETS and its like.
     """  # noqa: D301 - typer reads the mark
-    begin_logs(log_level)
     serving = Serving(metrics_host, metrics_port, gauges)
     if not topic or (_ALL in topic and len(topic) > 1):
         raise InvalidInput("topic: name one or more with --topic, or all of them with --topic all")
@@ -64,6 +63,7 @@ def callback(
         context.obj.url, context.obj.namespace or "streamdq", group, concurrency,
         topics=None if topic == [_ALL] else topic, callback=CallbackSettings.load(settings, **given),
     )  # fmt: skip
+    begin_logs(log_level)
     arguments = ["callback", "--until-eof", "--log-level", log_level, "--group", group]
     arguments += [word for name in topic for word in ("--topic", name)]
     arguments += [word for name in allow or () for word in ("--allow", name)]

@@ -1,0 +1,94 @@
+"""`streamdq callback`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from streamdq import Queue, cli
+from tests.callback.receiver import Receiver
+from tests.callback.test_signing import A
+from tests.cli.conftest import COMMAND
+from tests.conftest import BINARIES
+from tests.servers import Pool, Server
+
+
+@pytest.fixture
+def server(servers: Pool) -> Server:
+    """One is enough: processes take their time to start."""
+    if not BINARIES:
+        pytest.skip("no Redis server on this machine")
+    found = servers[BINARIES[0]]
+    found.flush()
+    return found
+
+
+async def carried_out(*arguments: str, **environment: str) -> tuple[int | None, str]:
+    """Exit code and stderr of the command line in a process of its own."""
+    process = await asyncio.create_subprocess_exec(
+        *COMMAND, *arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, **environment}
+    )
+    async with asyncio.timeout(30):
+        _, told = await process.communicate()
+    return process.returncode, told.decode()
+
+
+@pytest.mark.parametrize("options", [[], ["--processes", "2"]])
+async def test_it_calls_back_and_leaves(server: Server, receiver: Receiver, tmp_path: Path, options: list[str]) -> None:
+    settings = tmp_path / "callback.toml"
+    settings.write_text(f'[secrets]\n"127.0.0.1" = ["{A}"]\n')
+    with Queue(server.url) as queue:
+        for topic in ("a", "b"):
+            queue.enqueue(topic, 1, id=topic, url=receiver.url)
+    code, told = await carried_out(
+        "--url", server.url, "callback", "--topic", "all", "--settings", str(settings), "--burst", *options,
+        STREAMDQ_CALLBACK_ALLOW="127.0.0.1",
+    )  # fmt: skip
+    assert (code, sorted(receiver.ids)) == (0, ["a", "b"]), told
+    assert all("webhook-signature" in request.headers for request in receiver.requests)
+    assert A not in told
+
+
+async def test_without_a_setting_loopback_is_refused(server: Server, receiver: Receiver) -> None:
+    with Queue(server.url) as queue:
+        queue.enqueue("t", 1, id="j1", url=receiver.url)
+        code, told = await carried_out("--url", server.url, "callback", "--topic", "t", "--burst")
+        assert [dead.id for dead in queue.dead("t")] == ["j1"]
+        assert (code, receiver.connections) == (0, 0)
+        assert "the address 127.0.0.1 is refused: loopback" in told
+        queue.kick("t", "j1")
+        code, _ = await carried_out("--url", server.url, "callback", "--topic", "t", "--allow", "127.0.0.1", "--burst")
+        assert (code, receiver.ids) == (0, ["j1"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ([], "name one or more with --topic"),
+        (["--topic", "all", "--topic", "t"], "name one or more with --topic"),
+        (["--topic", "t", "--allow", "127.1"], "'127.1' is neither a host name nor a network"),
+        (["--topic", "t", "--settings", "/no/such/file"], "/no/such/file can't be read"),
+        (["--topic", "a b"], "topic: 'a b' can't name a topic"),
+        (["--topic", "t", "--topic", "t"], "'t' has a handler already"),
+        (["--topic", "t", "--log-level", "loud"], "log-level"),
+        (["--topic", "t", "--concurrency", "0"], "--concurrency"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:
+    assert cli.run(["--url", "memory://unused", "callback", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert told in error
+    assert error.count("\n") == 1
+
+
+def test_a_missing_extra_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in sys.modules if name.startswith("streamdq.callback")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+    assert cli.run(["--url", "memory://unused", "callback", "--topic", "t"]) == 2
+    assert capsys.readouterr().err == "streamdq: callbacks need aiohttp: pip install 'streamdq[http]'\n"

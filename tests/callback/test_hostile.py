@@ -1,0 +1,218 @@
+"""Receivers that do all they can to be costly: each call ends in time, and keeps next to nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import time
+import tracemalloc
+from collections.abc import AsyncIterator
+
+import pytest
+from yarl import URL
+
+from streamdq.callback import CallbackSettings
+from streamdq.callback.client import MOST_REPLY_BYTES, CallbackTimeout, CallbackUnreachable, Client
+from streamdq.callback.target import Targets
+from tests.callback.conftest import caller
+from tests.callback.receiver import Receiver, Request, answer
+from tests.redis.harness import Space
+
+TIMEOUT_S = 0.3
+SLACK_S = 0.5
+MOST_KEPT_BYTES = 2_000_000  # what both sides of the connection keep, in this one process
+CHUNK = b"x" * 65_536
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.fixture
+async def client(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Client]:
+    monkeypatch.setattr("streamdq.callback.client._REPLY_S", TIMEOUT_S)
+    async with Client(Targets(["127.0.0.1"]), CallbackSettings(), 10) as client:
+        yield client
+
+
+async def endless(writer: asyncio.StreamWriter, piece: bytes, pause_s: float = 0) -> None:
+    while True:
+        writer.write(piece)
+        await writer.drain()
+        await asyncio.sleep(pause_s)
+
+
+async def silent(_request: Request, _writer: asyncio.StreamWriter) -> None:
+    await asyncio.sleep(60)
+
+
+async def slow_head(_request: Request, writer: asyncio.StreamWriter) -> None:
+    for byte in OK + b"Content-Length: 0\r\n\r\n":
+        writer.write(bytes([byte]))
+        await asyncio.sleep(0.05)
+
+
+async def endless_informational(_request: Request, writer: asyncio.StreamWriter) -> None:
+    await endless(writer, b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" * 1000)
+
+
+async def huge_header(_request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.write(OK + b"X: ")
+    await endless(writer, CHUNK)
+
+
+async def endless_headers(_request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.write(OK)
+    await endless(writer, b"X-A: b\r\n" * 8000)
+
+
+async def huge_status_line(_request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 ")
+    await endless(writer, CHUNK)
+
+
+async def no_http(_request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.write(b"SSH-2.0-OpenSSH_9.2\r\n")
+    await endless(writer, CHUNK)
+
+
+async def hangs_up(_request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.close()
+
+
+async def hangs_up_half_way(_request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.write(OK + b"Content-Le")
+    writer.close()
+
+
+async def broken_chunks(_request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.write(OK + b"Transfer-Encoding: chunked\r\n\r\nnonsense\r\n")
+    await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize(
+    ("speak", "error"),
+    [
+        (silent, CallbackTimeout),
+        (slow_head, CallbackTimeout),
+        (endless_informational, CallbackTimeout),
+        (huge_header, CallbackUnreachable),
+        (endless_headers, CallbackUnreachable),
+        (huge_status_line, CallbackUnreachable),
+        (no_http, CallbackUnreachable),
+        (broken_chunks, CallbackUnreachable),
+        (hangs_up, CallbackUnreachable),
+        (hangs_up_half_way, CallbackUnreachable),
+    ],
+)
+async def test_no_status_in_time_is_a_failure(
+    client: Client, receiver: Receiver, speak: object, error: type[Exception]
+) -> None:
+    receiver.speak = speak  # type: ignore[assignment]
+    await bounded(client, receiver, error)
+
+
+async def endless_body(_request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.write(OK + b"\r\n")
+    await endless(writer, CHUNK)
+
+
+async def endless_chunks(_request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.write(OK + b"Transfer-Encoding: chunked\r\n\r\n")
+    await endless(writer, b"10000\r\n" + CHUNK + b"\r\n")
+
+
+async def one_huge_chunk(_request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.write(OK + b"Transfer-Encoding: chunked\r\n\r\nffffffffffff\r\n")
+    await endless(writer, CHUNK)
+
+
+async def one_byte_at_a_time(_request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.write(OK + b"Content-Length: 1000\r\n\r\n")
+    await endless(writer, b"x", 0.05)
+
+
+async def no_body_after_all(_request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.write(OK + b"Content-Length: 1000\r\n\r\n")
+    await asyncio.sleep(60)
+
+
+async def half_a_body(_request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.write(OK + b"Content-Length: 1000\r\n\r\nx")
+    writer.close()
+
+
+BOMB = gzip.compress(bytes(50_000_000))
+
+
+async def gzip_bomb(_request: Request, writer: asyncio.StreamWriter) -> None:
+    writer.write(OK + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(BOMB))
+    writer.write(BOMB)
+    await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize(
+    "speak",
+    [
+        endless_body, endless_chunks, one_huge_chunk, one_byte_at_a_time, no_body_after_all, half_a_body,
+        gzip_bomb,
+    ],
+)  # fmt: skip
+async def test_what_comes_after_the_status_changes_nothing(client: Client, receiver: Receiver, speak: object) -> None:
+    receiver.speak = speak  # type: ignore[assignment]
+    await bounded(client, receiver, None)
+    # Such a connection is not used again.
+    assert len(client._trusted.connector._conns if client._trusted.connector else [1]) == 0
+
+
+async def bounded(client: Client, receiver: Receiver, error: type[Exception] | None) -> None:
+    """One call that ends so, in time, in little memory."""
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        began = time.monotonic()
+        if error is None:
+            assert (await client.post(URL(receiver.url), {}, b"1", 2 * TIMEOUT_S)).status == 200
+        else:
+            with pytest.raises(error):
+                await client.post(URL(receiver.url), {}, b"1", TIMEOUT_S)
+        took_s = time.monotonic() - began
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert took_s < 2 * TIMEOUT_S + SLACK_S
+    assert peak - before < MOST_KEPT_BYTES
+
+
+async def test_a_short_reply_keeps_its_connection_and_a_long_one_does_not(client: Client, receiver: Receiver) -> None:
+    receiver.reply = answer(200, body="x" * (MOST_REPLY_BYTES - 1))
+    for _ in range(3):
+        await client.post(URL(receiver.url), {}, b"1", 2)
+    assert receiver.connections == 1
+    receiver.reply = answer(200, body="x" * 4_000_000)
+    for _ in range(3):
+        await client.post(URL(receiver.url), {}, b"1", 2)
+    assert receiver.connections == 3
+
+
+async def test_cookies_are_not_kept(client: Client, receiver: Receiver) -> None:
+    receiver.reply = answer(200, "Set-Cookie: session=1; Path=/")
+    for _ in range(2):
+        await client.post(URL(receiver.url), {}, b"1", 2)
+    assert "cookie" not in receiver.requests[1].headers
+
+
+async def test_a_call_ends_before_its_ttr_and_the_job_takes_its_step(space: Space, receiver: Receiver) -> None:
+    receiver.speak = silent
+    space.queue.enqueue("t", 1, id="j1", url=receiver.url, ttr="400ms", retry="1h")
+    async with space.serving(caller(space, "t", timeout_s=60)):
+        await space.becomes("j1", "delayed")
+    progress = space.job("j1").groups["default"]
+    assert (progress.attempt, progress.step) == (1, 1)
+    assert (progress.error or "").startswith("CallbackTimeout: no answer from 127.0.0.1 within 0.3")
+
+
+async def test_a_worker_that_stops_hands_back_the_jobs_under_way(space: Space, receiver: Receiver) -> None:
+    receiver.speak = silent
+    space.queue.enqueue("t", 1, id="j1", url=receiver.url)
+    async with space.serving(caller(space, "t")):
+        await receiver.count(1)
+    assert space.job("j1").groups["default"].attempt == 0
+    assert space.stats().ready == 1
