@@ -63,7 +63,10 @@ Exit codes:
   130  interrupted"""
 
 app = commands(help=HELP)
-for part in (cli_jobs, cli_topics, cli_archive, cli_work, cli_callback, cli_http, cli_history, cli_metrics, cli_analyze):
+_PARTS = (
+    cli_jobs, cli_topics, cli_archive, cli_work, cli_callback, cli_http, cli_history, cli_metrics, cli_analyze,
+)  # fmt: skip
+for part in _PARTS:
     app.add_typer(part.app)
 
 
