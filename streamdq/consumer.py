@@ -97,6 +97,7 @@ class Consumer:
         limits are out of date.
         """
         self._served = set(topics)
+        tally.expect(sorted(topics), self.group)
         self._find_shards()
         self._changed.set()
 

@@ -26,7 +26,7 @@ from .metrics import TopicLabels
 from .operations import Operations
 from .session import open_session, run
 
-_ANSWER_S = 4.0
+_ANSWER_S = 2.0
 """Prometheus waits ten seconds for a scrape, unless it is told otherwise: Redis's absence must be told before."""
 
 
@@ -101,7 +101,7 @@ def served(host: str, port: int, *collectors: Collector, own: bool = True) -> It
     """
     disable_created_metrics()  # type: ignore[no-untyped-call]  # twice the lines, and no one asks for them
     registry = CollectorRegistry()
-    for collector in (REGISTRY, *collectors) if own else collectors:
+    for collector in (*collectors, REGISTRY) if own else collectors:
         registry.register(collector)
     try:
         server, thread = start_http_server(port, host, registry)

@@ -16,6 +16,9 @@ _KINDS = (
     ("login", ("WRONGPASS", "NOAUTH", "NOPERM", "NoPermissionError", "Authentication")),
     ("loading", ("LOADING", "BusyLoadingError")),
 )
+KINDS = ("timeout", "connection", "protocol", "server", *(kind for kind, _ in _KINDS))
+for _kind in KINDS:  # there from the beginning: a rate needs a 0 to start from
+    metrics.REDIS_ERRORS.labels(_kind)
 _NO_FAILURE = ("NOSCRIPT", "NoScriptError", "BUSYGROUP")
 
 

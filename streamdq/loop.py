@@ -20,14 +20,14 @@ async def supervise(name: str, body: Callable[[], Awaitable[None]], stopping: as
     """Runs ``body`` until it returns or ``stopping`` is set. A body that raises is logged, counted, and run again
     after a pause that doubles from 50 ms to 2 s; ten healthy seconds reset it.
     """
-    backoff_s = _FIRST_BACKOFF_S
+    backoff_s, restarts = _FIRST_BACKOFF_S, metrics.LOOP_RESTARTS.labels(name)
     while not stopping.is_set():
         started = time.monotonic()
         try:
             await body()
             return
         except Exception as error:
-            metrics.LOOP_RESTARTS.labels(name).inc()
+            restarts.inc()
             log.warning("loop failed, restarting", loop=name, error=what(error))
             if not isinstance(error, ServerError):  # a fault in here; Redis's absence needs no traceback
                 log.debug("loop traceback", loop=name, trace="".join(traceback.format_tb(error.__traceback__)))

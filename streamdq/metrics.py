@@ -22,6 +22,7 @@ from .config import Settings
 PROCESS_NUMBER = "STREAMDQ_PROCESS_NUMBER"
 OTHER = "other"
 OUTCOMES = ("done", "retry", "dead", "released", "stale")
+REASONS = ("exhausted", "buried", "invalid", "crashed")
 MOST_STEPS = 20
 """A schedule may be longer; its later steps are counted as one."""
 

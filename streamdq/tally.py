@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -38,6 +38,20 @@ def _figures(topic: str, group: str) -> _Figures:
         metrics.BODY_BYTES.labels(topic),
         {outcome: metrics.ATTEMPTS.labels(topic, group, outcome) for outcome in metrics.OUTCOMES},
     )
+
+
+def expect(topics: Iterable[str], group: str) -> None:
+    """A worker serves these: their counters are there from the beginning, as a rate needs a 0 to start from."""
+    if not metrics.counting():
+        return
+    for topic in map(metrics.topic_labels().of, topics):
+        for outcome in metrics.OUTCOMES:
+            metrics.ATTEMPTS.labels(topic, group, outcome)
+        for reason in metrics.REASONS:
+            metrics.DEAD.labels(topic, group, reason)
+        metrics.RECLAIMED.labels(topic, group)
+        metrics.MOVED.labels(topic)
+        metrics.EXPIRED.labels(topic)
 
 
 def attempts_ended(ends: Sequence[End], stale: Collection[int], now_ms: int) -> None:

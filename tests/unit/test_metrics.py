@@ -5,7 +5,7 @@ import random
 import pytest
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from streamdq import metrics
+from streamdq import failures, metrics
 from streamdq.claims import DeadReason, Outcome
 
 
@@ -40,8 +40,11 @@ def test_a_time_before_zero_counts_as_zero() -> None:
 
 def test_words_of_labels_are_those_of_the_code() -> None:
     assert set(metrics.OUTCOMES) == {outcome.value for outcome in Outcome}
+    assert set(metrics.REASONS) == {reason.value for reason in DeadReason}
     help_of = {metric.name: metric.help for metric in metrics.described()}
-    assert all(reason.value in help_of["streamdq_jobs_dead_total"] for reason in DeadReason)
+    assert all(outcome in help_of["streamdq_job_attempts_total"] for outcome in metrics.OUTCOMES)
+    assert all(reason in help_of["streamdq_jobs_dead_total"] for reason in metrics.REASONS)
+    assert all(kind in help_of["streamdq_redis_errors_total"] for kind in failures.KINDS)
 
 
 def test_every_name_is_declared_once_and_in_base_units() -> None:

@@ -1,0 +1,224 @@
+"""/metrics of real workers and of the exporter, over HTTP."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from streamdq import Queue, metrics
+from tests.cli.conftest import Run, Start
+from tests.servers import Pool, Server, binaries, free_port, until
+
+WORKER = """
+from streamdq import Bury, Job, Worker
+
+worker = Worker(concurrency=20)
+
+@worker.handler("t", ttr="20s", retry="0 0")
+async def handle(body: dict, job: Job) -> None:
+    if body.get("fails"):
+        raise RuntimeError(f"secretclass {job.id} {job.url} {body}")
+    if body.get("bury"):
+        raise Bury(f"secretreason {job.id}")
+"""
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@pytest.fixture
+def server(servers: Pool) -> Server:
+    """Any one server: what is tested here is this side of it."""
+    if not binaries():
+        pytest.skip("no Redis server on this machine")
+    server = servers[binaries()[0]]
+    server.flush()
+    return server
+
+
+@pytest.fixture
+def queue(server: Server) -> Iterator[Queue]:
+    with Queue(server.url) as opened:
+        yield opened
+
+
+@pytest.fixture(autouse=True)
+def module(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(WORKER)
+
+
+def port_of(process: subprocess.Popen[str]) -> int:
+    """Where it serves, as it says itself."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        event = json.loads(line)
+        if event["event"] == "metrics served":
+            return int(event["port"])
+    raise AssertionError("it ended without serving metrics")
+
+
+def scrape(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as reply:
+        assert reply.status == 200
+        return str(reply.read().decode())
+
+
+def samples(text: str) -> Samples:
+    return {
+        (sample.name, frozenset(sample.labels.items())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def value(port: int, name: str, **labels: str) -> float:
+    return samples(scrape(port)).get((name, frozenset(labels.items())), 0)
+
+
+def lint(text: str) -> None:
+    """Prometheus's own opinion of names, units and help."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed")
+    checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+def test_a_worker_serves_what_it_did_and_no_id_url_or_error(start: Start, server: Server, queue: Queue) -> None:
+    for i in range(20):
+        queue.enqueue("t", {"secretbody": i}, id=f"secretid-{i}", url="https://secreturl.example/x")
+    queue.enqueue("t", {"fails": 1}, id="secretid-fails", url="https://secreturl.example/y")
+    queue.enqueue("t", {"bury": 1}, id="secretid-bury")
+    queue.enqueue("t", "secretmisfit", id="secretid-misfit")
+
+    process = start("--url", server.url, "worker", "shop:worker", "--metrics-port", "0", "--exporter")
+    port = port_of(process)
+    labels = {"topic": "t", "group": "default"}
+    until(lambda: value(port, "streamdq_jobs_dead_total", **labels, reason="exhausted") == 1, "all has ended")
+    text = scrape(port)
+    found = samples(text)
+    process.terminate()
+    process.communicate(timeout=20)
+
+    def of(name: str, **more: str) -> float:
+        return found[name, frozenset((labels | more).items())]
+
+    assert of("streamdq_job_attempts_total", outcome="done") == 20
+    assert of("streamdq_job_attempts_total", outcome="retry") == 2
+    assert of("streamdq_job_attempts_total", outcome="dead") == 3
+    assert [of("streamdq_job_retries_total", step=step) for step in ("1", "2")] == [1, 1]
+    assert [of("streamdq_jobs_dead_total", reason=reason) for reason in ("buried", "invalid")] == [1, 1]
+    for name in ("lateness", "wait", "duration"):
+        assert of(f"streamdq_job_{name}_seconds_count") == 25
+    assert of("streamdq_job_time_to_finish_seconds_count") == 20
+    assert found["streamdq_jobs", frozenset({("topic", "t"), ("state", "dead")})] == 3
+    assert of("streamdq_consumers") == 1
+    lint(text)
+    assert "secret" not in text
+
+
+def test_the_exporter_serves_every_gauge_and_says_when_redis_is_gone(
+    start: Start, server: Server, queue: Queue
+) -> None:
+    queue.enqueue("t", {}, delay="30s")
+    process = start("--url", server.url, "exporter", "--port", "0")
+    port = port_of(process)
+
+    text = scrape(port)
+    lint(text)
+    names = {name for name, _ in samples(text)}
+    assert {metric.name for metric in metrics.FROM_REDIS} <= names
+
+    server.kill()
+    without = samples(scrape(port))
+    assert without["streamdq_up", frozenset()] == 0
+    left = {name for name, _ in without} & {metric.name for metric in metrics.FROM_REDIS}
+    assert left == {"streamdq_up", "streamdq_build_info"}
+    assert without["streamdq_redis_errors_total", frozenset({("kind", "connection")})] > 0
+
+    server.start()
+    until(lambda: value(port, "streamdq_up") == 1, "Redis is seen again")
+    process.terminate()
+    assert process.wait(timeout=20) == 0
+
+
+def test_totals_of_processes_outlive_a_killed_one(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
+    folder = tmp_path / "figures"
+    folder.mkdir()
+    (folder / "counter_77.db").write_bytes(b"of an earlier run")
+    env = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(folder)}
+    process = start(
+        "--url", server.url, "worker", "shop:worker", "--processes", "3", "--metrics-port", "0", env=env
+    )  # fmt: skip
+    port = port_of(process)
+    done = {"topic": "t", "group": "default", "outcome": "done"}
+
+    def work(total: int) -> None:
+        queue.enqueue_many("t", ({"body": {"n": i}} for i in range(60)))
+        until(lambda: queue.stats("t").topics["t"].groups["default"].done == total, "all are done")
+        until(lambda: value(port, "streamdq_job_attempts_total", **done) == total, "and counted")
+
+    until(lambda: queue.stats().topics and queue.stats("t").topics["t"].groups["default"].consumers == 3, "three")
+    work(60)
+    family = psutil.Process(process.pid).children()
+    family[0].kill()
+    until(lambda: len(now := psutil.Process(process.pid).children()) == 3 and family[0] not in now, "another one")
+    work(120)
+    assert value(port, "streamdq_job_lateness_seconds_count", topic="t", group="default") == 120
+    assert len(list(folder.glob("counter_*.db"))) == 3
+    lint(scrape(port))
+    process.send_signal(signal.SIGTERM)
+
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 0, err
+
+
+def test_topics_of_processes_together_are_capped(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(
+        "from streamdq import Worker\n"
+        "worker = Worker()\n"
+        "async def handle(body: dict) -> None: ...\n"
+        "for i in range(6): worker.handler(f't{i}')(handle)\n"
+    )
+    for i in range(6):
+        queue.enqueue(f"t{i}", {})
+    env = {**os.environ, "STREAMDQ_METRICS_TOPICS": "2"}
+    process = start(
+        "--url", server.url, "worker", "shop:worker", "--processes", "2", "--metrics-port", "0", "--exporter", env=env
+    )
+    port = port_of(process)
+
+    def counted() -> dict[str, float]:
+        found = {}
+        for (name, labels), number in samples(scrape(port)).items():
+            if name == "streamdq_job_attempts_total" and ("outcome", "done") in labels:
+                found[dict(labels)["topic"]] = number
+        return found
+
+    until(lambda: sum(counted().values()) == 6, "all are counted")
+    assert len(counted()) == 3
+    assert counted()["other"] == 4
+    paused = [dict(labels)["topic"] for name, labels in samples(scrape(port)) if name == "streamdq_topic_paused"]
+    assert sorted(paused) == ["other", "t0", "t1"]
+    process.terminate()
+    process.communicate(timeout=20)
+
+
+def test_what_can_not_be_served_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    taken = free_port()
+    with socket.create_server(("127.0.0.1", taken)):
+        for command in (["exporter", "--port"], ["worker", "shop:worker", "--metrics-port"]):
+            result = run(*command, str(taken))
+            assert (result.code, result.out) == (2, "")
+            assert f"can't listen on 127.0.0.1:{taken}" in result.err
+    result = run("worker", "shop:worker", "--exporter")
+    assert result.code == 2
+    assert "--metrics-port" in result.err

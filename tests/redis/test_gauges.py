@@ -1,0 +1,198 @@
+"""The gauges, read from a Redis in a known state."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+import redis
+
+from streamdq import AsyncQueue, NewJob, Queue, __version__
+from streamdq.exporter import RedisCollector
+from streamdq.inspect import ALIVE_MS, alive
+from streamdq.keys import NamespaceKeys
+from tests.redis.harness import NAMESPACE, Space, eventually, opened
+from tests.servers import Cluster, Server, until
+
+
+@pytest.fixture
+def queue(redis_server: Server) -> Iterator[Queue]:
+    with Queue(redis_server.url, NAMESPACE) as opened_queue:
+        yield opened_queue
+
+
+def read(url: str, namespace: str = NAMESPACE) -> dict[tuple[str, ...], float]:
+    """{(name without prefix, label values ...): value}"""
+    collector = RedisCollector(url, namespace)
+    try:
+        return {
+            (sample.name.removeprefix("streamdq_"), *sample.labels.values()): sample.value
+            for family in collector.collect()
+            for sample in family.samples
+        }
+    finally:
+        collector.close()
+
+
+def test_an_empty_namespace_has_gauges_of_its_own(redis_server: Server) -> None:
+    found = read(redis_server.url)
+
+    assert found.pop(("clock_skew_seconds",)) == pytest.approx(0, abs=0.2)
+    assert found.pop(("build_info", __version__)) == 1
+    assert found == {("up",): 1, ("mover_lease_held",): 0, ("mover_last_move_timestamp_seconds",): 0}
+
+
+def test_jobs_by_state_lag_and_the_coming_load(redis_server: Server, queue: Queue) -> None:
+    queue.configure("t", groups=["a", "b"], ttr="30s")
+    for delay in ("30s", "5m", "30m", "12h", "3d"):
+        queue.enqueue("t", {}, delay=delay)
+    queue.enqueue("t", {}, id="first")
+    queue.enqueue("t", {})
+    claim = queue.take("t", "a")
+    assert claim is not None
+    claim.bury("enough")
+    held = queue.take("t", "a")
+    assert held is not None
+    queue.pause("t")
+
+    found = read(redis_server.url)
+
+    assert [found["jobs", "t", state] for state in ("delayed", "ready", "running", "dead")] == [5, 2, 1, 1]
+    assert [found["lag_jobs", "t", group] for group in "ab"] == [0, 2]
+    assert [found["jobs_due_within", "t", window] for window in ("1m", "10m", "1h", "1d")] == [1, 2, 3, 4]
+    assert [found["ttr_seconds", "t", group] for group in "ab"] == [30, 30]
+    assert found["topic_paused", "t"] == 1
+    assert found["conservation_imbalance_jobs", "t"] == 0
+    assert found["jobs_lost_total", "t"] == 0
+    assert found["mover_lease_held",] == 1
+    assert found["consumers", "t", "a"] == 1
+    held.finish()
+
+
+def test_what_is_late_and_what_is_held(redis_server: Server, queue: Queue) -> None:
+    queue.enqueue("t", {}, at=int(time.time() * 1000) + 300)  # nothing moves it: no worker, no mover
+    until(lambda: read(redis_server.url)["oldest_overdue_seconds", "t"] > 0.05, "it is overdue")
+    with queue.take("t") as claim:  # type: ignore[union-attr]
+        until(lambda: read(redis_server.url)["oldest_pending_seconds", "t", "default"] > 0.05, "it is held")
+        claim.touch()
+        assert read(redis_server.url)["oldest_pending_seconds", "t", "default"] < 0.05
+    found = read(redis_server.url)
+    assert (found["oldest_overdue_seconds", "t"], found["oldest_pending_seconds", "t", "default"]) == (0, 0)
+    assert found["mover_last_move_timestamp_seconds",] == pytest.approx(time.time(), abs=30)
+
+
+def test_a_job_that_vanished_is_missing_from_the_account(redis_server: Server, queue: Queue) -> None:
+    queue.enqueue_many("t", [NewJob({}, id=str(i), delay="1h") for i in range(5)])
+    keys = NamespaceKeys(NAMESPACE).shard("t", 0)
+    with redis_server.client() as client:
+        client.zremrangebyrank(keys.bucket, 0, 1)
+
+    assert read(redis_server.url)["conservation_imbalance_jobs", "t"] == 2
+
+    with redis_server.client() as client:  # another topic's surplus does not hide it
+        client.hincrby(NamespaceKeys(NAMESPACE).shard("u", 0).counts, "done:default", 1)
+        queue.configure("u")
+        found = read(redis_server.url)
+    assert (found["conservation_imbalance_jobs", "t"], found["conservation_imbalance_jobs", "u"]) == (2, -1)
+
+
+async def test_a_lost_job_is_counted_once(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamdq.reclaim._TICK_S", 0.05)
+    with closing(Space(redis_server.url)) as space, redis_server.client() as client:
+        space.queue.enqueue_many("t", [NewJob({}, id="lost", delay="50ms"), NewJob({}, id="kept", delay="50ms")])
+        client.hdel(NamespaceKeys(NAMESPACE).shard("t", 0).jobs, "lost")
+        worker = space.worker()
+        worker.handler("t")(nothing)
+        async with space.serving(worker):
+            await eventually(lambda: read(redis_server.url)["jobs_lost_total", "t"] == 1, "the loss is found")
+            found = read(redis_server.url)
+    assert found["conservation_imbalance_jobs", "t"] == 1
+    assert found["lag_jobs", "t", "default"] == 0
+    assert found["jobs_lost_total", "t"] == 1
+
+
+async def nothing(_body: dict) -> None:
+    return None
+
+
+def calls(client: redis.Redis) -> int:
+    stats = client.info("commandstats")
+    return sum(row["calls"] for name, row in stats.items() if name != "cmdstat_info")
+
+
+def test_commands_grow_with_topics_and_not_with_jobs(redis_server: Server, queue: Queue) -> None:
+    def cost(topics: int, jobs: int) -> int:
+        for i in range(topics):
+            queue.enqueue_many(f"t{i}", [NewJob({}, delay="1h") for _ in range(jobs)])
+        read(redis_server.url)  # the script is loaded, the connection has shaken hands
+        with redis_server.client() as client:
+            client.config_resetstat()
+            read(redis_server.url)
+            return calls(client)
+
+    one, ten, twenty = cost(1, 1), cost(10, 1), cost(20, 1)
+    per_topic = (ten - one) / 9
+
+    assert twenty - ten == pytest.approx(10 * per_topic, rel=0.01)
+    assert per_topic < 20
+    assert cost(20, 100) == twenty
+
+
+def test_more_topics_than_labels_are_read_as_one(
+    redis_server: Server, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STREAMDQ_METRICS_TOPICS", "2")
+    for i in range(5):
+        queue.enqueue(f"t{i}", {}, delay="1h")
+    queue.pause("t4")
+
+    found = read(redis_server.url)
+
+    assert {key[1] for key in found if key[0] == "jobs"} == {"t0", "t1", "other"}
+    assert found["jobs", "other", "delayed"] == 3
+    assert found["topic_paused", "other"] == 1
+
+
+async def test_a_cluster_is_read_as_well(redis_cluster: Cluster) -> None:
+    queue = AsyncQueue(redis_cluster.url, NAMESPACE)
+    for i in range(4):
+        await queue.configure(f"t{i}", shards=3)
+        await queue.enqueue_many(f"t{i}", [NewJob({}, delay="1h") for _ in range(9)])
+    await queue.close()
+
+    found = read(redis_cluster.url)
+
+    assert [found["jobs", f"t{i}", "delayed"] for i in range(4)] == [9] * 4
+    assert found["up",] == 1
+
+
+def test_no_redis_is_told_and_not_waited_for(redis_server: Server) -> None:
+    redis_server.stop()
+    began = time.monotonic()
+    found = read(redis_server.url)
+
+    assert found["up",] == 0
+    assert time.monotonic() - began < 5
+
+
+async def test_a_waiting_consumer_gives_signs_of_life(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamdq.consumer._SHOW_S", 0.05)
+    keys = NamespaceKeys(NAMESPACE).shard("t", 0)
+    with opened(redis_server.url) as space, redis_server.client(protocol=2) as client:
+        worker = space.worker()
+        worker.handler("t")(nothing)
+        async with space.serving(worker):
+            client.xgroup_delconsumer(keys.ready, "default", worker.name)
+            await eventually(lambda: client.xinfo_consumers(keys.ready, "default"), "it is there again")
+        assert not client.xinfo_consumers(keys.ready, "default")
+
+
+def test_who_counts_as_alive() -> None:
+    def row(name: bytes, pending: int, idle: int) -> list[object]:
+        return [b"name", name, b"pending", pending, b"idle", idle, b"inactive", idle]
+
+    rows = [row(b"live", 0, 5), row(b"_reclaim", 3, 5), row(b"gone", 0, ALIVE_MS + 1), row(b"at work", 1, ALIVE_MS * 9)]
+    assert alive(rows) == 2
+    assert alive(redis.ResponseError("no such key")) == 0
