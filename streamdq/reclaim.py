@@ -99,8 +99,8 @@ class Reclaimer:
             await arun(self._link, self._topics.repair(shard.topic))
             return 0, 0
         self._cursors[shard, group] = (reply.cursor, reply.own_cursor)
+        tally.reclaimed(shard.topic, group, reply.reclaimed)
         if reply.reclaimed:
-            tally.reclaimed(shard.topic, group, reply.reclaimed)
             log.warning("claims taken over, TTR passed", topic=shard.topic, group=group, jobs=reply.reclaimed)
         if reply.missing:
             self._missing[shard, group] = reply.missing

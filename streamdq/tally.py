@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Figures:
-    """One group's metrics, their labels looked up once: that costs more than counting."""
+    """One group's metrics, their labels looked up once: that costs more than counting. All are there at 0 before the
+    first is counted: Prometheus sees no growth in a series that begins with it.
+    """
 
     lateness: metrics.BatchHistogram
     wait: metrics.BatchHistogram
@@ -26,6 +28,7 @@ class _Figures:
     time_to_finish: metrics.BatchHistogram
     body_bytes: metrics.BatchHistogram
     attempts: dict[str, prometheus_client.Counter]
+    dead: dict[str, prometheus_client.Counter]
 
 
 @cache
@@ -37,6 +40,7 @@ def _figures(topic: str, group: str) -> _Figures:
         metrics.TIME_TO_FINISH.labels(topic, group),
         metrics.BODY_BYTES.labels(topic),
         {outcome: metrics.ATTEMPTS.labels(topic, group, outcome) for outcome in metrics.OUTCOMES},
+        {reason: metrics.DEAD.labels(topic, group, reason) for reason in metrics.REASONS},
     )
 
 
@@ -79,7 +83,7 @@ def attempts_ended(ends: Sequence[End], stale: Collection[int], now_ms: int) -> 
         figures.time_to_finish.observe_all([(now_ms - end.held.job.due_ms) / 1000 for end in kept])
     elif outcome == "dead":
         for reason, count in Counter(end.reason for end in kept).items():
-            metrics.DEAD.labels(topic, group, reason).inc(count)
+            figures.dead[reason].inc(count)
     elif outcome == "retry":
         steps = Counter(metrics.step_label(end.held.job.step, end.steps) for end in kept)
         for step, count in steps.items():
@@ -120,5 +124,6 @@ def moved(topic: str, count: int, took_s: float) -> None:
 
 
 def reclaimed(topic: str, group: str, count: int) -> None:
+    """``count`` may be 0: this process has begun to look after the group."""
     if metrics.counting():
         metrics.RECLAIMED.labels(metrics.topic_labels().of(topic), group).inc(count)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from streamdq import Queue
+from streamdq import Queue, cli
 from tests.dashboards.tools import needs_promtool
 
 ROOT = Path(__file__).parents[2]
@@ -99,6 +99,15 @@ def test_prometheus_asks_where_the_services_answer() -> None:
         assert asked[service] in words
         assert "0.0.0.0" in words, "other containers could not reach it"
     assert asked["customers"] == str(module("customers").METRICS_PORT)
+
+
+@pytest.mark.parametrize("service", ["worker", "exporter"])
+def test_the_commands_know_their_options(service: str, capsys: pytest.CaptureFixture[str]) -> None:
+    program, command, *words = SERVICES[service]["command"].split()
+    assert program == "streamdq"
+    assert cli.run([command, "--help"]) == 0
+    explained = capsys.readouterr().out
+    assert all(word in explained for word in words if word.startswith("--"))
 
 
 def test_the_image_is_made_of_what_is_there() -> None:

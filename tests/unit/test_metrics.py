@@ -3,9 +3,9 @@
 import random
 
 import pytest
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client import REGISTRY, CollectorRegistry, Histogram, generate_latest
 
-from streamdq import failures, metrics
+from streamdq import failures, metrics, tally
 from streamdq.claims import DeadReason, Outcome
 
 
@@ -67,3 +67,9 @@ def test_topics_after_the_first_few_are_one() -> None:
     labels = metrics.TopicLabels(2)
 
     assert [labels.of(topic) for topic in ("a", "b", "c", "a", "d", "b")] == ["a", "b", "other", "a", "other", "b"]
+
+
+def test_series_are_there_before_they_grow() -> None:
+    tally.reclaimed("seen.early", "default", 0)
+
+    assert REGISTRY.get_sample_value("streamdq_jobs_reclaimed_total", {"topic": "seen.early", "group": "default"}) == 0

@@ -1,0 +1,83 @@
+"""The shop whose figures the live test watches: its workers, and with ``python -m`` its customers."""
+
+import asyncio
+import contextlib
+import random
+import sys
+import time
+from itertools import count
+
+from prometheus_client import start_http_server
+from pydantic import BaseModel
+
+from streamdq import Bury, Job, JobExists, NewJob, Queue, Worker
+
+GOOD, FAILING, HELD, AHEAD, SLOW = "order.close", "payment.notify", "held", "sms.remind", "report.make"
+"""The topics: one that does well, one that fails, a paused one, one with more ahead than it can do, and a slow one."""
+
+_STAMPEDE = 3000
+
+worker = Worker(concurrency=20)
+doomed = Worker(concurrency=20)
+"""Another worker, to be killed while it runs."""
+
+
+class Work(BaseModel):
+    """Any job's body."""
+
+    number: int
+
+
+@worker.handler(GOOD, ttr="5s")
+async def good(work: Work) -> None:
+    await asyncio.sleep(work.number % 5 / 1000)
+
+
+@worker.handler(FAILING, ttr="5s", retry="100ms 300ms")
+async def failing(work: Work, job: Job) -> None:
+    if work.number % 20 == 0:
+        raise Bury("not wanted")
+    if work.number % 3 == 0 and job.attempt <= 1 + work.number % 4:
+        raise ConnectionError("the merchant does not answer")
+
+
+@worker.handler(AHEAD)
+async def ahead(_: Work) -> None:
+    await asyncio.sleep(0)
+
+
+@doomed.handler(SLOW, ttr="1s")
+async def slow(work: Work) -> None:
+    await asyncio.sleep(0.01 if work.number % 4 else 0.9)
+
+
+def _customer(queue: Queue, number: int, chance: random.Random) -> None:
+    body = {"number": number}
+    queue.enqueue(GOOD, body, delay=chance.random(), id=f"order-{number}")
+    queue.enqueue(FAILING, body, delay=chance.random() / 2)
+    queue.enqueue(SLOW, body)
+    if number % 5 == 0:
+        queue.cancel(GOOD, f"order-{number - 2}")
+        queue.enqueue(AHEAD, body)
+        queue.enqueue(GOOD, body, expire="1ms", delay="10ms")
+        with contextlib.suppress(JobExists):
+            queue.enqueue(GOOD, body, delay="1h", id="order-always")
+
+
+def main() -> None:
+    """Customers, for as long as the test runs: URL and the port of their metrics."""
+    url, port = sys.argv[1], int(sys.argv[2])
+    start_http_server(port, "127.0.0.1")
+    chance = random.Random(1)
+    with Queue(url) as queue:
+        queue.configure(HELD)
+        queue.pause(HELD)
+        queue.enqueue_many(HELD, (NewJob(body={"number": n}) for n in range(20)))
+        queue.enqueue_many(AHEAD, (NewJob(body={"number": n}, delay="50s") for n in range(_STAMPEDE)))
+        for number in count():
+            _customer(queue, number, chance)
+            time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    main()
