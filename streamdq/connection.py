@@ -61,6 +61,9 @@ def _as_ours(error: BaseException, sent: bool) -> Exception:
         return AuthenticationFailed(f"Redis refused the login ({error}); check user name and password in the URL")
     if isinstance(error, InvalidResponse) or type(error).__name__ == "ProtocolError":
         return UnsupportedServer(f"what answers does not speak Redis's protocol ({error}); check host and port")
+    if type(error).__name__ == "MasterNotFoundError":  # its text describes every sentinel's connection at length
+        why = "no sentinel names a primary: check their addresses, the service's name, and the password"
+        return LinkError(ConnectionError(why), sent=False)
     # A Redis that still loads its data has run nothing.
     return LinkError(error, sent and not isinstance(error, BusyLoadingError))
 
@@ -242,18 +245,34 @@ class _Routes:
         self._timeout_s = timeout_s
         self._nodes: dict[str, Any] = {}
         self._topology: Any = None
+        self._sentinels: list[Any] = []
         if self.target.kind == "node":
             self._nodes[""] = flavour.connections(flavour.pool.from_url(self.target.url, **self._options))
         elif self.target.kind == "sentinel":
-            options = {**self._options, **self.target.options}
-            sentinel = flavour.sentinel(self.target.hosts, sentinel_kwargs=options, **options)
-            self._nodes[""] = flavour.connections(sentinel.master_for(self.target.service).connection_pool)
+            self._nodes[""] = flavour.connections(self._sentinel_pool())
         elif self.target.kind == "memory":
             self._nodes[""] = flavour.connections(self._fake_pool(), packed=False)
 
     @property
     def is_cluster(self) -> bool:
         return self.target.kind == "cluster"
+
+    def _sentinel_pool(self) -> Any:
+        """Asks one sentinel after the other for the primary, each of them briefly: one that hangs must not use up the
+        time of the whole call. They have the nodes' password or, more often, none.
+        """
+        logins = [self.target.options, {}] if self.target.options else [{}]
+        hosts = self.target.hosts
+        brief_s = min(1.0, self._timeout_s / (len(hosts) * len(logins) + 1))
+        brief = {**self._options, "socket_timeout": brief_s, "socket_connect_timeout": brief_s}
+        nodes = {**self._options, **self.target.options}
+        first, *others = (
+            self._flavour.sentinel(hosts, sentinel_kwargs={**brief, **login}, **nodes) for login in logins
+        )
+        for other in others:
+            first.sentinels += other.sentinels
+        self._sentinels = first.sentinels
+        return first.master_for(self.target.service).connection_pool
 
     def _fake_pool(self) -> Any:
         try:
@@ -339,7 +358,7 @@ class Link(_Routes):
             topology.close()
 
     def close(self) -> None:
-        for node in self._nodes.values():
+        for node in (*self._nodes.values(), *self._sentinels):
             node.close()
         self._forget_topology(self._topology)
         if self.target.embedded:
@@ -395,6 +414,8 @@ class AsyncLink(_Routes):
     async def close(self) -> None:
         for node in self._nodes.values():
             await node.close()
+        for sentinel in self._sentinels:
+            await sentinel.aclose()
         await self._forget_topology(self._topology)
         if self.target.embedded:
             self.target.embedded.close()
