@@ -19,7 +19,7 @@ from rich.console import Console
 
 from streamdq.binary import ServerBinary, find_server
 
-from . import crash, drain, enqueue, growth, idle, move, timing
+from . import crash, drain, enqueue, growth, idle, metrics, move, timing
 from .figures import table
 from .harness import Bench, Results, Workload
 from .timers import event_loop
@@ -35,6 +35,8 @@ WORKLOADS: dict[str, Workload] = {
     "memory": enqueue.memory,
     "crash": crash.crash,
     "growth": growth.growth,
+    "metrics": metrics.metrics,
+    "scrape": metrics.scrape,
 }
 _QUICK = 0.1
 _MEASURED_ON = (7, 0)

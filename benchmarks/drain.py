@@ -37,7 +37,7 @@ _SPIN_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Drained:
+class Drained:
     """One run: jobs per second, and the CPU time of each side for one job."""
 
     per_s: float
@@ -48,13 +48,13 @@ class _Drained:
 def drain(bench: Bench) -> list[Figure]:
     """No-op jobs that are all ready before a worker begins."""
     count = bench.jobs(100_000)
-    ones: list[_Drained] = []
-    twos: list[_Drained] = []
+    ones: list[Drained] = []
+    twos: list[Drained] = []
     with bench.server() as server:
         one, two, floor = in_turn(
             bench.rounds(_ROUNDS),
-            lambda: _drained(server, count, 1, ones),
-            lambda: _drained(server, count, 2, twos),
+            lambda: drained(server, count, 1, ones),
+            lambda: drained(server, count, 2, twos),
             lambda: _bare(server, count),
         )
     raw = {"jobs": count, "one": spread(one), "two": spread(two), "floor": spread(floor)}
@@ -71,7 +71,7 @@ def drain(bench: Bench) -> list[Figure]:
     ]  # fmt: skip
 
 
-def _drained(server: RedisServer, count: int, workers: int, runs: list[_Drained]) -> float:
+def drained(server: RedisServer, count: int, workers: int, runs: list[Drained]) -> float:
     """Jobs per second from the first attempt's start to the last one's finish, by Redis's clock."""
     server.empty()
     with Queue(server.url, NAMESPACE) as queue:
@@ -87,7 +87,7 @@ def _drained(server: RedisServer, count: int, workers: int, runs: list[_Drained]
             worker.stop()
     done = rows(server)
     took_ms = max(row.finished_ms for row in done) - min(row.started_ms for row in done)
-    runs.append(_Drained(count * 1000 / max(1, took_ms), redis_s / count * 1e6, workers_s / count * 1e6))
+    runs.append(Drained(count * 1000 / max(1, took_ms), redis_s / count * 1e6, workers_s / count * 1e6))
     return runs[-1].per_s
 
 

@@ -11,6 +11,7 @@ from benchmarks.__main__ import WORKLOADS, about, environment, main, report, run
 from benchmarks.enqueue import memory
 from benchmarks.figures import Figure, shown, table
 from benchmarks.harness import Bench, Order, Results, body, in_turn, new_jobs, percentile
+from benchmarks.metrics import scrape
 from streamdq.binary import find_server
 from streamdq.job import encode
 from tests.conftest import BINARIES
@@ -155,3 +156,11 @@ def test_the_exit_code_tells_of_a_missed_target(
     out = tmp_path / "figures.json"
     assert main(["memory", "--json", str(out), *options]) == (0 if options else 1)
     assert json.loads(out.read_text())["figures"][0]["met"] is False
+
+
+@needs_redis
+def test_a_scrape_is_measured(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.metrics._TOPICS", 5)
+    took, commands = scrape(bench)
+    assert took.raw["jobs"] == 2500
+    assert 5 < commands.value < 20
