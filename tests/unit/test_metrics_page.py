@@ -1,0 +1,25 @@
+"""docs/metrics.md says what the code declares."""
+
+import re
+from pathlib import Path
+
+from streamdq import metrics
+from streamdq.config import Settings
+
+PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+
+
+def test_the_table_has_every_metric_as_it_is_declared() -> None:
+    rows = re.findall(r"^\| `(streamdq_\w+)` \| (\w+) \| ([\w, ]*?) ?\| (.+) \|$", PAGE, re.MULTILINE)
+
+    assert [
+        metrics.Described(name, kind, tuple(label for label in labels.split(", ") if label), text)
+        for name, kind, labels, text in rows
+    ] == metrics.described()
+
+
+def test_every_setting_it_names_is_there() -> None:
+    named = set(re.findall(r"STREAMDQ_\w+", PAGE))
+
+    assert named == {"STREAMDQ_METRICS", "STREAMDQ_METRICS_TOPICS"}
+    assert {f"STREAMDQ_{name.upper()}" for name in Settings.model_fields} >= named
