@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types check bench dashboards wheel clean
+.PHONY: help demo test lint types check bench dashboards picture wheel clean
 
 help: ## show the targets
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
@@ -31,6 +31,9 @@ bench: $(STAMP) ## measure speed and lateness
 
 dashboards: $(STAMP) ## build dashboards and rules; PAGES=URL of the operations page
 	@$(BIN)/python -m dashboards $(if $(PAGES),--pages $(PAGES))
+
+picture: $(STAMP) ## take the README's picture anew
+	@$(BIN)/python docs/images/stats_watch.py
 
 wheel: $(STAMP) ## build the wheel and the source archive into dist/
 	@$(BIN)/python -m build --outdir dist .

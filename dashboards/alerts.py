@@ -115,12 +115,12 @@ def _standing_still(scale: Scale) -> Iterator[Alert]:
 
 
 def _broken(scale: Scale) -> Iterator[Alert]:
-    lost = "streamdq_jobs_lost_total"
+    lost = _grew("streamdq_jobs_lost_total", "1h", scale)
     refused = _grew('streamdq_redis_errors_total{kind="refused_writes"}', "5m", scale)
     yield Alert(
         "StreamdqJobsLost",
         "page",
-        f"max by (topic) ({lost} - min_over_time({lost}[{scale.window('1h')}])) > 0",
+        f"max by (topic) ({lost}) > 0",
         "0s",
         "{{ $labels.topic }} has lost jobs",
         "Jobs of {{ $labels.topic }} that Redis had no longer in the last hour, though nobody ended them: "
@@ -231,6 +231,7 @@ def _least(window: str, scale: Scale) -> str:
 
 
 def _grew(counter: str, window: str, scale: Scale) -> str:
-    """By how much a counter grew, its first appearance included: ``increase`` sees nothing before a second sample."""
-    before = f"{counter} offset {scale.window(window)}"
-    return f"clamp_min({counter} - ({before} or {counter} * 0), 0)"
+    """By how much a counter grew, exactly: ``increase`` adds what may have happened at the window's ends, and would
+    tell of 3.1 jobs.
+    """
+    return f"{counter} - min_over_time({counter}[{scale.window(window)}])"

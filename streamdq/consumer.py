@@ -97,7 +97,8 @@ class Consumer:
         limits are out of date.
         """
         self._served = set(topics)
-        tally.expect(sorted(topics), self.group)
+        known = self._topics.known
+        tally.expect({name: len(known[name].retry_of(self.group).steps_ms) for name in sorted(topics)}, self.group)
         self._find_shards()
         self._changed.set()
 

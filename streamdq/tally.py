@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
@@ -44,15 +44,20 @@ def _figures(topic: str, group: str) -> _Figures:
     )
 
 
-def expect(topics: Iterable[str], group: str) -> None:
-    """A worker serves these: their counters are there from the beginning, as a rate needs a 0 to start from."""
+def expect(steps: Mapping[str, int], group: str) -> None:
+    """A worker serves these topics, whose retry schedules have so many steps: their counters are there from the
+    beginning, as a rate needs a 0 to start from.
+    """
     if not metrics.counting():
         return
-    for topic in map(metrics.topic_labels().of, topics):
+    for name, most in steps.items():
+        topic = metrics.topic_labels().of(name)
         for outcome in metrics.OUTCOMES:
             metrics.ATTEMPTS.labels(topic, group, outcome)
         for reason in metrics.REASONS:
             metrics.DEAD.labels(topic, group, reason)
+        for step in range(min(most, metrics.MOST_STEPS)):
+            metrics.RETRIES.labels(topic, group, metrics.step_label(step, 1))
         metrics.RECLAIMED.labels(topic, group)
         metrics.MOVED.labels(topic)
         metrics.EXPIRED.labels(topic)

@@ -15,9 +15,9 @@ _UNPAID_AFTER = "2m"
 _EVERY_S = 0.1
 
 
-def order(queue: Queue, number: int, chance: random.Random) -> None:
+def order(queue: Queue, number: int, chance: random.Random, unpaid_after: str = _UNPAID_AFTER) -> None:
     """One customer orders; what must happen if they do not pay is put in. Another one pays."""
-    queue.enqueue("order.close", {"order_id": number}, delay=_UNPAID_AFTER, id=f"order-{number}")
+    queue.enqueue("order.close", {"order_id": number}, delay=unpaid_after, id=f"order-{number}")
     paid = number - chance.randrange(100)
     if chance.random() < 0.8 and queue.cancel("order.close", f"order-{paid}"):
         merchant = "gone" if chance.random() < 0.005 else f"merchant-{paid % 7}"

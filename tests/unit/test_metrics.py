@@ -70,6 +70,12 @@ def test_topics_after_the_first_few_are_one() -> None:
 
 
 def test_series_are_there_before_they_grow() -> None:
-    tally.reclaimed("seen.early", "default", 0)
+    labels = {"topic": "seen.early", "group": "default"}
 
-    assert REGISTRY.get_sample_value("streamdq_jobs_reclaimed_total", {"topic": "seen.early", "group": "default"}) == 0
+    tally.expect({"seen.early": 2}, "default")
+    tally.reclaimed("seen.late", "default", 0)
+
+    steps = [REGISTRY.get_sample_value("streamdq_job_retries_total", labels | {"step": step}) for step in "123"]
+    assert steps == [0, 0, None]
+    assert REGISTRY.get_sample_value("streamdq_jobs_dead_total", labels | {"reason": "crashed"}) == 0
+    assert REGISTRY.get_sample_value("streamdq_jobs_reclaimed_total", labels | {"topic": "seen.late"}) == 0
