@@ -140,7 +140,3 @@ def main() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_NO
     return code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -20,7 +20,7 @@ from tests.archive.letters import bury, dead_now, finish
 from tests.postgres import PASSWORD, Postgres
 from tests.servers import Server, until
 
-COMMAND = [sys.executable, "-c", "import sys; from streamdq.cli import main; sys.exit(main())"]
+COMMAND = [sys.executable, "-m", "streamdq"]
 
 
 class Result(NamedTuple):

@@ -14,7 +14,7 @@ from pydantic_core import from_json
 from streamdq import Queue, cli
 from tests.servers import Server
 
-COMMAND = [sys.executable, "-c", "import sys; from streamdq.cli import main; sys.exit(main())"]
+COMMAND = [sys.executable, "-m", "streamdq"]
 
 
 @dataclass(frozen=True)

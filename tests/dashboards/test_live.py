@@ -14,7 +14,7 @@ from tests.dashboards.tools import needs_prometheus
 from tests.servers import Server
 
 DASHBOARDS = sorted((Path(__file__).parents[2] / "dashboards" / "grafana").glob("*.json"))
-COMMAND = ("-c", "import sys; from streamdq.cli import main; sys.exit(main())")
+COMMAND = ("-m", "streamdq")
 FILLED_IN = {"$__rate_interval": "3s", "[5m]": "[3s]", "$__range": "30s", "$topic": FAILING, "$group": ".*"}
 EXPECTED = {"StreamdqFailing", "StreamdqDeadLettersGrowing", "StreamdqReclaiming", "StreamdqTargetDown"}
 NEVER = {

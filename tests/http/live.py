@@ -12,7 +12,7 @@ import httpx
 
 from tests.servers import until
 
-COMMAND = [sys.executable, "-c", "import sys; from streamdq.cli import main; sys.exit(main())"]
+COMMAND = [sys.executable, "-m", "streamdq"]
 
 
 class Live:

@@ -1,0 +1,8 @@
+"""``python -m streamdq`` is the command ``streamdq``."""
+
+import sys
+
+from .cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())
