@@ -32,7 +32,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 def command_line(*arguments: str) -> list[str]:
     """The same streamdq, by the same Python."""
-    return [sys.executable, "-c", "import sys; from streamdq.cli import main; sys.exit(main())", *arguments]
+    return [sys.executable, "-m", "streamdq", *arguments]
 
 
 def end_with_parent() -> None:
