@@ -31,12 +31,14 @@ _ANSWER_S = 2.0
 
 
 class RedisCollector(Collector):
-    """Reads the gauges at each scrape. Without Redis ``streamdq_up`` is 0 and the others are missing."""
+    """Reads the gauges at each scrape. Without Redis ``streamdq_up`` is 0 and the others are missing. ``labels`` None:
+    those of the process, so that all it serves has no more topics than it may name.
+    """
 
-    def __init__(self, url: str | None, namespace: str) -> None:
+    def __init__(self, url: str | None, namespace: str, labels: TopicLabels | None = None) -> None:
         settings = Settings()
         settings = settings.model_copy(update={"call_timeout_s": min(_ANSWER_S, settings.call_timeout_s)})
-        self._labels = TopicLabels(settings.metrics_topics)
+        self._labels = labels or metrics.topic_labels()
         self._link, session = open_session(url, namespace, settings, None, Link)
         self._operations = Operations(session)
 
@@ -72,11 +74,11 @@ def _family(metric: metrics.RedisMetric) -> Any:
 
 
 class _FewTopics(Collector):
-    """What another collector has, with no more topics than one process would name: each chose its own."""
+    """What another collector has, by this process's labels of topics: each process behind it chose its own."""
 
     def __init__(self, collector: MultiProcessCollector) -> None:
         self._collector = collector
-        self._labels = TopicLabels(Settings().metrics_topics)
+        self._labels = metrics.topic_labels()
 
     def collect(self) -> Iterator[Metric]:
         for metric in self._collector.collect():  # type: ignore[no-untyped-call]

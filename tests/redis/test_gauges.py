@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -10,9 +12,11 @@ import pytest
 import redis
 
 from streamdq import AsyncQueue, NewJob, Queue, __version__
+from streamdq.config import Settings
 from streamdq.exporter import RedisCollector
 from streamdq.inspect import ALIVE_MS, alive
 from streamdq.keys import NamespaceKeys
+from streamdq.metrics import TopicLabels
 from tests.redis.harness import NAMESPACE, Space, eventually, opened
 from tests.servers import Cluster, Server, until
 
@@ -25,7 +29,7 @@ def queue(redis_server: Server) -> Iterator[Queue]:
 
 def read(url: str, namespace: str = NAMESPACE) -> dict[tuple[str, ...], float]:
     """{(name without prefix, label values ...): value}"""
-    collector = RedisCollector(url, namespace)
+    collector = RedisCollector(url, namespace, TopicLabels(Settings().metrics_topics))
     try:
         return {
             (sample.name.removeprefix("streamdq_"), *sample.labels.values()): sample.value
@@ -168,10 +172,13 @@ async def test_a_cluster_is_read_as_well(redis_cluster: Cluster) -> None:
     assert found["up",] == 1
 
 
-def test_no_redis_is_told_and_not_waited_for(redis_server: Server) -> None:
-    redis_server.stop()
+def test_a_redis_that_hangs_is_told_and_not_waited_for(redis_server: Server) -> None:
     began = time.monotonic()
-    found = read(redis_server.url)
+    os.kill(redis_server.pid, signal.SIGSTOP)
+    try:
+        found = read(redis_server.url)
+    finally:
+        os.kill(redis_server.pid, signal.SIGCONT)
 
     assert found["up",] == 0
     assert time.monotonic() - began < 5
