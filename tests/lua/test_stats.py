@@ -23,3 +23,21 @@ def test_a_busy_shard(two: Shard) -> None:
     assert stats.delayed(("a", "b")) == 1
     assert stats.dead_now == {"a": 1, "b": 0}
     assert {name: value for name, value in stats.counts.items() if name in two.counts} == two.counts
+
+
+def test_when_something_was_last_moved(shard: Shard) -> None:
+    assert shard.call("stats", ("default",)).moved_at_ms == 0
+    shard.enqueue("j", delay="1s")
+    shard.move()
+    assert shard.call("stats", ("default",)).moved_at_ms == 0
+    shard.clock.advance("2s")
+    shard.move()
+    assert shard.call("stats", ("default",)).moved_at_ms == START_MS + 2000
+
+
+def test_of_several_shards_at_once_also_when_the_server_has_yet_to_learn_it(shard: Shard) -> None:
+    shard.enqueue("j")
+    wanted = [(shard.session.keys.shard("t", number), ("default",)) for number in (0, 1)]
+    shard.redis("SCRIPT", "FLUSH")
+    for _ in range(2):
+        assert [stats.jobs for stats in shard.run(shard.scripts.stats_of(wanted))] == [1, 0]

@@ -79,3 +79,16 @@ def test_series_are_there_before_they_grow() -> None:
     assert steps == [0, 0, None]
     assert REGISTRY.get_sample_value("streamdq_jobs_dead_total", labels | {"reason": "crashed"}) == 0
     assert REGISTRY.get_sample_value("streamdq_jobs_reclaimed_total", labels | {"topic": "seen.late"}) == 0
+
+
+def test_counting_can_be_left_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMDQ_METRICS", "0")
+    metrics.counting.cache_clear()
+    try:
+        tally.put_in("left-off", 3, 1)
+        tally.expect({"left-off": 1}, "default")
+        tally.reclaimed("left-off", "default", 1)
+        tally.moved("left-off", 1, 0.1)
+        assert b"left-off" not in generate_latest()
+    finally:
+        metrics.counting.cache_clear()

@@ -1,0 +1,111 @@
+"""What is counted in the process that does it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import REGISTRY
+
+from streamdq import AsyncQueue, JobExists, NewJob, Queue, StaleClaim
+from streamdq.config import Settings
+from streamdq.errors import ServerRefusesWrites, ServerUnavailable
+from tests.redis.harness import NAMESPACE, eventually, opened
+from tests.servers import Server, free_port
+
+
+@pytest.fixture
+def queue(redis_server: Server) -> Iterator[Queue]:
+    with Queue(redis_server.url, NAMESPACE) as opened_queue:
+        yield opened_queue
+
+
+class Counted:
+    """How much counters have grown since."""
+
+    def __init__(self, **labels: str) -> None:
+        self._labels = labels
+        self._before: dict[str, float] = {}
+        self._before = {name: self[name] for name in ("enqueued", "duplicate", "cancelled", "moved", "expired")}
+
+    def __getitem__(self, name: str) -> float:
+        found = REGISTRY.get_sample_value(f"streamdq_jobs_{name}_total", self._labels) or 0
+        return found - self._before.get(name, 0)
+
+
+def errors(kind: str) -> float:
+    return REGISTRY.get_sample_value("streamdq_redis_errors_total", {"kind": kind}) or 0
+
+
+async def test_what_is_put_in_refused_and_cancelled(redis_server: Server, queue: Queue) -> None:
+    counted = Counted(topic="counted")
+    queue.enqueue("counted", {}, id="a", delay="1h")
+    queue.enqueue("counted", {}, id="a", on_conflict="keep")
+    with pytest.raises(JobExists):
+        queue.enqueue("counted", {}, id="a")
+    queue.enqueue_many("counted", [NewJob({}, id=id, delay="1h") for id in "abc"])
+    queue.enqueue("counted", {}, id="b", delay="2h", on_conflict="replace")
+    assert queue.cancel("counted", "a")
+    assert not queue.cancel("counted", "a")
+    other = AsyncQueue(redis_server.url, NAMESPACE)
+    await other.enqueue("counted", {}, delay="1h")
+    assert await other.cancel("counted", "c")
+    await other.close()
+
+    assert (counted["enqueued"], counted["duplicate"], counted["cancelled"]) == (5, 3, 2)
+
+
+async def test_what_is_moved_and_what_expires(redis_server: Server) -> None:
+    counted = Counted(topic="expiring")
+    with opened(redis_server.url) as space:
+        ran: list[object] = []
+        worker = space.worker()
+
+        @worker.handler("expiring")
+        async def handle(body: dict) -> None:
+            ran.append(body)
+
+        space.queue.enqueue_many("expiring", [NewJob({}, delay="20ms"), NewJob({}, delay="30ms")])
+        space.queue.enqueue("expiring", {}, at=1_700_000_000_000, expire="1s")
+        async with space.serving(worker):
+            await eventually(lambda: len(ran) == 2 and counted["expired"] == 1, "two ran, one is given up")
+    assert counted["moved"] in (2, 3)  # one that is due as it comes goes straight to ready, unless others are due
+
+
+async def test_a_claim_that_was_taken_over_counts_as_stale(redis_server: Server) -> None:
+    labels = {"topic": "taken", "group": "default", "outcome": "stale"}
+    before = REGISTRY.get_sample_value("streamdq_job_attempts_total", labels) or 0
+    with opened(redis_server.url) as space:
+        space.queue.configure("taken", ttr="50ms")
+        space.queue.enqueue("taken", {})
+        claim = await asyncio.to_thread(space.queue.take, "taken")
+        assert claim is not None
+        await eventually(lambda: space.stats("taken").ready == 1, "its TTR has passed")
+        with pytest.raises(StaleClaim):
+            claim.finish()
+
+    assert (REGISTRY.get_sample_value("streamdq_job_attempts_total", labels) or 0) == before + 1
+
+
+def test_a_redis_that_refuses_writes(redis_server: Server, queue: Queue) -> None:
+    queue.enqueue("t", {}, delay="1h")
+    before = errors("refused_writes")
+    with redis_server.client() as client:
+        client.config_set("maxmemory", 1)
+        try:
+            with pytest.raises(ServerRefusesWrites):
+                queue.enqueue("t", {}, delay="1h")
+        finally:
+            client.config_set("maxmemory", 0)
+
+    assert errors("refused_writes") == before + 1
+
+
+def test_a_redis_that_is_not_there() -> None:
+    before = errors("connection")
+    settings = Settings(call_timeout_s=0.2)
+    with Queue(f"redis://127.0.0.1:{free_port()}", settings=settings) as queue, pytest.raises(ServerUnavailable):
+        queue.enqueue("t", {})
+
+    assert errors("connection") > before

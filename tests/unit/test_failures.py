@@ -1,0 +1,61 @@
+"""A failure's kind, from what redis-py makes of it."""
+
+import pytest
+import redis
+from prometheus_client import REGISTRY
+from redis import exceptions
+
+from streamdq.errors import AuthenticationFailed, UnsupportedServer
+from streamdq.failures import KINDS, count_call, count_reply
+
+
+def counts() -> dict[str, float]:
+    return {kind: REGISTRY.get_sample_value("streamdq_redis_errors_total", {"kind": kind}) or 0 for kind in KINDS}
+
+
+def grown(before: dict[str, float]) -> list[str]:
+    now = counts()
+    return [kind for kind in KINDS for _ in range(int(now[kind] - before[kind]))]
+
+
+@pytest.mark.parametrize(
+    ("error", "kinds"),
+    [
+        (exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."), ["refused_writes"]),
+        (exceptions.ResponseError("OOM command not allowed when used memory > 'maxmemory'."), ["refused_writes"]),
+        (exceptions.ReadOnlyError("You can't write against a read only replica."), ["refused_writes"]),
+        (exceptions.ResponseError("MISCONF Redis is configured to save RDB snapshots"), ["refused_writes"]),
+        (exceptions.ResponseError("NOGROUP No such key 'x' or consumer group"), ["group_missing"]),
+        (exceptions.MovedError("1 127.0.0.1:7000"), ["cluster"]),
+        (exceptions.NoPermissionError("this user has no permissions"), ["login"]),
+        (exceptions.ResponseError("WRONGTYPE Operation against a key"), ["server"]),
+        (exceptions.NoScriptError("No matching script."), []),
+        (exceptions.ResponseError("BUSYGROUP Consumer Group name already exists"), []),
+    ],
+)
+def test_error_replies(error: exceptions.ResponseError, kinds: list[str]) -> None:
+    before = counts()
+
+    count_reply(error)
+
+    assert grown(before) == kinds
+
+
+@pytest.mark.parametrize(
+    ("error", "seen_as", "kind"),
+    [
+        (TimeoutError(), OSError(), "timeout"),
+        (redis.TimeoutError(), OSError(), "timeout"),
+        (ConnectionRefusedError(), OSError(), "connection"),
+        (redis.ConnectionError(), OSError(), "connection"),
+        (exceptions.BusyLoadingError(), OSError(), "loading"),
+        (redis.AuthenticationError(), AuthenticationFailed(), "login"),
+        (exceptions.InvalidResponse(), UnsupportedServer(), "protocol"),
+    ],
+)
+def test_calls_without_an_answer(error: Exception, seen_as: Exception, kind: str) -> None:
+    before = counts()
+
+    count_call(error, seen_as)
+
+    assert grown(before) == [kind]
