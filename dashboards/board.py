@@ -46,6 +46,8 @@ def board(
     model = built.build()
     for number, each in enumerate(model.panels or [], start=1):
         each.id_val = number
+    for link in model.links or []:
+        link.placement = None  # type: ignore[assignment]  # above the panels, and not in a menu, as the library has it
     return json.dumps(model, cls=JSONEncoder, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
@@ -67,4 +69,4 @@ def choice(name: str, label: str, query: str, *, every: bool) -> dashboard.Query
 
 def _siblings() -> dashboard.DashboardLink:
     link = dashboard.DashboardLink("streamdq").type(models.DashboardLinkType.DASHBOARDS).tags([TAG])
-    return link.as_dropdown(False).keep_time(True).include_vars(True).placement("")
+    return link.as_dropdown(False).keep_time(True).include_vars(True)

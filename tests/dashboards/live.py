@@ -122,7 +122,7 @@ class Shop:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=ROOT,
-                env={**os.environ, "STREAMDQ_URL": self._url, "STREAMDQ_LEASE_MS": "500"},
+                env={**os.environ, "STREAMDQ_URL": self._url},
             )
         self.targets[f"streamdq-{name}"] = f"127.0.0.1:{port}"
 

@@ -10,12 +10,17 @@ from typing import Any
 
 import pytest
 import yaml
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models import dashboard as models
+from prometheus_client.utils import floatToGoString
 
 from dashboards.__main__ import built
 from dashboards.alerts import PAGES, alerts
 from dashboards.promql import Scale, Where, fill
+from dashboards.records import AHEAD
 from dashboards.slo import ON_TIME_LE
-from streamdq import metrics
+from streamdq import failures, metrics
+from streamdq.job import JobState
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "operations.md"
@@ -127,9 +132,32 @@ def test_labels_asked_for_are_there() -> None:
                 assert asked <= labels[family] | {"le"}, expr
 
 
+def test_values_of_labels_asked_for_are_those_of_the_code() -> None:
+    known = {
+        "outcome": set(metrics.OUTCOMES),
+        "kind": set(failures.KINDS),
+        "state": {state.value for state in JobState},
+        "window": set(AHEAD),
+        "le": {floatToGoString(bound) for bound in metrics.LATENESS._upper_bounds},
+        "alertstate": {"firing"},
+    }
+    chosen = {"topic", "group", "alertname", "job"}  # by who looks, or a pattern
+    for expr in every_expr():
+        for label, value in re.findall(r'[{,](\w+)=~?"([^"]*)"', expr):
+            assert label in chosen or set(value.split("|")) <= known[label], expr
+
+
+def test_grafana_s_own_types_take_the_dashboards() -> None:
+    for path in DASHBOARDS:
+        written = json.loads(path.read_text())
+        read = json.loads(json.dumps(models.Dashboard.from_json(written), cls=JSONEncoder))
+        for link in read["links"]:
+            del link["placement"]  # the types put it in
+        assert read == written
+
+
 def test_the_promised_second_is_a_bucket_of_the_lateness() -> None:
-    bounds = [str(bound) for bound in metrics.LATENESS._upper_bounds]
-    assert ON_TIME_LE in bounds
+    assert ON_TIME_LE in {floatToGoString(bound) for bound in metrics.LATENESS._upper_bounds}
 
 
 def test_each_alert_has_its_words_and_its_page() -> None:

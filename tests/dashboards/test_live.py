@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from streamdq.keys import NamespaceKeys
 from tests.conftest import BINARIES
 from tests.dashboards.live import Prometheus, Shop
 from tests.dashboards.live_shop import FAILING, HELD, SLOW
 from tests.dashboards.tools import needs_prometheus
-from tests.servers import Server
+from tests.servers import Server, until
 
 DASHBOARDS = sorted((Path(__file__).parents[2] / "dashboards" / "grafana").glob("*.json"))
 COMMAND = ("-m", "streamdq")
@@ -30,12 +31,14 @@ pytestmark = [needs_prometheus, pytest.mark.skipif(not BINARIES, reason="no Redi
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    """Two workers of which one will be killed, customers and the exporter."""
+    """Two workers, of which one will be killed and the other one's mover is at work; customers and the exporter."""
     directory = tmp_path_factory.mktemp("shop")
     with Server(BINARIES[-1]) as server, Shop(server.url, directory) as running:
         running.start("customers", "-m", "tests.dashboards.live_shop", server.url, "PORT")
         running.start("exporter", *COMMAND, "exporter", "--port", "PORT")
         start_worker(running, "worker")
+        with server.client() as client:
+            until(lambda: client.exists(NamespaceKeys("streamdq").mover), f"a mover is at work:\n{running.logs()}")
         start_worker(running, "doomed")
         yield running
 
