@@ -298,15 +298,16 @@ class _Return:
         given: list[Letter] = []
         with self._store.writing() as db:
             held = self._store.lock(db, rows, self._wanted.states)
-            self._store.mark(db, [row.letter for row in held], RowState.KICKED, self._wanted.states)
+            self._store.turn(db, held, RowState.KICKED)
             by_place: dict[tuple[str, str], list[Row]] = {}
             for row in held:
                 by_place.setdefault((row.letter.topic, row.letter.group), []).append(row)
             for (topic, group), part in by_place.items():
                 ready = self._give(topic, group, [row.letter for row in part])
                 given += [row.letter for row, each in zip(part, ready, strict=True) if each]
-                for row in (row for row, each in zip(part, ready, strict=True) if not each):
-                    self._store.mark(db, [row.letter], row.state, (RowState.KICKED,))
+                kept = [row for row, each in zip(part, ready, strict=True) if not each]
+                for state in self._wanted.states:
+                    self._store.turn(db, [row for row in kept if row.state is state], state)
         self.kicked.kicked += len(given)
         by_shard: dict[ShardKeys, list[str]] = {}
         for letter in given:

@@ -73,7 +73,7 @@ LETTERS = Table(
     Column("nonce", Text, nullable=False),
     Column("sequence", Text, nullable=False),
     UniqueConstraint(*KEY, name="streamdq_dead_letters_key"),
-    Index("streamdq_dead_letters_by_state", "namespace", "state", "topic", "number"),
+    Index("streamdq_dead_letters_by_state", "namespace", "state", "number"),
 )
 
 

@@ -122,12 +122,15 @@ class Store:
         """Gives the rows of these burials a new state, where they are in one of those ``before``."""
         if not burials:
             return
-        c = LETTERS.c
-        kicked_ms = int(time.time() * 1000) if state is RowState.KICKED else None
-        values = {"state": state.value, "kicked_ms": kicked_ms}
-        change = update(LETTERS).values(values).where(_in_any(before))
-        change = change.where(*(c[name] == bindparam(f"of_{name}") for name in KEY))
+        change = update(LETTERS).values(_values(state)).where(_in_any(before))
+        change = change.where(*(LETTERS.c[name] == bindparam(f"of_{name}") for name in KEY))
         db.execute(change, [self._key(burial) for burial in burials])
+
+    def turn(self, db: Connection, held: Sequence[Row], state: RowState) -> None:
+        """Gives rows that this transaction has locked a new state."""
+        if held:
+            numbers = [row.number for row in held]
+            db.execute(update(LETTERS).values(_values(state)).where(LETTERS.c.number.in_(numbers)))
 
     def _key(self, burial: Letter | Receipt) -> dict[str, Any]:
         own = (self._namespace, burial.topic, burial.group, burial.id, burial.buried_ms, burial.sequence)
@@ -187,6 +190,10 @@ class Store:
 def _in_any(states: Sequence[RowState]) -> ColumnElement[bool]:
     """Not IN: that can't be sent for many rows at once."""
     return or_(*(LETTERS.c.state == state.value for state in states))
+
+
+def _values(state: RowState) -> dict[str, Any]:
+    return {"state": state.value, "kicked_ms": int(time.time() * 1000) if state is RowState.KICKED else None}
 
 
 def _columns(letter: Letter) -> dict[str, Any]:

@@ -20,8 +20,8 @@ SMALL = 4
 """Letters in a batch, so that ten of them take three."""
 
 _PLACES: dict[str, type[Any]] = {
-    "put": Store, "lock": Store, "mark": Store, "take_out": letters.Letters, "give_back": letters.Letters,
-    "forget": letters.Letters,
+    "put": Store, "lock": Store, "mark": Store, "turn": Store,
+    "take_out": letters.Letters, "give_back": letters.Letters, "forget": letters.Letters,
 }  # fmt: skip
 
 

@@ -146,6 +146,16 @@ def test_into_a_redis_that_never_had_it(queue: Queue, server: Server, archive: A
         assert archived(archive) == ["k"]
 
 
+def test_after_its_topic_was_spread_over_more_shards(queue: Queue, archive: Archive) -> None:
+    ids = sorted(f"j{number}" for number in range(20))
+    bury(queue, *ids)
+    archive.store(queue)
+    queue.configure("t", shards=4)
+    assert archive.kick(queue) == Kicked(kicked=20)
+    balanced(queue)
+    assert finish(queue) == ids
+
+
 def test_what_left_redis_by_another_way_comes_back_only_on_request(
     queue: Queue, archive: Archive, monkeypatch: pytest.MonkeyPatch
 ) -> None:

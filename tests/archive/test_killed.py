@@ -21,7 +21,7 @@ STORING = [
     ("mark", "after", 3), ("forget", "before", 2), ("forget", "after", 2),
 ]  # fmt: skip
 KICKING = [
-    ("lock", "after", 2), ("mark", "after", 1), ("give_back", "after", 1), ("give_back", "after", 3),
+    ("lock", "after", 2), ("turn", "after", 1), ("give_back", "after", 1), ("give_back", "after", 3),
     ("forget", "before", 2), ("forget", "after", 3),
 ]  # fmt: skip
 
