@@ -5,8 +5,9 @@
 -- ARGV[1] the dump's id
 -- ARGV[2] mark: the last entry that the dump has, '0-0' = none; '' = the dump is registered no more
 -- ARGV[3] written: how many rows there had been by that entry
--- returns {known, since, written, last}: known 1 = the dump was registered; since = the first row ever, '' = none yet;
--- it is another one when Redis lost the shard; written = how many rows there have been; last = the newest entry or ''
+-- returns {known, since, written, length, last}: known 1 = the dump was registered; since = the first row ever, '' = none
+-- yet, another one when Redis lost the shard; written = how many rows there have been; length = how many are there; last =
+-- the newest entry or ''
 -- include: dumps
 local history, counts, settings = unpack(KEYS)
 local known, list = 0, {}
@@ -20,4 +21,4 @@ else redis.call('HDEL', settings, 'dumps') end
 
 local newest = redis.call('XREVRANGE', history, '+', '-', 'COUNT', 1)
 return {known, redis.call('HGET', settings, 'history_since') or '', tonumber(redis.call('HGET', counts, 'history') or 0),
-  newest[1] and newest[1][1] or ''}
+  redis.call('XLEN', history), newest[1] and newest[1][1] or ''}

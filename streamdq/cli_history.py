@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -13,8 +16,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from . import cli_views as views
-from .cli_common import Json, answer, commands
-from .errors import InvalidInput
+from .cli_common import EXIT_NO, Json, answer, commands
+from .compact import compact
+from .dump import Dumped, Dumper
+from .durations import to_ms
+from .errors import FolderBusy, FolderError, InvalidInput, ServerError
 from .folder import open_folder
 from .simulate import START_MS, simulate
 
@@ -33,15 +39,25 @@ class RateColumn(ProgressColumn):
 
 
 @contextmanager
-def progress(what: str, total: int | None, shown: bool) -> Iterator[Callable[[int], None]]:
-    """A bar on stderr with the rate and the time left; hidden where nobody looks. Yields what advances it."""
+def progress(what: str, shown: bool) -> Iterator[Callable[[int, int | None], None]]:
+    """A bar on stderr with the rate and the time left; hidden where nobody looks. Yields what advances it by a count of
+    rows; given a total, it begins anew.
+    """
     console = views.console(stderr=True)
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), RateColumn(), TimeRemainingColumn()
     )  # fmt: skip
-    with Progress(*columns, console=console, transient=True, disable=not (shown and console.is_terminal)) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda count: bar.advance(task, count)
+    with Progress(
+        *columns, console=console, transient=True, disable=not (shown and console.is_terminal), redirect_stdout=False
+    ) as bar:
+        task = bar.add_task(what, total=None)
+
+        def tell(count: int, total: int | None = None) -> None:
+            if total is not None:
+                bar.reset(task, total=total)
+            bar.advance(task, count)
+
+        yield tell
 
 
 @app.command(name="simulate-history")
@@ -64,9 +80,107 @@ def simulate_history(
     except ValueError:
         raise InvalidInput(f"start: {start!r} is not a day; write for example 2026-01-31") from None
     folder = open_folder(out)
-    with progress("simulated", events, not as_json) as tell:
+    with progress("simulated", not as_json) as tell:
+        tell(0, events)
         made = simulate(folder, events, days, seed, int(first.timestamp() * 1000), tell)
     took_s = time.perf_counter() - begun
     result = {"rows": made.rows, "files": made.files, "out": folder.url, "seconds": round(took_s, 3)}
     text = f"{made.rows:,} rows in {made.files:,} files of {folder.url}, {made.rows / took_s:,.0f} a second"
     answer(as_json, result, text)
+
+
+@app.command()
+def dump(
+    context: typer.Context,
+    out: Out,
+    topic: Annotated[list[str] | None, typer.Option(help="Only this topic; repeat for more.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until Ctrl-C or SIGTERM.")] = False,
+    every: Annotated[str, typer.Option(help="How often to write with --follow.")] = "60s",
+    once: Annotated[bool, typer.Option("--once", help="Then forget the dump: Redis keeps nothing for it.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Only that: Redis keeps nothing for this dump.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Write what happened since the last time into Parquet files.
+
+    \b
+    streamdq dump --out /var/lib/streamdq/history
+    streamdq dump --out s3://bucket/history --follow --every 5m
+
+    Killed and run again, no row is missing and none is there twice. From the first time on, Redis keeps history until
+    this dump has it, however much that becomes: run it regularly, or --forget it. Exit code 1: rows were lost before
+    they could be dumped.
+    """  # noqa: D301 - typer reads the mark
+    pause_s = max(0.1, to_ms(every, "every") / 1000)
+    dumper = Dumper(open_folder(out), context.obj.url, context.obj.namespace or "streamdq", topics=topic or ())
+    with dumper.opened():
+        if forget:
+            dumper.forget()
+            answer(as_json, {"forgotten": out}, f"Redis keeps no history for {out} any more")
+        elif follow:
+            _follow(dumper, pause_s, out, as_json)
+        else:
+            done = _run(dumper, lambda: False, as_json)
+            if once:
+                dumper.forget()
+            answer(as_json, asdict(done), _dumped_text(done, out), yes=done.whole)
+
+
+def _run(dumper: Dumper, stopping: Callable[[], bool], as_json: bool) -> Dumped:
+    with progress("dumped", not as_json) as tell:
+        return dumper.dump(stopping, tell)
+
+
+def _dumped_text(done: Dumped, out: str) -> str:
+    rate = f", {done.rows / done.seconds:,.0f} a second" if done.rows and done.seconds else ""
+    lines = [f"{done.rows:,} rows in {done.files:,} files of {out}{rate}"]
+    if done.skipped:
+        lines.append(f"{done.skipped:,} older rows had been trimmed before the dump began")
+    if done.lost:
+        lines.append(f"LOST: {done.lost:,} rows were trimmed before they were dumped")
+    if done.resets:
+        lines.append(f"LOST: Redis has lost {done.resets:,} history streams; what they held then is not known")
+    if done.unreadable:
+        lines.append(f"{done.unreadable:,} entries are not history rows of this version, and were left out")
+    return "\n".join(lines)
+
+
+def _follow(dumper: Dumper, pause_s: float, out: str, as_json: bool) -> None:
+    """Until a signal, which lets a run that is under way write what it has; a Redis or folder that is away is waited
+    for.
+    """
+    stop, whole = threading.Event(), True
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    while not stop.is_set():
+        try:
+            done = _run(dumper, stop.is_set, as_json)
+        except FolderBusy:
+            raise
+        except (ServerError, FolderError) as error:
+            views.complain(f"{error}; next try in {pause_s:g} s")
+        else:
+            whole = whole and done.whole
+            if done.rows or not done.whole:
+                answer(as_json, asdict(done), _dumped_text(done, out))
+        stop.wait(pause_s)
+    if not whole:
+        raise typer.Exit(EXIT_NO)
+
+
+@app.command(name="compact")
+def compact_(
+    out: Out,
+    grace: Annotated[str, typer.Option(help="How long replaced files stay for those who still read them.")] = "1h",
+    as_json: Json = False,
+) -> None:
+    """Join a dump's small files, hour by hour.
+
+    Also while a dump follows. The present hour is left alone.
+    """
+    folder = open_folder(out)
+    with progress("joined", not as_json) as tell:
+        done = compact(folder, to_ms(grace, "grace") / 1000, tell)
+    text = (
+        f"{done.joined:,} files of {done.hours:,} hours joined, {done.rows:,} rows; {done.removed:,} old files removed"
+    )
+    answer(as_json, asdict(done), text)

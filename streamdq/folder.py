@@ -11,7 +11,7 @@ import fcntl
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 from urllib.parse import urlsplit
@@ -33,7 +33,11 @@ class Folder(ABC):
             with self._create(temporary) as file:
                 yield file
             self.rename(temporary, path)
-        except OSError as error:
+        except BaseException as error:
+            with suppress(OSError):
+                self.remove(temporary)
+            if not isinstance(error, OSError):
+                raise
             raise FolderError(
                 f"{self.url}: can't write {path}: {error}; check the folder, its space and rights"
             ) from error

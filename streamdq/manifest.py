@@ -54,7 +54,6 @@ class StreamMark(BaseModel):
     rows: int = 0  # of this stream in the dump
     written: int = 0  # rows that Redis had written up to ``last``, dumped or not
     since: str = ""  # tells one life of the stream in Redis from another
-    held: bool = False  # Redis was told to keep what comes after ``last``
     skipped: int = 0  # trimmed before the dump began
     lost: int = 0  # trimmed after it began, and never dumped
     resets: int = 0  # how often Redis had lost the stream; what it lost with it is not known

@@ -110,6 +110,7 @@ class Held(NamedTuple):
     known: bool  # the dump was registered already
     since: str  # the first row ever; another one when Redis lost the shard; '': there was none yet
     written: int  # rows ever
+    length: int  # rows that are there
     last: str  # the newest entry; '': the stream is empty
 
 
@@ -313,8 +314,8 @@ class Scripts:
     def hold(self, k: ShardKeys, dump: str, mark: str, written: int) -> Op[Held]:
         """``mark`` '': the dump is registered no more."""
         keys = (k.history, k.counts, k.settings)
-        known, since, rows, last = yield from self._run("hold", keys, (dump, mark, written))
-        return Held(known == 1, since.decode(), rows, last.decode())
+        known, since, rows, length, last = yield from self._run("hold", keys, (dump, mark, written))
+        return Held(known == 1, since.decode(), rows, length, last.decode())
 
     def trim(self, k: ShardKeys) -> Op[int]:
         """How many rows went; more than 0: there may be more to take."""

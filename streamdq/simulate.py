@@ -101,7 +101,7 @@ def simulate(
     days: int,
     seed: int,
     start_ms: int = START_MS,
-    tell: Callable[[int], None] = lambda _rows: None,
+    tell: Callable[[int, int | None], None] = lambda _rows, _total: None,
 ) -> Simulated:
     """Writes a dump of ``events`` rows over ``days`` into the folder. ``tell`` is called with the rows of each file.
 
@@ -120,7 +120,7 @@ def simulate(
         files: list[DumpFile] = []
         for hour, rows in _Shop(events, days, seed, start_ms).hours():
             files += _write_hour(folder, hour, rows, len(files))
-            tell(len(rows))
+            tell(len(rows), None)
 
         def fill(manifest: Manifest) -> None:
             manifest.id, manifest.namespace, manifest.files = "simulated", "simulated", files

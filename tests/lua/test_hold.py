@@ -14,12 +14,12 @@ def end_one(shard: Shard, id: str) -> bytes:
 
 
 def test_it_tells_what_the_stream_is(shard: Shard) -> None:
-    assert shard.call("hold", "d1", "0-0", 0) == (False, "", 0, "")
+    assert shard.call("hold", "d1", "0-0", 0) == (False, "", 0, 0, "")
     first, _, third = (end_one(shard, id) for id in "abc")
     held = shard.call("hold", "d1", "0-0", 0)
-    assert held == (True, first.decode(), 3, third.decode())
+    assert held == (True, first.decode(), 3, 3, third.decode())
     shard.redis("XTRIM", shard.k.history, "MAXLEN", 0)
-    assert shard.call("hold", "d1", third.decode(), 3) == (True, first.decode(), 3, "")
+    assert shard.call("hold", "d1", third.decode(), 3) == (True, first.decode(), 3, 0, "")
 
 
 def test_every_row_counts_once_whoever_wrote_it(shard: Shard) -> None:

@@ -123,7 +123,7 @@ def test_a_dump_is_not_written_over(directory: Path) -> None:
 
 
 def test_an_unfinished_one_is_no_dump_and_is_cleared_away(tmp_path: Path) -> None:
-    def stop(_rows: int) -> None:
+    def stop(_rows: int, _total: int | None) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

@@ -1,0 +1,158 @@
+"""Dumping, following and compacting as commands."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+
+import pytest
+
+from streamdq import Queue, cli
+from streamdq.folder import LocalFolder
+from streamdq.keys import ShardKeys
+from streamdq.manifest import load_manifest, require_manifest
+from tests.cli.conftest import Run, Start
+from tests.dumps import HOUR_MS, START_MS, dumped, entries_of, fill, write_rows
+from tests.servers import Server, binaries, until
+
+SHARD = ShardKeys("streamdq", "t", 0)
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> str:
+    return str(tmp_path / "dump")
+
+
+@pytest.fixture(autouse=True)
+def _topic(request: pytest.FixtureRequest) -> None:
+    if "redis_server" in request.fixturenames:
+        request.getfixturevalue("queue").configure("t")
+
+
+def write(server: Server, count: int, begin_ms: int = START_MS) -> list[str]:
+    with server.client() as client:
+        return write_rows(client, SHARD, count, begin_ms)
+
+
+def test_dump_says_what_it_did(run: Run, redis_server: Server, out: str) -> None:
+    entries = write(redis_server, 12)
+    result = run("dump", "--out", out)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith(f"12 rows in 1 files of {out}, ")
+    assert run("dump", "--out", out).out == f"0 rows in 0 files of {out}\n"
+    more = write(redis_server, 3, START_MS + HOUR_MS)
+    told = run("dump", "--out", out, "--topic", "t", "--json").json
+    assert told.pop("seconds") > 0
+    assert told == {"rows": 3, "files": 1, "skipped": 0, "lost": 0, "resets": 0, "unreadable": 0}
+    assert entries_of(Path(out)) == entries + more
+
+
+def test_what_was_lost_is_said_and_is_exit_code_1(run: Run, redis_server: Server, out: str) -> None:
+    write(redis_server, 10)
+    with redis_server.client() as client:
+        client.xtrim(SHARD.history, maxlen=8, approximate=False)
+        result = run("dump", "--out", out)
+        assert (result.code, result.out.splitlines()[1]) == (0, "2 older rows had been trimmed before the dump began")
+        write(redis_server, 10, START_MS + HOUR_MS)
+        client.xtrim(SHARD.history, maxlen=7, approximate=False)
+        result = run("dump", "--out", out)
+        assert result.code == 1
+        assert "LOST: 3 rows were trimmed before they were dumped" in result.out
+        client.delete(SHARD.history, SHARD.counts, SHARD.settings)
+        client.xadd(SHARD.history, {"e": "nonsense"})
+        result = run("dump", "--out", out)
+    assert result.code == 1
+    assert "LOST: Redis has lost 1 history streams" in result.out
+    assert "1 entries are not history rows" in result.out
+    assert run("dump", "--out", out).code == 0
+
+
+def test_once_and_forget_leave_redis_free(run: Run, redis_server: Server, out: str) -> None:
+    write(redis_server, 2)
+    with redis_server.client() as client:
+        assert run("dump", "--out", out, "--once").code == 0
+        assert not client.hexists(SHARD.settings, "dumps")
+        run("dump", "--out", out)
+        assert client.hexists(SHARD.settings, "dumps")
+        assert run("dump", "--out", out, "--forget", "--json").json == {"forgotten": out}
+        assert not client.hexists(SHARD.settings, "dumps")
+    assert len(dumped(Path(out))) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--topic", "u"], 2, "no topic 'u'"),
+        (["--every", "often"], 2, "can't read 'often'"),
+        (["--out", "nonsense://x"], 2, "nonsense"),
+        (["--out", "/proc/nowhere"], 1, "can't be written to"),
+    ],
+)
+def test_bad_arguments_are_told(run: Run, out: str, arguments: list[str], code: int, message: str) -> None:
+    result = run("dump", "--out", out, *arguments)
+    assert result.code == code
+    assert message in result.err
+    assert result.err.count("\n") == 1
+
+
+def test_without_redis(run: Run, out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMDQ_CALL_TIMEOUT_S", "0.2")
+    assert run("dump", "--out", out, url="redis://127.0.0.1:1/0").code == 3
+
+
+def test_follow_goes_on_until_it_is_told_to_stop(
+    start: Start, run: Run, redis_server: Server, queue: Queue, out: str
+) -> None:
+    number = signal.SIGINT if redis_server.binary.name == binaries()[0].name else signal.SIGTERM
+    folder = LocalFolder(Path(out))
+    first = write(redis_server, 4)
+    process = start("--url", redis_server.url, "dump", "--out", out, "--follow", "--every", "100ms", "--json")
+    assert process.stdout
+    assert json.loads(process.stdout.readline())["rows"] == 4
+    busy = run("dump", "--out", out)
+    assert busy.code == 1
+    assert "another dump is at work" in busy.err
+    # What comes later, and a topic that comes later.
+    second = write(redis_server, 3, START_MS + HOUR_MS)
+    queue.configure("new")
+    with redis_server.client() as client:
+        others = write_rows(client, ShardKeys("streamdq", "new", 0), 2)
+    until(lambda: require_manifest(folder).rows == 9, "all dumped")
+    process.send_signal(number)
+    assert process.wait(20) == 0
+    assert entries_of(folder) == first + second
+    assert entries_of(folder, "new") == others
+    assert folder.files("events") == sorted(file.path for file in require_manifest(folder).files)
+
+
+def test_follow_waits_for_a_redis_that_is_away(
+    start: Start, redis_server: Server, out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STREAMDQ_CALL_TIMEOUT_S", "0.5")
+    folder = LocalFolder(Path(out))
+    process = start("--url", redis_server.url, "dump", "--out", out, "--follow", "--every", "100ms", "--json")
+    until(lambda: load_manifest(folder), "started")
+    redis_server.kill()
+    assert process.stderr
+    assert "did not answer" in process.stderr.readline()
+    redis_server.start()
+    with Queue(redis_server.url) as queue:
+        queue.configure("t")
+    entries = write(redis_server, 3)
+    until(lambda: require_manifest(folder).rows == 3, "dumped")
+    process.send_signal(signal.SIGTERM)
+    process.wait(20)
+    assert entries_of(folder) == entries
+
+
+def test_compact_joins_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fill(LocalFolder(tmp_path), files=3)
+    before = dumped(tmp_path)
+    assert cli.run(["compact", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "6 files of 2 hours joined, 18 rows; 0 old files removed\n"
+    assert cli.run(["compact", "--out", str(tmp_path), "--grace", "0", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"hours": 0, "joined": 0, "rows": 0, "removed": 6}
+    assert dumped(tmp_path) == before
+    assert cli.run(["compact", "--out", str(tmp_path / "nothing")]) == 1
+    assert "holds no dump" in capsys.readouterr().err

@@ -1,0 +1,112 @@
+"""Files appear whole or not at all, on a disk and wherever fsspec reaches."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from streamdq import cli
+from streamdq.arrow import pyarrow
+from streamdq.errors import FolderBusy, FolderError, InvalidInput, MissingExtra
+from streamdq.folder import Folder, LocalFolder, RemoteFolder, open_folder
+
+
+@pytest.fixture(params=["path", "file", "memory", "fsspec"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Folder]:
+    place = tmp_path / "a folder"
+    if request.param == "path":
+        yield open_folder(str(place))
+    elif request.param == "file":
+        yield open_folder(f"file://{place}")
+    elif request.param == "fsspec":
+        yield RemoteFolder(f"file://{place}", fsspec.filesystem("file"), str(place))
+    else:
+        yield open_folder("memory://some/where")
+        fsspec.filesystem("memory").rm("/some", recursive=True)
+
+
+def test_what_is_written_can_be_read_and_removed(folder: Folder) -> None:
+    assert folder.read("a/b") is None
+    folder.write("a/b", b"one")
+    folder.write("a/b", b"another")
+    folder.write("a/c/d", b"")
+    assert folder.read("a/b") == b"another"
+    assert folder.size("a/b") == 7
+    with folder.open("a/b") as file:
+        assert file.read() == b"another"
+    assert folder.files("a") == ["a/b", "a/c/d"]
+    assert folder.files("") == ["a/b", "a/c/d"]
+    folder.remove("a/b")
+    folder.remove("a/b")
+    assert folder.files("a") == ["a/c/d"]
+
+
+def test_what_is_not_written_to_its_end_does_not_appear(folder: Folder) -> None:
+    folder.write("x", b"old")
+
+    def fail() -> None:
+        with folder.writing("x") as file:
+            file.write(b"new")
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert folder.read("x") == b"old"
+    assert folder.files("") == ["x"]
+
+
+def test_others_find_a_file_by_its_full_name(folder: Folder) -> None:
+    folder.write("x", b"1")
+    with fsspec.open(folder.full("x"), "rb") as file:
+        assert file.read() == b"1"
+
+
+def test_a_disk_that_refuses_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    folder = LocalFolder(tmp_path / "file")
+    with pytest.raises(FolderError, match="can't write x: "):
+        folder.write("x", b"")
+    with pytest.raises(FolderError, match="can't be written to"), folder.lock("dump", "a dump"):
+        pass
+    assert folder.read("x") is None
+    (tmp_path / "directory").mkdir()
+    with pytest.raises(FolderError, match="can't read directory"):
+        LocalFolder(tmp_path).read("directory")
+
+
+def test_a_lock_is_for_one_at_a_time_and_ends_with_the_block(tmp_path: Path) -> None:
+    first, second = LocalFolder(tmp_path), LocalFolder(tmp_path)
+    with first.lock("dump", "another dump"):
+        with (
+            pytest.raises(FolderBusy, match="another dump is at work there"),
+            second.lock("dump", "another dump"),
+        ):
+            pass
+        with second.lock("other", "another"):
+            pass
+    with second.lock("dump", "another dump"):
+        pass
+
+
+@pytest.mark.parametrize("url", ["nonsense://x", "s3x://bucket"])
+def test_a_url_that_nobody_knows(url: str) -> None:
+    with pytest.raises(InvalidInput, match=url):
+        open_folder(url)
+
+
+def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    message = r"pip install 'streamdq\[dump\]'"
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(MissingExtra, match=message):
+        open_folder("memory://x")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    pyarrow.cache_clear()
+    with pytest.raises(MissingExtra, match=message):
+        pyarrow()
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    for command in (["simulate-history"], ["compact"], ["--url", "redis://127.0.0.1:1", "dump"]):
+        assert cli.run([*command, "--out", str(tmp_path)]) == 1
