@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -29,6 +30,9 @@ def analyze(
     output: Annotated[str, typer.Option(help="The folder or URL for the tables.", show_default=False)],
     first: Annotated[datetime | None, typer.Option("--from", help="The first UTC day [the dump's].", **_DAY)] = None,
     last: Annotated[datetime | None, typer.Option("--to", help="The last UTC day [the dump's].", **_DAY)] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write an HTML page.", metavar="FILE", dir_okay=False, show_default=False)
+    ] = None,
     master: Annotated[str | None, typer.Option(help="Where Spark runs [local[*]].", show_default=False)] = None,
     waiting: Annotated[
         bool, typer.Option("--waiting", help="Join the load forecast with what waits in Redis now.")
@@ -43,6 +47,7 @@ def analyze(
     """
     try:
         from streamdq_spark import analysis
+        from streamdq_spark.report import write_report
         from streamdq_spark.session import session
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "pyspark", "spark") from error
@@ -51,10 +56,14 @@ def analyze(
     asked = _waiting(context) if waiting else None
     with _progress() as progress, session(master) as spark:
         summary = analysis.analyze(spark, plan, waiting=asked, progress=progress)
+    if report:
+        write_report(plan.target, summary, report)
     if as_json:
         views.print_json(summary.as_json())
-    else:
-        views.console().print(_view(summary.as_json(), output))
+        return
+    views.console().print(_view(summary.as_json(), output))
+    if report:
+        views.console().print(Text(f"report: {report.absolute().as_uri()}"), soft_wrap=True)
 
 
 def _waiting(context: typer.Context) -> Waiting:

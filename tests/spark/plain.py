@@ -1,5 +1,6 @@
 """Every answer once more, in plain Python over the same events: no Spark, no pandas, no code of the questions."""
 
+import heapq
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
@@ -217,19 +218,24 @@ def workers(log: Log) -> Table:
         }
         for (group, consumer, hour), spans in busy.items()
     ]  # fmt: skip
+    own, beside = by(table, lambda r: (r["group"], r["consumer"])), by(table, lambda r: (r["group"], r["hour"]))
     for row in table:
-        row["slots"] = max(
-            r["most_at_once"] for r in table if (r["group"], r["consumer"]) == (row["group"], row["consumer"])
-        )
+        row["slots"] = max(r["most_at_once"] for r in own[row["group"], row["consumer"]])
         row["utilisation"] = row["busy_ms"] / (row["slots"] * HOUR)
-        beside = [r["busy_ms"] for r in table if (r["group"], r["hour"]) == (row["group"], row["hour"])]
-        row["skew"] = ratio(max(beside), statistics.fmean(beside))
+        times = [r["busy_ms"] for r in beside[row["group"], row["hour"]]]
+        row["skew"] = ratio(max(times), statistics.fmean(times))
     return table
 
 
 def _most_at_once(spans: list[tuple[int, int]]) -> int:
-    """How many hold just after each start."""
-    return max(1, *(sum(a <= start < b for a, b in spans) for start, _ in spans))
+    """By seats: whoever starts takes the seat of someone who has ended by then, or a new one."""
+    seats: list[int] = []
+    for start, end in sorted(span for span in spans if span[0] < span[1]):
+        if seats and seats[0] <= start:
+            heapq.heapreplace(seats, end)
+        else:
+            heapq.heappush(seats, end)
+    return max(1, len(seats))
 
 
 def duplicates(log: Log) -> Table:

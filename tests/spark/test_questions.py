@@ -23,7 +23,9 @@ from tests.spark.frames import assert_same, collected, frame
 from tests.spark.logs import corners, random_log
 from tests.spark.plain import Happened, Table
 
-ANSWERS: list[tuple[Callable[[DataFrame], DataFrame], Callable[[Sequence[Happened]], Table]]] = [
+Answer = Callable[[DataFrame], DataFrame]
+ByHand = Callable[[Sequence[Happened]], Table]
+ANSWERS: list[tuple[Answer, ByHand]] = [
     (punctuality.punctuality, plain.punctuality),
     (punctuality.punctuality_topics, plain.punctuality_topics),
     (throughput.throughput, plain.throughput),
@@ -51,10 +53,7 @@ def events(spark: SparkSession, log: list[Happened]) -> DataFrame:
 
 @pytest.mark.parametrize(("answer", "by_hand"), ANSWERS, ids=lambda f: f.__name__)
 def test_it_equals_the_plain_calculation(
-    answer: Callable[[DataFrame], DataFrame],
-    by_hand: Callable[[Sequence[Happened]], Table],
-    events: DataFrame,
-    log: list[Happened],
+    answer: Answer, by_hand: ByHand, events: DataFrame, log: list[Happened]
 ) -> None:
     wanted = by_hand(log)
     assert wanted

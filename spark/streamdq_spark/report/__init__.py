@@ -1,0 +1,38 @@
+"""The report that people read: an analysis's tables as one HTML file.
+
+`data` reads the tables, `page` renders them; a section takes rows and gives texts and charts. Nothing here needs Spark.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from streamdq.folder import Folder, LocalFolder
+
+from .data import load_tables
+from .page import TABLES, About, render
+
+if TYPE_CHECKING:
+    from ..analysis import Summary
+
+__all__ = ["TABLES", "About", "load_tables", "render", "write_report"]
+
+
+def write_report(tables: Folder, summary: Summary, path: Path) -> None:
+    """The report of what the analysis covered. What a crash leaves: the file as it was.
+
+    Raises:
+        FolderError: the file can't be written.
+    """
+    rows = load_tables(tables, TABLES, summary.first_day, summary.last_day)
+    about = About(
+        summary.first_day,
+        summary.last_day,
+        summary.events,
+        datetime.now(UTC),
+        unreadable=len(summary.quarantined),
+        lost=summary.lost,
+    )
+    LocalFolder(path.parent).write(path.name, render(rows, about).encode())

@@ -1,0 +1,239 @@
+"""The sections about what went wrong: retries, dead letters, work lost and done twice, and what to set instead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from streamdq.retry import RetrySchedule
+
+from .charts import Axis, bars, matrix
+from .parts import Figure, Row, Section, Tables, figure, grid, grouped, has_groups, subject, total
+from .svg import Svg
+from .words import hour, number, percent, span
+
+_REASONS = {
+    "exhausted": "retry steps used up",
+    "buried": "handler gave it up",
+    "invalid": "body not as the handler wants it",
+    "crashed": "consumers died on it",
+}
+
+
+def _wait(ms: float | None) -> str:
+    return "?" if ms is None else str(RetrySchedule((round(ms),)))
+
+
+def retries(tables: Tables) -> Section:
+    section = Section(
+        "retries",
+        "Which retries help?",
+        "Of the attempts at each step of the retry schedule, which share succeeded?",
+    )
+    rows = sorted(tables["retries"], key=lambda row: (row["topic"], row["group"] or "", row["step"]))
+    again = [row for row in rows if row["step"] > 0 and row["attempts"]]
+    if not again:
+        section.lacking = "No job was retried in this period."
+        return section
+    first = [row for row in rows if row["step"] == 0]
+    section.answer = (
+        f"{percent(1 - total(first, 'done') / max(1, total(first, 'attempts')))} of first attempts failed; retries "
+        f"then finished {number(total(again, 'done'))} jobs with {number(total(again, 'attempts'))} attempts."
+    )
+    useless = [row for row in again if row["done"] == 0]
+    if useless:
+        worst = max(useless, key=lambda row: (row["attempts"], row["wait_ms"] or 0))
+        step, tries = _wait(worst["wait_ms"]), number(worst["attempts"])
+        section.answer += f" The {step} step of {worst['topic']} never helped, in {tries} attempts."
+    groups = has_groups(rows)
+    section.figures = [_funnel(again, groups)]
+    section.grids = [
+        grid(
+            ["Topic", "Step", "Wait", "Attempts", "Done", "Failed", "Success", "Of all done", "Done so far"],
+            [
+                [
+                    subject(row, groups), number(row["step"]), _wait(row["wait_ms"]) if row["step"] else "–",
+                    number(row["attempts"]), number(row["done"]), number(row["failed"]), percent(row["success_rate"]),
+                    percent(row["share_of_done"]), percent(row["done_so_far"]),
+                ]
+                for row in rows
+            ],
+            most=120,
+        )
+    ]  # fmt: skip
+    section.notes = ["Step 0 is the first attempt. The wait is the median of what was observed."]
+    return section
+
+
+def _funnel(again: Sequence[Row], groups: bool) -> Figure:
+    steps = range(1, max(row["step"] for row in again) + 1)
+    found = {(subject(row, groups), row["step"]): row["success_rate"] for row in again}
+    names = list(dict.fromkeys(name for name, _ in found))
+    cells = [[found.get((name, step)) for step in steps] for name in names]
+    title = "Success of the attempts at each retry step"
+    text = "; ".join(
+        f"{name}: " + ", ".join(f"step {s} {percent(found[name, s])}" for s in steps if (name, s) in found)
+        for name in names
+    )
+
+    def short_percent(value: float) -> str:
+        return f"{value * 100:.0f}%" if value == 0 or value >= 0.01 else "<1%"
+
+    def draw(width: int) -> Svg:
+        return matrix(
+            width, title, text, names, [str(step) for step in steps], cells, show=short_percent, kind="cool",
+            written=True, top=1.0, across="retry step",
+        )  # fmt: skip
+
+    return figure(title, draw)
+
+
+def dead_letters(tables: Tables) -> Section:
+    section = Section(
+        "dead", "Why were jobs given up?", "Dead letters by reason and error, so that the cause can be mended."
+    )
+    rows = sorted(tables["dead_letters"], key=lambda row: -row["dead"])
+    if not rows:
+        section.lacking = "None: no job was given up in this period."
+        return section
+    dead = total(rows, "dead")
+    causes = sorted(
+        ((key, total(own, "dead")) for key, own in grouped(rows, "topic", "reason", "error").items()),
+        key=lambda cause: -cause[1],
+    )
+    (topic, reason, error), most = causes[0]
+    section.answer = (
+        f"{number(dead)} jobs. The largest cause, {percent(most / dead)} of them: {topic}, "
+        f"{_REASONS.get(reason, reason or 'unknown')}{f' ({error})' if error else ''}."
+    )
+    shown = [(f"{t} · {e or r}", float(n), number(n)) for (t, r, e), n in causes[:10]]
+    title = "Dead letters by topic and error"
+    text = "; ".join(f"{label}: {value}" for label, _, value in shown)
+    axis = Axis("jobs given up")
+    section.figures = [figure(title, lambda width: bars(width, title, text, axis, shown))]
+    groups = has_groups(tables["throughput"])
+    section.grids = [
+        grid(
+            ["Topic", "Reason", "Error", "The last one", "Dead", "Share", "Last (UTC)"],
+            [
+                [
+                    subject(row, groups), _REASONS.get(row["reason"], row["reason"] or "–"), row["error"] or "–",
+                    row["last_id"], number(row["dead"]), percent(row["share"]), hour(row["last"]),
+                ]
+                for row in rows
+            ],
+            texts=4,
+        )
+    ]  # fmt: skip
+    return section
+
+
+def duplicates(tables: Tables) -> Section:
+    section = Section(
+        "duplicates",
+        "Was work lost or done twice?",
+        "Attempts taken over because their consumer was gone or too slow, and jobs that ended as done more than once.",
+    )
+    rows = sorted(tables["duplicates"], key=lambda row: -row["reclaimed"])
+    if not rows:
+        section.lacking = "No job ended in this period."
+        return section
+    again, reclaimed = total(rows, "done_again"), total(rows, "reclaimed")
+    started = total(rows, "attempts") + reclaimed
+    section.answer = (
+        f"{number(again) + ' times a job' if again else 'No job'} ended as done twice. {number(reclaimed)} attempts"
+        f"{f', {percent(reclaimed / started)} of all,' if reclaimed else ''} were taken over."
+    )
+    groups = has_groups(rows)
+    ranked = sorted(rows, key=lambda row: -(row["share_reclaimed"] or 0))
+    shown = [
+        (subject(row, groups), row["share_reclaimed"] * 10_000, f"{row['share_reclaimed'] * 10_000:,.1f}")
+        for row in ranked
+        if row["share_reclaimed"]
+    ][:12]
+    if shown:
+        title = "Attempts taken over, by topic"
+        text = "; ".join(f"{label}: {value} of 10,000" for label, _, value in shown)
+        axis = Axis("of 10,000 attempts")
+        section.figures = [figure(title, lambda width: bars(width, title, text, axis, shown))]
+    section.grids = [
+        grid(
+            ["Topic", "Jobs", "Attempts", "Done twice", "Taken over", "Of jobs", "Handed back", "Most of one job"],
+            [
+                [
+                    subject(row, groups), number(row["jobs"]), number(row["attempts"]), number(row["done_again"]),
+                    number(row["reclaimed"]), number(row["jobs_reclaimed"]), number(row["released"]),
+                    f"{number(row['most_reclaimed'])}"
+                    + (f" ({row['most_reclaimed_id']})" if row["most_reclaimed_id"] else ""),
+                ]
+                for row in rows
+            ],
+        )
+    ]  # fmt: skip
+    section.notes = ["Handed back: by a worker that was stopped; such an attempt is not counted and loses nothing."]
+    return section
+
+
+_TTR = {
+    "ok": "",
+    "too few": "too few attempts to say",
+    "cut off": "a lower bound: attempts were cut off",
+}
+_RETRY = {
+    "ok": "keep",
+    "shorten": "the last {} don't help",
+    "too few": "too few attempts at the last step to say",
+    "no retries": "no retries seen",
+}
+
+
+def advice(tables: Tables) -> Section:
+    section = Section(
+        "advice",
+        "What should be set instead?",
+        "A time to run and a retry schedule for each topic, from how its attempts went.",
+    )
+    rows = sorted(tables["advice"], key=lambda row: (row["topic"], row["group"] or ""))
+    if not rows:
+        section.lacking = "No attempt ended in this period."
+        return section
+    short = [row for row in rows if row["retry_verdict"] == "shorten"]
+    said = [row for row in rows if row["ttr_ms"] is not None]
+    section.answer = (
+        f"A TTR can be recommended for {len(said)} of {len(rows)}; "
+        f"{'one retry schedule' if len(short) == 1 else f'{len(short)} retry schedules'} can be shorter."
+    )
+    groups = has_groups(rows)
+    section.grids = [
+        grid(
+            [
+                "Topic", "TTR", "Retry steps worth keeping", "Verdict", "Runs: p99", "p99.9", "Longest", "Done",
+                "Cut off", "Retries seen",
+            ],
+            [
+                [
+                    subject(row, groups), span(row["ttr_ms"]), _kept(row), _verdict(row),
+                    span(row["p99_ms"]), span(row["p999_ms"]), span(row["max_ms"]), number(row["done"]),
+                    percent(row["share_cut_off"]), number(row["retried"]),
+                ]
+                for row in rows
+            ],
+            texts=4,
+        )
+    ]  # fmt: skip
+    section.notes = [
+        "TTR: twice the 99.9th percentile of successful runs, rounded up; from 1,000 of them on.",
+        "Retries: steps at the end go when it is 95 % sure that fewer than 1 in 100 of their attempts succeed.",
+    ]
+    return section
+
+
+def _kept(row: Row) -> str:
+    waits = row["waits_ms"] or []
+    return " ".join(_wait(wait) for wait in waits[: row["keep_steps"] or 0]) or "–"
+
+
+def _verdict(row: Row) -> str:
+    dropped = len(row["waits_ms"] or []) - (row["keep_steps"] or 0)
+    retry = _RETRY[row["retry_verdict"]].format(dropped)
+    ttr = _TTR[row["ttr_verdict"]]
+    return f"TTR: {ttr}; retries: {retry}" if ttr else f"Retries: {retry}"

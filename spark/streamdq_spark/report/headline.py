@@ -1,0 +1,98 @@
+"""The first lines: what an owner wants to know before anything else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from .load import episodes, told
+from .parts import Row, Tables, total
+from .words import hour, number, percent, span
+
+_MEASURES = {
+    "late": "late starts",
+    "failed": "failed attempts",
+    "dead": "jobs given up",
+    "lateness": "p99 lateness",
+    "duration": "p95 run time",
+}
+MOST = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """One large figure. `state`: good, bad, or nothing."""
+
+    label: str
+    value: str
+    note: str
+    state: str = ""
+
+
+def tiles(tables: Tables, slo_ms: int, objective: float) -> list[Tile]:
+    rows, topics = tables["throughput"], tables["punctuality_topics"]
+    done = sum(row["jobs"] for row in tables["time_to_finish"] if row["scope"] == "job")
+    attempts, within = total(topics, "attempts"), total(topics, "within_slo")
+    ended, dead = total(rows, "done") + total(rows, "retry") + total(rows, "dead"), total(rows, "dead")
+    failed = total(rows, "retry") + dead
+    again = total(tables["duplicates"], "done_again")
+    on_time = within / attempts if attempts else None
+    state = "" if on_time is None else "good" if on_time >= objective else "bad"
+    return [
+        Tile("Jobs done", number(done), f"of {len({row['topic'] for row in rows})} topics"),
+        Tile("On time", percent(on_time), f"within {span(slo_ms)}; objective {percent(objective)}", state),
+        Tile("Failed attempts", percent(failed / ended if ended else None), f"{number(failed)} of {number(ended)}"),
+        Tile("Dead letters", number(dead), "given up for good" if dead else "none given up", "bad" if dead else "good"),
+        Tile("Done twice", number(again), "jobs that ended as done more than once", "bad" if again else "good"),
+    ]
+
+
+def worse_and_better(tables: Tables) -> tuple[list[str], list[str], str]:
+    """What changed from the seven days before to the last seven; and why nothing can be said, if so."""
+    judged = [row for row in tables["changes"] if row["verdict"] != "too little"]
+    if not judged:
+        return [], [], "The data has too little in the last seven days, or in the seven before, to compare them."
+    ranked = sorted(judged, key=_weight, reverse=True)
+    worse = [_change(row) for row in ranked if row["verdict"] == "worse"]
+    better = [_change(row) for row in ranked if row["verdict"] == "better"]
+    return _most(worse), _most(better), ""
+
+
+def unusual(tables: Tables) -> list[str]:
+    """The anomalies of the last seven days."""
+    if not tables["anomalies"]:
+        return []
+    end = max(row["hour"] for row in tables["anomalies"])
+    together: dict[tuple[datetime, str], list[list[Row]]] = {}
+    for rows in episodes(tables):
+        if (end - rows[-1]["hour"]).days < 7 and not _welcome(rows):
+            together.setdefault((rows[0]["hour"], told(rows)), []).append(rows)
+    ranked = sorted(together.items(), key=lambda item: (item[1][0][0]["measure"] == "done", -item[0][0].timestamp()))
+    return _most([_episode(at, what, found) for (at, what), found in ranked])
+
+
+def _episode(at: datetime, what: str, found: list[list[Row]]) -> str:
+    """Topics that began to be unusual in the same hour and way, in one line."""
+    topics, hours = [str(rows[0]["topic"]) for rows in found], max(map(len, found))
+    where = topics[0] if len(topics) == 1 else f"{len(topics)} topics, {topics[0]} most"
+    return f"{what}: {where}, {hour(at)} UTC{f', {hours} hours' if hours > 1 else ''}"
+
+
+def _welcome(rows: list[Row]) -> bool:
+    return bool(rows[0]["measure"] != "done" and rows[0]["score"] < 0)
+
+
+def _weight(row: Row) -> float:
+    """By how many times it changed."""
+    small = 1.0 if row["measure"] in ("lateness", "duration") else 0.0005
+    high, low = max(row["before"], row["now"]), min(row["before"], row["now"])
+    return float((high + small) / (low + small))
+
+
+def _change(row: Row) -> str:
+    show = span if row["measure"] in ("lateness", "duration") else percent
+    return f"{row['topic']}: {_MEASURES[row['measure']]} {show(row['before'])} → {show(row['now'])}"
+
+
+def _most(lines: list[str]) -> list[str]:
+    return lines if len(lines) <= MOST else [*lines[: MOST - 1], f"and {len(lines) - MOST + 1} more"]

@@ -1,0 +1,289 @@
+"""The sections about load: how much was done, by whom, what was unusual, and what is coming."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+
+from .charts import Axis, bars, matrix, stacked
+from .parts import Figure, Row, Section, Tables, day_of, figure, grid, grouped, has_groups, subject, total
+from .svg import Svg
+from .words import day, hour, number, percent, short, size, span
+
+MOST_TOPICS = 7
+OTHERS = "all others"
+HOUR = timedelta(hours=1)
+
+
+def throughput(tables: Tables) -> Section:
+    section = Section(
+        "throughput", "How much was done?", "Attempts that ended as done, and what else happened to jobs."
+    )
+    rows = tables["throughput"]
+    if not rows:
+        section.lacking = "Nothing happened in this period."
+        return section
+    done, days = total(rows, "done"), len({day_of(row["hour"]) for row in rows})
+    busiest = max(grouped(rows, "hour").items(), key=lambda item: total(item[1], "done"))
+    section.answer = (
+        f"{number(done)} done, {number(done / days)} a day; the busiest hour was {hour(busiest[0])} UTC with "
+        f"{number(total(busiest[1], 'done'))}."
+    )
+    section.figures = [_by_time(rows)]
+    groups = has_groups(rows)
+    by_subject = grouped(rows, "topic", "group")
+    ranked = sorted(by_subject.values(), key=lambda own: -total(own, "done"))
+    names = ("done", "retry", "dead", "released", "reclaimed", "cancelled", "expired", "kicked")
+    section.grids = [
+        grid(
+            [
+                "Topic", "Done", "Tried again", "Given up", "Handed back", "Taken over", "Cancelled", "Expired",
+                "Kicked", "Most a minute", "Bodies",
+            ],
+            [
+                [
+                    subject(own[0], groups), *(number(total(own, name)) for name in names),
+                    number(max(row["peak_done_per_minute"] for row in own)), size(total(own, "done_bytes")),
+                ]
+                for own in ranked
+            ],
+        )
+    ]  # fmt: skip
+    return section
+
+
+def _series(rows: Sequence[Row], times: Sequence[datetime], column: str) -> list[tuple[str, list[float]]]:
+    """Sums by the rows' `at`, for each of the largest topics, and for all others together."""
+    ranked = sorted(grouped(rows, "topic").values(), key=lambda own: -_sum(own, column))
+    named = [(str(own[0]["topic"]), own) for own in ranked[:MOST_TOPICS]]
+    if others := [row for own in ranked[MOST_TOPICS:] for row in own]:
+        named.append((OTHERS, others))
+    series = []
+    for name, own in named:
+        sums = {at: _sum(of_time, column) for at, of_time in grouped(own, "at").items()}
+        series.append((name, [sums.get(at, 0.0) for at in times]))
+    return series
+
+
+def _sum(rows: Sequence[Row], column: str) -> float:
+    return float(sum(row[column] or 0 for row in rows))
+
+
+def _by_time(rows: Sequence[Row]) -> Figure:
+    """By day; by hour where there are fewer than three days."""
+    daily = len({day_of(row["hour"]) for row in rows}) >= 3
+    place, step = (day_of, timedelta(days=1)) if daily else (lambda at: at, HOUR)
+    first, last = place(min(r["hour"] for r in rows)), place(max(r["hour"] for r in rows))
+    times = [first + step * n for n in range(int((last - first) / step) + 1)]
+    placed = [{**row, "at": place(row["hour"])} for row in rows]
+    series = _series(placed, times, "done")
+    all_done = [sum(values[i] for _, values in series) for i in range(len(times))]
+    peak = max(range(len(times)), key=all_done.__getitem__)
+    unit = "day" if daily else "hour"
+    columns = [f"{at.day} {at:%b}" if daily else f"{at:%H:%M}" for at in times]
+    title = f"Done per {unit}, by topic"
+    text = f"The most in a {unit}: {number(all_done[peak])}, {columns[peak]}; the least: {number(min(all_done))}."
+    axis = Axis(f"done per {unit} (UTC)")
+    return figure(title, lambda width: stacked(width, title, text, axis, columns, series))
+
+
+def workers(tables: Tables) -> Section:
+    section = Section(
+        "workers",
+        "How busy were the workers?",
+        "Time in handlers over the time of all slots that a consumer was seen to use, and how evenly work was spread.",
+    )
+    rows = tables["workers"]
+    if not rows:
+        section.lacking = "No attempt with a start time ended in this period."
+        return section
+    consumers = sorted(grouped(rows, "consumer").items(), key=lambda item: -total(item[1], "busy_ms"))
+
+    def mean(own: Sequence[Row]) -> float:
+        return _sum(own, "busy_ms") / (len(own) * 3_600_000 * int(own[0]["slots"]))
+
+    whole = sum(mean(own) * len(own) for _, own in consumers) / sum(len(own) for _, own in consumers)
+    peak = max(rows, key=lambda row: row["utilisation"])
+    skews = sorted(row["skew"] for row in rows if row["skew"] is not None)
+    section.answer = (
+        f"{len(consumers)} consumers, busy {percent(whole)} of the time on average, at most "
+        f"{percent(peak['utilisation'])} ({hour(peak['hour'])})."
+    )
+    if skews:
+        section.answer += f" In a usual hour the busiest had {skews[len(skews) // 2]:.2f} × the mean."
+    shown = [(str(name), mean(own) * 100, percent(mean(own))) for name, own in consumers[:12]]
+    shown.sort(key=lambda bar: -bar[1])
+    title = "Mean use of each consumer's slots" + (" (the 12 busiest)" if len(consumers) > len(shown) else "")
+    text = "; ".join(f"{label}: {value}" for label, _, value in shown)
+    axis = Axis("busy, % of slot time in the hours it worked", lambda value: f"{value:g} %")
+    section.figures = [figure(title, lambda width: bars(width, title, text, axis, shown))]
+    section.grids = [
+        grid(
+            ["Consumer", "Attempts", "Hours seen", "In handlers", "Slots seen", "Mean use", "Use in the busiest hour"],
+            [
+                [
+                    str(name), number(total(own, "ended")), number(len(own)), span(total(own, "busy_ms")),
+                    number(max(row["slots"] for row in own)), percent(mean(own)),
+                    percent(max(row["utilisation"] for row in own)),
+                ]
+                for name, own in consumers
+            ],
+        )
+    ]  # fmt: skip
+    section.notes = ["Slots seen: the most attempts it ever ran at once. A worker may be allowed more."]
+    return section
+
+
+_WORDS = {
+    ("done", True): "more done than usual",
+    ("done", False): "less done than usual",
+    ("failed", True): "more failures than usual",
+    ("failed", False): "fewer failures than usual",
+    ("late", True): "more late starts than usual",
+    ("late", False): "fewer late starts than usual",
+}
+
+
+def episodes(tables: Tables) -> list[list[Row]]:
+    """Anomalous hours that follow each other, of one topic, measure and direction; those most unlike first."""
+    odd = sorted(
+        (row for row in tables["anomalies"] if row["anomaly"]),
+        key=lambda row: (row["topic"], row["measure"], row["score"] > 0, row["hour"]),
+    )
+    found: list[list[Row]] = []
+    for _, rows in groupby(odd, key=lambda row: (row["topic"], row["measure"], row["score"] > 0)):
+        last: datetime | None = None
+        for row in rows:
+            if last is None or row["hour"] - last > HOUR:
+                found.append([])
+            found[-1].append(row)
+            last = row["hour"]
+    return sorted(found, key=lambda rows: -sum(abs(row["score"]) for row in rows))
+
+
+def told(rows: Sequence[Row]) -> str:
+    """What an episode is, in words."""
+    return _WORDS[rows[0]["measure"], rows[0]["score"] > 0]
+
+
+def anomalies(tables: Tables) -> Section:
+    section = Section(
+        "anomalies",
+        "Which hours were unusual?",
+        "Hours unlike the same hour of the week in the weeks before, in what was done, what failed and what was late.",
+    )
+    judged = [row for row in tables["anomalies"] if row["score"] is not None]
+    if not judged:
+        section.lacking = "This needs three complete weeks before the hour that is judged; the data has fewer."
+        return section
+    found = episodes(tables)
+    hours = len({(row["topic"], row["hour"]) for rows in found for row in rows})
+    section.answer = (
+        f"{number(hours)} of {number(len({(row['topic'], row['hour']) for row in judged}))} topic hours, in "
+        f"{number(len(found))} episodes."
+    )
+    if found:
+        section.figures = [_calendar(judged)]
+    section.grids = [
+        grid(
+            ["Topic", "What", "From (UTC)", "Hours", "Seen", "Usual", "Strongest score"],
+            [
+                [
+                    rows[0]["topic"], told(rows), hour(rows[0]["hour"]), number(len(rows)),
+                    number(total(rows, "value")), number(sum(row["usual"] for row in rows)),
+                    f"{max((row['score'] for row in rows), key=abs):+.1f}",
+                ]
+                for rows in found
+            ],
+            texts=3,
+            most=15,
+        )
+    ]  # fmt: skip
+    section.notes = [
+        "Score: distance from the median in robust standard deviations (MAD); beyond ± 3.5 an hour is unusual.",
+        "A floor keeps a handful of jobs in a quiet hour from counting.",
+    ]
+    return section
+
+
+def _calendar(judged: Sequence[Row]) -> Figure:
+    dated = [{**row, "day": day_of(row["hour"])} for row in judged]
+    days = sorted({row["day"] for row in dated})[-HEAT_DAYS:]
+    counts = {
+        key: float(len({row["hour"] for row in own if row["anomaly"]}))
+        for key, own in grouped(dated, "topic", "day").items()
+    }
+    topics = sorted(
+        {row["topic"] for row in judged}, key=lambda t: -sum(v for (name, _), v in counts.items() if name == t)
+    )
+    cells = [[counts.get((topic, date)) for date in days] for topic in topics[:20]]
+    title = "Unusual hours, by topic and day"
+    worst = max(counts, key=counts.__getitem__)
+    text = f"The most on one day: {worst[0]}, {day(worst[1])}, {number(counts[worst])} hours."
+
+    def draw(width: int) -> Svg:
+        return matrix(
+            width, title, text, topics, [str(date.day) for date in days], cells, show=lambda v: f"{v:.0f} h",
+            kind="hot", across=f"{day(days[0])} to {day(days[-1])}",
+        )  # fmt: skip
+
+    return figure(title, draw)
+
+
+HEAT_DAYS = 28
+
+
+def forecast(tables: Tables) -> Section:
+    section = Section(
+        "forecast",
+        "What is coming?",
+        "Attempts expected in the next hours, from the same hour of earlier weeks, and what waits in Redis already.",
+    )
+    rows = sorted(tables["forecast"], key=lambda row: row["hour"])
+    known = [row for row in rows if row["load"] is not None]
+    if not known:
+        section.lacking = (
+            "This needs two complete weeks of history; the data has fewer, and what waits in Redis is not known."
+        )
+        return section
+    hours = sorted({row["hour"] for row in rows})
+    expected = sum(row["load"] for row in known)
+    by_hour = {at: sum(row["load"] or 0 for row in own) for at, own in grouped(rows, "hour").items()}
+    peak = max(by_hour, key=by_hour.__getitem__)
+    section.answer = (
+        f"About {number(round(expected))} attempts in {len(hours)} hours, the most from {hour(peak)} UTC on: "
+        f"{number(round(by_hour[peak]))}."
+    )
+    asked = any(row["waiting"] is not None for row in rows)
+    series = _series([{**row, "at": row["hour"]} for row in rows], hours, "expected")
+    waits = [float(total(grouped(rows, "hour")[at], "waiting")) for at in hours]
+    labels = [f"{at:%H:%M}" for at in hours]
+    title = f"Expected attempts per hour, from {hour(hours[0])} UTC"
+    text = section.answer
+    axis = Axis("attempts per hour")
+    line = ("waiting in Redis now", waits) if asked else None
+    section.figures = [figure(title, lambda width: stacked(width, title, text, axis, labels, series, line=line))]
+    names = ["Topic", "Expected", "Lowest", "Highest", "Busiest hour", "Waiting now"]
+    section.grids = [grid(names, _by_topic(rows))]
+    section.notes = [
+        "Expected is the median of the weeks seen; lowest and highest are the sums over hours of their extremes."
+    ]
+    if not asked:
+        section.notes.append("What waits in Redis was not asked.")
+    return section
+
+
+def _by_topic(rows: Sequence[Row]) -> list[list[str]]:
+    table = []
+    for own in sorted(grouped(rows, "topic").values(), key=lambda own: -_sum(own, "load")):
+        peak = max(own, key=lambda row: row["load"] or 0)
+        busiest = f"{peak['hour']:%H:%M} ({short(peak['load'])})" if peak["load"] else "–"
+        sums = [_sum_or_none(own, name) for name in ("expected", "low", "high")]
+        waiting = _sum_or_none(own, "waiting")
+        table.append([str(own[0]["topic"]), *map(number, sums), busiest, number(waiting)])
+    return table
+
+
+def _sum_or_none(rows: Sequence[Row], column: str) -> float | None:
+    return _sum(rows, column) if any(row[column] is not None for row in rows) else None

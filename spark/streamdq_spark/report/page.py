@@ -1,0 +1,66 @@
+"""The report: one HTML file that needs nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from ..questions.punctuality import OBJECTIVE, SLO_MS
+from .failures import advice, dead_letters, duplicates, retries
+from .headline import tiles, unusual, worse_and_better
+from .load import anomalies, forecast, throughput, workers
+from .parts import Tables
+from .timing import punctuality, time_to_finish
+from .words import number
+
+TABLES = (
+    "punctuality", "punctuality_topics", "throughput", "retries", "dead_letters", "time_to_finish", "workers",
+    "duplicates", "advice", "anomalies", "forecast", "changes",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class About:
+    """What the analysis covered."""
+
+    first_day: date
+    last_day: date
+    events: int
+    made_at: datetime
+    slo_ms: int = SLO_MS
+    objective: float = OBJECTIVE
+    unreadable: int = 0  # files of the dump that were left out
+    lost: int = 0  # events that were trimmed before they were dumped
+
+
+def render(tables: Tables, about: About) -> str:
+    """The page, from the tables' rows; tables as in TABLES, each possibly empty."""
+    environment = Environment(
+        loader=PackageLoader("streamdq_spark.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    worse, better, unknown = worse_and_better(tables)
+    return environment.get_template("page.html").render(
+        about=about,
+        events=number(about.events),
+        made_at=f"{about.made_at.astimezone(UTC):%Y-%m-%d %H:%M} UTC",
+        tiles=tiles(tables, about.slo_ms, about.objective),
+        worse=worse,
+        better=better,
+        unknown=unknown,
+        unusual=unusual(tables),
+        sections=[
+            punctuality(tables, about.slo_ms, about.objective),
+            throughput(tables),
+            forecast(tables),
+            anomalies(tables),
+            retries(tables),
+            dead_letters(tables),
+            time_to_finish(tables),
+            workers(tables),
+            duplicates(tables),
+            advice(tables),
+        ],
+    )

@@ -1,0 +1,86 @@
+"""What a report is made of: sections with figures, tables and notes. The template knows these and nothing else."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from .svg import Svg
+
+WIDE, NARROW = 920, 340
+MOST_ROWS = 25
+
+Row = Mapping[str, Any]
+Tables = Mapping[str, Sequence[Row]]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One chart, drawn for wide and for narrow screens. The style shows one of them."""
+
+    title: str
+    wide: Svg
+    narrow: Svg
+
+
+def figure(title: str, draw: Callable[[int], Svg]) -> Figure:
+    return Figure(title, draw(WIDE), draw(NARROW))
+
+
+@dataclass(slots=True)
+class Grid:
+    """A table of texts; columns named in `texts` are aligned as text, all others as figures."""
+
+    columns: list[str]
+    rows: list[list[str]]
+    texts: int = 1
+    left_out: int = 0
+
+
+def grid(columns: Sequence[str], rows: Sequence[Sequence[str]], texts: int = 1, most: int = MOST_ROWS) -> Grid:
+    """`texts`: how many columns at the left hold text."""
+    return Grid(list(columns), [list(row) for row in rows[:most]], texts, max(0, len(rows) - most))
+
+
+@dataclass(slots=True)
+class Section:
+    """One question. `lacking` says why there is no answer; then nothing else is shown."""
+
+    id: str
+    title: str
+    question: str
+    answer: str = ""
+    figures: list[Figure] = field(default_factory=list)
+    grids: list[Grid] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    lacking: str = ""
+
+
+def total(rows: Iterable[Row], column: str) -> int:
+    return sum(row[column] or 0 for row in rows)
+
+
+def grouped(rows: Iterable[Row], *columns: str) -> dict[Any, list[Row]]:
+    """By one column's value, or by a tuple of several."""
+    found: dict[Any, list[Row]] = defaultdict(list)
+    for row in rows:
+        found[row[columns[0]] if len(columns) == 1 else tuple(row[c] for c in columns)].append(row)
+    return found
+
+
+def subject(row: Row, several_groups: bool) -> str:
+    """The topic, and the group where that tells something."""
+    group = row.get("group")
+    return f"{row['topic']} · {group}" if several_groups and group else str(row["topic"])
+
+
+def has_groups(rows: Iterable[Row]) -> bool:
+    """Whether any topic has more than one group."""
+    return any(len({row["group"] for row in own}) > 1 for own in grouped(rows, "topic").values())
+
+
+def day_of(at: datetime) -> datetime:
+    return at.replace(hour=0, minute=0, second=0, microsecond=0)

@@ -1,0 +1,146 @@
+"""The sections about time: were attempts punctual, and how long did jobs take?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+from .charts import Axis, bars, matrix, ranges
+from .parts import Figure, Row, Section, Tables, day_of, figure, grid, grouped, has_groups, subject, total
+from .svg import Svg
+from .words import day, hour, number, percent, span
+
+HEAT_DAYS = 28
+MOST_TOPICS = 12
+LOG_AXIS = "log scale · dot: median, line: to p95, tick: p99"
+
+
+def punctuality(tables: Tables, slo_ms: int, objective: float) -> Section:
+    section = Section(
+        "punctuality",
+        "Did jobs start on time?",
+        f"How late attempts started after they were due, and which share started within {span(slo_ms)}.",
+    )
+    hours, topics = tables["punctuality"], tables["punctuality_topics"]
+    if not topics:
+        section.lacking = "No attempt with a due and a start time lies in this period."
+        return section
+    attempts, within = total(topics, "attempts"), total(topics, "within_slo")
+    section.answer = (
+        f"{percent(within / attempts)} of {number(attempts)} attempts started within {span(slo_ms)} of their due time; "
+        f"the objective is {percent(objective)}."
+    )
+    ranked = sorted(topics, key=lambda row: -row["budget_burn"])
+    section.figures = [_spread(topics), *_burn(ranked), *_heat(hours, slo_ms)]
+    section.grids = [
+        grid(
+            ["Topic", "Attempts", "Median", "p95", "p99", "Latest", "On time", "Late", "Budget used"],
+            [
+                [
+                    row["topic"], number(row["attempts"]), span(row["p50_ms"]), span(row["p95_ms"]),
+                    span(row["p99_ms"]), span(row["max_ms"]), percent(row["share_within_slo"]),
+                    number(row["attempts"] - row["within_slo"]), f"{row['budget_burn']:.1f} ×",
+                ]
+                for row in ranked
+            ],
+        )
+    ]  # fmt: skip
+    section.notes = [
+        f"Budget: {percent(1 - objective)} of attempts may start later than {span(slo_ms)}; at 1 × all of it is used.",
+        "Percentiles are exact.",
+    ]
+    return section
+
+
+def _spread(topics: Sequence[Row]) -> Figure:
+    rows = sorted(topics, key=lambda row: -row["p99_ms"])[:MOST_TOPICS]
+    title = "Lateness by topic"
+    text = "; ".join(f"{r['topic']}: median {span(r['p50_ms'])}, p99 {span(r['p99_ms'])}" for r in rows)
+    spans = [(row["topic"], row["p50_ms"], row["p95_ms"], row["p99_ms"]) for row in rows]
+    return figure(title, lambda width: ranges(width, title, text, LOG_AXIS, spans))
+
+
+def _burn(topics: Sequence[Row]) -> list[Figure]:
+    """Nothing where none of the budget was used."""
+    used = [row for row in topics if row["budget_burn"] > 0][:MOST_TOPICS]
+    if not used:
+        return []
+    rows = [(row["topic"], row["budget_burn"], f"{row['budget_burn']:.1f} ×") for row in used]
+    text = f"Most of the budget was used by {rows[0][0]}: {rows[0][1]:.1f} times what is allowed."
+    axis = Axis("times the budget (dashed: all of it)", lambda value: f"{value:g} ×")
+    title = "Error budget used, by topic"
+    return [figure(title, lambda width: bars(width, title, text, axis, rows, mark=1.0))]
+
+
+def _heat(hours: Sequence[Row], slo_ms: int) -> list[Figure]:
+    """By day and hour: the 99th percentile of the topic where it was highest; and the late ones, if there were any."""
+    if not hours:
+        return []
+    first, last = (day_of(edge(row["hour"] for row in hours)) for edge in (min, max))
+    days = [date for n in range(HEAT_DAYS) if (date := last - timedelta(n)) >= first]
+    by_hour = grouped((row for row in hours if row["hour"] >= days[-1]), "hour")
+    late = {at: 1 - total(rows, "within_slo") / total(rows, "attempts") for at, rows in by_hour.items()}
+    slowest = {at: float(max(row["p99_ms"] for row in rows)) for at, rows in by_hour.items()}
+    figures = [_calendar("p99 lateness of the least punctual topic", days, slowest, span, "cool")]
+    if any(late.values()):
+        figures.append(_calendar(f"Share of attempts later than {span(slo_ms)}", days, late, percent, "hot"))
+    return figures
+
+
+def _calendar(
+    what: str, days: Sequence[datetime], values: Mapping[datetime, float], show: Callable[[float], str], kind: str
+) -> Figure:
+    cells = [[values.get(date + timedelta(hours=h)) for h in range(24)] for date in days]
+    at = max(values, key=values.__getitem__)
+    text = f"{what} by day and hour; the most was {show(values[at])}, {hour(at)}."
+    title = f"{what}, by hour of the last {len(days)} days"
+    names, columns = [day(date) for date in days], [f"{h:02}" for h in range(24)]
+
+    def draw(width: int) -> Svg:
+        return matrix(width, title, text, names, columns, cells, show=show, kind=kind, across="hour of the day, UTC")
+
+    return figure(title, draw)
+
+
+def time_to_finish(tables: Tables) -> Section:
+    section = Section(
+        "finish",
+        "How long until a job is done?",
+        "From the moment it was enqueued, and from its first due time, until the handler's success; retries included.",
+    )
+    rows = sorted((row for row in tables["time_to_finish"] if row["scope"] == "job"), key=lambda row: -row["jobs"])
+    if not rows:
+        section.lacking = "No job was done in this period."
+        return section
+    known = [row for row in rows if row["after_due_jobs"]]
+    section.answer = f"{number(total(rows, 'jobs'))} jobs were done."
+    if known:
+        slowest = max(known, key=lambda row: row["after_due_p95_ms"])
+        section.answer += (
+            f" Slowest after the due time: {slowest['topic']}, where one in twenty took longer than "
+            f"{span(slowest['after_due_p95_ms'])}."
+        )
+        title = "From the first due time to done, by topic"
+        text = "; ".join(
+            f"{r['topic']}: median {span(r['after_due_p50_ms'])}, p99 {span(r['after_due_p99_ms'])}" for r in known
+        )
+        spans = [(r["topic"], r["after_due_p50_ms"], r["after_due_p95_ms"], r["after_due_p99_ms"]) for r in known[:12]]
+        section.figures = [figure(title, lambda width: ranges(width, title, text, LOG_AXIS, spans))]
+    per_group = [row for row in tables["time_to_finish"] if row["scope"] == "group"]
+    shown = [*rows, *per_group] if has_groups(per_group) else rows
+    section.grids = [
+        grid(
+            [
+                "Topic", "Jobs", "Enqueued → done: median", "p95", "p99", "Due → done: median", "p95", "p99", "Longest",
+            ],
+            [
+                [
+                    subject(row, True), number(row["jobs"]),
+                    *(span(row[f"total_{level}_ms"]) for level in ("p50", "p95", "p99")),
+                    *(span(row[f"after_due_{level}_ms"]) for level in ("p50", "p95", "p99", "max")),
+                ]
+                for row in shown
+            ],
+        )
+    ]  # fmt: skip
+    return section

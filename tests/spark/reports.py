@@ -1,0 +1,40 @@
+"""Reports for the tests, from the plain calculation's tables: no Spark is needed to look at one."""
+
+from collections.abc import Sequence
+from datetime import UTC, date, datetime, timedelta
+from typing import Any
+
+from streamdq_spark.report import TABLES, About, render
+from tests.spark import plain
+from tests.spark.plain import Happened
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+HOSTILE = "<script>alert('x')</script>\"><img src=http://evil.example/x onerror=alert(1)>"
+
+
+def tables_of(log: Sequence[Happened]) -> dict[str, list[dict[str, Any]]]:
+    return {name: [_timed(row) for row in getattr(plain, name)(log)] for name in TABLES}
+
+
+def _timed(row: dict[str, Any]) -> dict[str, Any]:
+    times = {key: EPOCH + timedelta(milliseconds=row[key]) for key in ("hour", "first", "last") if key in row}
+    return row | times
+
+
+def report_of(log: Sequence[Happened], **about: Any) -> str:
+    days = [(EPOCH + timedelta(milliseconds=e.finished)).date() for e in log] or [date(2026, 1, 5)]
+    return render(tables_of(log), About(min(days), max(days), len(log), datetime(2026, 3, 1, 12, tzinfo=UTC), **about))
+
+
+def hostile(log: Sequence[Happened]) -> list[Happened]:
+    """Every name that a stranger may have chosen is HTML."""
+    return [
+        e._replace(
+            topic=HOSTILE + e.topic,
+            id=HOSTILE + e.id,
+            group=HOSTILE + (e.group or ""),
+            consumer=e.consumer and HOSTILE + e.consumer,
+            error=e.error and HOSTILE + e.error,
+        )
+        for e in log
+    ]

@@ -1,0 +1,163 @@
+"""The report: one file that needs no other, says what it can't know, and shows names as they are."""
+
+import re
+from datetime import date
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streamdq.folder import LocalFolder
+from streamdq_spark.report import TABLES, load_tables
+from streamdq_spark.report.svg import ticks
+from streamdq_spark.report.words import number, percent, short, size, span
+from tests.spark.logs import corners, done, random_log
+from tests.spark.plain import WEEK, Happened
+from tests.spark.reports import HOSTILE, hostile, report_of
+
+AT = 1_770_000_000_000
+
+
+class Page(HTMLParser):
+    """What a browser would make of it."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(self.texts)
+
+
+@pytest.fixture(scope="module")
+def log() -> list[Happened]:
+    return random_log(seed=3, jobs=600) + corners()
+
+
+@pytest.fixture(scope="module")
+def html(log: list[Happened]) -> str:
+    return report_of(log)
+
+
+def test_it_needs_no_other_file(html: str) -> None:
+    page = Page(html)
+    assert not {tag for tag, _ in page.tags} & {"script", "iframe", "object", "embed", "img", "base", "form"}
+    links = [
+        value or "" for _, own in page.tags for name, value in own.items() if name in {"href", "src", "xlink:href"}
+    ]
+    assert links
+    assert all(link.startswith(("#", "data:,")) for link in links)
+    assert not re.search(r"@import|url\(|https?://", html)
+
+
+def test_every_link_leads_to_a_section(html: str) -> None:
+    page = Page(html)
+    ids = [own["id"] for _, own in page.tags if "id" in own]
+    assert len(ids) == len(set(ids))
+    links = {(own.get("href") or "").removeprefix("#") for tag, own in page.tags if tag == "a"}
+    assert len(links) == 10
+    assert links <= set(ids)
+
+
+def test_a_chart_has_a_title_and_says_what_it_shows(html: str) -> None:
+    page = Page(html)
+    charts = [own for tag, own in page.tags if tag == "svg"]
+    assert len(charts) >= 18, "each drawn wide and narrow"
+    ids = {own["id"]: tag for tag, own in page.tags if "id" in own}
+    for chart in charts:
+        title, text = (chart["aria-labelledby"] or "").split()
+        assert (chart["role"], ids[title], ids[text]) == ("img", "title", "desc")
+
+
+def test_names_are_shown_and_not_run(log: list[Happened]) -> None:
+    page = Page(report_of(hostile(log[::7] + corners()[:200])))
+    assert not {tag for tag, _ in page.tags} & {"script", "img"}
+    assert not [own for _, own in page.tags if any(name.startswith("on") for name in own)]
+    assert HOSTILE in page.text
+
+
+@pytest.mark.parametrize("log", [[], [done("t", AT)], [done("t", AT, event="cancelled", started=None)]])
+def test_too_little_data_is_said(log: list[Happened]) -> None:
+    text = Page(report_of(log)).text
+    assert "This needs three complete weeks" in text
+    assert "The data has too little" in text
+    assert "No job was retried in this period." in text
+    assert "nan" not in text
+    assert "None" not in re.sub(r"None: no job was given up", "", text)
+
+
+def test_the_headline_says_how_many_and_how_punctual() -> None:
+    log = [done("t", AT + i, id=f"{i}", due=AT + i - 50 - (2000 if i < 5 else 0)) for i in range(2000)]
+    text = Page(report_of(log)).text
+    assert "99.75 %" in text
+    assert "2,000" in text
+    assert "2.5 ×" in text, "of the error budget"
+
+
+def test_the_headline_says_what_got_worse() -> None:
+    def late(week: int, share: int) -> list[Happened]:
+        start = AT + week * WEEK
+        return [done("sms", start + i, id=f"{week}.{i}", due=start - (9000 if i < share else 0)) for i in range(1000)]
+
+    text = Page(report_of(late(0, 10) + late(1, 200))).text
+    assert "sms: late starts 1.0 % → 20.0 %" in text
+    assert "order.close" not in text
+
+
+def test_what_the_figures_lack_is_said() -> None:
+    log = [done("t", AT)]
+    assert "never reached the dump" not in report_of(log)
+    assert "3 events never reached the dump" in report_of(log, lost=3)
+    assert "1 unreadable file of the dump" in report_of(log, unreadable=1)
+
+
+def test_the_size_stays_small(html: str) -> None:
+    assert len(html) < 600_000
+
+
+def test_tables_are_read_for_the_days_of_the_report(tmp_path: Path) -> None:
+    for day in ("2026-01-05", "2026-01-06", "2026-01-07"):
+        folder = tmp_path / "retries" / f"dt={day}"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.table({"topic": [day]}), folder / "part-0.parquet")
+        (folder / ".part-0.parquet.crc").write_bytes(b"x")
+    tables = load_tables(LocalFolder(tmp_path), TABLES, date(2026, 1, 6), date(2026, 1, 7))
+    assert [row["topic"] for row in tables["retries"]] == ["2026-01-06", "2026-01-07"]
+    assert tables["workers"] == []
+
+
+@pytest.mark.parametrize(
+    ("shown", "wanted"),
+    [
+        (number(1234567), "1,234,567"), (number(0), "0"), (number(2.5), "2.5"), (number(None), "–"),
+        (short(1_200_000), "1.2 M"), (short(0.5), "0.5"), (short(20_000), "20 k"),
+        (span(0), "0 ms"), (span(7.25), "7.2 ms"), (span(999), "999 ms"), (span(15_000), "15 s"),
+        (span(59_999), "60 s"), (span(90_000), "1 min 30 s"), (span(3_600_000), "1 h"), (span(None), "–"),
+        (span(3_605_000), "1 h"), (span(200_000_000), "2 d 7 h"),
+        (percent(1), "100 %"), (percent(0), "0 %"), (percent(0.9996), "99.96 %"), (percent(0.99999), "99.999 %"),
+        (percent(0.9999999), "> 99.999 %"), (percent(0.0000001), "< 0.001 %"), (percent(0.05), "5.0 %"),
+        (percent(None), "–"), (size(0), "0 B"), (size(1_234_567), "1.2 MB"),
+    ],
+)  # fmt: skip
+def test_figures_are_written_for_people(shown: str, wanted: str) -> None:
+    assert shown == wanted
+
+
+@pytest.mark.parametrize("top", [0.3, 1, 7, 10, 99, 101, 12345])
+def test_an_axis_has_few_round_ticks_up_to_the_top(top: float) -> None:
+    marks = ticks(top)
+    assert marks[0] == 0
+    assert top <= marks[-1] <= top * 2
+    assert 2 <= len(marks) <= 7
+    assert f"{marks[1]:e}"[0] in "125"

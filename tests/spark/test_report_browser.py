@@ -1,0 +1,86 @@
+"""The report in Chromium, cut off from any network: wide and dark, and on a phone."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from tests.spark.logs import corners, random_log
+from tests.spark.reports import hostile, report_of
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
+SIZES = {"wide": (1280, 900), "phone": (390, 844)}
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    log = random_log(seed=3, jobs=300) + corners()
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(report_of(log[::3] + hostile(log[::9])))
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        # As root, which containers are, it has no sandbox.
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield running
+        running.close()
+
+
+@pytest.fixture(params=[("wide", "light"), ("wide", "dark"), ("phone", "light"), ("phone", "dark")], ids="-".join)
+def opened(request: pytest.FixtureRequest, browser: Browser, report: Path) -> Iterator[tuple[Page, list[str]]]:
+    """The page, and what it asked for or complained of."""
+    size, scheme = request.param
+    width, height = SIZES[size]
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme, offline=True)
+    page = context.new_page()
+    seen: list[str] = []
+    page.on("console", lambda message: seen.append(message.text))
+    page.on("pageerror", lambda error: seen.append(str(error)))
+    page.on("dialog", lambda dialog: seen.append(dialog.message))
+    page.on("request", lambda asked: seen.append(asked.url))
+    page.goto(report.as_uri())
+    yield page, [what for what in seen if what != report.as_uri()]
+    context.close()
+
+
+def test_it_shows_everything_within_the_window(opened: tuple[Page, list[str]]) -> None:
+    page, complaints = opened
+    assert complaints == [], "errors, dialogs, or requests for anything but the file"
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth"), "no scrolling sideways"
+    charts = page.locator("svg:visible")
+    assert charts.count() >= 9
+    for box in (chart.bounding_box() for chart in charts.all()):
+        assert box is not None
+        assert box["width"] > 250
+        assert 40 < box["height"] < 1500
+    sizes = page.evaluate(
+        """[...document.querySelectorAll('svg text')].filter(text => text.checkVisibility())
+           .map(text => parseFloat(getComputedStyle(text).fontSize)
+                * text.ownerSVGElement.getBoundingClientRect().width / text.ownerSVGElement.viewBox.baseVal.width)"""
+    )
+    assert min(sizes) >= 9.5, "labels that can be read"
+    assert contrast(page) >= 4.5
+
+
+def contrast(page: Page) -> float:
+    """Between text and card, by WCAG's formula."""
+    ink, card = (
+        [int(part) for part in page.evaluate(script).removeprefix("rgb(").removesuffix(")").split(",")]
+        for script in (
+            "getComputedStyle(document.querySelector('.question')).color",
+            "getComputedStyle(document.querySelector('.card')).backgroundColor",
+        )
+    )
+
+    def light(colour: list[int]) -> float:
+        parts = [c / 255 / 12.92 if c / 255 <= 0.04045 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in colour]
+        return 0.2126 * parts[0] + 0.7152 * parts[1] + 0.0722 * parts[2]
+
+    low, high = sorted((light(ink), light(card)))
+    return (high + 0.05) / (low + 0.05)
