@@ -113,6 +113,8 @@ def series_panel(
         panel = panel.max(highest)
     if stacked:
         panel = panel.stacking(common.StackingConfig().mode(kinds.StackingMode.NORMAL).group("A"))
+    if any("topic" in one.by for one in shown):
+        panel = panel.data_links([_to_topic()])
     if steps:
         style = common.GraphThresholdsStyleConfig().mode(kinds.GraphThresholdsStyleMode.DASHED)
         panel = panel.thresholds(_thresholds(steps)).thresholds_style(style)
@@ -199,6 +201,12 @@ def table_panel(
         .height(_LOW)
         .span(width)
     )
+
+
+def _to_topic() -> dashboard.DashboardLink:
+    """From a topic's line to its dashboard, at the time that is looked at."""
+    url = "/d/streamdq-topic?var-datasource=${datasource}&var-topic=${__field.labels.topic}&${__url_time_range}"
+    return dashboard.DashboardLink("${__field.labels.topic} in detail").type(models.DashboardLinkType.LINK).url(url)
 
 
 def _thresholds(steps: Steps) -> dashboard.ThresholdsConfig:

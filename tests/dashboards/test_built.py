@@ -107,6 +107,21 @@ def test_dashboards_have_ids_of_their_own_and_find_each_other() -> None:
         assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 
+def test_lines_of_topics_lead_to_their_dashboard() -> None:
+    (topic,) = [json.loads(path.read_text()) for path in DASHBOARDS if path.stem == "topic"]
+    variables = {variable["name"] for variable in topic["templating"]["list"]}
+    links = [
+        link["url"]
+        for path in DASHBOARDS
+        for each in panels(path)
+        for link in each["fieldConfig"]["defaults"].get("links", [])
+    ]
+    assert len(links) > 5
+    for url in links:
+        assert url.startswith(f"/d/{topic['uid']}?")
+        assert set(re.findall(r"var-(\w+)=", url)) <= variables
+
+
 def test_what_is_asked_for_is_measured() -> None:
     measured: set[str] = set()
     for metric in metrics.described():
