@@ -11,7 +11,7 @@ import pytest
 from streamdq import Claim, Queue
 from streamdq.archive import Archive, Stored
 from streamdq.archive_store import Store
-from streamdq.errors import InvalidInput, UnknownGroup, UnknownTopic
+from streamdq.errors import InvalidInput, ServerRefusesWrites, UnknownGroup, UnknownTopic
 from streamdq.letters import Letter, RowState, Wanted
 from streamdq.testing import ManualClock
 from tests.archive.letters import archived, balanced, bury, dead_now, finish, receipts, rows, states, take
@@ -243,3 +243,15 @@ def test_receipts_of_another_archive_are_left_to_it(
     assert len(receipts(server)) == 1
     archive.store(queue)
     assert receipts(server) == []
+
+
+def test_it_frees_a_redis_that_is_full(queue: Queue, server: Server, archive: Archive) -> None:
+    bury(queue, "a", "b")
+    with server.client() as client:
+        client.config_set("maxmemory", 1)
+        try:
+            with pytest.raises(ServerRefusesWrites):
+                queue.enqueue("t", 1)
+            assert archive.store(queue) == Stored(archived=2)
+        finally:
+            client.config_set("maxmemory", 0)
