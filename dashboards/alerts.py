@@ -79,11 +79,11 @@ def _standing_still(scale: Scale) -> Iterator[Alert]:
     yield Alert(
         "StreamdqMoverSilent",
         "page",
-        f'{signals.MOVER.expr()} == 0 and sum(streamdq_jobs{{state="delayed"}}) > 0',
+        f"{signals.DELAYED.expr()} > 0 and on () ({signals.MOVER.expr()} == 0)",
         "30s",
         "No mover is at work",
-        "For 30 seconds no process has held the mover's lease: due jobs stay in their buckets. A worker takes it "
-        "within 3 seconds, if one is running.",
+        "For 30 seconds no process has held the mover's lease. Jobs that wait to come due, and then stay where they "
+        "are: {{ $value | humanize }}. A worker takes the lease within 3 seconds, if one is running.",
     )
     yield Alert(
         "StreamdqOverdue",
