@@ -19,7 +19,7 @@ from rich.console import Console
 
 from streamdq.binary import ServerBinary, find_server
 
-from . import crash, drain, enqueue, growth, idle, metrics, move, timing
+from . import callback, crash, drain, enqueue, growth, idle, metrics, move, timing
 from .figures import table
 from .harness import Bench, Results, Workload
 from .timers import event_loop
@@ -34,6 +34,7 @@ WORKLOADS: dict[str, Workload] = {
     "idle": idle.idle,
     "memory": enqueue.memory,
     "crash": crash.crash,
+    "callback": callback.callback,
     "growth": growth.growth,
     "metrics": metrics.metrics,
     "scrape": metrics.scrape,

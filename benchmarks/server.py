@@ -39,7 +39,7 @@ class RedisServer:
 
     def __init__(self, binary: ServerBinary, unix: bool = False) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="streamdq-bench-"))
-        self._port = 0 if unix else _free_port()
+        self._port = 0 if unix else free_port()
         sock = self._directory / "redis.sock"
         self.url = f"unix://{sock}" if unix else f"redis://127.0.0.1:{self._port}/0"
         options = {
@@ -152,7 +152,7 @@ class RedisServer:
             raise RuntimeError(f"Redis's clock is {(there_s - after_s) * 1000:.3f} ms off; run both on one machine")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     while True:
         # Below the range from which outgoing connections take theirs.
         port = random.randint(22_001, 32_000)

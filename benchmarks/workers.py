@@ -22,6 +22,7 @@ import psutil
 from streamdq import Job, Worker
 
 from .harness import GROUP, NAMESPACE, TOPIC, Order
+from .receivers import post, receive
 from .timers import measure
 
 _ROOT = Path(__file__).parent.parent
@@ -140,17 +141,35 @@ def _witness(worker: Worker, log: Path, ttr_s: str, work_s: str) -> None:
     worker.run()
 
 
+def _callback(url: str) -> None:
+    """Calls the jobs' urls."""
+    from streamdq.callback import CallbackSettings, CallbackWorker
+
+    CallbackWorker(url, NAMESPACE, topics=[TOPIC], callback=CallbackSettings(allow=("127.0.0.1",))).run()
+
+
 _ROLES: dict[str, Callable[..., None]] = {"noop": _noop, "stamp": _stamp, "witness": _witness}
 
 
-def _main(url: str, role: str, log: str, concurrency: str = "100", *options: str) -> None:
+def _main(url: str, role: str, log: str, *options: str) -> None:
+    others: dict[str, Callable[[], None]] = {
+        "timers": lambda: _timers(url, Path(log), *options),
+        "callback": lambda: _callback(url),
+        "receive": lambda: receive(url, silent=False),
+        "silent": lambda: receive(url, silent=True),
+        "post": lambda: post(url, Path(log), int(options[0]), int(options[1]), options[2]),
+    }
     print("ready", flush=True)
     sys.stdin.readline()
-    if role == "timers":
-        Path(log).write_text(f"{json.dumps(measure(url, int(concurrency), float(options[0])))}\n")
+    if role in others:
+        others[role]()
         return
-    worker = Worker(url, NAMESPACE, GROUP, int(concurrency))
-    _ROLES[role](worker, Path(log), *options)
+    concurrency, *rest = options or ("100",)
+    _ROLES[role](Worker(url, NAMESPACE, GROUP, int(concurrency)), Path(log), *rest)
+
+
+def _timers(url: str, log: Path, count: str, per_second: str) -> None:
+    log.write_text(f"{json.dumps(measure(url, int(count), float(per_second)))}\n")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,10 @@ PATIENCE_S = 0.25
 OPENS_AFTER = 5
 FIRST_OPEN_S, LONGEST_OPEN_S = 5.0, 60.0
 _FIRST_WINDOW = 10
+_FIRST_MEAN_S = 0.01  # a new one is taken for a quick one, but not trusted for long
+_FIRST_PATIENCE_S = 0.1
+_STALLS_AFTER = 5  # times the mean time of a call, without any answer
+_LEAST_STALL_S = 0.05
 _MOST_ENDPOINTS = 10_000
 
 
@@ -44,7 +48,8 @@ class Endpoint:
         self._tickets = count()
         self._turns: deque[asyncio.Future[None]] = deque()
         self._granted = 0  # turns given to waiters that have not woken yet
-        self._mean_s = PATIENCE_S
+        self._mean_s = _FIRST_MEAN_S
+        self._answered_at = -math.inf
         self._failures = 0
         self._open_s = 0.0
         self._open_until = -math.inf
@@ -78,7 +83,7 @@ class Endpoint:
         if alive is not None:
             self._mean_s += (took_s - self._mean_s) * 0.1
         if alive:
-            self._answered()
+            self._answered(now)
         elif alive is False:
             self._failed(now)
         self._next()
@@ -87,17 +92,19 @@ class Endpoint:
         return len(self._calls) + self._granted < self._window
 
     def _worth_waiting(self, now: float) -> float:
-        """How many turns come within PATIENCE_S, by Little's law. The oldest call counts while it is under way: a
+        """How many turns come within PATIENCE_S, by Little's law; none when the answers have stopped coming, so that a
         receiver that has just died is noticed before its time-outs.
         """
-        oldest_s = now - next(iter(self._calls.values()), now)
-        return self._window * PATIENCE_S / max(self._mean_s, oldest_s, 1e-4)
+        silent_s = now - max(self._answered_at, next(iter(self._calls.values()), now))
+        if silent_s > max(_STALLS_AFTER * self._mean_s, _LEAST_STALL_S):
+            return 0
+        return self._window * PATIENCE_S / max(self._mean_s, 1e-4)
 
     async def _wait(self) -> None:
         turn = asyncio.get_running_loop().create_future()
         self._turns.append(turn)
         try:
-            async with asyncio.timeout(2 * PATIENCE_S):
+            async with asyncio.timeout(PATIENCE_S if self._answered_at > -math.inf else _FIRST_PATIENCE_S):
                 await turn
         except BaseException as error:
             self._give_back(turn)
@@ -120,7 +127,8 @@ class Endpoint:
                 turn.set_result(None)
                 self._granted += 1
 
-    def _answered(self) -> None:
+    def _answered(self, now: float) -> None:
+        self._answered_at = now
         self._failures, self._open_s = 0, 0.0
         self._window = min(self._limit, self._window + 1)
 

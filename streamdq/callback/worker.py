@@ -24,7 +24,7 @@ from .target import TargetRefused, Targets
 
 CONCURRENCY = 200
 _TTR_SHARE = 0.9  # of what is left of it; the outcome must reach Redis before it ends
-_LONGEST_WAIT_S = 30.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 30.0  # for a busy receiver; doubled each time
 _DEFERRALS = 10  # that an open breaker may cost a job for each step
 _NO_STATUS = "none"
 
@@ -134,7 +134,7 @@ class CallbackWorker(Worker):
         if busy.wait_s is not None:
             delay_s = busy.wait_s * random.uniform(1, 1.5)  # noqa: S311
         else:
-            delay_s = min(_LONGEST_WAIT_S, 2.0**deferrals) * random.uniform(0.5, 1)  # noqa: S311
+            delay_s = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(deferrals, 20)) * random.uniform(0.5, 1)  # noqa: S311
         return CallbackDeferred(delay=delay_s, reason=text)
 
     def _tell(self, outcome: str, job: Job, text: str, url: URL | None = None, status: int | None = None) -> None:
