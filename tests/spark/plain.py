@@ -355,7 +355,7 @@ def forecast(log: Log, waiting: dict[tuple[str, int], int] | None = None, start:
         return []
     past = _hourly(log, lambda e: e.event in ENDED)
     start, table = hour_of(max(e.finished for e in log) if start is None else start), []
-    for topic in {e.topic for e in log}:
+    for topic in {e.topic for e in log} | {topic for topic, _ in waiting or {}}:
         for hour in range(start, start + 24 * HOUR, HOUR):
             seen = [past[topic, h] for k in range(1, 9) if (topic, h := hour - k * WEEK) in past]
             enough = len(seen) >= 2

@@ -1,6 +1,7 @@
 """Each answer equals the plain calculation over the same events, to the row."""
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -20,8 +21,8 @@ from streamdq_spark.questions import (
 )  # fmt: skip
 from tests.spark import plain
 from tests.spark.frames import assert_same, collected, frame
-from tests.spark.logs import corners, random_log
-from tests.spark.plain import Happened, Table
+from tests.spark.logs import MONDAY, corners, done, random_log
+from tests.spark.plain import DAY, HOUR, Happened, Table
 
 Answer = Callable[[DataFrame], DataFrame]
 ByHand = Callable[[Sequence[Happened]], Table]
@@ -58,3 +59,44 @@ def test_it_equals_the_plain_calculation(
     wanted = by_hand(log)
     assert wanted
     assert_same(collected(answer(events)), wanted)
+
+
+@pytest.mark.parametrize("answer", [answer for answer, _ in ANSWERS], ids=lambda f: f.__name__)
+def test_of_nothing_there_is_no_answer(answer: Answer, spark: SparkSession) -> None:
+    assert collected(answer(frame(spark, []))) == []
+
+
+@pytest.mark.parametrize("name", ["time_to_finish", "anomalies", "forecast", "changes"])
+def test_one_event_is_enough_for_an_answer_and_too_little_for_a_verdict(name: str, spark: SparkSession) -> None:
+    answer, by_hand = next(pair for pair in ANSWERS if pair[0].__name__ == name)
+    log = [done("alone", MONDAY)]
+    assert_same(collected(answer(frame(spark, log))), by_hand(log))
+
+
+def test_what_waits_is_joined_with_the_forecast(spark: SparkSession) -> None:
+    log = [done("old", MONDAY + day * DAY + 60_000 * i, id=f"{day}.{i}") for day in range(15) for i in range(day + 1)]
+    start = MONDAY + 15 * DAY
+    waiting = {("old", start): 7, ("old", start + 23 * HOUR): 1, ("new", start + HOUR): 5, ("old", start - HOUR): 3}
+    rows = [(topic, datetime.fromtimestamp(hour / 1000, UTC), jobs) for (topic, hour), jobs in waiting.items()]
+    asked = spark.createDataFrame(rows, "topic string, due_hour timestamp, jobs long")
+    at = datetime.fromtimestamp((start + 1234) / 1000, UTC)
+    found = collected(forecast.forecast(frame(spark, log), asked, start=at))
+    assert_same(found, plain.forecast(log, waiting, start))
+    first = next(row for row in found if row["topic"] == "old" and row["hour"] == start)
+    assert (first["weeks"], first["expected"], first["waiting"], first["load"]) == (2, 5.5, 7, 7.0)
+
+
+def test_the_slo_can_be_another(spark: SparkSession) -> None:
+    log = [done("t", MONDAY + i, id=str(i), due=MONDAY - 10 * i) for i in range(100)]
+    table = punctuality.punctuality(frame(spark, log), slo_ms=300, objective=0.9)
+    assert_same(collected(table), plain.punctuality(log, 300, 0.9))
+
+
+def test_hours_do_not_depend_on_a_time_zone(spark: SparkSession) -> None:
+    log = [done("t", MONDAY + 20 * 60_000)]
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")  # half an hour off
+    try:
+        assert [row["hour"] for row in collected(throughput.throughput(frame(spark, log)))] == [MONDAY]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone or "UTC")

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from streamdq.history import Event
 
-from .common import FAILED, count_where, is_attempt, is_event, ms_between, percentile, share
+from .common import FAILED, is_attempt, is_event, ms_between
 from .punctuality import SLO_MS, late
 
 DAYS = 7
@@ -31,8 +31,7 @@ def changes(events: DataFrame, *, slo_ms: int = SLO_MS, min_attempts: int = MIN_
     end = events.agg(F.max("finished").alias("end"))
     age_ms = F.unix_millis("end") - F.unix_millis("finished")
     aged = events.crossJoin(F.broadcast(end)).withColumn("period", F.floor(age_ms / (DAYS * 86_400_000)))
-    recent = aged.where(F.col("period") < 2)
-    measures = _shares(recent, slo_ms).unionByName(_times(recent))
+    measures = _measures(aged.where(F.col("period") < 2), slo_ms)
     both = measures.groupBy("topic", "measure").agg(
         *(
             F.coalesce(F.max(F.when(F.col("period") == period, F.col(column))), default).alias(name)
@@ -49,36 +48,53 @@ def changes(events: DataFrame, *, slo_ms: int = SLO_MS, min_attempts: int = MIN_
     )
 
 
-def _shares(recent: DataFrame, slo_ms: int) -> DataFrame:
+def _measures(recent: DataFrame, slo_ms: int) -> DataFrame:
+    """topic, period, measure, value, attempts. The events are read once: a row for an attempt's lateness, and another
+    for its duration if it was done.
+    """
+    done = is_event(Event.DONE) & (F.col("started") <= F.col("finished"))
+    times = F.array(
+        F.struct(F.lit("lateness").alias("kind"), F.when(late(), ms_between("due", "started")).alias("ms")),
+        F.struct(F.lit("duration").alias("kind"), F.when(done, ms_between("started", "finished")).alias("ms")),
+    )
     counted = (
         recent.where(is_attempt())
-        .groupBy("topic", "period")
-        .agg(
-            F.count("*").alias("attempts"),
-            count_where(late() & (ms_between("due", "started") > slo_ms)).alias("late"),
-            count_where(F.col("event").isin(*FAILED)).alias("failed"),
-            count_where(is_event(Event.DEAD)).alias("dead"),
-        )
-    )
-    return counted.unpivot(["topic", "period", "attempts"], list(SHARES), "measure", "part").select(
-        "topic", "period", "measure", "attempts", share(F.col("part"), F.col("attempts")).alias("value")
-    )
-
-
-def _times(recent: DataFrame) -> DataFrame:
-    lateness = _time(recent.where(late()), "lateness", ms_between("due", "started"), 0.99)
-    done = recent.where(is_event(Event.DONE) & (F.col("started") <= F.col("finished")))
-    return lateness.unionByName(_time(done, "duration", ms_between("started", "finished"), 0.95))
-
-
-def _time(rows: DataFrame, measure: str, ms: Column, at: float) -> DataFrame:
-    return (
-        rows.groupBy("topic", "period", ms.alias("ms"))
+        .select("topic", "period", "event", F.explode(times).alias("time"))
+        .groupBy("topic", "period", "event", "time.kind", "time.ms")
         .agg(F.count("*").alias("n"))
-        .groupBy("topic", "period")
-        .agg(F.sum("n").alias("attempts"), percentile("ms", at).alias("value"))
-        .select("topic", "period", F.lit(measure).alias("measure"), "attempts", "value")
     )
+    lateness = F.col("kind") == "lateness"
+    attempts = F.sum(F.when(lateness, F.col("n")))
+    parts = {
+        "late": lateness & (F.col("ms") > slo_ms),
+        "failed": lateness & F.col("event").isin(*FAILED),
+        "dead": lateness & is_event(Event.DEAD),
+    }
+    values = [
+        *(
+            _measure(name, F.sum(F.when(part, F.col("n")).otherwise(0)) / attempts, attempts)
+            for name, part in parts.items()
+        ),
+        *(_time(kind, at) for kind, at in (("lateness", 0.99), ("duration", 0.95))),
+    ]
+    return (
+        counted.groupBy("topic", "period")
+        .agg(F.array(*values).alias("values"))
+        .select("topic", "period", F.explode("values").alias("one"))
+        .select("topic", "period", "one.*")
+        .where(F.col("attempts") > 0)
+    )
+
+
+def _time(kind: str, at: float) -> Column:
+    ms = F.when(F.col("kind") == kind, F.col("ms"))
+    return _measure(
+        kind, F.percentile(ms, F.lit(at), F.col("n")), F.sum(F.when(ms.isNotNull(), F.col("n")).otherwise(0))
+    )
+
+
+def _measure(name: str, value: Column, attempts: Column) -> Column:
+    return F.struct(F.lit(name).alias("measure"), value.alias("value"), attempts.alias("attempts"))
 
 
 def _verdict(min_attempts: int) -> Column:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from streamdq.history import Event
@@ -69,18 +69,23 @@ def complete_hours(events: DataFrame, **counters: Column) -> DataFrame:
     """topic, at, counters: one row for each topic and complete hour of the data, zero where nothing happened.
 
     ``at`` is a ``hour_number``. The hours of the first and of the last event are left out, as the data may begin or
-    end in their midst; a topic's rows begin with the hour after its first event.
+    end in their midst; a topic's rows begin with the hour after its first event. The events are read once.
     """
-    counted = events.groupBy("topic", hour_number(F.col("finished")).alias("at")).agg(
+    counted = events.groupBy("topic", hour_number(F.col("finished")).alias("hour")).agg(
         *(counter.alias(name) for name, counter in counters.items())
     )
-    end = counted.agg(F.max("at").alias("end"))
-    first = counted.groupBy("topic").agg(F.min("at").alias("first"))
-    hours = (
-        first.crossJoin(F.broadcast(end))
-        .where(F.col("end") - F.col("first") > 1)
-        .select("topic", F.explode(F.sequence(F.col("first") + 1, F.col("end") - 1)).alias("at"))
-    )
-    return hours.join(counted, ["topic", "at"], "left").select(
-        "topic", "at", *(F.coalesce(F.col(name), F.lit(0)).alias(name) for name in counters)
+    of_topic = Window.partitionBy("topic")
+    return (
+        counted.withColumn("end", F.max("hour").over(Window.partitionBy()))  # a row per topic and hour: few
+        .withColumn("first", F.min("hour").over(of_topic))
+        .withColumn("next", F.lead("hour").over(of_topic.orderBy("hour")))
+        .where(F.col("hour") < F.col("end"))
+        # Each hour brings the empty ones behind it.
+        .withColumn("at", F.explode(F.sequence("hour", F.coalesce("next", "end") - 1)))
+        .where((F.col("at") > F.col("first")) & (F.col("at") < F.col("end")))
+        .select(
+            "topic",
+            "at",
+            *(F.when(F.col("at") == F.col("hour"), F.col(name)).otherwise(0).alias(name) for name in counters),
+        )
     )

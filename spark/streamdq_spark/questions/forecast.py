@@ -35,9 +35,11 @@ def forecast(
         now = events.agg(hour_number(F.max("finished")).alias("now"))
     else:
         now = events.agg(F.count("*")).select(hour_number(F.lit(start)).alias("now"))
+    topics = events.select("topic")
+    if waiting is not None:
+        topics = topics.unionByName(waiting.select("topic"))  # also those that are new
     coming = (
-        events.select("topic")
-        .distinct()
+        topics.distinct()
         .crossJoin(F.broadcast(now))
         .select("topic", F.explode(F.sequence(F.col("now"), F.col("now") + hours - 1)).alias("coming"))
         .withColumn(

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from streamdq.history import Event
 
-from .common import HOUR_S, count_where, hour_number, hour_start, is_attempt, is_event, share
+from .common import HOUR_S, hour_number, hour_start, is_attempt, is_event, share
 
 HOUR_MS = HOUR_S * 1000
 MOST_HOURS = 48
@@ -22,22 +22,12 @@ def workers(events: DataFrame) -> DataFrame:
     concurrency. ``utilisation``: busy time over an hour of all its slots. ``skew``: the busiest consumer of the group
     in that hour over their mean; 1 is even. ``ended``: attempts that ended in the hour.
     """
-    pieces = _pieces(events)
-    busy = pieces.groupBy("group", "consumer", "at").agg(
-        F.sum(F.col("until") - F.col("since")).alias("busy_ms"),
-        count_where(F.col("ends_here")).alias("ended"),
-    )
-    same = ["group", "consumer", "at"]
-    joined = busy.alias("busy").join(
-        _most_at_once(pieces).alias("seen"),
-        [F.col(f"busy.{key}").eqNullSafe(F.col(f"seen.{key}")) for key in same],
-    )
-    slots = F.max("most_at_once").over(Window.partitionBy("busy.group", "busy.consumer"))
-    of_hour = Window.partitionBy("busy.group", "busy.at")
-    return joined.select(
-        "busy.group",
-        "busy.consumer",
-        hour_start(F.col("busy.at")).alias("hour"),
+    slots = F.max("most_at_once").over(Window.partitionBy("group", "consumer"))
+    of_hour = Window.partitionBy("group", "at")
+    return _hours(_pieces(events)).select(
+        "group",
+        "consumer",
+        hour_start(F.col("at")).alias("hour"),
         "ended",
         "busy_ms",
         "most_at_once",
@@ -69,24 +59,26 @@ def _pieces(events: DataFrame) -> DataFrame:
     )
 
 
-def _most_at_once(pieces: DataFrame) -> DataFrame:
-    """group, consumer, at, most_at_once: a running sum over starts (+1) and ends (-1), ends first where they meet."""
+def _hours(pieces: DataFrame) -> DataFrame:
+    """group, consumer, at, busy_ms, most_at_once, ended: from starts (+1) and ends (-1), ends first where they meet.
+
+    What is between a start and its end is the end's time less the start's, so that busy time is a sum over all points,
+    and how many run is the sum up to each of them.
+    """
     keys = ["group", "consumer", "at"]
-    changes = pieces.select(
-        *keys,
-        F.explode(
-            F.array(
-                F.struct(F.col("since").alias("ms"), F.lit(1).alias("change")),
-                F.struct(F.col("until").alias("ms"), F.lit(-1).alias("change")),
-            )
-        ).alias("point"),
-    )
+    start = F.struct(F.col("since").alias("ms"), F.lit(1).alias("change"), F.lit(0).alias("ended"))
+    end = F.struct(F.col("until").alias("ms"), F.lit(-1).alias("change"), F.col("ends_here").cast("int").alias("ended"))
     so_far = Window.partitionBy(*keys).orderBy("ms", "change").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return (
+        pieces.select(*keys, F.explode(F.array(start, end)).alias("point"))
         # Those of one millisecond together: far fewer rows to sort.
-        changes.groupBy(*keys, "point.ms", "point.change")
-        .agg(F.sum("point.change").alias("changed"))
+        .groupBy(*keys, "point.ms", "point.change")
+        .agg(F.sum("point.change").alias("changed"), F.sum("point.ended").alias("ended"))
         .withColumn("running", F.sum("changed").over(so_far))
         .groupBy(*keys)
-        .agg(F.greatest(F.max("running"), F.lit(1)).alias("most_at_once"))
+        .agg(
+            F.sum(-F.col("changed") * F.col("ms")).alias("busy_ms"),
+            F.greatest(F.max("running"), F.lit(1)).alias("most_at_once"),
+            F.sum("ended").alias("ended"),
+        )
     )
