@@ -83,9 +83,10 @@ class Scale:
 
     def window(self, duration: str) -> str:
         """A range, an offset or a ``for``, as PromQL writes it."""
-        if self.factor == 1.0:
-            return duration
-        return f"{max(1000 * self.shortest_s, 1000 * self.factor * seconds(duration)):.0f}ms"
+        return duration if self.factor == 1.0 else f"{1000 * self.window_s(duration):.0f}ms"
+
+    def window_s(self, duration: str) -> float:
+        return max(self.shortest_s, self.factor * seconds(duration))
 
     def seconds(self, number: float) -> str:
         """A threshold that is a time, as a number of seconds."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from . import signals
 from .promql import Scale, seconds
-from .slo import WINDOWS
+from .slo import LONG_WINDOWS, SHORT_WINDOWS
 
 BEST_OF = "1d"
 """How far back workers are looked at for the best they have shown."""
@@ -37,10 +37,19 @@ def records(scale: Scale) -> Iterator[Record]:
 
 
 def _on_time(scale: Scale) -> Iterator[Record]:
-    for window in WINDOWS:
-        for what, signal in (("started", signals.STARTED), ("late", signals.LATE)):
+    """Rates over short windows are asked of the series themselves. Over days that would be too much, with a series for
+    each topic, group and process; so they are put together from five minutes at a time.
+    """
+    for what, signal in (("started", signals.STARTED), ("late", signals.LATE)):
+        name = f"topic:streamdq_attempts_{what}:rate"
+        for window in SHORT_WINDOWS:
+            yield Record(name + window, signal.expr(by=("topic",), window=scale.window(window)))
+        step = SHORT_WINDOWS[0]
+        for window in LONG_WINDOWS:
+            steps = scale.window_s(window) / scale.window_s(step)
             yield Record(
-                f"topic:streamdq_attempts_{what}:rate{window}", signal.expr(by=("topic",), window=scale.window(window))
+                name + window,
+                f"sum_over_time({name}{step}[{scale.window(window)}:{scale.window(step)}]) / {steps:g}",
             )
 
 
@@ -59,7 +68,7 @@ def _capacity(scale: Scale) -> Iterator[Record]:
     yield Record(
         "topic:streamdq_capacity:rate",
         "min by (topic) ((max_over_time(topic_group:streamdq_attempts_ended_per_consumer:rate5m"
-        f"[{scale.window(BEST_OF)}]) > 0) * topic_group:streamdq_consumers:max)",
+        f"[{scale.window(BEST_OF)}:{scale.window('1m')}]) > 0) * topic_group:streamdq_consumers:max)",
     )
 
 

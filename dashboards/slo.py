@@ -6,7 +6,8 @@ ON_TIME_LE = "1.0"
 """The lateness histogram's bucket, as prometheus-client writes its bound: one second."""
 
 BUDGET_WINDOW = "3d"
-WINDOWS = ("5m", "30m", "1h", "6h", "3d")
+SHORT_WINDOWS = ("5m", "30m", "1h")
+LONG_WINDOWS = ("6h", BUDGET_WINDOW)
 """Over which the rules keep rates of started and late attempts."""
 
 LEAST_ATTEMPTS = 20
