@@ -19,7 +19,7 @@ from rich.console import Console
 
 from streamdq.binary import ServerBinary, find_server
 
-from . import callback, crash, drain, enqueue, growth, idle, metrics, move, timing
+from . import callback, crash, drain, enqueue, growth, history, idle, metrics, move, timing
 from .figures import table
 from .harness import Bench, Results, Workload
 from .timers import event_loop
@@ -38,6 +38,8 @@ WORKLOADS: dict[str, Workload] = {
     "growth": growth.growth,
     "metrics": metrics.metrics,
     "scrape": metrics.scrape,
+    "history": history.history,
+    "dump": history.dump,
 }
 _QUICK = 0.1
 _MEASURED_ON = (7, 0)

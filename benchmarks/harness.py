@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from pydantic import BaseModel
@@ -109,6 +111,17 @@ def must(done: Callable[[], bool], what: str, within_s: float = 60.0) -> None:
     """
     if not until(done, within_s):
         raise TimeoutError(f"not within {within_s:g} s: {what}")
+
+
+@contextmanager
+def set_env(environment: dict[str, str]) -> Iterator[None]:
+    """For the processes that are started meanwhile."""
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        for name in environment:
+            del os.environ[name]
 
 
 def in_turn(rounds: int, *runs: Callable[[], float]) -> list[list[float]]:

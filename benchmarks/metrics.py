@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 
 from prometheus_client import CollectorRegistry, generate_latest
 
@@ -14,7 +12,7 @@ from streamdq.exporter import RedisCollector
 
 from .drain import Drained, drained
 from .figures import Figure
-from .harness import NAMESPACE, Bench, hours, in_turn, median, new_jobs, spread, timed
+from .harness import NAMESPACE, Bench, hours, in_turn, median, new_jobs, set_env, spread, timed
 from .server import RedisServer
 
 _ROUNDS = 5
@@ -29,7 +27,7 @@ def metrics(bench: Bench) -> list[Figure]:
     with bench.server() as server, tempfile.TemporaryDirectory(prefix="streamdq-bench-") as folder:
 
         def run(name: str, **environment: str) -> float:
-            with _set(environment):
+            with set_env(environment):
                 return drained(server, count, 1, runs[name])
 
         on, files, off = in_turn(
@@ -48,17 +46,6 @@ def metrics(bench: Bench) -> list[Figure]:
         Figure("metrics", "drain, metrics on, in files", median(files), "/s", median(off), "metrics off",
                ratio_at_least=0.9),
     ]  # fmt: skip
-
-
-@contextmanager
-def _set(environment: dict[str, str]) -> Iterator[None]:
-    """For the processes that are started meanwhile."""
-    os.environ.update(environment)
-    try:
-        yield
-    finally:
-        for name in environment:
-            del os.environ[name]
 
 
 def scrape(bench: Bench) -> list[Figure]:

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from rich.text import Text
 
 from . import cli_views as views
-from .cli_common import EXIT_NO, Json, answer, commands
+from .cli_common import EXIT_NO, Json, answer, commands, open_queue
 from .compact import compact
 from .dump import Dumped, Dumper
 from .durations import to_ms
@@ -165,6 +165,22 @@ def _follow(dumper: Dumper, pause_s: float, out: str, as_json: bool) -> None:
         stop.wait(pause_s)
     if not whole:
         raise typer.Exit(EXIT_NO)
+
+
+@app.command(name="forget-dump")
+def forget_dump(
+    context: typer.Context,
+    dump: Annotated[str, typer.Argument(help="Its id, as `streamdq doctor` tells it", show_default=False)],
+    as_json: Json = False,
+) -> None:
+    """Let Redis keep nothing for a dump whose folder is gone.
+
+    Where the folder is still there: streamdq dump --out DIR --forget.
+    """
+    with open_queue(context) as queue:
+        found = queue.forget_dump(dump)
+    text = f"Redis keeps no history for dump {dump} any more" if found else f"no dump {dump} is registered"
+    answer(as_json, {"dump": dump, "forgotten": found}, text, yes=found)
 
 
 @app.command(name="compact")

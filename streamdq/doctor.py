@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .audit import Auditing
-from .session import Op
+from .connection import Command
+from .session import Op, checked
+
+_NEVER_MS = 10**15
+_BEHIND_S = 2 * 86_400
 
 Verdict = Literal["ok", "advice", "problem"]
 
@@ -46,7 +50,41 @@ class Doctoring(Auditing):
             findings.append(
                 Finding("problem", f"accounts don't balance, {len(audit.orphans)} orphans", "run `streamdq audit`")
             )
-        return findings
+        return findings + (yield from self._dumps())
+
+    def _dumps(self) -> Op[list[Finding]]:
+        """What Redis keeps for dumps that are registered: it grows until they have it."""
+        lacking: dict[str, int] = {}
+        oldest: dict[str, int] = {}
+        shards = [shard for topic in (yield from self.topics.refresh()) for shard in self.topics.shards(topic)]
+        for shard in shards:
+            shown, counted = yield from self.session.call(
+                [
+                    Command(shard.settings, ("HMGET", shard.settings, "dumps", "history_since")),
+                    Command(shard.counts, ("HGET", shard.counts, "history")),
+                ]
+            )
+            (dumps, since), written = checked(shown), int(checked(counted) or 0)
+            for id, mark, dumped in (dump.split(":") for dump in (dumps or b"").decode().split(",") if dump):
+                lacking[id] = lacking.get(id, 0) + max(0, written - int(dumped))
+                if written > int(dumped):
+                    last = since.decode() if since and mark == "0-0" else mark
+                    oldest[id] = min(oldest.get(id, _NEVER_MS), int(last.partition("-")[0]))
+        seconds, _ = yield from self.session.one(self.session.keys.mover, "TIME")
+        limit = self.session.settings.history_length * max(1, len(shards))
+        return [
+            _dump(id, rows, int(seconds) - oldest.get(id, _NEVER_MS) // 1000, limit) for id, rows in lacking.items()
+        ]  # fmt: skip
+
+
+def _dump(id: str, lacking: int, behind_s: int, limit: int) -> Finding:
+    if lacking > limit or behind_s > _BEHIND_S:
+        return Finding(
+            "advice",
+            f"Redis keeps {lacking} rows of history that dump {id} does not have",
+            f"run `streamdq dump`, or `streamdq forget-dump {id}` if it is no longer wanted: they take memory",
+        )
+    return Finding("ok", f"dump {id} has all of the history but {lacking} rows")
 
 
 def _parse(text: bytes) -> dict[str, str]:

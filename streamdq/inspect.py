@@ -185,6 +185,15 @@ class Inspect:
                 page.after[number] = entries[-1][0].decode()
         return page
 
+    def forget_dump(self, dump: str) -> Op[bool]:
+        """Redis keeps no history for the dump with this id any more; False: it kept none."""
+        found = False
+        for topic in (yield from self.topics.refresh()):
+            for shard in self.topics.shards(topic):
+                held = yield from self.scripts.hold(shard, dump, "", 0)
+                found = found or held.known
+        return found
+
 
 def _add(topic: TopicStats, shard: ShardStats) -> None:
     topic.enqueued += shard.counts.get("enqueued", 0)

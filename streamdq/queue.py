@@ -100,6 +100,7 @@ class Queue(_Base):
     stats = _blocking(Operations.stats)
     upcoming = _blocking(Operations.upcoming)
     history = _blocking(Operations.history)
+    forget_dump = _blocking(Operations.forget_dump)
     audit = _blocking(Operations.audit)
     doctor = _blocking(Operations.doctor)
 
@@ -148,6 +149,7 @@ class AsyncQueue(_Base):
     stats = _awaited(Operations.stats)
     upcoming = _awaited(Operations.upcoming)
     history = _awaited(Operations.history)
+    forget_dump = _awaited(Operations.forget_dump)
     audit = _awaited(Operations.audit)
     doctor = _awaited(Operations.doctor)
 

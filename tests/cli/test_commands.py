@@ -255,6 +255,7 @@ def test_url_and_namespace_come_from_the_environment(
     [
         "enqueue", "get", "cancel", "reschedule", "stats", "upcoming", "dead list", "dead kick", "dead purge", "pause",
         "resume", "configure", "audit", "doctor", "worker", "demo", "bench", "serve", "token",
+        "dump", "compact", "forget-dump", "simulate-history",
     ],
 )  # fmt: skip
 def test_help_teaches_every_command(capsys: pytest.CaptureFixture[str], command: str) -> None:

@@ -13,7 +13,7 @@ from streamdq.folder import LocalFolder
 from streamdq.keys import ShardKeys
 from streamdq.manifest import load_manifest, require_manifest
 from tests.cli.conftest import Run, Start
-from tests.dumps import HOUR_MS, START_MS, dumped, entries_of, fill, write_rows
+from tests.dumps import HOUR_MS, START_MS, dumped, entries_of, fill, now_ms, write_rows
 from tests.servers import Server, binaries, until
 
 SHARD = ShardKeys("streamdq", "t", 0)
@@ -78,6 +78,40 @@ def test_once_and_forget_leave_redis_free(run: Run, redis_server: Server, out: s
         assert run("dump", "--out", out, "--forget", "--json").json == {"forgotten": out}
         assert not client.hexists(SHARD.settings, "dumps")
     assert len(dumped(Path(out))) == 2
+
+
+def test_doctor_tells_what_redis_keeps_for_dumps(
+    run: Run, redis_server: Server, out: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def found() -> list[tuple[str, str]]:
+        return [(line["verdict"], line["what"]) for line in run("doctor", "--json").json if "dump" in line["what"]]
+
+    assert found() == []
+    run("dump", "--out", out)
+    with Queue(redis_server.url) as queue:
+        queue.enqueue("t", 1, id="a", delay="1h")
+        queue.cancel("t", "a")
+    assert found()[0][0] == "ok"
+    run("dump", "--out", out)
+    id = require_manifest(LocalFolder(Path(out))).id
+    with redis_server.client() as client:
+        write_rows(client, SHARD, 5, begin_ms=now_ms())
+        run("dump", "--out", out)
+        assert found() == [("ok", f"dump {id} has all of the history but 0 rows")]
+        write_rows(client, SHARD, 30, begin_ms=now_ms() + 10_000)
+    assert found() == [("ok", f"dump {id} has all of the history but 30 rows")]
+    monkeypatch.setenv("STREAMDQ_HISTORY_LENGTH", "20")
+    assert found() == [("advice", f"Redis keeps 30 rows of history that dump {id} does not have")]
+    assert run("forget-dump", id).out == f"Redis keeps no history for dump {id} any more\n"
+    assert found() == []
+    assert run("forget-dump", id).code == 1
+
+
+def test_doctor_tells_of_a_dump_that_is_days_behind(run: Run, redis_server: Server, out: str) -> None:
+    write(redis_server, 3)
+    run("dump", "--out", out)
+    write(redis_server, 3, START_MS + HOUR_MS)
+    assert "3 rows of history that dump" in run("doctor").out
 
 
 @pytest.mark.parametrize(
