@@ -27,9 +27,9 @@ def serve(
     ] = None,
     log_level: Annotated[str, typer.Option(help=f"One of {', '.join(logs.LEVELS)}.")] = "info",
 ) -> None:
-    """Serve the HTTP API.
+    """Serve the HTTP API and the web page.
 
-    For producers and workers in any language. Until SIGTERM or Ctrl-C.
+    For producers, workers and operators, in any language and in a browser. Until SIGTERM or Ctrl-C.
 
     \b
     streamdq serve &
@@ -37,17 +37,17 @@ def serve(
       -H 'Content-Type: application/json' -d '{"body": {"order_id": 42}, "delay": "30m"}'
 
     Without tokens it can do everything for everyone who reaches it, so it then listens on this machine alone. The
-    API's description is at /openapi.json. Logs go to stderr, as JSON lines unless that is a terminal.
+    web page is at /, the API's description at /openapi.json. Logs go to stderr, as JSON lines unless that is a
+    terminal.
     """  # noqa: D301 - typer reads the mark
     if log_level not in logs.LEVELS:
         raise InvalidInput(f"log-level: {log_level!r} is none of {', '.join(logs.LEVELS)}")
-    from .http import Tokens, create_app
+    from .http import create_app
+    from .http import serve as run
+    from .http.auth import LOOPBACK_NAMES, Tokens, check_bind
 
     settings = HttpSettings()
     tokens = Tokens.read(tokens_file) if tokens_file else Tokens.parse(settings.tokens, "STREAMDQ_HTTP_TOKENS")
-    from .http.server import LOOPBACK_NAMES, check_bind
-    from .http.server import serve as run
-
     check_bind(host, tokens)
     logs.configure(log_level)
     hosts = None if tokens else (*LOOPBACK_NAMES, host)
@@ -72,7 +72,6 @@ def token(
     \b
     streamdq token shop producer worker --file tokens
     """  # noqa: D301 - typer reads the mark
-    from .http import Tokens  # noqa: F401 - says which extra is missing
     from .http.auth import new_token, roles_in
 
     made, line = new_token(name, roles_in(",".join(roles)))
@@ -88,7 +87,7 @@ def token(
 
 def _add(file: Path, line: str) -> None:
     """Adds the line to the file, which its owner alone may read where it is made here."""
-    from .http import Tokens
+    from .http.auth import Tokens
 
     try:
         there = file.read_text(encoding="utf-8") if file.exists() else ""

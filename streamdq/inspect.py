@@ -135,7 +135,7 @@ class Inspect:
             settings = self.topics.known[name]
             one.shards, one.groups = settings.shards, {group: GroupStats() for group in settings.group_names}
             for shard in self.topics.shards(name):
-                _add(one, (yield from self.scripts.stats(shard, settings.group_names)))
+                add_stats(one, (yield from self.scripts.stats(shard, settings.group_names)))
                 yield from self._count_consumers(shard, one)
             for group in one.groups.values():
                 stats.delayed += group.delayed
@@ -195,7 +195,8 @@ class Inspect:
         return found
 
 
-def _add(topic: TopicStats, shard: ShardStats) -> None:
+def add_stats(topic: TopicStats, shard: ShardStats) -> None:
+    """Adds one shard's figures to its topic's."""
     topic.enqueued += shard.counts.get("enqueued", 0)
     topic.jobs += shard.jobs
     topic.paused = topic.paused or shard.paused

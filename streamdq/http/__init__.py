@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ..errors import InvalidInput
@@ -9,17 +10,16 @@ from ..errors import InvalidInput
 if TYPE_CHECKING:
     from .app import create_app
     from .auth import Tokens
+    from .server import serve
 
-__all__ = ["Tokens", "create_app"]
+__all__ = ["Tokens", "create_app", "serve"]
+_WHERE = {"Tokens": "auth", "create_app": "app", "serve": "server"}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
+    if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from . import app, auth
+        return getattr(import_module(f".{_WHERE[name]}", __name__), name)
     except ImportError as error:
-        raise InvalidInput(
-            f"the HTTP server needs {error.name or 'more packages'}: pip install 'streamdq[http]'"
-        ) from None
-    return app.create_app if name == "create_app" else auth.Tokens
+        raise InvalidInput(f"the HTTP server needs {error.name or 'more'}: pip install 'streamdq[http]'") from None

@@ -9,12 +9,14 @@ from urllib.parse import quote, unquote
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from starlette.responses import Response
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import __version__
 from ..config import HttpSettings, Settings
 from ..queue import AsyncQueue
-from . import claims, health, jobs, problems, topics
+from . import actions, claims, health, jobs, pages, problems, topics
 from .auth import Tokens
 from .backend import Backend
 
@@ -64,8 +66,9 @@ def create_app(
     )  # fmt: skip
     app.state.streamdq = backend
     problems.install(app)
-    for part in (jobs, claims, topics, health):
+    for part in (jobs, claims, topics, health, pages, actions):
         app.include_router(part.router)
+    app.mount("/static", _Static(packages=[("streamdq.http", "static")]))
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     app.add_middleware(_Outermost)
     return app
@@ -85,6 +88,15 @@ def _describe(app: FastAPI) -> dict[str, Any]:
         }
         app.openapi_schema = found
     return app.openapi_schema
+
+
+class _Static(StaticFiles):
+    """What pages are made of; asked for again when it has changed."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        response = super().file_response(*args, **kwargs)
+        response.headers["Cache-Control"] = "no-cache"
+        return response
 
 
 class _Outermost:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import re
 import secrets
 from collections.abc import Iterable
@@ -14,6 +15,7 @@ from pathlib import Path
 from ..errors import InvalidInput
 
 PREFIX = "sdq_"
+LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 _LINE = re.compile(r"(?P<name>[A-Za-z0-9._@-]{1,64})\s+(?P<roles>[a-z]+(?:,[a-z]+)*)\s+sha256:(?P<hash>[0-9a-f]{64})")
 MAX_TOKEN_CHARS = 200
 
@@ -101,7 +103,11 @@ class Tokens:
 
     def identify(self, token: str) -> Identity | None:
         """Whose token it is. Takes as long whichever it is, or none."""
-        digest, found = hash_token(token), None
+        return self.holder(hash_token(token))
+
+    def holder(self, digest: str) -> Identity | None:
+        """Whose token has this hash."""
+        found = None
         for known in self._known:
             if hmac.compare_digest(known.digest, digest):
                 found = known.identity
@@ -135,3 +141,26 @@ def new_token(name: str, roles: Iterable[Role]) -> tuple[str, str]:
     if not _LINE.fullmatch(line):
         raise InvalidInput(f"token: {name!r} can't name one, or it has no role; use 1 to 64 of A-Z a-z 0-9 . _ @ -")
     return token, line
+
+
+def is_loopback(host: str) -> bool:
+    """Can only this machine reach an address of this name?"""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def check_bind(host: str, tokens: Tokens) -> None:
+    """Without tokens, this machine alone may reach the server.
+
+    Raises:
+        InvalidInput: others could.
+    """
+    if not tokens and not is_loopback(host):
+        raise InvalidInput(
+            f"host: {host} can be reached from other machines, and without tokens anyone there could do everything: "
+            "make one with `streamdq token NAME admin --file FILE` and pass --tokens-file FILE"
+        )

@@ -85,7 +85,15 @@ _OF_ERROR: tuple[tuple[type[StreamdqError], str], ...] = (
     (UnknownTopic, "unknown-topic"),
     (UnknownGroup, "unknown-group"),
     (InvalidInput, "invalid-input"),
+    (ServerRefusesWrites, "redis-refuses"),
+    (AuthenticationFailed, "redis-refuses"),
+    (ServerError, "redis-unavailable"),
+    (EmbeddedError, "redis-unavailable"),
 )
+_REDIS = {
+    "redis-refuses": "Redis takes no writes now, or does not allow it; the server's log says why",
+    "redis-unavailable": "no answer in time; a change may have been made, so repeat it with the same id",
+}
 
 
 class ProblemError(HTTPException):
@@ -111,23 +119,23 @@ def problem(kind: str, detail: str | None = None, headers: Mapping[str, str] | N
     return Response(json.dumps(content | more), status, given, media_type=MEDIA)
 
 
-def problem_of(error: StreamdqError, **more: Any) -> Response:
-    """The response to one of streamdq's errors. Where Redis is, and what it said, is for the log alone."""
+def kind_of(error: StreamdqError) -> str:
+    """What kind of problem one of streamdq's errors is."""
     for cls, kind in _OF_ERROR:
         if isinstance(error, cls):
-            return problem(kind, str(error), **more)
-    if isinstance(error, ServerError | EmbeddedError):
+            return kind
+    return "internal-error"
+
+
+def problem_of(error: StreamdqError, **more: Any) -> Response:
+    """The response to one of streamdq's errors. Where Redis is, and what it said, is for the log alone."""
+    kind = kind_of(error)
+    if kind == "internal-error":
+        log.error("a fault in the server", error=f"{type(error).__name__}: {error}")
+        return problem(kind)
+    if kind in _REDIS:
         log.warning("redis failed a request", error=str(error))
-        refused = isinstance(error, ServerRefusesWrites | AuthenticationFailed)
-        if isinstance(error, ServerRefusesWrites):
-            return problem("redis-refuses", "Redis takes no writes now; the server's log says why", **more)
-        if refused:
-            return problem("redis-refuses", "Redis does not allow it; the server's log says why", **more)
-        return problem(
-            "redis-unavailable", "no answer in time; a change may have been made, so repeat it with the same id", **more
-        )
-    log.error("a fault in the server", error=f"{type(error).__name__}: {error}")
-    return problem("internal-error")
+    return problem(kind, _REDIS.get(kind, str(error)), **more)
 
 
 def _on_invalid(_: Request, error: Exception) -> Response:

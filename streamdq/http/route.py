@@ -67,8 +67,8 @@ class Route(APIRoute):
         inner, needs = super().get_route_handler(), _NEEDS[self.endpoint]
 
         async def handle(request: Request) -> Response:
-            request.state.who = who = _let_in(request, needs)
-            response = await inner(Request(request.scope, _limited(request, needs)))
+            request.state.who = who = await self.let_in(request, needs)
+            response = await inner(Request(request.scope, limited(request, needs)))
             if request.method not in _SAFE:
                 tell = log.info if needs.notable else log.debug
                 tell("request", who=who.name, method=request.method, path=request.url.path, status=response.status_code)
@@ -76,28 +76,44 @@ class Route(APIRoute):
 
         return handle
 
+    async def let_in(self, request: Request, needs: Needs) -> Identity:
+        """Who asks.
+
+        Raises:
+            ProblemError: they may not, or not like this.
+        """
+        backend = backend_of(request)
+        check_origin(request, backend)
+        who = NOBODY_IN_PARTICULAR
+        if needs.roles is not None and backend.tokens:
+            who = await self.identify(request, backend)
+            if not who.may(needs.roles):
+                wanted = " or ".join(sorted({*needs.roles, Role.ADMIN}))
+                raise ProblemError("forbidden", f"this takes the role {wanted}")
+        check_content_type(request, needs)
+        return who
+
+    async def identify(self, request: Request, backend: Backend) -> Identity:
+        return _bearer(request, backend)
+
 
 _NEEDS: dict[Callable[..., Any], Needs] = {}
+
+
+def declare(endpoint: Callable[..., Any], needs: Needs) -> None:
+    """What an endpoint needs that is routed otherwise than by ``operation``."""
+    _NEEDS[endpoint] = needs
 
 
 def needs_of(route: APIRoute) -> Needs:
     return _NEEDS[route.endpoint]
 
 
-def _let_in(request: Request, needs: Needs) -> Identity:
-    backend = backend_of(request)
-    _check_origin(request, backend)
-    who = NOBODY_IN_PARTICULAR
-    if needs.roles is not None and backend.tokens:
-        who = _bearer(request, backend)
-        if not who.may(needs.roles):
-            wanted = " or ".join(sorted({*needs.roles, Role.ADMIN}))
-            raise ProblemError("forbidden", f"this takes the role {wanted}")
+def check_content_type(request: Request, needs: Needs) -> None:
     if needs.takes is not None:
         given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         if given != needs.takes:
             raise ProblemError("unsupported-media-type", f"send the body as {needs.takes}")
-    return who
 
 
 def _bearer(request: Request, backend: Backend) -> Identity:
@@ -112,7 +128,7 @@ def _bearer(request: Request, backend: Backend) -> Identity:
     return who
 
 
-def _check_origin(request: Request, backend: Backend) -> None:
+def check_origin(request: Request, backend: Backend) -> None:
     """A page of another site must not act through its reader's browser, which may reach what the site can't: neither
     by a form, nor under a host name that was made to point here.
     """
@@ -137,7 +153,7 @@ def _split(url: str) -> tuple[str, str]:
         return "", ""
 
 
-def _limited(request: Request, needs: Needs) -> Receive:
+def limited(request: Request, needs: Needs) -> Receive:
     """Receives the body: no more than allowed, and not more slowly."""
     settings = backend_of(request).http
     limit = settings.max_bulk_bytes if needs.takes == NDJSON else settings.max_request_bytes
@@ -187,8 +203,8 @@ def operation(
     ``problems``: kinds that it may answer with, beside those that every operation of its sort may.
     """
 
-    def declare(endpoint: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        _NEEDS[endpoint] = Needs(None if roles is None else frozenset(roles), takes, notable)
+    def declared(endpoint: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        declare(endpoint, Needs(None if roles is None else frozenset(roles), takes, notable))
         summary, _, description = (endpoint.__doc__ or "").partition("\n")
         documented_problems = _problems(problems, roles, takes, "{" in path, method)
         router.add_api_route(
@@ -207,7 +223,7 @@ def operation(
         )
         return endpoint
 
-    return declare
+    return declared
 
 
 def _extra(roles: Sequence[Role] | None, extra: Mapping[str, Any] | None) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import ipaddress
+import signal
 import socket
 from types import FrameType
 from typing import Any
@@ -15,34 +15,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ..config import HttpSettings
 from ..errors import InvalidInput
 from ..logs import log
-from .auth import Tokens
+from .auth import check_bind
 
-LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 _MAX_HEAD_BYTES = 32 * 1024
 _GRACE_S = 5
-
-
-def is_loopback(host: str) -> bool:
-    """Can only this machine reach an address of this name?"""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def check_bind(host: str, tokens: Tokens) -> None:
-    """Without tokens, this machine alone may reach the server.
-
-    Raises:
-        InvalidInput: others could.
-    """
-    if not tokens and not is_loopback(host):
-        raise InvalidInput(
-            f"host: {host} can be reached from other machines, and without tokens anyone there could do everything: "
-            "make one with `streamdq token NAME admin --file FILE` and pass --tokens-file FILE"
-        )
 
 
 def protocol(header_timeout_s: float) -> type[H11Protocol]:
@@ -87,8 +63,10 @@ class Server(uvicorn.Server):
         super().__init__(config)
         self._app = app
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        super().handle_exit(sig, frame)
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signal handlers are called
+        """As uvicorn's, but for the end: that is a regular one, and not by the signal raised again."""
+        self.force_exit = self.should_exit and sig == signal.SIGINT
+        self.should_exit = True
         self._app.state.streamdq.stopping.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -11,9 +11,8 @@ from structlog.testing import capture_logs
 
 from streamdq.errors import InvalidInput
 from streamdq.http import Tokens, claims, health, jobs, topics
-from streamdq.http.auth import Role, hash_token, new_token
+from streamdq.http.auth import Role, check_bind, hash_token, is_loopback, new_token
 from streamdq.http.route import needs_of
-from streamdq.http.server import check_bind, is_loopback
 from tests.http.conftest import Open
 from tests.http.harness import Api, kind
 

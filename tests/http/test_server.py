@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -133,7 +134,7 @@ def test_it_ends_at_once_and_tells_those_who_wait(redis_server: Server) -> None:
         started = time.monotonic()
         live.process.send_signal(signal.SIGTERM)
         assert waiting.result(10).status_code == 204
-        live.process.wait(10)
+        assert live.process.wait(10) == 0
         assert time.monotonic() - started < 4
 
 
@@ -181,6 +182,18 @@ def test_it_refuses_to_start(
     words = [str(tmp_path / "tokens") if word == "TOKENS" else word for word in arguments]
     assert cli.run(["--url", "memory://unused", "serve", *words]) == 2
     assert told in capsys.readouterr().err
+
+
+def test_without_its_packages_it_names_the_extra(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("streamdq.http.")]:
+        monkeypatch.delitem(sys.modules, name)
+    for missing in ("fastapi", "uvicorn"):
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, missing, None)
+            assert cli.run(["serve"]) == 2
+        assert f"needs {missing}" in capsys.readouterr().err
 
 
 # -- in another app

@@ -40,6 +40,19 @@ def test_it_holds_every_script(wheel: Path) -> None:
     assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
 
 
+def test_it_holds_the_web_page(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    pages = ROOT / "streamdq" / "http"
+    files = {
+        f"streamdq/http/{path.relative_to(pages)}"
+        for folder in ("templates", "static")
+        for path in (pages / folder).rglob("*")
+        if path.is_file()
+    }
+    assert {"streamdq/http/templates/job.html", "streamdq/http/static/vendor/htmx.LICENSE"} <= files
+    assert files <= names
+
+
 def test_installed_alone_it_runs_a_job(wheel: Path, tmp_path: Path) -> None:
     target = tmp_path / "site"
     install: list[str | Path] = [

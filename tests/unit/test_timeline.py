@@ -1,0 +1,75 @@
+"""Why a job was late, in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamdq.history import Event, HistoryRow
+from streamdq.http.look import lateness_of
+from streamdq.http.timeline import Attempt, brief, story_of, why
+
+T = 1_800_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("attempt", "said"),
+    [
+        (Attempt("g", 1, T, T + 1, T + 4, T + 9, "done"), "On time: it started 4ms after it was due."),
+        (Attempt("g", 1, T, T + 5, T + 3205, T + 9000, "done"), "Late by 3.2s: it waited 3.2s for a worker."),
+        (
+            Attempt("g", 1, T, T + 2500, T + 2600, None, "running"),
+            (
+                "Late by 2.6s: it waited 2.5s to be moved to the ready stream, for a mover, for the end of a pause, or "
+                "because of the topic's rate."
+            ),
+        ),
+        (Attempt("g", 1, T + 90_000, event="delayed"), "Due in 1m20s."),
+        (Attempt("g", 1, T, event="ready"), "It has been due for 10s: it has been waiting 10s for a worker."),
+        (
+            Attempt("g", 1, T, event="delayed"),
+            (
+                "It has been due for 10s, and was not moved to the ready stream yet: no mover is at work, or the "
+                "topic's rate holds it back."
+            ),
+        ),
+        (
+            Attempt("g", 0, T, None, None, T + 5000, "expired"),
+            "Given up: its time to expire had passed, 5s after it was due.",
+        ),
+        (Attempt("g", 1), ""),
+    ],
+)
+def test_why_it_was_late(attempt: Attempt, said: str) -> None:
+    assert why(attempt, T + 10_000) == said
+
+
+def test_a_pause_is_named() -> None:
+    assert why(Attempt("g", 1, T, event="delayed"), T + 10_000, paused=True).endswith("the topic is paused.")
+
+
+def test_a_story_from_rows_alone() -> None:
+    def row(event: Event, attempt: int, at: int, started: int | None) -> HistoryRow:
+        return HistoryRow("t", 0, f"{at}-0", event, "a", "g", attempt, 0, "c", T, T, T, started, at, "E", "", 7)
+
+    story = story_of(
+        [row(Event.RETRY, 1, T + 5, T + 1), row(Event.KICKED, 1, T + 7, None), row(Event.DONE, 2, T + 9, T + 8)],
+        None, {}, T + 20,
+    )  # fmt: skip
+    assert (story.created_ms, story.body_bytes) == (T, 7)
+    assert [one.event for one in story.events] == ["retry", "kicked", "done"]
+    assert [one.ran_ms(T + 20) for one in story.attempts] == [4, 1]
+
+
+@pytest.mark.parametrize(
+    ("ms", "text"), [(0, "0ms"), (999, "999ms"), (1000, "1s"), (3249, "3.2s"), (61_500, "1m1s"), (86_400_000, "1d")]
+)
+def test_durations_at_a_glance(ms: int, text: str) -> None:
+    assert brief(ms) == text
+
+
+def test_lateness() -> None:
+    assert lateness_of([]) is None
+    late = lateness_of(list(range(1, 201)))
+    assert late
+    assert (late.p50_ms, late.p99_ms, late.most_ms, late.grade) == (100, 198, 200, "fair")
+    assert [one.grade for one in map(lateness_of, ([1], [5000])) if one] == ["good", "bad"]
