@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamdq import Queue
-from streamdq.logs import hide_credentials
+from streamdq.logs import hide_credentials, log
 from tests.cli.conftest import Start
 from tests.servers import Server, binaries, until
 
@@ -117,3 +117,10 @@ def test_credentials_are_hidden_in_any_text(text: str) -> None:
 def test_text_without_credentials_stays() -> None:
     text = "topic a@b: https://shop.example/path?page=2 answered 500; basic rules"
     assert hide_credentials(text) == text
+
+
+def test_a_program_that_set_up_no_logging_gets_no_secret_either(caplog: pytest.LogCaptureFixture) -> None:
+    log.warning("x", body={"a": SECRET}, url=f"redis://:{SECRET}@h", nested=[{"token": SECRET, "id": "kept"}])
+
+    assert SECRET not in caplog.text
+    assert "kept" in caplog.text
