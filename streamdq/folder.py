@@ -11,9 +11,9 @@ import fcntl
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from .errors import FolderBusy, FolderError, InvalidInput, MissingExtra
@@ -29,22 +29,50 @@ class Folder(ABC):
         """A file to write to, which stands under its name when the block ends well; else there is none."""
         pure = PurePosixPath(path)
         temporary = str(pure.with_name(f"_{pure.name}.tmp"))
-        try:
-            with self._create(temporary) as file:
-                yield file
-            self.rename(temporary, path)
-        except BaseException as error:
-            with suppress(OSError):
-                self.remove(temporary)
-            if not isinstance(error, OSError):
+        with self._telling("write", path):
+            try:
+                with self._create(temporary) as file:
+                    yield file
+                self.rename(temporary, path)
+            except BaseException:
+                with suppress(OSError):
+                    self._remove(temporary)
                 raise
-            raise FolderError(
-                f"{self.url}: can't write {path}: {error}; check the folder, its space and rights"
-            ) from error
 
     def write(self, path: str, content: bytes) -> None:
         with self.writing(path) as file:
             file.write(content)
+
+    @contextmanager
+    def _telling(self, doing: str, path: str) -> Iterator[None]:
+        """A disk or bucket that refuses is an error that says so."""
+        try:
+            yield
+        except OSError as error:
+            raise FolderError(f"{self.url}: can't {doing} {path}: {error}; check the folder and its space") from error
+
+    def read(self, path: str) -> bytes | None:
+        """What the file holds; None: there is none."""
+        with self._telling("read", path):
+            try:
+                with self.open(path) as file:
+                    return bytes(file.read())
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+
+    def remove(self, path: str) -> None:
+        """The file is gone afterwards, also when it was before."""
+        with self._telling("remove", path):
+            self._remove(path)
+
+    def size(self, path: str) -> int:
+        with self._telling("read", path):
+            return self._size(path)
+
+    def files(self, under: str) -> list[str]:
+        """The files under a folder, at any depth, temporary ones among them."""
+        with self._telling("read", under):
+            return self._files(under)
 
     @abstractmethod
     def _create(self, path: str) -> Any:
@@ -55,23 +83,17 @@ class Folder(ABC):
         """Takes the place of ``target``, should it exist."""
 
     @abstractmethod
-    def read(self, path: str) -> bytes | None:
-        """What the file holds; None: there is none."""
-
-    @abstractmethod
     def open(self, path: str) -> Any:
         """A context manager of the file, for reading."""
 
     @abstractmethod
-    def size(self, path: str) -> int: ...
+    def _remove(self, path: str) -> None: ...
 
     @abstractmethod
-    def remove(self, path: str) -> None:
-        """The file is gone afterwards, also when it was before."""
+    def _size(self, path: str) -> int: ...
 
     @abstractmethod
-    def files(self, under: str) -> list[str]:
-        """The files under a folder, at any depth, temporary ones among them."""
+    def _files(self, under: str) -> list[str]: ...
 
     @abstractmethod
     def full(self, path: str) -> str:
@@ -111,24 +133,16 @@ class LocalFolder(Folder):
         finally:
             os.close(directory)
 
-    def read(self, path: str) -> bytes | None:
-        try:
-            return (self.root / path).read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError as error:
-            raise FolderError(f"{self.url}: can't read {path}: {error}") from error
-
     def open(self, path: str) -> Any:
         return (self.root / path).open("rb")
 
-    def size(self, path: str) -> int:
+    def _size(self, path: str) -> int:
         return (self.root / path).stat().st_size
 
-    def remove(self, path: str) -> None:
+    def _remove(self, path: str) -> None:
         (self.root / path).unlink(missing_ok=True)
 
-    def files(self, under: str) -> list[str]:
+    def _files(self, under: str) -> list[str]:
         return sorted(
             (Path(folder) / name).relative_to(self.root).as_posix()
             for folder, _, names in os.walk(self.root / under)
@@ -142,16 +156,14 @@ class LocalFolder(Folder):
     def lock(self, name: str, what: str, wait: bool = False) -> Iterator[None]:
         """The kernel's lock: it ends with the process, however that ends."""
         path = self.root / f"_{name}.lock"
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            file = path.open("wb")
-        except OSError as error:
-            raise FolderError(f"{self.url}: can't be written to: {error}") from error
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                raise FolderBusy(f"{self.url}: {what} is at work there already; wait for its end, or stop it") from None
+        with ExitStack() as stack:
+            with self._telling("lock", path.name):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context(path.open("wb"))
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                except BlockingIOError:
+                    raise FolderBusy(f"{self.url}: {what} is at work there already; wait for it, or stop it") from None
             yield
 
 
@@ -171,27 +183,26 @@ class RemoteFolder(Folder):
         return self._system.open(self._at(path), "wb")
 
     def rename(self, path: str, target: str) -> None:
-        self._system.mv(self._at(path), self._at(target))
-
-    def read(self, path: str) -> bytes | None:
         try:
-            return cast(bytes, self._system.cat_file(self._at(path)))
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise FolderError(f"{self.url}: can't read {path}: {error}") from error
+            self._system.mv(self._at(path), self._at(target))
+        except OSError:
+            # Some refuse to replace a file (SFTP). In between there is only the temporary one, which is whole.
+            if not self._system.exists(self._at(target)):
+                raise
+            self._system.rm_file(self._at(target))
+            self._system.mv(self._at(path), self._at(target))
 
     def open(self, path: str) -> Any:
         return self._system.open(self._at(path), "rb")
 
-    def size(self, path: str) -> int:
+    def _size(self, path: str) -> int:
         return int(self._system.size(self._at(path)))
 
-    def remove(self, path: str) -> None:
+    def _remove(self, path: str) -> None:
         if self._system.exists(self._at(path)):
             self._system.rm_file(self._at(path))
 
-    def files(self, under: str) -> list[str]:
+    def _files(self, under: str) -> list[str]:
         self._system.invalidate_cache()
         found = self._system.find(self._at(under))
         return sorted(path.removeprefix(self._root).removeprefix("/") for path in found)

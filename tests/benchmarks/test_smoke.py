@@ -11,6 +11,7 @@ from benchmarks.__main__ import WORKLOADS, about, environment, main, report, run
 from benchmarks.enqueue import memory
 from benchmarks.figures import Figure, shown, table
 from benchmarks.harness import Bench, Order, Results, body, in_turn, new_jobs, percentile
+from benchmarks.history import dump, history
 from benchmarks.metrics import scrape
 from streamdq.binary import find_server
 from streamdq.job import encode
@@ -164,3 +165,12 @@ def test_a_scrape_is_measured(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> 
     took, commands = scrape(bench)
     assert took.raw["jobs"] == 2500
     assert 5 < commands.value < 20
+
+
+@needs_redis
+def test_history_and_its_dump_are_measured(bench: Bench) -> None:
+    (cost,) = history(bench)
+    assert cost.value > 0 < cost.raw["jobs"]
+    (rate,) = dump(bench)
+    assert rate.value > 0
+    assert rate.raw["rows"] == 1000

@@ -120,7 +120,7 @@ def test_doctor_tells_of_a_dump_that_is_days_behind(run: Run, redis_server: Serv
         (["--topic", "u"], 2, "no topic 'u'"),
         (["--every", "often"], 2, "can't read 'often'"),
         (["--out", "nonsense://x"], 2, "nonsense"),
-        (["--out", "/proc/nowhere"], 1, "can't be written to"),
+        (["--out", "/proc/nowhere"], 1, "can't lock _dump.lock"),
     ],
 )
 def test_bad_arguments_are_told(run: Run, out: str, arguments: list[str], code: int, message: str) -> None:

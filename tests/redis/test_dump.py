@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import fsspec
 import pytest
@@ -14,16 +16,17 @@ import redis
 
 from streamdq import Bury, Job, Queue
 from streamdq import dump as dump_module
+from streamdq.compact import compact
 from streamdq.config import Settings
 from streamdq.dump import Dumped, Dumper
-from streamdq.errors import FolderBusy, HistoryUnreadable, InvalidInput
+from streamdq.errors import FolderBusy, FolderError, HistoryUnreadable, InvalidInput
 from streamdq.folder import Folder, LocalFolder, open_folder
 from streamdq.history import COLUMNS, HistoryRow
 from streamdq.keys import ShardKeys
 from streamdq.manifest import MANIFEST, Manifest, load_manifest, require_manifest
 from tests.dumps import HOUR_MS, START_MS, dumped, entries_of, marks, now_ms, row_text, write_rows
 from tests.redis.harness import Space, eventually
-from tests.servers import Server, until
+from tests.servers import Cluster, Server, until
 
 SHARD = ShardKeys("streamdq", "t", 0)
 
@@ -356,7 +359,59 @@ def test_a_forgotten_dump_holds_nothing_and_goes_on_later(here: Setting) -> None
     assert here.client.hexists(SHARD.settings, "dumps")
 
 
+def test_on_a_cluster(redis_cluster: Cluster, tmp_path: Path) -> None:
+    with Queue(redis_cluster.url) as queue:
+        queue.configure("t", shards=4)
+        for n in range(40):
+            queue.enqueue("t", 1, id=str(n), delay="1h")
+            queue.cancel("t", str(n))
+    dumper = Dumper(LocalFolder(tmp_path), redis_cluster.url)
+    with dumper.opened():
+        assert dumper.dump() == Dumped(rows=40, files=len(require_manifest(LocalFolder(tmp_path)).files))
+        assert dumper.dump() == Dumped()
+    rows = dumped(tmp_path)
+    assert {row["id"] for row in rows} == {str(n) for n in range(40)}
+    assert {row["shard"] for row in rows} == {0, 1, 2, 3}
+
+
 # -- the folder
+
+
+def test_a_full_disk_costs_nothing_that_was_committed(here: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = here.write(10)
+    here.dump()
+    second = here.write(10, begin_ms=START_MS + HOUR_MS)
+    with monkeypatch.context() as patched:
+        patched.setattr("os.fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+        with pytest.raises(FolderError, match="No space left on device"):
+            here.dump()
+    assert here.entries == first
+    assert here.folder.files("events") == [file.path for file in here.manifest.files]
+    assert (here.dump().rows, here.entries) == (10, first + second)
+
+
+def test_files_are_joined_while_a_dump_goes_on(here: Setting) -> None:
+    entries = here.write(10)
+    dumper = Dumper(here.folder, here.server.url)
+    with dumper.opened():
+        for hour in range(3):
+            dumper.dump()
+            entries += here.write(10, begin_ms=START_MS + 60_000 * (hour + 1))
+            compact(here.folder, grace_s=0)
+        dumper.dump()
+    assert here.entries == entries
+    assert len(here.manifest.files) == 2
+
+
+def test_a_killed_ones_files_are_cleared_away(here: Setting) -> None:
+    entries = here.write(3)
+    here.folder.write("events/dt=2023-11-14/hour=22/d000000001.parquet", b"not committed")
+    here.folder.write("events/dt=2023-11-14/hour=22/_d000000001.parquet.tmp", b"half")
+    here.folder.write("events/dt=2023-11-14/hour=22/c000000001.parquet", b"another's")
+    here.dump()
+    assert here.entries == entries
+    names = [path.rpartition("/")[2] for path in here.folder.files("events")]
+    assert names == ["c000000001.parquet", "d000000001.parquet"]
 
 
 def test_a_folder_holds_the_dump_of_one_namespace(here: Setting) -> None:

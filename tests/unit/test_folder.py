@@ -70,7 +70,7 @@ def test_a_disk_that_refuses_is_told(tmp_path: Path) -> None:
     folder = LocalFolder(tmp_path / "file")
     with pytest.raises(FolderError, match="can't write x: "):
         folder.write("x", b"")
-    with pytest.raises(FolderError, match="can't be written to"), folder.lock("dump", "a dump"):
+    with pytest.raises(FolderError, match=r"can't lock _dump\.lock: "), folder.lock("dump", "a dump"):
         pass
     assert folder.read("x") is None
     (tmp_path / "directory").mkdir()
@@ -90,6 +90,27 @@ def test_a_lock_is_for_one_at_a_time_and_ends_with_the_block(tmp_path: Path) -> 
             pass
     with second.lock("dump", "another dump"):
         pass
+
+
+class Strict(type(fsspec.filesystem("memory"))):  # type: ignore[misc]
+    """Renames as SFTP does: not onto what is there."""
+
+    protocol = "strict"
+
+    def mv(self, path1: str, path2: str, **_: object) -> None:
+        if self.exists(path2):
+            raise OSError("Failure")
+        super().mv(path1, path2)
+
+
+def test_a_place_that_replaces_no_file() -> None:
+    folder = RemoteFolder("strict://strictly", Strict(), "/strictly")
+    folder.write("x", b"old")
+    folder.write("x", b"new")
+    assert (folder.read("x"), folder.files("")) == (b"new", ["x"])
+    with pytest.raises(FolderError, match="can't write y"), folder.writing("y"):
+        folder._remove("_y.tmp")
+    Strict().rm("/strictly", recursive=True)
 
 
 @pytest.mark.parametrize("url", ["nonsense://x", "s3x://bucket"])
