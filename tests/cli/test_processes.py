@@ -11,7 +11,7 @@ from typing import Any
 import psutil
 import pytest
 
-from streamdq import Queue
+from streamdq import NewJob, Queue
 from tests.cli.conftest import Start
 from tests.servers import Pool, Server, binaries, until
 
@@ -56,6 +56,21 @@ def lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
+def keep_both_busy(queue: Queue, begun: Path, takes: float) -> int:
+    """Jobs, and more of them, until two processes run some: one that starts later must find some left. How many."""
+    put = 0
+
+    def both() -> bool:
+        nonlocal put
+        if put == 0 or queue.stats("t").ready < 10:
+            queue.enqueue_many("t", [NewJob({"takes": takes}) for _ in range(20)])
+            put += 20
+        return len(set(lines(begun))) == 2
+
+    until(both, "both processes run jobs")
+    return put
+
+
 def children(process: subprocess.Popen[str]) -> list[psutil.Process]:
     return psutil.Process(process.pid).children()
 
@@ -86,10 +101,8 @@ def test_processes_drain_together_and_end_on_sigterm(
     start: Start, server: Server, queue: Queue, tmp_path: Path
 ) -> None:
     process = start("--url", server.url, "worker", "shop:worker", "--processes", "2", "--concurrency", "5")
-    for _ in range(20):
-        queue.enqueue("t", {"takes": 0.3})
+    put = keep_both_busy(queue, tmp_path / "begun", takes=0.3)
 
-    until(lambda: len(set(lines(tmp_path / "begun"))) == 2, "both processes run jobs")
     process.terminate()
     _, err = process.communicate(timeout=20)
 
@@ -98,7 +111,7 @@ def test_processes_drain_together_and_end_on_sigterm(
     assert len(lines(tmp_path / "begun")) == len(lines(tmp_path / "done"))
     stats = queue.stats("t")
     assert stats.running == 0
-    assert stats.ready == 20 - len(lines(tmp_path / "done"))
+    assert stats.ready == put - len(lines(tmp_path / "done"))
 
 
 def test_processes_end_when_a_burst_is_done(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
@@ -151,9 +164,7 @@ def test_processes_do_not_outlive_a_killed_supervisor(
     start: Start, server: Server, queue: Queue, tmp_path: Path
 ) -> None:
     process = start("--url", server.url, "worker", "shop:worker", "--processes", "2", "--concurrency", "5")
-    for _ in range(20):
-        queue.enqueue("t", {"takes": 0.2})
-    until(lambda: len(set(lines(tmp_path / "begun"))) == 2, "both processes run jobs")
+    keep_both_busy(queue, tmp_path / "begun", takes=0.2)
     family = children(process)
 
     process.kill()
