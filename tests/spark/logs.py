@@ -78,7 +78,7 @@ def done(
 
 def corners() -> list[Happened]:
     """One topic for each: percentiles of one value, ties, an attempt over many hours, nothing but a cancel, an id used
-    again, a schedule whose end never helps, hours with a burst and with an outage.
+    again, a job whose beginning is not in the data, a schedule whose end never helps, hours with a burst and an outage.
     """
     at = MONDAY + 4 * WEEK + 12 * HOUR
     log = [done("one", at)]
@@ -90,6 +90,20 @@ def corners() -> list[Happened]:
     log += [done("again", at + 1000 * i, id="same", created=at - 10 * (i % 3)) for i in range(4)]
     log += [done("no created", at, id="x", created=None, group=None, step=None)]
     log += [done("zero", at, started=at, id=str(i)) for i in range(2)]
+    log += [done("edge", at + ms, due=at, started=at + ms, id=str(ms)) for ms in (999, 1000, 1001)]
+    log += [done("tail", at, id="began before", created=at - DAY, attempt=2, step=1)]
+    log += [
+        done("busy", MONDAY + week * WEEK + 40 * HOUR + ms, id=f"{week}.{ms}")
+        for week, jobs in enumerate((240, 240, 241, 240, 320))
+        for ms in range(jobs)
+    ]
+    for i in range(2004):  # of its time-outs the first two may be the handler's own, the others took too long for that
+        took, error = (90, "TimeoutError") if i in (7, 8) else (100 + i, "TimeoutError" if i > 1999 else None)
+        log.append(
+            done("timeouts", at + i, id=str(i), started=at + i - took, error=error)._replace(
+                event="retry" if error else "done"
+            )
+        )
     log += _schedule("hopeless", at, 1100, last_helps=False) + _schedule("helps", at, 1100, last_helps=True)
     log += _schedule("few", at, 30, last_helps=False)
     for hour in range(5 * 7 * 24):

@@ -268,8 +268,10 @@ def advice(log: Log, min_done: int = 1000) -> Table:
     tried = [e for e in log if e.event in ENDED | {"reclaimed"}]
     for (topic, group), rows in by(tried, lambda e: (e.topic, e.group)).items():
         took = [d for e in rows if e.event == "done" and (d := duration(e)) is not None]
-        cut = sum(e.event == "reclaimed" or e.error == "TimeoutError" for e in rows)
         p999 = quantile(took, 0.999)
+        late = [e for e in rows if e.event in {"retry", "dead"} and e.error == "TimeoutError"]
+        cut = sum(e.event == "reclaimed" for e in rows)
+        cut += sum(p999 is not None and (d := duration(e)) is not None and d >= p999 for e in late)
         few = len(took) < min_done
         ttr = None if few or p999 is None else _rounded(2 * p999)
         table.append(

@@ -126,6 +126,22 @@ def test_the_size_stays_small(html: str) -> None:
     assert len(html) < 600_000
 
 
+def test_many_topics_with_long_names_make_it_little_larger() -> None:
+    log = [e for n in range(300) for e in retried(f"{n:03}" + "x" * 100, AT + n)]
+    html = report_of(log)
+    assert len(html) < 600_000
+    assert "275 more rows" in html
+
+
+def retried(topic: str, at: int) -> list[Happened]:
+    failed = done(topic, at, event="retry", error="E" * 100)
+    return [failed, done(topic, at + 1000, id=failed.id, created=failed.created, attempt=2, step=1)]
+
+
+def test_the_same_analysis_makes_the_same_page(log: list[Happened], html: str) -> None:
+    assert report_of(log) == html
+
+
 def test_tables_are_read_for_the_days_of_the_report(tmp_path: Path) -> None:
     for day in ("2026-01-05", "2026-01-06", "2026-01-07"):
         folder = tmp_path / "retries" / f"dt={day}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from streamdq.history import Event
 
-from .common import count_where, is_event, ms_between, percentile, share
+from .common import is_attempt, is_event, ms_between, share, value_counts
 from .retries import retries
 
 MIN_DONE = 1000
@@ -31,8 +31,8 @@ def advice(
     ``ttr_ms``: the 99.9th percentile of how long attempts took that were done, times ``headroom``, rounded up to a
     round figure (Amazon Builders' Library, Timeouts, retries and backoff with jitter: choose the share of false
     timeouts that you accept, then that percentile, and pad it). ``ttr_verdict``: ``ok``; ``too few`` (fewer than
-    ``min_done``); ``cut off``: the TTR in force ended more than 0.1 % of the attempts, so that the longest were not
-    observed and the figure is a lower bound.
+    ``min_done``); ``cut off``: more than 0.1 % of the attempts were taken over, or ended with a ``TimeoutError`` no
+    sooner than that percentile; so the longest were not observed, and the figure is a lower bound.
 
     ``waits_ms``: the waits of the schedule's steps as observed; ``keep_steps``: how many of them to keep. The steps at
     the end go of which it is 95 % sure (upper bound of Wilson's score interval, 1927) that fewer than ``min_success``
@@ -61,26 +61,31 @@ def advice(
 
 
 def _ttr(events: DataFrame, min_done: int, headroom: float) -> DataFrame:
-    done = is_event(Event.DONE)
-    timed = events.where(is_event(Event.DONE, Event.RETRY, Event.DEAD, Event.RECLAIMED)).select(
+    timed = events.where(is_attempt() | is_event(Event.RECLAIMED)).select(
         "topic",
         "group",
-        F.when(done & (F.col("started") <= F.col("finished")), ms_between("started", "finished")).alias("took_ms"),
-        # What a worker ends at its TTR fails with this error; what nobody ended was taken over.
-        (is_event(Event.RECLAIMED) | (F.col("error") == "TimeoutError")).alias("cut"),
+        F.when(is_event(Event.DONE, Event.RECLAIMED), F.col("event"))
+        .when(F.col("error") == "TimeoutError", "timeout")
+        .otherwise("failed")
+        .alias("kind"),
+        F.when(F.col("started") <= F.col("finished"), ms_between("started", "finished")).alias("ms"),
     )
+    done_ms = F.when(F.col("kind") == "done", F.col("ms"))
+    of_group = Window.partitionBy("topic", "group")
+    timed_out = (F.col("kind") == "timeout") & (F.col("ms") >= F.col("longest"))
     counted = (
-        timed.groupBy("topic", "group", "took_ms")
-        .agg(F.count("*").alias("n"), count_where(F.col("cut")).alias("cut"))
+        value_counts(timed, ["topic", "group", "kind"], "ms")
+        .withColumn("longest", F.percentile(done_ms, F.lit(0.999), F.col("n")).over(of_group))
         .groupBy("topic", "group")
         .agg(
             F.sum("n").alias("all"),
-            F.sum(F.when(F.col("took_ms").isNotNull(), F.col("n")).otherwise(0)).alias("done"),
-            F.sum("cut").alias("cut_off"),
-            percentile("took_ms", 0.5).alias("p50_ms"),
-            percentile("took_ms", 0.99).alias("p99_ms"),
-            percentile("took_ms", 0.999).alias("p999_ms"),
-            F.max("took_ms").alias("max_ms"),
+            _sum_where(done_ms.isNotNull()).alias("done"),
+            _sum_where((F.col("kind") == "reclaimed") | timed_out).alias("cut_off"),
+            *(
+                F.percentile(done_ms, F.lit(at), F.col("n")).alias(name)
+                for name, at in (("p50_ms", 0.5), ("p99_ms", 0.99), ("p999_ms", 0.999))
+            ),
+            F.max(done_ms).alias("max_ms"),
         )
         .withColumn("share_cut_off", share(F.col("cut_off"), F.col("all")))
     )
@@ -89,6 +94,10 @@ def _ttr(events: DataFrame, min_done: int, headroom: float) -> DataFrame:
     return counted.withColumn("ttr_ms", F.when(~few, _round_up(F.col("p999_ms") * headroom))).withColumn(
         "ttr_verdict", verdict
     )
+
+
+def _sum_where(condition: Column) -> Column:
+    return F.sum(F.when(condition, F.col("n")).otherwise(0))
 
 
 def _round_up(ms: Column) -> Column:

@@ -11,6 +11,7 @@ from .parts import Figure, Row, Section, Tables, figure, grid, grouped, has_grou
 from .svg import Svg
 from .words import hour, number, percent, span
 
+MOST_NAMES = 20
 _REASONS = {
     "exhausted": "retry steps used up",
     "buried": "handler gave it up",
@@ -67,7 +68,8 @@ def retries(tables: Tables) -> Section:
 def _funnel(again: Sequence[Row], groups: bool) -> Figure:
     steps = range(1, max(row["step"] for row in again) + 1)
     found = {(subject(row, groups), row["step"]): row["success_rate"] for row in again}
-    names = list(dict.fromkeys(name for name, _ in found))
+    tries = grouped(({**row, "name": subject(row, groups)} for row in again), "name")
+    names = sorted(sorted(tries, key=lambda name: -total(tries[name], "attempts"))[:MOST_NAMES])
     cells = [[found.get((name, step)) for step in steps] for name in names]
     title = "Success of the attempts at each retry step"
     text = "; ".join(
@@ -206,18 +208,17 @@ def advice(tables: Tables) -> Section:
     section.grids = [
         grid(
             [
-                "Topic", "TTR", "Retry steps worth keeping", "Verdict", "Runs: p99", "p99.9", "Longest", "Done",
-                "Cut off", "Retries seen",
+                "Topic", "Retry steps worth keeping", "Verdict", "TTR", "Runs: p99.9", "Longest", "Done", "Cut off",
+                "Retries seen",
             ],
             [
                 [
-                    subject(row, groups), span(row["ttr_ms"]), _kept(row), _verdict(row),
-                    span(row["p99_ms"]), span(row["p999_ms"]), span(row["max_ms"]), number(row["done"]),
-                    percent(row["share_cut_off"]), number(row["retried"]),
+                    subject(row, groups), _kept(row), _verdict(row), span(row["ttr_ms"]), span(row["p999_ms"]),
+                    span(row["max_ms"]), number(row["done"]), percent(row["share_cut_off"]), number(row["retried"]),
                 ]
                 for row in rows
             ],
-            texts=4,
+            texts=3,
         )
     ]  # fmt: skip
     section.notes = [

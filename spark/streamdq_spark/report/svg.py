@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import count
+from zlib import crc32
 
 from markupsafe import Markup, escape
 
-_ids = count(1)
 CHAR = 7.1  # the mean width of a character of a label, in pixels
 
 
@@ -48,7 +47,8 @@ class Svg:
         )
 
     def __html__(self) -> Markup:
-        number = next(_ids)
+        # The same drawing has the same id in each report, and no other drawing in it has.
+        number = f"{crc32(repr((self._title, self._text, self.width)).encode()):x}"
         return Markup(
             '<svg viewBox="0 0 {} {}" role="img" aria-labelledby="t{n} d{n}"><title id="t{n}">{}</title>'
             '<desc id="d{n}">{}</desc>{}</svg>'

@@ -122,9 +122,13 @@ def time_to_finish(tables: Tables) -> Section:
         )
         title = "From the first due time to done, by topic"
         text = "; ".join(
-            f"{r['topic']}: median {span(r['after_due_p50_ms'])}, p99 {span(r['after_due_p99_ms'])}" for r in known
+            f"{row['topic']}: median {span(row['after_due_p50_ms'])}, p99 {span(row['after_due_p99_ms'])}"
+            for row in known[:MOST_TOPICS]
         )
-        spans = [(r["topic"], r["after_due_p50_ms"], r["after_due_p95_ms"], r["after_due_p99_ms"]) for r in known[:12]]
+        spans = [
+            (row["topic"], row["after_due_p50_ms"], row["after_due_p95_ms"], row["after_due_p99_ms"])
+            for row in known[:MOST_TOPICS]
+        ]
         section.figures = [figure(title, lambda width: ranges(width, title, text, LOG_AXIS, spans))]
     per_group = [row for row in tables["time_to_finish"] if row["scope"] == "group"]
     shown = [*rows, *per_group] if has_groups(per_group) else rows
