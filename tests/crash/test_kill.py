@@ -44,16 +44,16 @@ def check_recovery(crew: Crew, ids: list[str], killed: WorkerProcess, mover: boo
 
 
 def test_killed_half_way_while_another_works_on(crew: Crew) -> None:
+    workers = [crew.serving(crew.start(Options(concurrency=10))) for _ in range(2)]
     ids = crew.fill(1500, Work(ms=10))
-    workers = [crew.start(Options(concurrency=10)) for _ in range(2)]
     until(lambda: len({line.pid for line in crew.journal.lines("end")}) == 2, "both work")
     half_way(crew, len(ids))
     check_recovery(crew, ids, pick(crew, workers, mover=False), mover=False)
 
 
 def test_killed_half_way_with_the_mover(crew: Crew) -> None:
+    workers = [crew.serving(crew.start(Options(concurrency=10))) for _ in range(2)]
     ids = crew.fill(1500, Work(ms=10))
-    workers = [crew.start(Options(concurrency=10)) for _ in range(2)]
     until(lambda: len({line.pid for line in crew.journal.lines("end")}) == 2, "both work")
     half_way(crew, len(ids))
     check_recovery(crew, ids, pick(crew, workers, mover=True), mover=True)
