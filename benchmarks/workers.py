@@ -22,7 +22,6 @@ import psutil
 from streamdq import Job, Worker
 
 from .harness import GROUP, NAMESPACE, TOPIC, Order
-from .receivers import post, receive
 from .timers import measure
 
 _ROOT = Path(__file__).parent.parent
@@ -155,9 +154,7 @@ def _main(url: str, role: str, log: str, *options: str) -> None:
     others: dict[str, Callable[[], None]] = {
         "timers": lambda: _timers(url, Path(log), *options),
         "callback": lambda: _callback(url),
-        "receive": lambda: receive(url, silent=False),
-        "silent": lambda: receive(url, silent=True),
-        "post": lambda: post(url, Path(log), int(options[0]), int(options[1]), options[2]),
+        **dict.fromkeys(("receive", "silent", "post"), lambda: _http(url, role, Path(log), *options)),
     }
     print("ready", flush=True)
     sys.stdin.readline()
@@ -166,6 +163,16 @@ def _main(url: str, role: str, log: str, *options: str) -> None:
         return
     concurrency, *rest = options or ("100",)
     _ROLES[role](Worker(url, NAMESPACE, GROUP, int(concurrency)), Path(log), *rest)
+
+
+def _http(url: str, role: str, log: Path, *options: str) -> None:
+    """The other side of callbacks, and the bare client; no other process loads what they need."""
+    from .receivers import post, receive
+
+    if role == "post":
+        post(url, log, int(options[0]), int(options[1]), options[2])
+    else:
+        receive(url, silent=role == "silent")
 
 
 def _timers(url: str, log: Path, count: str, per_second: str) -> None:

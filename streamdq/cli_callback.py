@@ -38,14 +38,14 @@ def callback(
     gauges: AlsoGauges = False,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> None:
-    """Call back: POST each job's body to its url when it is due.
+    """POST due jobs to their urls.
 
     \b
     streamdq enqueue notify '{"order_id": 42}' --delay 15s --url https://shop.example/hooks
     streamdq callback --topic notify
 
-    2xx finishes the job. 410 and a URL that is refused bury it. Anything else takes the next step of its retry
-    schedule, not before what a Retry-After asks for. Redirects are not followed.
+    The job's body is sent, signed. 2xx finishes the job. 410 and a URL that is refused bury it. Anything else takes the
+    next step of its retry schedule, not before what a Retry-After asks for. Redirects are not followed.
 
     Give callbacks topics of their own: a job without a url is buried. --topic all serves every topic that has the
     group, also those that are made later.

@@ -24,7 +24,7 @@ from .target import TargetRefused, Targets
 
 CONCURRENCY = 200
 _TTR_SHARE = 0.9  # of what is left of it; the outcome must reach Redis before it ends
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 30.0  # for a busy receiver; doubled each time
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 30.0  # for a busy receiver; doubled each time
 _DEFERRALS = 10  # that an open breaker may cost a job for each step
 _NO_STATUS = "none"
 
