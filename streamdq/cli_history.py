@@ -122,12 +122,16 @@ def dump(
             done = _run(dumper, lambda: False, as_json)
             if once:
                 dumper.forget()
-            answer(as_json, asdict(done), _dumped_text(done, out), yes=done.whole)
+            answer(as_json, _dumped_json(done), _dumped_text(done, out), yes=done.whole)
 
 
 def _run(dumper: Dumper, stopping: Callable[[], bool], as_json: bool) -> Dumped:
     with progress("dumped", not as_json) as tell:
         return dumper.dump(stopping, tell)
+
+
+def _dumped_json(done: Dumped) -> dict[str, float]:
+    return {**asdict(done), "seconds": round(done.seconds, 3)}
 
 
 def _dumped_text(done: Dumped, out: str) -> str:
@@ -161,7 +165,7 @@ def _follow(dumper: Dumper, pause_s: float, out: str, as_json: bool) -> None:
         else:
             whole = whole and done.whole
             if done.rows or not done.whole:
-                answer(as_json, asdict(done), _dumped_text(done, out))
+                answer(as_json, _dumped_json(done), _dumped_text(done, out))
         stop.wait(pause_s)
     if not whole:
         raise typer.Exit(EXIT_NO)

@@ -25,15 +25,17 @@ class Folder(ABC):
     url: str
 
     @contextmanager
-    def writing(self, path: str) -> Iterator[BinaryIO]:
-        """A file to write to, which stands under its name when the block ends well; else there is none."""
+    def writing(self, path: str, durable: bool = True) -> Iterator[BinaryIO]:
+        """A file to write to, which stands under its name when the block ends well; else there is none. ``durable``:
+        it outlives a power cut from then on.
+        """
         pure = PurePosixPath(path)
         temporary = str(pure.with_name(f"_{pure.name}.tmp"))
         with self._telling("write", path):
             try:
-                with self._create(temporary) as file:
+                with self._create(temporary, durable) as file:
                     yield file
-                self.rename(temporary, path)
+                self.rename(temporary, path, durable)
             except BaseException:
                 with suppress(OSError):
                     self._remove(temporary)
@@ -75,11 +77,11 @@ class Folder(ABC):
             return self._files(under)
 
     @abstractmethod
-    def _create(self, path: str) -> Any:
+    def _create(self, path: str, durable: bool) -> Any:
         """A context manager of a new file; folders on the way are made."""
 
     @abstractmethod
-    def rename(self, path: str, target: str) -> None:
+    def rename(self, path: str, target: str, durable: bool) -> None:
         """Takes the place of ``target``, should it exist."""
 
     @abstractmethod
@@ -117,16 +119,19 @@ class LocalFolder(Folder):
         self.url = str(root)
 
     @contextmanager
-    def _create(self, path: str) -> Iterator[BinaryIO]:
+    def _create(self, path: str, durable: bool) -> Iterator[BinaryIO]:
         full = self.root / path
         full.parent.mkdir(parents=True, exist_ok=True)
         with full.open("wb") as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
 
-    def rename(self, path: str, target: str) -> None:
+    def rename(self, path: str, target: str, durable: bool) -> None:
         (self.root / path).replace(self.root / target)
+        if not durable:
+            return
         directory = os.open((self.root / target).parent, os.O_RDONLY)
         try:
             os.fsync(directory)
@@ -178,11 +183,11 @@ class RemoteFolder(Folder):
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}"
 
-    def _create(self, path: str) -> Any:
+    def _create(self, path: str, durable: bool) -> Any:  # noqa: ARG002 - what fsspec has closed, it keeps
         self._system.makedirs(str(PurePosixPath(self._at(path)).parent), exist_ok=True)
         return self._system.open(self._at(path), "wb")
 
-    def rename(self, path: str, target: str) -> None:
+    def rename(self, path: str, target: str, durable: bool) -> None:  # noqa: ARG002
         try:
             self._system.mv(self._at(path), self._at(target))
         except OSError:

@@ -319,7 +319,7 @@ class _Shop:
 
 def _write_hour(folder: Folder, hour: int, rows: Any, number: int) -> list[DumpFile]:
     path = path_of(hour, f"{LETTER}{number + 1:09}")
-    with folder.writing(path) as file:
+    with folder.writing(path, durable=False) as file:
         write_parquet(table_of(rows), file)
     return [DumpFile(path=path, rows=len(rows), bytes=folder.size(path))]
 

@@ -8,6 +8,7 @@ removed; Redis told the mark, and trimmed.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -22,8 +23,10 @@ from streamdq import arrow, compact, dump
 from streamdq.folder import LocalFolder
 from streamdq.scripts import Scripts
 from streamdq.session import Op
+from tests.dumps import row_text
 
-arrow.pyarrow()
+# What Arrow does once in a process is done once.
+arrow.write_parquet(arrow.table_in("t", 0, [(b"1-0", [b"e", row_text("j", 1).encode()])]), io.BytesIO())
 
 
 class Steps:
@@ -65,8 +68,8 @@ class Steps:
         plain = LocalFolder._create
 
         @contextmanager
-        def stepped(folder: LocalFolder, path: str) -> Iterator[BinaryIO]:
-            with plain(folder, path) as file:
+        def stepped(folder: LocalFolder, path: str, durable: bool) -> Iterator[BinaryIO]:
+            with plain(folder, path, durable) as file:
                 self.step()
                 write = file.write
                 half = Halves(file, write, self.step)
