@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime
+from functools import cache
 from typing import Any
 
 from py4j.protocol import Py4JError
@@ -25,6 +26,7 @@ from .tables import of_days, write_table
 from .waiting import Waiting
 
 SUMMARY = "analysis.json"
+_FEW_EVENTS = 2_000_000  # some hundred MB
 Progress = Callable[[str, int, int], None]
 """Told the question that is worked on, how many are done, and of how many."""
 
@@ -100,21 +102,30 @@ def analyze(
     events = sum(file.rows for file in covered)
     summary = Summary(first, last, events, len(covered), _lost(dump), dump.unlisted, dump.bad)
     context = Context(first, last, *_waiting(spark, waiting))
+    read = cache(lambda since, until: _read(spark, dump, since, until))
     for number, question in enumerate(questions.values()):
         if progress:
             progress(question.name, number, len(questions))
         with spark_errors(question.name):
-            rows = _answer(spark, plan, question, context)
+            rows = question.answer(read(*_span(plan, question)), context)
+            rows = of_days(rows, question.day, first, last)
             summary.tables[question.name] = write_table(rows, plan.target, question.name, first, last)
     plan.target.write(SUMMARY, json.dumps(summary.as_json(), indent=2).encode() + b"\n")
     return summary
 
 
-def _answer(spark: SparkSession, plan: Plan, question: Question, context: Context) -> DataFrame:
-    since = _moved(plan.first_day, -question.lookback.days)
-    until = _moved(plan.last_day, question.lookahead.days)
-    events = read_files(spark, plan.dump, plan.dump.between(since, until))
-    return of_days(question.answer(events, context), question.day, plan.first_day, plan.last_day)
+def _span(plan: Plan, question: Question) -> tuple[date, date]:
+    """The days whose events a question gets."""
+    days = [file.day for file in plan.dump.files]
+    since, until = _moved(plan.first_day, -question.lookback.days), _moved(plan.last_day, question.lookahead.days)
+    return max(since, min(days)), min(until, max(days))
+
+
+def _read(spark: SparkSession, dump: Dump, since: date, until: date) -> DataFrame:
+    """The events of these days; few of them are kept at hand, as each question would open all files again."""
+    files = dump.between(since, until)
+    events = read_files(spark, dump, files)
+    return events.persist() if sum(file.rows for file in files) <= _FEW_EVENTS else events
 
 
 def _moved(day: date, days: int) -> date:
