@@ -33,6 +33,9 @@ def analyze(
     report: Annotated[
         Path | None, typer.Option(help="Also write an HTML page.", metavar="FILE", dir_okay=False, show_default=False)
     ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only this table; repeat for each.", metavar="TABLE", show_default=False)
+    ] = None,
     master: Annotated[str | None, typer.Option(help="Where Spark runs [local[*]].", show_default=False)] = None,
     waiting: Annotated[
         bool, typer.Option("--waiting", help="Join the load forecast with what waits in Redis now.")
@@ -52,10 +55,11 @@ def analyze(
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "pyspark", "spark") from error
     days = [day.date() if day else None for day in (first, last)]
+    questions = analysis.chosen(only or ())
     plan = analysis.plan(input, output, *days, quarantine=quarantine)
     asked = _waiting(context) if waiting else None
     with _progress() as progress, session(master) as spark:
-        summary = analysis.analyze(spark, plan, waiting=asked, progress=progress)
+        summary = analysis.analyze(spark, plan, waiting=asked, questions=questions, progress=progress)
     if report:
         write_report(plan.target, summary, report)
     if as_json:

@@ -1,7 +1,10 @@
 """Fixtures that every part of the suite shares."""
 
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -78,3 +81,14 @@ def no_leaked_keys(request: pytest.FixtureRequest) -> Iterator[None]:
         if node.running:
             with node.client() as client:
                 assert leaked_keys(client) == []
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The package, built once."""
+    root, out = Path(__file__).parents[1], tmp_path_factory.mktemp("dist")
+    build: list[str | Path] = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, root]
+    done = subprocess.run(build, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (built,) = out.glob("*.whl")
+    return built

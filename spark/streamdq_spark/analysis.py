@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime
@@ -81,6 +81,17 @@ def plan(
     return Plan(dump, *_days(dump, first_day, last_day), target)
 
 
+def chosen(names: Collection[str]) -> dict[str, Question]:
+    """The questions of these names; none given: all.
+
+    Raises:
+        InvalidInput: there is no such question.
+    """
+    if unknown := [name for name in names if name not in QUESTIONS]:
+        raise InvalidInput(f"no table {unknown[0]!r}: there are {', '.join(QUESTIONS)}")
+    return {name: question for name, question in QUESTIONS.items() if name in names or not names}
+
+
 def analyze(
     spark: SparkSession,
     plan: Plan,
@@ -102,14 +113,14 @@ def analyze(
     events = sum(file.rows for file in covered)
     summary = Summary(first, last, events, len(covered), _lost(dump), dump.unlisted, dump.bad)
     context = Context(first, last, *_waiting(spark, waiting))
-    read = cache(lambda since, until: _read(spark, dump, since, until))
-    for number, question in enumerate(questions.values()):
-        if progress:
-            progress(question.name, number, len(questions))
-        with spark_errors(question.name):
-            rows = question.answer(read(*_span(plan, question)), context)
-            rows = of_days(rows, question.day, first, last)
-            summary.tables[question.name] = write_table(rows, plan.target, question.name, first, last)
+    with _reading(spark, dump) as read:
+        for number, question in enumerate(questions.values()):
+            if progress:
+                progress(question.name, number, len(questions))
+            with spark_errors(question.name):
+                rows = question.answer(read(*_span(plan, question)), context)
+                rows = of_days(rows, question.day, first, last)
+                summary.tables[question.name] = write_table(rows, plan.target, question.name, first, last)
     plan.target.write(SUMMARY, json.dumps(summary.as_json(), indent=2).encode() + b"\n")
     return summary
 
@@ -121,11 +132,27 @@ def _span(plan: Plan, question: Question) -> tuple[date, date]:
     return max(since, min(days)), min(until, max(days))
 
 
-def _read(spark: SparkSession, dump: Dump, since: date, until: date) -> DataFrame:
-    """The events of these days; few of them are kept at hand, as each question would open all files again."""
-    files = dump.between(since, until)
-    events = read_files(spark, dump, files)
-    return events.persist() if sum(file.rows for file in files) <= _FEW_EVENTS else events
+@contextmanager
+def _reading(spark: SparkSession, dump: Dump) -> Iterator[Callable[[date, date], DataFrame]]:
+    """Yields what gives the events of some days; few of them are kept at hand meanwhile, as each question would open
+    all files again.
+    """
+
+    @cache
+    def read(since: date, until: date) -> DataFrame:
+        files = dump.between(since, until)
+        events = read_files(spark, dump, files)
+        if sum(file.rows for file in files) > _FEW_EVENTS:
+            return events
+        kept.append(events.persist())
+        return events
+
+    kept: list[DataFrame] = []
+    try:
+        yield read
+    finally:
+        for events in kept:
+            events.unpersist()
 
 
 def _moved(day: date, days: int) -> date:

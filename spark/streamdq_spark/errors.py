@@ -15,3 +15,13 @@ class JavaMissing(AnalysisError):
 
 class BadDump(AnalysisError):
     """The dump holds something that can't be counted on. Nothing was written."""
+
+
+class HistoryLost(AnalysisError):
+    """History is gone from Redis that a stream had not read yet."""
+
+    def __init__(self, topic: str, shard: int, what: str) -> None:
+        super().__init__(
+            f"topic {topic!r}, shard {shard}: {what}; keep more history (STREAMDQ_HISTORY_LENGTH) or read more often; "
+            "to go on without what is lost: option fail_on_loss=false"
+        )

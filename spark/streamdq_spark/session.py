@@ -78,12 +78,21 @@ def _joined(conf: SparkConf) -> Iterator[SparkSession]:
     builder = SparkSession.builder
     for key, value in conf.getAll():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    with _pandas_unnoticed():
+        spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     try:
         yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def _pandas_unnoticed() -> Iterator[None]:
+    """As it starts, Spark looks at what pandas there is, and warns; nothing here asks it for pandas."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        yield
 
 
 def _start(conf: SparkConf, log: IO[str]) -> SparkSession:
@@ -92,9 +101,7 @@ def _start(conf: SparkConf, log: IO[str]) -> SparkSession:
     except PySparkException as error:
         raise AnalysisError(f"Spark did not start: its log is {log.name}") from error
     try:
-        with warnings.catch_warnings():
-            # On its way Spark looks at what pandas there is; nothing here asks it for pandas.
-            warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+        with _pandas_unnoticed():
             context = SparkContext(conf=conf, gateway=gateway)
     except Exception as error:  # py4j wraps whatever Java threw
         _end(gateway)

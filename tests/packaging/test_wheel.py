@@ -5,8 +5,6 @@ import sys
 import zipfile
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 USE = """
 import streamdq, streamdq.scripts
@@ -19,16 +17,6 @@ with Queue("memory://wheel") as queue:
         print(claim.job.id, claim.job.body)
     print(queue.audit().balanced, queue.audit().left)
 """
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("dist")
-    build: list[str | Path] = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", out, ROOT]
-    done = subprocess.run(build, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stdout + done.stderr
-    (built,) = out.glob("*.whl")
-    return built
 
 
 def test_it_holds_every_script(wheel: Path) -> None:

@@ -1,0 +1,127 @@
+"""History streams in Redis, as the data source reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from streamdq.arrow import table_in
+from streamdq.connection import Command, Link
+from streamdq.errors import HistoryUnreadable, ServerUnavailable, UnknownTopic
+from streamdq.keys import ShardKeys
+from streamdq.operations import Operations
+from streamdq.session import Op, checked, open_session, run
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+BEGIN = "0-0"
+PAGE = 5_000  # entries read at once: a few milliseconds of Redis's time
+_LOOKS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A stream at one moment. `written`: rows it has had in all, up to `last`; `since` names its life."""
+
+    topic: str
+    shard: int
+    since: str
+    written: int
+    last: str
+    first: str = BEGIN
+    length: int = 0
+
+    @property
+    def first_ms(self) -> int:
+        return int(self.first.partition("-")[0])
+
+    @property
+    def last_ms(self) -> int:
+        return int(self.last.partition("-")[0])
+
+    def as_offset(self) -> dict[str, Any]:
+        """What Spark keeps in its checkpoint."""
+        return {
+            "last": self.last, "written": self.written, "since": self.since, "first": self.first, "length": self.length,
+        }  # fmt: skip
+
+    @classmethod
+    def of_offset(cls, key: str, offset: dict[str, Any]) -> Self:
+        topic, _, shard = key.rpartition(":")
+        return cls(topic, int(shard), **offset)
+
+
+class StreamReader:
+    """One connection. A context manager."""
+
+    def __init__(self, url: str | None, namespace: str, topics: tuple[str, ...] = ()) -> None:
+        """`topics`: only these; none: all."""
+        self._link, self._session = open_session(url, namespace, None, None, Link)
+        self._operations = Operations(self._session)
+        self._topics = topics
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._link.close()
+
+    def _run(self, op: Op[T]) -> T:
+        return run(self._link, op)
+
+    def standings(self) -> dict[str, Standing]:
+        """Every shard's stream, by topic:shard.
+
+        Raises:
+            UnknownTopic: one that was asked for has never been there.
+        """
+        known = self._run(self._operations.topics.refresh())
+        if missing := [topic for topic in self._topics if topic not in known]:
+            raise UnknownTopic(f"no topic {missing[0]!r} in namespace {self._session.keys.namespace!r}")
+        shards = [shard for topic in self._topics or sorted(known) for shard in self._operations.topics.shards(topic)]
+        return {f"{shard.topic}:{shard.shard}": self._standing(shard) for shard in shards}
+
+    def _standing(self, shard: ShardKeys) -> Standing:
+        """Rows and their number are written together: one that is the same before and after the look belongs to it."""
+        history, count = shard.history, Command(shard.counts, ("HGET", shard.counts, "history"))
+        look = [
+            count,
+            Command(history, ("XREVRANGE", history, "+", "-", "COUNT", 1)),
+            Command(history, ("XRANGE", history, "-", "+", "COUNT", 1)),
+            Command(history, ("XLEN", history)),
+            Command(shard.settings, ("HGET", shard.settings, "history_since")),
+            count,
+        ]
+        for _ in range(_LOOKS):
+            before, newest, oldest, length, since, after = map(checked, self._run(self._session.call(look)))
+            if before == after:
+                last, first = (entries[0][0].decode() if entries else BEGIN for entries in (newest, oldest))
+                life = (since or b"").decode()
+                return Standing(shard.topic, shard.shard, life, int(after or 0), last, first, length)
+        raise ServerUnavailable(
+            f"the history of topic {shard.topic!r} grows faster than it can be looked at; try again"
+        )
+
+    def pages(self, topic: str, shard: int, after: str, until: str) -> Iterator[pa.Table]:
+        """The entries after one id and up to another.
+
+        Raises:
+            HistoryUnreadable: an entry is not a row of this version.
+        """
+        history = self._session.keys.shard(topic, shard).history
+        while True:
+            command = Command(history, ("XRANGE", history, f"({after}", until, "COUNT", PAGE))
+            entries = checked(self._run(self._session.call([command]))[0])
+            if not entries:
+                return
+            table = table_in(topic, shard, entries)
+            if table.num_rows != len(entries):
+                raise HistoryUnreadable(
+                    f"{len(entries) - table.num_rows} entries after {after} in the history of topic {topic!r}, shard "
+                    f"{shard}, are no rows of this version"
+                )
+            yield table.from_arrays(table.columns, table.column_names)  # Spark takes no columns that forbid nulls
+            after = entries[-1][0].decode()

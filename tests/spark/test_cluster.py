@@ -1,0 +1,117 @@
+"""The same job everywhere: sent to a standalone cluster with spark-submit, where streamdq is not installed."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+from pyspark.sql import SparkSession
+
+from streamdq import Queue
+from streamdq.folder import open_folder
+from streamdq_spark.analysis import analyze, chosen, plan
+from streamdq_spark.tables import read_table
+from tests.servers import Server
+from tests.spark.cluster import SPARK_HOME, environment, standalone_cluster
+from tests.spark.dumps import days_of, write_dump
+
+JOB = Path(__file__).parents[2] / "spark" / "analyze.py"
+TABLES = ("punctuality", "retries", "time_to_finish")  # by hour, of all time, and with joins; each costs seconds here
+READ = """
+import sys
+from streamdq_spark.session import session
+from streamdq_spark.source import register
+with session() as spark:
+    register(spark)
+    rows = spark.read.format("streamdq").option("url", sys.argv[1]).option("rows_per_partition", 10).load()
+    print(rows.count(), rows.rdd.getNumPartitions() > 1, spark.sparkContext.master)
+"""
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with standalone_cluster(tmp_path_factory.mktemp("cluster")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module")
+def bare_python(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """An environment whose Python has all that streamdq needs, and not streamdq: a folder that a .pth file adds is no
+    site directory, so that none in it leads to a checkout.
+    """
+    home = tmp_path_factory.mktemp("python")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True, timeout=50)
+    folders = {str(Path(module.__file__ or "").parents[1]) for module in (pa, redis)} | {str(SPARK_HOME.parent)}
+    (site,) = home.glob("lib/python*/site-packages")
+    (site / "needed.pth").write_text("\n".join(folders))
+    python = str(home / "bin" / "python")
+    found = environment() | {"PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python}
+    there = subprocess.run(
+        [python, "-c", "import streamdq.errors"], env=found, cwd=home, capture_output=True, timeout=50
+    )
+    if there.returncode == 0:
+        pytest.skip("streamdq is installed beside the packages it needs")
+    return found
+
+
+@pytest.fixture(scope="module")
+def archive(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What --py-files takes: a wheel is a zip file."""
+    zipped = tmp_path_factory.mktemp("py-files") / "streamdq.zip"
+    zipped.write_bytes(wheel.read_bytes())
+    return zipped
+
+
+def submit(environ: dict[str, str], cwd: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [SPARK_HOME / "bin" / "spark-submit", "--conf", "spark.sql.shuffle.partitions=4", *arguments]
+    return subprocess.run(command, env=environ, cwd=cwd, capture_output=True, text=True, timeout=150)
+
+
+def table(spark: SparkSession, folder: Path, name: str) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row) for row in read_table(spark, open_folder(str(folder)), name).collect()), key=repr)
+
+
+def test_a_cluster_s_tables_are_those_of_one_machine(
+    spark: SparkSession, cluster: str, bare_python: dict[str, str], archive: Path, tmp_path: Path
+) -> None:
+    write_dump(tmp_path / "dump", days_of(2, 6))
+    analyze(spark, plan(str(tmp_path / "dump"), str(tmp_path / "here")), questions=chosen(TABLES))
+    job: list[str | Path] = [JOB, "--input", tmp_path / "dump", "--output", tmp_path / "there", "--json"]
+    job += [word for name in TABLES for word in ("--only", name)]
+    done = submit(bare_python, tmp_path, "--master", cluster, "--py-files", archive, *job)
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert '"events": 12' in done.stdout
+    for name in TABLES:
+        rows = table(spark, tmp_path / "here", name)
+        assert rows
+        assert table(spark, tmp_path / "there", name) == rows, name
+
+
+def test_its_workers_read_redis(
+    cluster: str, bare_python: dict[str, str], archive: Path, newest: Server, tmp_path: Path
+) -> None:
+    with Queue(newest.url) as queue:
+        for n in range(40):
+            queue.enqueue("t", n, id=str(n), delay="1h")
+            queue.cancel("t", str(n))
+    (tmp_path / "read.py").write_text(READ)
+    done = submit(bare_python, tmp_path, "--master", cluster, "--py-files", archive, "read.py", newest.url)
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert done.stdout.split() == ["40", "True", cluster]
+
+
+def test_submitted_without_a_dump_it_says_so(bare_python: dict[str, str], archive: Path, tmp_path: Path) -> None:
+    job: list[str | Path] = [JOB, "--input", "nowhere", "--output", "out"]
+    done = submit(bare_python, tmp_path, "--master", "local[1]", "--py-files", archive, *job)
+    assert done.returncode == 1
+    said = done.stdout + done.stderr  # spark-submit hands on both as one
+    assert "holds no dump" in said
+    assert "\tat " not in said
+    assert "Traceback" not in said

@@ -1,0 +1,289 @@
+"""History read straight from Redis: what Spark sees is what the queue recorded, all of it, once."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streamdq import Queue
+from streamdq.errors import InvalidInput
+from streamdq.history import HistoryRow
+from streamdq_spark.source import HistoryReader, Options, register
+from streamdq_spark.streams import Standing, StreamReader
+from tests.servers import Server
+
+TOPICS = {"order.close": 2, "refund.check": 1}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered(spark: SparkSession) -> None:
+    register(spark)
+
+
+@pytest.fixture
+def queue(redis_server: Server) -> Iterator[Queue]:
+    with Queue(redis_server.url) as opened:
+        for topic, shards in TOPICS.items():
+            opened.configure(topic, shards=shards)
+        yield opened
+
+
+def happen(queue: Queue, count: int, first: int = 0) -> None:
+    """So many events: jobs that are cancelled, and every fiftieth one that is done or buried."""
+    for n in range(first, first + count):
+        topic = list(TOPICS)[n % 2]
+        queue.enqueue(topic, {"n": n}, id=f"j{n}", delay="1h" if n % 50 else 0)
+        if n % 50:
+            assert queue.cancel(topic, f"j{n}")
+            continue
+        claim = queue.take(topic, timeout=5)
+        assert claim
+        if n // 50 % 2:
+            claim.bury("no")
+        else:
+            claim.finish()
+
+
+def recorded(queue: Queue) -> list[tuple[Any, ...]]:
+    """The history as the library reads it."""
+    rows: list[HistoryRow] = []
+    for topic in TOPICS:
+        page = queue.history(topic)
+        while page.rows:
+            rows += page.rows
+            page = queue.history(topic, page.after)
+    return sorted(
+        (r.topic, r.shard, r.entry, str(r.event), r.id, r.group, r.finished_ms, r.reason or None) for r in rows
+    )
+
+
+def seen(frame: DataFrame) -> list[tuple[Any, ...]]:
+    columns = ["topic", "shard", "entry", "event", "id", "group", "unix_millis(finished)", "reason"]
+    return sorted(tuple(row) for row in frame.selectExpr(*columns).collect())
+
+
+def read(spark: SparkSession, queue_url: str, **options: Any) -> DataFrame:
+    return spark.read.format("streamdq").options(url=queue_url, **options).load()
+
+
+def test_a_batch_has_all_that_was_recorded(spark: SparkSession, queue: Queue, redis_server: Server) -> None:
+    happen(queue, 200)
+    expected = recorded(queue)
+    assert len(expected) == 200
+    frame = read(spark, redis_server.url, rows_per_partition=20)
+    assert seen(frame) == expected
+    parts = HistoryReader(Options.read({"url": redis_server.url, "rows_per_partition": "20"})).partitions()
+    assert len(parts) > len(TOPICS) + 1
+    assert seen(read(spark, redis_server.url, topic="refund.check")) == [r for r in expected if r[0] == "refund.check"]
+    narrow = frame.where("topic = 'refund.check'")
+    assert seen(narrow) == [r for r in expected if r[0] == "refund.check"]
+    assert narrow.rdd.getNumPartitions() < frame.rdd.getNumPartitions()
+    assert seen(frame.where("topic = 'no.such'")) == []
+
+
+def test_filters_narrow_what_is_read(spark: SparkSession, queue: Queue, redis_server: Server) -> None:
+    happen(queue, 60)
+    expected = recorded(queue)
+    middle = sorted(row[6] for row in expected)[30]
+    at = datetime.fromtimestamp(middle / 1000, UTC)
+    frame = read(spark, redis_server.url)
+    late = frame.where(f"finished >= timestamp_millis({middle})")
+    assert seen(late) == [row for row in expected if row[6] >= middle]
+    options = Options.read({"url": redis_server.url})
+    reader = HistoryReader(options)
+    day = timedelta(days=1)
+    given = [GreaterThanOrEqual(("finished",), at + day), EqualTo(("event",), "done")]
+    assert list(reader.pushFilters(given)) == given  # Spark applies them still
+    assert reader.partitions() == []
+    reader = HistoryReader(options)
+    reader.pushFilters([LessThan(("finished",), at - day)])
+    assert reader.partitions() == []
+    reader = HistoryReader(options)
+    reader.pushFilters([EqualTo(("topic",), "refund.check")])
+    assert {part.topic for part in reader.partitions()} == {"refund.check"}  # type: ignore[attr-defined]
+
+
+def test_from_and_to_are_exact(spark: SparkSession, queue: Queue, redis_server: Server) -> None:
+    happen(queue, 60)
+    expected = recorded(queue)
+    when = sorted(int(row[2].partition("-")[0]) for row in expected)
+    start, end = (datetime.fromtimestamp(when[n] / 1000, UTC).isoformat() for n in (20, 40))
+    chosen = [row for row in expected if when[20] <= int(row[2].partition("-")[0]) < when[40]]
+    assert chosen
+    assert seen(read(spark, redis_server.url, **{"from": start, "to": end, "rows_per_partition": 5})) == chosen
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"form": "2026-01-01"}, "option 'form': there are"),
+        ({"from": "yesterday"}, "option from: 'yesterday' is no day or time"),
+        ({"rows_per_partition": "0"}, "no positive number"),
+        ({"fail_on_loss": "maybe"}, "neither true nor false"),
+    ],
+)
+def test_bad_options_are_told(options: dict[str, str], told: str) -> None:
+    with pytest.raises(InvalidInput, match=told):
+        Options.read(options)
+
+
+# -- following it
+
+
+class Sink:
+    """A Parquet folder that a stream is written to, with its checkpoint."""
+
+    def __init__(self, spark: SparkSession, url: str, folder: Path) -> None:
+        self.spark, self.url, self.folder = spark, url, folder
+
+    def start(self, **options: Any) -> StreamingQuery:
+        source = self.spark.readStream.format("streamdq").options(url=self.url, **options).load()
+        return (
+            source.writeStream.format("parquet")
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .option("path", str(self.folder / "rows"))
+            .start()
+        )
+
+    @contextmanager
+    def running(self, **options: Any) -> Iterator[StreamingQuery]:
+        query = self.start(**options)
+        try:
+            yield query
+        finally:
+            query.stop()
+
+    def catch_up(self) -> None:
+        with self.running() as query:
+            query.processAllAvailable()
+
+    def seen(self) -> list[tuple[Any, ...]]:
+        return seen(self.spark.read.parquet(str(self.folder / "rows")))
+
+
+@pytest.fixture
+def sink(spark: SparkSession, newest: Server, tmp_path: Path) -> Sink:
+    return Sink(spark, newest.url, tmp_path)
+
+
+@pytest.fixture
+def followed(newest: Server) -> Iterator[Queue]:
+    with Queue(newest.url) as opened:
+        for topic, shards in TOPICS.items():
+            opened.configure(topic, shards=shards)
+        yield opened
+
+
+def test_a_stream_goes_on_where_it_stopped(followed: Queue, sink: Sink) -> None:
+    happen(followed, 30)
+    with sink.running() as query:
+        query.processAllAvailable()
+        assert sink.seen() == recorded(followed)
+        happen(followed, 30, first=30)
+        query.processAllAvailable()
+    followed.configure("late.comer")
+    happen(followed, 30, first=60)  # while nobody reads
+    sink.catch_up()
+    assert sink.seen() == recorded(followed)
+    assert len(recorded(followed)) == 90
+
+
+@pytest.mark.parametrize("reached", ["planned", "written"])
+def test_a_batch_that_was_cut_short_is_not_there_twice(followed: Queue, sink: Sink, reached: str) -> None:
+    """What a kill leaves: the batch planned and its files not accepted, or accepted and not noted as done."""
+    happen(followed, 20)
+    sink.catch_up()
+    happen(followed, 20, first=20)
+    sink.catch_up()
+    (last,) = sorted((sink.folder / "checkpoint" / "commits").glob("[0-9]*"))[-1:]
+    last.unlink()
+    (last.parent / f".{last.name}.crc").unlink()
+    if reached == "planned":
+        (sink.folder / "rows" / "_spark_metadata" / last.name).unlink()
+        (sink.folder / "rows" / "_spark_metadata" / f".{last.name}.crc").unlink()
+    happen(followed, 20, first=40)
+    sink.catch_up()
+    assert sink.seen() == recorded(followed)
+    assert len(recorded(followed)) == 60
+
+
+KILLED = """
+import sys
+from streamdq_spark.session import session
+from streamdq_spark.source import register
+url, folder = sys.argv[1:]
+with session("local[1]", settings={"spark.sql.shuffle.partitions": "1"}) as spark:
+    register(spark)
+    rows = spark.readStream.format("streamdq").option("url", url).load()
+    query = (rows.writeStream.option("checkpointLocation", f"{folder}/checkpoint").option("path", f"{folder}/rows")
+             .trigger(processingTime="0 seconds").start())
+    print("following", flush=True)
+    query.awaitTermination()
+"""
+
+
+def test_killed_in_the_midst_it_loses_and_repeats_nothing(followed: Queue, sink: Sink) -> None:
+    happen(followed, 20)
+    command = [sys.executable, "-c", KILLED, sink.url, str(sink.folder)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    ) as process:
+        assert process.stdout
+        assert process.stdout.readline() == "following\n"
+        noted, done = sink.folder / "checkpoint" / "commits", 20
+        while not (noted.exists() and len(list(noted.glob("[0-9]*"))) > 2):
+            happen(followed, 5, first=done)
+            done += 5
+            assert process.poll() is None
+        happen(followed, 5, first=done)
+        os.killpg(process.pid, signal.SIGKILL)
+    happen(followed, 20, first=done + 5)
+    sink.catch_up()
+    assert sink.seen() == recorded(followed)
+
+
+def test_what_was_trimmed_unread_stops_it(followed: Queue, sink: Sink, newest: Server) -> None:
+    happen(followed, 20)
+    sink.catch_up()
+    happen(followed, 40, first=20)
+    with StreamReader(newest.url, "streamdq") as streams, newest.client() as client:
+        for now in streams.standings().values():
+            client.xtrim(f"streamdq:{{{now.topic}:{now.shard}}}:history", maxlen=1, approximate=False)
+    with pytest.raises(StreamingQueryException, match=r"entries had been trimmed.*fail_on_loss"):
+        sink.catch_up()
+    with sink.running(fail_on_loss="false") as query:
+        query.processAllAvailable()
+    kept = {row[2] for row in recorded(followed)}
+    assert kept <= {row[2] for row in sink.seen()}
+
+
+def test_what_was_trimmed_when_it_had_been_read_does_not(followed: Queue, sink: Sink, newest: Server) -> None:
+    happen(followed, 20)
+    sink.catch_up()
+    before = recorded(followed)
+    with newest.client() as client:
+        for topic, shards in TOPICS.items():
+            for shard in range(shards):
+                client.xtrim(f"streamdq:{{{topic}:{shard}}}:history", maxlen=0, approximate=False)
+    happen(followed, 20, first=20)
+    sink.catch_up()
+    assert sink.seen() == sorted(before + recorded(followed))
+
+
+def test_an_offset_is_what_it_was_made_of() -> None:
+    standing = Standing("a:b", 3, "5-1", 7, "9-1", "6-0", 4)
+    assert Standing.of_offset("a:b:3", standing.as_offset()) == standing
