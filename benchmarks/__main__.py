@@ -19,7 +19,7 @@ from rich.console import Console
 
 from streamdq.binary import ServerBinary, find_server
 
-from . import callback, crash, drain, enqueue, growth, history, idle, metrics, move, timing
+from . import callback, crash, drain, enqueue, growth, history, idle, metrics, move, timing, web
 from .figures import table
 from .harness import Bench, Results, Workload
 from .timers import event_loop
@@ -35,6 +35,7 @@ WORKLOADS: dict[str, Workload] = {
     "memory": enqueue.memory,
     "crash": crash.crash,
     "callback": callback.callback,
+    "web": web.web,
     "growth": growth.growth,
     "metrics": metrics.metrics,
     "scrape": metrics.scrape,

@@ -97,7 +97,9 @@ def _own_path(request: Request, path: str) -> str:
 @get(router, "/login", open=True)
 async def login_page(request: Request) -> Response:
     backend = backend_of(request)
-    request.state.who = await session_of(request, backend) if backend.tokens else None
+    if not backend.tokens:
+        return redirect(f"{base_of(request)}/")
+    request.state.who = await session_of(request, backend)
     return page(request, "login.html", next=request.query_params.get("next", ""), refused="")
 
 

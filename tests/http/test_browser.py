@@ -1,0 +1,287 @@
+"""The web page in a browser: Chromium, against the server, Redis and workers as they really are."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamdq import NewJob, Queue
+from streamdq.http.auth import Role, new_token
+from tests.conftest import BINARIES
+from tests.http.live import Live
+from tests.servers import Pool, Server, until
+
+playwright = pytest.importorskip("playwright.sync_api")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = pytest.mark.skipif(CHROMIUM is None or not BINARIES, reason="no Chromium, or no Redis server, here")
+
+EVIL = "<img src=x onerror=alert(1)>"
+WAIT_MS = 15_000
+WORKER = """
+from streamdq import Bury, Worker
+worker = Worker()
+
+@worker.handler("notify", retry="none")
+async def notify(order: dict) -> None:
+    if order.get("fails"):
+        raise Bury(order["fails"])
+"""
+ADMIN, VIEWER = (new_token(name, [role]) for name, role in (("ann", Role.ADMIN), ("vic", Role.VIEWER)))
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as running:
+        opened = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module")
+def server(servers: Pool) -> Server:
+    return servers[BINARIES[-1]]
+
+
+@pytest.fixture(scope="module")
+def live(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
+    """With tokens, and a worker process of its own."""
+    server.flush()
+    directory: Path = tmp_path_factory.mktemp("browser")
+    (directory / "tokens").write_text(f"{ADMIN[1]}\n{VIEWER[1]}\n")
+    (directory / "shop.py").write_text(WORKER)
+    command = [sys.executable, "-c", "import sys; from streamdq.cli import main; sys.exit(main())"]
+    with Live(server.url, "--tokens-file", str(directory / "tokens")) as running:
+        worker = subprocess.Popen(
+            [*command, "--url", server.url, "worker", "shop:worker"], cwd=directory, stderr=subprocess.DEVNULL
+        )
+        try:
+            yield running
+        finally:
+            worker.terminate()
+            worker.wait(20)
+
+
+@pytest.fixture
+def queue(live: Live, server: Server) -> Iterator[Queue]:  # noqa: ARG001 - the worker runs
+    with Queue(server.url) as opened:
+        for topic in opened.stats().topics:
+            opened.purge(topic)
+            opened.resume(topic)
+        yield opened
+
+
+class Page:
+    """A browser window of someone who is signed in. What its scripts complain of is kept."""
+
+    def __init__(self, browser: Any, live: Live, token: str | None = ADMIN[0], **options: Any) -> None:
+        self.context = browser.new_context(base_url=live.url, **options)
+        self.context.set_default_timeout(WAIT_MS)
+        self.page = self.context.new_page()
+        self.complaints: list[str] = []
+        self.page.on("console", lambda message: self._heard(message))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("dialog", lambda dialog: self.complaints.append(f"dialog: {dialog.message}"))
+        if token:
+            self.go("/")
+            assert "/login" in self.page.url
+            self.page.fill("#token", token)
+            self.page.keyboard.press("Enter")
+            self.sees("Topics", "h1")
+
+    def _heard(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def go(self, path: str) -> None:
+        self.page.goto(path)
+
+    def sees(self, text: str, selector: str = "body") -> None:
+        """Waits for it: pages are live."""
+        playwright.expect(self.page.locator(selector).first).to_contain_text(text, timeout=WAIT_MS)
+
+    def click(self, name: str, role: str = "button") -> None:
+        self.page.get_by_role(role, name=name, exact=True).click()
+
+    def close(self) -> None:
+        self.context.close()
+        assert self.complaints == []
+
+
+@pytest.fixture
+def ann(browser: Any, live: Live) -> Iterator[Page]:
+    """An admin."""
+    page = Page(browser, live)
+    yield page
+    page.close()
+
+
+def bury(queue: Queue, *ids: str, error: str = "no such order") -> None:
+    """By the worker: they are dead when this returns."""
+    queue.enqueue_many("notify", (NewJob({"fails": error}, id=id) for id in ids))
+    until(lambda: queue.stats("notify").dead >= len(ids), "the worker has buried them")
+
+
+def test_the_topics_live(ann: Page, queue: Queue) -> None:
+    ann.go("/")
+    ann.sees("live", "#live-state")
+    queue.enqueue_many("orders", (NewJob(n, delay=30 * n + 5) for n in range(40)))
+    ann.sees("orders", "table")  # without a reload
+    ann.sees("40 due within 1h")
+    ann.click("1w", "link")
+    ann.sees("40 due within 1w")
+    assert ann.page.locator("svg.chart .bar").count() == 1
+    ann.click("orders", "link")
+    ann.sees("orders", "h1")
+    ann.sees("Delayed jobs")
+
+
+def test_a_job_from_its_making_to_its_end(ann: Page, queue: Queue) -> None:
+    queue.enqueue("notify", {"n": 1}, id="order/7", delay="1h")
+    ann.go("/topics/notify")
+    ann.page.keyboard.press("/")  # goes to the search field
+    ann.page.keyboard.type("order/7")
+    ann.page.keyboard.press("Enter")
+    ann.sees("order/7", "h1")
+    ann.sees("Attempt 1 to come")
+    ann.sees('"n": 1', "pre")
+    ann.page.fill("#delay", "2h")
+    ann.click("Reschedule")
+    ann.sees("another due time", ".note")
+    ann.sees("Due in 1h59m")
+    ann.page.fill("#delay", "0")
+    ann.click("Reschedule")
+    ann.sees("done", ".timeline")  # the worker ran it, and the page shows it by itself
+    ann.sees("after it was due.", ".timeline")
+    ann.sees("only the history remembers it")
+    assert ann.page.locator("svg.gantt rect").count() == 3
+
+
+def test_cancel_asks_first(ann: Page, queue: Queue) -> None:
+    queue.enqueue("notify", {"n": 1}, id="a", delay="1h")
+    ann.go("/topics/notify/jobs/a")
+    ann.page.locator("summary", has_text="Cancel").click()
+    ann.page.keyboard.press("Escape")
+    assert not ann.page.get_by_role("button", name="Cancel the job").is_visible()
+    ann.page.locator("summary", has_text="Cancel").click()
+    ann.click("Cancel the job")
+    ann.sees("The job is cancelled.", ".note")
+    assert queue.get("notify", "a") is None
+
+
+def test_dead_letters(ann: Page, queue: Queue) -> None:
+    bury(queue, *(f"j{n}" for n in range(5)), error=f"{EVIL} refused")
+    ann.go("/topics/notify?state=dead")
+    ann.sees(f"{EVIL} refused", "table")
+    assert ann.page.get_by_role("button", name="Kick chosen").is_disabled()
+    queue.pause("notify")  # what is kicked shall stay where it can be counted
+    ann.page.check('input[value="j0"]')
+    ann.sees("held while you work here", "#live-state")
+    ann.page.check('input[value="j1"]')
+    ann.click("Kick chosen")
+    ann.sees("Sent back: 2.", ".note")
+    assert queue.stats("notify").dead == 3
+    ann.page.check('input[value="j2"]')
+    ann.page.locator("summary", has_text="Purge chosen").click()
+    ann.page.locator(".confirm-box").get_by_role("button", name="Purge chosen").click()
+    ann.sees("Deleted for good: 1.", ".note")
+    ann.page.locator("summary", has_text="All 2").click()
+    ann.click("Kick all")
+    ann.sees("Sent back: 2.", ".note")
+    ann.sees("No dead letters.")
+    assert queue.audit().balanced
+
+
+def test_pause_and_resume_by_keyboard(ann: Page, queue: Queue) -> None:
+    queue.enqueue("notify", {"n": 1}, delay="1h")
+    ann.go("/topics/notify")
+    for name, badges in (("Pause", 1), ("Resume", 0)):
+        for _ in range(40):
+            ann.page.keyboard.press("Tab")
+            if ann.page.evaluate("document.activeElement.textContent") == name:
+                break
+        ann.page.keyboard.press("Enter")
+        ann.page.wait_for_url(re.compile(name.lower()))
+        assert ann.page.locator(".page-head .badge.paused").count() == badges
+    assert not queue.stats("notify").topics["notify"].paused
+
+
+def test_two_browsers_kick_the_same_job_once(browser: Any, live: Live, ann: Page, queue: Queue) -> None:
+    bury(queue, "both")
+    queue.pause("notify")
+    other = Page(browser, live)
+    for page in (ann, other):
+        page.go("/topics/notify?state=dead")
+        page.page.check('input[value="both"]')
+    ann.click("Kick chosen")
+    ann.sees("Sent back: 1.", ".note")
+    other.click("Kick chosen")
+    other.sees("Nothing was changed", ".note")
+    assert [row.event for row in queue.history("notify").rows if row.id == "both"] == ["dead", "kicked"]
+    assert queue.audit().balanced
+    other.close()
+
+
+def test_what_others_wrote_is_text(ann: Page, queue: Queue) -> None:
+    queue.enqueue(EVIL.replace(" ", "/"), {"a": EVIL}, id=EVIL, delay="1h")
+    for path in ("/", "/topics/%3Cimg%2Fsrc=x%2Fonerror=alert(1)%3E"):
+        ann.go(path)
+        ann.sees("onerror")
+    ann.page.get_by_role("link", name=EVIL).click()
+    ann.sees(EVIL, "h1")
+    ann.sees(EVIL, "pre")
+    assert ann.page.locator("img[src=x]").count() == 0
+
+
+def test_a_viewer_has_no_buttons(browser: Any, live: Live, queue: Queue) -> None:
+    bury(queue, "j0")
+    vic = Page(browser, live, VIEWER[0])
+    vic.go("/topics/notify?state=dead")
+    vic.sees("no such order", "table")
+    vic.sees("vic")
+    names = vic.page.get_by_role("button").all_text_contents()
+    assert names == ["Sign out", "Find"]
+    vic.click("Sign out")
+    vic.sees("Sign in", "h1")
+    vic.go("/topics/notify")
+    vic.sees("Sign in", "h1")
+    vic.close()
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1180), ("dark", 360)])
+def test_pages_fit_and_can_be_read(browser: Any, live: Live, queue: Queue, scheme: str, width: int) -> None:
+    bury(queue, "x" * 120, error="ConnectionError: " + "merchant.example/" * 12)
+    page = Page(browser, live, color_scheme=scheme, viewport={"width": width, "height": 800})
+    for path in ("/", "/topics/notify?state=dead", f"/topics/notify/jobs/{'x' * 120}"):
+        page.go(path)
+        page.sees("live", "#live-state")
+        assert page.page.evaluate("document.documentElement.scrollWidth") <= width, path
+        assert page.page.evaluate(CONTRAST) > 4.5, path
+    page.close()
+
+
+# The least contrast (WCAG) of any text to the first background behind it; disabled buttons aside.
+CONTRAST = """() => {
+  const parse = (text) => { const [r, g, b, a = 1] = text.match(/[\\d.]+/g).map(Number); return {r, g, b, a}; };
+  const light = ({r, g, b}) => {
+    const part = (v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
+    return 0.2126 * part(r) + 0.7152 * part(g) + 0.0722 * part(b);
+  };
+  let least = 99;
+  for (const element of document.querySelectorAll("body *")) {
+    if (![...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim())) continue;
+    if (element.closest("button:disabled, svg, .hidden, .skip") || element.getClientRects().length === 0) continue;
+    let behind = element;
+    while (behind && parse(getComputedStyle(behind).backgroundColor).a === 0) behind = behind.parentElement;
+    if (!behind) continue;
+    const a = light(parse(getComputedStyle(element).color)), b = light(parse(getComputedStyle(behind).backgroundColor));
+    least = Math.min(least, (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05));
+  }
+  return least;
+}"""
