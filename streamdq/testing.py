@@ -112,7 +112,10 @@ async def _settled(queue: AsyncQueue, worker: Worker, serving: asyncio.Task[None
 async def _look(queue: AsyncQueue, worker: Worker) -> _Look:
     operations, link = queue._operations, queue._link
     known = await arun(link, operations.topics.refresh())
-    look = _Look(not worker.topics <= known.keys(), None, {})
+    topics = worker.topics
+    if worker._every is not None:  # it finds them by itself, which may take it a moment
+        topics |= {topic for topic, settings in known.items() if worker.group in settings.groups}
+    look = _Look(not topics <= (known.keys() & worker.topics), None, {})
     for topic in worker.topics & known.keys():
         groups = known[topic].group_names
         for shard in operations.topics.shards(topic):

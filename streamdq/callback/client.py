@@ -26,7 +26,7 @@ from .target import Targets
 
 MOST_REPLY_BYTES = 64 * 1024
 _REPLY_S = 1.0  # how long the rest of a reply may take whose status is known
-_KEEP_S = 4.0  # below the 5 s after which common servers close idle connections: no call meets a closing one
+_KEEP_S = 1.5  # below the 2 s after which some servers close idle connections: no call meets a closing one
 _HEADERS = {
     "Content-Type": "application/json",
     "User-Agent": f"streamdq/{__version__}",

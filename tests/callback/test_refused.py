@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+import uvloop
 from aiohttp.abc import ResolveResult
 from yarl import URL
 
@@ -25,7 +27,7 @@ from streamdq.keys import NamespaceKeys
 from tests.callback.conftest import caller
 from tests.callback.receiver import Receiver, answer, receiving
 from tests.redis.harness import NAMESPACE, Space
-from tests.servers import Server
+from tests.servers import Server, free_port
 
 HAS_IPV6 = Path("/proc/net/if_inet6").exists()
 PEM = Path(__file__).parent / "receiver.pem"
@@ -294,3 +296,39 @@ async def test_certificates_are_checked(monkeypatch: pytest.MonkeyPatch) -> None
             with pytest.raises(CallbackUnreachable, match="certificate: Hostname mismatch"):
                 await client.post(urls[1], {}, b"1", 2)
     assert len(receiver.requests) == 1
+
+
+async def test_what_speaks_no_tls_and_a_name_that_nobody_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def plain(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer(400))
+        writer.close()
+
+    async def unknown(*_: object, **__: object) -> list[ResolveResult]:
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    server = await asyncio.start_server(plain, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    async with server, Client(Targets(["127.0.0.1"]), CallbackSettings(), 10) as client:
+        with pytest.raises(CallbackUnreachable, match=r"^127\.0\.0\.1: TLS: [A-Z_]+$"):
+            await client.post(URL(f"https://127.0.0.1:{port}/"), {}, b"1", 2)
+        monkeypatch.setattr(Lookup, "resolve", unknown)
+        with pytest.raises(CallbackUnreachable, match=r"^nobody\.example can't be looked up$"):
+            await client.post(URL("https://nobody.example/"), {}, b"1", 2)
+        with pytest.raises(CallbackUnreachable, match=r"^127\.0\.0\.1: Connection refused$"):
+            await client.post(URL(f"http://127.0.0.1:{free_port()}/"), {}, b"1", 2)
+
+
+def test_the_event_loop_of_production_refuses_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """uvloop connects in its own way, on the socket that was checked."""
+    monkeypatch.setattr(Lookup, "resolve", to_loopback)
+
+    async def call() -> None:
+        async with receiving() as receiver:
+            async with Client(Targets(), CallbackSettings(), 10) as client:
+                with pytest.raises(CallbackAddressRefused):
+                    await client.post(URL(f"https://any.example:{receiver.port}/"), {}, b"1", 2)
+            assert receiver.connections == 0
+            async with Client(Targets(["any.example"]), CallbackSettings(), 10) as client:
+                assert (await client.post(URL(f"http://any.example:{receiver.port}/"), {}, b"1", 2)).status == 200
+
+    uvloop.run(call())

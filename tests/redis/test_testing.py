@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 import pytest
 
 from streamdq import Bury, Job, Retry
+from streamdq.errors import InvalidInput
 from streamdq.retry import DEFAULT_RETRY, RetrySchedule
 from streamdq.testing import ManualClock, Memory, drain, memory
 from tests.conftest import EACH_BINARY
@@ -95,6 +96,33 @@ async def test_what_handlers_enqueue_and_ask_for_is_included(place: Memory) -> N
         await drain(worker, place.clock)
         assert seen == [("first", 5_000), ("second", 15_000), ("second", 3_615_000)]
         assert queue.stats().dead == 1
+
+
+async def test_topics_that_handlers_make_are_included(place: Memory) -> None:
+    """A handler for every topic, one of its own, and a topic that is another group's."""
+    worker, ran = place.worker(), []
+
+    @worker.every_topic
+    async def any_other(body: int, job: Job) -> None:
+        ran.append((job.topic, body))
+        if body:
+            async with place.async_queue() as queue:
+                await queue.enqueue(f"more-{body}", body - 1, delay="1h")
+
+    @worker.handler("own")
+    async def own(body: int) -> None:
+        ran.append(("handled", body))
+
+    with pytest.raises(InvalidInput, match="for every topic already"):
+        worker.every_topic(any_other)
+    with place.queue() as queue:
+        queue.configure("others", groups=["audit"])
+        queue.enqueue("others", 0)
+        queue.enqueue("first", 2, delay="1h")
+        queue.enqueue("own", 9)
+        await drain(worker, place.clock, "5h")
+        assert set(queue.stats("others").topics["others"].groups) == {"audit"}
+    assert ran == [("handled", 9), ("first", 2), ("more-2", 1), ("more-1", 0)]
 
 
 async def test_a_rate_is_kept_by_the_clock(place: Memory) -> None:
