@@ -137,7 +137,13 @@ class Dumper:
         namespace = self._session.keys.namespace
         found = load_manifest(self._folder)
         if found is None:
-            return update_manifest(self._folder, lambda manifest: setattr(manifest, "namespace", namespace), new=True)
+            seconds, micros = self._run(self._session.one(self._session.keys.mover, "TIME"))
+
+            def begin(manifest: Manifest) -> None:
+                manifest.namespace = namespace
+                manifest.created_ms = int(seconds) * 1000 + int(micros) // 1000
+
+            return update_manifest(self._folder, begin, new=True)
         if found.namespace != namespace:
             raise InvalidInput(
                 f"{self._folder.url} holds the dump of namespace {found.namespace!r}, not {namespace!r}: "
@@ -234,7 +240,7 @@ class Dumper:
         gone = max(0, held.written - held.length)
         if mark.since:
             self._reset(mark, held.since)
-        if mark.resets:
+        if mark.resets or _order(held.since)[0] > self._manifest.created_ms:
             mark.lost += gone
             self._result.lost += gone
         else:

@@ -54,8 +54,8 @@ class StreamMark(BaseModel):
     rows: int = 0  # of this stream in the dump
     written: int = 0  # rows that Redis had written up to ``last``, dumped or not
     since: str = ""  # tells one life of the stream in Redis from another
-    skipped: int = 0  # trimmed before the dump began
-    lost: int = 0  # trimmed after it began, and never dumped
+    skipped: int = 0  # trimmed, of a stream that is older than the dump, before it began
+    lost: int = 0  # trimmed after that, and never dumped
     resets: int = 0  # how often Redis had lost the stream; what it lost with it is not known
 
 
@@ -66,6 +66,7 @@ class Manifest(BaseModel):
     schema_version: str = SCHEMA_VERSION
     id: str = Field(default_factory=lambda: secrets.token_hex(6))
     namespace: str = ""
+    created_ms: int = 0  # by Redis's clock
     generation: int = 0
     dumped: int = 0  # numbers the files that dumps write
     compacted: int = 0  # numbers those that compacting writes

@@ -247,6 +247,7 @@ class _Shop:
             event[crashed], event[back] = _CODE[Event.RECLAIMED], _CODE[Event.RELEASED]
             rows["event"] = event
             rows["finished"][crashed] = rows["started"][crashed] + kind.ttr_ms
+            rows["due"][crashed & (rows["attempt"] > 1)] = -1  # as with real ones
             rows["error"], rows["reason"] = 0, 0
             rows["error"][failed] = self._errors(kind, failed.sum())
             rows["reason"][over] = _REASONS.index("exhausted")

@@ -239,6 +239,18 @@ def test_an_older_history_is_dumped_from_where_it_begins(here: Setting) -> None:
     assert here.dump().skipped == 0
 
 
+def test_a_stream_that_begins_after_the_dump_must_be_whole(here: Setting) -> None:
+    here.dump()
+    here.queue.configure("new")
+    shard = ShardKeys("streamdq", "new", 0)
+    entries = here.write(10, shard=shard, begin_ms=now_ms() + 60_000)
+    here.client.xtrim(shard.history, maxlen=4, approximate=False)
+    done = here.dump()
+    assert (done.rows, done.lost, done.skipped, done.whole) == (4, 6, 0, False)
+    assert entries_of(here.folder, "new") == entries[6:]
+    assert here.dump().whole
+
+
 @pytest.mark.parametrize("left", [0, 30, 130])
 def test_what_was_trimmed_beyond_the_mark_is_counted(here: Setting, left: int) -> None:
     first = here.write(100)

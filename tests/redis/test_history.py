@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from pydantic import BaseModel
+
 from streamdq import Bury, Job, NewJob
 from streamdq.history import FIELDS, SEPARATOR
 from tests.redis.harness import Seen, Space, eventually, recorder
@@ -87,6 +89,36 @@ async def test_cancelled_expired_reclaimed_released(space: Space, redis_server: 
     assert (lost["consumer"], lost["created_ms"]) == (space.queue._operations.session.consumer, again["created_ms"])
     assert int(lost["due_ms"]) <= int(lost["moved_ms"]) <= int(lost["started_ms"])
     assert int(lost["started_ms"]) + 150 <= int(lost["finished_ms"]) <= int(again["started_ms"])
+
+
+class Order(BaseModel):
+    n: int
+
+
+async def test_why_a_job_is_dead(space: Space, redis_server: Server) -> None:
+    space.queue.configure("crashed", ttr="100ms", max_deliveries=1)
+    space.queue.enqueue("crashed", "x")
+    assert space.queue.take("crashed", timeout=5) is not None
+    await eventually(lambda: len(rows(redis_server, "crashed")) == 1, "taken over")
+    assert space.queue.take("crashed", timeout=0.1) is None
+    worker = space.worker()
+
+    @worker.handler("exhausted", retry="none")
+    async def fail(_body: str) -> None:
+        raise KeyError("a secret")
+
+    @worker.handler("invalid")
+    async def never(_order: Order) -> None:
+        raise AssertionError
+
+    space.queue.enqueue("exhausted", "x")
+    space.queue.enqueue("invalid", {"n": "a secret"})
+    await space.burst(worker)
+    dead = {topic: rows(redis_server, topic)[-1] for topic in ("crashed", "exhausted", "invalid")}
+    assert {row["event"] for row in dead.values()} == {"dead"}
+    assert {topic: row["reason"] for topic, row in dead.items()} == {topic: topic for topic in dead}
+    errors = {topic: row["error"] for topic, row in dead.items()}
+    assert errors == {"crashed": "", "exhausted": "KeyError", "invalid": "ValidationError"}
 
 
 async def test_when_a_later_attempt_that_was_taken_over_was_due_is_not_known(
