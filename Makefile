@@ -5,11 +5,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types check bench dashboards picture wheel clean
+.PHONY: help demo test lint types check bench bench-spark dashboards picture wheel clean
 
 help: ## show the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
-		do printf '  %-10s %s\n' "$$name" "$$text"; done
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
+		do printf '  %-11s %s\n' "$$name" "$$text"; done
 
 demo: $(STAMP) ## watch the queue at work on an embedded Redis, about a minute
 	@$(BIN)/streamdq demo
@@ -28,6 +28,9 @@ check: lint types test ## lint, types and test
 
 bench: $(STAMP) ## measure speed and lateness
 	@$(BIN)/python -m benchmarks
+
+bench-spark: $(STAMP) ## measure the analysis of 1, 3 and 10 million events, some minutes
+	@$(BIN)/python -m benchmarks.spark --json bench-spark.json
 
 dashboards: $(STAMP) ## build dashboards and rules; PAGES=URL of the operations page
 	@$(BIN)/python -m dashboards $(if $(PAGES),--pages $(PAGES))

@@ -5,6 +5,14 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
+ANALYZE = """
+import streamdq_spark, streamdq_spark.analysis, streamdq_spark.source
+from streamdq.cli import run
+assert run(["analyze", "--help"]) == 0
+print(streamdq_spark.__file__)
+"""
 ROOT = Path(__file__).parents[2]
 USE = """
 import streamdq, streamdq.scripts
@@ -41,8 +49,10 @@ def test_it_holds_the_web_page(wheel: Path) -> None:
     assert files <= names
 
 
-def test_installed_alone_it_runs_a_job(wheel: Path, tmp_path: Path) -> None:
-    target = tmp_path / "site"
+@pytest.fixture(scope="module")
+def site(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that the wheel alone is installed into."""
+    target = tmp_path_factory.mktemp("site")
     install: list[str | Path] = [
         sys.executable,
         "-m",
@@ -55,11 +65,30 @@ def test_installed_alone_it_runs_a_job(wheel: Path, tmp_path: Path) -> None:
         wheel,
     ]
     subprocess.run(install, check=True, capture_output=True, timeout=100)
-    run = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(target)!r})\n{USE}"]
-    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=50)
+    return target
+
+
+def run_there(site: Path, program: str, cwd: Path) -> list[str]:
+    """The lines that the program prints with the installed wheel before all else on its path."""
+    run = [sys.executable, "-c", f"import sys; sys.path.insert(0, {str(site)!r})\n{program}"]
+    done = subprocess.run(run, cwd=cwd, capture_output=True, text=True, timeout=50)
     assert done.returncode == 0, done.stderr
-    where, scripts, job, audit = done.stdout.splitlines()[:4]
-    assert where.startswith(str(target))
-    assert scripts == str(target / "streamdq" / "lua")
+    return done.stdout.splitlines()
+
+
+def test_installed_alone_it_has_the_analysis(site: Path, wheel: Path, tmp_path: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
+    package = ROOT / "spark" / "streamdq_spark"
+    files = {f"streamdq_spark/{path.relative_to(package)}" for path in package.rglob("*") if path.suffix != ".pyc"}
+    assert {name for name in files if (package.parent / name).is_file()} <= names
+    *helped, where = run_there(site, ANALYZE, tmp_path)
+    assert any("--input" in line for line in helped)
+    assert where == str(site / "streamdq_spark" / "__init__.py")
+
+
+def test_installed_alone_it_runs_a_job(site: Path, tmp_path: Path) -> None:
+    where, scripts, job, audit = run_there(site, USE, tmp_path)[:4]
+    assert where.startswith(str(site))
+    assert scripts == str(site / "streamdq" / "lua")
     assert job == "j {'n': 1}"
     assert audit == "True 0"
