@@ -31,6 +31,22 @@ RetryIn = Annotated[
 ]
 
 
+EXAMPLE_JOB: dict[str, Any] = {
+    "topic": "order.close", "id": "order-42", "state": "delayed", "body": {"order_id": 42}, "due_ms": 1900000000000,
+    "created_ms": 1899998200000, "attempt": 0, "step": 0, "ttr_ms": None, "retry": "15000ms 180000ms", "url": None,
+    "expire_ms": None, "groups": {},
+}  # fmt: skip
+EXAMPLE_TOPIC: dict[str, Any] = {
+    "topic": "order.close", "shards": 1, "ttr_ms": 60000, "retry": "15000ms 180000ms", "max_deliveries": 5,
+    "rate": None, "paused": False, "groups": {"default": {"ttr_ms": None, "retry": None}},
+}  # fmt: skip
+
+
+def example(value: dict[str, Any]) -> ConfigDict:
+    """A model's configuration with an example of it."""
+    return ConfigDict(json_schema_extra={"examples": [value]})
+
+
 class _In(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -120,27 +136,7 @@ class JobOut(BaseModel):
     expire_ms: int | None
     groups: dict[str, GroupProgressOut]
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [
-                {
-                    "topic": "order.close",
-                    "id": "order-42",
-                    "state": "delayed",
-                    "body": {"order_id": 42},
-                    "due_ms": 1900000000000,
-                    "created_ms": 1899998200000,
-                    "attempt": 0,
-                    "step": 0,
-                    "ttr_ms": None,
-                    "retry": "15000ms 180000ms",
-                    "url": None,
-                    "expire_ms": None,
-                    "groups": {},
-                }
-            ]
-        }
-    )
+    model_config = example(EXAMPLE_JOB)
 
 
 class BulkLine(BaseModel):
@@ -161,6 +157,19 @@ class BulkOut(BaseModel):
     invalid: int = Field(description="They could not be accepted; the others were.")
     problems: list[BulkLine] = Field(description="The first 100 lines that made no job.")
 
+    model_config = example(
+        {
+            "lines": 3,
+            "created": 1,
+            "existing": 1,
+            "invalid": 1,
+            "problems": [
+                {"line": 2, "problem": "job-exists", "detail": "The id is taken", "id": "order-42"},
+                {"line": 3, "problem": "invalid-input", "detail": "body: is blank", "id": None},
+            ],
+        }
+    )
+
 
 class ClaimOut(BaseModel):
     """A job that was taken, and what proves it."""
@@ -169,6 +178,8 @@ class ClaimOut(BaseModel):
     group: str
     ttr_ms: int = Field(description="From now; after that the job is delivered again.")
     job: JobOut
+
+    model_config = example({"claim": "v1.W10.c2lnbmF0dXJl", "group": "default", "ttr_ms": 60000, "job": EXAMPLE_JOB})
 
 
 ClaimToken = Annotated[
@@ -181,6 +192,8 @@ class ClaimIn(_In):
 
     claim: ClaimToken
 
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"claim": "v1.W10.c2lnbmF0dXJl"}]})
+
 
 class FailIn(ClaimIn):
     """An attempt that failed."""
@@ -191,17 +204,30 @@ class FailIn(ClaimIn):
         Field(description=f"Try again after this long, instead of the next step, and use up none. {_DURATION}"),
     ] = None
 
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"claim": "v1.W10.c2lnbmF0dXJl", "error": "no answer from bank"}]},
+    )
+
 
 class BuryIn(ClaimIn):
     """A job that is given up."""
 
     reason: StrictStr = Field(description="Why; kept with the job.", max_length=10_000, examples=["no such order"])
 
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"claim": "v1.W10.c2lnbmF0dXJl", "reason": "no such order"}]}
+    )
+
 
 class TouchIn(ClaimIn):
     """A claim to extend."""
 
     ttr: Ttr = None
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"claim": "v1.W10.c2lnbmF0dXJl", "ttr": "5m"}]}
+    )
 
 
 class GroupSettingsOut(BaseModel):
@@ -221,9 +247,13 @@ class TopicOut(BaseModel):
     paused: bool
     groups: dict[str, GroupSettingsOut]
 
+    model_config = example(EXAMPLE_TOPIC)
+
 
 class TopicsOut(BaseModel):
     topics: list[TopicOut]
+
+    model_config = example({"topics": [EXAMPLE_TOPIC]})
 
 
 class TopicIn(_In):
@@ -277,15 +307,52 @@ class StatsOut(BaseModel):
     dead: int
     topics: dict[str, TopicStatsOut]
 
+    model_config = example(
+        {
+            "delayed": 12,
+            "ready": 0,
+            "running": 1,
+            "dead": 0,
+            "topics": {
+                "order.close": {
+                    "enqueued": 14,
+                    "jobs": 13,
+                    "next_due_ms": 1900000000000,
+                    "overdue_ms": 0,
+                    "paused": False,
+                    "shards": 1,
+                    "groups": {
+                        "default": {
+                            "delayed": 12,
+                            "ready": 0,
+                            "running": 1,
+                            "dead": 0,
+                            "consumers": 2,
+                            "done": 1,
+                            "retried": 0,
+                            "reclaimed": 0,
+                            "cancelled": 0,
+                            "expired": 0,
+                        }
+                    },
+                }
+            },
+        }
+    )
+
 
 class UpcomingOut(BaseModel):
     """How many attempts come due within each window from now, overdue ones included."""
 
     windows: dict[str, int] = Field(examples=[{"1m": 12, "10m": 340, "1h": 2100, "1d": 9000}])
 
+    model_config = example({"windows": {"1m": 12, "10m": 340, "1h": 2100, "1d": 9000}})
+
 
 class DeadOut(BaseModel):
     jobs: list[JobOut]
+
+    model_config = example({"jobs": [EXAMPLE_JOB | {"state": "dead"}]})
 
 
 class DeadIn(_In):
@@ -302,6 +369,8 @@ class DeadIn(_In):
 
 class CountOut(BaseModel):
     count: int = Field(description="How many it was done to.")
+
+    model_config = example({"count": 1})
 
 
 class BalanceOut(BaseModel):
@@ -335,6 +404,32 @@ class AuditOut(BaseModel):
     balances: list[BalanceOut]
     orphans: list[OrphanOut]
 
+    model_config = example(
+        {
+            "balanced": True,
+            "left": 1,
+            "orphans": [],
+            "balances": [
+                {
+                    "topic": "order.close",
+                    "group": "default",
+                    "enqueued": 14,
+                    "done": 12,
+                    "dead": 0,
+                    "cancelled": 1,
+                    "expired": 0,
+                    "delayed": 1,
+                    "ready": 0,
+                    "running": 0,
+                    "live": 1,
+                    "imbalance": 0,
+                }
+            ],
+        }
+    )
+
 
 class HealthOut(BaseModel):
     status: str = Field(examples=["ok"])
+
+    model_config = example({"status": "ok"})

@@ -60,6 +60,13 @@ def who_asks(request: Request) -> Identity:
     return identity
 
 
+def _tell(request: Request, needs: Needs, who: Identity, **how: Any) -> None:
+    """Who did what, and how it ended; looking is not worth a word."""
+    if request.method not in _SAFE:
+        tell = log.info if needs.notable else log.debug
+        tell("request", who=who.name, method=request.method, path=request.url.path, **how)
+
+
 class Route(APIRoute):
     """An operation declared with ``operation``."""
 
@@ -68,10 +75,12 @@ class Route(APIRoute):
 
         async def handle(request: Request) -> Response:
             request.state.who = who = await self.let_in(request, needs)
-            response = await inner(Request(request.scope, limited(request, needs)))
-            if request.method not in _SAFE:
-                tell = log.info if needs.notable else log.debug
-                tell("request", who=who.name, method=request.method, path=request.url.path, status=response.status_code)
+            try:
+                response = await inner(Request(request.scope, limited(request, needs)))
+            except Exception as error:
+                _tell(request, needs, who, failed=type(error).__name__)
+                raise
+            _tell(request, needs, who, status=response.status_code)
             return response
 
         return handle

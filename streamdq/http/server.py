@@ -8,6 +8,7 @@ import socket
 from types import FrameType
 from typing import Any
 
+import h11
 import uvicorn
 from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -16,44 +17,55 @@ from ..config import HttpSettings
 from ..errors import InvalidInput
 from ..logs import log
 from .auth import check_bind
+from .problems import problem
 
 _MAX_HEAD_BYTES = 32 * 1024
 _GRACE_S = 5
 
 
-def protocol(header_timeout_s: float) -> type[H11Protocol]:
+class Patient(H11Protocol):
     """What speaks HTTP with a connection; it waits so long for a request's head, where uvicorn waits for ever."""
 
-    class Patient(H11Protocol):
-        _giving_up: asyncio.TimerHandle | None = None
+    header_timeout_s = 10.0
+    _giving_up: asyncio.TimerHandle | None = None
 
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        if self._giving_up is None and self._waits_for_head():
             self._watch()
-
-        def data_received(self, data: bytes) -> None:
-            if self._giving_up is None and self._waits_for_head():
-                self._watch()
-            super().data_received(data)
-            if not self._waits_for_head():
-                self._unwatch()
-
-        def connection_lost(self, exc: Exception | None) -> None:
+        super().data_received(data)
+        if not self._waits_for_head():
             self._unwatch()
-            super().connection_lost(exc)
 
-        def _waits_for_head(self) -> bool:
-            return self.cycle is None or self.cycle.response_complete
+    def send_400_response(self, msg: str) -> None:
+        """What can't be read as a request is answered as every problem is."""
+        answer = problem("malformed", msg, {"Connection": "close"})
+        events = (
+            h11.Response(status_code=answer.status_code, headers=answer.raw_headers, reason=b"Bad Request"),
+            h11.Data(data=bytes(answer.body)),
+            h11.EndOfMessage(),
+        )
+        for event in events:
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
-        def _watch(self) -> None:
-            self._giving_up = self.loop.call_later(header_timeout_s, self.transport.close)
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._unwatch()
+        super().connection_lost(exc)
 
-        def _unwatch(self) -> None:
-            if self._giving_up is not None:
-                self._giving_up.cancel()
-                self._giving_up = None
+    def _waits_for_head(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
 
-    return Patient
+    def _watch(self) -> None:
+        self._giving_up = self.loop.call_later(self.header_timeout_s, self.transport.close)
+
+    def _unwatch(self) -> None:
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+            self._giving_up = None
 
 
 class Server(uvicorn.Server):
@@ -107,7 +119,7 @@ def serve(app: FastAPI, host: str, port: int, http: HttpSettings) -> None:
     check_bind(host, app.state.streamdq.tokens)
     with listen(host, port) as opened:
         options: dict[str, Any] = {
-            "http": protocol(http.header_timeout_s),
+            "http": type("Patient", (Patient,), {"header_timeout_s": http.header_timeout_s}),
             "h11_max_incomplete_event_size": _MAX_HEAD_BYTES,
         }
         config = uvicorn.Config(

@@ -140,9 +140,11 @@ async def session_of(request: Request, backend: Backend) -> Identity | None:
 async def sign_in(request: Request, response: Response, token: str) -> None:
     """Sets the cookie for the token's holder."""
     secret = await backend_of(request).secret()
+    # A proxy that speaks TLS says so; who claims it falsely only keeps the cookie from coming back to us.
+    safe = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", ""))
     text = seal(secret, _PURPOSE, [hash_token(token), int(time.time()) + SESSION_S])
     response.set_cookie(
-        COOKIE, text, max_age=SESSION_S, path=base_of(request) or "/", secure=request.url.scheme == "https",
+        COOKIE, text, max_age=SESSION_S, path=base_of(request) or "/", secure=safe,
         httponly=True, samesite="strict",
     )  # fmt: skip
 

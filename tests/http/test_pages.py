@@ -350,9 +350,24 @@ async def test_an_admin_acts_and_is_named_in_the_log(open_api: Open, queue: Queu
         assert (await post(site, "/topics/t/jobs/a/cancel")).status_code == 303
     (line,) = logs
     assert (line["who"], line["path"], line["log_level"]) == ("admin", "/topics/t/jobs/a/cancel", "info")
+    with capture_logs() as logs:
+        assert (await post(site, "/topics/t/jobs/a/cancel")).status_code == 409
+    assert (logs[0]["who"], logs[0]["failed"]) == ("admin", "ProblemError")
     out = await post(site, "/logout")
     assert out.headers["location"] == "/login"
     assert (await site.client.get("/")).status_code == 303
+
+
+async def test_behind_tls_the_cookie_stays_there(open_api: Open) -> None:
+    site = await open_api(tokens=TOKENS)
+    for proto, secure in (("https", True), ("http", False)):
+        done = await post(site, "/login", {**FORM, "X-Forwarded-Proto": proto}, token=ADMIN[0])
+        assert ("Secure" in done.headers["set-cookie"]) is secure
+
+
+async def test_without_tokens_there_is_nothing_to_sign_in_to(site: Api) -> None:
+    assert (await site.client.get("/login")).headers["location"] == "/"
+    assert (await post(site, "/login", token=ADMIN[0])).status_code == 403
 
 
 @pytest.mark.parametrize("token", ["", "sdq_wrong", PRODUCER[0], "é" * 300])

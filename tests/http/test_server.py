@@ -92,7 +92,9 @@ def test_a_wait_is_not_a_slow_head(live: Live, redis_server: Server) -> None:
 def test_a_large_head(live: Live) -> None:
     with connect(live) as connection:
         connection.sendall(b"GET /health/alive HTTP/1.1\r\nHost: localhost\r\nX-Large: " + b"x" * 100_000)
-        assert answer(connection).startswith(b"HTTP/1.1 400")
+        answered = answer(connection)
+        assert answered.startswith(b"HTTP/1.1 400")
+        assert b"application/problem+json" in answered
 
 
 HEAD = b"PUT /v1/topics/t/jobs/a HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
