@@ -64,8 +64,8 @@ Exit codes:
 
 app = commands(help=HELP)
 _PARTS = (
-    cli_jobs, cli_topics, cli_archive, cli_work, cli_callback, cli_http, cli_history, cli_metrics, cli_analyze,
-)  # fmt: skip
+    cli_jobs, cli_topics, cli_work, cli_callback, cli_http, cli_metrics, cli_history, cli_analyze, cli_archive,
+)  # fmt: skip  # in the order of the help
 for part in _PARTS:
     app.add_typer(part.app)
 

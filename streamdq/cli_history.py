@@ -69,7 +69,7 @@ def simulate_history(
     start: Annotated[str, typer.Option(help="The first day, UTC.")] = START,
     as_json: Json = False,
 ) -> None:
-    """Write test data: the history that a shop's queue might have.
+    """Write test data: a shop's history.
 
     Six topics with a daily and a weekly rhythm, bursts, failures, retries, dead letters, cancels and crashes, in the
     layout of a dump. The folder must not hold a dump yet.
@@ -100,7 +100,7 @@ def dump(
     forget: Annotated[bool, typer.Option("--forget", help="Only that: Redis keeps nothing for this dump.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Write what happened since the last time into Parquet files.
+    """Write new history into Parquet files.
 
     \b
     streamdq dump --out /var/lib/streamdq/history

@@ -43,7 +43,7 @@ def exporter(
     host: MetricsHost = LOOPBACK,
     log_level: LogLevel = "info",
 ) -> None:
-    """Serve the gauges that Prometheus scrapes: what waits, lags, runs, is missing.
+    """Serve what waits, lags and runs to Prometheus.
 
     One of these for a namespace, or one worker with --exporter. Until SIGTERM or Ctrl-C. While Redis can't be reached
     it serves streamdq_up 0.
