@@ -39,6 +39,7 @@ async def test_the_body_is_posted_and_2xx_finishes_the_job(space: Space, receive
     assert (request.method, request.path) == ("POST", "/hook?token=x")
     assert request.body == '{"order":42,"note":"für"}'.encode()
     assert request.headers["content-type"] == "application/json"
+    assert request.headers["accept-encoding"] == "identity"
     assert request.headers["webhook-id"] == "j1"
     assert "webhook-signature" not in request.headers
     assert not {"cookie", "authorization", "referer"} & request.headers.keys()

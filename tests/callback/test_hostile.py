@@ -13,9 +13,11 @@ from yarl import URL
 
 from streamdq.callback import CallbackSettings
 from streamdq.callback.client import MOST_REPLY_BYTES, CallbackTimeout, CallbackUnreachable, Client
+from streamdq.callback.lookup import Lookup
 from streamdq.callback.target import Targets
 from tests.callback.conftest import caller
 from tests.callback.receiver import Receiver, Request, answer
+from tests.callback.test_refused import to_loopback
 from tests.redis.harness import Space
 
 TIMEOUT_S = 0.3
@@ -192,10 +194,12 @@ async def test_a_short_reply_keeps_its_connection_and_a_long_one_does_not(client
     assert receiver.connections == 3
 
 
-async def test_cookies_are_not_kept(client: Client, receiver: Receiver) -> None:
+async def test_cookies_are_not_kept(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lookup, "resolve", to_loopback)  # a cookie jar takes none from an address
     receiver.reply = answer(200, "Set-Cookie: session=1; Path=/")
-    for _ in range(2):
-        await client.post(URL(receiver.url), {}, b"1", 2)
+    async with Client(Targets(["shop.example"]), CallbackSettings(), 10) as client:
+        for _ in range(2):
+            await client.post(URL(f"http://shop.example:{receiver.port}/"), {}, b"1", 2)
     assert "cookie" not in receiver.requests[1].headers
 
 
