@@ -8,6 +8,7 @@ from typing import Literal
 
 from .audit import Auditing
 from .connection import Command
+from .history import dumps_in
 from .session import Op, checked
 
 _NEVER_MS = 10**15
@@ -65,11 +66,11 @@ class Doctoring(Auditing):
                 ]
             )
             (dumps, since), written = checked(shown), int(checked(counted) or 0)
-            for id, mark, dumped in (dump.split(":") for dump in (dumps or b"").decode().split(",") if dump):
-                lacking[id] = lacking.get(id, 0) + max(0, written - int(dumped))
-                if written > int(dumped):
-                    last = since.decode() if since and mark == "0-0" else mark
-                    oldest[id] = min(oldest.get(id, _NEVER_MS), int(last.partition("-")[0]))
+            for dump in dumps_in(dumps):
+                lacking[dump.id] = lacking.get(dump.id, 0) + max(0, written - dump.written)
+                if written > dump.written:
+                    last = since.decode() if since and dump.mark == "0-0" else dump.mark
+                    oldest[dump.id] = min(oldest.get(dump.id, _NEVER_MS), int(last.partition("-")[0]))
         seconds, _ = yield from self.session.one(self.session.keys.mover, "TIME")
         limit = self.session.settings.history_length * max(1, len(shards))
         return [

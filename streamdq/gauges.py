@@ -13,6 +13,7 @@ from .audit import Balance
 from .config import TopicSettings
 from .connection import Command
 from .durations import to_ms
+from .history import dumps_in
 from .inspect import alive
 from .keys import ShardKeys
 from .metrics import RedisMetric, TopicLabels
@@ -96,7 +97,10 @@ def _read_shards(
             balances.setdefault((shard.topic, group), Balance(shard.topic, group)).add(stats, topic.group_names)
         commands += _questions(shard, topic, stats.now_ms)
     replies = iter((yield from operations.session.call(commands)))
-    for shard, topic in shards:
+    for (shard, topic), stats in zip(shards, found, strict=True):
+        dumped = [dump.written for dump in dumps_in(checked(next(replies)))]
+        undumped = stats.counts.get("history", 0) - min(dumped) if dumped else 0
+        readings.put(metrics.UNDUMPED, max(0, undumped), shard.topic)
         for window in _WINDOWS:
             readings.put(metrics.DUE_WITHIN, checked(next(replies)), shard.topic, window)
         for group in topic.group_names:
@@ -107,7 +111,8 @@ def _read_shards(
 
 def _questions(shard: ShardKeys, topic: TopicSettings, now_ms: int) -> list[Command]:
     ends = [now_ms + ms for ms in _WINDOWS.values()]
-    commands = [Command(shard.bucket, ("ZCOUNT", shard.bucket, "-inf", end)) for end in ends]
+    commands = [Command(shard.settings, ("HGET", shard.settings, "dumps"))]
+    commands += [Command(shard.bucket, ("ZCOUNT", shard.bucket, "-inf", end)) for end in ends]
     for group in topic.group_names:
         streams = (shard.ready, shard.ready_of(group))
         commands.append(Command(shard.ready, ("XINFO", "CONSUMERS", shard.ready, group)))

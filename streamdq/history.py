@@ -137,5 +137,22 @@ def row_in(topic: str, shard: int, entry: str, text: str) -> HistoryRow:
         ) from problem
 
 
+@dataclass(frozen=True, slots=True)
+class RegisteredDump:
+    """A dump as a shard's settings name it: ``mark`` is the last entry it has, ``written`` how many rows there had been
+    by then.
+    """
+
+    id: str
+    mark: str
+    written: int
+
+
+def dumps_in(text: bytes | None) -> list[RegisteredDump]:
+    """Those in the settings field ``dumps``; None: there is no such field."""
+    parts = [part.split(":") for part in (text or b"").decode().split(",") if part]
+    return [RegisteredDump(id, mark, int(written)) for id, mark, written in parts]
+
+
 def _ms(text: str) -> int | None:
     return int(text) if text else None

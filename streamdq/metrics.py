@@ -180,6 +180,12 @@ LOST = RedisMetric(
     float.__add__,
     "counter",
 )
+UNDUMPED = RedisMetric(
+    "streamdq_history_undumped_rows",
+    "History that Redis keeps for a dump that does not have it yet; 0 where no dump is registered.",
+    _TOPIC,
+    float.__add__,
+)
 BUILD_INFO = RedisMetric("streamdq_build_info", "1, with the version.", ("version",))
 
 COUNTERS = (
@@ -189,7 +195,7 @@ COUNTERS = (
 HISTOGRAMS = (LATENESS, WAIT, DURATION, TIME_TO_FINISH, MOVE_BATCH, BODY_BYTES)
 GAUGES = (
     UP, JOBS, OLDEST_OVERDUE, LAG, OLDEST_PENDING, TTR, CONSUMERS, DUE_WITHIN, PAUSED, LEASE_HELD, LAST_MOVE,
-    CLOCK_SKEW, IMBALANCE, BUILD_INFO,
+    CLOCK_SKEW, IMBALANCE, UNDUMPED, BUILD_INFO,
 )  # fmt: skip
 FROM_REDIS = (*GAUGES, LOST)
 

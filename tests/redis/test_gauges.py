@@ -7,13 +7,16 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 import redis
 
 from streamdq import AsyncQueue, NewJob, Queue, __version__
 from streamdq.config import Settings
+from streamdq.dump import Dumper
 from streamdq.exporter import RedisCollector
+from streamdq.folder import LocalFolder
 from streamdq.inspect import ALIVE_MS, alive
 from streamdq.keys import NamespaceKeys
 from streamdq.metrics import TopicLabels
@@ -60,6 +63,7 @@ def test_jobs_by_state_lag_and_the_coming_load(redis_server: Server, queue: Queu
     held = queue.take("t", "a")
     assert held is not None
     queue.pause("t")
+    until(lambda: read(redis_server.url)["mover_lease_held",] == 1, "the mover of this process is at work")
 
     found = read(redis_server.url)
 
@@ -70,9 +74,28 @@ def test_jobs_by_state_lag_and_the_coming_load(redis_server: Server, queue: Queu
     assert found["topic_paused", "t"] == 1
     assert found["conservation_imbalance_jobs", "t"] == 0
     assert found["jobs_lost_total", "t"] == 0
-    assert found["mover_lease_held",] == 1
     assert found["consumers", "t", "a"] == 1
     held.finish()
+
+
+def test_history_that_a_dump_lacks(redis_server: Server, queue: Queue, tmp_path: Path) -> None:
+    def undumped() -> float:
+        return read(redis_server.url)["history_undumped_rows", "t"]
+
+    def cancel(count: int) -> None:
+        for _ in range(count):
+            queue.cancel("t", queue.enqueue("t", {}, delay="1h").id)
+
+    queue.configure("t", shards=2)
+    cancel(5)
+    assert undumped() == 0, "no dump is registered"
+    with Dumper(LocalFolder(tmp_path), redis_server.url, NAMESPACE).opened() as dumper:
+        dumper.dump()
+        assert undumped() == 0
+        cancel(7)
+        assert undumped() == 7
+        dumper.dump()
+    assert undumped() == 0
 
 
 def test_what_is_late_and_what_is_held(redis_server: Server, queue: Queue) -> None:
