@@ -25,8 +25,10 @@ _SECRET = frozenset({
 })  # fmt: skip
 # Greedy up to the last @ before a slash: a password may hold one.
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
+# In a URL, and in what a driver says of its own connection: password=x host=y.
 _PARAMETER = re.compile(
-    r"(?i)([?&;](?:[\w.-]*(?:password|passwd|secret|token|signature|credential)|api[_-]?key|key|sig|auth)=)[^&;#\s'\"]+"
+    r"(?i)((?:(?:password|passwd|secret|token|signature|credential|api[_-]?key)s?|[?&;](?:key|sig|auth))=['\"]?)"
+    r"[^&;#\s'\"]+"
 )
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,}")
 
@@ -73,19 +75,21 @@ def what(error: BaseException) -> str:
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """A structlog processor: drops what holds a user's data, and credentials from every text."""
+    """A structlog processor: drops what holds a user's data, and credentials from every text. What is left is texts,
+    numbers, lists and dicts of them: another object's own words can hold a secret.
+    """
     clean: EventDict = _without_secrets(event)
     return clean
 
 
 def _without_secrets(value: Any) -> Any:
-    if isinstance(value, str):
-        return hide_credentials(value)
+    if value is None or isinstance(value, bool | int | float):
+        return value
     if isinstance(value, dict):
         return {name: _without_secrets(part) for name, part in value.items() if str(name).lower() not in _SECRET}
-    if isinstance(value, list | tuple):
+    if isinstance(value, list | tuple | set | frozenset):
         return [_without_secrets(part) for part in value]
-    return value
+    return hide_credentials(str(value))
 
 
 def configure(level: str = "info", *, json: bool | None = None) -> None:
@@ -97,17 +101,23 @@ def configure(level: str = "info", *, json: bool | None = None) -> None:
         structlog.processors.TimeStamper(fmt="iso" if json else "%H:%M:%S", utc=json),
     ]
     renderer: Processor = (
-        structlog.processors.JSONRenderer(default=str)
+        structlog.processors.JSONRenderer()
         if json
-        else structlog.dev.ConsoleRenderer(pad_event_to=30, sort_keys=False)
+        # Its own tracebacks would show the variables of every function, and so bodies.
+        else structlog.dev.ConsoleRenderer(
+            pad_event_to=30, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
+        )
     )
-    # A console renders tracebacks itself; in JSON they are one more text.
-    traces: list[Processor] = [structlog.processors.format_exc_info] if json else []
     handler = logging.StreamHandler()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *traces, redact, renderer],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,  # a text like any other, so that it is redacted
+                redact,
+                renderer,
+            ],
         )
     )
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)

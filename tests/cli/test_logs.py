@@ -64,3 +64,32 @@ def test_bodies_and_passwords_are_never_logged(capsys: pytest.CaptureFixture[str
     assert "hunter2" not in text
     assert "ter2" not in text
     assert "host:1/0" in text
+
+
+class Endpoint:
+    """An object of the user's, that tells too much of itself."""
+
+    def __repr__(self) -> str:
+        return "https://me:hunter2@host:2/"
+
+
+@pytest.mark.parametrize("json", [True, False])
+def test_objects_and_tracebacks_tell_no_secret_either(capsys: pytest.CaptureFixture[str], json: bool) -> None:
+    logs.configure(json=json)
+    log = structlog.get_logger("theirs")
+
+    def handler(body: dict[str, str]) -> None:
+        raise ConnectionError(f"host=db password='hunter2' {Endpoint()} for {len(body)}")
+
+    log.warning("x", error=ValueError(str(Endpoint())), at=Endpoint(), raw=b"redis://:hunter2@h", all={str(Endpoint())})
+    try:
+        handler({"card": "hunter" + "2"})
+    except ConnectionError:
+        log.exception("failed")
+        logging.getLogger("library").exception("failed, too")
+
+    text = capsys.readouterr().err
+    assert text.count("ConnectionError: host=db password=") == 2
+    assert text.count("in handler") == 2
+    assert "host:2" in text
+    assert "hunter2" not in text

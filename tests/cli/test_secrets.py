@@ -107,6 +107,7 @@ def test_a_child_process_writes_none_either(start: Start, tmp_path: Path) -> Non
         "https://shop.example/hook?access_token=swordfish",
         "https://shop.example/hook?a=1&X-Amz-Signature=swordfish#x",
         "Authorization: Bearer swordfish.swordfish",
+        "can't connect: host=db password=swordfish",
     ],
 )
 def test_credentials_are_hidden_in_any_text(text: str) -> None:
