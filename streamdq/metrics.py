@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 
 from prometheus_client import Counter, Histogram, values
 
@@ -27,19 +28,23 @@ MOST_STEPS = 20
 """A schedule may be longer; its later steps are counted as one."""
 
 
-def _use_process_number() -> None:
+def _use_files() -> None:
     """Several workers of one command write to files that their parent reads, one for each number, not for each process
     id: whoever takes a dead one's place counts on where it ended, and no file is left behind.
     """
-    number, here = os.environ.get(PROCESS_NUMBER), os.getpid()
-    if number and "PROMETHEUS_MULTIPROC_DIR" in os.environ:
-        # A handler's forked child must not write to the same file.
+    directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+    if not directory:
+        return
+    Path(directory).mkdir(parents=True, exist_ok=True)  # the library fails without it, already at the import
+    # Not for what a handler starts: two processes that write to one file overwrite each other's figures.
+    number, here = os.environ.pop(PROCESS_NUMBER, None), os.getpid()
+    if number:
         values.ValueClass = values.MultiProcessValue(  # type: ignore[no-untyped-call]
             lambda: number if os.getpid() == here else os.getpid()
         )
 
 
-_use_process_number()
+_use_files()
 
 
 class BatchHistogram(Histogram):

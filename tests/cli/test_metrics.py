@@ -181,6 +181,35 @@ def test_totals_of_processes_outlive_a_killed_one(start: Start, server: Server, 
     assert process.returncode == 0, err
 
 
+def test_a_process_that_a_handler_starts_counts_for_itself(
+    start: Start, server: Server, queue: Queue, tmp_path: Path
+) -> None:
+    (tmp_path / "shop.py").write_text(
+        "import subprocess, sys\n"
+        "from streamdq import Worker\n"
+        "worker = Worker()\n"
+        "@worker.handler('t')\n"
+        "def handle(body: dict) -> None:\n"
+        '    put_in = \'from streamdq import Queue; Queue().enqueue("u", {}, delay="1h")\'\n'
+        "    subprocess.run([sys.executable, '-c', put_in], check=True)\n"
+    )
+    for _ in range(2):
+        queue.enqueue("t", {})
+    folder = tmp_path / "not" / "yet" / "there"
+    env = {**os.environ, "STREAMDQ_URL": server.url, "PROMETHEUS_MULTIPROC_DIR": str(folder)}
+    process = start("worker", "shop:worker", "--processes", "2", "--metrics-port", "0", env=env)
+    port = port_of(process)
+    done = {"topic": "t", "group": "default", "outcome": "done"}
+
+    until(lambda: value(port, "streamdq_job_attempts_total", **done) == 2, "both are done")
+
+    assert value(port, "streamdq_jobs_enqueued_total", topic="u") == 2
+    of_workers = {"counter_0.db", "counter_1.db"}
+    assert len({file.name for file in folder.glob("counter_*.db")} - of_workers) == 2
+    process.terminate()
+    process.communicate(timeout=20)
+
+
 def test_topics_of_processes_together_are_capped(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
     (tmp_path / "shop.py").write_text(
         "from streamdq import Worker\n"
