@@ -159,6 +159,8 @@ def _failing(scale: Scale) -> Iterator[Alert]:
     window = scale.window("15m")
     least = _least("15m", scale)
     taken = signals.RECLAIMED_RATE.expr(by=_GROUP, window=window)
+    # Since there were fewest: letters that were kicked or purged must not hide those that came after.
+    dead = _grew('streamdq_jobs{state="dead"}', "30m", scale)
     # Where every worker hangs no attempt ends, and there is nothing to add.
     claims = f"({taken} + {signals.ALL_ENDED.expr(by=_GROUP, window=window)} or {taken})"
     yield Alert(
@@ -174,7 +176,7 @@ def _failing(scale: Scale) -> Iterator[Alert]:
     yield Alert(
         "StreamdqDeadLettersGrowing",
         "ticket",
-        f'max by (topic) (delta(streamdq_jobs{{state="dead"}}[{scale.window("30m")}])) >= 1',
+        f"max by (topic) ({dead}) > 0",
         "0s",
         "Jobs of {{ $labels.topic }} are given up",
         "In the last 30 minutes the dead letters of {{ $labels.topic }} have grown by {{ $value | humanize }}. Nothing "
@@ -230,8 +232,8 @@ def _least(window: str, scale: Scale) -> str:
     return f"{LEAST_ATTEMPTS / (scale.factor * seconds(window)):.4g}"
 
 
-def _grew(counter: str, window: str, scale: Scale) -> str:
-    """By how much a counter grew, exactly: ``increase`` adds what may have happened at the window's ends, and would
+def _grew(number: str, window: str, scale: Scale) -> str:
+    """By how much a number grew, exactly: ``increase`` adds what may have happened at the window's ends, and would
     tell of 3.1 jobs.
     """
-    return f"{counter} - min_over_time({counter}[{scale.window(window)}])"
+    return f"{number} - min_over_time({number}[{scale.window(window)}])"
