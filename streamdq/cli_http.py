@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from . import cli_views as views
-from . import logs
 from .cli_common import Json, commands
+from .cli_metrics import LogLevel, begin_logs
 from .config import HttpSettings
 from .errors import InvalidInput
 
@@ -25,7 +25,7 @@ def serve(
         Path | None,
         typer.Option(help="Tokens, as `streamdq token --file` writes them; else $STREAMDQ_HTTP_TOKENS."),
     ] = None,
-    log_level: Annotated[str, typer.Option(help=f"One of {', '.join(logs.LEVELS)}.")] = "info",
+    log_level: LogLevel = "info",
 ) -> None:
     """Serve the HTTP API and the web page.
 
@@ -40,8 +40,7 @@ def serve(
     web page is at /, the API's description at /openapi.json. Logs go to stderr, as JSON lines unless that is a
     terminal.
     """  # noqa: D301 - typer reads the mark
-    if log_level not in logs.LEVELS:
-        raise InvalidInput(f"log-level: {log_level!r} is none of {', '.join(logs.LEVELS)}")
+    begin_logs(log_level)
     from .http import create_app
     from .http import serve as run
     from .http.auth import LOOPBACK_NAMES, Tokens, check_bind
@@ -49,7 +48,6 @@ def serve(
     settings = HttpSettings()
     tokens = Tokens.read(tokens_file) if tokens_file else Tokens.parse(settings.tokens, "STREAMDQ_HTTP_TOKENS")
     check_bind(host, tokens)
-    logs.configure(log_level)
     hosts = None if tokens else (*LOOPBACK_NAMES, host)
     made = create_app(
         context.obj.url, context.obj.namespace or "streamdq", http=settings, tokens=tokens, allowed_hosts=hosts
