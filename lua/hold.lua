@@ -5,20 +5,25 @@
 -- ARGV[1] the dump's id
 -- ARGV[2] mark: the last entry that the dump has, '0-0' = none; '' = the dump is registered no more
 -- ARGV[3] written: how many rows there had been by that entry
+-- ARGV[4] since: the first row ever, as the dump knows it
 -- returns {known, since, written, length, last}: known 1 = the dump was registered; since = the first row ever, '' = none
--- yet, another one when Redis lost the shard; written = how many rows there have been; length = how many are there; last =
--- the newest entry or ''
+-- yet, another one when Redis lost the shard; written = how many rows there have been; length = how many are there;
+-- last = the newest entry or ''
 -- include: dumps
 local history, counts, settings = unpack(KEYS)
-local known, list = 0, {}
+local mark, by_then, known, list = ARGV[2], ARGV[3], 0, {}
+local since = redis.call('HGET', settings, 'history_since') or ''
+local written = tonumber(redis.call('HGET', counts, 'history') or 0)
+-- A mark in a stream that was lost, or that went back, says nothing of this one: all of it stays.
+if mark ~= '' and (since ~= ARGV[4] or written < tonumber(by_then)) then mark, by_then = '0-0', '0' end
+
 for _, dump in ipairs(dumps_of(settings)) do
   if dump.id == ARGV[1] then known = 1
   else list[#list + 1] = dump.id .. ':' .. dump.mark .. ':' .. string.format('%.0f', dump.written) end
 end
-if ARGV[2] ~= '' then list[#list + 1] = ARGV[1] .. ':' .. ARGV[2] .. ':' .. ARGV[3] end
+if mark ~= '' then list[#list + 1] = ARGV[1] .. ':' .. mark .. ':' .. by_then end
 if #list > 0 then redis.call('HSET', settings, 'dumps', table.concat(list, ','))
 else redis.call('HDEL', settings, 'dumps') end
 
 local newest = redis.call('XREVRANGE', history, '+', '-', 'COUNT', 1)
-return {known, redis.call('HGET', settings, 'history_since') or '', tonumber(redis.call('HGET', counts, 'history') or 0),
-  redis.call('XLEN', history), newest[1] and newest[1][1] or ''}
+return {known, since, written, redis.call('XLEN', history), newest[1] and newest[1][1] or ''}

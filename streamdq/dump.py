@@ -184,7 +184,7 @@ class Dumper:
     def forget(self) -> None:
         """Redis keeps no history for this dump any more. The next run registers it again."""
         for shard in self._shards():
-            self._run(self._operations.scripts.hold(shard, self._manifest.id, "", 0))
+            self._run(self._operations.scripts.hold(shard, self._manifest.id))
 
     def _shards(self) -> list[ShardKeys]:
         """Those of the registry, and those that the dump knows of from before and that are still there."""
@@ -219,9 +219,8 @@ class Dumper:
         return stream
 
     def _hold(self, shard: ShardKeys, mark: StreamMark) -> Held:
-        return self._run(
-            self._operations.scripts.hold(shard, self._manifest.id, mark.last or "0-0", mark.written)
-        )  # fmt: skip
+        scripts = self._operations.scripts
+        return self._run(scripts.hold(shard, self._manifest.id, mark.last or "0-0", mark.written, mark.since))
 
     def _is_another(self, shard: ShardKeys, mark: StreamMark, held: Held) -> bool:
         """Whether the stream is not the one of the last run, or there was none."""

@@ -190,7 +190,7 @@ class Inspect:
         found = False
         for topic in (yield from self.topics.refresh()):
             for shard in self.topics.shards(topic):
-                held = yield from self.scripts.hold(shard, dump, "", 0)
+                held = yield from self.scripts.hold(shard, dump)
                 found = found or held.known
         return found
 

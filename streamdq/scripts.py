@@ -311,11 +311,11 @@ class Scripts:
         )
         return reply
 
-    def hold(self, k: ShardKeys, dump: str, mark: str, written: int) -> Op[Held]:
+    def hold(self, k: ShardKeys, dump: str, mark: str = "", written: int = 0, since: str = "") -> Op[Held]:
         """``mark`` '': the dump is registered no more."""
         keys = (k.history, k.counts, k.settings)
-        known, since, rows, length, last = yield from self._run("hold", keys, (dump, mark, written))
-        return Held(known == 1, since.decode(), rows, length, last.decode())
+        known, begun, rows, length, last = yield from self._run("hold", keys, (dump, mark, written, since))
+        return Held(known == 1, begun.decode(), rows, length, last.decode())
 
     def trim(self, k: ShardKeys) -> Op[int]:
         """How many rows went; more than 0: there may be more to take."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamdq.scripts import Held
 from tests.lua.shard import Shard
 
 
@@ -13,13 +14,23 @@ def end_one(shard: Shard, id: str) -> bytes:
     return entries[0][0]
 
 
+def hold(shard: Shard, dump: str, mark: str, written: int) -> Held:
+    """By a dump that knows the stream."""
+    since = shard.redis("HGET", shard.k.settings, "history_since") or b""
+    held: Held = shard.call("hold", dump, mark, written, since.decode())
+    return held
+
+
+def dumps(shard: Shard) -> set[bytes]:
+    return set((shard.redis("HGET", shard.k.settings, "dumps") or b"").split(b","))
+
+
 def test_it_tells_what_the_stream_is(shard: Shard) -> None:
-    assert shard.call("hold", "d1", "0-0", 0) == (False, "", 0, 0, "")
+    assert hold(shard, "d1", "0-0", 0) == (False, "", 0, 0, "")
     first, _, third = (end_one(shard, id) for id in "abc")
-    held = shard.call("hold", "d1", "0-0", 0)
-    assert held == (True, first.decode(), 3, 3, third.decode())
+    assert hold(shard, "d1", "0-0", 0) == (True, first.decode(), 3, 3, third.decode())
     shard.redis("XTRIM", shard.k.history, "MAXLEN", 0)
-    assert shard.call("hold", "d1", third.decode(), 3) == (True, first.decode(), 3, 0, "")
+    assert hold(shard, "d1", third.decode(), 3) == (True, first.decode(), 3, 0, "")
 
 
 def test_every_row_counts_once_whoever_wrote_it(shard: Shard) -> None:
@@ -32,35 +43,48 @@ def test_every_row_counts_once_whoever_wrote_it(shard: Shard) -> None:
     shard.call("kick", "default", 10, ["d"])
     shard.enqueue("e", delay=1000)
     shard.call("cancel", "e")
-    assert shard.call("hold", "d1", "0-0", 0).written == 6 == shard.redis("XLEN", shard.k.history)
+    assert hold(shard, "d1", "0-0", 0).written == 6 == shard.redis("XLEN", shard.k.history)
 
 
 def test_dumps_are_registered_side_by_side_and_apart(shard: Shard) -> None:
-    shard.call("hold", "d1", "5-1", 1)
-    shard.call("hold", "d2", "0-0", 0)
-    assert shard.call("hold", "d1", "7-0", 3).known
-    assert set(shard.redis("HGET", shard.k.settings, "dumps").split(b",")) == {b"d1:7-0:3", b"d2:0-0:0"}
-    assert shard.call("hold", "d1", "", 0).known
-    assert shard.redis("HGET", shard.k.settings, "dumps") == b"d2:0-0:0"
-    assert not shard.call("hold", "d1", "", 0).known
-    assert shard.call("hold", "d2", "", 0).known
+    for id in "abc":
+        end_one(shard, id)
+    hold(shard, "d1", "5-1", 1)
+    hold(shard, "d2", "0-0", 0)
+    assert hold(shard, "d1", "7-0", 3).known
+    assert dumps(shard) == {b"d1:7-0:3", b"d2:0-0:0"}
+    assert shard.call("hold", "d1").known
+    assert dumps(shard) == {b"d2:0-0:0"}
+    assert not shard.call("hold", "d1").known
+    assert shard.call("hold", "d2").known
     assert shard.redis("HEXISTS", shard.k.settings, "dumps") == 0
 
 
 def test_it_survives_a_change_of_the_topic(shard: Shard) -> None:
-    shard.call("hold", "d1", "5-1", 1)
+    end_one(shard, "a")
+    hold(shard, "d1", "5-1", 1)
     shard.topic(ttr="5s", groups=["default", "more"])
-    assert shard.call("hold", "d1", "5-1", 1).known
+    assert dumps(shard) == {b"d1:5-1:1"}
+
+
+def test_a_mark_of_another_life_or_of_later_holds_everything(shard: Shard) -> None:
+    since = end_one(shard, "a").decode()
+    shard.call("hold", "d1", "9-9", 1, "4-4")
+    assert dumps(shard) == {b"d1:0-0:0"}
+    shard.call("hold", "d1", "9-9", 2, since)
+    assert dumps(shard) == {b"d1:0-0:0"}
+    shard.call("hold", "d1", "9-9", 1, since)
+    assert dumps(shard) == {b"d1:9-9:1"}
 
 
 def test_while_a_dump_is_registered_nothing_is_cut(shard: Shard) -> None:
     shard.scripts._history = 10
-    shard.call("hold", "d1", "0-0", 0)
+    hold(shard, "d1", "0-0", 0)
     for batch in range(4):
         ids = [f"{batch}-{n}" for n in range(100)]
         shard.enqueue(*ids)
         shard.finish(*shard.claim(100).rows)
     assert shard.redis("XLEN", shard.k.history) == 400
-    shard.call("hold", "d1", "", 0)
+    shard.call("hold", "d1")
     end_one(shard, "last")
     assert shard.redis("XLEN", shard.k.history) <= 200

@@ -23,6 +23,12 @@ def write(shard: Shard, count: int, days_ago: float = 0) -> list[str]:
     return entries
 
 
+def hold(shard: Shard, dump: str, mark: str, written: int) -> None:
+    """By a dump that knows the stream."""
+    shard.redis("HSET", shard.k.settings, "history_since", "1-1")
+    shard.call("hold", dump, mark, written, "1-1")
+
+
 def left(shard: Shard) -> list[str]:
     return [entry.decode() for entry, _ in shard.redis("XRANGE", shard.k.history, "-", "+")]
 
@@ -58,15 +64,15 @@ def test_what_is_beyond_the_length_goes(shard: Shard) -> None:
 @pytest.mark.parametrize(("length", "age_s"), [(10, 0), (100_000, 3600), (10, 3600)])
 def test_what_no_dump_has_stays(shard: Shard, length: int, age_s: int) -> None:
     entries = write(shard, 4 * NODE, days_ago=2)
-    shard.call("hold", "d1", "0-0", 0)
+    hold(shard, "d1", "0-0", 0)
     assert trim(shard, length, age_s) == 0
-    shard.call("hold", "d1", entries[249], 250)
+    hold(shard, "d1", entries[249], 250)
     assert trim(shard, length, age_s) == 2 * NODE
     assert left(shard) == entries[2 * NODE :]
-    shard.call("hold", "d2", entries[0], 1)
-    shard.call("hold", "d1", entries[-1], 400)
+    hold(shard, "d2", entries[0], 1)
+    hold(shard, "d1", entries[-1], 400)
     assert trim(shard, length, age_s) == 0, "the other dump lacks them"
-    shard.call("hold", "d2", "", 0)
+    shard.call("hold", "d2")
     assert trim(shard, length, age_s) >= NODE
 
 
@@ -74,7 +80,7 @@ def test_a_mark_within_a_millisecond_counts_its_sequence(shard: Shard) -> None:
     for n in range(3 * NODE):
         shard.redis("XADD", shard.k.history, f"1700000000000-{n}", "e", "row")
     shard.redis("HINCRBY", shard.k.counts, "history", 3 * NODE)
-    shard.call("hold", "d1", "1700000000000-150", 151)
+    hold(shard, "d1", "1700000000000-150", 151)
     assert trim(shard, 0, 60) == NODE
     assert left(shard)[0] == "1700000000000-100"
 
