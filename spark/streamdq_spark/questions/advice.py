@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from streamdq.history import Event
 
-from .common import is_attempt, is_event, ms_between, share, value_counts
+from .common import is_attempt, is_event, ms_between, percentile, share, value_counts
 from .retries import retries
 
 MIN_DONE = 1000
@@ -75,14 +75,14 @@ def _ttr(events: DataFrame, min_done: int, headroom: float) -> DataFrame:
     timed_out = (F.col("kind") == "timeout") & (F.col("ms") >= F.col("longest"))
     counted = (
         value_counts(timed, ["topic", "group", "kind"], "ms")
-        .withColumn("longest", F.percentile(done_ms, F.lit(0.999), F.col("n")).over(of_group))
+        .withColumn("longest", percentile(done_ms, 0.999, of_group))
         .groupBy("topic", "group")
         .agg(
             F.sum("n").alias("all"),
             _sum_where(done_ms.isNotNull()).alias("done"),
             _sum_where((F.col("kind") == "reclaimed") | timed_out).alias("cut_off"),
             *(
-                F.percentile(done_ms, F.lit(at), F.col("n")).alias(name)
+                percentile(done_ms, at).alias(name)
                 for name, at in (("p50_ms", 0.5), ("p99_ms", 0.99), ("p999_ms", 0.999))
             ),
             F.max(done_ms).alias("max_ms"),

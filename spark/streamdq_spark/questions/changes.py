@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from streamdq.history import Event
 
-from .common import FAILED, is_attempt, is_event, ms_between
+from .common import FAILED, is_attempt, is_event, ms_between, percentile, value_counts
 from .punctuality import SLO_MS, late
 
 DAYS = 7
@@ -57,12 +57,9 @@ def _measures(recent: DataFrame, slo_ms: int) -> DataFrame:
         F.struct(F.lit("lateness").alias("kind"), F.when(late(), ms_between("due", "started")).alias("ms")),
         F.struct(F.lit("duration").alias("kind"), F.when(done, ms_between("started", "finished")).alias("ms")),
     )
-    counted = (
-        recent.where(is_attempt())
-        .select("topic", "period", "event", F.explode(times).alias("time"))
-        .groupBy("topic", "period", "event", "time.kind", "time.ms")
-        .agg(F.count("*").alias("n"))
-    )
+    rows = recent.where(is_attempt()).select("topic", "period", "event", F.explode(times).alias("time"))
+    timed = rows.select("topic", "period", "event", "time.kind", "time.ms")
+    counted = value_counts(timed, ["topic", "period", "kind"], "ms", apart=["event"])
     lateness = F.col("kind") == "lateness"
     attempts = F.sum(F.when(lateness, F.col("n")))
     parts = {
@@ -88,9 +85,7 @@ def _measures(recent: DataFrame, slo_ms: int) -> DataFrame:
 
 def _time(kind: str, at: float) -> Column:
     ms = F.when(F.col("kind") == kind, F.col("ms"))
-    return _measure(
-        kind, F.percentile(ms, F.lit(at), F.col("n")), F.sum(F.when(ms.isNotNull(), F.col("n")).otherwise(0))
-    )
+    return _measure(kind, percentile(ms, at), F.sum(F.when(ms.isNotNull(), F.col("n")).otherwise(0)))
 
 
 def _measure(name: str, value: Column, attempts: Column) -> Column:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.window import WindowSpec
 
 from streamdq.history import Event
 
@@ -51,18 +52,32 @@ def ms_between(earlier: str, later: str) -> Column:
     return F.unix_millis(F.col(later)) - F.unix_millis(F.col(earlier))
 
 
-def value_counts(values: DataFrame, keys: Sequence[str], value: str) -> DataFrame:
-    """keys, value, n: how often each value occurs.
+def value_counts(values: DataFrame, keys: Sequence[str], value: str, apart: Sequence[str] = ()) -> DataFrame:
+    """keys, apart, value, n, up_to, of: how often each value occurs, how many values of the same keys are not above it,
+    and how many there are. Nulls are counted by themselves; rows that differ in ``apart`` are not put together.
 
-    Durations in whole milliseconds take few values, so that exact percentiles over these counts need little memory,
-    however many events there are.
+    Durations in whole milliseconds take few values. Where they take many they are sorted, which may spill to disk, and
+    never held in memory, as the aggregate function `percentile` holds them.
     """
-    return values.groupBy(*keys, value).agg(F.count("*").alias("n"))
+    same = Window.partitionBy(*keys, F.col(value).isNull())
+    not_above = same.orderBy(value).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    counted = values.groupBy(*keys, *apart, value).agg(F.count("*").alias("n"))
+    return counted.withColumn("up_to", F.sum("n").over(not_above)).withColumn("of", F.sum("n").over(same))
 
 
-def percentile(value: str, at: float) -> Column:
-    """Exact, over the rows of ``value_counts``; between two values by linear interpolation."""
-    return F.percentile(F.col(value), F.lit(at), F.col("n"))
+def percentile(value: Column, at: float, over: WindowSpec | None = None) -> Column:
+    """Exact, over the rows of ``value_counts`` where ``value`` is not null; they are those of one of its keys.
+
+    Between two values by linear interpolation.
+    """
+
+    def of_rows(aggregate: Column) -> Column:
+        return aggregate if over is None else aggregate.over(over)
+
+    place = (F.col("of") - 1) * at
+    low = of_rows(F.min(F.when(F.col("up_to") > F.floor(place), value)))
+    high = of_rows(F.min(F.when(F.col("up_to") > F.ceil(place), value)))
+    return low + (high - low) * of_rows(F.max(F.when(value.isNotNull(), place - F.floor(place))))
 
 
 def complete_hours(events: DataFrame, **counters: Column) -> DataFrame:

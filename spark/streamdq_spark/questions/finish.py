@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from streamdq.history import Event
 
-from .common import LIFE, is_event, ms_between, value_counts
+from .common import LIFE, is_event, ms_between, percentile, value_counts
 
 
 def time_to_finish(events: DataFrame) -> DataFrame:
@@ -65,7 +65,7 @@ def _percentiles(ends: DataFrame) -> DataFrame:
 
 def _levels(kind: str, jobs: str) -> list[Column]:
     ms = F.when(F.col("kind") == kind, F.col("ms"))
-    values = [*(F.percentile(ms, F.lit(at), F.col("n")) for at in (0.5, 0.95, 0.99)), F.max(ms)]
+    values = [*(percentile(ms, at) for at in (0.5, 0.95, 0.99)), F.max(ms)]
     how_many = F.coalesce(F.sum(F.when(F.col("kind") == kind, F.col("n"))), F.lit(0))
     return [how_many.alias(jobs), *(value.alias(name) for value, name in zip(values, _names(kind), strict=True))]
 

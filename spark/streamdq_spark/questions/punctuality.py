@@ -47,9 +47,9 @@ def _lateness(events: DataFrame, keys: Sequence[str], slo_ms: int, objective: fl
         .groupBy(*keys)
         .agg(
             F.sum("n").alias("attempts"),
-            percentile("late_ms", 0.5).alias("p50_ms"),
-            percentile("late_ms", 0.95).alias("p95_ms"),
-            percentile("late_ms", 0.99).alias("p99_ms"),
+            percentile(F.col("late_ms"), 0.5).alias("p50_ms"),
+            percentile(F.col("late_ms"), 0.95).alias("p95_ms"),
+            percentile(F.col("late_ms"), 0.99).alias("p99_ms"),
             F.max("late_ms").alias("max_ms"),
             within.alias("within_slo"),
         )

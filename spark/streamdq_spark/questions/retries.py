@@ -63,6 +63,6 @@ def _waits(events: DataFrame) -> DataFrame:
     return (
         value_counts(waits, STEP, "wait_ms")
         .groupBy(*STEP)
-        .agg(percentile("wait_ms", 0.5).alias("wait_ms"))
+        .agg(percentile(F.col("wait_ms"), 0.5).alias("wait_ms"))
         .select(*(F.col(key).alias(f"w_{key}") for key in STEP), "wait_ms")
     )
