@@ -84,6 +84,7 @@ def test_a_cluster_s_tables_are_those_of_one_machine(
     write_dump(tmp_path / "dump", days_of(2, 6))
     analyze(spark, plan(str(tmp_path / "dump"), str(tmp_path / "here")), questions=chosen(TABLES))
     job: list[str | Path] = [JOB, "--input", tmp_path / "dump", "--output", tmp_path / "there", "--json"]
+    job += ["--report", "report.html"]
     job += [word for name in TABLES for word in ("--only", name)]
     done = submit(bare_python, tmp_path, "--master", cluster, "--py-files", archive, *job)
     assert done.returncode == 0, done.stdout[-4000:]
@@ -92,6 +93,9 @@ def test_a_cluster_s_tables_are_those_of_one_machine(
         rows = table(spark, tmp_path / "here", name)
         assert rows
         assert table(spark, tmp_path / "there", name) == rows, name
+    report = (tmp_path / "report.html").read_text()
+    assert "<h2>Which retries help?</h2>" in report
+    assert "<h2>How busy were the workers?</h2>" not in report, "not asked"
 
 
 def test_its_workers_read_redis(

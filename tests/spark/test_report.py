@@ -1,7 +1,7 @@
 """The report: one file that needs no other, says what it can't know, and shows names as they are."""
 
 import re
-from datetime import date
+from datetime import UTC, date, datetime
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,12 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamdq.folder import LocalFolder
-from streamdq_spark.report import TABLES, load_tables
+from streamdq_spark.report import TABLES, About, load_tables, render
 from streamdq_spark.report.svg import ticks
 from streamdq_spark.report.words import number, percent, short, size, span
 from tests.spark.logs import corners, done, random_log
 from tests.spark.plain import WEEK, Happened
-from tests.spark.reports import HOSTILE, hostile, report_of
+from tests.spark.reports import HOSTILE, hostile, report_of, tables_of
 
 AT = 1_770_000_000_000
 
@@ -150,7 +150,18 @@ def test_tables_are_read_for_the_days_of_the_report(tmp_path: Path) -> None:
         (folder / ".part-0.parquet.crc").write_bytes(b"x")
     tables = load_tables(LocalFolder(tmp_path), TABLES, date(2026, 1, 6), date(2026, 1, 7))
     assert [row["topic"] for row in tables["retries"]] == ["2026-01-06", "2026-01-07"]
-    assert tables["workers"] == []
+    assert "workers" not in tables
+
+
+def test_what_was_not_worked_out_is_left_out(log: list[Happened]) -> None:
+    every = tables_of(log[:50])
+    about = About(date(2026, 1, 5), date(2026, 1, 6), 50, datetime(2026, 3, 1, tzinfo=UTC))
+    for name in TABLES:
+        page = Page(render({name: every[name]}, about))
+        assert len([1 for tag, own in page.tags if own.get("class") == "card"]) == (
+            name not in ("punctuality", "changes")
+        )
+    assert "Jobs done" not in Page(render({}, about)).text
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,15 @@ from .parts import Row, Tables
 
 
 def load_tables(folder: Folder, names: Iterable[str], first_day: date, last_day: date) -> Tables:
-    """The rows of these days, both included; a table that has none is empty."""
-    return {name: _rows(folder, name, str(first_day), str(last_day)) for name in names}
+    """The rows of these days, both included. A table that was never worked out is not among them."""
+    found = {name: folder.files(name) for name in names}
+    days = (str(first_day), str(last_day))
+    return {name: _rows(folder, name, files, *days) for name, files in found.items() if files}
 
 
-def _rows(folder: Folder, table: str, first: str, last: str) -> list[Row]:
+def _rows(folder: Folder, table: str, files: Iterable[str], first: str, last: str) -> list[Row]:
     rows: list[Row] = []
-    for path in sorted(folder.files(table)):
+    for path in sorted(files):
         day = path.removeprefix(f"{table}/dt=").partition("/")[0]
         if path.endswith(".parquet") and first <= day <= last:
             with folder.open(path) as file:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -30,25 +31,45 @@ class Tile:
 
 
 def tiles(tables: Tables, slo_ms: int, objective: float) -> list[Tile]:
-    rows, topics = tables["throughput"], tables["punctuality_topics"]
-    done = sum(row["jobs"] for row in tables["time_to_finish"] if row["scope"] == "job")
+    """Those whose table there is."""
+    made: list[Tile] = []
+    if "time_to_finish" in tables:
+        rows = [row for row in tables["time_to_finish"] if row["scope"] == "job"]
+        made.append(
+            Tile("Jobs done", number(total(rows, "jobs")), f"of {len(rows)} topic{'' if len(rows) == 1 else 's'}")
+        )
+    if "punctuality_topics" in tables:
+        made.append(_on_time(tables["punctuality_topics"], slo_ms, objective))
+    if "throughput" in tables:
+        made += _failures(tables["throughput"])
+    if "duplicates" in tables:
+        again = total(tables["duplicates"], "done_again")
+        note = "jobs that ended as done more than once"
+        made.append(Tile("Done twice", number(again), note, "bad" if again else "good"))
+    return made
+
+
+def _on_time(topics: Sequence[Row], slo_ms: int, objective: float) -> Tile:
     attempts, within = total(topics, "attempts"), total(topics, "within_slo")
-    ended, dead = total(rows, "done") + total(rows, "retry") + total(rows, "dead"), total(rows, "dead")
-    failed = total(rows, "retry") + dead
-    again = total(tables["duplicates"], "done_again")
     on_time = within / attempts if attempts else None
     state = "" if on_time is None else "good" if on_time >= objective else "bad"
+    return Tile("On time", percent(on_time), f"within {span(slo_ms)}; objective {percent(objective)}", state)
+
+
+def _failures(rows: Sequence[Row]) -> list[Tile]:
+    dead, failed = total(rows, "dead"), total(rows, "retry") + total(rows, "dead")
+    ended = total(rows, "done") + failed
+    share = percent(failed / ended if ended else None)
     return [
-        Tile("Jobs done", number(done), f"of {len({row['topic'] for row in rows})} topics"),
-        Tile("On time", percent(on_time), f"within {span(slo_ms)}; objective {percent(objective)}", state),
-        Tile("Failed attempts", percent(failed / ended if ended else None), f"{number(failed)} of {number(ended)}"),
+        Tile("Failed attempts", share, f"{number(failed)} of {number(ended)}"),
         Tile("Dead letters", number(dead), "given up for good" if dead else "none given up", "bad" if dead else "good"),
-        Tile("Done twice", number(again), "jobs that ended as done more than once", "bad" if again else "good"),
     ]
 
 
 def worse_and_better(tables: Tables) -> tuple[list[str], list[str], str]:
     """What changed from the seven days before to the last seven; and why nothing can be said, if so."""
+    if "changes" not in tables:
+        return [], [], "This was not worked out."
     judged = [row for row in tables["changes"] if row["verdict"] != "too little"]
     if not judged:
         return [], [], "The data has too little in the last seven days, or in the seven before, to compare them."
@@ -60,7 +81,7 @@ def worse_and_better(tables: Tables) -> tuple[list[str], list[str], str]:
 
 def unusual(tables: Tables) -> list[str]:
     """The anomalies of the last seven days."""
-    if not tables["anomalies"]:
+    if not tables.get("anomalies"):
         return []
     end = max(row["hour"] for row in tables["anomalies"])
     together: dict[tuple[datetime, str], list[list[Row]]] = {}

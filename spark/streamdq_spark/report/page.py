@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 
@@ -11,7 +12,7 @@ from ..questions.punctuality import OBJECTIVE, SLO_MS
 from .failures import advice, dead_letters, duplicates, retries
 from .headline import tiles, unusual, worse_and_better
 from .load import anomalies, forecast, throughput, workers
-from .parts import Tables
+from .parts import Section, Tables
 from .timing import punctuality, time_to_finish
 from .words import number
 
@@ -36,7 +37,7 @@ class About:
 
 
 def render(tables: Tables, about: About) -> str:
-    """The page, from the tables' rows; tables as in TABLES, each possibly empty."""
+    """The page, from the rows of tables named as in TABLES. What rests on a table that is not there is left out."""
     environment = Environment(
         loader=PackageLoader("streamdq_spark.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
@@ -51,16 +52,23 @@ def render(tables: Tables, about: About) -> str:
         better=better,
         unknown=unknown,
         unusual=unusual(tables),
-        sections=[
-            punctuality(tables, about.slo_ms, about.objective),
-            throughput(tables),
-            forecast(tables),
-            anomalies(tables),
-            retries(tables),
-            dead_letters(tables),
-            time_to_finish(tables),
-            workers(tables),
-            duplicates(tables),
-            advice(tables),
-        ],
+        sections=_sections(tables, about),
     )
+
+
+def _sections(tables: Tables, about: About) -> list[Section]:
+    """In the order of the page, those whose table there is."""
+    whole = {name: tables.get(name, ()) for name in TABLES}
+    sections: dict[str, Callable[[], Section]] = {
+        "punctuality_topics": lambda: punctuality(whole, about.slo_ms, about.objective),
+        "throughput": lambda: throughput(whole),
+        "forecast": lambda: forecast(whole),
+        "anomalies": lambda: anomalies(whole),
+        "retries": lambda: retries(whole),
+        "dead_letters": lambda: dead_letters(whole),
+        "time_to_finish": lambda: time_to_finish(whole),
+        "workers": lambda: workers(whole),
+        "duplicates": lambda: duplicates(whole),
+        "advice": lambda: advice(whole),
+    }
+    return [make() for name, make in sections.items() if name in tables]
