@@ -105,7 +105,7 @@ def test_the_run_had_what_is_to_be_counted(log: list[Happened]) -> None:
 
 @pytest.mark.parametrize("name", TABLES)
 def test_a_table_is_what_plain_python_makes_of_it(name: str, tables: dict[str, Table], log: list[Happened]) -> None:
-    assert_same(tables[name], getattr(plain, name)(log))
+    assert_same(tables.get(name, []), getattr(plain, name)(log))  # an empty table leaves no file
 
 
 def test_its_report_says_how_much_was_done(summary: Summary, log: list[Happened], folder: Path) -> None:

@@ -14,7 +14,7 @@ from streamdq_spark.report import TABLES, About, load_tables, render
 from streamdq_spark.report.svg import ticks
 from streamdq_spark.report.words import number, percent, short, size, span
 from tests.spark.logs import corners, done, random_log
-from tests.spark.plain import WEEK, Happened
+from tests.spark.plain import DAY, WEEK, Happened
 from tests.spark.reports import HOSTILE, hostile, report_of, tables_of
 
 AT = 1_770_000_000_000
@@ -136,6 +136,13 @@ def test_many_topics_with_long_names_make_it_little_larger() -> None:
 def retried(topic: str, at: int) -> list[Happened]:
     failed = done(topic, at, event="retry", error="E" * 100)
     return [failed, done(topic, at + 1000, id=failed.id, created=failed.created, attempt=2, step=1)]
+
+
+@pytest.mark.parametrize(("days", "unit"), [(2, "hour"), (3, "day"), (120, "day"), (121, "week"), (400, "week")])
+def test_long_times_are_drawn_coarsely(days: int, unit: str) -> None:
+    html = report_of([done("t", AT, id="a"), done("t", AT + days * DAY, id="b")])
+    assert f"Done per {unit}, by topic" in html
+    assert len(html) < 600_000
 
 
 def test_the_same_analysis_makes_the_same_page(log: list[Happened], html: str) -> None:

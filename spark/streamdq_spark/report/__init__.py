@@ -21,12 +21,15 @@ __all__ = ["TABLES", "About", "load_tables", "render", "write_report"]
 
 
 def write_report(tables: Folder, summary: Summary, path: Path) -> None:
-    """The report of what the analysis covered. What a crash leaves: the file as it was.
+    """The report of what the analysis covered: its tables, and those that an earlier one left beside them.
+
+    What a crash leaves: the file as it was.
 
     Raises:
         FolderError: the file can't be written.
     """
-    rows = load_tables(tables, TABLES, summary.first_day, summary.last_day)
+    found = load_tables(tables, TABLES, summary.first_day, summary.last_day)
+    rows = {name: found.get(name, ()) for name in TABLES if name in found or name in summary.tables}
     about = About(
         summary.first_day,
         summary.last_day,

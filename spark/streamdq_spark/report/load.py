@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from itertools import groupby
 
@@ -14,6 +14,7 @@ from .words import day, hour, number, percent, short, size, span
 MOST_TOPICS = 7
 OTHERS = "all others"
 HOUR = timedelta(hours=1)
+FEW_DAYS, MANY_DAYS = 3, 120
 
 
 def throughput(tables: Tables) -> Section:
@@ -71,21 +72,28 @@ def _sum(rows: Sequence[Row], column: str) -> float:
 
 
 def _by_time(rows: Sequence[Row]) -> Figure:
-    """By day; by hour where there are fewer than three days."""
-    daily = len({day_of(row["hour"]) for row in rows}) >= 3
-    place, step = (day_of, timedelta(days=1)) if daily else (lambda at: at, HOUR)
+    unit, step, place = _unit(rows)
     first, last = place(min(r["hour"] for r in rows)), place(max(r["hour"] for r in rows))
     times = [first + step * n for n in range(int((last - first) / step) + 1)]
     placed = [{**row, "at": place(row["hour"])} for row in rows]
     series = _series(placed, times, "done")
     all_done = [sum(values[i] for _, values in series) for i in range(len(times))]
     peak = max(range(len(times)), key=all_done.__getitem__)
-    unit = "day" if daily else "hour"
-    columns = [f"{at.day} {at:%b}" if daily else f"{at:%H:%M}" for at in times]
+    columns = [f"{at:%H:%M}" if unit == "hour" else f"{at.day} {at:%b}" for at in times]
     title = f"Done per {unit}, by topic"
     text = f"The most in a {unit}: {number(all_done[peak])}, {columns[peak]}; the least: {number(min(all_done))}."
     axis = Axis(f"done per {unit} (UTC)")
     return figure(title, lambda width: stacked(width, title, text, axis, columns, series))
+
+
+def _unit(rows: Sequence[Row]) -> tuple[str, timedelta, Callable[[datetime], datetime]]:
+    """What a column stands for, so that there are neither few nor very many."""
+    days = (max(row["hour"] for row in rows) - min(row["hour"] for row in rows)).days
+    if days < FEW_DAYS:
+        return "hour", HOUR, lambda at: at
+    if days <= MANY_DAYS:
+        return "day", timedelta(days=1), day_of
+    return "week", timedelta(weeks=1), lambda at: day_of(at) - timedelta(days=at.weekday())
 
 
 def workers(tables: Tables) -> Section:
