@@ -122,6 +122,12 @@ def consumers(ops: Operations, topic: str, group: str) -> Op[int]:
     return max(map(alive, replies))
 
 
+def stands_still(ops: Operations, coming: Load) -> Op[bool]:
+    """Is something due, and no mover at work?"""
+    key = ops.session.keys.mover
+    return coming.overdue > 0 and (yield from ops.session.one(key, "GET", key)) is None
+
+
 def _samples(ops: Operations, shards: Sequence[tuple[ShardKeys, TopicSettings]]) -> Op[dict[str, list[int]]]:
     commands = [
         Command(

@@ -17,7 +17,7 @@ from ..operations import Operations
 from ..session import Op
 from .backend import Backend
 from .listing import listed, progress_in
-from .look import HORIZONS, Load, consumers, glance, load, page_of, totals
+from .look import HORIZONS, Load, consumers, glance, load, page_of, stands_still, totals
 from .problems import ProblemError
 from .render import base_of, page, pretty, segment, step
 from .route import IdPath, TopicPath, backend_of
@@ -42,6 +42,7 @@ async def overview(request: Request, q: Text = "", after: Text = "", horizon: Te
     return page(
         request, "overview.html", topics=found, totals=totals(found), chart=chart(coming), coming=coming, now=now_ms,
         horizon=horizon, horizons=list(HORIZONS), q=q, after=after, next=names[-1] if more else "", known=len(known),
+        still=await backend.do(stands_still(ops, coming)),
     )  # fmt: skip
 
 
@@ -89,7 +90,7 @@ async def topic_page(
         request, "topic.html", topic=topic, one=one, settings=settings, group=group, state=state.value, jobs=jobs,
         cursor=cursor, states=[s.value for s in _STATES], chart=chart(coming), coming=coming, now=one.now_ms,
         horizon=horizon, horizons=list(HORIZONS), stats=one.stats.groups[group],
-        consumers=await backend.do(consumers(ops, topic, group)),
+        consumers=await backend.do(consumers(ops, topic, group)), still=await backend.do(stands_still(ops, coming)),
     )  # fmt: skip
 
 

@@ -18,8 +18,10 @@ from streamdq.http import Tokens, actions, pages
 from streamdq.http.auth import Role, new_token
 from streamdq.http.look import MAX_SHARDS
 from streamdq.http.route import needs_of
+from streamdq.keys import NamespaceKeys
 from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api
+from tests.redis.harness import eventually
 from tests.servers import Server
 
 EVIL = "<script>alert('x')</script>"
@@ -91,6 +93,20 @@ async def test_the_topics_at_a_glance(site: Api, queue: Queue, redis_server: Ser
     assert "order.close" not in await see(site, "/?q=NOTI")
     assert "No topic is named like that" in await see(site, "/?q=none")
     await see(site, "/?horizon=2y", 422)
+
+
+async def test_without_a_mover_it_says_so(site: Api, queue: Queue, redis_server: Server) -> None:
+    queue.enqueue("t", 1, delay="10ms")
+    with redis_server.client() as client:
+        await eventually(lambda: overdue(queue), "the job is due")
+        for path in ("/", "/topics/t"):
+            assert "No mover is at work" in await see(site, path)
+        client.set(NamespaceKeys(NAMESPACE).mover, "someone", px=5000)
+        assert "No mover is at work" not in await see(site, "/")
+
+
+def overdue(queue: Queue) -> bool:
+    return queue.stats("t").topics["t"].overdue_ms > 0
 
 
 async def test_many_topics_come_in_pages(site: Api, queue: Queue) -> None:
