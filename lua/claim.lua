@@ -16,50 +16,50 @@
 -- ARGV[5] default TTR in ms, where the topic sets none
 -- ARGV[6] history cap
 -- ARGV[7..] entries that a blocking XREADGROUP returned already: stream ('m' ready, 'g' ready:GROUP), entry, member
--- returns {status, now_ms, ttr_ms, unread, {main, entry, id, record, past, ...}, expired}: status 1, or 0 = the
--- topic is paused (nothing read). main: entry in the shared stream or '-'. entry: '' when it is the same as main.
--- past: '' for a first attempt, else 'attempt|step|crashes|due_ms' ('' as the record says).
--- unread: what is still ready for this group. expired: how many were given up, as they would have started too late.
+-- returns {status, now_ms, ttr_ms, unread, {claim, ...}, {id, ...}, {record, ...}, expired}: status 1, or 0 = the
+-- topic is paused (nothing read). claim: '' = none, the delivery was out of date; for a first attempt the entry in the
+-- shared stream; else 'main|entry|attempt|step|crashes|due_ms'. main: entry in the shared stream or '-'. due_ms: '' as
+-- the record says. unread: what is still ready for this group. expired: how many were given up, as too late.
 -- include: clock, read, progress, ring, settle, requeue, history
 local ready, own, jobs, progress, counts, settings, wake, history, bucket = unpack(KEYS)
-local now, group, consumer, count, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[6]
+local now, group, consumer, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
 local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts, bucket = bucket}
 
 local topic = redis.call('HMGET', settings, 'paused', 'ttr:' .. group, 'ttr', 'watch_until', 'groups')
 local paused, groups = topic[1] == '1', names(topic[5])
+local count = paused and 0 or tonumber(ARGV[4])
 local group_ttr = tonumber(topic[2] or topic[3] or ARGV[5])
 
--- entries = {stream, entry, member, ...}
-local entries, n = {}, 0
+-- entries: as Redis gives them, {entry, {'j', member}}; the first `again` are of ready:GROUP, the others of ready.
+local entries, n, given = {}, 0, {[own] = {}, [ready] = {}}
+local function add(found)
+  for i = 1, #found do entries[n + i] = found[i] end
+  n = n + #found
+end
 for i = 7, #ARGV, 3 do
   local stream = ARGV[i] == 'm' and ready or own
   -- A consumer that slept between its read and this call has lost the entry: it was handed over, under another id.
   if #redis.call('XPENDING', stream, group, ARGV[i + 1], ARGV[i + 1], 1, consumer) == 1 then
-    entries[n + 1], entries[n + 2], entries[n + 3] = stream, ARGV[i + 1], ARGV[i + 2]
-    n = n + 3
+    table.insert(given[stream], {ARGV[i + 1], {'j', ARGV[i + 2]}})
   end
 end
-local function read(stream, most)
-  for _, entry in ipairs(new_entries(stream, group, consumer, paused and 0 or most)) do
-    entries[n + 1], entries[n + 2], entries[n + 3] = stream, entry[1], entry[2][2]
-    n = n + 3
-  end
-end
-local given = n
-read(own, count)
-read(ready, count - (n - given) / 3)
-if n == 0 then return {paused and 0 or 1, now, group_ttr, 0, {}, 0} end
+add(given[own])
+add(new_entries(own, group, consumer, count))
+local again = n
+add(given[ready])
+add(new_entries(ready, group, consumer, count - again + #given[own]))
+if n == 0 then return {paused and 0 or 1, now, group_ttr, 0, {}, {}, {}, 0} end
 
-local ids, fields = {}, {}
-for i = 3, n, 3 do
-  local id = string.sub(entries[i], 13)
-  if string.byte(id) == 31 then id = string.match(id, '^\31[^\31]*\31(.*)$') end
-  ids[#ids + 1], fields[#fields + 1] = id, field_of(group, id)
+local ids, fields, prefix = {}, {}, field_of(group, '')
+for i = 1, n do
+  local delivery = entries[i][2][2]
+  local id = i > again and string.sub(delivery, 13) or string.match(delivery, '^\31[^\31]*\31(.*)$', 13)
+  ids[i], fields[i] = id, prefix .. id
 end
 local records = redis.call('HMGET', jobs, unpack(ids))
 local states = redis.call('HMGET', progress, unpack(fields))
 
-local out, marks, gone, taken, left = {}, {}, {}, 0, 0
+local claims, marks, gone, taken, left = {}, {}, {}, 0, 0
 local now_text = string.format('%.0f', now)
 
 local function drop(stream, entry, remove)
@@ -89,16 +89,14 @@ end
 local function tail_of(ttr) return '|' .. now_text .. '|' .. string.format('%.0f', now + ttr) .. '|' .. consumer end
 local group_tail = tail_of(group_ttr)
 
-local function start(i, main, entry, sequence, counted, past, tail)
-  local m, o = taken * 2, taken * 5
+local function start(i, claim, mark)
+  claims[i], marks[taken * 2 + 1], marks[taken * 2 + 2] = claim, fields[i], mark
   taken = taken + 1
-  marks[m + 1], marks[m + 2] = fields[i], 'r|' .. counted .. '|' .. main .. '|' .. sequence .. '|' .. entry .. tail
-  out[o + 1], out[o + 2], out[o + 3], out[o + 4], out[o + 5] = main, entry, ids[i], records[i], past
 end
 
 -- A job that is not simply a first attempt: with progress, or options of its own.
 local function consider(i, stream, entry, sequence, p)
-  local id, record, shared = ids[i], records[i], stream == ready
+  local id, record = ids[i], records[i]
   local due, ttr, expiry = string.match(record, '^(%d+)\n%d+\n(%d*)\n(%d*)\n', 13)
   if p and p.deadline ~= '' then due = p.deadline end
   local early = now < tonumber(due) -- rescheduled before this group was added
@@ -109,10 +107,11 @@ local function consider(i, stream, entry, sequence, p)
     left = left + 1
     expire(stream, entry, id, record, p, due)
   else
-    local main, counted, past, tail = entry, '1|0|0', '', group_tail
+    local claim, begun, tail = entry, '1|0|0|' .. entry .. '|' .. sequence .. '|', group_tail
     if p then
-      main, counted = p.main, (p.attempt + 1) .. '|' .. p.step .. '|' .. p.crashes
-      past = counted .. '|' .. p.deadline
+      local counted = (p.attempt + 1) .. '|' .. p.step .. '|' .. p.crashes
+      claim = p.main .. '|' .. entry .. '|' .. counted .. '|' .. p.deadline
+      begun = counted .. '|' .. p.main .. '|' .. sequence .. '|' .. entry
     end
     if ttr ~= '' then
       tail = tail_of(tonumber(ttr))
@@ -121,18 +120,18 @@ local function consider(i, stream, entry, sequence, p)
         redis.call('XCLAIM', stream, group, consumer, 0, entry, 'IDLE', group_ttr - ttr, 'JUSTID')
       end
     end
-    start(i, main, shared and '' or entry, sequence, counted, past, tail)
+    start(i, claim, 'r|' .. begun .. tail)
   end
 end
 
-for i = 1, #ids do
-  local stream, entry, sequence = entries[i * 3 - 2], entries[i * 3 - 1], string.sub(entries[i * 3], 1, 12)
-  local record, state, shared = records[i], states[i], stream == ready
-  local same = record and string.sub(record, 1, 12) == sequence
+for i = 1, n do
+  local shared, entry, record, state = i > again, entries[i][1], records[i], states[i]
+  local stream, sequence = shared and ready or own, string.sub(entries[i][2][2], 1, 12)
+  local same = record and string.find(record, sequence, 1, true) == 1
   local p = state and parse(state)
-  if shared and same and not state and not paused and string.sub(record, 40, 42) == '\n\n\n'
-      and string.sub(record, 13, 25) <= now_text then
-    start(i, entry, '', sequence, '1|0|0', '', group_tail) -- nearly all: no TTR or expiry of its own, and due
+  if shared and same and not p and not paused and string.find(record, '\n\n\n', 40, true) == 40
+      and string.sub(record, 13, 25) <= now_text then -- nearly all: no TTR or expiry of its own, and due
+    start(i, entry, 'r|1|0|0|' .. entry .. '|' .. sequence .. '|' .. group_tail)
   elseif not record then
     drop(stream, entry, true)
     if p and p.state == 'w' then redis.call('HDEL', progress, fields[i]) end -- of a lost job: reclaim counts it
@@ -157,4 +156,5 @@ if taken > 0 then
   -- The first claim after a quiet time: the mover must begin to watch its TTR.
   if running == taken and tonumber(topic[4] or 0) < now then ring(wake, now + group_ttr) end
 end
-return {paused and 0 or 1, now, group_ttr, unread, out, #gone}
+for i = 1, taken < n and n or 0 do claims[i] = claims[i] or '' end
+return {paused and 0 or 1, now, group_ttr, unread, claims, ids, records, #gone}

@@ -16,30 +16,30 @@ local ready, own, jobs, progress, counts, settings, history = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts}
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken')
-local groups, overtaken = names(topic[1]), tonumber(topic[3] or 0)
+local groups, overtaken, prefix = names(topic[1]), tonumber(topic[3] or 0), field_of(group, '')
 local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
 local held = fence(k, group, 4)
-local shared, ids, fields, done, alone = {}, {}, {}, 0, #groups == 1
+local shared, ids, fields, n, done, alone, args = {}, {}, {}, 0, 0, #groups == 1, ARGV
 for i = 4, #ARGV, 4 do
   if held and not held[i] then
     reply[#reply + 1] = i / 4
   else
     done = done + 1
-    local main, entry, id = ARGV[i], ARGV[i + 1], ARGV[i + 2]
+    local main, entry, id = args[i], args[i + 1], args[i + 2]
     if entry ~= '' then redis.call('XDEL', own, entry) end
     if alone and main ~= '-' then
-      local n = #ids + 1
-      shared[n], ids[n], fields[n] = main, id, field_of(group, id)
+      n = n + 1
+      shared[n], ids[n], fields[n] = main, id, prefix .. id
     else
       settle(k, groups, group, id, main)
     end
-    rows[#rows + 1] = ARGV[i + 3] .. now_text
+    rows[done] = args[i + 3] .. now_text
   end
 end
-if not topic[2] and (overtaken > 0 or #ids >= 50) then take_off(k, settings, group, shared, overtaken)
-elseif #ids > 0 then redis.call('XDEL', ready, unpack(shared)) end
-if #ids > 0 then
+if not topic[2] and (overtaken > 0 or n >= 50) then take_off(k, settings, group, shared, overtaken)
+elseif n > 0 then redis.call('XDEL', ready, unpack(shared)) end
+if n > 0 then
   redis.call('HDEL', jobs, unpack(ids))
   redis.call('HDEL', progress, unpack(fields))
 end

@@ -82,12 +82,13 @@ def held_of(shard: ShardKeys, group: str, row: Row, group_ttr_ms: int, arrived: 
     """The claimed job in a row; ``arrived``: when the reply came, on the monotonic clock."""
     job = decode(shard.topic, row.id.decode(), row.record)
     job.state = JobState.RUNNING
-    held = Held(shard, group, job, row.main, row.entry, job.due_ms)
+    main, _, rest = row.claim.partition(b"|")
+    held = Held(shard, group, job, main, b"", job.due_ms)
     held.ttr_ms = job.ttr_ms or group_ttr_ms
     held.deadline = arrived + held.ttr_ms / 1000
     job.attempt = 1
-    if row.past:
-        attempt, step, crashes, due = row.past.split(b"|")
+    if rest:
+        held.entry, attempt, step, crashes, due = rest.split(b"|")
         job.attempt, job.step, held.crashes = int(attempt), int(step), int(crashes)
         held.due_ms = int(due) if due else job.due_ms
     return held
@@ -135,11 +136,12 @@ def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: 
     of those refused, because another consumer has the job now. Sent twice, a batch changes nothing the second time.
     """
     outcome = ends[0].outcome
+    event = Event(outcome)
     args: list[Any] = []
     for end in ends:
         held = end.held
         error = class_of(end) if end.error else ""
-        args += [held.main, held.entry, held.job.id, row_of(Event(outcome), held, consumer, error, end.reason)]
+        args += [held.main, held.entry, held.job.id, row_of(event, held, consumer, error, end.reason)]
         if outcome is Outcome.RETRY:
             args += [end.delay_ms, end.steps, end.error]
         elif outcome is Outcome.DEAD:

@@ -62,11 +62,24 @@ class Moved(NamedTuple):
 class Row(NamedTuple):
     """One claimed job as claim returns it."""
 
-    main: bytes
-    entry: bytes
+    claim: bytes  # main for a first attempt, else main|entry|past
     id: bytes
     record: bytes
-    past: bytes  # b"" for a first attempt, else attempt|step|crashes|due_ms
+
+    @property
+    def main(self) -> bytes:
+        """Entry in the shared stream, b"-" when there is none any more."""
+        return self.claim.partition(b"|")[0]
+
+    @property
+    def entry(self) -> bytes:
+        """Where it was claimed; b"" means ``main``."""
+        return self.claim.partition(b"|")[2].partition(b"|")[0]
+
+    @property
+    def past(self) -> bytes:
+        """b"" for a first attempt, else attempt|step|crashes|due_ms."""
+        return self.claim.partition(b"|")[2].partition(b"|")[2]
 
 
 class Claimed(NamedTuple):
@@ -193,7 +206,7 @@ class Scripts:
     ) -> Op[Claimed]:
         """``read``: what a blocking read returned already, as (stream 'm' or 'g', entry, member) in turn."""
         own = k.ready_of(group)
-        status, now_ms, group_ttr_ms, unread, rows, expired = yield from self._run(
+        status, now_ms, group_ttr_ms, unread, claims, ids, records, expired = yield from self._run(
             "claim",
             (k.ready, own, k.jobs, k.progress, k.counts, k.settings, k.wake, k.history, k.bucket),
             (self._now(), group, consumer, count, ttr_ms, self._history, *read),
@@ -203,7 +216,7 @@ class Scripts:
             now_ms,
             group_ttr_ms,
             unread,
-            list(map(Row._make, zip(*[iter(rows)] * 5, strict=True))),
+            [Row(*row) for row in zip(claims, ids, records, strict=True) if row[0]],
             expired,
         )
 

@@ -3,9 +3,9 @@
 -- exactly as long as its claim holds: whoever takes a job over confirms the old entry and makes a new one, so XACK's
 -- reply is the fence. One XACK for all when none was lost, which is nearly always; else the progress tells which.
 local function fence(k, group, width)
-  local shared, own = {}, {}
-  for i = 4, #ARGV, width do
-    if ARGV[i + 1] == '' then shared[#shared + 1] = ARGV[i] else own[#own + 1] = ARGV[i + 1] end
+  local args, shared, own = ARGV, {}, {}
+  for i = 4, #args, width do
+    if args[i + 1] == '' then shared[#shared + 1] = args[i] else own[#own + 1] = args[i + 1] end
   end
   local confirmed = 0
   if #shared > 0 then confirmed = redis.call('XACK', k.ready, group, unpack(shared)) end

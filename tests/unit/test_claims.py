@@ -77,20 +77,20 @@ def test_an_error_that_can_not_be_written_as_utf8_is_made_so() -> None:
 
 
 def test_a_first_attempt() -> None:
-    claimed = held_of(SHARD, "g", Row(b"5-0", b"", b"j", RECORD % (b"", b""), b""), 60_000, 10.0)
+    claimed = held_of(SHARD, "g", Row(b"5-0", b"j", RECORD % (b"", b"")), 60_000, 10.0)
     assert (claimed.job.attempt, claimed.job.step, claimed.crashes, claimed.due_ms) == (1, 0, 0, 1_800_000_000_000)
     assert (claimed.job.state, claimed.ttr_ms, claimed.deadline) == (JobState.RUNNING, 60_000, 70.0)
 
 
 def test_a_later_attempt_knows_its_past() -> None:
-    row = Row(b"-", b"7-1", b"j", RECORD % (b"5000", b"1000ms"), b"4|2|1|1800000060000")
+    row = Row(b"-|7-1|4|2|1|1800000060000", b"j", RECORD % (b"5000", b"1000ms"))
     claimed = held_of(SHARD, "g", row, 60_000, 10.0)
     assert (claimed.job.attempt, claimed.job.step, claimed.crashes, claimed.due_ms) == (4, 2, 1, 1_800_000_060_000)
     assert (claimed.ttr_ms, claimed.job.retry) == (5_000, "1000ms")
 
 
 def test_a_later_attempt_may_be_due_as_the_record_says() -> None:
-    row = Row(b"-", b"7-1", b"j", RECORD % (b"", b""), b"2|0|0|")
+    row = Row(b"-|7-1|2|0|0|", b"j", RECORD % (b"", b""))
     assert held_of(SHARD, "g", row, 60_000, 10.0).due_ms == 1_800_000_000_000
 
 
