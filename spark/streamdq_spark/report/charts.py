@@ -112,8 +112,11 @@ def matrix(
     written: bool = False,
     top: float | None = None,
     across: str = "",
+    log: bool = False,
 ) -> Svg:
-    """Coloured cells, deeper for more; None is no data. `written`: with the values in them, where there is room."""
+    """Coloured cells, deeper for more; None is no data. `written`: with the values in them, where there is room.
+    `log`: for values of several orders of magnitude.
+    """
     narrow = width < 500
     above = written and narrow  # names on lines of their own
     left = 0.0 if above else min(text_width(rows) + 8, width * 0.3)
@@ -139,12 +142,19 @@ def matrix(
             if value is None:
                 drawing.rect(x + 1, y + 1, cell - 2, height - 2, "none", told + "no data")
                 continue
-            depth = min(1.0, value / most)
+            depth = min(1.0, math.log1p(value) / math.log1p(most) if log else value / most)
             shade = round(0.06 + 0.94 * depth, 2)
             drawing.rect(x + 1, y + 1, cell - 2, height - 2, kind, told + show(value), fill_opacity=shade)
             if written and text_width([show(value)]) < cell:
                 drawing.label(x + cell / 2, y + height / 2 + 4, show(value), "over" if shade > 0.5 else "in", "middle")
-    _key(drawing, left, 40 + step * len(rows) + 8, kind, f"0 to {show(most)}", any(None in row for row in cells))
+    _key(
+        drawing,
+        left,
+        40 + step * len(rows) + 8,
+        kind,
+        f"0 to {show(most)}{', log scale' if log else ''}",
+        any(None in row for row in cells),
+    )
     return drawing
 
 

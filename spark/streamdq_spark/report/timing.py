@@ -39,7 +39,7 @@ def punctuality(tables: Tables, slo_ms: int, objective: float) -> Section:
                 [
                     row["topic"], number(row["attempts"]), span(row["p50_ms"]), span(row["p95_ms"]),
                     span(row["p99_ms"]), span(row["max_ms"]), percent(row["share_within_slo"]),
-                    number(row["attempts"] - row["within_slo"]), f"{row['budget_burn']:.1f} ×",
+                    number(row["attempts"] - row["within_slo"]), f"{number(row['budget_burn'])} ×",
                 ]
                 for row in ranked
             ],
@@ -65,7 +65,7 @@ def _burn(topics: Sequence[Row]) -> list[Figure]:
     used = [row for row in topics if row["budget_burn"] > 0][:MOST_TOPICS]
     if not used:
         return []
-    rows = [(row["topic"], row["budget_burn"], f"{row['budget_burn']:.1f} ×") for row in used]
+    rows = [(row["topic"], row["budget_burn"], f"{number(row['budget_burn'])} ×") for row in used]
     text = f"Most of the budget was used by {rows[0][0]}: {rows[0][1]:.1f} times what is allowed."
     axis = Axis("times the budget (dashed: all of it)", lambda value: f"{value:g} ×")
     title = "Error budget used, by topic"
@@ -95,9 +95,12 @@ def _calendar(
     text = f"{what} by day and hour; the most was {show(values[at])}, {hour(at)}."
     title = f"{what}, by hour of the last {len(days)} days"
     names, columns = [day(date) for date in days], [f"{h:02}" for h in range(24)]
+    across = "hour of the day, UTC"
 
     def draw(width: int) -> Svg:
-        return matrix(width, title, text, names, columns, cells, show=show, kind=kind, across="hour of the day, UTC")
+        return matrix(
+            width, title, text, names, columns, cells, show=show, kind=kind, across=across, log=kind == "cool"
+        )
 
     return figure(title, draw)
 
