@@ -7,7 +7,6 @@ from .board import Row, board
 from .panels import (
     FULL,
     GREEN,
-    HALF,
     NEUTRAL,
     QUARTER,
     RED,
@@ -36,7 +35,7 @@ def overview() -> str:
         "streamdq-overview",
         "streamdq / Overview",
         "Do jobs run on time? The first row says it; the others say why not.",
-        [_on_time(), _waiting(), _lateness(), _flow(), _failing(), _workers(), _mover()],
+        [_on_time(), _waiting(), _lateness(), _flow(), _failing(), _workers(), _callbacks(), _mover()],
     )
 
 
@@ -129,6 +128,14 @@ def _workers() -> Row:
     ]
 
 
+def _callbacks() -> Row:
+    return "Callbacks", [
+        series_panel(Shown(signals.CALLBACKS), width=THIRD, stacked=True),
+        series_panel(Shown(signals.CALLBACK_ANSWERS), width=THIRD, stacked=True),
+        series_panel(Shown(signals.CALLBACK_BREAKS), width=THIRD),
+    ]
+
+
 def _mover() -> Row:
     at_work = {"1": ("at work", GREEN), "0": ("none", RED)}
     skew = ((None, GREEN), (0.1, YELLOW), (0.5, RED))
@@ -139,7 +146,8 @@ def _mover() -> Row:
         stat_panel(Shown(signals.IMBALANCE), NONE_STEPS, decimals=0),
         stat_panel(Shown(signals.LOST), NONE_STEPS, decimals=0),
         stat_panel(Shown(signals.REDIS), ((None, RED), (1, GREEN)), says={"1": ("answers", GREEN), "0": ("down", RED)}),
-        percentiles(signals.MOVE_BATCH, width=HALF),
+        percentiles(signals.MOVE_BATCH, width=QUARTER),
+        series_panel(Shown(signals.UNDUMPED, by=("topic",)), width=QUARTER),
         series_panel(Shown(signals.REDIS_ERRORS), width=QUARTER),
         bars_panel(Shown(signals.VERSIONS), width=QUARTER),
     ]

@@ -330,6 +330,31 @@ VERSIONS = Signal(
     "{{version}}",
 )
 
+# -- callbacks
+
+CALLBACKS = Signal(
+    "Callbacks",
+    "sum by (outcome) (rate(streamdq_callbacks_total[@window]))",
+    "ops",
+    "How HTTP callbacks end, each second. Delivered: 2xx. Failed: tried again. Gone: 410, and refused: no URL that may "
+    "be called; both are buried. Deferred: the receiver is busy or was found dead, and is called later.",
+    "{{outcome}}",
+)
+CALLBACK_ANSWERS = Signal(
+    "What receivers answer",
+    'sum by (status_class) (rate(streamdq_callbacks_total{outcome!="deferred"}[@window]))',
+    "ops",
+    "Callbacks by the status that came back, each second; none: there was no answer, or nobody was called.",
+    "{{status_class}}",
+)
+CALLBACK_BREAKS = Signal(
+    "Receivers found dead",
+    "sum(increase(streamdq_callback_breaks_total[@window]))",
+    "short",
+    "How often a receiver was found dead, and is left alone for a while; the log names it.",
+    "found dead",
+)
+
 # -- mover and Redis
 
 MOVER = Signal(
@@ -382,6 +407,15 @@ LOST = Signal(
     "sum(max by (topic) (streamdq_jobs_lost_total{@topic}))",
     "none",
     "Jobs that Redis has no longer, though nobody ended them. Always 0.",
+)
+
+UNDUMPED = Signal(
+    "History without a dump",
+    "max @by (streamdq_history_undumped_rows{@topic})",
+    "short",
+    "Rows of history that Redis keeps because a registered dump has not taken them. When it only grows, that dump does "
+    "not run.",
+    "{{topic}}",
 )
 
 # -- the coming load

@@ -27,6 +27,10 @@ _TTR_SHARE = 0.9  # of what is left of it; the outcome must reach Redis before i
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 30.0  # for a busy receiver; doubled each time
 _DEFERRALS = 10  # that an open breaker may cost a job for each step
 _NO_STATUS = "none"
+_USUAL = (
+    ("delivered", "2xx"), ("failed", _NO_STATUS), ("failed", "3xx"), ("failed", "4xx"), ("failed", "5xx"),
+    ("gone", "4xx"), ("refused", _NO_STATUS), ("deferred", _NO_STATUS),
+)  # fmt: skip
 
 
 class CallbackRejected(CallbackFailed):
@@ -65,6 +69,8 @@ class CallbackWorker(Worker):
         self._targets = Targets(self._callback.allow, self._callback.deny)
         self._signer = Signer(self._callback.plain_secrets())
         self._endpoints = Endpoints(self._callback.per_host, self._now_s)
+        for outcome, status_class in _USUAL:  # there from the beginning: a rate needs a 0 to start from
+            metrics.CALLBACKS.labels(outcome, status_class)
         if topics is None:
             self.every_topic(self._deliver)
         else:

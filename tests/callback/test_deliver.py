@@ -14,6 +14,7 @@ from itertools import pairwise
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
+from streamdq import metrics
 from streamdq.clock import ManualClock
 from streamdq.testing import drain
 from tests.callback.conftest import caller
@@ -44,6 +45,32 @@ async def test_the_body_is_posted_and_2xx_finishes_the_job(space: Space, receive
     assert "webhook-signature" not in request.headers
     assert not {"cookie", "authorization", "referer"} & request.headers.keys()
     assert space.state("j1") == "gone"
+
+
+async def test_callbacks_are_counted_by_outcome_and_answer(space: Space, receiver: Receiver) -> None:
+    def counted() -> dict[tuple[str, str], float]:
+        (family,) = metrics.CALLBACKS.collect()
+        return {
+            (sample.labels["outcome"], sample.labels["status_class"]): sample.value
+            for sample in family.samples
+            if sample.name.endswith("_total")
+        }
+
+    metrics.CALLBACKS.clear()
+    worker = caller(space, "t")
+    assert list(counted().values()) == [0] * 8, "they are there before the first is counted"
+    for path in ("ok", "gone", "down"):
+        space.queue.enqueue("t", 1, id=path, url=f"{receiver.url}/{path}", retry="none")
+    space.queue.enqueue("t", 1, id="refused", url="http://10.0.0.1/", retry="none")
+
+    async def by_path(request: Request, writer: asyncio.StreamWriter) -> None:
+        writer.write(answer({"ok": 200, "gone": 410, "down": 503}[request.path.rpartition("/")[2]]))
+
+    receiver.speak = by_path
+    await space.burst(worker)
+
+    ends = {("delivered", "2xx"): 1, ("gone", "4xx"): 1, ("failed", "5xx"): 1, ("refused", "none"): 1}
+    assert {labels: value for labels, value in counted().items() if value} == ends
 
 
 async def test_receivers_verify_with_the_old_secret_and_the_new_one(space: Space, receiver: Receiver) -> None:

@@ -4,20 +4,25 @@ import asyncio
 import contextlib
 import random
 import sys
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 
 from prometheus_client import start_http_server
 from pydantic import BaseModel
 
 from streamdq import Bury, Job, JobExists, NewJob, Queue, Worker
+from streamdq.callback import CallbackSettings, CallbackWorker
 
 GOOD, FAILING, HELD, AHEAD, SLOW = "order.close", "payment.notify", "held", "sms.remind", "report.make"
 """The topics: one that does well, one that fails, a paused one, one with more ahead than it can do, and a slow one."""
+HOOK = "merchant.hook"
+"""Another one, whose jobs call back."""
 
 _STAMPEDE = 3000
 
-worker = Worker(concurrency=20)
+worker = CallbackWorker(concurrency=20, topics=[HOOK], callback=CallbackSettings(allow=("127.0.0.1",)))
 doomed = Worker(concurrency=20)
 """Another worker, to be killed while it runs."""
 
@@ -51,8 +56,21 @@ async def slow(work: Work) -> None:
     await asyncio.sleep(0.01 if work.number % 4 else 0.9)
 
 
-def _customer(queue: Queue, number: int, chance: random.Random) -> None:
+class _Merchant(BaseHTTPRequestHandler):
+    """Takes every callback."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Not each call."""
+
+
+def _customer(queue: Queue, number: int, chance: random.Random, hook: str) -> None:
     body = {"number": number}
+    queue.enqueue(HOOK, body, url=hook)
     queue.enqueue(GOOD, body, delay=chance.random(), id=f"order-{number}")
     queue.enqueue(FAILING, body, delay=chance.random() / 2)
     queue.enqueue(SLOW, body)
@@ -68,6 +86,9 @@ def main() -> None:
     """Customers, for as long as the test runs: URL and the port of their metrics."""
     url, port = sys.argv[1], int(sys.argv[2])
     start_http_server(port, "127.0.0.1")
+    merchant = ThreadingHTTPServer(("127.0.0.1", 0), _Merchant)
+    threading.Thread(target=merchant.serve_forever, daemon=True).start()
+    hook = f"http://127.0.0.1:{merchant.server_port}/"
     chance = random.Random(1)
     with Queue(url) as queue:
         queue.configure(HELD)
@@ -75,7 +96,7 @@ def main() -> None:
         queue.enqueue_many(HELD, (NewJob(body={"number": n}) for n in range(20)))
         queue.enqueue_many(AHEAD, (NewJob(body={"number": n}, delay="50s") for n in range(_STAMPEDE)))
         for number in count():
-            _customer(queue, number, chance)
+            _customer(queue, number, chance, hook)
             time.sleep(0.02)
 
 

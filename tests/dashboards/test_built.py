@@ -122,6 +122,12 @@ def test_lines_of_topics_lead_to_their_dashboard() -> None:
         assert set(re.findall(r"var-(\w+)=", url)) <= variables
 
 
+def test_what_is_measured_is_shown() -> None:
+    asked = {name for expr in every_expr() for name in _NAME.findall(_TEXT.sub('""', expr))}
+    parts = {metric.name: {metric.name, f"{metric.name}_bucket"} for metric in metrics.described()}
+    assert [name for name, either in parts.items() if not asked & either] == []
+
+
 def test_what_is_asked_for_is_measured() -> None:
     measured: set[str] = set()
     for metric in metrics.described():
