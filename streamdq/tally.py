@@ -45,17 +45,14 @@ def _figures(topic: str, group: str) -> _Figures:
 
 
 def expect(steps: Mapping[str, int], group: str) -> None:
-    """A worker serves these topics, whose retry schedules have so many steps: their counters are there from the
-    beginning, as a rate needs a 0 to start from.
+    """A worker serves these topics, whose retry schedules have so many steps: their metrics are there from the
+    beginning. A rate needs a 0 to start from, or what is late when a worker comes back would not be seen.
     """
     if not metrics.counting():
         return
     for name, most in steps.items():
         topic = metrics.topic_labels().of(name)
-        for outcome in metrics.OUTCOMES:
-            metrics.ATTEMPTS.labels(topic, group, outcome)
-        for reason in metrics.REASONS:
-            metrics.DEAD.labels(topic, group, reason)
+        _figures(topic, group)
         for step in range(min(most, metrics.MOST_STEPS)):
             metrics.RETRIES.labels(topic, group, metrics.step_label(step, 1))
         metrics.RECLAIMED.labels(topic, group)
@@ -107,10 +104,8 @@ def _count(metric: prometheus_client.Counter, topic: str, count: int) -> None:
 
 def put_in(topic: str, created: int, existing: int) -> None:
     """Jobs were enqueued, or not because their ids were taken."""
-    if created:
-        _count(metrics.ENQUEUED, topic, created)
-    if existing:
-        _count(metrics.DUPLICATE, topic, existing)
+    _count(metrics.ENQUEUED, topic, created)
+    _count(metrics.DUPLICATE, topic, existing)
 
 
 def cancelled(topic: str) -> None:

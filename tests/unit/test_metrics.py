@@ -74,11 +74,15 @@ def test_series_are_there_before_they_grow() -> None:
 
     tally.expect({"seen.early": 2}, "default")
     tally.reclaimed("seen.late", "default", 0)
+    tally.put_in("seen.early", 1, 0)
 
     steps = [REGISTRY.get_sample_value("streamdq_job_retries_total", labels | {"step": step}) for step in "123"]
     assert steps == [0, 0, None]
     assert REGISTRY.get_sample_value("streamdq_jobs_dead_total", labels | {"reason": "crashed"}) == 0
+    assert REGISTRY.get_sample_value("streamdq_job_lateness_seconds_bucket", labels | {"le": "1.0"}) == 0
+    assert REGISTRY.get_sample_value("streamdq_job_lateness_seconds_count", labels) == 0
     assert REGISTRY.get_sample_value("streamdq_jobs_reclaimed_total", labels | {"topic": "seen.late"}) == 0
+    assert REGISTRY.get_sample_value("streamdq_jobs_duplicate_total", {"topic": "seen.early"}) == 0
 
 
 def test_counting_can_be_left_off(monkeypatch: pytest.MonkeyPatch) -> None:
