@@ -14,8 +14,9 @@ help: ## show the targets
 demo: $(STAMP) ## watch the queue at work on an embedded Redis, about a minute
 	@$(BIN)/streamdq demo
 
-test: $(STAMP) ## run all tests
-	@$(BIN)/pytest
+# Much of the suite waits: for times to run out, for servers and browsers to start.
+test: $(STAMP) ## run all tests, in two processes
+	@$(BIN)/pytest -n 2 --dist loadgroup
 
 lint: $(STAMP) ## check style and format
 	@$(BIN)/ruff check .

@@ -14,6 +14,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as models
 from prometheus_client.utils import floatToGoString
 
+from dashboards import slo
 from dashboards.__main__ import built
 from dashboards.alerts import PAGES, alerts
 from dashboards.promql import Scale, Where, fill
@@ -21,6 +22,7 @@ from dashboards.records import AHEAD
 from dashboards.slo import ON_TIME_LE
 from streamdq import failures, metrics
 from streamdq.job import JobState
+from streamdq_spark.questions import punctuality
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "operations.md"
@@ -235,3 +237,7 @@ def test_windows_shrink_together_for_tests() -> None:
 )
 def test_blanks_are_filled(query: str, by: tuple[str, ...], where: Where, expected: str) -> None:
     assert fill(query, by=by, window="5m", where=where) == expected
+
+
+def test_the_analytics_hold_the_same_promise() -> None:
+    assert (punctuality.OBJECTIVE, punctuality.SLO_MS) == (slo.OBJECTIVE, 1000 * float(slo.ON_TIME_LE))

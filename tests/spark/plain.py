@@ -84,7 +84,7 @@ def _late(waits: list[int], slo: int, objective: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def punctuality(log: Log, slo: int = 1000, objective: float = 0.999) -> Table:
+def punctuality(log: Log, slo: int = 1000, objective: float = 0.99) -> Table:
     timed = [(e.topic, hour_of(e.finished), w) for e in log if (w := lateness(e)) is not None]
     return [
         {"topic": topic, "hour": hour, **_late([w for _, _, w in rows], slo, objective)}
@@ -92,7 +92,7 @@ def punctuality(log: Log, slo: int = 1000, objective: float = 0.999) -> Table:
     ]
 
 
-def punctuality_topics(log: Log, slo: int = 1000, objective: float = 0.999) -> Table:
+def punctuality_topics(log: Log, slo: int = 1000, objective: float = 0.99) -> Table:
     timed = [(e.topic, w) for e in log if (w := lateness(e)) is not None]
     return [
         {"topic": topic, **_late([w for _, w in rows], slo, objective)}

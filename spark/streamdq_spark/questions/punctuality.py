@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 from .common import hour_number, hour_start, is_attempt, ms_between, percentile, share, value_counts
 
 SLO_MS = 1000
-OBJECTIVE = 0.999
+OBJECTIVE = 0.99
 
 
 def punctuality(events: DataFrame, *, slo_ms: int = SLO_MS, objective: float = OBJECTIVE) -> DataFrame:
