@@ -12,7 +12,7 @@ import pytest
 from pydantic_core import from_json
 
 from streamdq import Queue, cli
-from tests.servers import Server
+from tests.servers import Pool, Server, binaries
 
 COMMAND = [sys.executable, "-m", "streamdq"]
 
@@ -44,6 +44,16 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     monkeypatch.delenv("COLUMNS", raising=False)
+
+
+@pytest.fixture
+def server(servers: Pool) -> Server:
+    """Any one server, where what is tested is this side of it."""
+    if not binaries():
+        pytest.skip("no Redis server on this machine")
+    server = servers[binaries()[0]]
+    server.flush()
+    return server
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streamdq import Queue, metrics
 from tests.cli.conftest import Run, Start
-from tests.servers import Pool, Server, binaries, free_port, until
+from tests.servers import Server, free_port, until
 
 WORKER = """
 from streamdq import Bury, Job, Worker
@@ -31,16 +31,6 @@ async def handle(body: dict, job: Job) -> None:
         raise Bury(f"secretreason {job.id}")
 """
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
-
-
-@pytest.fixture
-def server(servers: Pool) -> Server:
-    """Any one server: what is tested here is this side of it."""
-    if not binaries():
-        pytest.skip("no Redis server on this machine")
-    server = servers[binaries()[0]]
-    server.flush()
-    return server
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import pytest
 
 from streamdq import NewJob, Queue
 from tests.cli.conftest import Start
-from tests.servers import Pool, Server, binaries, until
+from tests.servers import Server, until
 
 WORKER = """
 import asyncio, os
@@ -29,16 +29,6 @@ async def handle(body: dict) -> None:
     with open("done", "a") as file:
         file.write(f"{os.getpid()}\\n")
 """
-
-
-@pytest.fixture
-def server(servers: Pool) -> Server:
-    """Any one server: what is tested here is this side of it."""
-    if not binaries():
-        pytest.skip("no Redis server on this machine")
-    server = servers[binaries()[0]]
-    server.flush()
-    return server
 
 
 @pytest.fixture
