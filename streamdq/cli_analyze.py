@@ -58,8 +58,8 @@ def analyze(
     questions = analysis.chosen(only or ())
     plan = analysis.plan(input, output, *days, quarantine=quarantine)
     asked = _waiting(context) if waiting else None
-    with _progress() as progress, session(master) as spark:
-        summary = analysis.analyze(spark, plan, waiting=asked, questions=questions, progress=progress)
+    with progress() as tell, session(master) as spark:
+        summary = analysis.analyze(spark, plan, waiting=asked, questions=questions, progress=tell)
     if report:
         write_report(plan.target, summary, report)
     if as_json:
@@ -78,7 +78,7 @@ def _waiting(context: typer.Context) -> Waiting:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str, int, int], None]]:
+def progress() -> Iterator[Callable[[str, int, int], None]]:
     """A bar on the terminal, by question."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 

@@ -85,18 +85,20 @@ def _import_worker(target: str) -> Worker:
 @app.command()
 def demo(
     speed: Annotated[float, typer.Option(min=0.5, max=20, help="How many times faster than usual.")] = 1.0,
+    analysis: Annotated[bool, typer.Option("--analysis/--no-analysis", help="End with the report.")] = True,
     as_json: Json = False,
 ) -> None:
     """Watch the queue at work.
 
-    About 50 seconds, on an embedded Redis of its own; nothing of it stays.
+    About 50 seconds, on an embedded Redis of its own; nothing of it stays but the report.
 
     Orders that are closed unless paid in time, payment notices that fail into the stepped retry, a worker killed with
-    -9, a dead letter sent back; then the proof that nothing was lost. Exit code 1: something was.
+    -9, a dead letter sent back; then the proof that nothing was lost, and, with streamdq[spark], a report of all that
+    happened. Exit code 1: something was lost.
     """
     from .demo import run_demo
 
-    raise typer.Exit(run_demo(speed, as_json))
+    raise typer.Exit(run_demo(speed, as_json, analysis))
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})

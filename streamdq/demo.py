@@ -1,4 +1,4 @@
-"""`streamdq demo`: the whole queue at work for less than a minute, on an embedded Redis that leaves nothing behind.
+"""`streamdq demo`: the whole queue at work for less than a minute, on an embedded Redis. Only the analysis stays.
 
 Orders come in, and each is closed after half an hour unless it is paid before. A payment is told to its merchant, who
 may refuse it into the stepped retry; one merchant is closed for good, until somebody mends it and kicks the dead
@@ -28,6 +28,8 @@ from typing import Self
 from . import keeper
 from .cli_views import console, print_json
 from .config import Settings
+from .demo_analysis import as_json as page_json
+from .demo_analysis import keep_history, say_where, write_up
 from .demo_report import build, report_json, report_view
 from .demo_shop import (
     ANALYST_GROUP,
@@ -67,8 +69,10 @@ _LONG_REFUSALS = {4: 8, 7: 7}  # of the fourth and the seventh notice: far into 
 CLOSED_ID = "notice-closed"
 
 
-def run_demo(speed: float, as_json: bool) -> int:
-    """Runs the demo and prints its report; 0 when all went well and the accounts balance."""
+def run_demo(speed: float, as_json: bool, analysis: bool = True) -> int:
+    """Runs the demo and prints its report; 0 when all went well and the accounts balance. ``analysis``: ends with
+    what Spark makes of its history.
+    """
     for name in [name for name in os.environ if name.startswith("STREAMDQ_")]:
         del os.environ[name]  # the demo shows streamdq as it comes
     scale = Scale(speed)
@@ -82,10 +86,14 @@ def run_demo(speed: float, as_json: bool) -> int:
             staff.end()
             report = build(queue.audit(), queue.stats(), play.rows, directory, scale, play.killed_ms)
             report.missing = play.missing()
-    if as_json:
-        print_json(report_json(report))
-    else:
+        kept = keep_history(url, NAMESPACE) if analysis else None
+    if not as_json:
         console().print(report_view(report, scale))
+    page = write_up(kept) if kept else None
+    if as_json:
+        print_json(report_json(report) | page_json(page))
+    elif page:
+        say_where(page)
     return 0 if report.good else 1
 
 

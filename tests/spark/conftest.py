@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from streamdq_spark.session import session
+from streamdq_spark.session import SMALL, session
 from tests.conftest import BINARIES
 from tests.servers import Pool, Server
 

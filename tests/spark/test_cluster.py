@@ -23,6 +23,12 @@ from tests.spark.dumps import days_of, write_dump
 
 JOB = Path(__file__).parents[2] / "spark" / "analyze.py"
 TABLES = ("punctuality", "retries", "time_to_finish")  # by hour, of all time, and with joins; each costs seconds here
+# Plans are compiled here, other than in the rest of the suite.
+QUICK = (
+    "spark.sql.shuffle.partitions=4",
+    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1",
+    "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1",
+)
 READ = """
 import sys
 from streamdq_spark.session import session
@@ -70,7 +76,8 @@ def archive(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def submit(environ: dict[str, str], cwd: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    command = [SPARK_HOME / "bin" / "spark-submit", "--conf", "spark.sql.shuffle.partitions=4", *arguments]
+    settings = [word for setting in QUICK for word in ("--conf", setting)]
+    command = [SPARK_HOME / "bin" / "spark-submit", *settings, *arguments]
     return subprocess.run(command, env=environ, cwd=cwd, capture_output=True, text=True, timeout=150)
 
 

@@ -222,10 +222,10 @@ def test_a_batch_that_was_cut_short_is_not_there_twice(followed: Queue, sink: Si
 
 KILLED = """
 import sys
-from streamdq_spark.session import session
+from streamdq_spark.session import SMALL, session
 from streamdq_spark.source import register
 url, folder = sys.argv[1:]
-with session("local[1]", settings={"spark.sql.shuffle.partitions": "1"}) as spark:
+with session("local[1]", settings=SMALL) as spark:
     register(spark)
     rows = spark.readStream.format("streamdq").option("url", url).load()
     query = (rows.writeStream.option("checkpointLocation", f"{folder}/checkpoint").option("path", f"{folder}/rows")
