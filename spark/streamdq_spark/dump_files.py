@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from streamdq.arrow import arrow_schema
+from streamdq.errors import FolderError
 from streamdq.folder import Folder, open_folder
 from streamdq.history import SCHEMA_VERSION, VERSION_KEY
 from streamdq.manifest import EVENTS, DumpFile, Manifest, require_manifest
@@ -112,8 +113,8 @@ def _problem(folder: Folder, file: DumpFile) -> str:
             return f"has {size} bytes where the manifest says {file.bytes}"
         with folder.open(file.path) as opened:
             footer = parquet.read_metadata(opened)
-    except FileNotFoundError:
-        return "is missing"
+    except FolderError as error:
+        return "is missing" if isinstance(error.__cause__, FileNotFoundError) else f"can't be read ({error.__cause__})"
     except (OSError, pa.ArrowException) as error:
         return f"is no whole Parquet file ({str(error).splitlines()[0]})"
     problem = _version_problem(footer) or _schema_problem(footer.schema.to_arrow_schema())

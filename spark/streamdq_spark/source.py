@@ -2,8 +2,8 @@
 
 Options: ``url`` (else $STREAMDQ_URL; every worker must reach it, so no embedded server beyond this machine),
 ``namespace``, ``topic`` (one, or several with commas; else all), ``from`` and ``to`` (when it was recorded: days or
-times in ISO form, UTC unless they say otherwise; ``to`` is not included), ``rows_per_partition``, and for streams
-``fail_on_loss``.
+times in ISO form, UTC unless they say otherwise; ``to`` is not included), ``rows_per_partition``,
+``push_filters`` (for a DataFrame that is used once), and for streams ``fail_on_loss``.
 
     register(spark)
     spark.read.format("streamdq").option("url", "redis://host/0").load().where("finished > '2026-01-05'")
@@ -89,11 +89,12 @@ class Options:
     to_ms: int
     rows_per_partition: int
     fail_on_loss: bool
+    push_filters: bool = False
     among: frozenset[str] | None = None
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Options:
-        known = {"url", "namespace", "topic", "from", "to", "rows_per_partition", "fail_on_loss"}
+        known = {"url", "namespace", "topic", "from", "to", "rows_per_partition", "fail_on_loss", "push_filters"}
         # Spark passes some of its own along.
         if unknown := [name for name in given if name.lower() not in known and "." not in name and name != "path"]:
             raise InvalidInput(f"option {unknown[0]!r}: there are {', '.join(sorted(known))}")
@@ -106,6 +107,7 @@ class Options:
             _moment_ms("to", given["to"]) if "to" in given else _ENDLESS_MS,
             _positive("rows_per_partition", given.get("rows_per_partition", str(ROWS_PER_PARTITION))),
             _yes("fail_on_loss", given.get("fail_on_loss", "true")),
+            _yes("push_filters", given.get("push_filters", "false")),
         )
 
     def lets(self, topic: str) -> bool:
@@ -133,10 +135,13 @@ class HistoryReader(DataSourceReader):
         self._options = options
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Filters on `finished` and `topic` narrow what is read. Spark applies them all the same, as an entry's id
-        tells only about when its event took place.
+        """With the option ``push_filters``, filters on `finished` and `topic` narrow what is read. Spark applies them
+        all the same, as an entry's id tells only about when its event took place.
+
+        Off unless asked for: Spark (seen with 4.3.0) keeps what a DataFrame's first filter narrowed and gives another
+        use of the same DataFrame, without that filter, no more than that.
         """
-        for pushed in filters:
+        for pushed in filters if self._options.push_filters else ():
             self._options = narrowed(self._options, pushed)
         return filters
 

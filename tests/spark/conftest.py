@@ -12,13 +12,7 @@ from tests.servers import Pool, Server
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    small = {
-        "spark.sql.shuffle.partitions": "2",
-        "spark.default.parallelism": "2",
-        # Compiled once and lightly: what runs here is over before more would pay.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-    }
-    with session("local[2]", name="streamdq-tests", settings=small) as running:
+    with session("local[2]", name="streamdq-tests", settings=SMALL) as running:
         yield running
 
 
