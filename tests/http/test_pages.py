@@ -386,7 +386,7 @@ async def test_without_tokens_there_is_nothing_to_sign_in_to(site: Api) -> None:
     assert (await post(site, "/login", token=ADMIN[0])).status_code == 403
 
 
-@pytest.mark.parametrize("token", ["", "sdq_wrong", PRODUCER[0], "é" * 300])
+@pytest.mark.parametrize("token", ["", "sdq_wrong", PRODUCER[0], "é" * 300], ids=["none", "unknown", "producer", "odd"])
 async def test_tokens_that_do_not_sign_in(open_api: Open, token: str) -> None:
     site = await open_api(tokens=TOKENS)
     response = await post(site, "/login", token=token)
