@@ -8,9 +8,11 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import REGISTRY
 
-from streamdq import AsyncQueue, JobExists, NewJob, Queue, StaleClaim
+from streamdq import AsyncQueue, Job, JobExists, NewJob, Queue, StaleClaim
+from streamdq.clock import ManualClock
 from streamdq.config import Settings
 from streamdq.errors import ServerRefusesWrites, ServerUnavailable
+from streamdq.testing import drain
 from tests.redis.harness import NAMESPACE, eventually, opened
 from tests.servers import Server, free_port
 
@@ -19,6 +21,9 @@ from tests.servers import Server, free_port
 def queue(redis_server: Server) -> Iterator[Queue]:
     with Queue(redis_server.url, NAMESPACE) as opened_queue:
         yield opened_queue
+
+
+_TO_FINISH = "time_to_finish_seconds_sum"
 
 
 class Counted:
@@ -74,8 +79,11 @@ async def test_what_is_moved_and_what_expires(redis_server: Server) -> None:
 
 
 async def test_a_claim_that_was_taken_over_counts_as_stale(redis_server: Server) -> None:
-    labels = {"topic": "taken", "group": "default", "outcome": "stale"}
-    before = REGISTRY.get_sample_value("streamdq_job_attempts_total", labels) or 0
+    def counted(outcome: str) -> float:
+        labels = {"topic": "taken", "group": "default", "outcome": outcome}
+        return REGISTRY.get_sample_value("streamdq_job_attempts_total", labels) or 0
+
+    before = {outcome: counted(outcome) for outcome in ("stale", "done")}
     with opened(redis_server.url) as space:
         space.queue.configure("taken", ttr="50ms")
         space.queue.enqueue("taken", {})
@@ -85,7 +93,7 @@ async def test_a_claim_that_was_taken_over_counts_as_stale(redis_server: Server)
         with pytest.raises(StaleClaim):
             claim.finish()
 
-    assert (REGISTRY.get_sample_value("streamdq_job_attempts_total", labels) or 0) == before + 1
+    assert {outcome: counted(outcome) - before[outcome] for outcome in before} == {"stale": 1, "done": 0}
 
 
 def test_a_redis_that_refuses_writes(redis_server: Server, queue: Queue) -> None:
@@ -109,3 +117,26 @@ def test_a_redis_that_is_not_there() -> None:
         queue.enqueue("t", {})
 
     assert errors("connection") > before
+
+
+async def test_a_retry_is_late_by_its_own_due_time_and_finished_by_the_first(redis_server: Server) -> None:
+    clock = ManualClock()
+
+    def timed(name: str) -> float:
+        return REGISTRY.get_sample_value(f"streamdq_job_{name}", {"topic": "timed", "group": "default"}) or 0
+
+    before = {name: timed(name) for name in ("lateness_seconds_count", "lateness_seconds_sum", _TO_FINISH)}
+    with opened(redis_server.url, clock) as space:
+        worker = space.worker()
+
+        @worker.handler("timed", retry="1h")
+        async def handle(_: dict, job: Job) -> None:
+            if job.attempt == 1:
+                raise ConnectionError
+
+        space.queue.enqueue("timed", {}, delay="2h")
+        await drain(worker, clock, "4h")
+
+    assert timed("lateness_seconds_count") - before["lateness_seconds_count"] == 2
+    assert timed("lateness_seconds_sum") - before["lateness_seconds_sum"] < 60
+    assert timed(_TO_FINISH) - before[_TO_FINISH] == pytest.approx(3600, abs=60)

@@ -1,12 +1,14 @@
 """What is declared, and the one place that reaches into the library."""
 
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, Histogram, generate_latest
 
 from streamdq import failures, metrics, tally
-from streamdq.claims import DeadReason, Outcome
+from streamdq.claims import DeadReason, End, Outcome
 
 
 def buckets(text: bytes) -> list[str]:
@@ -83,6 +85,19 @@ def test_series_are_there_before_they_grow() -> None:
     assert REGISTRY.get_sample_value("streamdq_job_lateness_seconds_count", labels) == 0
     assert REGISTRY.get_sample_value("streamdq_jobs_reclaimed_total", labels | {"topic": "seen.late"}) == 0
     assert REGISTRY.get_sample_value("streamdq_jobs_duplicate_total", {"topic": "seen.early"}) == 0
+
+
+def test_what_was_handed_back_has_no_times() -> None:
+    labels = {"topic": "handed.back", "group": "default"}
+    held: Any = SimpleNamespace(
+        job=SimpleNamespace(topic="handed.back", raw_body=b""), group="default",
+        started_ms=2, due_ms=1, entry="1700000000000-0", main="", took_s=1,
+    )  # fmt: skip
+
+    tally.attempts_ended([End(held, Outcome.RELEASED)], (), 3)
+
+    assert REGISTRY.get_sample_value("streamdq_job_attempts_total", labels | {"outcome": "released"}) == 1
+    assert REGISTRY.get_sample_value("streamdq_job_lateness_seconds_count", labels) == 0
 
 
 def test_counting_can_be_left_off(monkeypatch: pytest.MonkeyPatch) -> None:
