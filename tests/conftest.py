@@ -23,7 +23,7 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Several processes may share the suite (pytest -n): a file's tests stay together, and all that need the one Spark."""
+    """Several processes may share the suite (pytest -n): a file's tests stay together, and all of the one Spark."""
     for item in items:
         folder = item.path.parent.name
         group = folder if folder == "spark" else f"{folder}/{item.path.stem}"

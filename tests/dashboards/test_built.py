@@ -240,4 +240,4 @@ def test_blanks_are_filled(query: str, by: tuple[str, ...], where: Where, expect
 
 
 def test_the_analytics_hold_the_same_promise() -> None:
-    assert (punctuality.OBJECTIVE, punctuality.SLO_MS) == (slo.OBJECTIVE, 1000 * float(slo.ON_TIME_LE))
+    assert (slo.OBJECTIVE, 1000 * float(slo.ON_TIME_LE)) == (punctuality.OBJECTIVE, punctuality.SLO_MS)
