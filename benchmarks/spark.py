@@ -15,6 +15,7 @@ import sys
 import tempfile
 import threading
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -92,19 +93,19 @@ def measure(events: int, folder: Path) -> Figures:
 def _watch(root: psutil.Process, found: Figures) -> None:
     """The peaks of the driver's Python and Java and of the executor, until the driver ends."""
     while root.is_running() and root.status() != psutil.STATUS_ZOMBIE:
-        try:
-            found.python_peak_mb = max(found.python_peak_mb, root.memory_info().rss / _MB)
-            for child in root.children(recursive=True):
-                line = " ".join(child.cmdline())
-                kind = (
-                    "executor" if "CoarseGrainedExecutorBackend" in line else "driver" if "SparkSubmit" in line else ""
-                )
-                if kind:
-                    peak = f"{kind}_peak_mb"
-                    setattr(found, peak, max(getattr(found, peak), child.memory_info().rss / _MB))
-        except psutil.NoSuchProcess:
-            continue
+        with suppress(psutil.NoSuchProcess):
+            for process in (root, *root.children(recursive=True)):
+                _note(process, root, found)
         time.sleep(0.2)
+
+
+def _note(process: psutil.Process, root: psutil.Process, found: Figures) -> None:
+    with suppress(psutil.NoSuchProcess):  # ended meanwhile, or waits to be reaped
+        line = " ".join(process.cmdline())
+        kind = "executor" if "CoarseGrainedExecutorBackend" in line else "driver" if "SparkSubmit" in line else ""
+        if process == root or kind:
+            peak = f"{kind or 'python'}_peak_mb"
+            setattr(found, peak, max(getattr(found, peak), process.memory_info().rss / _MB))
 
 
 def verdicts(all_figures: list[Figures]) -> list[str]:
