@@ -22,6 +22,7 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Several processes may share the suite (pytest -n): a file's tests stay together, and all of the one Spark."""
     for item in items:

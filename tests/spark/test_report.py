@@ -102,7 +102,7 @@ def test_the_headline_says_how_many_and_how_punctual() -> None:
     text = Page(report_of(log)).text
     assert "99.75 %" in text
     assert "2,000" in text
-    assert "2.5 ×" in text, "of the error budget"
+    assert "0.25 ×" in text, "of the error budget"
 
 
 def test_the_headline_says_what_got_worse() -> None:
