@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from tests.leaks import leaked_keys
 from tests.servers import Binary, Cluster, Pool, Server, binaries
@@ -66,6 +67,13 @@ def redis_cluster(cluster: Cluster) -> Cluster:
     """The cluster, emptied."""
     cluster.flush()
     return cluster
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was() -> Iterator[None]:
+    """What a command configures in this process, or a capture of logs leaves configured, is no other test's."""
+    yield
+    structlog.reset_defaults()
 
 
 @pytest.fixture(autouse=True)

@@ -2,10 +2,12 @@
 Redis has it, to the row.
 """
 
+import signal
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
+import psutil
 import pytest
 from pyspark.sql import SparkSession
 
@@ -14,7 +16,7 @@ from streamdq.folder import LocalFolder
 from streamdq_spark.analysis import Summary, analyze, plan
 from streamdq_spark.report import TABLES, load_tables, write_report
 from tests.conftest import BINARIES
-from tests.crash.crew import Crew
+from tests.crash.crew import Crew, WorkerProcess
 from tests.crash.workers import Options, Work
 from tests.servers import Pool, until
 from tests.spark import plain
@@ -48,6 +50,16 @@ def history_of(crew: Crew, topic: str) -> Iterator[Happened]:
             )  # fmt: skip
 
 
+def stopped_at_work(crew: Crew, worker: WorkerProcess) -> bool:
+    """Holds the process, and tells whether it is within a handler; if not, it goes on."""
+    worker.signal(signal.SIGSTOP)
+    until(lambda: psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED, "it stands still")
+    if crew.journal.running(worker.pid):
+        return True
+    worker.signal(signal.SIGCONT)
+    return False
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("real")
@@ -65,7 +77,7 @@ def log(servers: Pool, folder: Path) -> list[Happened]:
         crew.serving(killed)
         crew.serving(other)
         put_all(crew)
-        until(lambda: crew.journal.running(killed.pid), "the one to be killed has work")
+        until(lambda: stopped_at_work(crew, killed), "the one to be killed has work")
         killed.kill()
         crew.emptied()
         rows = [*history_of(crew, "work"), *history_of(crew, "mail")]
