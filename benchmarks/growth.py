@@ -50,6 +50,9 @@ def growth(bench: Bench) -> list[Figure]:
         for i in range(bench.rounds(_ROUNDS)):
             for topic in (few, many) if i % 2 else (many, few):
                 calls.both(topic)
+        for i in range(bench.rounds(_ROUNDS)):  # apart: what they touch would be cold for the others
+            for topic in (few, many) if i % 2 else (many, few):
+                calls.bare(topic)
         calls.close()
     label = f"{many.waiting:,} jobs wait".replace(",", " ")
     return [
@@ -96,7 +99,6 @@ class _Calls:
             topic.one_us.append(self._redis_us(partial(self._queue.enqueue, topic.name, job.body, delay=job.delay)))
         jobs = new_jobs(BATCH, lambda i: hours(i + 104_729 * len(topic.enqueue_us)))
         topic.enqueue_us.append(self._redis_us(lambda: self._queue.enqueue_many(topic.name, jobs)))
-        self._bare(topic)
         # A batch that is due in a moment: what waited before still waits after its move.
         self._queue.enqueue_many(topic.name, new_jobs(BATCH, lambda _: 0.001))
         due = time.time() + 0.002
@@ -106,7 +108,7 @@ class _Calls:
         if moved != [BATCH]:
             raise RuntimeError(f"a move of {BATCH} due jobs moved {moved[0]}")
 
-    def _bare(self, topic: _Topic) -> None:
+    def bare(self, topic: _Topic) -> None:
         """The same jobs, by one HSET and one ZADD of a topic of that size without streamdq; then out of it again."""
         shard = NamespaceKeys(NAMESPACE).shard(topic.name, 0)
         first = _BARE_FIRST + BATCH * len(topic.bare_us)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from . import tally
 from .claims import Held, held_of
 from .clock import RedisTime
-from .config import MAX_BATCH
+from .config import MAX_CLAIM
 from .connection import AsyncLink, Command
 from .errors import GroupMissing
 from .keys import ShardKeys
@@ -168,7 +168,7 @@ class Consumer:
         return []
 
     async def _claim(self, shard: ShardKeys, count: int, read: Entries) -> list[Held]:
-        count = min(count, MAX_BATCH - len(read) // 3)
+        count = min(count, MAX_CLAIM - len(read) // 3)
         ttr_ms = self._topics.known[shard.topic].ttr_of(self.group)
         claimed: Claimed = await arun(
             self._link, self._scripts.claim(shard, self.group, self.name, count, ttr_ms, read)
@@ -199,7 +199,7 @@ class Consumer:
     ) -> Op[dict[ShardKeys, Entries]]:
         room = min(limits[shard.topic] for shard in shards)
         count = max(1, room // (2 * len(shards)))
-        return read_streams(self._session, self.group, self.name, shards, min(count, MAX_BATCH), block_ms)
+        return read_streams(self._session, self.group, self.name, shards, min(count, MAX_CLAIM), block_ms)
 
     async def _sweep(self, limits: dict[str, int]) -> None:
         """While busy with some topics: has anything come in the others?"""
