@@ -18,8 +18,8 @@ MAX_BATCH = 500
 
 
 MAX_CLAIM = 250
-"""Jobs in one claim or finish, the scripts that do most for a job: where Redis shares a core and is held up in the midst
-of a call, that still ends within 5 ms. Twice as many in a call are hardly faster.
+"""Jobs in one claim or finish, the scripts that do most for a job: where Redis shares a core and is held up in the
+midst of a call, that still ends within 5 ms. Twice as many in a call are hardly faster.
 """
 
 
