@@ -29,7 +29,6 @@ local topic = redis.call('HMGET', settings, 'paused', 'ttr:' .. group, 'ttr', 'w
 local paused, groups = topic[1] == '1', names(topic[5])
 local count = paused and 0 or tonumber(ARGV[4])
 local group_ttr = tonumber(topic[2] or topic[3] or ARGV[5])
-
 -- entries: as Redis gives them, {entry, {'j', member}}; the first `again` are of ready:GROUP, the others of ready.
 local entries, n, given = {}, 0, {[own] = {}, [ready] = {}}
 local function add(found)
@@ -43,13 +42,14 @@ for i = 7, #ARGV, 3 do
     table.insert(given[stream], {ARGV[i + 1], {'j', ARGV[i + 2]}})
   end
 end
+-- Without a read this is the first write: a full Redis lets a script go on that begins with one that needs no memory.
+if count <= 0 then redis.call('HDEL', progress, '') end
 add(given[own])
 add(new_entries(own, group, consumer, count))
 local again = n
 add(given[ready])
 add(new_entries(ready, group, consumer, count - again + #given[own]))
 if n == 0 then return {paused and 0 or 1, now, group_ttr, 0, {}, {}, {}, 0} end
-
 local ids, fields, prefix = {}, {}, field_of(group, '')
 for i = 1, n do
   local delivery = entries[i][2][2]
