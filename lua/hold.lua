@@ -22,8 +22,10 @@ for _, dump in ipairs(dumps_of(settings)) do
   else list[#list + 1] = dump.id .. ':' .. dump.mark .. ':' .. string.format('%.0f', dump.written) end
 end
 if mark ~= '' then list[#list + 1] = ARGV[1] .. ':' .. mark .. ':' .. by_then end
-if #list > 0 then redis.call('HSET', settings, 'dumps', table.concat(list, ','))
-else redis.call('HDEL', settings, 'dumps') end
+-- In this order: a full Redis refuses HSET unless something was taken away before, and only a mark that moves on lets
+-- trim free it.
+redis.call('HDEL', settings, 'dumps')
+if #list > 0 then redis.call('HSET', settings, 'dumps', table.concat(list, ',')) end
 
 local newest = redis.call('XREVRANGE', history, '+', '-', 'COUNT', 1)
 return {known, since, written, redis.call('XLEN', history), newest[1] and newest[1][1] or ''}

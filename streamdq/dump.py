@@ -210,12 +210,16 @@ class Dumper:
         held = self._hold(shard, mark)
         stream = _Stream(shard, mark, held)
         if self._is_another(shard, mark, held):
-            self._begin_life(mark, held)
+            if held.since != mark.since and held.since in mark.earlier:
+                self._resume(stream)
+            else:
+                self._begin_life(mark, held)
         elif held.since != mark.since:
             mark.since = held.since
-            self._note(mark)
+            self._recount(stream)
         elif held.written < mark.written:
-            self._go_back(stream)
+            self._went_back(mark)
+            self._recount(stream)
         return stream
 
     def _hold(self, shard: ShardKeys, mark: StreamMark) -> Held:
@@ -248,21 +252,35 @@ class Dumper:
         mark.since, mark.last, mark.written = held.since, "", gone
         self._note(mark)
 
-    def _go_back(self, stream: _Stream) -> None:
-        """Redis was restored from before the last run: what was dumped since is dumped, what comes is new. How many
-        rows Redis had written at the mark has to be found out again.
-        """
-        mark = stream.mark
+    def _resume(self, stream: _Stream) -> None:
+        """Redis had lost the stream and was restored: what was dumped of it before is not dumped again."""
+        mark, held = stream.mark, stream.held
+        life = mark.earlier[held.since]
+        if mark.since:
+            self._reset(mark, held.since)
+        mark.since, mark.last, mark.written = held.since, life.last, life.written
+        if held.written < life.written:
+            self._recount(stream)
+        self._note(mark)
+
+    def _went_back(self, mark: StreamMark) -> None:
+        """Redis was restored from before the last run: what was dumped since is dumped, what comes is new."""
         log.warning("Redis went back to an earlier state", topic=mark.topic, shard=mark.shard)
         self._result.resets += 1
         mark.resets += 1
-        mark.written = stream.held.written - sum(len(entries) for entries in self._pages(stream))
         self._note(mark)
+
+    def _recount(self, stream: _Stream) -> None:
+        """How many rows Redis had written at the mark has to be found out again."""
+        stream.mark.written = stream.held.written - sum(len(entries) for entries in self._pages(stream))
+        self._note(stream.mark)
 
     def _reset(self, mark: StreamMark, since: str) -> None:
         log.warning("Redis has lost a history stream since the last dump", topic=mark.topic, shard=mark.shard)
         self._result.resets += 1
         mark.resets += 1
+        if mark.last and since != mark.since:
+            mark.keep_life()
         mark.since, mark.last, mark.written = since, "", 0
 
     def _note(self, mark: StreamMark) -> None:
@@ -321,6 +339,8 @@ class Dumper:
             log.warning("history was trimmed before it was dumped", topic=mark.topic, shard=mark.shard, rows=missing)
             mark.lost += missing
             self._result.lost += missing
+        elif missing < 0:  # and has written as many again
+            self._went_back(mark)
         if mark.written != written:
             mark.written = written
             self._note(mark)

@@ -22,6 +22,7 @@ MANIFEST = "manifest.json"
 _NEXT = "_manifest.json.tmp"
 EVENTS = "events"
 FORMAT = "streamdq dump"
+_LIVES = 8
 
 
 class DumpFile(BaseModel):
@@ -44,6 +45,15 @@ class Replaced(BaseModel):
     at_ms: int
 
 
+class Life(BaseModel):
+    """How far a stream was dumped that Redis lost: it may come back, from a copy."""
+
+    model_config = ConfigDict(frozen=True)
+
+    last: str
+    written: int
+
+
 class StreamMark(BaseModel):
     """How far one history stream is dumped. ``last`` is the high-water mark; ``''``: nothing yet."""
 
@@ -57,6 +67,13 @@ class StreamMark(BaseModel):
     skipped: int = 0  # trimmed, of a stream that is older than the dump, before it began
     lost: int = 0  # trimmed after that, and never dumped
     resets: int = 0  # how often Redis had lost the stream; what it lost with it is not known
+    earlier: dict[str, Life] = Field(default_factory=dict)  # by ``since``, the latest last; few
+
+    def keep_life(self) -> None:
+        """The stream is gone: should it come back, what is dumped of it is known."""
+        others = [(since, life) for since, life in self.earlier.items() if since != self.since]
+        latest = [*others, (self.since, Life(last=self.last, written=self.written))]
+        self.earlier = dict(latest[-_LIVES:])
 
 
 class Manifest(BaseModel):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from streamdq import dump as dump_module
 from streamdq.compact import compact
 from streamdq.config import Settings
 from streamdq.dump import Dumped, Dumper
-from streamdq.errors import FolderBusy, FolderError, HistoryUnreadable, InvalidInput
+from streamdq.errors import FolderBusy, FolderError, HistoryUnreadable, InvalidInput, ServerRefusesWrites
 from streamdq.folder import Folder, LocalFolder, open_folder
 from streamdq.history import COLUMNS, HistoryRow
 from streamdq.keys import ShardKeys
@@ -47,6 +47,17 @@ class Setting:
 
     def write(self, count: int, *, shard: ShardKeys = SHARD, **place: Any) -> list[str]:
         return write_rows(self.client, shard, count, **place)
+
+    def backup(self) -> Callable[[], None]:
+        """Keeps the shard's history as it is; returns what puts it back."""
+        kept = {name: self.client.dump(name) for name in (SHARD.history, SHARD.counts, SHARD.settings)}
+
+        def restore() -> None:
+            for name, content in kept.items():
+                assert isinstance(content, bytes)
+                self.client.restore(name, 0, content, replace=True)
+
+        return restore
 
     @property
     def manifest(self) -> Manifest:
@@ -229,6 +240,21 @@ def test_redis_keeps_what_is_not_dumped_and_trims_what_is(here: Setting) -> None
     assert len(here.entries) == done.rows + 350
 
 
+@pytest.mark.parametrize("before", [True, False], ids=["again", "first"])
+def test_a_redis_that_is_full_is_dumped_and_gets_room(here: Setting, before: bool) -> None:
+    if before:
+        here.dump()
+    here.write(1000)
+    here.client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(ServerRefusesWrites):
+            here.queue.enqueue("t", 1)
+        assert here.dump(settings=Settings(history_length=100)).rows == 1000
+    finally:
+        here.client.config_set("maxmemory", 0)
+    assert here.client.xlen(SHARD.history) <= 200
+
+
 def test_an_older_history_is_dumped_from_where_it_begins(here: Setting) -> None:
     entries = here.write(300)
     here.client.xtrim(SHARD.history, minid=entries[120], approximate=False)
@@ -306,22 +332,38 @@ def test_a_flush_is_told_also_while_nothing_has_happened_since(here: Setting) ->
     assert (here.dump().rows, here.entries) == (5, first + second)
 
 
-def test_a_redis_that_went_back_is_told_and_nothing_is_twice(here: Setting) -> None:
+@pytest.mark.parametrize("more", [4, 10, 14])
+def test_a_redis_that_went_back_is_told_and_nothing_is_twice(here: Setting, more: int) -> None:
     first = here.write(10)
     here.dump()
-    names = (SHARD.history, SHARD.counts, SHARD.settings)
-    backup = {name: here.client.dump(name) for name in names}
+    restore = here.backup()
     second = here.write(10, begin_ms=START_MS + HOUR_MS)
     here.dump()
-    for name, content in backup.items():
-        assert content
-        here.client.restore(name, 0, content, replace=True)
-    third = here.write(4, begin_ms=START_MS + 2 * HOUR_MS)
+    restore()
+    third = here.write(more, begin_ms=START_MS + 2 * HOUR_MS)
     done = here.dump()
-    assert (done.rows, done.resets, done.lost) == (4, 1, 0)
+    assert (done.rows, done.resets, done.lost) == (more, 1, 0)
     assert here.entries == first + second + third
     here.write(6, begin_ms=START_MS + 3 * HOUR_MS)
     assert here.dump() == Dumped(rows=6, files=1)
+
+
+@pytest.mark.parametrize("meanwhile", [0, 4])
+def test_a_redis_that_was_lost_and_restored_is_not_dumped_twice(here: Setting, meanwhile: int) -> None:
+    entries = here.write(10)
+    here.dump()
+    for n in range(2):
+        restore = here.backup()
+        here.client.flushall()
+        here.queue.configure("t")
+        entries += here.write(meanwhile, begin_ms=START_MS + (2 * n + 1) * HOUR_MS)
+        lost = here.dump()
+        assert (lost.rows, lost.resets) == (meanwhile, 1)
+        restore()
+        entries += here.write(5, begin_ms=START_MS + (2 * n + 2) * HOUR_MS)
+        done = here.dump()
+        assert (done.rows, done.lost, done.resets) == (5, 0, 1 if meanwhile else 0)
+        assert here.entries == entries
 
 
 def test_a_stream_made_again_in_the_past_is_told(here: Setting) -> None:
