@@ -138,6 +138,27 @@ def retried(topic: str, at: int) -> list[Happened]:
     return [failed, done(topic, at + 1000, id=failed.id, created=failed.created, attempt=2, step=1)]
 
 
+@pytest.mark.parametrize("ms", [0, 1, 10, 1000, 60_000, 7 * DAY, 30 * DAY])
+def test_times_that_are_all_the_same_are_drawn(ms: int) -> None:
+    html = report_of([done("t", AT + ms, id="a", due=AT, started=AT + ms), done("t", AT + ms, id="b", due=AT)])
+    assert "Lateness by topic" in html
+
+
+@pytest.mark.parametrize("early_ms", [1, 100, DAY])
+def test_a_start_before_its_time_as_after_a_clock_was_set_back_is_drawn(early_ms: int) -> None:
+    assert f"-{early_ms} ms" in report_of([done("t", AT, due=AT - 50 + early_ms)])
+
+
+def test_many_topics_that_were_unusual_are_drawn_as_far_as_there_is_room() -> None:
+    weeks = {week: AT + week * WEEK for week in range(5)}
+    log = [done(f"t{n:02}", at + h * DAY // 24, id=f"{week}.{h}") for n in range(21) for week, at in weeks.items()
+           for h in range(3)]  # fmt: skip
+    log += [done(f"t{n:02}", weeks[4] + DAY // 24 + i, id=f"{i}") for n in range(21) for i in range(30)]
+    html = report_of(log)
+    assert "Unusual hours, by topic and day" in html
+    assert "21 episodes" in html
+
+
 @pytest.mark.parametrize(("days", "unit"), [(2, "hour"), (3, "day"), (120, "day"), (121, "week"), (400, "week")])
 def test_long_times_are_drawn_coarsely(days: int, unit: str) -> None:
     html = report_of([done("t", AT, id="a"), done("t", AT + days * DAY, id="b")])

@@ -142,7 +142,8 @@ def matrix(
             if value is None:
                 drawing.rect(x + 1, y + 1, cell - 2, height - 2, "none", told + "no data")
                 continue
-            depth = min(1.0, math.log1p(value) / math.log1p(most) if log else value / most)
+            part = max(0.0, value)  # after a clock was set back, lateness may be negative
+            depth = min(1.0, math.log1p(part) / math.log1p(most) if log else part / most)
             shade = round(0.06 + 0.94 * depth, 2)
             drawing.rect(x + 1, y + 1, cell - 2, height - 2, kind, told + show(value), fill_opacity=shade)
             if written and text_width([show(value)]) < cell:
@@ -203,9 +204,10 @@ _MARKS_MS = (1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, 8
 
 
 def _log_marks(low: float, high: float) -> list[float]:
-    below: list[float] = [mark for mark in _MARKS_MS if mark <= low] or [1]
-    above: list[float] = [mark for mark in _MARKS_MS if mark >= high] or [high]
-    return [float(mark) for mark in _MARKS_MS if below[-1] <= mark <= above[0]] or [below[-1], above[0]]
+    """Round times from one that is not above `low` to one that is not below `high`: two at least."""
+    first = max((mark for mark in _MARKS_MS if mark <= low), default=1)
+    last = next((mark for mark in _MARKS_MS if mark >= high and mark > first), max(high, 2 * first))
+    return [*(float(mark) for mark in _MARKS_MS if first <= mark < last), float(last)]
 
 
 def _form(number: int) -> str:

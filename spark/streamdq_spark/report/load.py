@@ -222,10 +222,11 @@ def _calendar(judged: Sequence[Row]) -> Figure:
         key: float(len({row["hour"] for row in own if row["anomaly"]}))
         for key, own in grouped(dated, "topic", "day").items()
     }
-    topics = sorted(
-        {row["topic"] for row in judged}, key=lambda t: -sum(v for (name, _), v in counts.items() if name == t)
-    )
-    cells = [[counts.get((topic, date)) for date in days] for topic in topics[:20]]
+    hours = {
+        topic: sum(counts[topic, at] for at in grouped(own, "day")) for topic, own in grouped(dated, "topic").items()
+    }
+    topics = sorted(hours, key=lambda topic: (-hours[topic], topic))[:MOST_DRAWN]
+    cells = [[counts.get((topic, date)) for date in days] for topic in topics]
     title = "Unusual hours, by topic and day"
     worst = max(counts, key=counts.__getitem__)
     text = f"The most on one day: {worst[0]}, {day(worst[1])}, {number(counts[worst])} hours."
@@ -240,6 +241,7 @@ def _calendar(judged: Sequence[Row]) -> Figure:
 
 
 HEAT_DAYS = 28
+MOST_DRAWN = 20
 
 
 def forecast(tables: Tables) -> Section:
