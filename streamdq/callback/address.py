@@ -57,6 +57,18 @@ _NOT_PUBLIC = (
 NOT_PUBLIC: tuple[tuple[Network, str], ...] = tuple((ip_network(text), why) for text, why in _NOT_PUBLIC)
 
 
+_ENDS_IN_IPV4 = tuple(ip_network(text) for text in ("::ffff:0:0/96", "64:ff9b::/96", "::/96"))
+
+
+def _wrapped(address: Address) -> IPv4Address | None:
+    """The IPv4 address that an IPv6 one leads to."""
+    if isinstance(address, IPv4Address):
+        return None
+    if any(address in network for network in _ENDS_IN_IPV4):
+        return IPv4Address(int(address) & 0xFFFFFFFF)
+    return address.sixtofour
+
+
 class AddressRefused(OSError):
     """The address is not one that callbacks may go to."""
 
@@ -85,7 +97,7 @@ class AddressRules:
             return "not an address"
         if isinstance(address, IPv6Address) and address.scope_id is not None:
             return "has a zone"
-        if any(address in network for network in self._deny):
+        if any(one in network for one in (address, _wrapped(address)) if one for network in self._deny):
             return "denied by a setting"
         if trusted or self.allows(address):
             return None

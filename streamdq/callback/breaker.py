@@ -129,7 +129,7 @@ class Endpoint:
 
     def _answered(self, now: float) -> None:
         self._answered_at = now
-        self._failures, self._open_s = 0, 0.0
+        self._failures, self._open_s, self._open_until = 0, 0.0, -math.inf
         self._window = min(self._limit, self._window + 1)
 
     def _failed(self, now: float) -> None:

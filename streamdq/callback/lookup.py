@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 
 from aiohttp.abc import AbstractResolver, ResolveResult
@@ -24,7 +25,7 @@ class Lookup(AbstractResolver):
         found = await asyncio.get_running_loop().run_in_executor(
             self._threads, socket.getaddrinfo, host, port, family, socket.SOCK_STREAM, 0, socket.AI_ADDRCONFIG
         )
-        return [
+        usable = [
             ResolveResult(
                 hostname=host, host=str(where[0]), port=int(where[1]), family=kind, proto=protocol,
                 flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
@@ -32,6 +33,9 @@ class Lookup(AbstractResolver):
             for kind, _, protocol, _, where in found
             if len(where) == 2 or not where[3]  # an address with a zone is no public one
         ]  # fmt: skip
+        if not usable:
+            raise OSError(errno.EADDRNOTAVAIL, "no address without a zone")
+        return usable
 
     async def close(self) -> None:
         self._threads.shutdown()

@@ -5,6 +5,7 @@ Secrets have no option on the command line, where every process of the machine c
 
 from __future__ import annotations
 
+import ssl
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field, FilePath, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
+from ..durations import MAX_DELAY_MS
 from ..errors import InvalidInput
 
 Words = Annotated[tuple[str, ...], NoDecode]
@@ -32,13 +34,24 @@ class CallbackSettings(BaseSettings):
     )
     timeout_s: float = Field(default=15.0, gt=0, description="For one call; less where its TTR ends sooner.")
     per_host: int = Field(default=50, ge=1, le=10_000, description="Connections to one receiver, in each process.")
-    retry_after_s: float = Field(default=86_400, ge=0, description="The longest Retry-After that is kept to.")
+    retry_after_s: float = Field(
+        default=86_400, ge=0, le=MAX_DELAY_MS / 1000, description="The longest Retry-After that is kept to."
+    )
     ca_file: FilePath | None = Field(default=None, description="Certificates to trust instead of the system's.")
 
     @field_validator("allow", "deny", mode="before")
     @classmethod
     def _split(cls, value: Any) -> Any:
         return tuple(value.replace(",", " ").split()) if isinstance(value, str) else value
+
+    @field_validator("ca_file")
+    @classmethod
+    def _holds_certificates(cls, file: Path | None) -> Path | None:
+        try:
+            ssl.create_default_context(cafile=file)
+        except OSError:
+            raise ValueError(f"{file} holds no certificates that can be read") from None
+        return file
 
     def plain_secrets(self) -> dict[str, list[str]]:
         return {where: [secret.get_secret_value() for secret in own] for where, own in self.secrets.items()}

@@ -149,6 +149,16 @@ async def test_it_opens_for_twice_as_long_each_time_and_closes_with_an_answer(
     await call(endpoint, True)
 
 
+async def test_an_answer_to_a_call_from_before_it_opened_closes_it(endpoint: Endpoint) -> None:
+    *others, late = await at_once(endpoint)
+    for number, ticket in enumerate(others):
+        endpoint.leave(ticket, False if number < OPENS_AFTER else None)
+    with pytest.raises(NotNow):
+        await endpoint.enter()
+    endpoint.leave(late, True)
+    await call(endpoint, True)
+
+
 async def test_who_waits_when_it_opens_is_told(endpoint: Endpoint) -> None:
     tickets = await at_once(endpoint)
     waiter = asyncio.create_task(endpoint.enter())

@@ -159,6 +159,22 @@ def test_public_addresses_are_not_refused(address: str) -> None:
     assert AddressRules(deny=[ip_network(address)]).refusal(address, trusted=True) == "denied by a setting"
 
 
+@pytest.mark.parametrize("address", ["10.0.0.5", "::ffff:10.0.0.5", "64:ff9b::10.0.0.5", "::10.0.0.5", "2002:a00:5::1"])
+def test_what_is_denied_is_so_in_every_form_and_to_trusted_hosts(address: str) -> None:
+    assert AddressRules(deny=[ip_network("10.0.0.0/8")]).refusal(address, trusted=True) == "denied by a setting"
+    assert AddressRules(deny=[ip_network("10.1.0.0/16")]).refusal(address, trusted=True) is None
+
+
+async def test_a_name_that_has_only_addresses_with_a_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(*_: object) -> list[tuple[object, ...]]:
+        return [(socket.AF_INET6, socket.SOCK_STREAM, 6, "", ("fe80::1", 443, 0, 2))]
+
+    async with Client(Targets(["10.0.0.0/8"]), CallbackSettings(), 10) as client:
+        monkeypatch.setattr(socket, "getaddrinfo", found)
+        with pytest.raises(CallbackUnreachable, match=r"printer\.example can't be looked up"):
+            await client.post(URL("https://printer.example/"), {}, b"1", 2)
+
+
 def test_zones_are_refused_however_they_come() -> None:
     rules = AddressRules()
     assert rules.refusal("2a00::1%eth0") == "has a zone"

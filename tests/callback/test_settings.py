@@ -40,6 +40,7 @@ def test_a_file_comes_before_the_environment_and_what_is_given_before_the_file(
     ("text", "told"),
     [
         ("timeout_s = 0", "timeout_s"),
+        ("retry_after_s = 1e12", "retry_after_s"),
         ("per_hosts = 3", "per_hosts"),
         ('ca_file = "/no/such/file"', "ca_file"),
         (f'secrets = {{ "shop.example" = "{A}" }}', "secrets.shop.example"),
@@ -53,6 +54,12 @@ def test_what_is_wrong_with_a_file_is_told_without_its_secrets(tmp_path: Path, t
     with pytest.raises(InvalidInput, match=told) as refused:
         CallbackSettings.load(file)
     assert A not in str(refused.value)
+
+
+def test_a_ca_file_without_certificates(tmp_path: Path) -> None:
+    (tmp_path / "ca.pem").write_text("none")
+    with pytest.raises(InvalidInput, match=r"ca_file: .*ca\.pem holds no certificates"):
+        CallbackSettings.load(ca_file=tmp_path / "ca.pem")
 
 
 def test_a_file_that_is_not_there_and_an_environment_that_is_no_json(
