@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 from . import tally
 from .claims import DeadReason, End, Held, Outcome, failed, held_of, settle
@@ -21,8 +22,10 @@ _CLUSTER_BLOCK_S = 0.2
 _PAUSED_S = 0.25
 
 
-def take(ops: Operations, topic: str, group: str, timeout: Duration) -> Op[Held | None]:
-    """Claims one job of the topic; None after ``timeout``."""
+def take(
+    ops: Operations, topic: str, group: str, timeout: Duration, wanted: Callable[[], bool] = lambda: True
+) -> Op[Held | None]:
+    """Claims one job of the topic; None after ``timeout``, or when it is ``wanted`` no longer."""
     deadline = time.monotonic() + to_ms(timeout, "timeout") / 1000
     check_topic(topic)
     if topic not in ops.topics.known:
@@ -32,7 +35,7 @@ def take(ops: Operations, topic: str, group: str, timeout: Duration) -> Op[Held 
         try:
             held, paused = yield from _claim_any(ops, settings, topic, group, {})
             left_s = deadline - time.monotonic()
-            if held or left_s <= 0:
+            if held or left_s <= 0 or not wanted():
                 return held
             if paused:
                 yield Pause(min(_PAUSED_S, left_s))

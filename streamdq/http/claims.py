@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic_core import to_json
 
 from .. import take as engine
 from ..claims import Held
+from ..connection import AsyncLink, Command
 from ..durations import to_ms
 from ..errors import InvalidInput
 from ..loop import cancel_and_wait
+from ..operations import Operations
+from ..session import Op, arun
 from .auth import Role
 from .backend import Backend
 from .jobs import job_bytes
@@ -72,23 +77,42 @@ async def take_job(
 async def _take(request: Request, backend: Backend, topic: str, group: str, wait_s: float) -> Held | None:
     """As Queue.take; ends early when the caller leaves or the server stops, and what was claimed goes back."""
     queue = await backend.queue()
-    if wait_s == 0:
-        claim = await queue.take(topic, group, 0)
+    claim = await queue.take(topic, group, 0)
+    if claim is not None or wait_s == 0:
         return None if claim is None else claim._held
-    taking = asyncio.create_task(queue.take(topic, group, wait_s))
     ends = [asyncio.create_task(_left(request)), asyncio.create_task(backend.stopping.wait())]
+    link = _Asked(queue._link, ends)
     try:
-        await asyncio.wait([taking, *ends], return_when=asyncio.FIRST_COMPLETED)
-        if not any(end.done() for end in ends):
-            claim = await taking
-            return None if claim is None else claim._held
-        taking.cancel()
-        await asyncio.wait([taking])
-        if not taking.cancelled() and (claim := taking.result()) is not None:
-            await backend.do(engine.release(queue._operations, claim._held))
-        return None
+        held = await arun(link, engine.take(queue._operations, topic, group, wait_s, link.wanted))  # type: ignore[arg-type]
+        if held is not None and not link.wanted():
+            await backend.do(engine.release(queue._operations, held))
+            return None
+        return held
     finally:
-        await cancel_and_wait([taking, *ends])
+        await cancel_and_wait(ends)
+
+
+class _Asked:
+    """A link for as long as somebody asks: a read that waits ends with the first of ``ends``, as if nothing had come.
+    All else is carried out: a claim whose reply nobody hears would hold its job until the TTR has passed.
+    """
+
+    def __init__(self, link: AsyncLink, ends: list[asyncio.Task[Any]]) -> None:
+        self._link = link
+        self._ends = ends
+
+    def wanted(self) -> bool:
+        return not any(end.done() for end in self._ends)
+
+    async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
+        if not blocking:
+            return await self._link.send(commands, timeout_s)
+        reading = asyncio.create_task(self._link.send(commands, timeout_s, blocking=True))
+        try:
+            await asyncio.wait([reading, *self._ends], return_when=asyncio.FIRST_COMPLETED)
+            return reading.result() if reading.done() else [None] * len(commands)
+        finally:
+            await cancel_and_wait([reading])
 
 
 async def _left(request: Request) -> None:
@@ -106,60 +130,45 @@ async def _held(backend: Backend, token: str) -> Held:
     return unpack(await backend.operations(), values)
 
 
-@operation(
-    router, "POST", "/v1/claims/finish", roles=_WORKER, takes=JSON, tag="Claims", status=204, responses=_ENDED,
-    problems=["stale-claim"],
-)  # fmt: skip
-async def finish_claim(request: Request, claim: ClaimIn) -> Response:
-    """The job is done, for this group."""
+async def _end(request: Request, claim: ClaimIn, how: Callable[[Operations, Held], Op[None]]) -> Response:
     backend = backend_of(request)
-    await backend.do(engine.finish(await backend.operations(), await _held(backend, claim.claim)))
+    held = await _held(backend, claim.claim)
+    await backend.do(how(await backend.operations(), held))
     return Response(status_code=204)
 
 
-@operation(
-    router, "POST", "/v1/claims/fail", roles=_WORKER, takes=JSON, tag="Claims", status=204, responses=_ENDED,
-    problems=["stale-claim", "unknown-topic"],
-)  # fmt: skip
+_ending = partial(operation, router, "POST", roles=_WORKER, takes=JSON, tag="Claims", status=204, responses=_ENDED)
+_STALE, _STALE_OR_UNKNOWN = ["stale-claim"], ["stale-claim", "unknown-topic"]
+
+
+@_ending("/v1/claims/finish", problems=_STALE)
+async def finish_claim(request: Request, claim: ClaimIn) -> Response:
+    """The job is done, for this group."""
+    return await _end(request, claim, engine.finish)
+
+
+@_ending("/v1/claims/fail", problems=_STALE_OR_UNKNOWN)
 async def fail_claim(request: Request, claim: FailIn) -> Response:
     """The attempt failed: the next step of the retry schedule.
 
     No step left: the job is buried, among the dead letters.
     """
-    backend = backend_of(request)
-    held = await _held(backend, claim.claim)
-    await backend.do(engine.fail(await backend.operations(), held, claim.error, claim.delay))
-    return Response(status_code=204)
+    return await _end(request, claim, lambda ops, held: engine.fail(ops, held, claim.error, claim.delay))
 
 
-@operation(
-    router, "POST", "/v1/claims/bury", roles=_WORKER, takes=JSON, tag="Claims", status=204, responses=_ENDED,
-    problems=["stale-claim", "unknown-topic"],
-)  # fmt: skip
+@_ending("/v1/claims/bury", problems=_STALE_OR_UNKNOWN)
 async def bury_claim(request: Request, claim: BuryIn) -> Response:
     """The job is given up: among the dead letters until it is kicked or purged."""
-    backend = backend_of(request)
-    await backend.do(engine.bury(await backend.operations(), await _held(backend, claim.claim), claim.reason))
-    return Response(status_code=204)
+    return await _end(request, claim, lambda ops, held: engine.bury(ops, held, claim.reason))
 
 
-@operation(
-    router, "POST", "/v1/claims/release", roles=_WORKER, takes=JSON, tag="Claims", status=204, responses=_ENDED,
-    problems=["stale-claim"],
-)  # fmt: skip
+@_ending("/v1/claims/release", problems=_STALE)
 async def release_claim(request: Request, claim: ClaimIn) -> Response:
     """Hand the job back unfinished; the attempt does not count."""
-    backend = backend_of(request)
-    await backend.do(engine.release(await backend.operations(), await _held(backend, claim.claim)))
-    return Response(status_code=204)
+    return await _end(request, claim, engine.release)
 
 
-@operation(
-    router, "POST", "/v1/claims/touch", roles=_WORKER, takes=JSON, tag="Claims", status=204, responses=_ENDED,
-    problems=["stale-claim", "unknown-topic"],
-)  # fmt: skip
+@_ending("/v1/claims/touch", problems=_STALE_OR_UNKNOWN)
 async def touch_claim(request: Request, claim: TouchIn) -> Response:
     """The claim's TTR starts again, or another one does."""
-    backend = backend_of(request)
-    await backend.do(engine.touch(await backend.operations(), await _held(backend, claim.claim), claim.ttr))
-    return Response(status_code=204)
+    return await _end(request, claim, lambda ops, held: engine.touch(ops, held, claim.ttr))

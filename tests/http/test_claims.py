@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from streamdq import Queue
+from streamdq.connection import Command
 from streamdq.http.seal import seal, unseal
 from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api, kind
@@ -136,19 +138,16 @@ async def test_an_unknown_group(api: Api) -> None:
     assert kind(await api.take(group="audit")) == "unknown-group"
 
 
-async def test_a_caller_that_leaves_gets_nothing(api: Api) -> None:
-    """As the server tells it: the app hears http.disconnect while it waits."""
-    await api.put("a", delay="1h")
-    gone = asyncio.Event()
-    sent: list[Any] = []
+def ask_until(api: Api, gone: asyncio.Event) -> asyncio.Task[None]:
+    """A take whose caller hangs up, as the server tells it: the app hears http.disconnect while it waits."""
 
     async def receive() -> dict[str, Any]:
         if not gone.is_set():
             await asyncio.wait_for(gone.wait(), 10)
         return {"type": "http.disconnect"}
 
-    async def send(message: Any) -> None:
-        sent.append(message)
+    async def send(_: Any) -> None:
+        pass  # nobody hears it
 
     path = "/v1/topics/t/take"
     scope = {
@@ -156,10 +155,53 @@ async def test_a_caller_that_leaves_gets_nothing(api: Api) -> None:
         "headers": [(b"host", b"localhost")], "root_path": "", "scheme": "http", "http_version": "1.1",
         "server": ("localhost", 80), "client": ("localhost", 1), "asgi": {"version": "3.0"},
     }  # fmt: skip
-    asking = asyncio.create_task(api.app(scope, receive, send))
+    return asyncio.create_task(api.app(scope, receive, send))
+
+
+async def test_a_caller_that_leaves_gets_nothing(api: Api) -> None:
+    await api.put("a", delay="1h")
+    gone = asyncio.Event()
+    asking = ask_until(api, gone)
     await eventually(lambda: api.app.state.streamdq.takes == 1, "it waits")
     gone.set()
     await asyncio.wait_for(asking, 5)
     assert api.app.state.streamdq.takes == 0
     await api.client.post(api.job("t", "a") + "/reschedule", json={"delay": 0})
     assert (await api.take(timeout="10s")).json()["job"]["id"] == "a"
+
+
+async def test_a_caller_that_leaves_as_its_job_comes(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Redis has given the job out and it is being claimed, when the caller hangs up: it goes back at once."""
+    gone, came = asyncio.Event(), asyncio.Event()
+    link = (await api.app.state.streamdq.queue())._link
+    send = link.send
+
+    async def hung_up(commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
+        if came.is_set() and not gone.is_set():
+            gone.set()
+            for _ in range(10):
+                await asyncio.sleep(0)  # the app hears of it before Redis has the claim
+        replies: list[Any] = await send(commands, timeout_s, blocking)
+        if blocking and isinstance(replies[0], list):
+            came.set()
+        return replies
+
+    monkeypatch.setattr(link, "send", hung_up)
+    asking = ask_until(api, gone)
+    await eventually(lambda: api.app.state.streamdq.takes == 1, "it waits")
+    with Queue(api.app.state.streamdq.url, NAMESPACE) as queue:
+        queue.enqueue("t", 1, id="a", delay="200ms")
+    await asyncio.wait_for(asking, 10)
+    assert gone.is_set()
+    taken = (await api.take(timeout="5s")).json()
+    assert (taken["job"]["id"], taken["job"]["attempt"]) == ("a", 1)
+
+
+async def test_a_caller_that_leaves_while_the_topic_is_paused(api: Api) -> None:
+    await api.put("a")
+    await api.client.post("/v1/topics/t/pause")
+    gone = asyncio.Event()
+    asking = ask_until(api, gone)
+    await eventually(lambda: api.app.state.streamdq.takes == 1, "it waits")
+    gone.set()
+    await asyncio.wait_for(asking, 5)
