@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import Field, StrictStr, ValidationError
 
+from .. import tally
 from ..config import MAX_BATCH
 from ..errors import InvalidInput, ServerError
 from ..job import check_topic, encode, nonce_of
@@ -96,14 +97,13 @@ class Loader:
             spread.setdefault(shard_of(line.id, settings.shards), []).append(line)
         for part in spread.values():
             reply = await self._do(self._ops._put(self._topic, [v for line in part for v in line.job], self._replace))
-            for i, line in enumerate(part):
-                record = reply.taken.get(i)
-                if record is None or nonce_of(record) == line.nonce:
-                    self.result.created += 1
-                else:
-                    self.result.existing += 1
-                    title = KINDS["job-exists"][1]
-                    self._tell(BulkLine(line=line.number, problem="job-exists", detail=title, id=line.id))
+            existing = [part[i] for i, record in reply.taken.items() if nonce_of(record) != part[i].nonce]
+            self.result.created += len(part) - len(existing)
+            self.result.existing += len(existing)
+            for line in existing:
+                title = KINDS["job-exists"][1]
+                self._tell(BulkLine(line=line.number, problem="job-exists", detail=title, id=line.id))
+            tally.put_in(self._topic, len(part) - len(existing), len(existing))
         self._batch, self._bytes = [], 0
 
 

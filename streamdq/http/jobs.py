@@ -8,6 +8,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request, Response
 from pydantic_core import to_json
 
+from .. import tally
 from ..errors import JobExists
 from ..job import Job, JobState, NewJob, check_topic, decode, encode, nonce_of
 from ..operations import Operations
@@ -47,8 +48,10 @@ def _put(ops: Operations, topic: str, new: NewJob, replace: bool) -> Op[tuple[Jo
     id, when, rest, nonce = encode(new, ops.session.settings.max_body_bytes)
     reply = yield from ops._put(topic, [id, when, rest], replace)
     record = reply.taken.get(0)
+    created = record is None or nonce_of(record) == nonce
+    tally.put_in(topic, int(created), int(not created))
     if record is not None:
-        return decode(topic, id, record), nonce_of(record) == nonce
+        return decode(topic, id, record), created
     due_ms = reply.now_ms + int(when) if when[0] == "+" else int(when)
     return decode(topic, id, b"%012d%d\n%d\n%b" % (0, due_ms, reply.now_ms, rest)), True
 

@@ -12,6 +12,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException as StarletteHTTPException
+from starlette.requests import ClientDisconnect
 
 from ..errors import (
     AuthenticationFailed,
@@ -161,6 +162,11 @@ def _on_streamdq(_: Request, error: Exception) -> Response:
     return problem_of(error)
 
 
+def _on_left(_: Request, __: Exception) -> Response:
+    """The caller hung up before its body had arrived: nobody reads this, and it is no fault of the server."""
+    return problem("malformed", "the body ended too soon")
+
+
 def _on_fault(request: Request, error: Exception) -> Response:
     log.error("a fault in the server", path=request.url.path, error=f"{type(error).__name__}: {error}")
     return problem("internal-error")
@@ -171,6 +177,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(StarletteHTTPException, _on_http)
     app.add_exception_handler(StreamdqError, _on_streamdq)
+    app.add_exception_handler(ClientDisconnect, _on_left)
     app.add_exception_handler(Exception, _on_fault)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs, quote
 
@@ -47,7 +48,7 @@ class PageRoute(Route):
             except StreamdqError as error:
                 if isinstance(error, ServerError):
                     log.warning("redis failed a request", error=str(error))
-                    return _problem_page(request, kind_of(error), "The server's log says more. This page tries again.")
+                    return _problem_page(request, kind_of(error), "The server's log says more.")
                 return _problem_page(request, kind_of(error), str(error))
 
         return handle
@@ -78,7 +79,9 @@ def _is_own(request: Request) -> bool:
 
 def _problem_page(request: Request, kind: str, detail: str) -> Response:
     status, title = KINDS[kind]
-    return page(request, "problem.html", status, title=title, detail=detail, retry=status == 503)
+    # A form is not sent again by itself: what it asked for may have been done.
+    retry = status == HTTPStatus.SERVICE_UNAVAILABLE and request.method == "GET"
+    return page(request, "problem.html", status, title=title, detail=detail, retry=retry)
 
 
 def redirect(to: str) -> RedirectResponse:

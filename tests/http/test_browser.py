@@ -128,12 +128,21 @@ def bury(queue: Queue, *ids: str, error: str = "no such order") -> None:
     until(lambda: queue.stats("notify").dead >= len(ids), "the worker has buried them")
 
 
+READ_OUT = """() => {
+  window.readOut = 0;
+  new MutationObserver((found) => { window.readOut += found.length; })
+    .observe(document.getElementById("live-state"), { childList: true, characterData: true, subtree: true });
+}"""
+
+
 def test_the_topics_live(ann: Page, queue: Queue) -> None:
     ann.go("/")
     ann.sees("live", "#live-state")
+    ann.page.evaluate(READ_OUT)
     queue.enqueue_many("orders", (NewJob(n, delay=30 * n + 5) for n in range(40)))
     ann.sees("orders", "table")  # without a reload
     ann.sees("40 due within 1h")
+    assert ann.page.evaluate("window.readOut") == 0, "what did not change is not read out again"
     ann.click("1w", "link")
     ann.sees("40 due within 1w")
     assert ann.page.locator("svg.chart .bar").count() == 1

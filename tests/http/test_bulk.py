@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import tracemalloc
 from collections.abc import AsyncIterator
+from typing import Any
+
+from structlog.testing import capture_logs
 
 from streamdq.config import HttpSettings, Settings
 from streamdq.http.bulk import lines_of
@@ -116,3 +120,44 @@ async def test_lines_cut_anywhere() -> None:
             (3, b'{"b":2}\r'),
             (5, b"last"),
         ]
+
+
+async def test_a_caller_that_hangs_up_is_no_fault(api: Api) -> None:
+    """In the midst of its lines: the whole batches are in, and nothing is raised."""
+    messages: list[dict[str, Any]] = [
+        {"type": "http.request", "body": b'{"body": 1}\n' * 501, "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        return messages.pop(0)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    path = "/v1/topics/t/bulk"
+    scope = {
+        "type": "http", "method": "POST", "path": path, "raw_path": path.encode(), "query_string": b"",
+        "headers": [(b"host", b"localhost"), (b"content-type", b"application/x-ndjson")], "root_path": "",
+        "scheme": "http", "http_version": "1.1", "server": ("localhost", 80), "client": ("localhost", 1),
+        "asgi": {"version": "3.0"},
+    }  # fmt: skip
+    with capture_logs() as logs:
+        await api.app(scope, receive, send)
+    assert sent[0]["status"] == 400
+    assert [line for line in logs if line["log_level"] == "error"] == []
+    assert (await api.client.get("/v1/stats")).json()["ready"] == 500
+
+
+async def test_what_is_put_in_is_counted(api: Api) -> None:
+    async def counted(name: str) -> float:
+        text = (await api.client.get("/metrics")).text
+        return sum(float(value) for value in re.findall(rf"^{name}{{.*}} (\S+)$", text, re.MULTILINE))
+
+    names = ("streamdq_jobs_enqueued_total", "streamdq_jobs_duplicate_total")
+    before = [await counted(name) for name in names]
+    for _ in range(2):
+        await api.put("a")
+    await load(api, b'{"id": "a", "body": 2}\n{"body": 3}\n{"body": 4}')
+    assert [await counted(name) - was for name, was in zip(names, before, strict=True)] == [3, 2]

@@ -288,6 +288,15 @@ async def test_dead_letters_are_kicked_and_purged(site: Api, queue: Queue, redis
     assert queue.stats("t").ready == 6
 
 
+async def test_a_dead_letter_that_goes_while_it_is_listed(site: Api, queue: Queue, redis_server: Server) -> None:
+    """Its id was read, and another operator purged it before its progress was."""
+    queue.enqueue("t", 1, id="order-42")
+    await work(redis_server, error="no such order")
+    with redis_server.client() as client:
+        client.delete(NamespaceKeys(NAMESPACE).shard("t", 0).progress)
+    assert "order-42" in await see(site, "/topics/t?state=dead")
+
+
 @pytest.mark.parametrize(
     "headers",
     [
@@ -418,6 +427,10 @@ async def test_without_redis_the_page_says_so(open_api: Open, redis_server: Serv
     redis_server.stop()
     page = await see(site, "/", 503)
     assert "Redis does not answer" in page
+    assert "data-reload" in page
+    sent = await post(site, "/topics/t/pause")
+    assert sent.status_code == 503
+    assert "data-reload" not in sent.text, "a form is not sent again by itself"
     redis_server.start()
     assert "No topic yet" in await see(site, "/")
 

@@ -3,7 +3,9 @@
 
 const state = document.getElementById("live-state");
 
+// A screen reader reads it out when it is written, be it the same as before.
 function tell(word, text) {
+  if (state.dataset.state === word) return;
   state.dataset.state = word;
   state.textContent = text;
 }
