@@ -23,7 +23,9 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8080,
     tokens_file: Annotated[
         Path | None,
-        typer.Option(help="Tokens, as `streamdq token --file` writes them; else $STREAMDQ_HTTP_TOKENS."),
+        typer.Option(
+            help="Tokens, as `streamdq token --file` writes them, read again on SIGHUP; else $STREAMDQ_HTTP_TOKENS."
+        ),
     ] = None,
     log_level: LogLevel = "info",
 ) -> None:
@@ -52,7 +54,7 @@ def serve(
     made = create_app(
         context.obj.url, context.obj.namespace or "streamdq", http=settings, tokens=tokens, allowed_hosts=hosts
     )
-    run(made, host, port, settings)
+    run(made, host, port, settings, tokens_file)
 
 
 @app.command()

@@ -56,7 +56,9 @@ class HttpSettings(BaseSettings):
     max_request_bytes: int = Field(default=1024 * 1024, ge=1024, description="A larger body is refused.")
     max_bulk_bytes: int = Field(default=1024**3, ge=1024, description="The same for a body of lines.")
     body_timeout_s: float = Field(default=20.0, gt=0, description="For a body to arrive, or its next part of lines.")
-    header_timeout_s: float = Field(default=10.0, gt=0, description="For a request's head to arrive.")
+    header_timeout_s: float = Field(
+        default=10.0, gt=0, description="For a request's head to arrive, or some of an answer to be read."
+    )
     max_takes: int = Field(default=500, ge=1, description="How many requests may wait for a job at once.")
 
 

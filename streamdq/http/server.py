@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -16,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from ..config import HttpSettings
 from ..errors import InvalidInput
 from ..logs import log
-from .auth import check_bind
+from .auth import Tokens, check_bind
 from .problems import problem
 
 _MAX_HEAD_BYTES = 32 * 1024
@@ -24,14 +25,19 @@ _GRACE_S = 5
 
 
 class Patient(H11Protocol):
-    """What speaks HTTP with a connection; it waits so long for a request's head, where uvicorn waits for ever."""
+    """What speaks HTTP with a connection; it waits so long for a request's head, and for some of an answer to be read,
+    where uvicorn waits for ever.
+    """
 
     header_timeout_s = 10.0
     _giving_up: asyncio.TimerHandle | None = None
+    _looking: asyncio.TimerHandle | None = None
+    _unread_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._watch()
+        self._look()
 
     def data_received(self, data: bytes) -> None:
         if self._giving_up is None and self._waits_for_head():
@@ -54,6 +60,8 @@ class Patient(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()
+        if self._looking is not None:
+            self._looking.cancel()
         super().connection_lost(exc)
 
     def _waits_for_head(self) -> bool:
@@ -67,13 +75,24 @@ class Patient(H11Protocol):
             self._giving_up.cancel()
             self._giving_up = None
 
+    def _look(self) -> None:
+        """Cuts off a caller that has read nothing of its answer since the last look: to close would wait for it."""
+        before, self._unread_bytes = self._unread_bytes, self.transport.get_write_buffer_size()
+        if before and self._unread_bytes == before:
+            self.transport.abort()
+        else:
+            self._looking = self.loop.call_later(self.header_timeout_s, self._look)
+
 
 class Server(uvicorn.Server):
-    """A server that tells requests that wait for a job when it is asked to end."""
+    """A server that tells requests that wait for a job when it is asked to end, and reads its file of tokens again on
+    SIGHUP.
+    """
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, tokens_file: Path | None) -> None:
         super().__init__(config)
         self._app = app
+        self._tokens_file = tokens_file
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signal handlers are called
         """As uvicorn's, but for the end: that is a regular one, and not by the signal raised again."""
@@ -83,10 +102,22 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
+        if self._tokens_file is not None:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._read_tokens, self._tokens_file)
         if self.started and sockets:
             host, port = sockets[0].getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             log.info("serving", url=f"http://{shown}:{port}")
+
+    def _read_tokens(self, file: Path) -> None:
+        """The tokens as the file has them now; where it can't be read they stay as they were."""
+        try:
+            tokens = Tokens.read(file)
+        except InvalidInput as error:
+            log.error("tokens not read again", error=str(error))
+            return
+        self._app.state.streamdq.tokens = tokens
+        log.info("tokens read again", count=len(tokens))
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -114,8 +145,10 @@ def listen(host: str, port: int) -> socket.socket:
     return opened
 
 
-def serve(app: FastAPI, host: str, port: int, http: HttpSettings) -> None:
-    """Serves until SIGTERM or SIGINT; requests under way get a few seconds to end."""
+def serve(app: FastAPI, host: str, port: int, http: HttpSettings, tokens_file: Path | None = None) -> None:
+    """Serves until SIGTERM or SIGINT; requests under way get a few seconds to end. On SIGHUP ``tokens_file`` is read
+    again.
+    """
     check_bind(host, app.state.streamdq.tokens)
     with listen(host, port) as opened:
         options: dict[str, Any] = {
@@ -126,4 +159,4 @@ def serve(app: FastAPI, host: str, port: int, http: HttpSettings) -> None:
             app, lifespan="on", ws="none", log_config=None, access_log=False, server_header=False, proxy_headers=False,
             timeout_graceful_shutdown=_GRACE_S, **options,
         )  # fmt: skip
-        Server(config, app).run(sockets=[opened])
+        Server(config, app, tokens_file).run(sockets=[opened])

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -40,6 +41,10 @@ def live(servers: Pool) -> Iterator[Live]:
 
 def connect(live: Live) -> socket.socket:
     return socket.create_connection(("127.0.0.1", live.port), timeout=10)
+
+
+def told(live: Live, event: str) -> bool:
+    return any(line["event"] == event for line in live.log)
 
 
 def answer(connection: socket.socket) -> bytes:
@@ -79,6 +84,20 @@ def test_a_slow_head_after_a_request(live: Live) -> None:
             received += connection.recv(65536)
         connection.sendall(b"GET /health")
         assert answer(connection) == b""
+
+
+def test_a_caller_that_reads_nothing(live: Live) -> None:
+    """Its answers fill what the system keeps for a connection, and the rest would stay with the server."""
+    with connect(live) as connection:
+        connection.sendall(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n" * 300)
+
+        def cut_off() -> bool:
+            try:
+                return connection.send(b"x") == 0
+            except ConnectionError:
+                return True
+
+        until(cut_off, "the server has given it up")
 
 
 def test_a_wait_is_not_a_slow_head(live: Live, redis_server: Server) -> None:
@@ -156,6 +175,7 @@ def test_tokens_by_the_command_line(redis_server: Server, tmp_path: Path, capsys
     token = capsys.readouterr().out.strip()
     assert cli.run(["token", "eve", "viewer", "--file", str(file)]) == 0
     assert file.stat().st_mode & 0o077 == 0
+    line = file.read_text().splitlines()[1]
     assert cli.run(["token", "shop", "viewer", "--file", str(file)]) == 2
     assert "already" in capsys.readouterr().err
     assert cli.run(["token", "shop", "boss"]) == 2
@@ -165,6 +185,12 @@ def test_tokens_by_the_command_line(redis_server: Server, tmp_path: Path, capsys
             assert kind(client.get("/v1/audit")) == "forbidden"
         with live.client() as client:
             assert kind(client.get("/v1/topics")) == "unauthenticated"
+        with live.client(token) as client:
+            for text, event, status in (("{", "tokens not read again", 200), (line, "tokens read again", 401)):
+                file.write_text(text)
+                live.process.send_signal(signal.SIGHUP)
+                until(partial(told, live, event), event)
+                assert client.get("/v1/topics").status_code == status
         assert token not in str(live.log)
 
 
