@@ -78,7 +78,7 @@ def _hours(manifest: Manifest) -> list[list[DumpFile]]:
 
 
 def _join(folder: Folder, files: Sequence[DumpFile], number: int) -> DumpFile:
-    path = f"{files[0].path.rpartition('/')[0]}/{LETTER}{number:09}.parquet"
+    path = f"{files[0].path.rpartition('/')[0]}/{LETTER}{number:09}{folder.suffix}.parquet"
     lib, rows = pyarrow(), 0
     with (
         folder.writing(path) as target,

@@ -373,7 +373,7 @@ class Dumper:
 
     def _write(self, tables: Sequence[pa.Table], number: int) -> Iterator[DumpFile]:
         for hour, table in by_hour(pyarrow().concat_tables(tables)).items():
-            path = path_of(hour, f"{LETTER}{number:09}")
+            path = path_of(hour, f"{LETTER}{number:09}{self._folder.suffix}")
             with self._folder.writing(path) as file:
                 write_parquet(table, file)
             yield DumpFile(path=path, rows=table.num_rows, bytes=self._folder.size(path))

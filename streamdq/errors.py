@@ -81,8 +81,9 @@ class FolderBusy(FolderError):
 class MissingExtra(StreamdqError):
     """A package is not installed that only a part of streamdq needs."""
 
-    def __init__(self, package: str, extra: str) -> None:
-        super().__init__(f"this needs {package}, which is not installed: pip install 'streamdq[{extra}]'")
+    def __init__(self, package: str, extra: str = "") -> None:
+        what = f"'streamdq[{extra}]'" if extra else package
+        super().__init__(f"this needs {package}, which is not installed: pip install {what}")
 
 
 class EmbeddedError(StreamdqError):

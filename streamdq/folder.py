@@ -1,8 +1,7 @@
-"""A folder for files that appear whole or not at all: on a local disk, or wherever fsspec reaches.
+"""A folder for files that appear whole or not at all: on a local disk, or wherever fsspec reaches (remote.py).
 
 A file is written under a temporary name, which begins with an underscore so that no reader takes it for data, and then
-renamed. Locally that is atomic, and on the disk before it is renamed. Elsewhere a rename may be a copy; who must not be
-misled by half a copy names the files that are valid in one that can be checked (manifest.py).
+renamed: that is atomic, and on the disk before it is renamed.
 """
 
 from __future__ import annotations
@@ -11,35 +10,29 @@ import fcntl
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from .errors import FolderBusy, FolderError, InvalidInput, MissingExtra
+from .errors import FolderBusy, FolderError
 
 
 class Folder(ABC):
     """Paths are relative to the folder, with forward slashes."""
 
     url: str
+    advice = "check the folder and its space"
+    suffix = ""
+    """Ends the names of this process's files, where no lock keeps others from giving the same."""
 
     @contextmanager
     def writing(self, path: str, durable: bool = True) -> Iterator[BinaryIO]:
         """A file to write to, which stands under its name when the block ends well; else there is none. ``durable``:
         it outlives a power cut from then on.
         """
-        pure = PurePosixPath(path)
-        temporary = str(pure.with_name(f"_{pure.name}.tmp"))
-        with self._telling("write", path):
-            try:
-                with self._create(temporary, durable) as file:
-                    yield file
-                self.rename(temporary, path, durable)
-            except BaseException:
-                with suppress(OSError):
-                    self._remove(temporary)
-                raise
+        with self._telling("write", path), self._writing(path, durable) as file:
+            yield file
 
     def write(self, path: str, content: bytes) -> None:
         with self.writing(path) as file:
@@ -51,14 +44,13 @@ class Folder(ABC):
         try:
             yield
         except OSError as error:
-            raise FolderError(f"{self.url}: can't {doing} {path}: {error}; check the folder and its space") from error
+            raise FolderError(f"{self.url}: can't {doing} {path}: {error}; {self.advice}") from error
 
     def read(self, path: str) -> bytes | None:
         """What the file holds; None: there is none."""
         with self._telling("read", path):
             try:
-                with self.open(path) as file:
-                    return bytes(file.read())
+                return self._read(path)
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
@@ -77,12 +69,11 @@ class Folder(ABC):
             return self._files(under)
 
     @abstractmethod
-    def _create(self, path: str, durable: bool) -> Any:
-        """A context manager of a new file; folders on the way are made."""
+    def _writing(self, path: str, durable: bool) -> AbstractContextManager[BinaryIO]:
+        """As writing."""
 
     @abstractmethod
-    def rename(self, path: str, target: str, durable: bool) -> None:
-        """Takes the place of ``target``, should it exist."""
+    def _read(self, path: str) -> bytes: ...
 
     @abstractmethod
     def open(self, path: str) -> Any:
@@ -96,6 +87,12 @@ class Folder(ABC):
 
     @abstractmethod
     def _files(self, under: str) -> list[str]: ...
+
+    def abandoned(self, path: str) -> bool:  # noqa: ARG002
+        """Whether a file that no manifest names can't be that of a process which is still at work; asked by the one
+        that has the lock.
+        """
+        return True
 
     @abstractmethod
     def full(self, path: str) -> str:
@@ -119,7 +116,20 @@ class LocalFolder(Folder):
         self.url = str(root)
 
     @contextmanager
+    def _writing(self, path: str, durable: bool) -> Iterator[BinaryIO]:
+        temporary = temporary_name(path)
+        try:
+            with self._create(temporary, durable) as file:
+                yield file
+            self.rename(temporary, path, durable)
+        except BaseException:
+            with suppress(OSError):
+                self._remove(temporary)
+            raise
+
+    @contextmanager
     def _create(self, path: str, durable: bool) -> Iterator[BinaryIO]:
+        """A new file; folders on the way are made."""
         full = self.root / path
         full.parent.mkdir(parents=True, exist_ok=True)
         with full.open("wb") as file:
@@ -129,6 +139,7 @@ class LocalFolder(Folder):
                 os.fsync(file.fileno())
 
     def rename(self, path: str, target: str, durable: bool) -> None:
+        """Takes the place of ``target``, should it exist."""
         (self.root / path).replace(self.root / target)
         if not durable:
             return
@@ -140,6 +151,9 @@ class LocalFolder(Folder):
 
     def open(self, path: str) -> Any:
         return (self.root / path).open("rb")
+
+    def _read(self, path: str) -> bytes:
+        return (self.root / path).read_bytes()
 
     def _size(self, path: str) -> int:
         return (self.root / path).stat().st_size
@@ -172,48 +186,10 @@ class LocalFolder(Folder):
             yield
 
 
-class RemoteFolder(Folder):
-    """Wherever fsspec reaches."""
-
-    def __init__(self, url: str, system: Any, root: str) -> None:
-        self.url = url
-        self._system = system
-        self._root = root.rstrip("/")
-
-    def _at(self, path: str) -> str:
-        return f"{self._root}/{path}"
-
-    def _create(self, path: str, durable: bool) -> Any:  # noqa: ARG002 - what fsspec has closed, it keeps
-        self._system.makedirs(str(PurePosixPath(self._at(path)).parent), exist_ok=True)
-        return self._system.open(self._at(path), "wb")
-
-    def rename(self, path: str, target: str, durable: bool) -> None:  # noqa: ARG002
-        try:
-            self._system.mv(self._at(path), self._at(target))
-        except OSError:
-            # Some refuse to replace a file (SFTP). In between there is only the temporary one, which is whole.
-            if not self._system.exists(self._at(target)):
-                raise
-            self._system.rm_file(self._at(target))
-            self._system.mv(self._at(path), self._at(target))
-
-    def open(self, path: str) -> Any:
-        return self._system.open(self._at(path), "rb")
-
-    def _size(self, path: str) -> int:
-        return int(self._system.size(self._at(path)))
-
-    def _remove(self, path: str) -> None:
-        if self._system.exists(self._at(path)):
-            self._system.rm_file(self._at(path))
-
-    def _files(self, under: str) -> list[str]:
-        self._system.invalidate_cache()
-        found = self._system.find(self._at(under))
-        return sorted(path.removeprefix(self._root).removeprefix("/") for path in found)
-
-    def full(self, path: str) -> str:
-        return f"{self.url.rstrip('/')}/{path}"
+def temporary_name(path: str) -> str:
+    """Where a file is written before it is renamed."""
+    pure = PurePosixPath(path)
+    return str(pure.with_name(f"_{pure.name}.tmp"))
 
 
 def open_folder(url: str) -> Folder:
@@ -222,19 +198,12 @@ def open_folder(url: str) -> Folder:
     Raises:
         InvalidInput: no such scheme.
         MissingExtra: fsspec, or what it needs for the scheme, is not installed.
+        FolderError: the server that the URL names does not answer, or refuses.
     """
     if "://" not in url:
         return LocalFolder(Path(url).expanduser().absolute())
     if urlsplit(url).scheme == "file":
         return LocalFolder(Path(url.removeprefix("file://")))
-    try:
-        import fsspec
-    except ImportError as error:
-        raise MissingExtra("fsspec", "dump") from error
-    try:
-        system, root = fsspec.core.url_to_fs(url)
-    except ImportError as error:
-        raise InvalidInput(f"{url}: {error}") from error
-    except ValueError as error:
-        raise InvalidInput(f"{url}: {error}; give a folder, or a URL that fsspec knows") from error
-    return RemoteFolder(url, system, root)
+    from .remote import open_remote
+
+    return open_remote(url)

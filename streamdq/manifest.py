@@ -174,7 +174,7 @@ def remove_strays(folder: Folder, manifest: Manifest, letter: str) -> int:
     strays = [
         path
         for path in folder.files(EVENTS)
-        if path not in named and path.rpartition("/")[2].lstrip("_").startswith(letter)
+        if path not in named and path.rpartition("/")[2].lstrip("_").startswith(letter) and folder.abandoned(path)
     ]
     for path in strays:
         folder.remove(path)

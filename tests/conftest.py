@@ -4,13 +4,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 import structlog
 
 from tests.leaks import leaked_keys
 from tests.servers import Binary, Cluster, Pool, Server, binaries
+
+if TYPE_CHECKING:
+    from tests.s3 import Bucket
 
 BINARIES = binaries()
 needs_server = pytest.param(None, marks=pytest.mark.skip("no Redis server on this machine"), id="no-server")
@@ -67,6 +72,28 @@ def redis_cluster(cluster: Cluster) -> Cluster:
     """The cluster, emptied."""
     cluster.flush()
     return cluster
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[str]:
+    """The URL of an S3 server."""
+    from tests.s3 import s3_server  # which takes a second to import
+
+    with s3_server() as url:
+        yield url
+
+
+@pytest.fixture
+def bucket(s3: str, monkeypatch: pytest.MonkeyPatch) -> Iterator["Bucket"]:
+    """An empty bucket; the environment says where it is."""
+    from tests.s3 import Bucket
+
+    made = Bucket(s3, f"bucket{next(_buckets)}", monkeypatch)
+    yield made
+    made.end()
+
+
+_buckets = count()
 
 
 @pytest.fixture(autouse=True)

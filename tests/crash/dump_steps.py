@@ -2,12 +2,13 @@
 JSON, is carried out in a process of its own, which kills itself at that step; a line on stdout says how it ended. What
 is imported is imported once.
 
-A step is any point at which something was or will be done that lasts: a file made, half written, whole, renamed or
-removed; Redis told the mark, and trimmed.
+A step is any point at which something was or will be done that lasts: a file made, half written, whole, renamed, half
+copied, sent or removed; Redis told the mark, and trimmed.
 """
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 import os
@@ -19,8 +20,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from fsspec.implementations.local import LocalFileSystem
+
 from streamdq import arrow, compact, dump
-from streamdq.folder import LocalFolder
+from streamdq.folder import Folder, LocalFolder, open_folder
+from streamdq.remote import RemoteFolder
 from streamdq.scripts import Scripts
 from streamdq.session import Op
 from tests.dumps import row_text
@@ -79,6 +83,30 @@ class Steps:
         LocalFolder._create = stepped  # type: ignore[assignment, method-assign]
 
 
+class Copying(LocalFileSystem):  # type: ignore[misc]
+    """A place like those where a rename is a copy, which may be cut off."""
+
+    protocol = "copying"
+    step: Callable[[], None] = staticmethod(lambda: None)
+
+    def mv(self, path1: str, path2: str, **_: Any) -> None:
+        source, target = Path(path1), Path(path2)
+        content = source.read_bytes()
+        target.write_bytes(content[: len(content) // 2])
+        self.step()
+        target.write_bytes(content)
+        self.step()
+        source.unlink()
+        self.step()
+
+
+def place(path: str) -> Folder:
+    """`copying:PATH`, a path, or a URL."""
+    if path.startswith("copying:"):
+        return RemoteFolder(path, Copying(), path.removeprefix("copying:"))
+    return open_folder(path)
+
+
 class Halves:
     """A file whose first write is two, with a step in between."""
 
@@ -107,9 +135,13 @@ def carry_out(what: str, path: str, url: str, step: int) -> None:
     steps.in_files()
     for name in ("rename", "remove"):
         steps.around(LocalFolder, name)
-    for name in ("hold", "trim"):
-        steps.around_script(name)
-    folder = LocalFolder(Path(path))
+    for name in ("_send", "remove"):
+        steps.around(RemoteFolder, name)
+    Copying.step = staticmethod(steps.step)
+    folder = place(path)
+    if isinstance(folder, LocalFolder):  # elsewhere they are the same
+        for name in ("hold", "trim"):
+            steps.around_script(name)
     if what == "compact":
         compact.compact(folder, grace_s=0)
         return
@@ -119,6 +151,8 @@ def carry_out(what: str, path: str, url: str, step: int) -> None:
 
 def main() -> None:
     dump.PAGE = 10
+    for module in sys.argv[1:]:
+        importlib.import_module(module)
     for line in sys.stdin:
         child = os.fork()
         if not child:

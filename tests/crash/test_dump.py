@@ -9,34 +9,58 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from streamdq import Queue
 from streamdq.compact import compact
 from streamdq.dump import Dumper
-from streamdq.folder import LocalFolder
+from streamdq.folder import Folder
 from streamdq.keys import ShardKeys
 from streamdq.manifest import load_manifest, require_manifest
+from tests.conftest import BINARIES
+from tests.crash.dump_steps import place
 from tests.dumps import HOUR_MS, START_MS, dumped, entries_of, fill, write_rows
-from tests.servers import Server, binaries
+from tests.servers import Pool, Server, binaries
+
+if TYPE_CHECKING:
+    from tests.s3 import Bucket
 
 SHARD = ShardKeys("streamdq", "t", 0)
-Run = Callable[[str, Path, str, int], int]
+Run = Callable[[str, str, str, int], int]
+
+
+@pytest.fixture
+def server(servers: Pool) -> Server:
+    """Any one, where what is tested is the folder."""
+    if not BINARIES:
+        pytest.skip("no Redis server on this machine")
+    found = servers[BINARIES[0]]
+    found.flush()
+    return found
 
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[Run]:
-    """Carries out one thing, killed at a step; returns the exit code."""
-    command = [sys.executable, "-m", "tests.crash.dump_steps"]
+    with runner() as carry_out:
+        yield carry_out
+
+
+@contextmanager
+def runner(*modules: str) -> Iterator[Run]:
+    """Carries out one thing, killed at a step; returns the exit code. `modules` are imported once."""
+    command = [sys.executable, "-m", "tests.crash.dump_steps", *modules]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin
         assert process.stdout
         stdin, stdout = process.stdin, process.stdout
 
-        def carry_out(what: str, folder: Path, url: str, step: int) -> int:
-            stdin.write(json.dumps([what, str(folder), url, step]) + "\n")
+        def carry_out(what: str, folder: str, url: str, step: int) -> int:
+            stdin.write(json.dumps([what, folder, url, step]) + "\n")
             stdin.flush()
             return int(stdout.readline())
 
@@ -44,58 +68,91 @@ def run() -> Iterator[Run]:
         stdin.close()
 
 
-def no_strays(folder: LocalFolder) -> bool:
+@pytest.fixture(autouse=True)
+def _strays_go_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What killed runs leave elsewhere than on a disk would stay for a day."""
+    monkeypatch.setattr("streamdq.remote.ABANDONED_AFTER", timedelta(days=-1))
+
+
+def no_strays(folder: Folder) -> bool:
     return folder.files("events") == sorted(file.path for file in require_manifest(folder).files)
 
 
-def test_a_dump_killed_at_each_step(redis_server: Server, tmp_path: Path, run: Run) -> None:
-    """The first run of a folder on one server, a later one on the others."""
-    later = redis_server.binary.name != binaries()[0].name
-    with redis_server.client() as client:
+def killed_at_each_step(run: Run, server: Server, name: Callable[[int], str], later: bool) -> int:
+    """Dumps into a folder for each step, the first run of it or a later one; returns how many steps there are."""
+    with server.client() as client:
         for step in range(1, 200):
-            redis_server.flush()
-            with Queue(redis_server.url) as queue:
+            server.flush()
+            with Queue(server.url) as queue:
                 queue.configure("t")
-            folder = LocalFolder(tmp_path / str(step))
+            folder = place(name(step))
             first = write_rows(client, SHARD, 5)
             if later:
-                finish(folder, redis_server)
+                finish(folder, server)
             second = write_rows(client, SHARD, 20, begin_ms=START_MS + HOUR_MS, step_ms=HOUR_MS // 15)
 
-            code = run("dump", folder.root, redis_server.url, step)
+            code = run("dump", name(step), server.url, step)
 
             assert code in (0, -signal.SIGKILL)
             if load_manifest(folder) is not None:
                 seen = entries_of(folder)
                 assert seen == (first + second)[: len(seen)]
             third = write_rows(client, SHARD, 5, begin_ms=START_MS + 9 * HOUR_MS)
-            finish(folder, redis_server)
+            finish(folder, server)
             assert entries_of(folder) == first + second + third
             assert no_strays(folder)
             if code == 0:
-                break
-        assert 20 < step < 200
+                return step
+    pytest.fail("it never comes to its end")
 
 
-def finish(folder: LocalFolder, server: Server) -> None:
+def test_a_dump_killed_at_each_step(redis_server: Server, tmp_path: Path, run: Run) -> None:
+    """The first run of a folder on one server, a later one on the others."""
+    later = redis_server.binary.name != binaries()[0].name
+    assert killed_at_each_step(run, redis_server, lambda step: str(tmp_path / str(step)), later) > 20
+
+
+def test_a_dump_killed_at_each_step_where_a_rename_is_a_copy(server: Server, tmp_path: Path, run: Run) -> None:
+    assert killed_at_each_step(run, server, lambda step: f"copying:{tmp_path / str(step)}", later=True) > 15
+
+
+def test_a_dump_into_a_bucket_killed_at_each_step(server: Server, bucket: Bucket) -> None:
+    with runner("s3fs") as run:
+        assert killed_at_each_step(run, server, lambda step: f"{bucket.url}/{step}", later=False) > 10
+
+
+def finish(folder: Folder, server: Server) -> None:
     with Dumper(folder, server.url).opened() as dumper:
         assert dumper.dump().whole
 
 
 def test_a_compaction_killed_at_each_step(tmp_path: Path, run: Run) -> None:
+    assert compaction_killed_at_each_step(run, lambda step: str(tmp_path / str(step))) > 20
+
+
+def test_a_compaction_killed_at_each_step_where_a_rename_is_a_copy(tmp_path: Path, run: Run) -> None:
+    assert compaction_killed_at_each_step(run, lambda step: f"copying:{tmp_path / str(step)}") > 20
+
+
+def test_a_compaction_in_a_bucket_killed_at_each_step(bucket: Bucket) -> None:
+    with runner("s3fs") as run:
+        assert compaction_killed_at_each_step(run, lambda step: f"{bucket.url}/{step}", hours=1) > 8
+
+
+def compaction_killed_at_each_step(run: Run, name: Callable[[int], str], hours: int = 2) -> int:
     for step in range(1, 200):
-        folder = LocalFolder(tmp_path / str(step))
-        fill(folder, files=2)
+        folder = place(name(step))
+        fill(folder, files=2, hours=hours)
         before = dumped(folder)
 
-        code = run("compact", folder.root, "", step)
+        code = run("compact", name(step), "", step)
 
         assert code in (0, -signal.SIGKILL)
         assert dumped(folder) == before
         compact(folder, grace_s=0)
         assert dumped(folder) == before
         assert no_strays(folder)
-        assert len(require_manifest(folder).files) == 2
+        assert len(require_manifest(folder).files) == hours
         if code == 0:
-            break
-    assert 20 < step < 200
+            return step
+    pytest.fail("it never comes to its end")

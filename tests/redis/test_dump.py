@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -13,6 +13,7 @@ from unittest.mock import Mock
 import fsspec
 import pytest
 import redis
+from fsspec.spec import AbstractFileSystem
 
 from streamdq import Bury, Job, Queue
 from streamdq import dump as dump_module
@@ -23,7 +24,7 @@ from streamdq.errors import FolderBusy, FolderError, HistoryUnreadable, InvalidI
 from streamdq.folder import Folder, LocalFolder, open_folder
 from streamdq.history import COLUMNS, HistoryRow
 from streamdq.keys import ShardKeys
-from streamdq.manifest import MANIFEST, Manifest, load_manifest, require_manifest
+from streamdq.manifest import MANIFEST, Manifest, load_manifest, require_manifest, update_manifest
 from tests.dumps import HOUR_MS, START_MS, dumped, entries_of, marks, now_ms, row_text, write_rows
 from tests.redis.harness import Space, eventually
 from tests.servers import Cluster, Server, until
@@ -511,6 +512,65 @@ def test_two_dumps_at_once_are_found_out_where_nothing_locks(remote: Setting) ->
             late.dump(progress=overtaken)
         assert late.dump().rows == 0
     assert remote.entries == entries
+
+
+def test_what_another_has_written_and_not_committed_yet_stays(remote: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = remote.write(10)
+    commit = update_manifest
+
+    def meanwhile(*arguments: Any, **options: Any) -> Manifest:
+        if remote.folder.files("events"):
+            monkeypatch.setattr(dump_module, "update_manifest", commit)
+            with Dumper(open_folder(remote.folder.url), remote.server.url).opened():
+                pass
+        return commit(*arguments, **options)
+
+    monkeypatch.setattr(dump_module, "update_manifest", meanwhile)
+    assert remote.dump().rows == 10
+    assert vars(dump_module)["update_manifest"] is commit
+    assert remote.entries == entries
+
+
+def test_another_that_commits_first_touches_no_file_of_the_other(
+    remote: Setting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = remote.write(10)
+    commit = update_manifest
+    second: list[str] = []
+
+    def meanwhile(*arguments: Any, **options: Any) -> Manifest:
+        if remote.folder.files("events"):
+            monkeypatch.setattr(dump_module, "update_manifest", commit)
+            second.extend(remote.write(3, begin_ms=START_MS + 60_000))
+            with Dumper(open_folder(remote.folder.url), remote.server.url).opened() as faster:
+                assert faster.dump().rows == 13
+        return commit(*arguments, **options)
+
+    monkeypatch.setattr(dump_module, "update_manifest", meanwhile)
+    with pytest.raises(FolderBusy, match="another dump has written there meanwhile"):
+        remote.dump()
+    assert remote.entries == first + second
+    assert remote.dump() == Dumped()
+
+
+def test_what_a_killed_run_left_goes_after_a_day(remote: Setting, monkeypatch: pytest.MonkeyPatch) -> None:
+    remote.write(3)
+    remote.dump()
+    left = [
+        "events/dt=2023-11-14/hour=22/d000000009-1a.parquet",
+        "events/dt=2023-11-14/hour=22/_d000000009-1a.parquet.tmp",
+    ]
+    for path in left:
+        remote.folder.write(path, b"cut o")
+    assert remote.dump().whole
+    assert set(left) < set(remote.folder.files("events"))
+    monkeypatch.setattr("streamdq.remote.ABANDONED_AFTER", timedelta(0))
+    assert remote.dump().whole
+    assert remote.folder.files("events") == [file.path for file in remote.manifest.files]
+    monkeypatch.setattr(type(fsspec.filesystem("memory")), "modified", AbstractFileSystem.modified)
+    remote.folder.write(left[0], b"cut o")
+    assert remote.dump().whole
+    assert left[0] in remote.folder.files("events"), "where no time is told, nothing is taken for abandoned"
 
 
 def test_a_copy_that_was_cut_off_is_made_good(remote: Setting) -> None:

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import fsspec
 import pytest
+from fsspec.registry import _registry as fsspec_registry
 
 from streamdq import cli
 from streamdq.arrow import pyarrow
 from streamdq.errors import FolderBusy, FolderError, InvalidInput, MissingExtra
-from streamdq.folder import Folder, LocalFolder, RemoteFolder, open_folder
+from streamdq.folder import Folder, LocalFolder, open_folder
+from streamdq.remote import RemoteFolder
 
 
-@pytest.fixture(params=["path", "file", "memory", "fsspec"])
+@pytest.fixture(params=["path", "file", "memory", "fsspec", "s3"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Folder]:
     place = tmp_path / "a folder"
     if request.param == "path":
         yield open_folder(str(place))
     elif request.param == "file":
         yield open_folder(f"file://{place}")
+    elif request.param == "s3":
+        yield open_folder(f"{request.getfixturevalue('bucket').url}/some/where")
     elif request.param == "fsspec":
         yield RemoteFolder(f"file://{place}", fsspec.filesystem("file"), str(place))
     else:
@@ -108,15 +113,64 @@ def test_a_place_that_replaces_no_file() -> None:
     folder.write("x", b"old")
     folder.write("x", b"new")
     assert (folder.read("x"), folder.files("")) == (b"new", ["x"])
-    with pytest.raises(FolderError, match="can't write y"), folder.writing("y"):
-        folder._remove("_y.tmp")
     Strict().rm("/strictly", recursive=True)
+
+
+class Broken(type(fsspec.filesystem("memory"))):  # type: ignore[misc]
+    """Takes files, and renames none; its library has errors of its own."""
+
+    protocol = "broken"
+
+    def mv(self, path1: str, path2: str, **_: object) -> None:
+        raise Unheard(path1, path2)
+
+
+class Unheard(Exception):
+    """What no other library raises."""
+
+
+def test_a_place_that_fails_is_told_and_keeps_nothing() -> None:
+    folder = RemoteFolder("broken://down", Broken(), "/down")
+    with pytest.raises(FolderError, match=r"broken://down: can't write y: Unheard: .*; check the address") as raised:
+        folder.write("y", b"")
+    assert isinstance(raised.value.__cause__, OSError)
+    assert folder.files("") == []
+
+
+def test_a_file_is_read_in_parts(folder: Folder) -> None:
+    content = bytes(range(256)) * 1000
+    folder.write("x", content)
+    with folder.open("x") as file:
+        file.seek(-300, io.SEEK_END)
+        assert file.read(50) == content[-300:-250]
+        assert file.tell() == len(content) - 250
+        file.seek(1000)
+        assert file.read() == content[1000:]
+    with pytest.raises(FileNotFoundError), folder.open("y") as file:
+        file.read()
 
 
 @pytest.mark.parametrize("url", ["nonsense://x", "s3x://bucket"])
 def test_a_url_that_nobody_knows(url: str) -> None:
     with pytest.raises(InvalidInput, match=url):
         open_folder(url)
+
+
+@pytest.fixture
+def _no_s3fs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not installed, and never looked for."""
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    for name in ("s3", "s3a"):
+        monkeypatch.delitem(fsspec_registry, name, raising=False)
+
+
+@pytest.mark.usefixtures("_no_s3fs")
+@pytest.mark.parametrize("command", [["simulate-history"], ["compact"], ["--url", "redis://127.0.0.1:1", "dump"]])
+def test_a_missing_file_system_names_the_package(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(MissingExtra):
+        open_folder("s3://bucket/dump")
+    assert cli.run([*command, "--out", "s3://bucket/dump"]) == 1
+    assert capsys.readouterr().err == "streamdq: this needs s3fs, which is not installed: pip install s3fs\n"
 
 
 def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
