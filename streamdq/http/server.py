@@ -101,6 +101,8 @@ class Server(uvicorn.Server):
         self._app.state.streamdq.stopping.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Raises what keeps the queue from being opened, which uvicorn would only log, with a traceback."""
+        await self._app.state.streamdq.queue()
         await super().startup(sockets)
         if self._tokens_file is not None:
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._read_tokens, self._tokens_file)
