@@ -30,13 +30,13 @@ for i = 1, #page[2], 2 do
     redis.call('HDEL', progress, field_of(group, id))
     if p.state == 'w' then redis.call('ZREM', bucket, member(p.sequence, group, id)) end
   end
-  local open = false
+  local open, alone = false, main == '-' -- detached: groups without progress are not concerned
   for _, other in ipairs(rest) do
     local value = redis.call('HGET', progress, field_of(other, id))
     if value and main == '' then main = parse(value).main end
-    open = open or not value or string.sub(value, 1, 1) ~= 'x'
+    open = open or value and string.sub(value, 1, 1) ~= 'x' or not value and not alone
   end
-  if main == '-' and p or not open then
+  if not open then
     redis.call('ZREM', bucket, string.sub(page[2][i + 1], 1, 12) .. id)
     forget(k, rest, id, main)
   end

@@ -34,13 +34,17 @@ local function place(id, record)
   return '-'
 end
 local function return_to(id, rest, held)
-  local field = field_of(group, id)
-  local p = parse(redis.call('HGET', progress, field))
-  if not p or p.state ~= 'x' or string.match(held, SAME, string.find(held, '\n') + 1) ~= string.match(rest, SAME) then
-    return nil
+  if string.match(held, SAME, string.find(held, '\n') + 1) ~= string.match(rest, SAME) then return nil end
+  local p = parse(redis.call('HGET', progress, field_of(group, id)))
+  if p and p.state == 'x' then
+    redis.call('HINCRBY', counts, 'through:' .. group, -1)
+    return p.main
   end
-  redis.call('HINCRBY', counts, 'through:' .. group, -1)
-  return p.main
+  for _, other in ipairs(p and {} or others) do -- it came back for another group, and now for this one
+    local theirs = parse(redis.call('HGET', progress, field_of(other, id)))
+    if theirs and theirs.main == '-' then return '-' end
+  end
+  return nil
 end
 
 -- What this Redis archived, it counts as dead no more; what comes from elsewhere is new to it, and to this group alone.

@@ -1,7 +1,7 @@
 -- One group's progress with one job: HASH field `GROUP\31ID`, value
 --   state|attempt|step|crashes|main|sequence|entry|started_ms|deadline_ms|note
 -- state    r running, w waiting for its next attempt (bucket or ready:GROUP), d dead, x through
--- main     entry of the job in the shared ready stream, '-' once that entry was removed: the job is this group's alone
+-- main     entry of the job in the shared ready stream, '-' once that was removed: the job is for groups with progress
 -- sequence which delivery is the current one; an entry that carries another one is out of date
 -- deadline_ms r: when the TTR passes; w: when the next attempt is due ('' as the record says)
 -- entry    where the running attempt was claimed: '' means `main`, else an entry of ready:GROUP

@@ -19,17 +19,21 @@ local function forget(k, groups, id, main)
   if main == '-' then redis.call('HINCRBY', k.counts, 'detached', -1)
   elseif main ~= '' then redis.call('XDEL', k.ready, main) end
 end
--- settle(k, groups, group, id, main): `group` is through with the job; the last group takes the record with it.
+-- settle(k, groups, group, id, main): `group` is through with the job; the last group takes the record with it. A
+-- detached job concerns those groups alone that have progress with it.
 local function settle(k, groups, group, id, main)
-  if main ~= '-' then
-    for _, other in ipairs(groups) do
-      if other ~= group then
-        local value = redis.call('HGET', k.progress, other .. '\31' .. id)
-        if not value or string.sub(value, 1, 1) ~= 'x' then
+  local alone = main == '-'
+  for _, other in ipairs(groups) do
+    if other ~= group then
+      local value = redis.call('HGET', k.progress, other .. '\31' .. id)
+      if value and string.sub(value, 1, 1) ~= 'x' or not value and not alone then
+        if alone then
+          redis.call('HDEL', k.progress, group .. '\31' .. id)
+        else
           redis.call('HSET', k.progress, group .. '\31' .. id, 'x|0|0|0|' .. main .. '|||||')
           redis.call('HINCRBY', k.counts, 'through:' .. group, 1)
-          return false
         end
+        return false
       end
     end
   end

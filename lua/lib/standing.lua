@@ -1,17 +1,17 @@
 -- standing(k, groups, id, record): where one job stands with each group that it is for.
 -- Returns the groups concerned, {[group] = progress}, and whether an attempt is running. A group without progress has
--- not started the job. Once a job is detached it is one group's alone.
+-- not started the job. Once a job is detached it concerns those groups alone that have progress with it.
 local function standing(k, groups, id)
-  local states, running = {}, false
+  local states, running, alone = {}, false, {}
   for _, group in ipairs(groups) do
     local p = parse(redis.call('HGET', k.progress, field_of(group, id)))
     if p then
       states[group] = p
       running = running or p.state == 'r'
-      if p.main == '-' then return {group}, states, p.state == 'r' end
+      if p.main == '-' then alone[#alone + 1] = group end
     end
   end
-  return groups, states, running
+  return #alone > 0 and alone or groups, states, running
 end
 -- withdraw(k, groups, states, id, sequence): takes the job out of the bucket and out of the ready counts for every
 -- group that waits for it. Entries left in a stream are out of date from now on; claim drops them.

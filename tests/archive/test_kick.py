@@ -101,16 +101,39 @@ def test_while_another_group_still_has_the_job(queue: Queue, archive: Archive) -
     assert finish(queue, group="sms") == ["j"]
 
 
-def test_dead_in_two_groups_it_comes_back_to_one_after_the_other(queue: Queue, archive: Archive) -> None:
+@pytest.mark.parametrize("id", ["j", None])
+def test_dead_in_two_groups_it_comes_back_to_both(queue: Queue, archive: Archive, id: str | None) -> None:
     queue.configure("t", groups=["mail", "sms"])
     queue.enqueue("t", 1, id="j")
     for group in ("mail", "sms"):
         take(queue, 1, group=group)
     archive.store(queue)
-    assert archive.kick(queue) == Kicked(kicked=1, live_count=1, live=[("t", "sms", "j")])
+    assert archive.kick(queue, "t", id) == Kicked(kicked=2)
+    balanced(queue)
+    job = queue.get("t", "j")
+    assert job is not None
     assert finish(queue, group="mail") == ["j"]
-    assert archive.kick(queue) == Kicked(kicked=1)
     assert finish(queue, group="sms") == ["j"]
+    assert queue.get("t", "j") is None
+    balanced(queue)
+    assert archive.kick(queue) == Kicked()
+
+
+def test_into_a_new_redis_it_comes_back_to_both(queue: Queue, server: Server, archive: Archive) -> None:
+    queue.configure("t", groups=["mail", "sms"])
+    queue.enqueue("t", 1, id="j")
+    for group in ("mail", "sms"):
+        take(queue, 1, group=group)
+    archive.store(queue)
+    server.flush()
+    with Queue(server.url) as fresh:
+        fresh.configure("t", groups=["mail", "sms"])
+        assert archive.kick(fresh, group="sms") == Kicked(kicked=1)
+        assert archive.kick(fresh) == Kicked(kicked=1)
+        balanced(fresh)
+        for group in ("mail", "sms"):
+            assert finish(fresh, group=group) == ["j"]
+        balanced(fresh)
 
 
 def test_an_id_that_is_live_again_is_reported_and_not_overwritten(queue: Queue, archive: Archive) -> None:

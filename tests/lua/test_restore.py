@@ -93,17 +93,62 @@ def test_it_comes_back_to_a_job_that_another_group_still_has(two: Shard) -> None
     assert two.empty()
 
 
-def test_both_groups_in_turn(two: Shard) -> None:
+def dead_in_both(two: Shard) -> tuple[list[Any], list[Any]]:
+    """Archived, of group a and of group b."""
     two.enqueue("j")
     for group in ("a", "b"):
         two.bury(two.take(group), group=group)
-    first, second = archive(two, "a"), archive(two, "b")
+    letters = archive(two, "a"), archive(two, "b")
     assert two.empty()
+    return letters
+
+
+def test_both_groups_get_it_back(two: Shard) -> None:
+    first, second = dead_in_both(two)
     assert two.call("restore", "a", 1, first) == [True]
-    assert two.call("restore", "b", 1, second) == [False], "live for the other group: its record is that group's alone"
+    assert two.call("restore", "b", 1, second) == [True]
+    assert (two.state("j", "a"), two.state("j", "b")) == ("ready", "ready")
+    assert two.counts["detached"] == 1
+    assert two.call("restore", "b", 1, second) == [True], "repeated, it does nothing more"
+    two.topic(groups=["a", "b", "c"])
+    assert two.claim(group="c").rows == []
+    two.finish(two.take("b"), group="b")
+    assert two.state("j", "a") == "ready"
     two.finish(two.take("a"))
+    assert two.empty()
+    assert "detached" not in two.counts
+
+
+def test_one_of_them_when_the_other_has_ended(two: Shard) -> None:
+    first, second = dead_in_both(two)
+    assert two.call("restore", "a", 1, first) == [True]
+    two.finish(two.take("a"))
+    assert two.empty()
     assert two.call("restore", "b", 1, second) == [True]
     two.finish(two.take("b"), group="b")
+    assert two.empty()
+
+
+def test_back_in_both_one_dies_again_and_the_other_is_cancelled(two: Shard) -> None:
+    first, second = dead_in_both(two)
+    two.call("restore", "a", 1, first)
+    two.call("restore", "b", 1, second)
+    two.bury(two.take("b"), group="b")
+    assert two.call("cancel", "j") == 1
+    assert two.claim(group="a").rows == []
+    two.redis("DEL", two.k.archive)  # else this is the burial that was archived before
+    assert archive(two, "b")
+    assert two.empty()
+    assert not {name for name in two.counts if name.startswith(("detached", "through"))}
+
+
+def test_back_in_both_one_group_leaves(two: Shard) -> None:
+    first, second = dead_in_both(two)
+    two.call("restore", "a", 1, first)
+    two.call("restore", "b", 1, second)
+    two.topic(groups=["a"])
+    assert two.state("j", "a") == "ready"
+    two.finish(two.take("a"))
     assert two.empty()
 
 
