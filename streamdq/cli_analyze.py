@@ -79,7 +79,7 @@ def _waiting(context: typer.Context) -> Waiting:
 
 @contextmanager
 def progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on the terminal, by question."""
+    """A bar on the terminal, by question; nothing where stderr is none."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     columns = (
@@ -89,7 +89,8 @@ def progress() -> Iterator[Callable[[str, int, int], None]]:
         TimeElapsedColumn(),
         TextColumn("{task.description}"),
     )
-    with Progress(*columns, console=views.console(stderr=True), transient=True) as bar:
+    console = views.console(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("starting Spark", total=None)
         yield lambda name, done, total: bar.update(task, description=name, completed=done, total=total)
 

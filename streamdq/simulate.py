@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 HOUR_MS = 3_600_000
 START_MS = 1_767_571_200_000  # Monday, 2026-01-05
+_END_MS = 253_402_214_400_000  # 9999-12-31
 LETTER = "s"
 _STEPS = RetrySchedule.of(DEFAULT_RETRY).steps_ms
 _EVENTS = tuple(Event)
@@ -112,6 +113,8 @@ def simulate(
     """
     if events < 1 or days < 1:
         raise InvalidInput("events and days: at least 1 of each")
+    if not 0 <= start_ms <= _END_MS - days * 24 * HOUR_MS:
+        raise InvalidInput("start: the days must lie between 1970-01-01 and 9999-12-30")
     pyarrow()
     with folder.lock("dump", "a dump"):
         if load_manifest(folder) is not None:

@@ -177,12 +177,18 @@ class HistoryStreamReader(DataSourceStreamReader):
             now = Standing.of_offset(key, offset)
             before = Standing.of_offset(key, start[key]) if key in start else None
             if before is None:
-                parts += split(now, self._options)
+                parts += self._begun(now) if start else split(now, self._options)
             elif before.since != now.since and before.written:
                 parts += self._after_a_loss(now)
             elif now.written > before.written:
                 parts.append(Part(now.topic, now.shard, before.last, now.last, now.written - before.written))
         return parts
+
+    def _begun(self, now: Standing) -> list[Part]:
+        """A shard that the last batch did not have is new, and must be whole."""
+        if now.written and now.since_ms >= self._options.from_ms:
+            return [Part(now.topic, now.shard, BEGIN, now.last, now.written)]
+        return split(now, self._options)
 
     def _after_a_loss(self, now: Standing) -> list[Part]:
         if self._options.fail_on_loss:
@@ -227,7 +233,8 @@ def rows_of(part: Part, options: Options) -> Iterator[pa.RecordBatch]:
             read += table.num_rows
             yield from table.to_batches()
     if part.rows is not None and read != part.rows and options.fail_on_loss:
-        raise HistoryLost(part.topic, part.shard, f"{part.rows - read:,} of {part.rows:,} entries had been trimmed")
+        gone = f"{part.rows - read:,} of {part.rows:,} entries had been trimmed"
+        raise HistoryLost(part.topic, part.shard, gone if read < part.rows else "Redis has gone back to an older state")
 
 
 def narrowed(options: Options, pushed: Filter) -> Options:

@@ -35,6 +35,10 @@ class Standing:
     length: int = 0
 
     @property
+    def since_ms(self) -> int:
+        return int(self.since.partition("-")[0] or 0)
+
+    @property
     def first_ms(self) -> int:
         return int(self.first.partition("-")[0])
 

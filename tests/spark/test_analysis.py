@@ -8,6 +8,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from streamdq.cli_analyze import progress
 from streamdq.errors import HistoryUnreadable, InvalidInput
 from streamdq.folder import open_folder
 from streamdq_spark.analysis import Summary, analyze, plan
@@ -107,6 +108,12 @@ def test_what_is_asked_must_be_there(tmp_path: Path) -> None:
     write_dump(tmp_path / "empty", [])
     with pytest.raises(InvalidInput, match="it holds none at all"):
         plan(str(tmp_path / "empty"), out)
+
+
+def test_the_bar_is_for_terminals(capsys: pytest.CaptureFixture[str]) -> None:
+    with progress() as tell:
+        tell("retries", 0, 1)
+    assert capsys.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("inside", [".", "events", "events/x"])

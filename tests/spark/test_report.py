@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamdq.folder import LocalFolder
-from streamdq_spark.report import TABLES, About, load_tables, render
+from streamdq_spark.analysis import Summary
+from streamdq_spark.report import TABLES, About, load_tables, render, write_report
 from streamdq_spark.report.svg import ticks
 from streamdq_spark.report.words import number, percent, short, size, span
 from tests.spark.logs import corners, done, random_log
@@ -179,6 +180,19 @@ def test_tables_are_read_for_the_days_of_the_report(tmp_path: Path) -> None:
     tables = load_tables(LocalFolder(tmp_path), TABLES, date(2026, 1, 6), date(2026, 1, 7))
     assert [row["topic"] for row in tables["retries"]] == ["2026-01-06", "2026-01-07"]
     assert "workers" not in tables
+
+
+def test_tables_of_an_earlier_analysis_are_no_part_of_it(tmp_path: Path) -> None:
+    for table in ("throughput", "retries"):
+        for day in ("2026-01-05", "2026-01-06"):
+            folder = tmp_path / table / f"dt={day}"
+            folder.mkdir(parents=True)
+            pq.write_table(pa.Table.from_pylist(tables_of([done("t", AT)])[table]), folder / "part-0.parquet")
+    summary = Summary(date(2026, 1, 5), date(2026, 1, 6), 1, 1, 0, 0, [], {"throughput": 2})
+    write_report(LocalFolder(tmp_path), summary, tmp_path / "report.html")
+    html = (tmp_path / "report.html").read_text()
+    assert 'id="throughput"' in html
+    assert 'id="retries"' not in html
 
 
 def test_what_was_not_worked_out_is_left_out(log: list[Happened]) -> None:

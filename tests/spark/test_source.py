@@ -21,8 +21,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamdq import Queue
 from streamdq.errors import InvalidInput
 from streamdq.history import HistoryRow
-from streamdq_spark.source import HistoryReader, Options, register
-from streamdq_spark.streams import Standing, StreamReader
+from streamdq_spark.errors import HistoryLost
+from streamdq_spark.source import HistoryReader, Options, Part, register, rows_of
+from streamdq_spark.streams import BEGIN, Standing, StreamReader
 from tests.servers import Server
 
 TOPICS = {"order.close": 2, "refund.check": 1}
@@ -270,6 +271,32 @@ def test_what_was_trimmed_unread_stops_it(followed: Queue, sink: Sink, newest: S
         query.processAllAvailable()
     kept = {row[2] for row in recorded(followed)}
     assert kept <= {row[2] for row in sink.seen()}
+
+
+def test_a_topic_that_began_since_must_be_whole(followed: Queue, sink: Sink, newest: Server) -> None:
+    happen(followed, 20)
+    sink.catch_up()
+    followed.configure("new")
+    for n in range(10):
+        followed.enqueue("new", n, id=f"{n}", delay="1h")
+        followed.cancel("new", f"{n}")
+    with newest.client() as client:
+        client.xtrim("streamdq:{new:0}:history", maxlen=4, approximate=False)
+    with pytest.raises(StreamingQueryException, match=r"6 of 10 entries had been trimmed.*fail_on_loss"):
+        sink.catch_up()
+    with sink.running(fail_on_loss="false") as query:
+        query.processAllAvailable()
+    assert sorted(row[4] for row in sink.seen() if row[0] == "new") == ["6", "7", "8", "9"]
+
+
+def test_a_redis_that_went_back_is_told(newest: Server) -> None:
+    options = Options.read({"url": newest.url})
+    with Queue(newest.url) as queue:
+        happen(queue, 20)
+        with StreamReader(newest.url, "streamdq") as streams:
+            now = streams.standings()["order.close:0"]
+    with pytest.raises(HistoryLost, match="gone back to an older state"):
+        list(rows_of(Part(now.topic, now.shard, BEGIN, now.last, now.written - 1), options))
 
 
 def test_what_was_trimmed_when_it_had_been_read_does_not(followed: Queue, sink: Sink, newest: Server) -> None:

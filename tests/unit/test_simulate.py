@@ -146,6 +146,10 @@ def test_it_is_a_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "holds a dump already" in capsys.readouterr().err
     assert cli.run([*arguments[:2], str(tmp_path / "b"), "--start", "yesterday"]) == 2
     assert "is not a day" in capsys.readouterr().err
+    for start, days in (("1969-12-31", "2"), ("9999-12-30", "2"), ("0001-01-01", "1")):
+        assert cli.run([*arguments[:2], str(tmp_path / "b"), "--start", start, "--days", days]) == 2
+        assert "between 1970-01-01 and" in capsys.readouterr().err
+    assert cli.run([*arguments[:2], str(tmp_path / "b"), "--start", "9999-12-30", "--days", "1", "--events", "9"]) == 0
 
 
 def test_it_starts_on_a_monday() -> None:

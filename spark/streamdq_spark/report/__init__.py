@@ -21,15 +21,17 @@ __all__ = ["TABLES", "About", "load_tables", "render", "write_report"]
 
 
 def write_report(tables: Folder, summary: Summary, path: Path) -> None:
-    """The report of what the analysis covered: its tables, and those that an earlier one left beside them.
+    """The report of what the analysis covered: its tables. Those that an earlier one left beside them may be of other
+    days and another dump.
 
     What a crash leaves: the file as it was.
 
     Raises:
         FolderError: the file can't be written.
     """
-    found = load_tables(tables, TABLES, summary.first_day, summary.last_day)
-    rows = {name: found.get(name, ()) for name in TABLES if name in found or name in summary.tables}
+    asked = [name for name in TABLES if name in summary.tables]
+    found = load_tables(tables, asked, summary.first_day, summary.last_day)
+    rows = {name: found.get(name, ()) for name in asked}
     about = About(
         summary.first_day,
         summary.last_day,
