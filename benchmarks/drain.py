@@ -6,7 +6,8 @@ import multiprocessing
 import os
 import time
 from dataclasses import dataclass
-from typing import Any
+from multiprocessing.synchronize import Barrier
+from typing import Any, cast
 
 import redis
 
@@ -26,7 +27,6 @@ from .harness import (
     must,
     new_jobs,
     spread,
-    timed,
 )
 from .rows import rows
 from .server import RedisServer
@@ -34,6 +34,8 @@ from .workers import processes
 
 _ROUNDS = 3
 _SPIN_S = 2.0
+_MEET_S = 30.0
+_together: Barrier  # of the processes that drain a bare stream; set as each begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +53,17 @@ def drain(bench: Bench) -> list[Figure]:
     ones: list[Drained] = []
     twos: list[Drained] = []
     with bench.server() as server:
-        one, two, floor = in_turn(
+        one, two, floor, floor_of_two = in_turn(
             bench.rounds(_ROUNDS),
             lambda: drained(server, count, 1, ones),
             lambda: drained(server, count, 2, twos),
-            lambda: _bare(server, count),
+            lambda: _bare(server, count, 1),
+            lambda: _bare(server, count, 2),
         )
-    raw = {"jobs": count, "one": spread(one), "two": spread(two), "floor": spread(floor)}
+    raw = {
+        "jobs": count, "one": spread(one), "two": spread(two),
+        "floor": spread(floor), "floor_of_two": spread(floor_of_two),
+    }  # fmt: skip
     cpu = {name: [(run.redis_us, run.workers_us) for run in runs] for name, runs in (("one", ones), ("two", twos))}
     cores = len(os.sched_getaffinity(0))
     allowed = median(cores * 1e6 / (run.redis_us + run.workers_us) for run in twos)
@@ -67,6 +73,7 @@ def drain(bench: Bench) -> list[Figure]:
         Figure("drain", "two worker processes", median(two), "/s", median(one), "one worker process",
                ratio_at_least=1.3),
         Figure("drain", f"two, were {cores} cores never idle", allowed, "/s", median(one), "one worker process"),
+        Figure("drain", "two bare loops", median(floor_of_two), "/s", median(floor), "one bare loop"),
         Figure("drain", "the machine: two busy processes", _spins(2), "/s", _spins(1), "one busy process"),
     ]  # fmt: skip
 
@@ -105,22 +112,37 @@ def _spin(_number: int) -> float:
     return turns / took_s
 
 
-def _bare(server: RedisServer, count: int) -> float:
-    """Entries per second of one process that only reads, acknowledges and deletes."""
+def _bare(server: RedisServer, count: int, consumers: int) -> float:
+    """Entries per second of processes that only read, acknowledge and delete."""
     server.empty()
-    # Protocol 2, as streamdq: the shape of the reply differs.
-    with redis.Redis.from_url(server.url, protocol=2) as bare:
+    with redis.Redis.from_url(server.url) as bare:
         bare.xgroup_create("bare", GROUP, id="0", mkstream=True)
         for start in range(0, count, BATCH):
             pipe = bare.pipeline(transaction=False)
             for i in range(start, start + BATCH):
                 pipe.xadd("bare", {"j": f"{i:012x}job-{i}"})
             pipe.execute()
-        return count / timed(lambda: _consume(bare))
+    spawn = multiprocessing.get_context("spawn")
+    together = spawn.Barrier(consumers)
+    with spawn.Pool(consumers, _meet_at, (together,)) as pool:
+        times = pool.starmap(_consume, [(server.url, number) for number in range(consumers)], chunksize=1)
+    return count / (max(ended for _, ended in times) - min(began for began, _ in times))
 
 
-def _consume(bare: Any) -> None:
-    while reply := bare.xreadgroup(GROUP, "me", {"bare": ">"}, count=BATCH):
-        ids = [entry for entry, _ in reply[0][1]]
-        bare.xack("bare", GROUP, *ids)
-        bare.xdel("bare", *ids)
+def _meet_at(together: Barrier) -> None:
+    global _together
+    _together = together
+
+
+def _consume(url: str, number: int) -> tuple[float, float]:
+    """When it began and ended, by the clock that all processes share."""
+    # Protocol 2, as streamdq: the shape of the reply differs.
+    with redis.Redis.from_url(url, protocol=2) as bare:
+        bare.ping()
+        _together.wait(_MEET_S)
+        began = time.monotonic()
+        while reply := cast(list[Any], bare.xreadgroup(GROUP, f"c{number}", {"bare": ">"}, count=BATCH)):
+            ids = [entry for entry, _ in reply[0][1]]
+            bare.xack("bare", GROUP, *ids)
+            bare.xdel("bare", *ids)
+        return began, time.monotonic()

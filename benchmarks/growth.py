@@ -1,4 +1,8 @@
-"""What a call costs Redis when two million jobs wait, and when ten thousand do."""
+"""What a call costs Redis when two million jobs wait, and when ten thousand do.
+
+Jobs come in with one delay, as a topic's mostly do (an order closes 30 minutes after it was made), or with dues at
+random places among those that wait, where nothing that a call touches is in the processor's caches: the worst case.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +27,12 @@ _ROUNDS = 40
 _ONES = 5  # single calls in a round
 _BARE_FIRST = 1 << 40  # numbers that no job here has
 _RECORD = "0" * 60 + json.dumps(body(0))
+_ALWAYS, _ANYWHERE = "one delay", "random dues"
+_DELAYS: dict[str, Callable[[int], float]] = {_ALWAYS: lambda _: 7200.0, _ANYWHERE: hours}
+
+
+def _from(delay: Callable[[int], float], first: int) -> Callable[[int], float]:
+    return lambda number: delay(first + number)
 
 
 @dataclass(slots=True)
@@ -31,8 +41,8 @@ class _Topic:
 
     name: str
     waiting: int
-    one_us: list[float] = field(default_factory=list)
-    enqueue_us: list[float] = field(default_factory=list)
+    one_us: dict[str, list[float]] = field(default_factory=lambda: {delays: [] for delays in _DELAYS})
+    many_us: dict[str, list[float]] = field(default_factory=lambda: {delays: [] for delays in _DELAYS})
     move_us: list[float] = field(default_factory=list)
     bare_us: list[float] = field(default_factory=list)
 
@@ -56,9 +66,12 @@ def growth(bench: Bench) -> list[Figure]:
         calls.close()
     label = f"{many.waiting:,} jobs wait".replace(",", " ")
     return [
-        _figure(f"enqueue, {label}", few.one_us, many.one_us, few.waiting, 1.3),
+        *[_figure(f"enqueue, {delays}, {label}", few.one_us[delays], many.one_us[delays], few.waiting, 1.3)
+          for delays in _DELAYS],
         _figure(f"move, batch of {BATCH}, {label}", few.move_us, many.move_us, few.waiting, 1.3),
-        _figure(f"enqueue_many, batch of {BATCH}", few.enqueue_us, many.enqueue_us, few.waiting, 1.3),
+        *[_figure(f"enqueue_many, {delays}, batch of {BATCH}",
+                  few.many_us[delays], many.many_us[delays], few.waiting, 1.3)
+          for delays in _DELAYS],
         # For orientation: what Redis's own insertion at random places grows by.
         _figure(f"bare HSET and ZADD, batch of {BATCH}", few.bare_us, many.bare_us, few.waiting),
     ]  # fmt: skip
@@ -91,11 +104,13 @@ class _Calls:
         return run(self._link, self._scripts.move(shard, (GROUP,), BATCH)).moved
 
     def both(self, topic: _Topic) -> None:
-        for i in range(_ONES):
-            job = new_jobs(1, hours, i + 15_485_863 * len(topic.one_us))[0]
-            topic.one_us.append(self._redis_us(partial(self._queue.enqueue, topic.name, job.body, delay=job.delay)))
-        jobs = new_jobs(BATCH, lambda i: hours(i + 104_729 * len(topic.enqueue_us)))
-        topic.enqueue_us.append(self._redis_us(lambda: self._queue.enqueue_many(topic.name, jobs)))
+        for delays, delay in _DELAYS.items():
+            ones, many = topic.one_us[delays], topic.many_us[delays]
+            for i in range(_ONES):
+                job = new_jobs(1, delay, i + 15_485_863 * len(ones))[0]
+                ones.append(self._redis_us(partial(self._queue.enqueue, topic.name, job.body, delay=job.delay)))
+            jobs = new_jobs(BATCH, _from(delay, 104_729 * len(many)))
+            many.append(self._redis_us(partial(self._queue.enqueue_many, topic.name, jobs)))
         # A batch that is due in a moment: what waited before still waits after its move.
         self._queue.enqueue_many(topic.name, new_jobs(BATCH, lambda _: 0.001))
         due = time.time() + 0.002
