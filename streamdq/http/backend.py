@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from ..config import HttpSettings, Settings
 from ..loop import cancel_and_wait
@@ -37,7 +37,7 @@ class Backend:
     given: AsyncQueue | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     ticked: float | None = None  # None: nothing ticks, as there is no lifespan
-    takes: int = 0
+    taking: set[asyncio.Task[Any]] = field(default_factory=set)
     _opened: AsyncQueue | None = None
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     _secret: bytes | None = None
@@ -57,6 +57,23 @@ class Backend:
     async def do(self, operation: Op[T]) -> T:
         """Carries out an operation made from ``operations``."""
         return await arun((await self.queue())._link, operation)
+
+    @property
+    def takes(self) -> int:
+        """How many requests wait for a job, those included whose caller has just left."""
+        return len(self.taking)
+
+    def begin(self, taking: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """A task that waits for a job: it outlives its request, and ends with the server."""
+        task = asyncio.create_task(taking)
+        self.taking.add(task)
+        task.add_done_callback(self._taken)
+        return task
+
+    def _taken(self, task: asyncio.Task[Any]) -> None:
+        self.taking.discard(task)
+        if not task.cancelled():
+            task.exception()  # the request hears of it, if there is still one
 
     async def secret(self, renew: bool = False) -> bytes:
         """The namespace's signing secret, made by whoever asks first. ``renew``: look again, Redis may have lost it."""
@@ -87,7 +104,7 @@ class Backend:
             yield
         finally:
             self.stopping.set()
-            await cancel_and_wait([ticking])
+            await cancel_and_wait([ticking, *self.taking])
             self.ticked = None
             if self._opened is not None:
                 await self._opened.close()

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic_core import to_json
 
 from .. import take as engine
 from ..claims import Held
-from ..connection import AsyncLink, Command
 from ..durations import to_ms
 from ..errors import InvalidInput
 from ..loop import cancel_and_wait
 from ..operations import Operations
-from ..session import Op, arun
+from ..session import Op
 from .auth import Role
 from .backend import Backend
 from .jobs import job_bytes
@@ -58,14 +57,8 @@ async def take_job(
     wait_ms = to_ms(timeout, "timeout")
     if wait_ms > MAX_WAIT_S * 1000:
         raise InvalidInput(f"timeout: at most {MAX_WAIT_S}s; ask again for more")
-    if backend.takes >= backend.http.max_takes:
-        raise ProblemError("too-busy", f"{backend.takes} requests wait for a job already")
     secret = await backend.secret()
-    backend.takes += 1
-    try:
-        held = await _take(request, backend, topic, group, wait_ms / 1000)
-    finally:
-        backend.takes -= 1
+    held = await _take(request, backend, topic, group, wait_ms / 1000)
     if held is None:
         return Response(status_code=204)
     queue = await backend.queue()
@@ -75,44 +68,31 @@ async def take_job(
 
 
 async def _take(request: Request, backend: Backend, topic: str, group: str, wait_s: float) -> Held | None:
-    """As Queue.take; ends early when the caller leaves or the server stops, and what was claimed goes back."""
-    queue = await backend.queue()
-    claim = await queue.take(topic, group, 0)
+    """As Queue.take; ends early when the caller leaves or the server stops."""
+    claim = await (await backend.queue()).take(topic, group, 0)
     if claim is not None or wait_s == 0:
         return None if claim is None else claim._held
+    if backend.takes >= backend.http.max_takes:
+        raise ProblemError("too-busy", f"{backend.takes} requests wait for a job already")
     ends = [asyncio.create_task(_left(request)), asyncio.create_task(backend.stopping.wait())]
-    link = _Asked(queue._link, ends)
+    taking = backend.begin(_claim(backend, topic, group, wait_s, lambda: not any(end.done() for end in ends)))
     try:
-        held = await arun(link, engine.take(queue._operations, topic, group, wait_s, link.wanted))  # type: ignore[arg-type]
-        if held is not None and not link.wanted():
-            await backend.do(engine.release(queue._operations, held))
-            return None
-        return held
+        await asyncio.wait([taking, *ends], return_when=asyncio.FIRST_COMPLETED)
+        return taking.result() if taking.done() else None
     finally:
         await cancel_and_wait(ends)
 
 
-class _Asked:
-    """A link for as long as somebody asks: a read that waits ends with the first of ``ends``, as if nothing had come.
-    All else is carried out: a claim whose reply nobody hears would hold its job until the TTR has passed.
+async def _claim(backend: Backend, topic: str, group: str, wait_s: float, wanted: Callable[[], bool]) -> Held | None:
+    """Claims a job; one that is wanted no longer goes back. When the caller leaves, the read that waits goes on to its
+    end, after 5 s at most: what Redis may be giving out just then would be held by nobody until its TTR has passed.
     """
-
-    def __init__(self, link: AsyncLink, ends: list[asyncio.Task[Any]]) -> None:
-        self._link = link
-        self._ends = ends
-
-    def wanted(self) -> bool:
-        return not any(end.done() for end in self._ends)
-
-    async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
-        if not blocking:
-            return await self._link.send(commands, timeout_s)
-        reading = asyncio.create_task(self._link.send(commands, timeout_s, blocking=True))
-        try:
-            await asyncio.wait([reading, *self._ends], return_when=asyncio.FIRST_COMPLETED)
-            return reading.result() if reading.done() else [None] * len(commands)
-        finally:
-            await cancel_and_wait([reading])
+    ops = await backend.operations()
+    held = await backend.do(engine.take(ops, topic, group, wait_s, wanted))
+    if held is not None and not wanted():
+        await backend.do(engine.release(ops, held))
+        return None
+    return held
 
 
 async def _left(request: Request) -> None:
