@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Any
 
 from .arrow import arrow_schema, parquet_options, pyarrow
@@ -93,8 +93,7 @@ def _join(folder: Folder, files: Sequence[DumpFile], number: int) -> DumpFile:
 def _row_groups(folder: Folder, files: Sequence[DumpFile]) -> Iterator[pa.Table]:
     """The rows of all the files, in portions that make good row groups."""
     lib, waiting, rows = pyarrow(), [], 0
-    for file in files:
-        table = _read(folder, file)
+    for table in chain.from_iterable(_read(folder, file) for file in files):
         waiting.append(table)
         rows += table.num_rows
         if rows >= _ROW_GROUP:
@@ -104,8 +103,8 @@ def _row_groups(folder: Folder, files: Sequence[DumpFile]) -> Iterator[pa.Table]
         yield lib.concat_tables(waiting)
 
 
-def _read(folder: Folder, file: DumpFile) -> Any:
-    """A file, whole.
+def _read(folder: Folder, file: DumpFile) -> Iterator[pa.Table]:
+    """A file's row groups: one that was joined before may be too large to be held whole.
 
     Raises:
         HistoryUnreadable: it is damaged, of another version, or not as long as the manifest says.
@@ -113,14 +112,20 @@ def _read(folder: Folder, file: DumpFile) -> Any:
     lib = pyarrow()
     try:
         with folder.open(file.path) as opened:
-            table = lib.parquet.ParquetFile(opened).read()
+            held = lib.parquet.ParquetFile(opened)
+            _check(folder, file, held)
+            for number in range(held.num_row_groups):
+                yield held.read_row_group(number)
     except (OSError, lib.ArrowInvalid) as error:
         raise HistoryUnreadable(f"{folder.full(file.path)} can't be read: {error}") from error
-    if not table.schema.equals(arrow_schema(), check_metadata=True):
+
+
+def _check(folder: Folder, file: DumpFile, held: Any) -> None:
+    if not held.schema_arrow.equals(arrow_schema(), check_metadata=True):
         raise HistoryUnreadable(f"{folder.full(file.path)} is not of schema version {file.schema_version}")
-    if table.num_rows != file.rows:
-        raise HistoryUnreadable(f"{folder.full(file.path)} holds {table.num_rows} rows; the manifest says {file.rows}")
-    return table
+    rows = held.metadata.num_rows
+    if rows != file.rows:
+        raise HistoryUnreadable(f"{folder.full(file.path)} holds {rows} rows; the manifest says {file.rows}")
 
 
 def _commit(folder: Folder, group: Sequence[Sequence[DumpFile]], joined: Sequence[DumpFile], number: int) -> Manifest:

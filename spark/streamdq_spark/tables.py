@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, timedelta
+from datetime import date
 
 from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
@@ -25,11 +25,9 @@ def write_table(rows: DataFrame, folder: Folder, table: str, first_day: date, la
     # A day is one file; so few rows need no more.
     observed.repartition(DAY).write.mode("overwrite").partitionBy(DAY).parquet(spark_url(folder, table))
     written = seen.get
-    for day in _days(first_day, last_day):
-        if day not in written["days"]:
-            remove_folder(
-                folder, f"{table}/{DAY}={day}"
-            )  # a dynamic overwrite leaves days alone that it has no rows for
+    for day in _held(folder, table) - set(written["days"]):  # a dynamic overwrite leaves these alone
+        if str(first_day) <= day <= str(last_day):
+            remove_folder(folder, f"{table}/{DAY}={day}")
     return int(written["rows"])
 
 
@@ -47,5 +45,6 @@ def of_days(rows: DataFrame, day: str | None, first_day: date, last_day: date) -
     return dated.where(F.col(DAY).between(str(first_day), str(last_day)))
 
 
-def _days(first: date, last: date) -> list[str]:
-    return [str(first + timedelta(n)) for n in range((last - first).days + 1)]
+def _held(folder: Folder, table: str) -> set[str]:
+    """The days that the table has; a bucket is asked once, however long the time is."""
+    return {path.removeprefix(f"{table}/{DAY}=").partition("/")[0] for path in folder.files(table)}

@@ -3,6 +3,7 @@
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -94,6 +95,17 @@ def test_a_day_that_has_nothing_any_more_loses_its_rows(spark: SparkSession, tmp
     write_dump(tmp_path / "dump", [row for row in days_of(3) if row["finished"].date() != TUESDAY])
     run(spark, tmp_path)
     assert {row[-1] for row in rows(spark, tmp_path, "by_hour")} == {str(MONDAY), str(WEDNESDAY)}
+
+
+def test_days_that_never_were_are_not_looked_for_one_by_one(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed = Mock()
+    monkeypatch.setattr("streamdq_spark.tables.remove_folder", removed)
+    write_dump(tmp_path / "dump", days_of(1))
+    run(spark, tmp_path, date(1990, 1, 1), date(2090, 1, 1))
+    assert removed.call_count == 0
+    assert len(rows(spark, tmp_path, "by_hour")) == 10
 
 
 def test_what_is_asked_must_be_there(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -80,6 +81,26 @@ def test_many_hours_and_rows(folder: Folder, monkeypatch: pytest.MonkeyPatch) ->
     assert compact(folder).hours == 5
     assert dumped(folder) == before
     assert require_manifest(folder).compacted == 3
+
+
+def test_a_large_file_is_joined_a_part_at_a_time(folder: Folder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compact_module, "_ROW_GROUP", 10)
+    fill(folder, files=20, rows=7, hours=1)
+    compact(folder)
+    fill(folder, files=1, rows=7, hours=1, begin_ms=START_MS + 60_000)
+    before = dumped(folder)
+    portions: list[int] = []
+    row_groups = compact_module._row_groups
+
+    def watched(*arguments: Any) -> Iterator[Any]:
+        for table in row_groups(*arguments):
+            portions.append(table.num_rows)
+            yield table
+
+    monkeypatch.setattr(compact_module, "_row_groups", watched)
+    assert compact(folder) == Compacted(hours=1, joined=2, rows=147)
+    assert (sum(portions), max(portions) <= 20) == (147, True)
+    assert dumped(folder) == before
 
 
 def truncated(folder: Folder, path: str) -> None:

@@ -115,8 +115,8 @@ def workers(tables: Tables) -> Section:
     peak = max(rows, key=lambda row: row["utilisation"])
     skews = sorted(row["skew"] for row in rows if row["skew"] is not None)
     section.answer = (
-        f"{len(consumers)} consumers, busy {percent(whole)} of the time on average, at most "
-        f"{percent(peak['utilisation'])} ({hour(peak['hour'])})."
+        f"{len(consumers)} consumer{'' if len(consumers) == 1 else 's'}, busy {percent(whole)} of the time on average, "
+        f"at most {percent(peak['utilisation'])} ({hour(peak['hour'])})."
     )
     if skews:
         section.answer += f" In a usual hour the busiest had {skews[len(skews) // 2]:.2f} × the mean."
