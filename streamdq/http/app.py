@@ -100,7 +100,9 @@ class _Static(StaticFiles):
 
 
 class _Outermost:
-    """Leaves paths undecoded for the routes, which decode each part alone; and says that answers are not to be kept."""
+    """Leaves paths undecoded for the routes, which decode each part alone; says that answers are not to be kept; and
+    refuses a body with two ends, of which a proxy might see the other (RFC 9112, section 6.1).
+    """
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -119,6 +121,10 @@ class _Outermost:
                 ]
             await send(message)
 
+        if {name for name, _ in scope["headers"]} >= {b"content-length", b"transfer-encoding"}:
+            refused = problems.problem("malformed", "a body has a length or comes in chunks", {"Connection": "close"})
+            await refused(scope, receive, careful)
+            return
         await self._app({**scope, "path": _encoded_path(scope)}, receive, careful)
 
 

@@ -125,6 +125,7 @@ HEAD = b"PUT /v1/topics/t/jobs/a HTTP/1.1\r\nHost: localhost\r\nContent-Type: ap
         (b"Content-Length: 100\r\n\r\n{", b"408"),
         (b"Content-Length: 5000\r\n\r\n", b"413"),
         (b"Content-Length: 99999999999999999999\r\n\r\n", b"413"),
+        (b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n1\r\n0\r\n\r\n", b"400"),
         (b"Transfer-Encoding: chunked\r\n\r\n" + b"400\r\n" + b"x" * 1024 + b"\r\n", b"408"),
         (b"Transfer-Encoding: chunked\r\n\r\n" + (b"400\r\n" + b"x" * 1024 + b"\r\n") * 5, b"413"),
     ],
