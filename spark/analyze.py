@@ -2,7 +2,8 @@
 
     spark-submit --master … spark/analyze.py --input DIR --output DIR
 
-Where streamdq is not installed, --py-files brings it: `make wheel`, and rename the wheel to .zip.
+Where streamdq is not installed, --py-files brings it: `make wheel`, and rename the wheel to .zip. With --waiting, Redis
+is where STREAMDQ_URL says.
 """
 
 import sys

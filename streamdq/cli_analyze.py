@@ -14,7 +14,8 @@ from rich.text import Text
 
 from . import cli_views as views
 from .cli_common import Json, commands, open_queue
-from .errors import MissingExtra
+from .durations import to_ms
+from .errors import InvalidInput, MissingExtra
 
 if TYPE_CHECKING:
     from streamdq_spark.waiting import Waiting
@@ -36,6 +37,10 @@ def analyze(
     only: Annotated[
         list[str] | None, typer.Option(help="Only this table; repeat for each.", metavar="TABLE", show_default=False)
     ] = None,
+    slo: Annotated[str, typer.Option(help="An attempt that starts within this is on time.")] = "1s",
+    objective: Annotated[
+        str, typer.Option(help="The share of attempts that is to be on time: 99.9% or 0.999.", metavar="SHARE")
+    ] = "99%",
     master: Annotated[str | None, typer.Option(help="Where Spark runs [local[*]].", show_default=False)] = None,
     waiting: Annotated[
         bool, typer.Option("--waiting", help="Join the load forecast with what waits in Redis now.")
@@ -56,7 +61,9 @@ def analyze(
         raise MissingExtra(error.name or "pyspark", "spark") from error
     days = [day.date() if day else None for day in (first, last)]
     questions = analysis.chosen(only or ())
-    plan = analysis.plan(input, output, *days, quarantine=quarantine)
+    plan = analysis.plan(
+        input, output, *days, quarantine=quarantine, slo_ms=to_ms(slo, "slo"), objective=_share(objective)
+    )
     asked = _waiting(context) if waiting else None
     with progress() as tell, session(master) as spark:
         summary = analysis.analyze(spark, plan, waiting=asked, questions=questions, progress=tell)
@@ -68,6 +75,18 @@ def analyze(
     views.console().print(_view(summary.as_json(), output))
     if report:
         views.console().print(Text(f"report: {report.absolute().as_uri()}"), soft_wrap=True)
+
+
+def _share(text: str) -> float:
+    """99.9% or 0.999, as a share."""
+    number, percent, rest = text.strip().partition("%")
+    try:
+        share = round(float(number) / (100 if percent else 1), 9)
+    except ValueError:
+        share = 0.0
+    if rest or not 0 < share < 1:
+        raise InvalidInput(f"objective: {text!r} is not a share above 0 and below all; write 99.9% or 0.999")
+    return share
 
 
 def _waiting(context: typer.Context) -> Waiting:

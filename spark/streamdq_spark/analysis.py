@@ -21,7 +21,9 @@ from streamdq.manifest import EVENTS
 from .dump_files import BadFile, Dump, open_dump
 from .errors import AnalysisError, BadDump
 from .events import read_files
+from .places import check_reach
 from .questions import QUESTIONS, Context, Question
+from .questions.punctuality import OBJECTIVE, SLO_MS
 from .tables import of_days, write_table
 from .waiting import Waiting
 
@@ -36,7 +38,8 @@ class Summary:
     """What an analysis covers: also written, as `analysis.json`, when all tables are.
 
     `lost`: events that Redis trimmed before they were dumped, and entries that were no events. `unlisted`: files
-    beside the dump's that are no part of it. `quarantined`: bad files, left out. `tables`: rows by name.
+    beside the dump's that are no part of it. `quarantined`: bad files, left out. `tables`: rows by name. An attempt is
+    on time that starts within `slo_ms`; `objective`: the share that is to be.
     """
 
     first_day: date
@@ -47,6 +50,8 @@ class Summary:
     unlisted: int
     quarantined: list[BadFile]
     tables: dict[str, int] = field(default_factory=dict)
+    slo_ms: int = SLO_MS
+    objective: float = OBJECTIVE
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self) | {"first_day": str(self.first_day), "last_day": str(self.last_day)}
@@ -54,31 +59,46 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A dump that was found good, the days of it to look at, and where the tables go."""
+    """A dump that was found good, the days of it to look at, where the tables go, and what is on time."""
 
     dump: Dump
     first_day: date
     last_day: date
     target: Folder
+    slo_ms: int = SLO_MS
+    objective: float = OBJECTIVE
 
 
 def plan(
-    input: str, output: str, first_day: date | None = None, last_day: date | None = None, *, quarantine: bool = False
+    input: str,
+    output: str,
+    first_day: date | None = None,
+    last_day: date | None = None,
+    *,
+    quarantine: bool = False,
+    slo_ms: int = SLO_MS,
+    objective: float = OBJECTIVE,
 ) -> Plan:
     """What is to be done, checked as far as that is possible without Spark.
 
     The days are those from `first_day` to `last_day`, both included; None: as far as the dump goes. `quarantine`: bad
-    files are left out and counted.
+    files are left out and counted. `slo_ms`: an attempt that starts within it is on time; `objective`: the share that
+    is to be, below 1, so that there is a budget.
 
     Raises:
-        InvalidInput: a folder that can't be used, or no events in these days.
+        InvalidInput: a folder that can't be used or holds tables of another SLO, or no events in these days.
         BadDump: the dump holds a bad file and `quarantine` is off.
     """
     if first_day and last_day and last_day < first_day:
         raise InvalidInput(f"--to {last_day} is before --from {first_day}")
+    if slo_ms < 1 or not 0 < objective < 1:
+        raise InvalidInput(
+            f"an SLO of {slo_ms} ms for {objective:.9g} of the attempts: 1 ms or more, and a share below 1"
+        )
     target = _target(input, output)
+    _check_slo(target, slo_ms, objective)
     dump = open_dump(input, quarantine=quarantine)
-    return Plan(dump, *_days(dump, first_day, last_day), target)
+    return Plan(dump, *_days(dump, first_day, last_day), target, slo_ms, objective)
 
 
 def chosen(names: Collection[str]) -> dict[str, Question]:
@@ -106,13 +126,16 @@ def analyze(
 
     Raises:
         BadDump: Spark could not read a file.
-        AnalysisError: Spark failed.
+        AnalysisError: Spark failed, or can't reach a folder.
     """
+    for folder in (plan.dump.folder, plan.target):
+        check_reach(spark, folder)
     dump, first, last = plan.dump, plan.first_day, plan.last_day
     covered = dump.between(first, last)
     events = sum(file.rows for file in covered)
-    summary = Summary(first, last, events, len(covered), _lost(dump), dump.unlisted, dump.bad)
-    context = Context(first, last, *_waiting(spark, waiting))
+    slo = {"slo_ms": plan.slo_ms, "objective": plan.objective}
+    summary = Summary(first, last, events, len(covered), _lost(dump), dump.unlisted, dump.bad, **slo)
+    context = Context(first, last, *_waiting(spark, waiting), plan.slo_ms, plan.objective)
     with _reading(spark, dump) as read:
         for number, question in enumerate(questions.values()):
             if progress:
@@ -172,6 +195,20 @@ def _target(input: str, output: str) -> Folder:
     if isinstance(target, LocalFolder) and target.root.exists() and not target.root.is_dir():
         raise InvalidInput(f"the output {output} is a file: name a folder")
     return target
+
+
+def _check_slo(target: Folder, slo_ms: int, objective: float) -> None:
+    """Days that an earlier run left would be told by another measure than those of this one."""
+    try:
+        before = json.loads(target.read(SUMMARY) or b"")
+        of_before = before.get("slo_ms", SLO_MS), before.get("objective", OBJECTIVE)
+    except (ValueError, AttributeError):
+        return  # no summary, or none that can be read: it is written anew
+    if of_before != (slo_ms, objective):
+        raise InvalidInput(
+            f"the tables in {target.url} are of --slo {of_before[0]}ms --objective {of_before[1]:.9g}: name another "
+            "folder for those of another SLO"
+        )
 
 
 def _days(dump: Dump, first: date | None, last: date | None) -> tuple[date, date]:

@@ -11,7 +11,7 @@ from pyspark.sql.types import DataType, IntegerType, LongType, StringType, Struc
 from streamdq.history import COLUMNS, ColumnType
 
 from .dump_files import Dump, GoodFile, open_dump
-from .places import to_read
+from .places import check_reach, to_read
 
 _TYPES: dict[ColumnType, DataType] = {
     ColumnType.STRING: StringType(),
@@ -36,13 +36,15 @@ def read_events(
     Raises:
         HistoryUnreadable: there is no dump.
         BadDump: a file is bad and `quarantine`, which leaves such files out, is off.
+        AnalysisError: Spark can't reach the folder.
     """
     dump = open_dump(input, quarantine=quarantine)
+    check_reach(spark, dump.folder)
     return read_files(spark, dump, dump.between(first_day, last_day))
 
 
 def read_files(spark: SparkSession, dump: Dump, files: Sequence[GoodFile]) -> DataFrame:
-    """The events of these files of the dump."""
+    """The events of these files of the dump, which Spark must be able to reach."""
     if not files:
         return spark.createDataFrame([], EVENTS)
     paths = [to_read(dump.folder, file.path) for file in files]

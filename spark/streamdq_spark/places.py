@@ -5,9 +5,15 @@ from __future__ import annotations
 import re
 import shutil
 
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import SparkSession
+
 from streamdq.folder import Folder, LocalFolder
 
+from .errors import AnalysisError
+
 _SCHEMES = {"s3": "s3a", "gcs": "gs"}  # fsspec's and Hadoop's words for the same
+_JARS = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"}
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
 
 
@@ -24,6 +30,29 @@ def spark_url(folder: Folder, path: str) -> str:
 def to_read(folder: Folder, path: str) -> str:
     """The same for reading, where Spark would take a name for a pattern."""
     return _PATTERN.sub(r"\\\g<0>", spark_url(folder, path))
+
+
+def check_reach(spark: SparkSession, folder: Folder) -> None:
+    """Whether this Spark has what it needs to work in the folder.
+
+    Raises:
+        AnalysisError: it has not: fsspec knows more places than Hadoop, and Hadoop's own jars are not all in PySpark.
+    """
+    if isinstance(folder, LocalFolder):
+        return
+    scheme = spark_url(folder, "").partition("://")[0]
+    java = spark.sparkContext._jvm
+    assert java is not None  # as long as the session runs
+    try:
+        java.org.apache.hadoop.fs.FileSystem.getFileSystemClass(scheme, spark.sparkContext._jsc.hadoopConfiguration())
+    except Py4JJavaError as error:
+        ways = ["dump to a folder that is mounted, or copy the dump to one"]
+        if jar := _JARS.get(scheme):
+            version = java.org.apache.hadoop.util.VersionInfo.getVersion()
+            ways.insert(0, f"start it with `spark-submit --packages org.apache.hadoop:{jar}:{version}`")
+        raise AnalysisError(
+            f"Spark can't reach {folder.url}: it has no file system for {scheme}://; {'; or '.join(ways)}"
+        ) from error
 
 
 def remove_folder(folder: Folder, path: str) -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 import signal
 from pathlib import Path
 
 import pytest
+from rich.console import Console
+from rich.text import Text
 
 from streamdq import Queue, cli
+from streamdq import cli_views as views
+from streamdq import dump as dump_module
 from streamdq.folder import LocalFolder
 from streamdq.keys import ShardKeys
 from streamdq.manifest import load_manifest, require_manifest
@@ -46,6 +52,20 @@ def test_dump_says_what_it_did(run: Run, redis_server: Server, out: str) -> None
     assert told.pop("seconds") > 0
     assert told == {"rows": 3, "files": 1, "skipped": 0, "lost": 0, "resets": 0, "unreadable": 0}
     assert entries_of(Path(out)) == entries + more
+
+
+@pytest.mark.parametrize("looking", [True, False])
+def test_a_terminal_sees_a_bar_with_the_rate_and_the_time_left(
+    run: Run, redis_server: Server, out: str, monkeypatch: pytest.MonkeyPatch, looking: bool
+) -> None:
+    monkeypatch.setattr(dump_module, "PAGE", 100)
+    screen = io.StringIO()
+    monkeypatch.setattr(views, "console", lambda **_: Console(file=screen, force_terminal=looking, width=100))
+    write(redis_server, 1000)
+    assert run("dump", "--out", out).code == 0
+    shown = re.search(r"dumped [^\d]*1000/1000 [\d,]+/s 0:00:00", Text.from_ansi(screen.getvalue()).plain)
+    assert bool(shown) is looking
+    assert ("/s" in screen.getvalue()) is looking
 
 
 def test_what_was_lost_is_said_and_is_exit_code_1(run: Run, redis_server: Server, out: str) -> None:

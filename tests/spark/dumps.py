@@ -14,7 +14,10 @@ import pyarrow as pa
 from streamdq.arrow import arrow_schema, write_parquet
 from streamdq.history import COLUMNS
 from streamdq.manifest import MANIFEST, DumpFile, Manifest
+from tests.spark.plain import Happened
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+TIMES = {"created", "due", "moved", "started", "finished"}
 START = datetime(2026, 1, 5, tzinfo=UTC)  # a Monday
 DEFAULTS: dict[str, Any] = {
     "topic": "order.close", "shard": 0, "event": "done", "group": "default", "attempt": 1, "step": 0, "consumer": "w1",
@@ -44,11 +47,22 @@ def days_of(days: int, each: int = 10) -> list[dict[str, Any]]:
     ]
 
 
-def write_dump(folder: Path, events: Iterable[dict[str, Any]]) -> Manifest:
-    """A dump as `streamdq dump` leaves it: a file per hour, and the manifest that names them."""
+def as_row(happened: Happened) -> dict[str, Any]:
+    """An event of a made-up history, as a dump holds it."""
+    return {
+        key: EPOCH + timedelta(milliseconds=value) if key in TIMES and value is not None else value
+        for key, value in happened._asdict().items()
+    }
+
+
+def write_dump(folder: Path, events: Iterable[dict[str, Any]], *, hours_each: int = 1) -> Manifest:
+    """A dump as `streamdq dump` leaves it: a file per hour, and the manifest that names them. A file may also hold some
+    hours, where so many files would only take time.
+    """
     hours = defaultdict(list)
     for row in events:
-        hours[f"dt={row['finished']:%Y-%m-%d}/hour={row['finished']:%H}"].append(row)
+        hour = row["finished"].hour // hours_each * hours_each
+        hours[f"dt={row['finished']:%Y-%m-%d}/hour={hour:02}"].append(row)
     manifest = Manifest(namespace="streamdq", generation=1)
     for hour, rows in hours.items():
         path = f"events/{hour}/{len(manifest.files):06d}.parquet"

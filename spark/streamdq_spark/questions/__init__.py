@@ -26,6 +26,7 @@ from . import (
     throughput,
     workers,
 )
+from .punctuality import OBJECTIVE, SLO_MS
 
 __all__ = [
     "QUESTIONS", "Context", "Question", "advice", "anomalies", "changes", "dead_letters", "duplicates", "finish",
@@ -41,6 +42,8 @@ class Context:
     last_day: date
     waiting: DataFrame | None = None  # topic, due_hour (timestamp), jobs: what waits in Redis, if it was asked
     asked_at: datetime | None = None  # when it was
+    slo_ms: int = SLO_MS  # an attempt that starts within it is on time
+    objective: float = OBJECTIVE  # the share that is to be
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,24 +61,39 @@ class Question:
     lookahead: timedelta = timedelta(0)
 
 
-def _of_events(
-    answer: Callable[[DataFrame], DataFrame], day: str | None = None, *, lookback: int = 0, lookahead: int = 0
-) -> Question:
-    """A question that looks at the events alone; days before and after."""
+def _of_events(answer: Callable[[DataFrame], DataFrame], day: str | None = None, *, lookahead: int = 0) -> Question:
+    """A question that looks at the events alone; days after."""
 
     def from_events(events: DataFrame, _: Context) -> DataFrame:
         return answer(events)
 
-    return Question(answer.__name__, from_events, day, timedelta(lookback), timedelta(lookahead))
+    return Question(answer.__name__, from_events, day, lookahead=timedelta(lookahead))
 
 
 def _forecast(events: DataFrame, context: Context) -> DataFrame:
     return forecast.forecast(events, context.waiting, start=context.asked_at)
 
 
+def _punctuality(events: DataFrame, context: Context) -> DataFrame:
+    return punctuality.punctuality(events, slo_ms=context.slo_ms, objective=context.objective)
+
+
+def _punctuality_topics(events: DataFrame, context: Context) -> DataFrame:
+    return punctuality.punctuality_topics(events, slo_ms=context.slo_ms, objective=context.objective)
+
+
+def _anomalies(events: DataFrame, context: Context) -> DataFrame:
+    return anomalies.anomalies(events, slo_ms=context.slo_ms)
+
+
+def _changes(events: DataFrame, context: Context) -> DataFrame:
+    return changes.changes(events, slo_ms=context.slo_ms)
+
+
+_WEEKS_BEFORE = timedelta(weeks=anomalies.WEEKS)
 _ALL = (
-    _of_events(punctuality.punctuality, "hour"),
-    _of_events(punctuality.punctuality_topics),
+    Question("punctuality", _punctuality, "hour"),
+    Question("punctuality_topics", _punctuality_topics),
     _of_events(throughput.throughput, "hour"),
     _of_events(retries.retries),
     _of_events(dead_letters.dead_letters),
@@ -84,8 +102,8 @@ _ALL = (
     _of_events(duplicates.duplicates),
     _of_events(advice.advice),
     # With the next day the last hour of this one is complete.
-    _of_events(anomalies.anomalies, "hour", lookback=7 * anomalies.WEEKS, lookahead=1),
-    _of_events(changes.changes, lookback=2 * changes.DAYS),
+    Question("anomalies", _anomalies, "hour", lookback=_WEEKS_BEFORE, lookahead=timedelta(days=1)),
+    Question("changes", _changes, lookback=timedelta(days=2 * changes.DAYS)),
     Question("forecast", _forecast, lookback=timedelta(weeks=forecast.WEEKS)),
 )
 QUESTIONS: dict[str, Question] = {question.name: question for question in _ALL}

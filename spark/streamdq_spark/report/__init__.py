@@ -37,6 +37,8 @@ def write_report(tables: Folder, summary: Summary, path: Path) -> None:
         summary.last_day,
         summary.events,
         datetime.now(UTC),
+        slo_ms=summary.slo_ms,
+        objective=summary.objective,
         unreadable=len(summary.quarantined),
         lost=summary.lost,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import date
+from io import BytesIO
 
 import pyarrow.parquet as pq
 
@@ -24,6 +25,5 @@ def _rows(folder: Folder, table: str, files: Iterable[str], first: str, last: st
     for path in sorted(files):
         day = path.removeprefix(f"{table}/dt=").partition("/")[0]
         if path.endswith(".parquet") and first <= day <= last:
-            with folder.open(path) as file:
-                rows += pq.ParquetFile(file).read().to_pylist()
+            rows += pq.ParquetFile(BytesIO(folder.read(path) or b"")).read().to_pylist()
     return rows

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from .load import episodes, told
 from .parts import Row, Tables, total
-from .words import hour, number, percent, span
+from .words import aim, hour, number, percent, span
 
 _MEASURES = {
     "late": "late starts",
@@ -53,7 +53,7 @@ def _on_time(topics: Sequence[Row], slo_ms: int, objective: float) -> Tile:
     attempts, within = total(topics, "attempts"), total(topics, "within_slo")
     on_time = within / attempts if attempts else None
     state = "" if on_time is None else "good" if on_time >= objective else "bad"
-    return Tile("On time", percent(on_time), f"within {span(slo_ms)}; objective {percent(objective)}", state)
+    return Tile("On time", percent(on_time), f"within {span(slo_ms)}; objective {aim(objective)}", state)
 
 
 def _failures(rows: Sequence[Row]) -> list[Tile]:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from .charts import Axis, bars, matrix, ranges
 from .parts import Figure, Row, Section, Tables, day_of, figure, grid, grouped, has_groups, subject, total
 from .svg import Svg
-from .words import day, hour, number, percent, span
+from .words import aim, day, hour, number, percent, span
 
 HEAT_DAYS = 28
 MOST_TOPICS = 12
@@ -28,7 +28,7 @@ def punctuality(tables: Tables, slo_ms: int, objective: float) -> Section:
     attempts, within = total(topics, "attempts"), total(topics, "within_slo")
     section.answer = (
         f"{percent(within / attempts)} of {number(attempts)} attempts started within {span(slo_ms)} of their due time; "
-        f"the objective is {percent(objective)}."
+        f"the objective is {aim(objective)}."
     )
     ranked = sorted(topics, key=lambda row: -row["budget_burn"])
     section.figures = [_spread(topics), *_burn(ranked), *_heat(hours, slo_ms)]
@@ -46,7 +46,7 @@ def punctuality(tables: Tables, slo_ms: int, objective: float) -> Section:
         )
     ]  # fmt: skip
     section.notes = [
-        f"Budget: {percent(1 - objective)} of attempts may start later than {span(slo_ms)}; at 1 × all of it is used.",
+        f"Budget: {aim(1 - objective)} of attempts may start later than {span(slo_ms)}; at 1 × all of it is used.",
         "Percentiles are exact.",
     ]
     return section

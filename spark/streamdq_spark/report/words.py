@@ -56,6 +56,11 @@ def percent(value: float | None) -> str:
     return "< 0.001 %" if points < 1 else "> 99.999 %"
 
 
+def aim(value: float) -> str:
+    """A share that somebody chose, in as many digits as it takes: 0.999 → "99.9 %"."""
+    return f"{value * 100:.6g} %"
+
+
 def size(octets: float) -> str:
     """1234567 → "1.2 MB"."""
     for name, unit in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):

@@ -1,0 +1,177 @@
+"""`streamdq analyze`, in this process and with the suite's Spark."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from collections.abc import Callable
+from contextlib import nullcontext
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from dashboards import slo as alerts
+from streamdq import Queue, cli, cli_analyze
+from streamdq.folder import open_folder
+from streamdq_spark.analysis import analyze, chosen, plan
+from streamdq_spark.questions.punctuality import OBJECTIVE, SLO_MS
+from streamdq_spark.tables import read_table
+from tests.servers import Server
+from tests.spark.dumps import START, days_of, event, write_dump
+from tests.spark.frames import collected
+
+Command = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def command(spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
+    monkeypatch.setattr("streamdq_spark.session.session", lambda _master: nullcontext(spark))
+
+    def run(*arguments: str | Path) -> tuple[int, str, str]:
+        code = cli.run([str(argument) for argument in arguments])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def dump(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Twenty attempts, each 100 ms later than the one before."""
+    folder = tmp_path_factory.mktemp("slo") / "dump"
+    at = START + timedelta(hours=1)
+    write_dump(folder, [event(n, at, due=at, started=at + timedelta(milliseconds=100 * n)) for n in range(20)])
+    return folder
+
+
+def told(spark: SparkSession, out: Path, table: str) -> dict[str, Any]:
+    (row,) = collected(read_table(spark, open_folder(str(out)), table))
+    return row
+
+
+# -- the SLO
+
+
+def test_the_slo_is_the_one_that_is_asked_for(
+    command: Command, spark: SparkSession, dump: Path, tmp_path: Path
+) -> None:
+    out, report = tmp_path / "out", tmp_path / "report.html"
+    slo = ["--slo", "400ms", "--objective", "90%"]
+    tables = [word for name in ("punctuality", "punctuality_topics", "changes") for word in ("--only", name)]
+    code, said, _ = command("analyze", "--input", dump, "--output", out, *slo, *tables, "--report", report, "--json")
+    assert code == 0
+    assert {"slo_ms": 400, "objective": 0.9}.items() <= json.loads(said).items()
+    for name in ("punctuality", "punctuality_topics"):
+        row = told(spark, out, name)
+        assert (row["attempts"], row["within_slo"], row["share_within_slo"]) == (20, 5, 0.25)
+        assert row["budget_burn"] == pytest.approx(7.5)
+    late = [row for row in collected(read_table(spark, open_folder(str(out)), "changes")) if row["measure"] == "late"]
+    assert [row["now"] for row in late] == [0.75]
+    page = report.read_text()
+    assert "within 400 ms; objective 90 %" in page
+    assert "10 % of attempts may start later than 400 ms" in page
+    assert "within 1 s" not in page
+
+
+@pytest.mark.parametrize(("slo_ms", "late"), [(400, 2), (2000, 0)])
+def test_anomalies_have_it_too(spark: SparkSession, tmp_path: Path, slo_ms: int, late: int) -> None:
+    """Of four hours the two in the middle, which are complete, with an attempt each that is a second late."""
+    hours = [START + timedelta(hours=n) for n in range(4)]
+    second = timedelta(seconds=1)
+    write_dump(tmp_path / "dump", [event(n, at, due=at - second, started=at) for n, at in enumerate(hours)])
+    wanted = plan(str(tmp_path / "dump"), str(tmp_path / "out"), slo_ms=slo_ms)
+    analyze(spark, wanted, questions=chosen(["anomalies"]))
+    rows = collected(read_table(spark, open_folder(str(tmp_path / "out")), "anomalies"))
+    assert sum(row["value"] for row in rows if row["measure"] == "late") == late
+
+
+def test_a_folder_has_tables_of_one_slo(command: Command, dump: Path, tmp_path: Path) -> None:
+    job = ["analyze", "--input", dump, "--output", tmp_path / "out", "--only", "punctuality"]
+    assert command(*job, "--objective", "0.999")[0] == 0
+    code, _, said = command(*job)
+    assert code == 2
+    assert "are of --slo 1000ms --objective 0.999: name another folder" in said
+    assert command(*job, "--slo", "1000ms", "--objective", "99.9%")[0] == 0
+    (tmp_path / "out" / "analysis.json").write_text('{"events": ')
+    assert command(*job)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        *(
+            (["--objective", text], "is not a share")
+            for text in ("100%", "1", "0", "99.9", "-5%", "nan", "99%%", "most")
+        ),
+        (["--slo", "soon"], "slo: can't read 'soon'"),
+        (["--slo", "0"], "an SLO of 0 ms"),
+    ],
+)
+def test_a_bad_slo_is_told(command: Command, dump: Path, tmp_path: Path, words: list[str], message: str) -> None:
+    code, out, err = command("analyze", "--input", dump, "--output", tmp_path / "out", *words)
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert message in err
+    assert not (tmp_path / "out").exists()
+
+
+def test_unless_told_otherwise_it_is_that_of_the_alerts() -> None:
+    options = inspect.signature(cli_analyze.analyze).parameters
+    assert (options["slo"].default, options["objective"].default) == ("1s", "99%")
+    assert (SLO_MS, OBJECTIVE) == (1000, 0.99) == (float(alerts.ON_TIME_LE) * 1000, alerts.OBJECTIVE)
+
+
+# -- what waits in Redis
+
+
+@pytest.fixture(scope="module")
+def weeks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("weeks") / "dump"
+    write_dump(folder, days_of(22, 4), hours_each=24)
+    return folder
+
+
+def test_the_forecast_is_joined_with_what_waits_in_redis(
+    command: Command, spark: SparkSession, newest: Server, weeks: Path, tmp_path: Path
+) -> None:
+    with Queue(newest.url) as queue:
+        for n in range(7):
+            queue.enqueue("order.close", n, delay="90m")
+        queue.enqueue("new.topic", 1, delay="1s")
+        queue.enqueue("new.topic", 1, delay="30d")  # beyond the forecast
+    job = ["analyze", "--input", weeks, "--output", tmp_path / "out", "--only", "forecast"]
+    report = tmp_path / "report.html"
+    code, said, _ = command("--url", newest.url, *job, "--waiting", "--report", report)
+    assert code == 0
+    assert "forecast" in said
+    rows = collected(read_table(spark, open_folder(str(tmp_path / "out")), "forecast"))
+    waiting = {
+        topic: sum(row["waiting"] for row in rows if row["topic"] == topic) for topic in {r["topic"] for r in rows}
+    }
+    assert waiting == {"order.close": 7, "new.topic": 1, "refund.check": 0}
+    page = report.read_text()
+    assert "waiting in Redis now" in page
+    assert "was not asked" not in page
+
+
+def test_without_asking_the_report_says_so(command: Command, spark: SparkSession, weeks: Path, tmp_path: Path) -> None:
+    report = tmp_path / "report.html"
+    job = ["analyze", "--input", weeks, "--output", tmp_path / "out", "--only", "forecast", "--report", report]
+    assert command("--url", "redis://127.0.0.1:1", *job)[0] == 0
+    rows = collected(read_table(spark, open_folder(str(tmp_path / "out")), "forecast"))
+    assert rows
+    assert {row["waiting"] for row in rows} == {None}
+    page = report.read_text()
+    assert "What waits in Redis was not asked." in page
+    assert "waiting in Redis now" not in page
+
+
+def test_a_redis_that_is_away_is_told_before_anything_is_done(
+    command: Command, weeks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STREAMDQ_CALL_TIMEOUT_S", "0.2")
+    job = ["analyze", "--input", weeks, "--output", tmp_path / "out", "--waiting"]
+    code, out, err = command("--url", "redis://127.0.0.1:1", *job)
+    assert (code, out, err.count("\n")) == (3, "", 1)
+    assert not (tmp_path / "out").exists()
