@@ -68,6 +68,7 @@ class _Stream:
     shard: ShardKeys
     mark: StreamMark
     held: Held
+    new: bool = False  # or lost, and new again
 
 
 @dataclass(slots=True)
@@ -214,6 +215,7 @@ class Dumper:
                 self._resume(stream)
             else:
                 self._begin_life(mark, held)
+                stream.new = True
         elif held.since != mark.since:
             mark.since = held.since
             self._recount(stream)
@@ -339,7 +341,7 @@ class Dumper:
             log.warning("history was trimmed before it was dumped", topic=mark.topic, shard=mark.shard, rows=missing)
             mark.lost += missing
             self._result.lost += missing
-        elif missing < 0:  # and has written as many again
+        elif missing < 0 and not stream.new:  # and has written as many again
             self._went_back(mark)
         if mark.written != written:
             mark.written = written
