@@ -36,8 +36,9 @@ bench-spark: $(STAMP) ## measure the analysis of 1, 3 and 10 million events, som
 dashboards: $(STAMP) ## build dashboards and rules; PAGES=URL of the operations page
 	@$(BIN)/python -m dashboards $(if $(PAGES),--pages $(PAGES))
 
-picture: $(STAMP) ## take the README's picture anew
+picture: $(STAMP) ## take the README's pictures anew; needs chromium
 	@$(BIN)/python docs/images/stats_watch.py
+	@$(BIN)/python docs/images/report.py
 
 wheel: $(STAMP) ## build the wheel and the source archive into dist/
 	@$(BIN)/python -m build --outdir dist .

@@ -133,8 +133,8 @@ def analyze(
     dump, first, last = plan.dump, plan.first_day, plan.last_day
     covered = dump.between(first, last)
     events = sum(file.rows for file in covered)
-    slo = {"slo_ms": plan.slo_ms, "objective": plan.objective}
-    summary = Summary(first, last, events, len(covered), _lost(dump), dump.unlisted, dump.bad, **slo)
+    summary = Summary(first, last, events, len(covered), _lost(dump), dump.unlisted, dump.bad)
+    summary.slo_ms, summary.objective = plan.slo_ms, plan.objective
     context = Context(first, last, *_waiting(spark, waiting), plan.slo_ms, plan.objective)
     with _reading(spark, dump) as read:
         for number, question in enumerate(questions.values()):

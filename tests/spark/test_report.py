@@ -12,6 +12,7 @@ import pytest
 from streamdq.folder import LocalFolder
 from streamdq_spark.analysis import Summary
 from streamdq_spark.report import TABLES, About, load_tables, render, write_report
+from streamdq_spark.report.charts import log_marks
 from streamdq_spark.report.svg import ticks
 from streamdq_spark.report.words import number, percent, short, size, span
 from tests.spark.logs import corners, done, random_log
@@ -221,6 +222,23 @@ def test_what_was_not_worked_out_is_left_out(log: list[Happened]) -> None:
 )  # fmt: skip
 def test_figures_are_written_for_people(shown: str, wanted: str) -> None:
     assert shown == wanted
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "marks"),
+    [
+        (2, 12, [1, 10, 30]),
+        (2, 31, [1, 10, 100]),
+        (20, 70, [10, 100]),
+        (10, 25, [10, 30]),
+        (1, 2, [1, 3]),
+        (3, 2500, [1, 10, 100, 1000, 10_000]),
+        (500, 2500, [100, 1000, 3000]),
+        (70_000, 100_000, [60_000, 180_000]),
+    ],
+)
+def test_a_log_axis_begins_and_ends_near_what_it_shows(low: float, high: float, marks: list[float]) -> None:
+    assert log_marks(low, high) == marks
 
 
 @pytest.mark.parametrize("top", [0.3, 1, 7, 10, 99, 101, 12345])

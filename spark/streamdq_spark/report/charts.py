@@ -176,7 +176,7 @@ def ranges(width: int, title: str, text: str, axis: str, rows: Sequence[tuple[st
     step, right = (ROW + 16 if narrow else ROW), width - 16.0
     bottom = step * len(rows)
     drawing = Svg(width, bottom + 40, title, text)
-    marks = _log_marks(max(1.0, min(row[1] for row in rows)), max(2.0, *(row[3] for row in rows)))
+    marks = log_marks(max(1.0, min(row[1] for row in rows)), max(2.0, *(row[3] for row in rows)))
     low, high = math.log(marks[0]), math.log(marks[-1])
 
     def x_of(ms: float) -> float:
@@ -203,11 +203,18 @@ def ranges(width: int, title: str, text: str, axis: str, rows: Sequence[tuple[st
 _MARKS_MS = (1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, 86_400_000, 7 * 86_400_000)
 
 
-def _log_marks(low: float, high: float) -> list[float]:
-    """Round times from one that is not above `low` to one that is not below `high`: two at least."""
+def log_marks(low: float, high: float) -> list[float]:
+    """Round times from one that is not above `low` to one that is not below `high`: two at least. The last step may be
+    half of one, so that a short axis is not half empty.
+    """
     first = max((mark for mark in _MARKS_MS if mark <= low), default=1)
     last = next((mark for mark in _MARKS_MS if mark >= high and mark > first), max(high, 2 * first))
-    return [*(float(mark) for mark in _MARKS_MS if first <= mark < last), float(last)]
+    marks = [*(float(mark) for mark in _MARKS_MS if first <= mark < last), float(last)]
+    half = 3 * marks[-2]
+    return [*marks[:-1], half] if len(marks) <= _SHORT and high <= half < last else marks
+
+
+_SHORT = 4
 
 
 def _form(number: int) -> str:

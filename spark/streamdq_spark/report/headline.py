@@ -53,7 +53,8 @@ def _on_time(topics: Sequence[Row], slo_ms: int, objective: float) -> Tile:
     attempts, within = total(topics, "attempts"), total(topics, "within_slo")
     on_time = within / attempts if attempts else None
     state = "" if on_time is None else "good" if on_time >= objective else "bad"
-    return Tile("On time", percent(on_time), f"within {span(slo_ms)}; objective {aim(objective)}", state)
+    wanted = f"objective {aim(objective)}".replace(" ", "\N{NO-BREAK SPACE}")  # in one line of a narrow tile
+    return Tile("On time", percent(on_time), f"within {span(slo_ms)}; {wanted}", state)
 
 
 def _failures(rows: Sequence[Row]) -> list[Tile]:
