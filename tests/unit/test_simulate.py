@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pyarrow as pa
@@ -110,6 +111,33 @@ def test_a_jobs_attempts_follow_its_retry_steps(rows: list[dict[str, Any]]) -> N
 def test_the_day_has_a_rhythm(rows: list[dict[str, Any]]) -> None:
     by_hour = Counter(row["finished"].hour for row in rows)
     assert by_hour[19] > 5 * by_hour[3]
+
+
+@pytest.fixture(scope="module")
+def weeks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """Two of them: when, where, what."""
+    path = tmp_path_factory.mktemp("weeks")
+    simulate(LocalFolder(path), 2 * ROWS, 14, seed=7)
+    return rows_of(path).select(["finished", "topic", "event"]).to_pylist()
+
+
+def test_the_week_has_a_rhythm(weeks: list[dict[str, Any]]) -> None:
+    by_day = Counter(row["finished"].weekday() for row in weeks)
+    assert by_day[5] > 1.3 * by_day[0], "Saturdays are busier than Mondays"
+
+
+def test_some_hours_have_a_burst(weeks: list[dict[str, Any]]) -> None:
+    by_hour = Counter((row["finished"].date(), row["finished"].hour) for row in weeks)
+    usual = {hour: median(by_hour[day, hour] for day, h in by_hour if h == hour) for hour in range(24)}
+    bursts = {at for at, count in by_hour.items() if count > 2.5 * usual[at[1]]}
+    assert 0 < len(bursts) < len(by_hour) / 20
+
+
+def test_topics_fail_in_their_own_ways(weeks: list[dict[str, Any]]) -> None:
+    ended = Counter(row["topic"] for row in weeks if row["event"] in ("done", "retry", "dead"))
+    failed = Counter(row["topic"] for row in weeks if row["event"] in ("retry", "dead"))
+    shares = {topic: failed[topic] / ended[topic] for topic in ended}
+    assert shares["refund.check"] > 1.5 * shares["payment.notify"] > 10 * shares["order.close"]
 
 
 def test_the_same_seed_gives_the_same_rows_and_another_does_not(table: pa.Table, tmp_path: Path) -> None:
