@@ -141,8 +141,8 @@ class Dumper:
             seconds, micros = self._run(self._session.one(self._session.keys.mover, "TIME"))
 
             def begin(manifest: Manifest) -> None:
-                manifest.namespace = namespace
-                manifest.created_ms = int(seconds) * 1000 + int(micros) // 1000
+                manifest.namespace = manifest.namespace or namespace
+                manifest.created_ms = manifest.created_ms or int(seconds) * 1000 + int(micros) // 1000
 
             return update_manifest(self._folder, begin, new=True)
         if found.namespace != namespace:

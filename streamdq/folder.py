@@ -38,6 +38,20 @@ class Folder(ABC):
         with self.writing(path) as file:
             file.write(content)
 
+    def stamp(self, path: str) -> str | None:  # noqa: ARG002
+        """Tells what stands under a name from whatever takes its place, '' if nothing does; None: there is no telling,
+        but perhaps a lock.
+        """
+        return None
+
+    def replace(self, path: str, content: bytes, stamp: str | None) -> None:  # noqa: ARG002
+        """As write, if what stands there is still what had the stamp.
+
+        Raises:
+            FolderBusy: another process was faster.
+        """
+        self.write(path, content)
+
     @contextmanager
     def _telling(self, doing: str, path: str) -> Iterator[None]:
         """A disk or bucket that refuses is an error that says so."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from .errors import HistoryUnreadable
+from .errors import FolderBusy, HistoryUnreadable
 from .folder import Folder
 from .history import SCHEMA_VERSION
 
@@ -22,6 +22,7 @@ MANIFEST = "manifest.json"
 _NEXT = "_manifest.json.tmp"
 EVENTS = "events"
 FORMAT = "streamdq dump"
+_TRIES = 5
 _LIVES = 8
 
 
@@ -156,13 +157,25 @@ def require_manifest(folder: Folder) -> Manifest:
 
 def update_manifest(folder: Folder, change: Callable[[Manifest], None], new: bool = False) -> Manifest:
     """Commits: reads the manifest, lets ``change`` change it, and writes it; ``new``: there may be none yet. One
-    process at a time, where the folder can tell. Returns what was written.
+    process at a time, where the folder can tell: by a lock, or by finding out that another was faster, and then
+    ``change`` gets what that one wrote. Returns what was written.
+
+    Raises:
+        FolderBusy: others were faster each time.
     """
     with folder.lock("manifest", "a commit", wait=True):
-        manifest = (load_manifest(folder) or Manifest()) if new else require_manifest(folder)
-        change(manifest)
-        manifest.generation += 1
-        folder.write(MANIFEST, manifest.model_dump_json().encode())
+        for left in reversed(range(_TRIES)):
+            stamp = folder.stamp(MANIFEST)
+            manifest = (load_manifest(folder) or Manifest()) if new else require_manifest(folder)
+            change(manifest)
+            manifest.generation += 1
+            try:
+                folder.replace(MANIFEST, manifest.model_dump_json().encode(), stamp)
+            except FolderBusy:
+                if not left:
+                    raise
+            else:
+                break
     return manifest
 
 

@@ -5,12 +5,14 @@ stores take a file whole or not at all, and have no rename but a copy: there it 
 Elsewhere it is sent under a temporary name, and renamed; that may be a copy, too, and a copy may be cut off. Who must
 not be misled by half a file names the files that are valid in one that can be checked (manifest.py).
 
-Nothing locks. So that two processes never touch each other's files, each gives names of its own, and a file that nobody
-names is taken for abandoned only after a day.
+Nothing locks. S3 alone replaces the manifest only if it is still the one that was read. So that two processes never
+touch each other's files, each gives names of its own, and a file that nobody names is taken for abandoned only after a
+day.
 """
 
 from __future__ import annotations
 
+import errno
 import io
 import secrets
 from collections.abc import Iterator
@@ -20,11 +22,12 @@ from pathlib import PurePosixPath
 from tempfile import NamedTemporaryFile
 from typing import Any, BinaryIO, cast
 
-from .errors import FolderError, InvalidInput, MissingExtra, StreamdqError
+from .errors import FolderBusy, FolderError, InvalidInput, MissingExtra, StreamdqError
 from .folder import Folder, temporary_name
 
 # Their folders are but names, and to make one would make the bucket.
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss"}
+_OVERTAKEN = {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}
 _BUFFER = 1 << 16
 ABANDONED_AFTER = timedelta(days=1)
 """Much longer than from a file to the manifest that names it, and than clocks differ."""
@@ -41,7 +44,9 @@ class RemoteFolder(Folder):
         self._root = root.rstrip("/")
         self.suffix = f"-{secrets.token_hex(4)}"
         names = system.protocol
-        self._takes_whole = bool(_OBJECT_STORES & {*([names] if isinstance(names, str) else names)})
+        protocols = {*([names] if isinstance(names, str) else names)}
+        self._takes_whole = bool(_OBJECT_STORES & protocols)
+        self._compares = "s3" in protocols
 
     def _at(self, path: str) -> str:
         return f"{self._root}/{path}"
@@ -82,6 +87,36 @@ class RemoteFolder(Folder):
                     raise
                 self._system.rm_file(self._at(target))
                 self._system.mv(self._at(path), self._at(target))
+
+    def stamp(self, path: str) -> str | None:
+        if not self._compares:
+            return None
+        with self._telling("read", path):
+            try:
+                with _theirs():
+                    return str(self._system.info(self._at(path))["ETag"])
+            except FileNotFoundError:
+                return ""
+
+    def replace(self, path: str, content: bytes, stamp: str | None) -> None:
+        """S3 compares and replaces in one step; a store that has S3's protocol and can't do that is written to all the
+        same.
+        """
+        if stamp is None:
+            self.write(path, content)
+            return
+        condition = {"IfMatch": stamp} if stamp else {"mode": "create"}
+        with self._telling("write", path):
+            try:
+                with _theirs():
+                    self._system.pipe_file(self._at(path), content, **condition)
+            except OSError as error:
+                if error.errno == errno.ENOSYS:
+                    self.write(path, content)
+                elif _code(error) in _OVERTAKEN:
+                    raise FolderBusy(f"{self.url}: another process has changed {path} meanwhile") from error
+                else:
+                    raise
 
     @contextmanager
     def open(self, path: str) -> Iterator[BinaryIO]:
@@ -153,6 +188,12 @@ class _Reading(io.RawIOBase):
         if not self.closed:
             self._file.close()
         super().close()
+
+
+def _code(error: OSError) -> str:
+    """What S3 calls it."""
+    response = getattr(error.__cause__, "response", {})
+    return str(response.get("Error", {}).get("Code", ""))
 
 
 @contextmanager

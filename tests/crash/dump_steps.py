@@ -135,7 +135,7 @@ def carry_out(what: str, path: str, url: str, step: int) -> None:
     steps.in_files()
     for name in ("rename", "remove"):
         steps.around(LocalFolder, name)
-    for name in ("_send", "remove"):
+    for name in ("_send", "replace", "remove"):
         steps.around(RemoteFolder, name)
     Copying.step = staticmethod(steps.step)
     folder = place(path)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import fsspec
 import pytest
@@ -15,7 +18,11 @@ from streamdq import cli
 from streamdq.arrow import pyarrow
 from streamdq.errors import FolderBusy, FolderError, InvalidInput, MissingExtra
 from streamdq.folder import Folder, LocalFolder, open_folder
+from streamdq.manifest import MANIFEST, Manifest, require_manifest, update_manifest
 from streamdq.remote import RemoteFolder
+
+if TYPE_CHECKING:
+    from tests.s3 import Bucket
 
 
 @pytest.fixture(params=["path", "file", "memory", "fsspec", "s3"])
@@ -95,6 +102,46 @@ def test_a_lock_is_for_one_at_a_time_and_ends_with_the_block(tmp_path: Path) -> 
             pass
     with second.lock("dump", "another dump"):
         pass
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_two_commits_at_once_in_a_bucket_both_hold(bucket: Bucket, there: bool) -> None:
+    folder, other = (open_folder(f"{bucket.url}/dump") for _ in range(2))
+    if there:
+        update_manifest(folder, lambda _: None, new=True)
+    seen: list[Manifest] = []
+
+    def overtaken(manifest: Manifest) -> None:
+        seen.append(manifest)
+        if len(seen) == 1:
+            update_manifest(other, lambda theirs: setattr(theirs, "compacted", 7), new=True)
+        manifest.dumped += 1
+
+    update_manifest(folder, overtaken, new=True)
+    assert len(seen) == 2
+    found = require_manifest(folder)
+    assert (found.dumped, found.compacted, found.generation) == (1, 7, 2 + there)
+    assert folder.files("") == [MANIFEST]
+
+
+def test_who_is_always_overtaken_in_a_bucket_is_told(bucket: Bucket) -> None:
+    folder, other = (open_folder(f"{bucket.url}/dump") for _ in range(2))
+    with pytest.raises(FolderBusy, match=r"another process has changed manifest\.json meanwhile"):
+        update_manifest(folder, lambda _: void(update_manifest(other, lambda _: None, new=True)), new=True)
+
+
+def test_a_store_that_can_not_compare_is_written_to_all_the_same(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = open_folder(f"{bucket.url}/dump")
+    refusal = OSError(errno.ENOSYS, "A header you provided implies functionality that is not implemented")
+    monkeypatch.setattr("s3fs.S3FileSystem.pipe_file", Mock(side_effect=refusal))
+    for n in range(1, 3):
+        assert update_manifest(folder, lambda _: None, new=True).generation == n == require_manifest(folder).generation
+
+
+def void(_: object) -> None:
+    """For a lambda that returns nothing."""
 
 
 class Strict(type(fsspec.filesystem("memory"))):  # type: ignore[misc]
