@@ -27,7 +27,16 @@ from .folder import Folder
 from .job import check_topic
 from .keys import ShardKeys
 from .logs import log
-from .manifest import DumpFile, Manifest, StreamMark, load_manifest, path_of, remove_strays, update_manifest
+from .manifest import (
+    DumpFile,
+    Manifest,
+    StreamMark,
+    load_manifest,
+    path_of,
+    remove_strays,
+    require_manifest,
+    update_manifest,
+)
 from .operations import Operations
 from .scripts import Held
 from .session import Op, checked, open_session, run
@@ -123,8 +132,8 @@ class Dumper:
         """
         try:
             with self._folder.lock("dump", "another dump"):
-                self._manifest = self._load()
-                remove_strays(self._folder, self._manifest, LETTER)
+                if found := self._found():
+                    remove_strays(self._folder, found, LETTER)
                 yield self
         finally:
             self._fetcher.shutdown(cancel_futures=True)
@@ -133,24 +142,26 @@ class Dumper:
     def _run(self, op: Op[T]) -> T:
         return run(self._link, op)
 
-    def _load(self) -> Manifest:
-        """The manifest, made before Redis hears of the dump: what is registered always has a folder that knows it."""
-        namespace = self._session.keys.namespace
-        found = load_manifest(self._folder)
-        if found is None:
-            seconds, micros = self._run(self._session.one(self._session.keys.mover, "TIME"))
-
-            def begin(manifest: Manifest) -> None:
-                manifest.namespace = manifest.namespace or namespace
-                manifest.created_ms = manifest.created_ms or int(seconds) * 1000 + int(micros) // 1000
-
-            return update_manifest(self._folder, begin, new=True)
-        if found.namespace != namespace:
+    def _found(self) -> Manifest | None:
+        namespace, found = self._session.keys.namespace, load_manifest(self._folder)
+        if found and found.namespace != namespace:
             raise InvalidInput(
                 f"{self._folder.url} holds the dump of namespace {found.namespace!r}, not {namespace!r}: "
                 "give each a folder of its own"
             )
         return found
+
+    def _load(self) -> Manifest:
+        """The manifest, made before Redis hears of the dump: what is registered always has a folder that knows it."""
+        if found := self._found():
+            return found
+        seconds, micros = self._run(self._session.one(self._session.keys.mover, "TIME"))
+
+        def begin(manifest: Manifest) -> None:
+            manifest.namespace = manifest.namespace or self._session.keys.namespace
+            manifest.created_ms = manifest.created_ms or int(seconds) * 1000 + int(micros) // 1000
+
+        return update_manifest(self._folder, begin, new=True)
 
     # -- a run
 
@@ -183,7 +194,12 @@ class Dumper:
         return self._result
 
     def forget(self) -> None:
-        """Redis keeps no history for this dump any more. The next run registers it again."""
+        """Redis keeps no history for this dump any more. The next run registers it again.
+
+        Raises:
+            HistoryUnreadable: there is no dump in the folder.
+        """
+        self._manifest = require_manifest(self._folder)
         for shard in self._shards():
             self._run(self._operations.scripts.hold(shard, self._manifest.id))
 

@@ -95,6 +95,8 @@ def test_once_and_forget_leave_redis_free(run: Run, redis_server: Server, out: s
         assert not client.hexists(SHARD.settings, "dumps")
         run("dump", "--out", out)
         assert client.hexists(SHARD.settings, "dumps")
+        elsewhere = run("dump", "--out", f"{out}x", "--forget")
+        assert (elsewhere.code, "holds no dump" in elsewhere.err) == (1, True)
         assert run("dump", "--out", out, "--forget", "--json").json == {"forgotten": out}
         assert not client.hexists(SHARD.settings, "dumps")
     assert len(dumped(Path(out))) == 2
@@ -180,21 +182,25 @@ def test_follow_goes_on_until_it_is_told_to_stop(
     assert folder.files("events") == sorted(file.path for file in require_manifest(folder).files)
 
 
+@pytest.mark.parametrize("at_first", [True, False])
 def test_follow_waits_for_a_redis_that_is_away(
-    start: Start, redis_server: Server, out: str, monkeypatch: pytest.MonkeyPatch
+    start: Start, redis_server: Server, out: str, monkeypatch: pytest.MonkeyPatch, at_first: bool
 ) -> None:
     monkeypatch.setenv("STREAMDQ_CALL_TIMEOUT_S", "0.5")
     folder = LocalFolder(Path(out))
+    if at_first:
+        redis_server.kill()
     process = start("--url", redis_server.url, "dump", "--out", out, "--follow", "--every", "100ms", "--json")
-    until(lambda: load_manifest(folder), "started")
-    redis_server.kill()
+    if not at_first:
+        until(lambda: load_manifest(folder), "started")
+        redis_server.kill()
     assert process.stderr
     assert "did not answer" in process.stderr.readline()
     redis_server.start()
     with Queue(redis_server.url) as queue:
         queue.configure("t")
     entries = write(redis_server, 3)
-    until(lambda: require_manifest(folder).rows == 3, "dumped")
+    until(lambda: (found := load_manifest(folder)) and found.rows == 3, "dumped")
     process.send_signal(signal.SIGTERM)
     process.wait(20)
     assert entries_of(folder) == entries
