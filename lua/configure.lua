@@ -14,9 +14,9 @@
 -- include: ring, settle
 local settings, jobs, bucket, ready, counts, wake = unpack(KEYS)
 local known = redis.call('HMGET', settings, 'version', 'shards', 'groups')
+if tonumber(known[1] or 0) > tonumber(ARGV[1]) then return 1 end
 local live = redis.call('HLEN', jobs)
 if known[2] and known[2] ~= ARGV[2] and live > 0 then return 0 end
-if tonumber(known[1] or 0) > tonumber(ARGV[1]) then return 1 end
 
 local had, all, waiting = {}, names(known[3]), 0
 for _, group in ipairs(all) do

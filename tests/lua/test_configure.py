@@ -57,6 +57,14 @@ def test_an_older_version_is_ignored(shard: Shard) -> None:
     assert settings_of(shard)["ttr"] == "5000"
 
 
+def test_an_older_version_is_ignored_whatever_it_says_of_shards(shard: Shard) -> None:
+    old = shard.settings
+    shard.topic(shards=3)
+    assert shard.run(shard.scripts.enqueue(shard.k, 3, shard.jobs("j"))).current
+    assert shard.call("configure", old) is True, "a worker that started as the topic changed must not fail"
+    assert settings_of(shard)["shards"] == "3"
+
+
 def test_a_groups_own_ttr_comes_and_goes(shard: Shard) -> None:
     def of(version: int, ttr_ms: int | None) -> TopicSettings:
         return TopicSettings(version=version, groups={"default": GroupSettings(ttr_ms=ttr_ms)})

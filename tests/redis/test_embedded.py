@@ -200,7 +200,10 @@ def replaced(path: Path, old: psutil.Process) -> Callable[[], bool]:
 
 def test_starts_a_durable_server(opened: Open, directory: Path, binary: Binary) -> None:
     with client(opened(directory).socket_path) as connection:
-        assert connection.info("server")["redis_version"].startswith(".".join(map(str, binary.version[:2])))
+        info = connection.info("server")
+        # Valkey's redis_version is that of the Redis it is compatible with.
+        version = info.get("valkey_version") or info["redis_version"]
+        assert version.startswith(".".join(map(str, binary.version[:2])))
         expected = {
             "port": "0",
             "appendonly": "yes",
