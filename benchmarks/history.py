@@ -11,10 +11,10 @@ from typing import Any
 import redis
 
 from streamdq import Queue
-from streamdq.arrow import pyarrow
 from streamdq.config import Settings
-from streamdq.dump import PAGE, Dumper
-from streamdq.folder import LocalFolder
+from streamdq.dump.arrow import pyarrow
+from streamdq.dump.dumper import PAGE, Dumper
+from streamdq.dump.local import LocalFolder
 from streamdq.history import SEPARATOR
 
 from .drain import Drained

@@ -8,6 +8,6 @@ is where STREAMDQ_URL says.
 
 import sys
 
-from streamdq.cli import run
+from streamdq.cli.app import run
 
 sys.exit(run(["analyze", *sys.argv[1:]]))

@@ -14,9 +14,11 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from streamdq.dump.folder import Folder
+from streamdq.dump.local import LocalFolder
+from streamdq.dump.manifest import EVENTS
+from streamdq.dump.places import open_folder
 from streamdq.errors import InvalidInput
-from streamdq.folder import Folder, LocalFolder, open_folder
-from streamdq.manifest import EVENTS
 
 from .dump_files import BadFile, Dump, open_dump
 from .errors import AnalysisError, BadDump

@@ -16,11 +16,12 @@ from datetime import date
 import pyarrow as pa
 from pyarrow import parquet
 
-from streamdq.arrow import arrow_schema
+from streamdq.dump.arrow import arrow_schema
+from streamdq.dump.folder import Folder
+from streamdq.dump.manifest import EVENTS, DumpFile, Manifest, require_manifest
+from streamdq.dump.places import open_folder
 from streamdq.errors import FolderError
-from streamdq.folder import Folder, open_folder
 from streamdq.history import SCHEMA_VERSION, VERSION_KEY
-from streamdq.manifest import EVENTS, DumpFile, Manifest, require_manifest
 
 from .errors import BadDump
 

@@ -8,7 +8,8 @@ import shutil
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from streamdq.folder import Folder, LocalFolder
+from streamdq.dump.folder import Folder
+from streamdq.dump.local import LocalFolder
 
 from .errors import AnalysisError
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from streamdq.arrow import table_in
 from streamdq.connection import Command, Link
+from streamdq.dump.arrow import table_in
 from streamdq.errors import HistoryUnreadable, ServerUnavailable, UnknownTopic
 from streamdq.keys import ShardKeys
 from streamdq.operations import Operations

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from streamdq.folder import Folder
+from streamdq.dump.folder import Folder
 
 from .places import remove_folder, spark_url, to_read
 

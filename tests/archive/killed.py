@@ -11,9 +11,9 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
-from streamdq import Queue, archive, letters
-from streamdq.archive import Archive
-from streamdq.archive_store import Store
+from streamdq import Queue
+from streamdq.archive import Archive, archive, letters
+from streamdq.archive.store import Store
 from streamdq.session import Op
 
 SMALL = 4

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from streamdq import Queue, cli
+from streamdq import Queue
+from streamdq.cli import app as cli
 from tests.archive.letters import bury, dead_now, finish
 from tests.postgres import PASSWORD, Postgres
 from tests.servers import Server, until

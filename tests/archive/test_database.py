@@ -15,7 +15,7 @@ from sqlalchemy import Engine, create_engine, event
 
 from streamdq import Queue
 from streamdq.archive import Archive
-from streamdq.archive_schema import SCHEMA_VERSION
+from streamdq.archive.schema import SCHEMA_VERSION
 from streamdq.errors import (
     ArchiveError,
     ArchiveMissing,
@@ -57,7 +57,7 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, missing: str, extra:
         return real(name, *args, **options)
 
     if missing == "sqlalchemy":
-        for module in ("streamdq.archive_store", "streamdq.archive_schema"):
+        for module in ("streamdq.archive.store", "streamdq.archive.schema"):
             monkeypatch.delitem(sys.modules, module, raising=False)
     monkeypatch.setattr(builtins, "__import__", refuse)
     with pytest.raises(InvalidInput, match=rf"{extra}.*pip install 'streamdq\[archive\]'"):
@@ -239,7 +239,7 @@ def test_a_commit_that_need_not_reach_the_disk_is_not_enough(postgres: Postgres)
 
 
 def test_another_holds_the_file(tmp_path: Path, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamdq.archive_schema._BUSY_S", 0.05)
+    monkeypatch.setattr("streamdq.archive.schema._BUSY_S", 0.05)
     bury(queue, "j")
     with Archive(f"sqlite:///{tmp_path}/dead.db") as archive:
         other = sqlite3.connect(tmp_path / "dead.db", isolation_level=None)

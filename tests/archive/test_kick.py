@@ -7,10 +7,10 @@ import threading
 import pytest
 
 from streamdq import Queue
-from streamdq.archive import Archive, Kicked
-from streamdq.archive_store import Store
+from streamdq.archive.archive import Archive, Kicked
+from streamdq.archive.letters import RowState, Wanted
+from streamdq.archive.store import Store
 from streamdq.errors import InvalidInput, UnknownGroup, UnknownTopic
-from streamdq.letters import RowState, Wanted
 from tests.archive.letters import archived, balanced, bury, finish, rows, states, take
 from tests.servers import Server
 
@@ -230,7 +230,7 @@ def test_jobs_that_die_again_at_once_are_not_sent_for_ever(
         take(queue, 1)
         archive.store(queue)
 
-    monkeypatch.setattr("streamdq.archive._KICK_BATCH", 1)
+    monkeypatch.setattr("streamdq.archive.archive._KICK_BATCH", 1)
     assert archive.kick(queue, progress=dies_again) == Kicked(kicked=2)
     again = rows(archive, Wanted(states=(RowState.ARCHIVED,)))
     assert [(row.letter.id, row.letter.attempts) for row in again] == [("j", 2), ("k", 2)]

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from streamdq import Queue
-from streamdq.archive import Archive, Kicked
+from streamdq.archive.archive import Archive, Kicked
 from tests.archive.letters import archived, balanced, bury, dead_now, finish, receipts, rows
 from tests.servers import Server
 

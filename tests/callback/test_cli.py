@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from streamdq import Queue, cli
+from streamdq import Queue
+from streamdq.cli import app as cli
 from tests.callback.receiver import Receiver
 from tests.callback.test_signing import A
 from tests.cli.conftest import COMMAND

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from pydantic_core import from_json
 
-from streamdq import Queue, cli
+from streamdq import Queue
+from streamdq.cli import app as cli
 from tests.servers import Pool, Server, binaries
 
 COMMAND = [sys.executable, "-m", "streamdq"]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streamdq import cli
+from streamdq.cli import app as cli
 from tests.cli.conftest import Result, Run
 from tests.servers import Server, binaries
 

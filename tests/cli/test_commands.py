@@ -4,7 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from streamdq import JobState, Queue, cli
+from streamdq import JobState, Queue
+from streamdq.cli import app as cli
 from tests.cli.conftest import Run
 from tests.servers import Server
 

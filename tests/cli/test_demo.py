@@ -10,8 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from streamdq.demo_report import lateness, steps_of
-from streamdq.demo_shop import NOTIFY, SHOP_GROUP, Scale
+from streamdq.demo.report import lateness, steps_of
+from streamdq.demo.shop import NOTIFY, SHOP_GROUP, Scale
 from streamdq.history import Event, HistoryRow
 from tests.cli.conftest import Start
 from tests.servers import binaries, until

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import fsspec
 import pytest
 
-from streamdq import Queue, cli
-from streamdq.folder import open_folder
+from streamdq import Queue
+from streamdq.cli import app as cli
+from streamdq.dump.manifest import MANIFEST, require_manifest
+from streamdq.dump.places import open_folder
 from streamdq.keys import ShardKeys
-from streamdq.manifest import MANIFEST, require_manifest
 from tests.cli.conftest import Start
 from tests.dumps import HOUR_MS, START_MS, entries_of, fill, write_rows
 from tests.servers import Server, until

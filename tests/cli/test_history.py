@@ -12,12 +12,12 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from streamdq import Queue, cli
-from streamdq import cli_views as views
-from streamdq import dump as dump_module
-from streamdq.folder import LocalFolder
+from streamdq import Queue, views
+from streamdq.cli import app as cli
+from streamdq.dump import dumper as dump_module
+from streamdq.dump.local import LocalFolder
+from streamdq.dump.manifest import load_manifest, require_manifest
 from streamdq.keys import ShardKeys
-from streamdq.manifest import load_manifest, require_manifest
 from tests.cli.conftest import Run, Start
 from tests.dumps import HOUR_MS, START_MS, dumped, entries_of, fill, now_ms, write_rows
 from tests.servers import Server, binaries, until

@@ -22,9 +22,13 @@ from typing import Any, BinaryIO
 
 from fsspec.implementations.local import LocalFileSystem
 
-from streamdq import arrow, compact, dump
-from streamdq.folder import Folder, LocalFolder, open_folder
-from streamdq.remote import RemoteFolder
+from streamdq.dump import arrow
+from streamdq.dump import compaction as compact
+from streamdq.dump import dumper as dump
+from streamdq.dump.folder import Folder
+from streamdq.dump.local import LocalFolder
+from streamdq.dump.places import open_folder
+from streamdq.dump.remote import RemoteFolder
 from streamdq.scripts import Scripts
 from streamdq.session import Op
 from tests.dumps import row_text

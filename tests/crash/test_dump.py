@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamdq import Queue
-from streamdq.compact import compact
 from streamdq.dump import Dumper
-from streamdq.folder import Folder
+from streamdq.dump.compaction import compact
+from streamdq.dump.folder import Folder
+from streamdq.dump.manifest import load_manifest, require_manifest
 from streamdq.keys import ShardKeys
-from streamdq.manifest import load_manifest, require_manifest
 from tests.conftest import BINARIES
 from tests.crash.dump_steps import place
 from tests.dumps import HOUR_MS, START_MS, dumped, entries_of, fill, write_rows
@@ -71,7 +71,7 @@ def runner(*modules: str) -> Iterator[Run]:
 @pytest.fixture(autouse=True)
 def _strays_go_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What killed runs leave elsewhere than on a disk would stay for a day."""
-    monkeypatch.setattr("streamdq.remote.ABANDONED_AFTER", timedelta(days=-1))
+    monkeypatch.setattr("streamdq.dump.remote.ABANDONED_AFTER", timedelta(days=-1))
 
 
 def no_strays(folder: Folder) -> bool:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from streamdq import Queue, cli
+from streamdq import Queue
+from streamdq.cli import app as cli
 from tests.dashboards.tools import needs_promtool
 
 ROOT = Path(__file__).parents[2]

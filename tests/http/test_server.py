@@ -18,7 +18,8 @@ from fastapi import FastAPI
 from starlette.applications import Starlette
 from starlette.routing import Mount
 
-from streamdq import AsyncQueue, cli
+from streamdq import AsyncQueue
+from streamdq.cli import app as cli
 from streamdq.config import Settings
 from streamdq.http import create_app
 from streamdq.http.auth import Role, new_token

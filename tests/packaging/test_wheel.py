@@ -9,7 +9,7 @@ import pytest
 
 ANALYZE = """
 import streamdq_spark, streamdq_spark.analysis, streamdq_spark.source
-from streamdq.cli import run
+from streamdq.cli.app import run
 assert run(["analyze", "--help"]) == 0
 print(streamdq_spark.__file__)
 """

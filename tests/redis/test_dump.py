@@ -16,15 +16,17 @@ import redis
 from fsspec.spec import AbstractFileSystem
 
 from streamdq import Bury, Job, Queue
-from streamdq import dump as dump_module
-from streamdq.compact import compact
 from streamdq.config import Settings
-from streamdq.dump import Dumped, Dumper
+from streamdq.dump import dumper as dump_module
+from streamdq.dump.compaction import compact
+from streamdq.dump.dumper import Dumped, Dumper
+from streamdq.dump.folder import Folder
+from streamdq.dump.local import LocalFolder
+from streamdq.dump.manifest import MANIFEST, Manifest, load_manifest, require_manifest, update_manifest
+from streamdq.dump.places import open_folder
 from streamdq.errors import FolderBusy, FolderError, HistoryUnreadable, InvalidInput, ServerRefusesWrites
-from streamdq.folder import Folder, LocalFolder, open_folder
 from streamdq.history import COLUMNS, HistoryRow
 from streamdq.keys import ShardKeys
-from streamdq.manifest import MANIFEST, Manifest, load_manifest, require_manifest, update_manifest
 from tests.dumps import HOUR_MS, START_MS, dumped, entries_of, marks, now_ms, row_text, write_rows
 from tests.redis.harness import Space, eventually
 from tests.servers import Cluster, Server, until
@@ -564,7 +566,7 @@ def test_what_a_killed_run_left_goes_after_a_day(remote: Setting, monkeypatch: p
         remote.folder.write(path, b"cut o")
     assert remote.dump().whole
     assert set(left) < set(remote.folder.files("events"))
-    monkeypatch.setattr("streamdq.remote.ABANDONED_AFTER", timedelta(0))
+    monkeypatch.setattr("streamdq.dump.remote.ABANDONED_AFTER", timedelta(0))
     assert remote.dump().whole
     assert remote.folder.files("events") == [file.path for file in remote.manifest.files]
     monkeypatch.setattr(type(fsspec.filesystem("memory")), "modified", AbstractFileSystem.modified)

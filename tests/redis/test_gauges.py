@@ -15,8 +15,8 @@ import redis
 from streamdq import AsyncQueue, NewJob, Queue, __version__
 from streamdq.config import Settings
 from streamdq.dump import Dumper
+from streamdq.dump.local import LocalFolder
 from streamdq.exporter import RedisCollector
-from streamdq.folder import LocalFolder
 from streamdq.inspect import ALIVE_MS, alive
 from streamdq.keys import NamespaceKeys
 from streamdq.metrics import TopicLabels

@@ -11,9 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamdq.arrow import arrow_schema, write_parquet
+from streamdq.dump.arrow import arrow_schema, write_parquet
+from streamdq.dump.manifest import MANIFEST, DumpFile, Manifest
 from streamdq.history import COLUMNS
-from streamdq.manifest import MANIFEST, DumpFile, Manifest
 from tests.spark.plain import Happened
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from streamdq.cli_analyze import progress
+from streamdq.dump.places import open_folder
 from streamdq.errors import HistoryUnreadable, InvalidInput
-from streamdq.folder import open_folder
+from streamdq.views import spark_progress
 from streamdq_spark.analysis import Summary, analyze, plan
 from streamdq_spark.errors import AnalysisError
 from streamdq_spark.questions import Context, Question
@@ -123,7 +123,7 @@ def test_what_is_asked_must_be_there(tmp_path: Path) -> None:
 
 
 def test_the_bar_is_for_terminals(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress() as tell:
+    with spark_progress() as tell:
         tell("retries", 0, 1)
     assert capsys.readouterr() == ("", "")
 

@@ -14,8 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dashboards import slo as alerts
-from streamdq import Queue, cli, cli_analyze
-from streamdq.folder import open_folder
+from streamdq import Queue
+from streamdq.cli import analyze as cli_analyze
+from streamdq.cli import app as cli
+from streamdq.dump.places import open_folder
 from streamdq_spark.analysis import analyze, chosen, plan
 from streamdq_spark.questions.punctuality import OBJECTIVE, SLO_MS
 from streamdq_spark.tables import read_table

@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamdq import Queue
-from streamdq.demo_analysis import as_json, keep_history, say_where, write_up
+from streamdq.demo.analysis import as_json, keep_history, say_where, write_up
 from tests.servers import Server
 
 

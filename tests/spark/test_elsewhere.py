@@ -12,9 +12,9 @@ from fsspec.implementations.local import LocalFileSystem
 from fsspec.registry import _registry
 from pyspark.sql import SparkSession
 
-from streamdq import cli
-from streamdq.compact import compact
-from streamdq.folder import open_folder
+from streamdq.cli import app as cli
+from streamdq.dump.compaction import compact
+from streamdq.dump.places import open_folder
 from streamdq_spark.analysis import analyze, chosen, plan
 from streamdq_spark.dump_files import open_dump
 from streamdq_spark.errors import AnalysisError, BadDump

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamdq.dump import Dumper
-from streamdq.folder import LocalFolder
+from streamdq.dump.local import LocalFolder
 from streamdq_spark.analysis import Summary, analyze, plan
 from streamdq_spark.report import TABLES, load_tables, write_report
 from tests.conftest import BINARIES

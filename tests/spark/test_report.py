@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamdq.folder import LocalFolder
+from streamdq.dump.local import LocalFolder
 from streamdq_spark.analysis import Summary
 from streamdq_spark.report import TABLES, About, load_tables, render, write_report
 from streamdq_spark.report.charts import log_marks

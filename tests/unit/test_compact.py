@@ -10,12 +10,14 @@ from typing import Any
 import fsspec
 import pytest
 
-from streamdq import compact as compact_module
-from streamdq.arrow import arrow_schema, write_parquet
-from streamdq.compact import Compacted, compact
+from streamdq.dump import compaction as compact_module
+from streamdq.dump.arrow import arrow_schema, write_parquet
+from streamdq.dump.compaction import Compacted, compact
+from streamdq.dump.folder import Folder
+from streamdq.dump.local import LocalFolder
+from streamdq.dump.manifest import DumpFile, require_manifest, update_manifest
+from streamdq.dump.places import open_folder
 from streamdq.errors import FolderBusy, HistoryUnreadable
-from streamdq.folder import Folder, LocalFolder, open_folder
-from streamdq.manifest import DumpFile, require_manifest, update_manifest
 from tests.dumps import HOUR_MS, START_MS, dumped, fill
 
 

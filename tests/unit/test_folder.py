@@ -14,12 +14,14 @@ import fsspec
 import pytest
 from fsspec.registry import _registry as fsspec_registry
 
-from streamdq import cli
-from streamdq.arrow import pyarrow
+from streamdq.cli import app as cli
+from streamdq.dump.arrow import pyarrow
+from streamdq.dump.folder import Folder
+from streamdq.dump.local import LocalFolder
+from streamdq.dump.manifest import MANIFEST, Manifest, require_manifest, update_manifest
+from streamdq.dump.places import open_folder
+from streamdq.dump.remote import RemoteFolder
 from streamdq.errors import FolderBusy, FolderError, InvalidInput, MissingExtra
-from streamdq.folder import Folder, LocalFolder, open_folder
-from streamdq.manifest import MANIFEST, Manifest, require_manifest, update_manifest
-from streamdq.remote import RemoteFolder
 
 if TYPE_CHECKING:
     from tests.s3 import Bucket

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streamdq import cli
-from streamdq.arrow import arrow_schema
+from streamdq.cli import app as cli
+from streamdq.dump.arrow import arrow_schema
+from streamdq.dump.local import LocalFolder
+from streamdq.dump.manifest import require_manifest
+from streamdq.dump.simulate import START_MS, simulate
 from streamdq.errors import InvalidInput
-from streamdq.folder import LocalFolder
 from streamdq.history import COLUMNS, Event
-from streamdq.manifest import require_manifest
 from streamdq.retry import DEFAULT_RETRY, RetrySchedule
-from streamdq.simulate import START_MS, simulate
 
 ROWS, DAYS = 20_000, 3
 

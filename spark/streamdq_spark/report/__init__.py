@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamdq.folder import Folder, LocalFolder
+from streamdq.dump.folder import Folder
+from streamdq.dump.local import LocalFolder
 
 from .data import load_tables
 from .page import TABLES, About, render

@@ -8,7 +8,7 @@ from io import BytesIO
 
 import pyarrow.parquet as pq
 
-from streamdq.folder import Folder
+from streamdq.dump.folder import Folder
 
 from .parts import Row, Tables
 

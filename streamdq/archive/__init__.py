@@ -1,0 +1,5 @@
+"""Dead letters leave Redis for a database, and come back."""
+
+from .archive import Archive
+
+__all__ = ["Archive"]

@@ -1,0 +1,336 @@
+"""The archive: dead letters move from Redis into a database, and back when they are kicked.
+
+A letter is committed to the database first and then taken out of Redis, and given to Redis first and then marked in
+the database. Each Redis step is one script, which leaves a receipt until the database knows; so a run that was killed
+anywhere is made up for by the next, which loses nothing and does nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from ..claims import DeadReason
+from ..durations import Duration, to_ms
+from ..errors import InvalidInput, UnknownGroup, UnknownTopic
+from ..job import check_id, check_topic
+from ..keys import ShardKeys
+from ..queue import Queue
+from ..session import Op, run
+from .letters import GIVEN, PAGE, TAKEN, Letter, Letters, Row, RowState, Wanted
+
+if TYPE_CHECKING:
+    from .store import Store
+
+T = TypeVar("T")
+Progress = Callable[[int, int], None]
+"""Told how many letters are done, and how many there are."""
+
+_KICK_BATCH = 100
+_SHOWN = 100
+
+
+@dataclass(slots=True)
+class Stored:
+    """What ``store`` did. ``left``: letters that were kicked or purged in Redis before they could be taken out."""
+
+    archived: int = 0
+    left: int = 0
+
+
+@dataclass(slots=True)
+class Kicked:
+    """What ``kick`` did. ``live``: (topic, group, id) of jobs whose id is live in Redis, at most 100 of ``live_count``;
+    ``unknown``: why letters of topics and groups that are not there stay, and how many.
+    """
+
+    kicked: int = 0
+    live_count: int = 0
+    live: list[tuple[str, str, str]] = field(default_factory=list)
+    unknown: dict[str, int] = field(default_factory=dict)
+
+
+class Archive:
+    """The archive in one database, ``sqlite:///FILE`` or ``postgresql://…``, for one namespace. Close it, or use it as
+    a context manager. ``create`` False: the archive must be there.
+
+    Raises:
+        InvalidInput: the URL; or the extra ``archive`` is not installed.
+        ArchiveMissing, ArchiveVersion, ArchiveUnavailable, ArchiveRefusesWrites, ArchiveError
+    """
+
+    def __init__(self, url: str, namespace: str = "streamdq", *, create: bool = True) -> None:
+        try:
+            from .store import Store
+        except ImportError as error:
+            raise InvalidInput(f"archive: needs SQLAlchemy ({error}): pip install 'streamdq[archive]'") from None
+        self._store: Store = Store(url, namespace, create)
+        self.address = self._store.address
+        self.namespace = namespace
+
+    def store(
+        self,
+        queue: Queue,
+        topic: str | None = None,
+        group: str | None = None,
+        *,
+        older_than: Duration = 0,
+        reasons: Sequence[str] = (),
+        progress: Progress | None = None,
+        stopping: Callable[[], bool] | None = None,
+    ) -> Stored:
+        """Moves dead letters that were buried at least ``older_than`` ago into the database, at most 200 and 1 MB at a
+        time. First it ends what a run that was killed had begun. ``stopping`` is asked between batches.
+
+        Raises:
+            UnknownTopic, UnknownGroup: of those given.
+            ArchiveError: what the database does not have for sure is still in Redis.
+            ServerError: run it again.
+        """
+        older_ms = to_ms(older_than, "older_than")
+        check_reasons(reasons)
+        intake = _Intake(self._store, self._side(queue), Wanted(topic, group, reasons=reasons), progress, stopping)
+        intake.run(older_ms)
+        return intake.stored
+
+    def kick(
+        self,
+        queue: Queue,
+        topic: str | None = None,
+        id: str | None = None,
+        group: str | None = None,
+        *,
+        reasons: Sequence[str] = (),
+        left: bool = False,
+        progress: Progress | None = None,
+    ) -> Kicked:
+        """Sends archived letters back to the group that gave them up, and to it alone: they are ready at once, as after
+        ``Queue.kick``. With an id: the last letter of that job in each group; without: all. ``left``: also letters that
+        left Redis by another way, of which the jobs may have been done. A job whose id is live in Redis is left alone
+        and reported.
+
+        Raises:
+            UnknownTopic, UnknownGroup: of those given; without a topic such letters are counted and stay.
+            ArchiveError: run it again; no job is sent twice.
+            ServerError: run it again.
+        """
+        check_reasons(reasons)
+        if id is not None and topic is None:
+            raise InvalidInput("archive: a job's id needs its topic")
+        states = (RowState.ARCHIVED, RowState.LEFT) if left else (RowState.ARCHIVED,)
+        wanted = Wanted(topic and check_topic(topic), group, id and check_id(id), reasons, states)
+        back = _Return(self._store, self._side(queue), wanted, progress)
+        back.run()
+        return back.kicked
+
+    def _side(self, queue: Queue) -> _Side:
+        if queue.namespace != self.namespace:
+            raise InvalidInput(f"archive: it is of namespace {self.namespace!r}, the queue of {queue.namespace!r}")
+        return _Side(queue)
+
+    # -- looking
+
+    def rows(self, wanted: Wanted, limit: int = 100, after: int = 0) -> list[Row]:
+        """Rows in the order in which they were archived, those numbered above ``after``."""
+        return self._store.rows(wanted, limit, after)
+
+    def close(self) -> None:
+        self._store.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def check_reasons(reasons: Sequence[str]) -> None:
+    if unknown := [reason for reason in reasons if reason not in tuple(DeadReason)]:
+        raise InvalidInput(f"reason: {unknown[0]!r} is none of {', '.join(DeadReason)}")
+
+
+class _Side:
+    """The queue that an archive works with."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._link = queue._link
+        self.letters = Letters(queue._operations)
+
+    def run(self, op: Op[T]) -> T:
+        return run(self._link, op)
+
+    def clear(self, store: Store, shard: ShardKeys) -> None:
+        """Takes up the receipts of runs that were killed: the database learns what Redis did."""
+        receipts = self.run(self.letters.receipts(shard))
+        for start in range(0, len(receipts), PAGE):
+            part = receipts[start : start + PAGE]
+            taken = [receipt for receipt in part if receipt.kind == TAKEN]
+            given = [receipt for receipt in part if receipt.kind == GIVEN]
+            with store.writing() as db:
+                store.mark(db, taken, RowState.ARCHIVED, (RowState.STORED,))
+                store.mark(db, given, RowState.KICKED, (RowState.ARCHIVED, RowState.LEFT))
+                own = store.own(db, part)  # another database's are left to it
+            self.run(self.letters.forget(shard, [receipt.field for receipt in own]))
+
+
+class _Intake:
+    """One run of ``store``."""
+
+    def __init__(
+        self,
+        store: Store,
+        side: _Side,
+        wanted: Wanted,
+        progress: Progress | None,
+        stopping: Callable[[], bool] | None,
+    ) -> None:
+        self.stored = Stored()
+        self._store = store
+        self._side = side
+        self._wanted = wanted
+        self._progress = progress or (lambda _done, _total: None)
+        self._stopping = stopping or (lambda: False)
+        self._looked = self._total = 0
+
+    def run(self, older_ms: int) -> None:
+        side = self._side
+        places = side.run(side.letters.places(self._wanted.topic, self._wanted.group))
+        for shard in dict.fromkeys(shard for _, shard in places):
+            side.clear(self._store, shard)
+        self.settle()
+        waiting: list[tuple[str, ShardKeys, int]] = []
+        for group, shard in places:
+            until_ms = side.run(side.letters.now_ms(shard)) - older_ms
+            count = side.run(side.letters.count(shard, group, until_ms))
+            if count:
+                waiting.append((group, shard, until_ms))
+                self._total += count
+        for group, shard, until_ms in waiting:
+            self._drain(group, shard, until_ms)
+
+    def settle(self) -> None:
+        """Ends what a killed run had committed: its letters leave Redis now, if they are still there."""
+        wanted = Wanted(self._wanted.topic, self._wanted.group, states=(RowState.STORED,))
+        after = 0
+        while rows := self._store.rows(wanted, PAGE, after):
+            after = rows[-1].number
+            by_place: dict[tuple[ShardKeys, str], list[Letter]] = {}
+            for letter in (row.letter for row in rows):
+                try:
+                    shard = self._side.run(self._side.letters.shard(letter.topic, letter.group, letter.id))
+                except (UnknownTopic, UnknownGroup):
+                    continue  # Redis has lost them; the letter is here, and stays as it is until they are made again
+                by_place.setdefault((shard, letter.group), []).append(letter)
+            for (shard, group), letters in by_place.items():
+                self._take_out(shard, group, letters)
+
+    def _drain(self, group: str, shard: ShardKeys, until_ms: int) -> None:
+        """One group's letters of one shard, from the front: what was archived is gone from there."""
+        passed = 0
+        while not self._stopping():
+            looked, letters = self._side.run(self._side.letters.page(shard, group, until_ms, passed))
+            if not looked:
+                return
+            wanted = [each for each in letters if not self._wanted.reasons or each.reason in self._wanted.reasons]
+            if wanted:
+                self._store.put(wanted)
+                self._take_out(shard, group, wanted)
+            passed += looked - len(wanted)
+            self._looked += looked
+            self._progress(self._looked, max(self._total, self._looked))
+
+    def _take_out(self, shard: ShardKeys, group: str, letters: list[Letter]) -> None:
+        gone = self._side.run(self._side.letters.take_out(shard, group, letters))
+        taken = [letter for letter, each in zip(letters, gone, strict=True) if each]
+        left = [letter for letter, each in zip(letters, gone, strict=True) if not each]
+        with self._store.writing() as db:
+            self._store.mark(db, taken, RowState.ARCHIVED, (RowState.STORED,))
+            self._store.mark(db, left, RowState.LEFT, (RowState.STORED,))
+        self._side.run(self._side.letters.forget(shard, [letter.receipt(TAKEN) for letter in taken]))
+        self.stored.archived += len(taken)
+        self.stored.left += len(left)
+
+
+class _Return:
+    """One run of ``kick``."""
+
+    def __init__(self, store: Store, side: _Side, wanted: Wanted, progress: Progress | None) -> None:
+        self.kicked = Kicked()
+        self._store = store
+        self._side = side
+        self._wanted = wanted
+        self._progress = progress or (lambda _done, _total: None)
+
+    def run(self) -> None:
+        side, wanted = self._side, self._wanted
+        for shard in {shard for _, shard in side.run(side.letters.places(wanted.topic, wanted.group))}:
+            side.clear(self._store, shard)
+        # What a killed run had committed may still be in Redis, too: it is taken out first.
+        _Intake(self._store, side, Wanted(wanted.topic, wanted.group), None, None).settle()
+        if wanted.id is not None:
+            self._kick(self._last_of_each_group())
+            return
+        total, until = self._store.extent(wanted)  # no more than are there now: a job may die again at once
+        after = done = 0
+        while rows := self._store.rows(wanted, _KICK_BATCH, after, until):
+            after = rows[-1].number
+            self._kick(rows)
+            done += len(rows)
+            self._progress(done, max(total, done))
+
+    def _last_of_each_group(self) -> list[Row]:
+        last: dict[str, Row] = {}
+        after = 0
+        while rows := self._store.rows(self._wanted, _KICK_BATCH, after):
+            after = rows[-1].number
+            last |= {row.letter.group: row for row in rows}
+        return list(last.values())
+
+    def _kick(self, rows: list[Row]) -> None:
+        """One batch. Its rows are held until Redis has the jobs, so that no other run sends them as well; and marked
+        before that, so that a database that takes no writes says so first.
+        """
+        letters = self._side.letters
+        given: list[Letter] = []
+        with self._store.writing() as db:
+            held = self._store.lock(db, rows, self._wanted.states)
+            self._store.turn(db, held, RowState.KICKED)
+            by_place: dict[tuple[str, str], list[Row]] = {}
+            for row in held:
+                by_place.setdefault((row.letter.topic, row.letter.group), []).append(row)
+            for (topic, group), part in by_place.items():
+                ready = self._give(topic, group, [row.letter for row in part])
+                given += [row.letter for row, each in zip(part, ready, strict=True) if each]
+                kept = [row for row, each in zip(part, ready, strict=True) if not each]
+                for state in self._wanted.states:
+                    self._store.turn(db, [row for row in kept if row.state is state], state)
+        self.kicked.kicked += len(given)
+        by_shard: dict[ShardKeys, list[str]] = {}
+        for letter in given:
+            shard = self._side.run(letters.shard(letter.topic, letter.group, letter.id))
+            by_shard.setdefault(shard, []).append(letter.receipt(GIVEN))
+        for shard, receipts in by_shard.items():
+            self._side.run(letters.forget(shard, receipts))
+
+    def _give(self, topic: str, group: str, part: list[Letter]) -> list[bool]:
+        """Which are ready; notes why others are not."""
+        try:
+            ready = self._side.run(self._side.letters.give_back(topic, group, part))
+        except (UnknownTopic, UnknownGroup) as error:
+            if self._wanted.topic is not None:
+                raise
+            self.kicked.unknown[str(error)] = self.kicked.unknown.get(str(error), 0) + len(part)
+            return [False] * len(part)
+        for letter, each in zip(part, ready, strict=True):
+            if not each:
+                self._live(letter)
+        return ready
+
+    def _live(self, letter: Letter) -> None:
+        self.kicked.live_count += 1
+        if len(self.kicked.live) < _SHOWN:
+            self.kicked.live.append((letter.topic, letter.group, letter.id))

@@ -1,0 +1,211 @@
+"""The archive's rows: every statement that is sent to its database. Needs the extra ``archive``; knows no Redis."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, inspect, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.schema import CreateIndex, CreateTable
+
+from ..errors import ArchiveMissing, ArchiveVersion
+from .letters import Letter, Receipt, Row, RowState, Wanted
+from .schema import (
+    KEY,
+    LETTERS,
+    READ,
+    SCHEMA_VERSION,
+    VERSIONS,
+    describe,
+    is_missing_file,
+    open_engine,
+    parse,
+    translated,
+)
+
+_LOCK = 0x73747264  # any number, as long as every streamdq takes the same
+
+
+class Store:
+    """One database and one namespace. ``create``: make the tables where there are none.
+
+    Raises (the constructor, and every method what the database says):
+        InvalidInput: the URL, or a missing driver.
+        ArchiveError: by what the database says.
+    """
+
+    def __init__(self, url: str, namespace: str, create: bool) -> None:
+        self._url = parse(url)
+        self.address = describe(self._url)
+        self._namespace = namespace
+        if not create and is_missing_file(self._url):
+            raise ArchiveMissing(f"no archive at {self.address}: there is no such file; check the path")
+        self._engine = open_engine(self._url)
+        self._dialect: Any = postgresql if self._engine.dialect.name == "postgresql" else sqlite
+        try:
+            self._prepare(create)
+        except BaseException:
+            self._engine.dispose()
+            raise
+
+    def close(self) -> None:
+        self._engine.dispose()
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        with self._translated(), self._engine.connect().execution_options(**{READ: True}) as db:
+            yield db
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """One transaction, committed at the end of the block. In SQLite nobody else writes meanwhile."""
+        with self._translated(), self._engine.begin() as db:
+            yield db
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except SQLAlchemyError as error:
+            raise translated(error, self._url) from None
+
+    def _prepare(self, create: bool) -> None:
+        with self.reading() as db:
+            there = inspect(db).has_table(VERSIONS.name)
+        if not there and not create:
+            raise ArchiveMissing(f"no archive at {self.address}: `streamdq archive --to` makes one")
+        if not there:
+            self._create()
+        with self.reading() as db:
+            version = db.execute(select(VERSIONS.c.version)).scalar()
+        if version != SCHEMA_VERSION:
+            raise ArchiveVersion(
+                f"the archive at {self.address} has schema version {version}, and this streamdq knows "
+                f"{SCHEMA_VERSION}: use the version of streamdq that made it, or a later one"
+            )
+
+    def _create(self) -> None:
+        with self.writing() as db:
+            if self._dialect is postgresql:  # IF NOT EXISTS alone fails when two make it at once
+                db.execute(select(func.pg_advisory_xact_lock(_LOCK)))
+            for table in (LETTERS, VERSIONS):
+                db.execute(CreateTable(table, if_not_exists=True))
+                for index in table.indexes:
+                    db.execute(CreateIndex(index, if_not_exists=True))
+            made = self._dialect.insert(VERSIONS).values(name="schema", version=SCHEMA_VERSION)
+            db.execute(made.on_conflict_do_nothing())
+
+    # -- writing
+
+    def put(self, letters: Sequence[Letter]) -> None:
+        """Commits a row for every letter that has none. A row whose letter was sent back or left, and is found in Redis
+        all the same, counts anew: Redis had lost its last moments.
+        """
+        now_ms = int(time.time() * 1000)
+        given = {"namespace": self._namespace, "state": RowState.STORED.value, "archived_ms": now_ms}
+        made = self._dialect.insert(LETTERS).on_conflict_do_update(
+            index_elements=KEY,
+            set_={"state": RowState.STORED.value, "kicked_ms": None, "archived_ms": now_ms},
+            where=_in_any((RowState.KICKED, RowState.LEFT)),
+        )
+        with self.writing() as db:
+            db.execute(made, [{**_columns(letter), **given} for letter in letters])
+
+    def mark(
+        self, db: Connection, burials: Sequence[Letter | Receipt], state: RowState, before: Sequence[RowState]
+    ) -> None:
+        """Gives the rows of these burials a new state, where they are in one of those ``before``."""
+        if not burials:
+            return
+        change = update(LETTERS).values(_values(state)).where(_in_any(before))
+        change = change.where(*(LETTERS.c[name] == bindparam(f"of_{name}") for name in KEY))
+        db.execute(change, [self._key(burial) for burial in burials])
+
+    def turn(self, db: Connection, held: Sequence[Row], state: RowState) -> None:
+        """Gives rows that this transaction has locked a new state."""
+        if held:
+            numbers = [row.number for row in held]
+            db.execute(update(LETTERS).values(_values(state)).where(LETTERS.c.number.in_(numbers)))
+
+    def _key(self, burial: Letter | Receipt) -> dict[str, Any]:
+        own = (self._namespace, burial.topic, burial.group, burial.id, burial.buried_ms, burial.sequence)
+        return {f"of_{name}": value for name, value in zip(KEY, own, strict=True)}
+
+    def own(self, db: Connection, receipts: Sequence[Receipt]) -> list[Receipt]:
+        """Those of one topic's receipts that are of rows here."""
+        if not receipts:
+            return []
+        c = LETTERS.c
+        query = select(c.group_name, c.id, c.buried_ms, c.sequence).where(
+            c.namespace == self._namespace, c.topic == receipts[0].topic, c.id.in_({each.id for each in receipts})
+        )
+        found = {tuple(row) for row in db.execute(query)}
+        return [each for each in receipts if (each.group, each.id, each.buried_ms, each.sequence) in found]
+
+    def lock(self, db: Connection, rows: Sequence[Row], states: Sequence[RowState]) -> list[Row]:
+        """Those of the rows that are in one of the states now; nobody else gets them before the transaction ends.
+        Rows that another has are left out.
+        """
+        c = LETTERS.c
+        query = select(LETTERS).where(c.number.in_([row.number for row in rows]), _in_any(states))
+        found = db.execute(query.order_by(c.number).with_for_update(skip_locked=True))
+        return [_row(row) for row in found.mappings()]
+
+    # -- reading
+
+    def rows(self, wanted: Wanted, limit: int, after: int = 0, until: int | None = None) -> list[Row]:
+        """Rows in the order in which they were archived, numbered above ``after`` and not above ``until``."""
+        number = LETTERS.c.number
+        query = self._where(select(LETTERS), wanted).where(number > after).order_by(number).limit(limit)
+        if until is not None:
+            query = query.where(number <= until)
+        with self.reading() as db:
+            return [_row(row) for row in db.execute(query).mappings()]
+
+    def extent(self, wanted: Wanted) -> tuple[int, int]:
+        """How many rows there are, and the highest number among them."""
+        query = select(func.count(), func.coalesce(func.max(LETTERS.c.number), 0)).select_from(LETTERS)
+        with self.reading() as db:
+            count, last = db.execute(self._where(query, wanted)).one()
+        return int(count), int(last)
+
+    def _where(self, query: Select[Any], wanted: Wanted) -> Select[Any]:
+        c = LETTERS.c
+        query = query.where(c.namespace == self._namespace)
+        for column, value in ((c.topic, wanted.topic), (c.group_name, wanted.group), (c.id, wanted.id)):
+            if value is not None:
+                query = query.where(column == value)
+        if wanted.reasons:
+            query = query.where(c.reason.in_(wanted.reasons))
+        if wanted.states:
+            query = query.where(_in_any(wanted.states))
+        return query
+
+
+def _in_any(states: Sequence[RowState]) -> ColumnElement[bool]:
+    """Not IN: that can't be sent for many rows at once."""
+    return or_(*(LETTERS.c.state == state.value for state in states))
+
+
+def _values(state: RowState) -> dict[str, Any]:
+    return {"state": state.value, "kicked_ms": int(time.time() * 1000) if state is RowState.KICKED else None}
+
+
+def _columns(letter: Letter) -> dict[str, Any]:
+    fields = asdict(letter)
+    fields["group_name"] = fields.pop("group")
+    return fields
+
+
+def _row(found: Any) -> Row:
+    fields = dict(found)
+    del fields["namespace"]
+    fields["group"] = fields.pop("group_name")
+    number, state = fields.pop("number"), RowState(fields.pop("state"))
+    archived_ms, kicked_ms = fields.pop("archived_ms"), fields.pop("kicked_ms")
+    return Row(number, Letter(**fields), state, archived_ms, kicked_ms)

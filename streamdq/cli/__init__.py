@@ -1,0 +1,5 @@
+"""The command `streamdq`."""
+
+from .app import main
+
+__all__ = ["main"]

@@ -1,0 +1,116 @@
+"""The analysis of a dump on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from .. import views
+from ..durations import to_ms
+from ..errors import InvalidInput, MissingExtra
+from .common import Json, commands, open_queue
+
+if TYPE_CHECKING:
+    from streamdq_spark.waiting import Waiting
+
+app = commands()
+_DAY: dict[str, Any] = {"formats": ["%Y-%m-%d"], "metavar": "YYYY-MM-DD", "show_default": False}
+
+
+@app.command()
+def analyze(
+    context: typer.Context,
+    input: Annotated[str, typer.Option(help="The folder or URL of a dump.", show_default=False)],
+    output: Annotated[str, typer.Option(help="The folder or URL for the tables.", show_default=False)],
+    first: Annotated[datetime | None, typer.Option("--from", help="The first UTC day [the dump's].", **_DAY)] = None,
+    last: Annotated[datetime | None, typer.Option("--to", help="The last UTC day [the dump's].", **_DAY)] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Also write an HTML page.", metavar="FILE", dir_okay=False, show_default=False)
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only this table; repeat for each.", metavar="TABLE", show_default=False)
+    ] = None,
+    slo: Annotated[str, typer.Option(help="An attempt that starts within this is on time.")] = "1s",
+    objective: Annotated[
+        str, typer.Option(help="The share of attempts that is to be on time: 99.9% or 0.999.", metavar="SHARE")
+    ] = "99%",
+    master: Annotated[str | None, typer.Option(help="Where Spark runs [local[*]].", show_default=False)] = None,
+    waiting: Annotated[
+        bool, typer.Option("--waiting", help="Join the load forecast with what waits in Redis now.")
+    ] = False,
+    quarantine: Annotated[bool, typer.Option("--quarantine", help="Leave bad files out, and count them.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Work out what a dump tells, with Spark.
+
+    Punctuality, throughput, retries, causes of death, duplicates, advice on TTR and retry schedule, anomalies, the
+    coming load: a Parquet table each, by day. Run again it replaces the days it covers. Needs streamdq[spark].
+    """
+    try:
+        from streamdq_spark import analysis
+        from streamdq_spark.report import write_report
+        from streamdq_spark.session import session
+    except ModuleNotFoundError as error:
+        raise MissingExtra(error.name or "pyspark", "spark") from error
+    days = [day.date() if day else None for day in (first, last)]
+    questions = analysis.chosen(only or ())
+    plan = analysis.plan(
+        input, output, *days, quarantine=quarantine, slo_ms=to_ms(slo, "slo"), objective=_share(objective)
+    )
+    asked = _waiting(context) if waiting else None
+    with views.spark_progress() as tell, session(master) as spark:
+        summary = analysis.analyze(spark, plan, waiting=asked, questions=questions, progress=tell)
+    if report:
+        write_report(plan.target, summary, report)
+    if as_json:
+        views.print_json(summary.as_json())
+        return
+    views.console().print(_view(summary.as_json(), output))
+    if report:
+        views.console().print(Text(f"report: {report.absolute().as_uri()}"), soft_wrap=True)
+
+
+def _share(text: str) -> float:
+    """99.9% or 0.999, as a share."""
+    number, percent, rest = text.strip().partition("%")
+    try:
+        share = round(float(number) / (100 if percent else 1), 9)
+    except ValueError:
+        share = 0.0
+    if rest or not 0 < share < 1:
+        raise InvalidInput(f"objective: {text!r} is not a share above 0 and below all; write 99.9% or 0.999")
+    return share
+
+
+def _waiting(context: typer.Context) -> Waiting:
+    from streamdq_spark.waiting import waiting_in
+
+    with open_queue(context) as queue:
+        return waiting_in(queue)
+
+
+def _view(summary: dict[str, Any], output: str) -> RenderableType:
+    made = views.table("table", "rows", numbers=("rows",))
+    for name, rows in summary["tables"].items():
+        made.add_row(Text(name), views.number(rows, ""))
+    covered = (
+        f"{summary['events']:,} events of {summary['first_day']} to {summary['last_day']} "
+        f"in {summary['files']:,} files; the tables are in {output}"
+    )
+    return Group(made, Text(covered), *(Text(line, "bold yellow") for line in _gaps(summary)))
+
+
+def _gaps(summary: dict[str, Any]) -> Iterator[str]:
+    """What the numbers do not cover."""
+    for file in summary["quarantined"]:
+        yield f"left out, {file['rows']:,} events: {file['path']} {file['problem']}"
+    if summary["lost"]:
+        yield f"{summary['lost']:,} events are not in the dump: Redis had trimmed them before they were dumped"
+    if summary["unlisted"]:
+        yield f"left out: {summary['unlisted']:,} files that the dump's manifest does not name"

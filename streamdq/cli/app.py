@@ -1,0 +1,139 @@
+"""The command line: `streamdq`. What it does is the library's; here are its options, and how a command ends."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+from pydantic import ValidationError
+
+from .. import __version__, views
+from ..errors import (
+    ArchiveError,
+    ArchiveMissing,
+    EmbeddedError,
+    InvalidInput,
+    ServerError,
+    StreamdqError,
+    UnknownGroup,
+    UnknownTopic,
+)
+from . import analyze as cli_analyze
+from . import archive as cli_archive
+from . import callback as cli_callback
+from . import history as cli_history
+from . import http as cli_http
+from . import jobs as cli_jobs
+from . import metrics as cli_metrics
+from . import topics as cli_topics
+from . import work as cli_work
+from .common import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Globals, commands
+
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # which typer itself does not name
+
+HELP = """A delay queue on Redis.
+
+Without --url it starts an embedded Redis of its own, in the user's state directory:
+
+\b
+  streamdq enqueue order.close '{"order_id": 42}' --delay 30m --id order-42
+  streamdq worker shop.jobs:worker --processes 2
+  streamdq stats --watch
+
+\b
+Global options go before the command:
+  streamdq --url redis://host:6379/0 stats
+URLs: redis:// rediss:// unix:// embedded://DIR
+      redis+cluster://host:port,host:port redis+sentinel://host:port,host:port/NAME
+
+Durations are seconds, or 250ms 15s 1h30m 2d. With --json, stdout is JSON and nothing else.
+
+\b
+Exit codes:
+    0  done
+    1  the answer is no: no such job, id taken, not balanced, a problem found
+    2  usage or bad input; nothing was written, unless it says so
+    3  Redis, or the archive's database, can't be reached or refuses
+  130  interrupted"""
+
+app = commands(help=HELP)
+_PARTS = (
+    cli_jobs, cli_topics, cli_work, cli_callback, cli_http, cli_metrics, cli_history, cli_analyze, cli_archive,
+)  # fmt: skip  # in the order of the help
+for part in _PARTS:
+    app.add_typer(part.app)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        views.say(f"streamdq {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    url: Annotated[str | None, typer.Option(envvar="STREAMDQ_URL", help="Where Redis is.", show_envvar=True)] = None,
+    namespace: Annotated[
+        str | None, typer.Option(envvar="STREAMDQ_NAMESPACE", help="The queue's prefix in Redis [streamdq].")
+    ] = None,
+    version: Annotated[  # noqa: ARG001 - acts by its callback
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+) -> None:
+    """The options that every command shares."""
+    context.obj = Globals(url or None, namespace or None)
+
+
+def _exit_code(error: StreamdqError) -> int:
+    if isinstance(error, InvalidInput | UnknownTopic | UnknownGroup | ArchiveMissing):
+        return EXIT_USAGE
+    if isinstance(error, ServerError | EmbeddedError | ArchiveError):
+        return EXIT_UNAVAILABLE
+    return EXIT_NO
+
+
+def _complain_of_usage(error: Any) -> None:
+    """What typer found wrong, in one line, and where to read on; without any argument, the whole help."""
+    message = error.format_message()
+    if message.startswith("Usage:"):
+        sys.stderr.write(f"{message}\n")
+        return
+    command = error.ctx.command_path if error.ctx else "streamdq"
+    hint = f"see {command} --help"
+    if getattr(error, "option_name", None) in ("--url", "--namespace"):
+        hint = f"it goes before the command: streamdq {error.option_name} … {command.removeprefix('streamdq ')}"
+    views.complain(f"{message.rstrip('.')}; {hint}")
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Carries out one command line and returns its exit code."""
+    try:
+        return app(args=arguments, prog_name="streamdq", standalone_mode=False) or EXIT_OK
+    except _UsageError as error:
+        _complain_of_usage(error)
+        return EXIT_USAGE
+    except ValidationError as error:
+        first = error.errors()[0]
+        prefix = "STREAMDQ_HTTP_" if error.title == "HttpSettings" else "STREAMDQ_"
+        views.complain(f"{prefix}{'_'.join(map(str, first['loc'])).upper()}: {first['msg']}")
+        return EXIT_USAGE
+    except StreamdqError as error:
+        views.complain(str(error))
+        return _exit_code(error)
+    except (KeyboardInterrupt, typer.Abort):
+        return EXIT_INTERRUPTED
+
+
+def main() -> int:
+    """The entry point. A reader that went away (`… | head`) is no error worth a word."""
+    try:
+        code = run()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_NO
+    return code

@@ -1,0 +1,278 @@
+"""Commands on the archive: dead letters into a database, and back."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from .. import views
+from ..archive.archive import Archive, Kicked, Progress, Stored
+from ..archive.letters import Row, RowState, Wanted
+from ..durations import show_ms, to_ms
+from ..errors import ArchiveUnavailable, InvalidInput, ServerError
+from ..queue import Queue
+from .common import EXIT_NO, Json, answer, commands, open_queue
+from .input import parse_json
+
+_LONGEST_PAUSE_S = 60.0
+
+app = commands()
+ARCHIVE = commands(
+    help="Keep dead letters in a database, and send them back.", invoke_without_command=True, no_args_is_help=False
+)
+app.add_typer(ARCHIVE, name="archive")
+
+To = Annotated[
+    str | None,
+    typer.Option("--to", envvar="STREAMDQ_ARCHIVE", help="sqlite:///FILE or postgresql://user:password@host/database"),
+]
+From = Annotated[
+    str, typer.Option("--from", envvar="STREAMDQ_ARCHIVE", help="The archive: sqlite:///FILE or postgresql://…")
+]
+TopicOption = Annotated[str | None, typer.Option("--topic", help="One topic instead of all.")]
+Group_ = Annotated[str | None, typer.Option("--group", help="One consumer group instead of all.")]
+Reason = Annotated[
+    list[str] | None, typer.Option("--reason", help="exhausted, buried, invalid or crashed; may be repeated.")
+]
+TopicArgument = Annotated[str | None, typer.Argument(help="The topic", show_default=False)]
+IdArgument = Annotated[str | None, typer.Argument(help="The job's id", show_default=False)]
+
+
+@ARCHIVE.callback()
+def archive(
+    context: typer.Context,
+    to: To = None,
+    topic: TopicOption = None,
+    group: Group_ = None,
+    reason: Reason = None,
+    older_than: Annotated[str, typer.Option(help="Only what was buried this long ago, such as 1h.")] = "0",
+    follow: Annotated[bool, typer.Option("--follow", help="Go on until Ctrl-C or SIGTERM.")] = False,
+    interval: Annotated[str, typer.Option(help="How often to look with --follow.")] = "10s",
+    as_json: Json = False,
+) -> None:
+    """Keep dead letters in a database, and send them back.
+
+    \b
+    streamdq archive --to sqlite:///dead.db
+    streamdq archive --to postgresql://user:password@host/jobs --older-than 1d --follow
+    streamdq archive list --from sqlite:///dead.db
+    streamdq archive kick --from sqlite:///dead.db order.close order-42
+
+    Without a command, it moves dead letters out of Redis into the database of --to (or $STREAMDQ_ARCHIVE, which keeps
+    the password out of the process list). They leave Redis only once the database has committed them. Killed and run
+    again, nothing is missing and nothing is there twice.
+    """  # noqa: D301 - typer reads the mark
+    if context.invoked_subcommand is not None:
+        return
+    if not to:
+        raise InvalidInput("archive: pass --to sqlite:///FILE or --to postgresql://…")
+    older_ms, pause_s = to_ms(older_than, "older-than"), max(0.1, to_ms(interval, "interval") / 1000)
+
+    def run(queue: Queue, keep: Archive, stopping: Callable[[], bool]) -> Stored:
+        with _bar() as progress:
+            return keep.store(
+                queue, topic, group, older_than=older_ms / 1000, reasons=reason or (), progress=progress,
+                stopping=stopping,
+            )  # fmt: skip
+
+    with open_queue(context) as queue, Archive(to, queue.namespace) as keep:
+        if follow:
+            _follow(lambda stopping: run(queue, keep, stopping), pause_s, as_json)
+        else:
+            stored = run(queue, keep, lambda: False)
+            answer(as_json, asdict(stored), _stored_text(stored))
+
+
+def _stored_text(stored: Stored) -> str:
+    text = f"{stored.archived} archived"
+    return text + (f", {stored.left} left Redis by another way meanwhile" if stored.left else "")
+
+
+def _follow(run: Callable[[Callable[[], bool]], Stored], pause_s: float, as_json: bool) -> None:
+    """Until a signal; a database or Redis that is away is waited for."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    backoff_s = pause_s
+    while not stop.is_set():
+        try:
+            stored = run(stop.is_set)
+        except (ArchiveUnavailable, ServerError) as error:
+            backoff_s = min(backoff_s * 2, _LONGEST_PAUSE_S)
+            views.complain(f"{error}; next try in {backoff_s:g} s")
+        else:
+            backoff_s = pause_s
+            if stored.archived or stored.left:
+                answer(as_json, asdict(stored), _stored_text(stored))
+        stop.wait(backoff_s)
+
+
+@contextmanager
+def _bar() -> Iterator[Progress | None]:
+    """A bar on stderr, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
+
+    columns = (
+        BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[speed]}/s"), TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    with Bar(*columns, console=views.console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, speed=0)
+
+        def tell(done: int, total: int) -> None:
+            elapsed = bar.tasks[0].elapsed or 0
+            bar.update(task, completed=done, total=total, speed=round(done / elapsed) if elapsed else 0)
+
+        yield tell
+
+
+@ARCHIVE.command()
+def kick(
+    context: typer.Context,
+    source: From,
+    topic: TopicArgument = None,
+    id: IdArgument = None,
+    every: Annotated[bool, typer.Option("--all", help="All that are archived, of the topic if one is given.")] = False,
+    group: Group_ = None,
+    reason: Reason = None,
+    left: Annotated[bool, typer.Option("--left", help="Also those that left Redis by another way (see list).")] = False,
+    as_json: Json = False,
+) -> None:
+    """Send an archived job back, or --all.
+
+    It is ready at once for the group that gave it up, and its retry schedule starts again. A job whose id is live in
+    Redis is left alone. Exit code 1: none was archived, or some were left alone.
+    """
+    if (id is None) != every:
+        raise InvalidInput("archive: pass a topic and one job's id, or --all, and not both")
+    with open_queue(context) as queue, Archive(source, queue.namespace, create=False) as keep, _bar() as progress:
+        done = keep.kick(queue, topic, id, group, reasons=reason or (), left=left, progress=progress)
+    answer(as_json, asdict(done), _kicked_text(done), yes=done.kicked > 0 and not done.live_count and not done.unknown)
+
+
+def _kicked_text(done: Kicked) -> str:
+    lines = [f"{done.kicked} kicked"]
+    if done.live_count:
+        shown = ", ".join(f"{topic} / {id} ({group})" for topic, group, id in done.live[:5])
+        lines.append(f"{done.live_count} left alone, as their ids are live: {shown}" + " …" * (done.live_count > 5))
+    lines += [f"{count} stay: {why}" for why, count in done.unknown.items()]
+    return "\n".join(lines)
+
+
+@ARCHIVE.command("list")
+def list_(
+    context: typer.Context,
+    source: From,
+    topic: TopicOption = None,
+    group: Group_ = None,
+    reason: Reason = None,
+    state: Annotated[list[RowState] | None, typer.Option(help="May be repeated [archived].")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")] = 100,
+    after: Annotated[int, typer.Option(min=0, help="Go on after the row of this number.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """List archived jobs.
+
+    In the order in which they were archived. Redis is not needed.
+    """
+    wanted = Wanted(topic, group, reasons=reason or (), states=state or (RowState.ARCHIVED,))
+    with _opened(context, source) as keep:
+        rows = keep.rows(wanted, limit, after)
+    if as_json:
+        views.print_json([_row_json(row) for row in rows])
+    else:
+        views.console().print(_list_view(rows))
+
+
+@ARCHIVE.command()
+def show(
+    context: typer.Context,
+    source: From,
+    topic: Annotated[str, typer.Argument(help="The topic", show_default=False)],
+    id: Annotated[str, typer.Argument(help="The job's id", show_default=False)],
+    group: Group_ = None,
+    as_json: Json = False,
+) -> None:
+    """Show all that is archived of one job.
+
+    One block for each time it was buried. Exit code 1: nothing is.
+    """
+    with _opened(context, source) as keep:
+        rows = keep.rows(Wanted(topic, group, id))
+    if as_json:
+        views.print_json([_row_json(row) for row in rows])
+    else:
+        views.console().print(Group(*map(_row_view, rows)) if rows else Text(f"no job {id!r} of {topic} is archived"))
+    if not rows:
+        raise typer.Exit(EXIT_NO)
+
+
+def _opened(context: typer.Context, source: str) -> Archive:
+    return Archive(source, context.obj.namespace or "streamdq", create=False)
+
+
+def _row_json(row: Row) -> dict[str, Any]:
+    letter = asdict(row.letter)
+    del letter["nonce"], letter["sequence"]
+    letter["body"] = parse_json(row.letter.body, "body")
+    return {
+        "number": row.number, "state": row.state.value, **letter, "archived_ms": row.archived_ms,
+        "kicked_ms": row.kicked_ms,
+    }  # fmt: skip
+
+
+def _list_view(rows: list[Row]) -> RenderableType:
+    if not rows:
+        return Text("nothing is archived", "dim")
+    columns = ("number", "topic", "id", "group", "attempts", "reason", "error", "buried")
+    made = views.table(*columns, numbers=("number", "attempts"))
+    states = {row.state for row in rows}
+    if states != {RowState.ARCHIVED}:
+        made.add_column("state")
+    for row in rows:
+        letter = row.letter
+        cells = [str(row.number), letter.topic, letter.id, letter.group, str(letter.attempts), letter.reason]
+        cells += [letter.error, views.moment(letter.buried_ms), row.state.value]
+        made.add_row(*map(Text, cells[: len(made.columns)]))
+    return made
+
+
+def _row_view(row: Row) -> RenderableType:
+    letter = row.letter
+    facts = Table.grid(padding=(0, 2))
+    lines: dict[str, str | None] = {
+        "job": f"{letter.topic} / {letter.id}",
+        "group": letter.group,
+        "state": row.state.value,
+        "reason": letter.reason,
+        "error": letter.error,
+        "attempts": f"{letter.attempts}, steps used {letter.step}, crashes {letter.crashes}",
+        "created": views.moment(letter.created_ms),
+        "due": views.moment(letter.due_ms),
+        "buried": views.moment(letter.buried_ms),
+        "archived": views.moment(row.archived_ms),
+        "kicked": views.moment(row.kicked_ms) or None,
+        "ttr": None if letter.ttr_ms is None else show_ms(letter.ttr_ms),
+        "retry": letter.retry,
+        "url": letter.url,
+        "expire": None if letter.expire_ms is None else show_ms(letter.expire_ms),
+        "body": letter.body,
+    }
+    for name, value in lines.items():
+        if value is not None:
+            facts.add_row(Text(name, "dim"), Text(value))
+    return Group(facts, Text(""))

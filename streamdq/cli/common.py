@@ -1,0 +1,67 @@
+"""What the commands share: exit codes, options, the queue they open, and how they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from .. import views
+from ..queue import Queue
+
+EXIT_OK, EXIT_NO, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+
+
+def commands(**options: Any) -> typer.Typer:
+    """A set of commands in the one look that all have."""
+    look = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
+    return typer.Typer(**{"no_args_is_help": True, **look, **options})
+
+
+@dataclass(slots=True)
+class Globals:
+    """The options before the command. None: not given, neither there nor in the environment."""
+
+    url: str | None = None
+    namespace: str | None = None
+
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Topic = Annotated[str, typer.Argument(help="The topic, such as order.close", show_default=False)]
+Id = Annotated[str, typer.Argument(help="The job's id", show_default=False)]
+OptionalTopic = Annotated[str | None, typer.Argument(help="One topic instead of all", show_default=False)]
+GroupOption = Annotated[str, typer.Option("--group", help="The consumer group.")]
+Delay = Annotated[str | None, typer.Option(help="Due after this long, such as 30m, by Redis's clock.")]
+At = Annotated[str | None, typer.Option(help="Due at: 2030-01-31T09:00:00+08:00, or 13 digits of milliseconds.")]
+
+
+@contextmanager
+def open_queue(context: typer.Context) -> Iterator[Queue]:
+    with Queue(context.obj.url, context.obj.namespace or "streamdq") as queue:
+        yield queue
+
+
+def answer(as_json: bool, value: Any, text: str, *, yes: bool = True) -> None:
+    """Prints one answer; 'no' is exit code 1."""
+    if as_json:
+        views.print_json(value)
+    else:
+        views.say(text)
+    if not yes:
+        raise typer.Exit(EXIT_NO)
+
+
+def given(context: typer.Context, name: str) -> bool:
+    """Was the global option on the command line, rather than in the environment?"""
+    assert context.parent is not None
+    source = context.parent.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def given_globals(context: typer.Context) -> list[str]:
+    """The global options as they were given; those of the environment are inherited."""
+    values = {"url": context.obj.url, "namespace": context.obj.namespace}
+    return [word for name, value in values.items() if given(context, name) for word in (f"--{name}", value)]

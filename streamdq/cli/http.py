@@ -1,0 +1,99 @@
+"""Commands of the HTTP server: serve, and tokens for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .. import views
+from ..config import HttpSettings
+from ..errors import InvalidInput
+from .common import Json, commands
+from .metrics import LogLevel, begin_logs
+
+app = commands()
+
+
+@app.command()
+def serve(
+    context: typer.Context,
+    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8080,
+    tokens_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Tokens, as `streamdq token --file` writes them, read again on SIGHUP; else $STREAMDQ_HTTP_TOKENS."
+        ),
+    ] = None,
+    log_level: LogLevel = "info",
+) -> None:
+    """Serve the HTTP API and the web page.
+
+    For producers, workers and operators, in any language and in a browser. Until SIGTERM or Ctrl-C.
+
+    \b
+    streamdq serve &
+    curl -X PUT localhost:8080/v1/topics/order.close/jobs/order-42 \\
+      -H 'Content-Type: application/json' -d '{"body": {"order_id": 42}, "delay": "30m"}'
+
+    Without tokens it can do everything for everyone who reaches it, so it then listens on this machine alone. The
+    web page is at /, the API's description at /openapi.json. Logs go to stderr, as JSON lines unless that is a
+    terminal.
+    """  # noqa: D301 - typer reads the mark
+    begin_logs(log_level)
+    from ..http import create_app
+    from ..http import serve as run
+    from ..http.auth import LOOPBACK_NAMES, Tokens, check_bind
+
+    settings = HttpSettings()
+    tokens = Tokens.read(tokens_file) if tokens_file else Tokens.parse(settings.tokens, "STREAMDQ_HTTP_TOKENS")
+    check_bind(host, tokens)
+    hosts = None if tokens else (*LOOPBACK_NAMES, host)
+    made = create_app(
+        context.obj.url, context.obj.namespace or "streamdq", http=settings, tokens=tokens, allowed_hosts=hosts
+    )
+    run(made, host, port, settings, tokens_file)
+
+
+@app.command()
+def token(
+    name: Annotated[str, typer.Argument(help="Whose it is; named in the log.", show_default=False)],
+    roles: Annotated[list[str], typer.Argument(help="producer, worker, viewer, admin", show_default=False)],
+    file: Annotated[Path | None, typer.Option(help="Add its line to this file.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a token for the HTTP API.
+
+    The token is shown once: only its hash is kept. Without --file, its line is shown as well, for a file of tokens or
+    $STREAMDQ_HTTP_TOKENS.
+
+    \b
+    streamdq token shop producer worker --file tokens
+    """  # noqa: D301 - typer reads the mark
+    from ..http.auth import new_token, roles_in
+
+    made, line = new_token(name, roles_in(",".join(roles)))
+    if file is not None:
+        _add(file, line)
+    if as_json:
+        views.print_json({"token": made, "line": line})
+        return
+    views.say(made)
+    if file is None:
+        views.say(line)
+
+
+def _add(file: Path, line: str) -> None:
+    """Adds the line to the file, which its owner alone may read where it is made here."""
+    from ..http.auth import Tokens
+
+    try:
+        there = file.read_text(encoding="utf-8") if file.exists() else ""
+        text = f"{there.rstrip()}\n{line}\n".lstrip()
+        Tokens.parse(text, str(file))
+        file.touch(mode=0o600)
+        file.write_text(text, encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInput(f"file: can't add to {file}: {error}") from None

@@ -1,0 +1,146 @@
+"""What the command line reads: bodies, moments, and files of jobs, one JSON value on each line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, BinaryIO
+
+from pydantic_core import from_json
+
+from ..config import MAX_BATCH, Settings
+from ..durations import Moment
+from ..errors import InvalidInput
+from ..job import NewJob, encode
+from ..operations import OnConflict
+from ..queue import Queue
+
+JOB_FIELDS = tuple(NewJob.__dataclass_fields__)
+SHOWN_IDS = 100
+_LINE_OVERHEAD_BYTES = 64 * 1024
+_LONGEST_ESCAPE = 6  # \u0061 is an a
+
+
+def parse_json(text: str | bytes, what: str) -> Any:
+    """The JSON value.
+
+    Raises:
+        InvalidInput: it is not JSON, or not UTF-8.
+    """
+    try:
+        return from_json(text, allow_inf_nan=False)
+    except ValueError as error:
+        raise InvalidInput(f"{what}: not JSON: {error}") from None
+
+
+def parse_moment(text: str | int) -> Moment:
+    """Milliseconds of 13 digits, or an ISO 8601 time with its zone; Job checks which of them it is.
+
+    Raises:
+        InvalidInput: neither.
+    """
+    if isinstance(text, int) or text.isdigit():
+        return int(text)
+    try:
+        return datetime.fromisoformat(text)
+    except (ValueError, TypeError):
+        raise InvalidInput(
+            f"at: can't read {str(text)[:80]!r}; write for example 2030-01-31T09:00:00+08:00, or 13 digits of ms"
+        ) from None
+
+
+@dataclass(slots=True)
+class Loaded:
+    """How far a file got. ``existing_ids``: the first of the ids that were taken."""
+
+    created: int = 0
+    existing: int = 0
+    existing_ids: list[str] = field(default_factory=list)
+
+
+class BadLine(InvalidInput):
+    """A line that can't be a job. The lines before it are in, it and those after it are not."""
+
+    def __init__(self, number: int, why: str, loaded: Loaded) -> None:
+        super().__init__(
+            f"line {number}: {why}. The lines before it are in ({loaded.created} jobs created, {loaded.existing} were "
+            f"there); mend it and go on with: tail -n +{number}"
+        )
+        self.number = number
+        self.loaded = loaded
+
+
+def new_job(line: bytes, defaults: Mapping[str, Any]) -> NewJob:
+    """One line's job. An object with a ``body`` is a job and may have every field of NewJob; any other value is a body.
+
+    Raises:
+        InvalidInput: not JSON, or an object with a ``body`` and a field that no job has.
+    """
+    value = parse_json(line, "job")
+    if not (isinstance(value, dict) and "body" in value):
+        return NewJob(value, **defaults)
+    unknown = [name for name in value if name not in JOB_FIELDS]
+    if unknown:
+        raise InvalidInput(
+            f"a job has no {unknown[0]!r}, only {', '.join(JOB_FIELDS)}; a body that has a 'body' itself is written "
+            'as {"body": {"body": …}}'
+        )
+    given = {name: given for name, given in value.items() if given is not None or name == "body"}
+    if isinstance(given.get("at"), str | int):
+        given["at"] = parse_moment(given["at"])
+    when = {"delay", "at"} & given.keys()  # either of them on the line stands for both
+    return NewJob(**{**{name: v for name, v in defaults.items() if not (when and name in ("delay", "at"))}, **given})
+
+
+def load(
+    queue: Queue,
+    topic: str,
+    source: BinaryIO,
+    *,
+    defaults: Mapping[str, Any],
+    on_conflict: OnConflict,
+    progress: Callable[[int, int], None],
+) -> Loaded:
+    """Enqueues every line of a file of any length, in batches; blank lines are passed over. ``progress`` is told of
+    bytes and lines read.
+
+    Raises:
+        BadLine: a line can't be accepted; what stood before it is in.
+    """
+    loaded, limit = Loaded(), Settings().max_body_bytes
+    longest = limit * _LONGEST_ESCAPE + _LINE_OVERHEAD_BYTES
+    batch: list[NewJob] = []
+    number, size = 0, 0
+
+    def flush() -> None:
+        if batch:
+            result = queue.enqueue_many(topic, batch, on_conflict=on_conflict)
+            loaded.created += result.created
+            loaded.existing += len(result.existing)
+            loaded.existing_ids += result.existing[: SHOWN_IDS - len(loaded.existing_ids)]
+            batch.clear()
+        progress(size, number)
+
+    for line in _lines(source, longest):
+        try:
+            if len(line) == longest and not line.endswith(b"\n"):
+                raise InvalidInput(f"longer than {longest} bytes; one JSON value on each line is read")
+            if line.strip():
+                job = new_job(line, defaults)
+                encode(job, limit)  # checked here, so that a bad line does not take its whole batch with it
+                batch.append(job)
+        except InvalidInput as error:
+            flush()
+            raise BadLine(number + 1, str(error), loaded) from None
+        number, size = number + 1, size + len(line)
+        if len(batch) == MAX_BATCH:
+            flush()
+    flush()
+    return loaded
+
+
+def _lines(source: BinaryIO, longest: int) -> Iterator[bytes]:
+    """Lines, none of which takes more memory than the longest that may be a job."""
+    while line := source.readline(longest):
+        yield line

@@ -1,0 +1,270 @@
+"""Commands on jobs: put in, look at, cancel, reschedule, and the dead letters."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import typer
+
+from .. import shapes, views
+from ..config import DEFAULT_GROUP
+from ..errors import InvalidInput
+from ..queue import Queue
+from .common import At, Delay, GroupOption, Id, Json, Topic, answer, commands, open_queue
+from .input import BadLine, Loaded, load, parse_json, parse_moment
+
+app = commands()
+DEAD = commands(help="Look at jobs given up, send back, delete.")
+app.add_typer(DEAD, name="dead")
+
+
+class OnConflictChoice(StrEnum):
+    """What to do with an id that is taken."""
+
+    REJECT = "reject"
+    KEEP = "keep"
+    REPLACE = "replace"
+
+
+# -- putting jobs in
+
+
+@app.command()
+def enqueue(
+    context: typer.Context,
+    topic: Topic,
+    body: Annotated[
+        str | None, typer.Argument(help="The body, as JSON; - reads it from stdin", show_default=False)
+    ] = None,
+    file: Annotated[str | None, typer.Option(help="A file of jobs, one JSON value on each line; - is stdin.")] = None,
+    delay: Delay = None,
+    at: At = None,
+    id: Annotated[str | None, typer.Option(help="The job's id; without one it gets a random one.")] = None,
+    ttr: Annotated[str | None, typer.Option(help="How long an attempt may take.")] = None,
+    retry: Annotated[str | None, typer.Option(help="Delays between attempts: '15s 3m 10m', or none.")] = None,
+    url: Annotated[
+        str | None, typer.Option(help="The job's own http(s) URL (Redis's goes before the command).")
+    ] = None,
+    expire: Annotated[str | None, typer.Option(help="Give it up if it would start later than this after due.")] = None,
+    on_conflict: Annotated[OnConflictChoice, typer.Option(help="When the id is taken.")] = OnConflictChoice.REJECT,
+    as_json: Json = False,
+) -> None:
+    """Put one job in, or a whole file of them.
+
+    \b
+    streamdq enqueue order.close '{"order_id": 42}' --delay 30m --id order-42
+    streamdq enqueue sms.remind '"hello"' --at 2030-01-31T09:00:00+08:00
+    streamdq enqueue order.close --file jobs.ndjson --delay 30m
+    zcat jobs.ndjson.gz | streamdq enqueue order.close --file -
+
+    A line of a file is either a body, or an object with a "body" and any of delay, at, id, ttr, retry, url, expire:
+    {"body": {"order_id": 42}, "delay": "30m", "id": "order-42"}. The options given here are what lines without their
+    own get. Files of any length are read as a stream. The first bad line ends it, exit code 2: the lines before it
+    stay in. Taken ids don't end it; with "reject" they make the exit code 1.
+    """  # noqa: D301 - typer reads the mark
+    if (body is None) == (file is None):
+        raise InvalidInput("enqueue: pass a body or --file, and not both")
+    given: dict[str, Any] = {
+        "delay": delay, "at": None if at is None else parse_moment(at), "ttr": ttr, "retry": retry, "url": url,
+        "expire": expire,
+    }  # fmt: skip
+    fields = {name: value for name, value in given.items() if value is not None}
+    with open_queue(context) as queue:
+        if file is None:
+            text = sys.stdin.buffer.read() if body == "-" else body or ""
+            job = queue.enqueue(topic, _body(text), id=id, on_conflict=on_conflict.value, **fields)
+            answer(as_json, shapes.job_json(job), f"{job.topic} / {job.id}, due {views.moment(job.due_ms)}")
+            return
+        if id is not None:
+            raise InvalidInput('id: a file\'s jobs have their own; put "id" on each line')
+        _enqueue_file(queue, topic, file, fields, on_conflict, as_json)
+
+
+def _body(text: str | bytes) -> Any:
+    try:
+        return parse_json(text, "body")
+    except InvalidInput as error:
+        raise InvalidInput(f"{error}; a text is written with its quotes: '\"hello\"'") from None
+
+
+def _enqueue_file(
+    queue: Queue, topic: str, file: str, fields: dict[str, Any], on_conflict: OnConflictChoice, as_json: bool
+) -> None:
+    with _source(file) as source, _progress(source) as progress:
+        try:
+            loaded = load(
+                queue, topic, source, defaults=fields, on_conflict=on_conflict.value, progress=progress
+            )  # fmt: skip
+        except BadLine as error:
+            if as_json:
+                views.print_json({**_loaded_json(error.loaded), "bad_line": error.number, "error": str(error)})
+            raise
+    text = f"{loaded.created} jobs created"
+    if loaded.existing:
+        text += f", {loaded.existing} ids were taken: {', '.join(loaded.existing_ids[:5])}"
+        text += " …" if loaded.existing > 5 else ""
+    refused = loaded.existing and on_conflict is OnConflictChoice.REJECT
+    answer(as_json, _loaded_json(loaded), text, yes=not refused)
+
+
+def _loaded_json(loaded: Loaded) -> dict[str, Any]:
+    return {"created": loaded.created, "existing": loaded.existing, "existing_ids": loaded.existing_ids}
+
+
+@contextmanager
+def _source(file: str) -> Iterator[BinaryIO]:
+    if file == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        source = Path(file).open("rb")  # noqa: SIM115 - closed below; here only its failure is told
+    except OSError as error:
+        raise InvalidInput(f"file: can't read {file}: {error.strerror}") from None
+    with source:
+        yield source
+
+
+@contextmanager
+def _progress(source: BinaryIO) -> Iterator[Callable[[int, int], None]]:
+    """A bar on stderr, if that is a terminal; of the file's bytes, if it has a size."""
+    if not sys.stderr.isatty():
+        yield lambda _bytes, _lines: None
+        return
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    total = os.fstat(source.fileno()).st_size or None
+    columns = (
+        SpinnerColumn(), BarColumn(), TextColumn("{task.fields[lines]} lines, {task.fields[speed]}/s"),
+        TimeElapsedColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=views.console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total, lines=0, speed=0)
+
+        def tell(size: int, lines: int) -> None:
+            elapsed = bar.tasks[0].elapsed or 0
+            bar.update(task, completed=size, lines=lines, speed=round(lines / elapsed) if elapsed else 0)
+
+        yield tell
+
+
+# -- one job
+
+
+@app.command()
+def get(context: typer.Context, topic: Topic, id: Id, as_json: Json = False) -> None:
+    """Show a job and its progress.
+
+    Body, due time, and how far each group is. Exit code 1: there is none (it has ended, or never was).
+    """
+    with open_queue(context) as queue:
+        job = queue.get(topic, id)
+    if job is None:
+        answer(as_json, None, f"no job {id!r} in {topic!r}: it has ended, or never was", yes=False)
+    elif as_json:
+        views.print_json(shapes.job_json(job))
+    else:
+        views.console().print(views.job_view(job))
+
+
+@app.command()
+def cancel(context: typer.Context, topic: Topic, id: Id, as_json: Json = False) -> None:
+    """Cancel a waiting job.
+
+    No new attempt of it starts, in any group. Exit code 1: there is none, or it runs now, or it is dead.
+    """
+    with open_queue(context) as queue:
+        yes = queue.cancel(topic, id)
+    answer(as_json, {"cancelled": yes}, "cancelled" if yes else _unchanged(id), yes=yes)
+
+
+@app.command()
+def reschedule(
+    context: typer.Context, topic: Topic, id: Id, delay: Delay = None, at: At = None, as_json: Json = False
+) -> None:
+    """Give a waiting job another due time.
+
+    By --delay from now, or --at. Exit code 1: there is none that waits.
+    """
+    with open_queue(context) as queue:
+        yes = queue.reschedule(topic, id, delay=delay, at=None if at is None else parse_moment(at))
+    answer(as_json, {"rescheduled": yes}, "rescheduled" if yes else _unchanged(id), yes=yes)
+
+
+def _unchanged(id: str) -> str:
+    return f"nothing changed: no job {id!r} is waiting there (it has ended, is dead, runs now, or never was)"
+
+
+# -- dead letters
+
+
+@DEAD.command("list")
+def dead_list(
+    context: typer.Context,
+    topic: Topic,
+    group: GroupOption = DEFAULT_GROUP,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
+    as_json: Json = False,
+) -> None:
+    """List a group's dead letters.
+
+    The longest dead first, with reason and error.
+    """
+    with open_queue(context) as queue:
+        jobs = queue.dead(topic, group, limit)
+    if as_json:
+        views.print_json([shapes.job_json(job) for job in jobs])
+    else:
+        views.console().print(views.dead_view(jobs, group))
+
+
+OptionalId = Annotated[str | None, typer.Argument(help="The job's id", show_default=False)]
+All = Annotated[bool, typer.Option("--all", help="Every dead letter of the group.")]
+
+
+@DEAD.command("kick")
+def dead_kick(
+    context: typer.Context,
+    topic: Topic,
+    id: OptionalId = None,
+    every: All = False,
+    group: GroupOption = DEFAULT_GROUP,
+    as_json: Json = False,
+) -> None:
+    """Send a dead job back, or --all.
+
+    It is ready at once, and its retry schedule starts again. Exit code 1: none was dead.
+    """
+    _one_or_all(id, every)
+    with open_queue(context) as queue:
+        count = queue.kick(topic, id, group)
+    answer(as_json, {"kicked": count}, f"{count} kicked", yes=count > 0)
+
+
+@DEAD.command("purge")
+def dead_purge(
+    context: typer.Context,
+    topic: Topic,
+    id: OptionalId = None,
+    every: All = False,
+    group: GroupOption = DEFAULT_GROUP,
+    as_json: Json = False,
+) -> None:
+    """Delete a dead job, or --all.
+
+    For good. Exit code 1: none was dead.
+    """
+    _one_or_all(id, every)
+    with open_queue(context) as queue:
+        count = queue.purge(topic, group, id)
+    answer(as_json, {"purged": count}, f"{count} purged", yes=count > 0)
+
+
+def _one_or_all(id: str | None, every: bool) -> None:
+    if (id is None) != every:
+        raise InvalidInput("dead: pass one job's id, or --all, and not both")

@@ -1,0 +1,103 @@
+"""Serving metrics: the exporter, and what the commands that run workers share."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Annotated
+
+import typer
+
+from .. import logs
+from ..errors import InvalidInput
+from ..exporter import ProcessFiles, RedisCollector, served
+from ..processes import Supervisor, end_with_parent
+from ..worker import Worker
+from .common import commands
+
+app = commands()
+
+LogLevel = Annotated[str, typer.Option(help=f"One of {', '.join(logs.LEVELS)}.")]
+MetricsPort = Annotated[
+    int | None, typer.Option(min=0, max=65_535, help="Serve Prometheus metrics there, of all processes; 0: a free one.")
+]
+MetricsHost = Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0: any, for whoever may reach it.")]
+AlsoGauges = Annotated[
+    bool, typer.Option("--exporter", help="Serve what `streamdq exporter` does as well: one worker of all does it.")
+]
+LOOPBACK = "127.0.0.1"
+
+
+def begin_logs(level: str) -> None:
+    if level not in logs.LEVELS:
+        raise InvalidInput(f"log-level: {level!r} is none of {', '.join(logs.LEVELS)}")
+    logs.configure(level)
+
+
+@app.command()
+def exporter(
+    context: typer.Context,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="Where to serve; 0: any that is free.")] = 9422,
+    host: MetricsHost = LOOPBACK,
+    log_level: LogLevel = "info",
+) -> None:
+    """Serve what waits, lags and runs to Prometheus.
+
+    One of these for a namespace, or one worker with --exporter. Until SIGTERM or Ctrl-C. While Redis can't be reached
+    it serves streamdq_up 0.
+    """
+    begin_logs(log_level)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    collector = RedisCollector(context.obj.url, context.obj.namespace or "streamdq")
+    with contextlib.closing(collector), served(host, port, collector):
+        stop.wait()
+
+
+class Serving:
+    """What a command that runs workers was told about metrics."""
+
+    def __init__(self, host: str, port: int | None, gauges: bool) -> None:
+        if gauges and port is None:
+            raise InvalidInput("--exporter: serves where --metrics-port says; give that, too")
+        self._host, self._port, self._gauges = host, port, gauges
+
+    @contextlib.contextmanager
+    def one(self, worker: Worker) -> Iterator[None]:
+        """This process's own."""
+        with contextlib.ExitStack() as stack:
+            if self._port is not None:
+                stack.enter_context(served(self._host, self._port, *self._collectors(stack, worker)))
+            yield
+
+    @contextlib.contextmanager
+    def several(self, worker: Worker) -> Iterator[ProcessFiles | None]:
+        """What the processes of this command leave in files, on one port."""
+        with contextlib.ExitStack() as stack:
+            files = None
+            if self._port is not None:
+                files = stack.enter_context(ProcessFiles.open())
+                collectors = [files.collector(), *self._collectors(stack, worker)]
+                stack.enter_context(served(self._host, self._port, *collectors, own=False))
+            yield files
+
+    def _collectors(self, stack: contextlib.ExitStack, worker: Worker) -> list[RedisCollector]:
+        if not self._gauges:
+            return []
+        return [stack.enter_context(contextlib.closing(RedisCollector(worker.url, worker.namespace)))]
+
+
+def run_worker(
+    worker: Worker, serving: Serving, processes: int, command: Sequence[str], *, burst: bool, until_eof: bool
+) -> None:
+    """Runs it here, or ``command`` in several processes."""
+    if processes > 1:
+        with serving.several(worker) as files:
+            raise typer.Exit(Supervisor(command, processes, burst=burst, files=files).run())
+    if until_eof:
+        end_with_parent()
+    with serving.one(worker):
+        worker.run(burst)

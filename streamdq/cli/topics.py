@@ -1,0 +1,168 @@
+"""Commands on topics and the whole queue: figures, settings, proofs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import nullcontext
+from typing import Annotated
+
+import typer
+from rich.live import Live
+
+from .. import shapes, views
+from ..durations import to_ms
+from ..queue import Queue
+from .common import EXIT_NO, Json, OptionalTopic, Topic, answer, commands, open_queue
+
+app = commands()
+
+
+# -- looking
+
+
+@app.command()
+def stats(
+    context: typer.Context,
+    topic: OptionalTopic = None,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on until Ctrl-C.")] = False,
+    interval: Annotated[str, typer.Option(help="How often with --watch.")] = "1s",
+    as_json: Json = False,
+) -> None:
+    """Show figures by topic and group.
+
+    What is delayed, ready, running and dead, and what was done. --watch --json prints a line each time.
+    """
+    pause_s = max(0.1, to_ms(interval, "interval") / 1000)
+    with open_queue(context) as queue:
+        if not watch:
+            found = queue.stats(topic)
+            if as_json:
+                views.print_json(shapes.stats_json(found))
+            else:
+                views.console().print(views.stats_view(found))
+            return
+        _watch(queue, topic, pause_s, as_json)
+
+
+def _watch(queue: Queue, topic: str | None, pause_s: float, as_json: bool) -> None:
+
+    live = Live(console=views.console(), auto_refresh=False, screen=sys.stdout.isatty())
+    with nullcontext() if as_json else live:
+        while True:
+            found = queue.stats(topic)
+            if as_json:
+                views.print_json(shapes.stats_json(found))
+            else:
+                live.update(views.stats_view(found), refresh=True)
+            time.sleep(pause_s)
+
+
+@app.command()
+def upcoming(
+    context: typer.Context,
+    topic: OptionalTopic = None,
+    window: Annotated[list[str] | None, typer.Option(help="A window from now; may be repeated [1m 10m 1h 1d].")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the coming load.
+
+    How many attempts come due within each window from now, overdue ones included.
+    """
+    with open_queue(context) as queue:
+        totals = queue.upcoming(topic, windows=window or ("1m", "10m", "1h", "1d"))
+    if as_json:
+        views.print_json(totals)
+    else:
+        views.console().print(views.upcoming_view(totals))
+
+
+# -- topics
+
+
+@app.command()
+def pause(context: typer.Context, topic: Topic, as_json: Json = False) -> None:
+    """Hold a topic.
+
+    No new attempt of its jobs starts until resume; running ones go on.
+    """
+    with open_queue(context) as queue:
+        queue.pause(topic)
+    answer(as_json, {"topic": topic, "paused": True}, f"{topic} is paused")
+
+
+@app.command()
+def resume(context: typer.Context, topic: Topic, as_json: Json = False) -> None:
+    """End a pause.
+
+    What became due meanwhile is delivered now.
+    """
+    with open_queue(context) as queue:
+        queue.resume(topic)
+    answer(as_json, {"topic": topic, "paused": False}, f"{topic} goes on")
+
+
+@app.command()
+def configure(
+    context: typer.Context,
+    topic: Topic,
+    ttr: Annotated[str | None, typer.Option(help="How long an attempt may take.")] = None,
+    retry: Annotated[str | None, typer.Option(help="Delays between attempts: '15s 3m 10m', or none.")] = None,
+    shards: Annotated[int | None, typer.Option(help="Only while the topic is empty.")] = None,
+    max_deliveries: Annotated[
+        int | None, typer.Option(help="Lost with its worker this often, a job is buried.")
+    ] = None,
+    group: Annotated[list[str] | None, typer.Option(help="A group; repeat for each. Others are removed.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Jobs per second at most; 0 for no limit.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a topic, or change its settings.
+
+    Shows them all; what is not given stays as it is.
+
+    \b
+    streamdq configure order.close --retry '15s 3m 10m' --group default --group audit
+    """  # noqa: D301 - typer reads the mark
+    with open_queue(context) as queue:
+        settings = queue.configure(
+            topic, ttr=ttr, retry=retry, shards=shards, max_deliveries=max_deliveries, groups=group, rate=rate
+        )
+    if as_json:
+        views.print_json(shapes.settings_json(topic, settings))
+    else:
+        views.console().print(views.settings_view(topic, settings))
+
+
+# -- proofs
+
+
+@app.command()
+def audit(context: typer.Context, topic: OptionalTopic = None, as_json: Json = False) -> None:
+    """Prove that nothing is lost.
+
+    What went in equals what came out plus what is there, and every job has its place. Exit code 1: not so.
+    """
+    with open_queue(context) as queue:
+        found = queue.audit(topic)
+    if as_json:
+        views.print_json(shapes.audit_json(found))
+    else:
+        views.console().print(views.audit_view(found))
+    if not found.balanced:
+        raise typer.Exit(EXIT_NO)
+
+
+@app.command()
+def doctor(context: typer.Context, as_json: Json = False) -> None:
+    """Say what to change in this Redis.
+
+    Version, persistence, memory policy, clock, mover, orphans. Exit code 1: jobs can be lost or stand still.
+    """
+    with open_queue(context) as queue:
+        findings = queue.doctor()
+    if as_json:
+        views.print_json([{"verdict": f.verdict, "what": f.what, "advice": f.advice} for f in findings])
+    else:
+        views.console().print(views.doctor_view(findings))
+    if any(finding.verdict == "problem" for finding in findings):
+        raise typer.Exit(EXIT_NO)

@@ -1,0 +1,114 @@
+"""Commands that work: a worker, the demo, the benchmarks."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import traceback
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..errors import InvalidInput, StreamdqError
+from ..processes import command_line, import_worker
+from ..worker import Worker
+from .common import Json, commands, given, given_globals
+from .metrics import LOOPBACK, AlsoGauges, LogLevel, MetricsHost, MetricsPort, Serving, begin_logs, run_worker
+
+app = commands()
+
+# -- at work
+
+
+@app.command()
+def worker(
+    context: typer.Context,
+    target: Annotated[
+        str, typer.Argument(metavar="MODULE:WORKER", help="Such as shop.jobs:worker", show_default=False)
+    ],
+    processes: Annotated[int, typer.Option(min=1, max=1000, help="How many; one that dies is started again.")] = 1,
+    concurrency: Annotated[int | None, typer.Option(min=1, max=10_000, help="Handlers at once, in each.")] = None,
+    burst: Annotated[bool, typer.Option("--burst", help="Leave when nothing is ready, running or delayed.")] = False,
+    log_level: LogLevel = "info",
+    metrics_port: MetricsPort = None,
+    metrics_host: MetricsHost = LOOPBACK,
+    gauges: AlsoGauges = False,
+    until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
+) -> None:
+    """Run a worker, in one or more processes.
+
+    Until SIGTERM or Ctrl-C; it then finishes what it has begun.
+
+    \b
+    # shop/jobs.py
+    from streamdq import Worker
+    worker = Worker()
+    @worker.handler("order.close", ttr="30s")
+    async def close(order: dict) -> None: ...
+
+    streamdq worker shop.jobs:worker --processes 2 --concurrency 50
+
+    The module is looked for in the current directory first. --url and --namespace, or STREAMDQ_URL and
+    STREAMDQ_NAMESPACE, come before those in the code (the latter URL only where the code names none). With
+    --processes, a second signal kills. Logs go to stderr, as JSON lines unless that is a terminal.
+    """  # noqa: D301 - typer reads the mark
+    begin_logs(log_level)
+    serving = Serving(metrics_host, metrics_port, gauges)
+    found = _import_worker(target)
+    if given(context, "url") or found.url is None:
+        found.url = context.obj.url
+    found.namespace = context.obj.namespace or found.namespace
+    found.concurrency = concurrency or found.concurrency
+    arguments = ["worker", target, "--until-eof", "--log-level", log_level]
+    arguments += ["--burst"] if burst else []
+    arguments += ["--concurrency", str(concurrency)] if concurrency else []
+    command = command_line(*given_globals(context), *arguments)
+    run_worker(found, serving, processes, command, burst=burst, until_eof=until_eof)
+
+
+def _import_worker(target: str) -> Worker:
+    try:
+        return import_worker(target)
+    except ImportError as error:
+        raise InvalidInput(f"worker: {error}") from None
+    except StreamdqError:
+        raise
+    except Exception as error:
+        # The user's own module failed: where, and why, in one line.
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise InvalidInput(
+            f"worker: importing {target} failed at {frame.filename}:{frame.lineno}: {type(error).__name__}: {error}"
+        ) from None
+
+
+@app.command()
+def demo(
+    speed: Annotated[float, typer.Option(min=0.5, max=20, help="How many times faster than usual.")] = 1.0,
+    analysis: Annotated[bool, typer.Option("--analysis/--no-analysis", help="End with the report.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Watch the queue at work.
+
+    About 50 seconds, on an embedded Redis of its own; nothing of it stays but the report.
+
+    Orders that are closed unless paid in time, payment notices that fail into the stepped retry, a worker killed with
+    -9, a dead letter sent back; then the proof that nothing was lost, and, with streamdq[spark], a report of all that
+    happened. Exit code 1: something was lost.
+    """
+    from ..demo.run import run_demo
+
+    raise typer.Exit(run_demo(speed, as_json, analysis))
+
+
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def bench(context: typer.Context) -> None:
+    """Measure speed and lateness.
+
+    Needs a checkout of the project; arguments are passed on to its benchmarks.
+    """
+    root = Path(__file__).resolve().parent.parent
+    if not (root / "benchmarks" / "__main__.py").is_file():
+        raise InvalidInput("bench: the benchmarks are not part of the package; run `make bench` in a checkout")
+    command = [sys.executable, "-m", "benchmarks", *context.args]
+    raise typer.Exit(subprocess.run(command, cwd=root, check=False).returncode)

@@ -1,0 +1,1 @@
+"""`streamdq demo`: the whole queue at work for less than a minute."""

@@ -1,0 +1,70 @@
+"""The demo's last act: its history is dumped, and what Spark makes of it is written as a page that stays."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import views
+from ..errors import MissingExtra, StreamdqError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DUMP, TABLES, PAGE = "dump", "tables", "report.html"
+
+
+def keep_history(url: str, namespace: str) -> Path | None:
+    """Dumps the history into a new folder, while its Redis is there. None: what that needs is not installed."""
+    from ..dump.dumper import Dumper
+    from ..dump.places import open_folder
+
+    folder = Path(tempfile.mkdtemp(prefix="streamdq-demo-report-"))
+    try:
+        with Dumper(open_folder(str(folder / DUMP)), url, namespace).opened() as dumper:
+            dumper.dump()
+    except MissingExtra as error:
+        folder.rmdir()
+        views.complain(f"no report: {error}")
+        return None
+    return folder
+
+
+def write_up(folder: Path, session: Callable[[], AbstractContextManager[SparkSession]] | None = None) -> Path | None:
+    """The report of the dump in the folder. None: Spark is not installed, or could not do it; that is told."""
+    try:
+        from streamdq_spark import analysis
+        from streamdq_spark.report import write_report
+        from streamdq_spark.session import SMALL
+        from streamdq_spark.session import session as start
+    except ModuleNotFoundError as error:
+        views.complain(f"no report: {MissingExtra(error.name or 'pyspark', 'spark')}")
+        return None
+    try:
+        plan = analysis.plan(str(folder / DUMP), str(folder / TABLES))
+        with views.spark_progress() as tell, session() if session else start(settings=SMALL) as spark:
+            summary = analysis.analyze(spark, plan, progress=tell)
+        write_report(plan.target, summary, folder / PAGE)
+    except StreamdqError as error:
+        views.complain(f"no report: {error}")
+        return None
+    return folder / PAGE
+
+
+def say_where(page: Path) -> None:
+    """What was made, and how to make it of a queue of one's own."""
+    lines = [
+        f"dump and tables  {page.parent}",
+        f"report           {page.as_uri()}",
+        "of your own      streamdq dump --out DIR; streamdq analyze --input DIR --output DIR --report FILE",
+    ]
+    views.console().print()
+    for line in lines:
+        views.say(line)
+
+
+def as_json(page: Path | None) -> dict[str, Any]:
+    return {"report": str(page) if page else None}

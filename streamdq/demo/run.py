@@ -1,0 +1,110 @@
+"""`streamdq demo`: the story (play.py) on an embedded Redis, its accounts, its analysis. Only the analysis stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from .. import keeper
+from ..durations import show_ms
+from ..queue import Queue
+from ..retry import DEFAULT_RETRY
+from ..views import console, print_json
+from .analysis import as_json as page_json
+from .analysis import keep_history, say_where, write_up
+from .play import Play
+from .report import build, report_json, report_view
+from .shop import (
+    ANALYST_GROUP,
+    NAMESPACE,
+    SHOP_GROUP,
+    UNPAID_AFTER_S,
+    Scale,
+)
+from .staff import Staff
+from .view import open_view
+
+_END_S = 15.0
+_TICK_S = 0.02
+_REDIS = "redis"
+
+
+def run_demo(speed: float, as_json: bool, analysis: bool = True) -> int:
+    """Runs the demo and prints its report; 0 when all went well and the accounts balance. ``analysis``: ends with
+    what Spark makes of its history.
+    """
+    for name in [name for name in os.environ if name.startswith("STREAMDQ_")]:
+        del os.environ[name]  # the demo shows streamdq as it comes
+    scale = Scale(speed)
+    with _ending_on_sigterm(), _temporary_directory() as directory:
+        url = f"embedded://{directory / _REDIS}"
+        with Queue(url, NAMESPACE) as queue, Staff(url, directory, scale) as staff:
+            redis = next((finding.what for finding in queue.doctor()), "")
+            with open_view(_intro(redis, scale), stderr=as_json) as view:
+                play = Play(queue, staff, view, directory, scale)
+                play.run()
+            staff.end()
+            report = build(queue.audit(), queue.stats(), play.rows, directory, scale, play.killed_ms)
+            report.missing = play.missing()
+        kept = keep_history(url, NAMESPACE) if analysis else None
+    if not as_json:
+        console().print(report_view(report, scale))
+    page = write_up(kept) if kept else None
+    if as_json:
+        print_json(report_json(report) | page_json(page))
+    elif page:
+        say_where(page)
+    return 0 if report.good else 1
+
+
+def _intro(redis: str, scale: Scale) -> list[str]:
+    closed_after = show_ms(UNPAID_AFTER_S / scale.orders * 1000)
+    ttr = show_ms(scale.ttr_s * 1000)
+    return [
+        f"Embedded {redis.partition(',')[0]}; 2 workers in group {SHOP_GROUP}, 1 in {ANALYST_GROUP}; TTR {ttr}",
+        f"orders   1 s = {show_ms(scale.orders * 1000)}: closed when unpaid after 30m, here {closed_after}",
+        f"notices  1 s = {show_ms(scale.notices * 1000)}: refused, they are repeated after",
+        f"         {DEFAULT_RETRY}",
+        f"   here  {scale.retry}",
+    ]
+
+
+@contextmanager
+def _temporary_directory() -> Iterator[Path]:
+    """It is removed once Redis, which ends a moment after its last user, writes there no more."""
+    with tempfile.TemporaryDirectory(prefix="streamdq-demo-") as name:
+        directory = Path(name)
+        try:
+            yield directory
+        finally:
+            if (directory / _REDIS).exists():
+                _await_keeper(directory / _REDIS)
+
+
+def _await_keeper(directory: Path) -> None:
+    lock = keeper.open_lock(directory / keeper.KEEPER_LOCK)
+    deadline = time.monotonic() + _END_S
+    while not keeper.try_lock(lock) and time.monotonic() < deadline:
+        time.sleep(_TICK_S)
+    os.close(lock)
+
+
+@contextmanager
+def _ending_on_sigterm() -> Iterator[None]:
+    """SIGTERM and a closed terminal end the demo as Ctrl-C does: everything it started ends with it."""
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,8 @@
+"""History leaves Redis for Parquet files."""
+
+from .compaction import compact
+from .dumper import Dumper
+from .manifest import require_manifest
+from .places import open_folder
+
+__all__ = ["Dumper", "compact", "open_folder", "require_manifest"]

@@ -1,0 +1,157 @@
+"""Joins a dump's small files, hour by hour.
+
+The joined file is written first; then one new manifest names it in place of those it replaces. Whoever reads by the
+manifest sees each row once, before and after, and wherever this is killed. The replaced files stay for a while, for
+readers that began before.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, groupby, islice
+from typing import TYPE_CHECKING, Any
+
+from ..errors import FolderBusy, HistoryUnreadable
+from .arrow import arrow_schema, parquet_options, pyarrow
+from .folder import Folder
+from .manifest import DumpFile, Manifest, Replaced, path_of, remove_strays, require_manifest, update_manifest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+GRACE_S = 3_600
+LETTER = "c"
+_ROW_GROUP = 100_000
+_AT_ONCE = 24  # hours that one manifest takes over
+
+
+@dataclass(slots=True)
+class Compacted:
+    """What was done."""
+
+    hours: int = 0  # of which files were joined
+    joined: int = 0  # files that are part of the dump no more
+    rows: int = 0  # in the joined files
+    removed: int = 0  # replaced files that nobody reads any more
+
+
+def compact(
+    folder: Folder, grace_s: float = GRACE_S, progress: Callable[[int, int | None], None] = lambda _n, _total: None
+) -> Compacted:
+    """Joins the files of every hour that has several, but for the present hour. ``grace_s``: replaced files are removed
+    when they have been so for this long. ``progress`` is told rows, and once how many to expect.
+
+    Raises:
+        FolderBusy: another one is at work there.
+        HistoryUnreadable: there is no dump, or a file does not hold what the manifest says: its hour stays as it is.
+    """
+    pyarrow()
+    result = Compacted()
+    with folder.lock("compact", "another compaction"):
+        manifest = require_manifest(folder)
+        remove_strays(folder, manifest, LETTER)
+        hours = _hours(manifest)
+        progress(0, sum(file.rows for hour in hours for file in hour))
+        rest = iter(hours)
+        while group := list(islice(rest, _AT_ONCE)):
+            number = manifest.compacted + 1
+            joined = []
+            for files in group:
+                joined.append(_join(folder, files, number))
+                progress(joined[-1].rows, None)
+            manifest = _commit(folder, group, joined, number)
+            result.hours += len(group)
+            result.joined += sum(map(len, group))
+            result.rows += sum(file.rows for file in joined)
+        result.removed = _remove(folder, grace_s)
+    return result
+
+
+def _hours(manifest: Manifest) -> list[list[DumpFile]]:
+    """The files of each hour that has several, in their order."""
+    present = path_of(int(time.time()) // 3600, "")
+    files = sorted((file for file in manifest.files), key=lambda file: file.path.rpartition("/")[0])
+    hours = [list(group) for _, group in groupby(files, key=lambda file: file.path.rpartition("/")[0])]
+    return [hour for hour in hours if len(hour) > 1 and hour[0].path.rpartition("/")[0] != present.rpartition("/")[0]]
+
+
+def _join(folder: Folder, files: Sequence[DumpFile], number: int) -> DumpFile:
+    path = f"{files[0].path.rpartition('/')[0]}/{LETTER}{number:09}{folder.suffix}.parquet"
+    lib, rows = pyarrow(), 0
+    with (
+        folder.writing(path) as target,
+        lib.parquet.ParquetWriter(target, arrow_schema(), **parquet_options()) as writer,
+    ):
+        for table in _row_groups(folder, files):
+            writer.write_table(table, row_group_size=_ROW_GROUP)
+            rows += table.num_rows
+    return DumpFile(path=path, rows=rows, bytes=folder.size(path))
+
+
+def _row_groups(folder: Folder, files: Sequence[DumpFile]) -> Iterator[pa.Table]:
+    """The rows of all the files, in portions that make good row groups."""
+    lib, waiting, rows = pyarrow(), [], 0
+    for table in chain.from_iterable(_read(folder, file) for file in files):
+        waiting.append(table)
+        rows += table.num_rows
+        if rows >= _ROW_GROUP:
+            yield lib.concat_tables(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield lib.concat_tables(waiting)
+
+
+def _read(folder: Folder, file: DumpFile) -> Iterator[pa.Table]:
+    """A file's row groups: one that was joined before may be too large to be held whole.
+
+    Raises:
+        HistoryUnreadable: it is damaged, of another version, or not as long as the manifest says.
+    """
+    lib = pyarrow()
+    try:
+        with folder.open(file.path) as opened:
+            held = lib.parquet.ParquetFile(opened)
+            _check(folder, file, held)
+            for number in range(held.num_row_groups):
+                yield held.read_row_group(number)
+    except (OSError, lib.ArrowInvalid) as error:
+        raise HistoryUnreadable(f"{folder.full(file.path)} can't be read: {error}") from error
+
+
+def _check(folder: Folder, file: DumpFile, held: Any) -> None:
+    if not held.schema_arrow.equals(arrow_schema(), check_metadata=True):
+        raise HistoryUnreadable(f"{folder.full(file.path)} is not of schema version {file.schema_version}")
+    rows = held.metadata.num_rows
+    if rows != file.rows:
+        raise HistoryUnreadable(f"{folder.full(file.path)} holds {rows} rows; the manifest says {file.rows}")
+
+
+def _commit(folder: Folder, group: Sequence[Sequence[DumpFile]], joined: Sequence[DumpFile], number: int) -> Manifest:
+    old = {file.path for files in group for file in files}
+
+    def swap(manifest: Manifest) -> None:
+        if manifest.compacted != number - 1 or not old <= {file.path for file in manifest.files}:
+            raise FolderBusy(f"{folder.url}: another process has changed the dump meanwhile; run this again")
+        manifest.compacted = number
+        manifest.files = [file for file in manifest.files if file.path not in old] + list(joined)
+        manifest.replaced += [Replaced(path=path, at_ms=int(time.time() * 1000)) for path in sorted(old)]
+
+    return update_manifest(folder, swap)
+
+
+def _remove(folder: Folder, grace_s: float) -> int:
+    """Removes files that were replaced long enough ago; first the files, so that none is forgotten."""
+    until_ms = time.time() * 1000 - grace_s * 1000
+    gone = {file.path for file in require_manifest(folder).replaced if file.at_ms <= until_ms}
+    if not gone:
+        return 0
+    for path in gone:
+        folder.remove(path)
+
+    def drop(manifest: Manifest) -> None:
+        manifest.replaced = [file for file in manifest.replaced if file.path not in gone]
+
+    update_manifest(folder, drop)
+    return len(gone)

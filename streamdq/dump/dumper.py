@@ -1,0 +1,416 @@
+"""Dumps history into Parquet files, so that Redis needs to keep days and the dump keeps years.
+
+A run takes the newest entry of each stream as its end and reads pages from the last dumped entry up to it. Rows are
+written in batches: the files first, one for each hour; then the manifest with the marks, which makes them part of the
+dump; then Redis is told the marks. Killed anywhere in between, the next run finds files that no manifest names, which
+it removes, or a Redis that keeps more than it needs to, which it tells again. So no row is missing, none there twice.
+
+While a dump is registered, Redis trims nothing that the dump does not have (lua/trim.lua). What went missing all the
+same (the dump was forgotten for a while, Redis was flushed) shows in how many rows Redis says it has written, and is
+counted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..config import Settings
+from ..connection import Command, Link
+from ..errors import FolderBusy, InvalidInput
+from ..job import check_topic
+from ..keys import ShardKeys
+from ..logs import log
+from ..operations import Operations
+from ..scripts import Held
+from ..session import Op, checked, open_session, run
+from .arrow import by_hour, pyarrow, table_in, write_parquet
+from .folder import Folder
+from .manifest import (
+    DumpFile,
+    Manifest,
+    StreamMark,
+    load_manifest,
+    path_of,
+    remove_strays,
+    require_manifest,
+    update_manifest,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+T = TypeVar("T")
+PAGE = 5_000
+"""Entries read at once: a few milliseconds of Redis's time."""
+BATCH = 250_000
+"""Rows in memory before they are written."""
+LETTER = "d"
+
+
+@dataclass(slots=True)
+class Dumped:
+    """What a run did. The last four are of this run, too; the manifest keeps their sums."""
+
+    rows: int = 0
+    files: int = 0
+    seconds: float = field(default=0.0, compare=False)
+    skipped: int = 0  # had been trimmed before the dump of their stream began
+    lost: int = 0  # trimmed since the last run, and never dumped
+    resets: int = 0  # streams that Redis had lost since; what it lost with them is not known
+    unreadable: int = 0  # entries that are not rows of this schema, left out
+
+    @property
+    def whole(self) -> bool:
+        """Whether the dump has everything that happened since it began."""
+        return not (self.lost or self.resets or self.unreadable)
+
+
+@dataclass(slots=True)
+class _Stream:
+    """One stream in a run."""
+
+    shard: ShardKeys
+    mark: StreamMark
+    held: Held
+    new: bool = False  # or lost, and new again
+
+
+@dataclass(slots=True)
+class _Batch:
+    """Rows that are read and not yet written, and the marks they lead to."""
+
+    tables: list[pa.Table] = field(default_factory=list)
+    rows: int = 0
+    marks: dict[tuple[str, int], StreamMark] = field(default_factory=dict)
+    unreadable: int = 0
+
+
+class Dumper:
+    """Dumps one namespace into one folder. Open it as a context manager: it keeps other dumps out of the folder."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        url: str | None = None,
+        namespace: str = "streamdq",
+        *,
+        topics: Sequence[str] = (),
+        settings: Settings | None = None,
+        batch: int = BATCH,
+    ) -> None:
+        """``topics``: only these; else all. ``batch``: rows in memory.
+
+        Raises:
+            MissingExtra: pyarrow is not installed.
+        """
+        pyarrow()
+        self._folder = folder
+        self._topics = [check_topic(topic) for topic in topics]
+        self._batch_rows = batch
+        self._link, session = open_session(url, namespace, settings, None, Link)
+        self._operations = Operations(session)
+        self._session = session
+        self._manifest = Manifest()
+        self._batch = _Batch()
+        self._result = Dumped()
+        self._progress: Callable[[int, int | None], None] = lambda _rows, _total: None
+        self._fetcher = ThreadPoolExecutor(1, "streamdq-dump")
+
+    @contextmanager
+    def opened(self) -> Iterator[Dumper]:
+        """The folder is this dump's alone meanwhile, where it can tell.
+
+        Raises:
+            FolderBusy: another dump is at work there.
+            InvalidInput: the folder holds the dump of another namespace.
+            HistoryUnreadable: its manifest is damaged, or of another version.
+        """
+        try:
+            with self._folder.lock("dump", "another dump"):
+                if found := self._found():
+                    remove_strays(self._folder, found, LETTER)
+                yield self
+        finally:
+            self._fetcher.shutdown(cancel_futures=True)
+            self._link.close()
+
+    def _run(self, op: Op[T]) -> T:
+        return run(self._link, op)
+
+    def _found(self) -> Manifest | None:
+        namespace, found = self._session.keys.namespace, load_manifest(self._folder)
+        if found and found.namespace != namespace:
+            raise InvalidInput(
+                f"{self._folder.url} holds the dump of namespace {found.namespace!r}, not {namespace!r}: "
+                "give each a folder of its own"
+            )
+        return found
+
+    def _load(self) -> Manifest:
+        """The manifest, made before Redis hears of the dump: what is registered always has a folder that knows it."""
+        if found := self._found():
+            return found
+        seconds, micros = self._run(self._session.one(self._session.keys.mover, "TIME"))
+
+        def begin(manifest: Manifest) -> None:
+            manifest.namespace = manifest.namespace or self._session.keys.namespace
+            manifest.created_ms = manifest.created_ms or int(seconds) * 1000 + int(micros) // 1000
+
+        return update_manifest(self._folder, begin, new=True)
+
+    # -- a run
+
+    def dump(
+        self,
+        stopping: Callable[[], bool] = lambda: False,
+        progress: Callable[[int, int | None], None] = lambda _rows, _total: None,
+    ) -> Dumped:
+        """Dumps what there is now, of all streams. ``stopping`` ends it early, with what was read by then written.
+        ``progress`` is told rows as they are read, and at first how many to expect.
+
+        Raises:
+            ServerUnavailable, FolderError: run it again; what was committed stays.
+        """
+        begun = time.perf_counter()
+        self._result, self._batch, self._manifest = Dumped(), _Batch(), self._load()
+        streams = [self._begin(shard) for shard in self._shards()]
+        self._progress = progress
+        progress(0, sum(max(0, stream.held.written - stream.mark.written) for stream in streams))
+        for stream in streams:
+            if not self._read(stream, stopping):
+                break
+        self._flush()
+        self._result.seconds = time.perf_counter() - begun
+        if not self._result.whole:
+            log.warning(
+                "the dump is not whole", lost=self._result.lost, resets=self._result.resets,
+                unreadable=self._result.unreadable,
+            )  # fmt: skip
+        return self._result
+
+    def forget(self) -> None:
+        """Redis keeps no history for this dump any more. The next run registers it again.
+
+        Raises:
+            HistoryUnreadable: there is no dump in the folder.
+        """
+        self._manifest = require_manifest(self._folder)
+        for shard in self._shards():
+            self._run(self._operations.scripts.hold(shard, self._manifest.id))
+
+    def _shards(self) -> list[ShardKeys]:
+        """Those of the registry, and those that the dump knows of from before and that are still there."""
+        known = self._run(self._operations.topics.refresh())
+        if missing := [topic for topic in self._topics if topic not in known]:
+            raise InvalidInput(f"no topic {missing[0]!r} in namespace {self._session.keys.namespace!r}")
+        shards = [shard for topic in self._topics or known for shard in self._operations.topics.shards(topic)]
+        for mark in self._manifest.streams:
+            shard = self._session.keys.shard(mark.topic, mark.shard)
+            if shard not in shards and (mark.topic in self._topics or not self._topics):
+                if self._run(self._session.one(shard.history, "EXISTS", shard.history)):
+                    shards.append(shard)
+                elif mark.since:
+                    self._reset(lost := mark.model_copy(), "")
+                    self._note(lost)
+        return shards
+
+    # -- where a stream stands
+
+    def _begin(self, shard: ShardKeys) -> _Stream:
+        """Registers the dump with the shard, takes the run's end, and finds out whether it is the stream of before."""
+        mark = self._manifest.stream(shard.topic, shard.shard).model_copy()
+        held = self._hold(shard, mark)
+        stream = _Stream(shard, mark, held)
+        if self._is_another(shard, mark, held):
+            if held.since != mark.since and held.since in mark.earlier:
+                self._resume(stream)
+            else:
+                self._begin_life(mark, held)
+                stream.new = True
+        elif held.since != mark.since:
+            mark.since = held.since
+            self._recount(stream)
+        elif held.written < mark.written:
+            self._went_back(mark)
+            self._recount(stream)
+        return stream
+
+    def _hold(self, shard: ShardKeys, mark: StreamMark) -> Held:
+        scripts = self._operations.scripts
+        return self._run(scripts.hold(shard, self._manifest.id, mark.last or "0-0", mark.written, mark.since))
+
+    def _is_another(self, shard: ShardKeys, mark: StreamMark, held: Held) -> bool:
+        """Whether the stream is not the one of the last run, or there was none."""
+        if held.since != mark.since:
+            return not (mark.last and self._is_there(shard, mark.last))
+        # Written on, with ids from the past: it was deleted, and the clock set back.
+        return bool(held.last) and _order(held.last) < _order(mark.last) and held.written > mark.written
+
+    def _is_there(self, shard: ShardKeys, entry: str) -> bool:
+        return bool(self._run(self._session.one(shard.history, "XRANGE", shard.history, entry, entry)))
+
+    def _begin_life(self, mark: StreamMark, held: Held) -> None:
+        """A stream that is new, or was lost and is new again: all that is in it is to be dumped. What has been trimmed
+        of it already is known; from now on nothing is.
+        """
+        gone = max(0, held.written - held.length)
+        if mark.since:
+            self._reset(mark, held.since)
+        if mark.resets or _order(held.since)[0] > self._manifest.created_ms:
+            mark.lost += gone
+            self._result.lost += gone
+        else:
+            mark.skipped += gone
+            self._result.skipped += gone
+        mark.since, mark.last, mark.written = held.since, "", gone
+        self._note(mark)
+
+    def _resume(self, stream: _Stream) -> None:
+        """Redis had lost the stream and was restored: what was dumped of it before is not dumped again."""
+        mark, held = stream.mark, stream.held
+        life = mark.earlier[held.since]
+        if mark.since:
+            self._reset(mark, held.since)
+        mark.since, mark.last, mark.written = held.since, life.last, life.written
+        if held.written < life.written:
+            self._recount(stream)
+        self._note(mark)
+
+    def _went_back(self, mark: StreamMark) -> None:
+        """Redis was restored from before the last run: what was dumped since is dumped, what comes is new."""
+        log.warning("Redis went back to an earlier state", topic=mark.topic, shard=mark.shard)
+        self._result.resets += 1
+        mark.resets += 1
+        self._note(mark)
+
+    def _recount(self, stream: _Stream) -> None:
+        """How many rows Redis had written at the mark has to be found out again."""
+        stream.mark.written = stream.held.written - sum(len(entries) for entries in self._pages(stream))
+        self._note(stream.mark)
+
+    def _reset(self, mark: StreamMark, since: str) -> None:
+        log.warning("Redis has lost a history stream since the last dump", topic=mark.topic, shard=mark.shard)
+        self._result.resets += 1
+        mark.resets += 1
+        if mark.last and since != mark.since:
+            mark.keep_life()
+        mark.since, mark.last, mark.written = since, "", 0
+
+    def _note(self, mark: StreamMark) -> None:
+        """The mark is committed with the next batch."""
+        self._batch.marks[mark.topic, mark.shard] = mark
+
+    # -- reading
+
+    def _read(self, stream: _Stream, stopping: Callable[[], bool]) -> bool:
+        """The stream up to its end; False: stopped before it."""
+        for entries in self._pages(stream):
+            table = table_in(stream.shard.topic, stream.shard.shard, entries)
+            self._take(stream, entries, table)
+            if self._batch.rows >= self._batch_rows:
+                self._flush()
+            if stopping():
+                return False
+        self._settle(stream)
+        return True
+
+    def _pages(self, stream: _Stream) -> Iterator[Any]:
+        """The entries after the mark up to the run's end. While one page is worked on, the next is fetched."""
+        name, end = stream.shard.history, stream.held.last
+        if not end or _order(stream.mark.last) >= _order(end):
+            return
+
+        def fetch(after: str) -> Any:
+            command = Command(name, ("XRANGE", name, f"({after}" if after else "-", end, "COUNT", PAGE))
+            return checked(self._run(self._session.call([command]))[0])
+
+        coming = self._fetcher.submit(fetch, stream.mark.last)
+        while entries := coming.result():
+            coming = self._fetcher.submit(fetch, entries[-1][0].decode())
+            yield entries
+
+    def _take(self, stream: _Stream, entries: Any, table: pa.Table) -> None:
+        mark, batch = stream.mark, self._batch
+        unreadable = len(entries) - table.num_rows
+        if unreadable:
+            log.warning("entries are not history rows", topic=mark.topic, shard=mark.shard, entries=unreadable)
+        batch.tables.append(table)
+        batch.rows += table.num_rows
+        batch.unreadable += unreadable
+        mark.first = mark.first or entries[0][0].decode()
+        mark.last = entries[-1][0].decode()
+        mark.written += len(entries)
+        mark.rows += table.num_rows
+        self._note(mark)
+        self._progress(len(entries), None)
+
+    def _settle(self, stream: _Stream) -> None:
+        """At its end: Redis says how many rows there should have been."""
+        mark, written = stream.mark, stream.held.written
+        missing = written - mark.written
+        if missing > 0:
+            log.warning("history was trimmed before it was dumped", topic=mark.topic, shard=mark.shard, rows=missing)
+            mark.lost += missing
+            self._result.lost += missing
+        elif missing < 0 and not stream.new:  # and has written as many again
+            self._went_back(mark)
+        if mark.written != written:
+            mark.written = written
+            self._note(mark)
+
+    # -- writing
+
+    def _flush(self) -> None:
+        """Files, manifest, Redis: in this order."""
+        batch, self._batch = self._batch, _Batch()
+        if not batch.marks:
+            return
+        marks = {key: mark.model_copy() for key, mark in batch.marks.items()}
+        number = self._manifest.dumped + 1
+        files = list(self._write(batch.tables, number)) if batch.rows else []
+        standing = {key: self._manifest.stream(*key).model_copy() for key in marks}
+
+        def add(manifest: Manifest) -> None:
+            if manifest.dumped != number - 1 or any(manifest.stream(*key) != standing[key] for key in marks):
+                raise FolderBusy(f"{self._folder.url}: another dump has written there meanwhile; stop one of them")
+            manifest.dumped = number
+            manifest.unreadable += batch.unreadable
+            manifest.files += files
+            manifest.streams = [marks.get((mark.topic, mark.shard), mark) for mark in manifest.streams]
+
+        self._manifest = update_manifest(self._folder, add)
+        self._result.rows += batch.rows
+        self._result.files += len(files)
+        self._result.unreadable += batch.unreadable
+        self._tell(marks.values())
+
+    def _write(self, tables: Sequence[pa.Table], number: int) -> Iterator[DumpFile]:
+        for hour, table in by_hour(pyarrow().concat_tables(tables)).items():
+            path = path_of(hour, f"{LETTER}{number:09}{self._folder.suffix}")
+            with self._folder.writing(path) as file:
+                write_parquet(table, file)
+            yield DumpFile(path=path, rows=table.num_rows, bytes=self._folder.size(path))
+
+    def _tell(self, marks: Iterable[StreamMark]) -> None:
+        """Redis may trim up to the marks, and does."""
+        scripts = self._operations.scripts
+        for mark in marks:
+            shard = self._session.keys.shard(mark.topic, mark.shard)
+            if mark.since:
+                self._hold(shard, mark)
+                while self._run(scripts.trim(shard)):
+                    pass
+
+
+def _order(entry: str) -> tuple[int, int]:
+    """Entries compare by time, then by sequence; '' comes first."""
+    ms, _, sequence = entry.partition("-")
+    return int(ms or 0), int(sequence or 0)
+
+
+__all__ = ["BATCH", "Dumped", "Dumper"]

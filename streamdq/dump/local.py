@@ -1,0 +1,95 @@
+"""A folder on a disk of this machine.
+
+A file is written under a temporary name, which begins with an underscore so that no reader takes it for data, and then
+renamed: that is atomic, and on the disk before it is renamed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from ..errors import FolderBusy
+from .folder import Folder, temporary_name
+
+
+class LocalFolder(Folder):
+    """Files on a local disk, locks of the kernel."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.url = str(root)
+
+    @contextmanager
+    def _writing(self, path: str, durable: bool) -> Iterator[BinaryIO]:
+        temporary = temporary_name(path)
+        try:
+            with self._create(temporary, durable) as file:
+                yield file
+            self.rename(temporary, path, durable)
+        except BaseException:
+            with suppress(OSError):
+                self._remove(temporary)
+            raise
+
+    @contextmanager
+    def _create(self, path: str, durable: bool) -> Iterator[BinaryIO]:
+        """A new file; folders on the way are made."""
+        full = self.root / path
+        full.parent.mkdir(parents=True, exist_ok=True)
+        with full.open("wb") as file:
+            yield file
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+
+    def rename(self, path: str, target: str, durable: bool) -> None:
+        """Takes the place of ``target``, should it exist."""
+        (self.root / path).replace(self.root / target)
+        if not durable:
+            return
+        directory = os.open((self.root / target).parent, os.O_RDONLY)
+        try:
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+
+    def open(self, path: str) -> Any:
+        return (self.root / path).open("rb")
+
+    def _read(self, path: str) -> bytes:
+        return (self.root / path).read_bytes()
+
+    def _size(self, path: str) -> int:
+        return (self.root / path).stat().st_size
+
+    def _remove(self, path: str) -> None:
+        (self.root / path).unlink(missing_ok=True)
+
+    def _files(self, under: str) -> list[str]:
+        return sorted(
+            (Path(folder) / name).relative_to(self.root).as_posix()
+            for folder, _, names in os.walk(self.root / under)
+            for name in names
+        )
+
+    def full(self, path: str) -> str:
+        return str(self.root / path)
+
+    @contextmanager
+    def lock(self, name: str, what: str, wait: bool = False) -> Iterator[None]:
+        """The kernel's lock: it ends with the process, however that ends."""
+        path = self.root / f"_{name}.lock"
+        with ExitStack() as stack:
+            with self._telling("lock", path.name):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                file = stack.enter_context(path.open("wb"))
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+                except BlockingIOError:
+                    raise FolderBusy(f"{self.url}: {what} is at work there already; wait for it, or stop it") from None
+            yield

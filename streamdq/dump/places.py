@@ -1,0 +1,25 @@
+"""Which folder a path or URL names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from .folder import Folder
+from .local import LocalFolder
+from .remote import open_remote
+
+
+def open_folder(url: str) -> Folder:
+    """A path, ``file://`` URL, or any URL that fsspec knows. Nothing is made yet.
+
+    Raises:
+        InvalidInput: no such scheme.
+        MissingExtra: fsspec, or what it needs for the scheme, is not installed.
+        FolderError: the server that the URL names does not answer, or refuses.
+    """
+    if "://" not in url:
+        return LocalFolder(Path(url).expanduser().absolute())
+    if urlsplit(url).scheme == "file":
+        return LocalFolder(Path(url.removeprefix("file://")))
+    return open_remote(url)
