@@ -1,5 +1,6 @@
 """Fixtures that every part of the suite shares."""
 
+import logging
 import signal
 import subprocess
 import sys
@@ -98,9 +99,15 @@ _buckets = count()
 
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
-    """What a command configures in this process, or a capture of logs leaves configured, is no other test's."""
+    """What a command configures in this process, or a capture of logs leaves configured, is no other test's: least of
+    all a handler that writes to this test's stderr, which is closed then.
+    """
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
     yield
     structlog.reset_defaults()
+    root.setLevel(level)
+    root.handlers[:] = handlers
 
 
 @pytest.fixture(autouse=True)

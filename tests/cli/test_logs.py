@@ -2,22 +2,11 @@
 
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 import structlog
 
 from streamdq import logs
-
-
-@pytest.fixture(autouse=True)
-def configuration() -> Iterator[None]:
-    """Logging is global: put back what was there."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:], root.level = handlers, level
-    structlog.reset_defaults()
 
 
 def test_lines_are_json_where_no_terminal_is(capsys: pytest.CaptureFixture[str]) -> None:
