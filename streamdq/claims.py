@@ -141,7 +141,8 @@ def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: 
     for end in ends:
         held = end.held
         error = class_of(end) if end.error else ""
-        args += [held.main, held.entry, held.job.id, row_of(event, held, consumer, error, end.reason)]
+        row = row_of(event, held, consumer, error, end.reason) if scripts.keeps_history else ""
+        args += [held.main, held.entry, held.job.id, row]
         if outcome is Outcome.RETRY:
             args += [end.delay_ms, end.steps, end.error]
         elif outcome is Outcome.DEAD:

@@ -156,6 +156,7 @@ class Scripts:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._history = session.settings.history_length
+        self.keeps_history = self._history > 0
 
     def _run(self, name: str, keys: Sequence[str], args: Iterable[Any], repeatable: bool = True) -> Op[Any]:
         script = load(name)

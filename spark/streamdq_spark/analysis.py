@@ -39,7 +39,8 @@ Progress = Callable[[str, int, int], None]
 class Summary:
     """What an analysis covers: also written, as `analysis.json`, when all tables are.
 
-    `lost`: events that Redis trimmed before they were dumped, and entries that were no events. `unlisted`: files
+    `lost`: events that Redis trimmed before they were dumped, and entries that were no events. `resets`: how often
+    Redis lost a history stream or went back to an earlier state; what went with it nobody knows. `unlisted`: files
     beside the dump's that are no part of it. `quarantined`: bad files, left out. `tables`: rows by name. An attempt is
     on time that starts within `slo_ms`; `objective`: the share that is to be.
     """
@@ -49,6 +50,7 @@ class Summary:
     events: int
     files: int
     lost: int
+    resets: int
     unlisted: int
     quarantined: list[BadFile]
     tables: dict[str, int] = field(default_factory=dict)
@@ -135,7 +137,7 @@ def analyze(
     dump, first, last = plan.dump, plan.first_day, plan.last_day
     covered = dump.between(first, last)
     events = sum(file.rows for file in covered)
-    summary = Summary(first, last, events, len(covered), _lost(dump), dump.unlisted, dump.bad)
+    summary = Summary(first, last, events, len(covered), _lost(dump), _resets(dump), dump.unlisted, dump.bad)
     summary.slo_ms, summary.objective = plan.slo_ms, plan.objective
     context = Context(first, last, *_waiting(spark, waiting), plan.slo_ms, plan.objective)
     with _reading(spark, dump) as read:
@@ -186,6 +188,10 @@ def _moved(day: date, days: int) -> date:
 
 def _lost(dump: Dump) -> int:
     return sum(mark.lost for mark in dump.manifest.streams) + dump.manifest.unreadable
+
+
+def _resets(dump: Dump) -> int:
+    return sum(mark.resets for mark in dump.manifest.streams)
 
 
 def _target(input: str, output: str) -> Folder:

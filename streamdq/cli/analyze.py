@@ -112,5 +112,10 @@ def _gaps(summary: dict[str, Any]) -> Iterator[str]:
         yield f"left out, {file['rows']:,} events: {file['path']} {file['problem']}"
     if summary["lost"]:
         yield f"{summary['lost']:,} events are not in the dump: Redis had trimmed them before they were dumped"
+    if times := summary["resets"]:
+        yield (
+            f"Redis lost history, or went back to an earlier state, {f'{times:,} times' if times > 1 else 'once'}: "
+            "what was not dumped by then is missing, how much is not known"
+        )
     if summary["unlisted"]:
         yield f"left out: {summary['unlisted']:,} files that the dump's manifest does not name"

@@ -17,12 +17,13 @@ from dashboards import slo as alerts
 from streamdq import Queue
 from streamdq.cli import analyze as cli_analyze
 from streamdq.cli import app as cli
+from streamdq.dump.manifest import StreamMark
 from streamdq.dump.places import open_folder
 from streamdq_spark.analysis import analyze, chosen, plan
 from streamdq_spark.questions.punctuality import OBJECTIVE, SLO_MS
 from streamdq_spark.tables import read_table
 from tests.servers import Server
-from tests.spark.dumps import START, days_of, event, write_dump
+from tests.spark.dumps import START, days_of, event, write_dump, write_manifest
 from tests.spark.frames import collected
 
 Command = Callable[..., tuple[int, str, str]]
@@ -177,3 +178,19 @@ def test_a_redis_that_is_away_is_told_before_anything_is_done(
     code, out, err = command("--url", "redis://127.0.0.1:1", *job)
     assert (code, out, err.count("\n")) == (3, "", 1)
     assert not (tmp_path / "out").exists()
+
+
+# -- what is not in the numbers
+
+
+def test_what_redis_lost_before_it_was_dumped_is_told(command: Command, tmp_path: Path) -> None:
+    folder, out = tmp_path / "dump", tmp_path / "out"
+    manifest = write_dump(folder, [event(0, START)])
+    manifest.streams = [StreamMark(topic="t", shard=0, lost=3, resets=2), StreamMark(topic="u", shard=0, resets=1)]
+    write_manifest(folder, manifest)
+    job = ["analyze", "--input", folder, "--output", out, "--only", "throughput"]
+    code, said, _ = command(*job)
+    assert code == 0
+    assert "3 events are not in the dump" in said
+    assert "Redis lost history, or went back to an earlier state, 3 times" in said
+    assert {"lost": 3, "resets": 3}.items() <= json.loads((out / "analysis.json").read_text()).items()

@@ -122,6 +122,9 @@ def test_what_the_figures_lack_is_said() -> None:
     assert "never reached the dump" not in report_of(log)
     assert "3 events never reached the dump" in report_of(log, lost=3)
     assert "1 unreadable file of the dump" in report_of(log, unreadable=1)
+    assert "went back" not in report_of(log)
+    assert "went back to an earlier state, once." in report_of(log, resets=1)
+    assert "went back to an earlier state, 3 times." in report_of(log, resets=3)
 
 
 def test_the_size_stays_small(html: str) -> None:
@@ -189,7 +192,7 @@ def test_tables_of_an_earlier_analysis_are_no_part_of_it(tmp_path: Path) -> None
             folder = tmp_path / table / f"dt={day}"
             folder.mkdir(parents=True)
             pq.write_table(pa.Table.from_pylist(tables_of([done("t", AT)])[table]), folder / "part-0.parquet")
-    summary = Summary(date(2026, 1, 5), date(2026, 1, 6), 1, 1, 0, 0, [], {"throughput": 2})
+    summary = Summary(date(2026, 1, 5), date(2026, 1, 6), 1, 1, 0, 0, 0, [], {"throughput": 2})
     write_report(LocalFolder(tmp_path), summary, tmp_path / "report.html")
     html = (tmp_path / "report.html").read_text()
     assert 'id="throughput"' in html

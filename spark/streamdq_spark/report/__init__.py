@@ -42,5 +42,6 @@ def write_report(tables: Folder, summary: Summary, path: Path) -> None:
         objective=summary.objective,
         unreadable=len(summary.quarantined),
         lost=summary.lost,
+        resets=summary.resets,
     )
     LocalFolder(path.parent).write(path.name, render(rows, about).encode())

@@ -34,6 +34,7 @@ class About:
     objective: float = OBJECTIVE
     unreadable: int = 0  # files of the dump that were left out
     lost: int = 0  # events that were trimmed before they were dumped
+    resets: int = 0  # how often Redis lost a stream of them
 
 
 def render(tables: Tables, about: About) -> str:
