@@ -24,13 +24,21 @@ import redis.cluster
 import redis.sentinel
 from hiredis import pack_command
 from redis.backoff import NoBackoff
-from redis.exceptions import AuthenticationError, BusyLoadingError, InvalidResponse, RedisError, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    InvalidResponse,
+    RedisClusterException,
+    RedisError,
+    ResponseError,
+)
 
 from .address import Target, parse_url
 from .errors import AuthenticationFailed, InvalidInput, UnsupportedServer
 from .failures import count_call, count_reply
 
 _IDLE_CHECK_S = 1.0
+_NO_TOPOLOGY = (RedisError, RedisClusterException)  # the second is no RedisError: no node answers, a slot has none
 _MOVED = ("MovedError", "AskError", "ClusterDownError", "TryAgainError")
 
 
@@ -45,7 +53,7 @@ class LinkError(Exception):
     """No reply. ``sent`` False: Redis can't have run it."""
 
     def __init__(self, cause: BaseException, sent: bool) -> None:
-        super().__init__(str(cause) or type(cause).__name__)
+        super().__init__(str(cause).rstrip(".") or type(cause).__name__)
         self.sent = sent
 
 
@@ -57,6 +65,8 @@ def _translate(error: BaseException, sent: bool) -> Exception:
 
 
 def _as_ours(error: BaseException, sent: bool) -> Exception:
+    if isinstance(error, RedisClusterException) and error.__cause__ is not None:
+        error = error.__cause__  # what the last node that was asked said
     if isinstance(error, AuthenticationError) or "WRONGPASS" in str(error) or "NOAUTH" in str(error):
         return AuthenticationFailed(f"Redis refused the login ({error}); check user name and password in the URL")
     if isinstance(error, InvalidResponse) or type(error).__name__ == "ProtocolError":
@@ -290,14 +300,14 @@ class _Routes:
         options = {"socket_timeout": self._timeout_s, "socket_connect_timeout": self._timeout_s, "protocol": 2}
         try:
             return self._flavour.cluster(startup_nodes=nodes, **options, **self.target.options)
-        except RedisError as error:
+        except _NO_TOPOLOGY as error:
             raise _translate(error, sent=False) from error
 
     def _connections_for(self, topology: Any, key: str) -> str:
         """The name of the Cluster node that serves the key."""
         try:
             node = topology.get_node_from_key(key)
-        except RedisError as error:
+        except _NO_TOPOLOGY as error:
             raise LinkError(error, sent=False) from error
         if node is None:
             raise LinkError(ConnectionError(f"no Cluster node serves {key}"), sent=False)
@@ -400,7 +410,7 @@ class AsyncLink(_Routes):
                     await topology.initialize()
                 except BaseException as error:
                     await topology.aclose()
-                    if isinstance(error, RedisError | OSError):
+                    if isinstance(error, (*_NO_TOPOLOGY, OSError)):
                         raise _translate(error, sent=False) from error
                     raise
                 self._topology = topology

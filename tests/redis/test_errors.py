@@ -196,6 +196,20 @@ def test_an_unreachable_server() -> None:
             queue.stats()
     assert isinstance(refused.value, ConnectionError)
     assert "hunter2" not in str(refused.value)
+    assert ".;" not in str(refused.value)
+
+
+async def test_an_unreachable_cluster() -> None:
+    url = f"redis+cluster://:hunter2@127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
+    with (
+        Queue(url, settings=Space.quick()) as queue,
+        pytest.raises(ServerUnavailable, match=r"127\.0\.0\.1.*check that it runs") as refused,
+    ):
+        queue.enqueue("t", 1)
+    assert "hunter2" not in str(refused.value)
+    async with AsyncQueue(url, settings=Space.quick()) as queue_of_loop:
+        with pytest.raises(ServerUnavailable, match=r"127\.0\.0\.1.*check that it runs"):
+            await queue_of_loop.stats()
 
 
 @pytest.mark.parametrize(
@@ -230,10 +244,11 @@ def locked(binary: Binary) -> Iterator[Server]:
         yield server
 
 
+@pytest.mark.parametrize("scheme", ["redis", "redis+cluster"])
 @pytest.mark.parametrize("user", ["", ":wrong@", "nobody:right@", "guest:wrong@"])
-def test_a_wrong_password(locked: Server, user: str) -> None:
+def test_a_wrong_password(locked: Server, scheme: str, user: str) -> None:
     with (
-        Queue(f"redis://{user}127.0.0.1:{locked.port}/0", settings=Space.quick()) as queue,
+        Queue(f"{scheme}://{user}127.0.0.1:{locked.port}", settings=Space.quick()) as queue,
         pytest.raises(AuthenticationFailed, match=r"user|password|login"),
     ):
         queue.enqueue("t", 1)
