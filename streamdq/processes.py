@@ -20,6 +20,7 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
 
+from .errors import InvalidInput
 from .exporter import ProcessFiles
 from .logs import log
 from .worker import Worker
@@ -169,17 +170,22 @@ def import_worker(target: str) -> Worker:
     """The Worker that ``MODULE:WORKER`` names; the current directory is looked in first.
 
     Raises:
-        ImportError: the module or the name is not there, or is not a Worker; the message says which.
+        InvalidInput: the module or the name is not there, or is not a Worker; the message says which.
     """
     module_name, colon, name = target.partition(":")
     if not (module_name and colon and name):
-        raise ImportError(f"{target!r} is not MODULE:WORKER; write for example shop.jobs:worker")
+        raise InvalidInput(f"worker: {target!r} is not MODULE:WORKER; write for example shop.jobs:worker")
     sys.path.insert(0, str(Path.cwd()))
-    found: Any = importlib.import_module(module_name)
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if not f"{module_name}.".startswith(f"{error.name}."):  # it is there, and imports one that is not
+            raise
+        raise InvalidInput(f"worker: {error}, neither in {Path.cwd()} nor among what is installed") from None
     for part in name.split("."):
         if not hasattr(found, part):
-            raise ImportError(f"module {module_name!r} has no {name!r}")
+            raise InvalidInput(f"worker: module {module_name!r} has no {name!r}")
         found = getattr(found, part)
     if not isinstance(found, Worker):
-        raise ImportError(f"{target} is a {type(found).__name__}, not a streamdq Worker")
+        raise InvalidInput(f"worker: {target} is a {type(found).__name__}, not a streamdq Worker")
     return found

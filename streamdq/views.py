@@ -21,6 +21,7 @@ from .durations import show_ms
 from .inspect import Stats, TopicStats
 from .job import Job
 from .logs import hide_credentials
+from .retry import RetrySchedule
 
 _PIPE_WIDTH, _WIDE = 200, 106
 _MARKS = {"ok": ("✔", "green"), "advice": ("!", "yellow"), "problem": ("✘", "red")}
@@ -106,7 +107,7 @@ def job_view(job: Job) -> RenderableType:
         "due": moment(job.due_ms),
         "created": moment(job.created_ms),
         "ttr": "as the topic has it" if job.ttr_ms is None else show_ms(job.ttr_ms),
-        "retry": "as the topic has it" if job.retry is None else job.retry,
+        "retry": "as the topic has it" if job.retry is None else str(RetrySchedule.of(job.retry)),
         "url": job.url,
         "expire": None if job.expire_ms is None else show_ms(job.expire_ms),
         "body": json.dumps(job.body, ensure_ascii=False),
@@ -230,6 +231,6 @@ def settings_view(topic: str, settings: TopicSettings) -> RenderableType:
         made.add_row(Text(name, "dim"), Text(value))
     for name, group in settings.groups.items():
         own = [f"ttr {show_ms(group.ttr_ms)}"] if group.ttr_ms is not None else []
-        own += [f"retry {group.retry}"] if group.retry is not None else []
+        own += [f"retry {RetrySchedule.of(group.retry)}"] if group.retry is not None else []
         made.add_row(Text("group", "dim"), Text(" ".join([name, *([f"({', '.join(own)})"] if own else [])])))
     return made

@@ -70,16 +70,14 @@ def worker(
 def _import_worker(target: str) -> Worker:
     try:
         return import_worker(target)
-    except ImportError as error:
-        raise InvalidInput(f"worker: {error}") from None
     except StreamdqError:
         raise
     except Exception as error:
         # The user's own module failed: where, and why, in one line.
-        frame = traceback.extract_tb(error.__traceback__)[-1]
-        raise InvalidInput(
-            f"worker: importing {target} failed at {frame.filename}:{frame.lineno}: {type(error).__name__}: {error}"
-        ) from None
+        frames = traceback.extract_tb(error.__traceback__)
+        frame = next(frame for frame in reversed(frames) if not frame.filename.startswith("<frozen"))
+        at = "" if isinstance(error, SyntaxError) else f" at {frame.filename}:{frame.lineno}"  # it names its own line
+        raise InvalidInput(f"worker: importing {target} failed{at}: {type(error).__name__}: {error}") from None
 
 
 @app.command()
@@ -107,7 +105,7 @@ def bench(context: typer.Context) -> None:
 
     Needs a checkout of the project; arguments are passed on to its benchmarks.
     """
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[2]
     if not (root / "benchmarks" / "__main__.py").is_file():
         raise InvalidInput("bench: the benchmarks are not part of the package; run `make bench` in a checkout")
     command = [sys.executable, "-m", "benchmarks", *context.args]

@@ -1,8 +1,11 @@
 """Bad input and bad servers: one line that says what to do, an exit code, nothing written, no traceback."""
 
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -89,6 +92,47 @@ def test_bad_input_is_refused_and_nothing_written(
     assert result.code == 2
     assert says in result.err
     assert before == after
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        (
+            "import json\nimport no_such_module",
+            "failed at {file}:2: ModuleNotFoundError: No module named 'no_such_module'",
+        ),
+        ("from json import nothing", "failed at {file}:1: ImportError: cannot import name 'nothing'"),
+        ("\n1 / 0", "failed at {file}:2: ZeroDivisionError"),
+        ("worker = (", "failed: SyntaxError: '(' was never closed (theirs.py, line 1)"),
+    ],
+)
+def test_a_worker_module_that_fails_is_told_where(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, says: str
+) -> None:
+    file = tmp_path / "theirs.py"
+    file.write_text(source)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    result = run("worker", "theirs:worker")
+
+    one_line(result)
+    assert result.code == 2
+    assert says.format(file=file) in result.err
+
+
+def test_the_benchmarks_are_found_in_a_checkout(monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+    commands: list[list[str]] = []
+
+    def started(command: list[str], cwd: Path, **_: object) -> subprocess.CompletedProcess[bytes]:
+        assert (cwd / "benchmarks" / "__main__.py").is_file()
+        commands.append(command[1:])
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr("subprocess.run", started)
+
+    assert run("bench", "move").code == 0
+    assert commands == [["-m", "benchmarks", "move"]]
 
 
 @pytest.fixture

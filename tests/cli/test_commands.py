@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from streamdq import JobState, Queue
+from streamdq import JobState, Queue, Worker
 from streamdq.cli import app as cli
 from tests.cli.conftest import Run
 from tests.servers import Server
@@ -187,6 +187,17 @@ def test_configure_changes_what_is_given_and_shows_all(run: Run) -> None:
     assert settings["retry"] == "1000ms 2000ms"
     assert set(settings["groups"]) == {"default", "audit"}
     assert "50 jobs/s" in run("configure", "t").out
+
+
+def test_retry_schedules_are_shown_as_they_are_written(run: Run, queue: Queue, redis_server: Server) -> None:
+    queue.configure("t", groups=["default"])
+    worker = Worker(redis_server.url)
+    worker.handler("t", retry="15s 3m 10m")(print)
+    worker.run(burst=True)
+    queue.enqueue("t", 1, delay="1h", id="j", retry="0 90s")
+
+    assert "default (retry 15s 3m 10m)" in run("configure", "t").out
+    assert "0 1m30s" in run("get", "t", "j").out
 
 
 def test_configure_refuses_other_shards_while_there_are_jobs(run: Run, queue: Queue) -> None:
