@@ -63,7 +63,9 @@ class Held:
 
 @dataclass(slots=True)
 class End:
-    """How one attempt ends. ``delay_ms`` and ``steps``: for a retry; ``reason``: for a burial."""
+    """How one attempt ends. ``delay_ms`` and ``steps``: for a retry; ``reason``: for a burial; ``at``: where the code
+    failed, for the log.
+    """
 
     held: Held
     outcome: Outcome
@@ -71,6 +73,7 @@ class End:
     delay_ms: int = 0
     steps: int = 0
     reason: str = ""
+    at: str = ""
 
     def __post_init__(self) -> None:
         """An error may hold anything, lone surrogates among it, which can't be sent."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import re
 import sys
-import traceback
 from typing import Any
 
 import structlog
@@ -70,8 +69,16 @@ def what(error: BaseException) -> str:
     name = type(error).__name__
     if isinstance(error, StreamdqError | OSError):
         return f"{name}: {error}"
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{name} at {frames[-1].filename}:{frames[-1].lineno}" if frames else name
+    at = where(error)
+    return f"{name} at {at}" if at else name
+
+
+def where(error: BaseException) -> str:
+    """The file and line that raised it; '' when nothing did."""
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    return f"{at.tb_frame.f_code.co_filename}:{at.tb_lineno}" if at is not None else ""
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

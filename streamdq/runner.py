@@ -16,7 +16,7 @@ from .config import MAX_BATCH
 from .durations import Duration
 from .handlers import Handler
 from .job import GroupProgress, Job, JobState, check_ttr
-from .logs import log, what
+from .logs import log, what, where
 from .threads import HandlerThreads
 from .topics import Topics
 
@@ -177,13 +177,16 @@ class Runner:
         self._free_slot()
 
     def _end_of(self, held: Held, error: BaseException) -> End:
+        at = where(error)  # of a handler that took too long: where it was cancelled
         if isinstance(error, asyncio.CancelledError):
             if self._draining and not held.late:
                 return End(held, Outcome.RELEASED)
             # Neither: it awaited something that was cancelled. Handed back, it would run again at once, for ever.
             text = "the handler took longer than its TTR" if held.late else "the handler cancelled itself"
             error = TimeoutError(text) if held.late else asyncio.CancelledError(text)
-        return failed(held, error, self._topics.known[held.job.topic].retry_of(self._group))
+        end = failed(held, error, self._topics.known[held.job.topic].retry_of(self._group))
+        end.at = at
+        return end
 
     def _end(self, held: Held, end: End, took_s: float) -> None:
         if held.ended:
@@ -227,7 +230,7 @@ class Runner:
         job = end.held.job
         log.info(
             "attempt ended", outcome=outcome.value, **self._naming(job), error=class_of(end) or None,
-            reason=end.reason or None, delay_ms=end.delay_ms or None,
+            at=end.at or None, reason=end.reason or None, delay_ms=end.delay_ms or None,
         )  # fmt: skip
         if outcome is not Outcome.DEAD:
             return

@@ -83,6 +83,9 @@ def test_a_worker_whose_handlers_fail_writes_no_secret(start: Start, server: Ser
     about_a_job = [event for event in events if "attempt" in event or "id" in event]
     assert {event["id"] for event in about_a_job} == {"fails", "bury", "leaves", "odd", "broken", "misfit"}
     assert all({"topic", "id", "group", "attempt", "consumer"} <= event.keys() for event in about_a_job)
+    failed = next(event for event in about_a_job if event["id"] == "fails")
+    raised = WORKER[: WORKER.index('raise RuntimeError(f"failed')].count("\n") + 1
+    assert failed["at"] == f"{tmp_path / 'shop.py'}:{raised}"
     assert {"attempt ended", "background call failed", "loop failed, restarting"} <= {e["event"] for e in events}
     assert SECRET not in text
 
