@@ -85,7 +85,7 @@ def _dump(id: str, lacking: int, behind_s: int, limit: int) -> Finding:
             f"Redis keeps {lacking} rows of history that dump {id} does not have",
             f"run `streamdq dump`, or `streamdq forget-dump {id}` if it is no longer wanted: they take memory",
         )
-    return Finding("ok", f"dump {id} has all of the history but {lacking} rows")
+    return Finding("ok", f"dump {id} has all of the history" + (f" but {lacking} rows" if lacking else ""))
 
 
 def _parse(text: bytes) -> dict[str, str]:

@@ -16,6 +16,7 @@ from ..errors import (
     ArchiveMissing,
     EmbeddedError,
     InvalidInput,
+    MissingExtra,
     ServerError,
     StreamdqError,
     UnknownGroup,
@@ -89,7 +90,7 @@ def options(
 
 
 def _exit_code(error: StreamdqError) -> int:
-    if isinstance(error, InvalidInput | UnknownTopic | UnknownGroup | ArchiveMissing):
+    if isinstance(error, InvalidInput | UnknownTopic | UnknownGroup | ArchiveMissing | MissingExtra):
         return EXIT_USAGE
     if isinstance(error, ServerError | EmbeddedError | ArchiveError):
         return EXIT_UNAVAILABLE

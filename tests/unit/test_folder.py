@@ -218,7 +218,7 @@ def _no_s3fs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_missing_file_system_names_the_package(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(MissingExtra):
         open_folder("s3://bucket/dump")
-    assert cli.run([*command, "--out", "s3://bucket/dump"]) == 1
+    assert cli.run([*command, "--out", "s3://bucket/dump"]) == 2
     assert capsys.readouterr().err == "streamdq: this needs s3fs, which is not installed: pip install s3fs\n"
 
 
@@ -233,4 +233,4 @@ def test_a_missing_package_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_
         pyarrow()
     monkeypatch.setitem(sys.modules, "numpy", None)
     for command in (["simulate-history"], ["compact"], ["--url", "redis://127.0.0.1:1", "dump"]):
-        assert cli.run([*command, "--out", str(tmp_path)]) == 1
+        assert cli.run([*command, "--out", str(tmp_path)]) == 2
