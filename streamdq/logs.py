@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+import traceback
 from typing import Any
 
 import structlog
@@ -73,12 +74,20 @@ def what(error: BaseException) -> str:
     return f"{name} at {at}" if at else name
 
 
+def way(error: BaseException) -> list[str]:
+    """The calls that led to it, as file:line and function, the one that raised it last. A traceback without what it
+    could quote: no message, no values.
+    """
+    return [
+        f"{frame.f_code.co_filename}:{line} {frame.f_code.co_qualname}"
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+
+
 def where(error: BaseException) -> str:
     """The file and line that raised it; '' when nothing did."""
-    at = error.__traceback__
-    while at is not None and at.tb_next is not None:
-        at = at.tb_next
-    return f"{at.tb_frame.f_code.co_filename}:{at.tb_lineno}" if at is not None else ""
+    found = way(error)
+    return found[-1].rpartition(" ")[0] if found else ""
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:

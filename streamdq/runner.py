@@ -16,7 +16,7 @@ from .config import MAX_BATCH
 from .durations import Duration
 from .handlers import Handler
 from .job import GroupProgress, Job, JobState, check_ttr
-from .logs import log, what, where
+from .logs import log, way, what, where
 from .threads import HandlerThreads
 from .topics import Topics
 
@@ -178,6 +178,7 @@ class Runner:
 
     def _end_of(self, held: Held, error: BaseException) -> End:
         at = where(error)  # of a handler that took too long: where it was cancelled
+        log.debug("attempt failed", error=type(error).__name__, way=way(error), **self._naming(held.job))
         if isinstance(error, asyncio.CancelledError):
             if self._draining and not held.late:
                 return End(held, Outcome.RELEASED)

@@ -83,9 +83,12 @@ def test_a_worker_whose_handlers_fail_writes_no_secret(start: Start, server: Ser
     about_a_job = [event for event in events if "attempt" in event or "id" in event]
     assert {event["id"] for event in about_a_job} == {"fails", "bury", "leaves", "odd", "broken", "misfit"}
     assert all({"topic", "id", "group", "attempt", "consumer"} <= event.keys() for event in about_a_job)
-    failed = next(event for event in about_a_job if event["id"] == "fails")
+    of_one = [event for event in about_a_job if event["id"] == "fails"]
+    failed = next(event for event in of_one if event["event"] == "attempt ended")
     raised = WORKER[: WORKER.index('raise RuntimeError(f"failed')].count("\n") + 1
     assert failed["at"] == f"{tmp_path / 'shop.py'}:{raised}"
+    traced = next(event for event in of_one if event["event"] == "attempt failed")
+    assert traced["way"][-1] == f"{failed['at']} handle"
     assert {"attempt ended", "background call failed", "loop failed, restarting"} <= {e["event"] for e in events}
     assert SECRET not in text
 
