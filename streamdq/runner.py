@@ -177,11 +177,11 @@ class Runner:
         self._free_slot()
 
     def _end_of(self, held: Held, error: BaseException) -> End:
+        if isinstance(error, asyncio.CancelledError) and self._draining and not held.late:
+            return End(held, Outcome.RELEASED)
         at = where(error)  # of a handler that took too long: where it was cancelled
         log.debug("attempt failed", error=type(error).__name__, way=way(error), **self._naming(held.job))
         if isinstance(error, asyncio.CancelledError):
-            if self._draining and not held.late:
-                return End(held, Outcome.RELEASED)
             # Neither: it awaited something that was cancelled. Handed back, it would run again at once, for ever.
             text = "the handler took longer than its TTR" if held.late else "the handler cancelled itself"
             error = TimeoutError(text) if held.late else asyncio.CancelledError(text)
