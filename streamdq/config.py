@@ -60,6 +60,7 @@ class HttpSettings(BaseSettings):
         default=10.0, gt=0, description="For a request's head to arrive, or some of an answer to be read."
     )
     max_takes: int = Field(default=500, ge=1, description="How many requests may wait for a job at once.")
+    max_connections: int = Field(default=2000, ge=1, description="How many connections callers may have at once.")
 
 
 class GroupSettings(BaseModel):

@@ -46,8 +46,9 @@ def serve(
     from ..http import create_app
     from ..http import serve as run
     from ..http.auth import LOOPBACK_NAMES, Tokens, check_bind
+    from ..http.limits import fitted
 
-    settings = HttpSettings()
+    settings = fitted(HttpSettings())
     tokens = Tokens.read(tokens_file) if tokens_file else Tokens.parse(settings.tokens, "STREAMDQ_HTTP_TOKENS")
     check_bind(host, tokens)
     hosts = None if tokens else (*LOOPBACK_NAMES, host)

@@ -16,6 +16,7 @@ from ..operations import Operations
 from ..queue import AsyncQueue
 from ..session import Op, arun
 from .auth import Tokens
+from .probe import Probe
 
 T = TypeVar("T")
 TICK_S = 0.5
@@ -41,6 +42,10 @@ class Backend:
     _opened: AsyncQueue | None = None
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     _secret: bytes | None = None
+    probe: Probe = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.probe = Probe(self._write_probe)
 
     async def queue(self) -> AsyncQueue:
         if self.given is not None:
@@ -85,12 +90,7 @@ class Backend:
             self._secret = bytes.fromhex((await self.do(ops.session.one(key, "GET", key))).decode())
         return self._secret
 
-    async def probe(self) -> None:
-        """Writes to Redis.
-
-        Raises:
-            ServerError: it does not answer, or takes no writes.
-        """
+    async def _write_probe(self) -> None:
         ops = await self.operations()
         key = ops.session.keys.probe
         await self.do(ops.session.one(key, "SET", key, "1", "PX", _PROBE_MS))
@@ -105,6 +105,7 @@ class Backend:
         finally:
             self.stopping.set()
             await cancel_and_wait([ticking, *self.taking])
+            await self.probe.close()
             self.ticked = None
             if self._opened is not None:
                 await self._opened.close()

@@ -18,6 +18,7 @@ from ..config import HttpSettings
 from ..errors import InvalidInput
 from ..logs import log
 from .auth import Tokens, check_bind
+from .limits import Crowd, no_room
 from .problems import problem
 
 _MAX_HEAD_BYTES = 32 * 1024
@@ -30,12 +31,15 @@ class Patient(H11Protocol):
     """
 
     header_timeout_s = 10.0
+    crowd: Crowd
     _giving_up: asyncio.TimerHandle | None = None
     _looking: asyncio.TimerHandle | None = None
     _unread_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if not self.crowd.enter(transport, self.loop.time()):
+            self.app = no_room
         self._watch()
         self._look()
 
@@ -45,6 +49,14 @@ class Patient(H11Protocol):
         super().data_received(data)
         if not self._waits_for_head():
             self._unwatch()
+            self.crowd.speaks(self.transport)
+            if self.crowd.dense:  # uvicorn closes as the caller asks for it
+                self.headers.append((b"connection", b"close"))
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._waits_for_head() and not self.transport.is_closing():
+            self.crowd.waits(self.transport, self.loop.time())
 
     def send_400_response(self, msg: str) -> None:
         """What can't be read as a request is answered as every problem is."""
@@ -62,6 +74,7 @@ class Patient(H11Protocol):
         self._unwatch()
         if self._looking is not None:
             self._looking.cancel()
+        self.crowd.leave(self.transport)
         super().connection_lost(exc)
 
     def _waits_for_head(self) -> bool:
@@ -154,7 +167,9 @@ def serve(app: FastAPI, host: str, port: int, http: HttpSettings, tokens_file: P
     check_bind(host, app.state.streamdq.tokens)
     with listen(host, port) as opened:
         options: dict[str, Any] = {
-            "http": type("Patient", (Patient,), {"header_timeout_s": http.header_timeout_s}),
+            "http": type(
+                "Patient", (Patient,), {"header_timeout_s": http.header_timeout_s, "crowd": Crowd(http.max_connections)}
+            ),
             "h11_max_incomplete_event_size": _MAX_HEAD_BYTES,
         }
         config = uvicorn.Config(

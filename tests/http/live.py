@@ -18,8 +18,13 @@ COMMAND = [sys.executable, "-m", "streamdq"]
 class Live:
     """One server on a free port; ends with the with statement. ``log``: what it wrote to stderr, line by line."""
 
-    def __init__(self, redis_url: str, *arguments: str, env: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, redis_url: str, *arguments: str, env: dict[str, str] | None = None, files: int | None = None
+    ) -> None:
+        """``files``: how many it may open, at most."""
         command = [*COMMAND, "--url", redis_url, "serve", "--port", "0", *arguments]
+        if files is not None:
+            command = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
         self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env)
         self.log: list[dict[str, Any]] = []
         self._reader = threading.Thread(target=self._read, daemon=True)

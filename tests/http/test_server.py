@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -283,8 +284,51 @@ async def test_without_redis(open_api: Open, redis_server: Server) -> None:
     assert (await api.client.get("/health/alive")).status_code == 200
     assert "streamdq_up 0.0" in (await api.client.get("/metrics")).text
     redis_server.start()
-    assert (await api.client.get("/health/ready")).status_code == 200
+    await ready(api, 200)
     assert (await api.put("b")).status_code == 201
+
+
+async def ready(api: Api, answers: int) -> httpx.Response:
+    """The first answer of this kind: what was found before holds for a second."""
+    deadline = time.monotonic() + 5
+    while (answer := await api.client.get("/health/ready")).status_code != answers:
+        assert time.monotonic() < deadline, answer.text
+    return answer
+
+
+async def test_however_many_ask_redis_is_written_to_once_a_second(api: Api, redis_server: Server) -> None:
+    with redis_server.client() as client:
+        before = client.info("commandstats").get("cmdstat_set", {"calls": 0})["calls"]
+        clients = len(client.client_list())
+        started = time.monotonic()
+        answers = await asyncio.gather(*(api.client.get("/health/ready") for _ in range(300)))
+        for _ in range(20):
+            await api.client.get("/health/ready")
+        took_s = time.monotonic() - started
+        assert {answer.status_code for answer in answers} == {200}
+        assert client.info("commandstats")["cmdstat_set"]["calls"] - before <= 1 + took_s
+        assert len(client.client_list()) < clients + 10  # not one for each
+
+
+async def began(api: Api) -> None:
+    """Returns when a probe is under way."""
+    for _ in range(1000):
+        if api.app.state.streamdq.probe._under_way is not None:
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("nobody asks")
+
+
+async def test_a_probe_outlives_the_one_who_asked_first(api: Api, redis_server: Server) -> None:
+    os.kill(redis_server.pid, signal.SIGSTOP)
+    try:
+        first = asyncio.create_task(api.client.get("/health/ready"))
+        second = asyncio.create_task(api.client.get("/health/ready"))
+        await began(api)
+        first.cancel()
+    finally:
+        os.kill(redis_server.pid, signal.SIGCONT)
+    assert (await second).status_code == 200
 
 
 async def test_a_redis_that_takes_no_writes(api: Api, redis_server: Server) -> None:
@@ -295,7 +339,7 @@ async def test_a_redis_that_takes_no_writes(api: Api, redis_server: Server) -> N
             refused = await api.put("a")
             assert (refused.status_code, kind(refused)) == (503, "redis-refuses")
             assert "retry-after" in refused.headers
-            assert kind(await api.client.get("/health/ready")) == "redis-refuses"
+            assert kind(await ready(api, 503)) == "redis-refuses"
         finally:
             client.config_set("maxmemory", 0)
 

@@ -1,0 +1,58 @@
+"""Does Redis take writes? Asked by anybody, as often as they like; it costs Redis one write a second."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from ..errors import ServerUnavailable, StreamdqError
+from ..loop import cancel_and_wait
+
+_KEPT_S = 1.0
+_LONGEST_S = 2.0
+
+
+@dataclass(slots=True)
+class Probe:
+    """A write to Redis, and how it ended. All who ask while one is under way, or within a second of its end, get its
+    outcome: health checks need no token, so a stranger could otherwise open a connection to Redis with each request.
+    """
+
+    write: Callable[[], Awaitable[None]]
+    _under_way: asyncio.Task[None] | None = None
+    _failed: StreamdqError | None = None
+    _holds_until: float = 0.0
+
+    async def check(self) -> None:
+        """Raises:
+        StreamdqError: Redis does not answer, or takes no writes.
+        """
+        if time.monotonic() >= self._holds_until:
+            if self._under_way is None:
+                self._under_way = asyncio.create_task(self._write())
+            await asyncio.shield(self._under_way)  # whoever asked may leave; others wait for it, too
+        if self._failed is not None:
+            raise self._failed.with_traceback(None)
+
+    async def _write(self) -> None:
+        try:
+            self._failed = await self._outcome()
+            self._holds_until = time.monotonic() + _KEPT_S
+        finally:
+            self._under_way = None
+
+    async def _outcome(self) -> StreamdqError | None:
+        try:
+            async with asyncio.timeout(_LONGEST_S):
+                await self.write()
+        except TimeoutError:
+            return ServerUnavailable("no answer to a write in time")
+        except StreamdqError as error:
+            return error
+        return None
+
+    async def close(self) -> None:
+        if self._under_way is not None:
+            await cancel_and_wait([self._under_way])
