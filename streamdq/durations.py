@@ -17,6 +17,8 @@ Moment = datetime | int
 MAX_DELAY_MS = 10 * 366 * 86_400_000
 """Ten years. A longer delay is nearly always a unit taken for another (milliseconds for seconds)."""
 
+MAX_DURATION_CHARS = 100
+
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
 _TEXT = re.compile(rf"(?:{_PART.pattern})+")
@@ -28,6 +30,8 @@ def to_ms(value: Duration, what: str = "delay") -> int:
     Raises:
         InvalidInput: negative, not a number, not understood, or over ten years.
     """
+    if isinstance(value, str) and len(value) > MAX_DURATION_CHARS:  # not to be kept below
+        raise InvalidInput(f"{what}: a duration has at most {MAX_DURATION_CHARS} characters, such as '1h30m'")
     try:
         return _to_ms(value, what)
     except TypeError:  # unhashable, so no duration

@@ -175,17 +175,20 @@ def encode_body(body: Any, max_bytes: int) -> bytes:
         raise InvalidInput("body: is blank; pass what the handler needs to know, such as a dict")
     try:
         encoded = to_json(body)
-        if b"NaN" in encoded or b"Infinity" in encoded:
-            json.dumps(from_json(encoded), allow_nan=False)  # a number, or only a word in a text?
     except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
         raise InvalidInput(f"body: can't be written as JSON: {error}") from None
-    if encoded.count(b"[") + encoded.count(b"{") > _SURELY_READABLE_DEPTH:
-        _check_depth(encoded)
-    if len(encoded) > max_bytes:
+    if len(encoded) > max_bytes:  # first: to read it again, as below, costs most
         raise InvalidInput(
             f"body: {len(encoded)} bytes of JSON, more than the {max_bytes} allowed; keep the data elsewhere and pass "
             "its key, or raise STREAMDQ_MAX_BODY_BYTES"
         )
+    if b"NaN" in encoded or b"Infinity" in encoded:  # a number, or only a word in a text?
+        try:
+            json.dumps(from_json(encoded), allow_nan=False)
+        except (ValueError, RecursionError) as error:
+            raise InvalidInput(f"body: can't be written as JSON: {error}") from None
+    if encoded.count(b"[") + encoded.count(b"{") > _SURELY_READABLE_DEPTH:
+        _check_depth(encoded)
     return encoded
 
 

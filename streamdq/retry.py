@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 from .durations import Duration, show_ms, to_ms
 from .errors import InvalidInput
@@ -35,9 +36,9 @@ class RetrySchedule:
             value = [] if value.strip() in ("", "none") else value.replace(",", " ").split()
         elif isinstance(value, int | float) or not isinstance(value, Iterable):
             raise InvalidInput(f"retry: {value!r} is not a schedule; write for example '15s 3m 10m'")
-        steps = tuple(to_ms(step, "retry") for step in value)
+        steps = tuple(to_ms(step, "retry") for step in islice(value, MAX_STEPS + 1))
         if len(steps) > MAX_STEPS:
-            raise InvalidInput(f"retry: {len(steps)} steps; at most {MAX_STEPS} are kept")
+            raise InvalidInput(f"retry: more than {MAX_STEPS} steps; that many are kept")
         return cls(steps)
 
     def delay_ms(self, step: int) -> int | None:

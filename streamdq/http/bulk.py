@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, StrictStr, ValidationError
 
@@ -16,10 +17,12 @@ from ..keys import shard_of
 from ..operations import Operations
 from ..session import Op
 from .models import BulkLine, BulkOut, JobIn
-from .problems import KINDS, ProblemError
+from .problems import KINDS, ProblemError, place
+from .reading import without_collection
 
 _BATCH_BYTES = 4 * 1024 * 1024
 _SHOWN = 100
+_YIELD_LINES = 100  # others get their turn, also where no line makes a job
 _OVERHEAD_BYTES = 64 * 1024
 _LONGEST_ESCAPE = 6  # \u0061 is an a
 
@@ -27,7 +30,7 @@ _LONGEST_ESCAPE = 6  # \u0061 is an a
 class JobLine(JobIn):
     """A line: a job, perhaps with its id."""
 
-    id: StrictStr | None = Field(default=None, max_length=255)
+    id: Annotated[StrictStr, Field(max_length=255)] | None = None
 
 
 @dataclass(slots=True)
@@ -61,6 +64,8 @@ class Loader:
             async for number, line in lines_of(chunks, self._limit * _LONGEST_ESCAPE + _OVERHEAD_BYTES):
                 self.result.lines += 1
                 self._add(number, line)
+                if self.result.lines % _YIELD_LINES == 0:
+                    await asyncio.sleep(0)
                 if len(self._batch) >= MAX_BATCH or self._bytes >= _BATCH_BYTES:
                     await self._send()
             await self._send()
@@ -77,9 +82,10 @@ class Loader:
             if line is None:
                 raise InvalidInput("the line is too long")
             id, when, rest, nonce = encode(_parse(line), self._limit)
-        except InvalidInput as error:
+        except (InvalidInput, ValidationError) as error:
             self.result.invalid += 1
-            self._tell(BulkLine(line=number, problem="invalid-input", detail=str(error)[:300]))
+            if len(self.result.problems) < _SHOWN:
+                self._tell(BulkLine(line=number, problem="invalid-input", detail=_what(error)[:300]))
             return
         self._batch.append(_Line(number, id, [id, when, rest], nonce))
         self._bytes += len(rest)
@@ -108,13 +114,17 @@ class Loader:
 
 
 def _parse(line: bytes) -> Any:
-    try:
+    with without_collection():
         found = JobLine.model_validate_json(line)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise InvalidInput(f"{where}: {first['msg']}" if where else str(first["msg"])) from None
     return found.new_job(found.id)
+
+
+def _what(error: InvalidInput | ValidationError) -> str:
+    if isinstance(error, InvalidInput):
+        return str(error)
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = place(first["loc"])
+    return f"{where}: {first['msg']}" if where else str(first["msg"])
 
 
 async def lines_of(chunks: AsyncIterable[bytes], longest: int) -> AsyncIterator[tuple[int, bytes | None]]:

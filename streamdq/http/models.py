@@ -5,18 +5,23 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
+from pydantic_core import PydanticCustomError
 
+from ..durations import MAX_DURATION_CHARS
 from ..errors import InvalidInput
 from ..job import JobState, NewJob
+from ..retry import MAX_STEPS
 
-DurationIn = StrictInt | StrictFloat | StrictStr
+# A limit of length stands at the list or text itself: at a union it would count only once all items were validated.
+_DurationText = Annotated[StrictStr, Field(max_length=MAX_DURATION_CHARS)]
+DurationIn = StrictInt | StrictFloat | _DurationText
 _DURATION = "Seconds, or text such as `250ms`, `15s`, `1h30m`, `2d`."
 Delay = Annotated[
     DurationIn | None, Field(description=f"Due after this long, by Redis's clock. {_DURATION}", examples=["30m"])
 ]
 At = Annotated[
-    StrictInt | StrictStr | None,
+    StrictInt | Annotated[StrictStr, Field(max_length=64)] | None,
     Field(
         description="Due at this moment: milliseconds of 13 digits, or ISO 8601 with its zone. Instead of `delay`.",
         examples=[1900000000000],
@@ -27,8 +32,10 @@ Ttr = Annotated[
 ]
 _RETRY = "Delays between attempts, such as `15s 3m 10m`, or `none`."
 RetryIn = Annotated[
-    StrictStr | list[DurationIn] | None, Field(description=_RETRY, examples=["15s 3m 10m"], max_length=2000)
+    Annotated[StrictStr, Field(max_length=2000)] | Annotated[list[DurationIn], Field(max_length=MAX_STEPS)] | None,
+    Field(description=_RETRY, examples=["15s 3m 10m"]),
 ]
+GroupName = Annotated[StrictStr, Field(max_length=64)]
 
 
 EXAMPLE_JOB: dict[str, Any] = {
@@ -42,6 +49,9 @@ EXAMPLE_TOPIC: dict[str, Any] = {
 }  # fmt: skip
 
 
+_MAX_UNKNOWN_FIELDS = 10
+
+
 def example(value: dict[str, Any]) -> ConfigDict:
     """A model's configuration with an example of it."""
     return ConfigDict(json_schema_extra={"examples": [value]})
@@ -49,6 +59,18 @@ def example(value: dict[str, Any]) -> ConfigDict:
 
 class _In(BaseModel):
     model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, given: Any) -> Any:
+        """Each unknown field is an error of its own; many are one."""
+        if isinstance(given, dict) and len(given) > len(cls.model_fields) + _MAX_UNKNOWN_FIELDS:
+            raise PydanticCustomError(
+                "too_many_fields",
+                "{given} fields, of which there are {known}",
+                {"given": len(given), "known": ", ".join(cls.model_fields)},
+            )
+        return given
 
 
 class JobIn(_In):
@@ -64,7 +86,8 @@ class JobIn(_In):
         Field(description=f"An attempt that would start later than this after it was due is given up. {_DURATION}"),
     ] = None
     url: Annotated[
-        StrictStr | None, Field(description="Where a callback worker posts the body to.", max_length=4096)
+        Annotated[StrictStr, Field(max_length=4096)] | None,
+        Field(description="Where a callback worker posts the body to."),
     ] = None
 
     model_config = ConfigDict(
@@ -265,8 +288,8 @@ class TopicIn(_In):
     max_deliveries: StrictInt | None = Field(
         default=None, description="Lost with its consumer this often, a job is buried."
     )
-    groups: list[StrictStr] | None = Field(
-        default=None, description="Exactly these; others are removed with what they had open.", max_length=100
+    groups: Annotated[list[GroupName], Field(max_length=100)] | None = Field(
+        default=None, description="Exactly these; others are removed with what they had open."
     )
     rate: StrictInt | StrictFloat | None = Field(default=None, description="Jobs a second at most; 0 for no limit.")
 
@@ -358,8 +381,8 @@ class DeadOut(BaseModel):
 class DeadIn(_In):
     """Which dead letters: their ids, or `all`."""
 
-    group: StrictStr = Field(default="default", max_length=64)
-    ids: list[StrictStr] | None = Field(default=None, max_length=500)
+    group: GroupName = "default"
+    ids: Annotated[list[Annotated[StrictStr, Field(max_length=255)]], Field(max_length=500)] | None = None
     all: StrictBool = False
 
     model_config = ConfigDict(

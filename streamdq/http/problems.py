@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -32,7 +32,8 @@ from ..logs import log
 MEDIA = "application/problem+json"
 RETRY_AFTER_S = 2
 _TYPE = "urn:streamdq:problem:"
-_SHOWN_ERRORS = 20
+_SHOWN_ERRORS = 10
+_TOLD_ERRORS = 3
 _MAX_DETAIL_CHARS = 500
 
 
@@ -50,7 +51,10 @@ class Problem(BaseModel):
     title: str = Field(description="The same in words.")
     status: int = Field(description="The HTTP status.")
     detail: str | None = Field(default=None, description="What happened here, and what to do.")
-    errors: list[FieldError] | None = Field(default=None, description="Which values can't be accepted.")
+    errors: list[FieldError] | None = Field(
+        default=None, description=f"The first {_SHOWN_ERRORS} values that can't be accepted."
+    )
+    error_count: int | None = Field(default=None, description="How many there are in all, shown or not.")
     lines_read: int | None = Field(default=None, description="How many lines a bulk request got through before.")
 
 
@@ -139,15 +143,21 @@ def problem_of(error: StreamdqError, **more: Any) -> Response:
     return problem(kind, _REDIS.get(kind, str(error)), **more)
 
 
+def place(loc: Iterable[int | str]) -> str:
+    """Where an error stands, such as ``body.delay``."""
+    return ".".join(str(part).removeprefix("constrained-") for part in loc)
+
+
 def _on_invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     found = error.errors()
     if any(one["type"] == "json_invalid" for one in found):
         return problem("malformed", "the body is not JSON")
-    errors = [
-        {"at": ".".join(map(str, one["loc"]))[:200], "message": str(one["msg"])[:200]} for one in found[:_SHOWN_ERRORS]
-    ]
-    return problem("invalid-input", "; ".join(f"{e['at']}: {e['message']}" for e in errors[:3]), errors=errors)
+    errors = [{"at": place(one["loc"])[:200], "message": str(one["msg"])[:200]} for one in found[:_SHOWN_ERRORS]]
+    told = [f"{error['at']}: {error['message']}" for error in errors[:_TOLD_ERRORS]]
+    if len(found) > _TOLD_ERRORS:
+        told.append(f"and {len(found) - _TOLD_ERRORS} more")
+    return problem("invalid-input", "; ".join(told), errors=errors, error_count=len(found))
 
 
 def _on_http(_: Request, error: Exception) -> Response:

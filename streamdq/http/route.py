@@ -17,6 +17,7 @@ from ..logs import log
 from .auth import ANYONE, MAX_TOKEN_CHARS, Identity, Role
 from .backend import Backend
 from .problems import KINDS, ProblemError, documented
+from .reading import Reading
 
 JSON, NDJSON = "application/json", "application/x-ndjson"
 _SAFE = ("GET", "HEAD")
@@ -76,7 +77,7 @@ class Route(APIRoute):
         async def handle(request: Request) -> Response:
             request.state.who = who = await self.let_in(request, needs)
             try:
-                response = await inner(Request(request.scope, limited(request, needs)))
+                response = await inner(Reading(request.scope, limited(request, needs)))
             except Exception as error:
                 _tell(request, needs, who, failed=type(error).__name__)
                 raise

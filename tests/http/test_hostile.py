@@ -1,0 +1,205 @@
+"""A stranger's megabyte: what it costs is bounded by work that is counted, not by a clock."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from streamdq.durations import _to_ms, to_ms
+from streamdq.errors import InvalidInput
+from streamdq.http import create_app
+from streamdq.http.bulk import JobLine
+from streamdq.http.models import BuryIn, ClaimIn, DeadIn, FailIn, JobIn, TopicIn, TouchIn, WhenIn
+from streamdq.retry import RetrySchedule
+from tests.http.harness import JSON, Api, kind
+
+MEGABYTE = 1024 * 1024
+DESCRIPTION: dict[str, Any] = create_app("memory://unused").openapi()
+MODELS: list[type[BaseModel]] = [JobIn, JobLine, WhenIn, TopicIn, DeadIn, ClaimIn, FailIn, BuryIn, TouchIn]
+
+
+def filled(head: bytes, item: bytes, tail: bytes) -> bytes:
+    """A megabyte of items."""
+    return head + b",".join([item] * ((MEGABYTE - len(head) - len(tail)) // (len(item) + 1))) + tail
+
+
+EXTRAS = b'{"body": 1' + b"".join(b', "%x": 0' % number for number in range(80_000)) + b"}"
+HOSTILE = {
+    "retry of lists": ("PUT", "/v1/topics/t/jobs/a", filled(b'{"body":1,"retry":[', b"[]", b"]}"), "invalid-input"),
+    "retry of objects": ("PUT", "/v1/topics/t/jobs/a", filled(b'{"body":1,"retry":[', b"{}", b"]}"), "invalid-input"),
+    "unknown fields": ("PUT", "/v1/topics/t/jobs/a", EXTRAS, "invalid-input"),
+    "one field again": ("PUT", "/v1/topics/t/jobs/a", b'{"body":1' + b',"ttr":[]' * 90_000 + b"}", "invalid-input"),
+    "no object": ("PUT", "/v1/topics/t/jobs/a", filled(b"[", b"[]", b"]"), "invalid-input"),
+    "a body of lists": ("PUT", "/v1/topics/t/jobs/a", filled(b'{"body":[', b"[]", b"]}"), "invalid-input"),
+    "a body of objects": ("PUT", "/v1/topics/t/jobs/a", filled(b'{"body":[', b'{"":0}', b"]}"), "invalid-input"),
+    "a long delay": ("PUT", "/v1/topics/t/jobs/a", b'{"body":1,"delay":"' + b"0" * 10**6 + b'"}', "invalid-input"),
+    "a long moment": ("PUT", "/v1/topics/t/jobs/a", b'{"body":1,"at":"' + b"9" * 10**6 + b'"}', "invalid-input"),
+    "a huge number": ("PUT", "/v1/topics/t/jobs/a", b'{"body":1,"delay":' + b"9" * 10**6 + b"}", "malformed"),
+    "a large number": ("PUT", "/v1/topics/t/jobs/a", b'{"body":1,"delay":' + b"9" * 4000 + b"}", "invalid-input"),
+    "deep": ("PUT", "/v1/topics/t/jobs/a", b'{"body":' + b"[" * 10**6, "malformed"),
+    "ids": ("POST", "/v1/topics/t/dead/kick", filled(b'{"ids":[', b"[]", b"]}"), "invalid-input"),
+    "groups": ("PATCH", "/v1/topics/t", filled(b'{"groups":[', b"[]", b"]}"), "invalid-input"),
+    "a large count": ("PATCH", "/v1/topics/t", b'{"max_deliveries":' + b"9" * 4000 + b"}", "invalid-input"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_a_hostile_body_costs_little(api: Api, name: str) -> None:
+    method, path, body, expected = HOSTILE[name]
+    await api.client.request(method, path, content=body, headers=JSON)
+    tracemalloc.start()
+    try:
+        response = await api.client.request(method, path, content=body, headers=JSON)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert kind(response) == expected
+    assert peak < 50_000_000
+    assert len(response.content) < 5_000
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [(HOSTILE["retry of lists"][2], "retry.str: Input should"), (EXTRAS, "80001 fields, of which there are body")],
+)
+async def test_a_hostile_line_costs_little(api: Api, line: bytes, told: str) -> None:
+    tracemalloc.start()
+    try:
+        response = await api.client.post(
+            "/v1/topics/t/bulk", content=line, headers={"Content-Type": "application/x-ndjson"}
+        )
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert response.json()["invalid"] == 1
+    assert response.json()["problems"][0]["detail"].startswith(told)
+    assert peak < 50_000_000
+
+
+async def test_many_errors_are_counted_and_few_are_listed(api: Api) -> None:
+    problem = (await api.put("a", retry=[[]] * 100)).json()
+    assert problem["error_count"] > 100
+    assert len(problem["errors"]) == 10
+    assert problem["detail"].endswith(f"and {problem['error_count'] - 3} more")
+    assert problem["errors"][0]["at"] == "body.retry.str"
+    one = (await api.put("a", dealy=1)).json()
+    assert (one["error_count"], one["detail"]) == (1, "body.dealy: Extra inputs are not permitted")
+
+
+# -- items are not validated beyond their limit: each that is makes errors, which are counted
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("item", [[], {}, None, 0, "", "x", True])
+def test_items_are_not_validated_beyond_a_limit(model: type[BaseModel], item: Any) -> None:
+    many: list[Any] = [item] * 200_000
+    for name in model.model_fields:
+        if name == "body":
+            continue
+        with pytest.raises(ValidationError) as error:
+            model.model_validate({"body": 1, "claim": "c", "error": "e", "reason": "r", name: many})
+        assert error.value.error_count() < 2_000, name
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_unknown_fields_are_one_error(model: type[BaseModel]) -> None:
+    with pytest.raises(ValidationError) as error:
+        model.model_validate({str(number): number for number in range(200_000)})
+    assert error.value.error_count() == 1
+
+
+def parts(schema: Any, at: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each schema within, and where it stands."""
+    if isinstance(schema, list):
+        for number, part in enumerate(schema):
+            yield from parts(part, f"{at}.{number}")
+    elif isinstance(schema, dict):
+        if "$ref" in schema:
+            schema = DESCRIPTION["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+        yield at, schema
+        for name, part in schema.items():
+            if name in ("items", "anyOf", "allOf", "oneOf", "properties"):
+                yield from parts(list(part.values()) if name == "properties" else part, f"{at}.{name}")
+
+
+def inputs() -> Iterator[tuple[str, dict[str, Any]]]:
+    for path in DESCRIPTION["paths"].values():
+        for operation in path.values():
+            name = operation["operationId"]
+            for parameter in operation.get("parameters", []):
+                yield from parts(parameter["schema"], f"{name}.{parameter['name']}")
+            for media, content in operation.get("requestBody", {"content": {}})["content"].items():
+                if media == "application/json":
+                    yield from parts(content["schema"], name)
+
+
+def test_every_list_and_text_that_goes_in_has_a_limit() -> None:
+    found = [(at, schema) for at, schema in inputs() if schema.get("type") in ("array", "string")]
+    assert len(found) > 40
+    limits = {"array": "maxItems", "string": "maxLength"}
+    without = {at for at, schema in found if limits[schema["type"]] not in schema and "enum" not in schema}
+    assert without == set()
+
+
+# -- the smaller ways to make work
+
+
+async def test_reading_looks_for_no_garbage(api: Api) -> None:
+    looked = 0
+
+    def counted(phase: str, _: dict[str, Any]) -> None:
+        nonlocal looked
+        looked += phase == "start"
+
+    gc.callbacks.append(counted)
+    try:
+        await api.client.put(api.job("t", "a"), content=HOSTILE["a body of lists"][2], headers=JSON)
+    finally:
+        gc.callbacks.remove(counted)
+    assert looked < 20  # with it on, 350 000 lists are 500 times
+    assert gc.isenabled()
+
+
+def test_a_long_duration_is_not_kept() -> None:
+    before = _to_ms.cache_info().currsize
+    with pytest.raises(InvalidInput, match="at most 100"):
+        to_ms("0" * 10**6 + "1s")
+    assert _to_ms.cache_info().currsize == before
+
+
+def test_a_schedule_is_read_no_further_than_its_limit() -> None:
+    taken = 0
+
+    def steps() -> Iterator[int]:
+        nonlocal taken
+        for _ in range(10_000):
+            taken += 1
+            yield 1
+
+    with pytest.raises(InvalidInput, match="more than 100"):
+        RetrySchedule.of(steps())
+    assert taken == 101
+
+
+async def test_lines_that_make_no_job_leave_others_their_turn(api: Api) -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(others())
+    response = await api.client.post(
+        "/v1/topics/t/bulk", content=b"{\n" * 20_000, headers={"Content-Type": "application/x-ndjson"}
+    )
+    other.cancel()
+    assert response.json()["invalid"] == 20_000
+    assert turns > 150
