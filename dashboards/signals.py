@@ -232,8 +232,8 @@ OUTCOMES = Signal(
     "How attempts end",
     "sum by (outcome) (rate(streamdq_job_attempts_total{@group}[@window]))",
     "ops",
-    "Done; retry: failed, a step is left; dead: given up; released: handed back uncounted; stale: the claim was taken "
-    "over before it ended.",
+    "Done; retry: failed, a step is left; snoozed: put off uncounted; dead: given up; released: handed back uncounted; "
+    "stale: the claim was taken over before it ended.",
     "{{outcome}}",
 )
 FAILING = Signal(
@@ -337,12 +337,12 @@ CALLBACKS = Signal(
     "sum by (outcome) (rate(streamdq_callbacks_total[@window]))",
     "ops",
     "How HTTP callbacks end, each second. Delivered: 2xx. Failed: tried again. Gone: 410, and refused: no URL that may "
-    "be called; both are buried. Deferred: the receiver is busy or was found dead, and is called later.",
+    "be called; both are buried. Snoozed: the receiver is busy or was found dead, and is called later.",
     "{{outcome}}",
 )
 CALLBACK_ANSWERS = Signal(
     "What receivers answer",
-    'sum by (status_class) (rate(streamdq_callbacks_total{outcome!="deferred"}[@window]))',
+    'sum by (status_class) (rate(streamdq_callbacks_total{outcome!="snoozed"}[@window]))',
     "ops",
     "Callbacks by the status that came back, each second; none: there was no answer, or nobody was called.",
     "{{status_class}}",

@@ -18,8 +18,8 @@
 -- ARGV[7..] entries that a blocking XREADGROUP returned already: stream ('m' ready, 'g' ready:GROUP), entry, member
 -- returns {status, now_ms, ttr_ms, unread, {claim, ...}, {id, ...}, {record, ...}, expired}: status 1, or 0 = the
 -- topic is paused (nothing read). claim: '' = none, the delivery was out of date; for a first attempt the entry in the
--- shared stream; else 'main|entry|attempt|step|crashes|due_ms'. main: entry in the shared stream or '-'. due_ms: '' as
--- the record says. unread: what is still ready for this group. expired: how many were given up, as too late.
+-- shared stream; else 'main|entry|attempt|step|crashes|due_ms'. main: entry in the shared stream or '-'. attempt: as in
+-- the progress. due_ms: '' as the record says. unread: still ready for this group. expired: given up, as too late.
 -- include: clock, read, progress, ring, settle, requeue, history
 local ready, own, jobs, progress, counts, settings, wake, history, bucket = unpack(KEYS)
 local now, group, consumer, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
@@ -109,7 +109,7 @@ local function consider(i, stream, entry, sequence, p)
   else
     local claim, begun, tail = entry, '1|0|0|' .. entry .. '|' .. sequence .. '|', group_tail
     if p then
-      local counted = (p.attempt + 1) .. '|' .. p.step .. '|' .. p.crashes
+      local counted = attempt_of(p, 1) .. '|' .. p.step .. '|' .. p.crashes
       claim = p.main .. '|' .. entry .. '|' .. counted .. '|' .. p.deadline
       begun = counted .. '|' .. p.main .. '|' .. sequence .. '|' .. entry
     end

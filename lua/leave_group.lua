@@ -46,7 +46,7 @@ if page[1] == '0' then
   redis.call('DEL', own, dead)
   redis.pcall('XGROUP', 'DESTROY', ready, group)
   for _, name in ipairs({'base', 'done', 'dead', 'cancelled', 'expired', 'ready', 'running', 'waiting', 'through',
-    'retried', 'reclaimed', 'purged', 'archived', 'lost'}) do
+    'retried', 'snoozed', 'reclaimed', 'purged', 'archived', 'lost'}) do
     redis.call('HDEL', counts, name .. ':' .. group)
   end
 end

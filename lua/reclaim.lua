@@ -36,7 +36,7 @@ local reclaimed, rows = 0, {}
 local function took_over(id, p)
   reclaimed = reclaimed + 1
   -- When a later attempt was due is not kept while it runs.
-  local known = {consumer = p.note, started = p.started, due = p.attempt ~= '1' and '' or nil,
+  local known = {consumer = p.note, started = p.started, due = (p.attempt ~= '1' or p.snoozed ~= '') and '' or nil,
     moved = string.match(p.entry == '' and p.main or p.entry, '^%d+')}
   rows[reclaimed] = rare_row('reclaimed', id, group, p, redis.call('HGET', jobs, id), now, known)
   p.crashes, p.note = p.crashes + 1, 'not finished within its TTR by ' .. p.note

@@ -37,7 +37,7 @@ if untouched then
 else
   for _, group in ipairs(withdrawn) do
     local p = states[group]
-      or {attempt = 0, step = 0, crashes = 0, main = main, started = '', note = ''}
+      or {attempt = 0, snoozed = '', step = 0, crashes = 0, main = main, started = '', note = ''}
     p.state, p.entry, p.sequence, p.deadline = 'w', '', order, string.format('%.0f', due)
     redis.call('HSET', progress, field_of(group, id), format(p))
     redis.call('ZADD', bucket, due, member(order, group, id))

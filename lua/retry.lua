@@ -1,4 +1,4 @@
--- retry: running -> delayed, a batch of one group's failed attempts; each counts its delay from now.
+-- retry: running -> delayed, a batch of one group's failed or snoozed attempts; each counts its delay from now.
 -- KEYS[1] ready        STREAM
 -- KEYS[2] ready:GROUP  STREAM
 -- KEYS[3] bucket       ZSET
@@ -10,7 +10,8 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
--- ARGV[4..] per claim: main, entry (as claimed), id, history row, delay_ms, steps to advance, error
+-- ARGV[4..] per claim: main, entry (as claimed), id, history row, delay_ms, steps to advance (-1: snoozed, the attempt
+-- does not count either), error
 -- returns {now_ms, i, ...}: i (from 1) are the claims refused.
 -- include: clock, sequence, progress, ring, settle, fence, history
 local ready, own, bucket, progress, counts, settings, history, wake = unpack(KEYS)
@@ -19,7 +20,7 @@ local k = {ready = ready, own = own, progress = progress, counts = counts}
 local groups = names(redis.call('HGET', settings, 'groups'))
 local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
-local held, earliest, retried = fence(k, group, 7), nil, 0
+local held, earliest, retried, snoozed = fence(k, group, 7), nil, 0, 0
 -- After the fence: a Redis at its memory limit refuses a script's first write if it adds.
 local sequence, head = reserve(counts, (#ARGV - 3) / 7), head_ms(bucket)
 for i = 4, #ARGV, 7 do
@@ -30,7 +31,12 @@ for i = 4, #ARGV, 7 do
     local main, entry, id, due = ARGV[i], ARGV[i + 1], ARGV[i + 2], now + tonumber(ARGV[i + 4])
     local p = parse(redis.call('HGET', progress, field_of(group, id)))
     if entry == '' then p.main = detach(k, groups, main) else redis.call('XDEL', own, entry) end
-    p.state, p.step, p.crashes, p.sequence = 'w', p.step + ARGV[i + 5], 0, later_order(sequence)
+    if ARGV[i + 5] == '-1' then
+      p.attempt, p.snoozed, snoozed = p.attempt - 1, (tonumber(p.snoozed) or 0) + 1, snoozed + 1
+    else
+      p.step = p.step + ARGV[i + 5]
+    end
+    p.state, p.crashes, p.sequence = 'w', 0, later_order(sequence)
     p.entry, p.started, p.deadline, p.note = '', '', string.format('%.0f', due), ARGV[i + 6]
     redis.call('HSET', progress, field_of(group, id), format(p))
     redis.call('ZADD', bucket, due, member(p.sequence, group, id))
@@ -41,7 +47,8 @@ end
 if retried > 0 then
   redis.call('HINCRBY', counts, 'running:' .. group, -retried)
   redis.call('HINCRBY', counts, 'waiting:' .. group, retried)
-  redis.call('HINCRBY', counts, 'retried:' .. group, retried)
+  if snoozed < retried then redis.call('HINCRBY', counts, 'retried:' .. group, retried - snoozed) end
+  if snoozed > 0 then redis.call('HINCRBY', counts, 'snoozed:' .. group, snoozed) end
   if not head or earliest < head then ring(wake, earliest) end
 end
 remember(history, counts, settings, cap, rows)

@@ -3,7 +3,7 @@
 from .errors import JobExists, StaleClaim, StreamdqError
 from .job import Job, JobState, NewJob
 from .queue import AsyncQueue, Claim, Queue
-from .retry import Bury, Retry, RetrySchedule
+from .retry import Bury, Retry, RetrySchedule, Snooze
 from .worker import Worker
 
 __version__ = "0.1.0"
@@ -19,6 +19,7 @@ __all__ = [
     "Queue",
     "Retry",
     "RetrySchedule",
+    "Snooze",
     "StaleClaim",
     "StreamdqError",
     "Worker",

@@ -9,13 +9,14 @@ from typing import Any
 
 from . import tally
 from .history import SEPARATOR, Event, moved_ms
-from .job import Job, JobState, decode
+from .job import Job, JobState, attempts_in, decode
 from .keys import ShardKeys
-from .retry import Bury, Retry, RetrySchedule
+from .retry import Bury, Retry, RetrySchedule, Snooze
 from .scripts import Refused, Row, Scripts
 from .session import Op
 
 MAX_ERROR_CHARS = 1000
+_NO_ATTEMPT = -1  # in place of the steps that a retry uses up
 _CLASS = re.compile(r"[^\W\d][\w.]{0,99}(?=: )")
 
 
@@ -24,6 +25,7 @@ class Outcome(StrEnum):
 
     DONE = "done"
     RETRY = "retry"
+    SNOOZED = "snoozed"
     DEAD = "dead"
     RELEASED = "released"
     STALE = "stale"
@@ -63,8 +65,8 @@ class Held:
 
 @dataclass(slots=True)
 class End:
-    """How one attempt ends. ``delay_ms`` and ``steps``: for a retry; ``reason``: for a burial; ``at``: where the code
-    failed, for the log.
+    """How one attempt ends. ``delay_ms``: for a retry or a snooze; ``steps``: for a retry; ``reason``: for a burial;
+    ``at``: where the code failed, for the log.
     """
 
     held: Held
@@ -91,8 +93,9 @@ def held_of(shard: ShardKeys, group: str, row: Row, group_ttr_ms: int, arrived: 
     held.deadline = arrived + held.ttr_ms / 1000
     job.attempt = 1
     if rest:
-        held.entry, attempt, step, crashes, due = rest.split(b"|")
-        job.attempt, job.step, held.crashes = int(attempt), int(step), int(crashes)
+        held.entry, attempts, step, crashes, due = rest.split(b"|")
+        job.attempt, job.snoozed = attempts_in(attempts.decode())
+        job.step, held.crashes = int(step), int(crashes)
         held.due_ms = int(due) if due else job.due_ms
     return held
 
@@ -102,6 +105,8 @@ def failed(held: Held, error: BaseException | str, schedule: RetrySchedule) -> E
     text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
     if isinstance(error, Bury):
         return End(held, Outcome.DEAD, error.reason, reason=DeadReason.BURIED)
+    if isinstance(error, Snooze):
+        return End(held, Outcome.SNOOZED, text, error.delay_ms)
     if isinstance(error, Retry) and error.delay_ms is not None:
         return End(held, Outcome.RETRY, text, error.delay_ms)
     if held.job.retry is not None:
@@ -139,15 +144,15 @@ def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: 
     of those refused, because another consumer has the job now. Sent twice, a batch changes nothing the second time.
     """
     outcome = ends[0].outcome
-    event = Event(outcome)
+    event = Event.RELEASED if outcome is Outcome.SNOOZED else Event(outcome)
     args: list[Any] = []
     for end in ends:
         held = end.held
         error = class_of(end) if end.error else ""
         row = row_of(event, held, consumer, error, end.reason) if scripts.keeps_history else ""
         args += [held.main, held.entry, held.job.id, row]
-        if outcome is Outcome.RETRY:
-            args += [end.delay_ms, end.steps, end.error]
+        if outcome in (Outcome.RETRY, Outcome.SNOOZED):
+            args += [end.delay_ms, _NO_ATTEMPT if outcome is Outcome.SNOOZED else end.steps, end.error]
         elif outcome is Outcome.DEAD:
             args += [end.reason, end.error]
     refused: Refused = yield from _SCRIPTS[outcome](scripts, shard, group, args)
@@ -158,6 +163,7 @@ def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: 
 _SCRIPTS = {
     Outcome.DONE: Scripts.finish,
     Outcome.RETRY: Scripts.retry,
+    Outcome.SNOOZED: Scripts.retry,
     Outcome.DEAD: Scripts.bury,
     Outcome.RELEASED: Scripts.release,
 }

@@ -72,7 +72,7 @@ COLUMNS = (
     Column("moved", _TIME, True, "when it was moved to the ready stream"),
     Column("started", _TIME, True, "when the attempt started"),
     Column("finished", _TIME, False, "when the event took place, by Redis's clock"),
-    Column("error", _STRING, True, "the exception's class, for retry and dead"),
+    Column("error", _STRING, True, "the exception's class, for retry, dead and what was snoozed"),
     Column("reason", _STRING, True, "why the job is dead: exhausted, buried, invalid or crashed"),
     Column("body_bytes", _INT64, True, "the size of the body as JSON"),
 )

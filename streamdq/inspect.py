@@ -11,7 +11,7 @@ from .connection import Command
 from .durations import to_ms
 from .errors import UnknownGroup
 from .history import HistoryPage, row_in
-from .job import GroupProgress, Job, JobState, check_group, check_id, check_topic, decode
+from .job import GroupProgress, Job, JobState, attempts_in, check_group, check_id, check_topic, decode
 from .keys import ShardKeys, shard_of
 from .scripts import Scripts, ShardStats
 from .session import Op, Session, checked
@@ -32,6 +32,7 @@ class GroupStats:
     consumers: int = 0
     done: int = 0
     retried: int = 0
+    snoozed: int = 0
     reclaimed: int = 0
     cancelled: int = 0
     expired: int = 0
@@ -207,7 +208,7 @@ def add_stats(topic: TopicStats, shard: ShardStats) -> None:
     for name, group in topic.groups.items():
         group.delayed += delayed + shard.counts.get(f"waiting:{name}", 0)
         group.dead += shard.dead_now[name]
-        for counter in ("ready", "running", "done", "retried", "reclaimed", "cancelled", "expired"):
+        for counter in ("ready", "running", "done", "retried", "snoozed", "reclaimed", "cancelled", "expired"):
             setattr(group, counter, getattr(group, counter) + shard.counts.get(f"{counter}:{name}", 0))
 
 
@@ -226,6 +227,7 @@ def job_of(topic: str, id: str, reply: Sequence[bytes | int]) -> Job:
     leading = min(groups.values(), key=lambda progress: _ACTIVE_FIRST.index(progress.state), default=None)
     if leading is not None:
         job.state, job.attempt, job.step = leading.state, leading.attempt, leading.step
+        job.snoozed = leading.snoozed
         job.due_ms = leading.due_ms or job.due_ms
     return job
 
@@ -234,7 +236,8 @@ def _progress(group: str, value: str, waits: bool, job: Job, delayed: bool) -> G
     if not value:
         return GroupProgress(group, JobState.DELAYED if delayed else JobState.READY, due_ms=job.due_ms)
     state, attempt, step, crashes, _, _, entry, started, deadline, note = value.split("|", 9)
-    counts = (int(attempt), int(step), int(crashes))
+    counted, snoozed = attempts_in(attempt)
+    counts = (counted, int(step), int(crashes), snoozed)
     if state == "r":
         return GroupProgress(
             group, JobState.RUNNING, *counts,

@@ -48,6 +48,7 @@ class GroupProgress:
     attempt: int = 0
     step: int = 0
     crashes: int = 0
+    snoozed: int = 0
     due_ms: int | None = None
     started_ms: int | None = None
     deadline_ms: int | None = None
@@ -91,6 +92,7 @@ class Job:
     state: JobState = JobState.DELAYED
     attempt: int = 0
     step: int = 0
+    snoozed: int = 0
     groups: Mapping[str, GroupProgress] = field(default_factory=dict)
     # Set by the worker that runs it.
     _held: Any = field(default=None, repr=False, compare=False)
@@ -245,6 +247,12 @@ def decode(topic: str, id: str, record: bytes) -> Job:
         int(ttr) if ttr else None, retry.decode() if retry else None, url.decode() if url else None,
         int(expire) if expire else None,
     )  # fmt: skip
+
+
+def attempts_in(text: str) -> tuple[int, int]:
+    """The attempts of a group's progress: those that count, and those that were snoozed."""
+    counted, _, snoozed = text.partition("+")
+    return int(counted), int(snoozed or 0)
 
 
 def nonce_of(record: bytes) -> str:

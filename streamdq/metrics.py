@@ -22,7 +22,7 @@ from .config import Settings
 
 PROCESS_NUMBER = "STREAMDQ_PROCESS_NUMBER"
 OTHER = "other"
-OUTCOMES = ("done", "retry", "dead", "released", "stale")
+OUTCOMES = ("done", "retry", "snoozed", "dead", "released", "stale")
 REASONS = ("exhausted", "buried", "invalid", "crashed")
 MOST_STEPS = 20
 """A schedule may be longer; its later steps are counted as one."""
@@ -101,7 +101,8 @@ MOVED = Counter("streamdq_jobs_moved", "Due jobs and retries moved from the buck
 EXPIRED = Counter("streamdq_jobs_expired", "Attempts given up, as they would have started too late.", _TOPIC)
 ATTEMPTS = Counter(
     "streamdq_job_attempts",
-    "Attempts that ended: done, retry, dead, released (handed back), stale (another has the job by now).",
+    "Attempts that ended: done, retry, snoozed (put off), dead, released (handed back), stale (another has the job by "
+    "now).",
     (*_GROUP, "outcome"),
 )
 RETRIES = Counter(
@@ -120,7 +121,7 @@ REDIS_ERRORS = Counter(
 LOOP_RESTARTS = Counter("streamdq_loop_restarts", "Loops that failed and were started again.", ("loop",))
 CALLBACKS = Counter(
     "streamdq_callbacks",
-    "HTTP callbacks by outcome (delivered, failed, gone, refused, deferred) and status class (2xx to 5xx, or none).",
+    "HTTP callbacks by outcome (delivered, failed, gone, refused, snoozed) and status class (2xx to 5xx, or none).",
     ("outcome", "status_class"),
 )
 CALLBACK_BREAKS = Counter(

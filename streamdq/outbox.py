@@ -16,7 +16,7 @@ from .session import arun
 
 _BACKOFF_S = 0.2
 # What a script may take for one job differs: a batch stays well below 5 ms.
-_MOST = {Outcome.DONE: MAX_CLAIM, Outcome.RETRY: 200, Outcome.DEAD: 200, Outcome.RELEASED: 200}
+_MOST = {Outcome.DONE: MAX_CLAIM, Outcome.RETRY: 200, Outcome.SNOOZED: 200, Outcome.DEAD: 200, Outcome.RELEASED: 200}
 
 
 class Outbox:

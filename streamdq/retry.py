@@ -67,6 +67,16 @@ class Retry(Exception):
         self.at_least_ms = 0 if at_least is None else to_ms(at_least, "at_least")
 
 
+class Snooze(Exception):
+    """Raised by a handler that can't do its job now: run it again after ``delay``, as if this attempt had not been.
+    Neither an attempt nor a step is used up; ``job.snoozed`` tells how often it was, which is for the handler to bound.
+    """
+
+    def __init__(self, delay: Duration, reason: str = "") -> None:
+        super().__init__(reason or "the handler put the job off")
+        self.delay_ms = to_ms(delay)
+
+
 class Bury(Exception):
     """Raised by a handler: give the job up at once; it goes to the dead letters with this reason."""
 

@@ -237,7 +237,14 @@ class Runner:
             return
         job.state = JobState.DEAD
         progress = GroupProgress(
-            self._group, JobState.DEAD, job.attempt, job.step, end.held.crashes, reason=end.reason, error=end.error
+            self._group,
+            JobState.DEAD,
+            job.attempt,
+            job.step,
+            end.held.crashes,
+            job.snoozed,
+            reason=end.reason,
+            error=end.error,
         )
         job.groups = {self._group: progress}
         for function in self._on_dead:

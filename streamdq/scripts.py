@@ -231,7 +231,7 @@ class Scripts:
         return self._outcome("finish", keys, group, claims)
 
     def retry(self, k: ShardKeys, group: str, claims: list[Any]) -> Op[Refused]:
-        """``claims``: main, entry, id, history row, delay_ms, steps to advance, error, for each in turn."""
+        """``claims``: main, entry, id, history row, delay_ms, steps to advance (-1: snoozed), error, in turn."""
         keys = (k.ready, k.ready_of(group), k.bucket, k.progress, k.counts, k.settings, k.history, k.wake)
         return self._outcome("retry", keys, group, claims)
 

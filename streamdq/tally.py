@@ -72,7 +72,7 @@ def attempts_ended(ends: Sequence[End], stale: Collection[int], now_ms: int) -> 
     if stale:
         figures.attempts["stale"].inc(len(stale))
     figures.attempts[outcome].inc(len(ends) - len(stale))
-    if outcome == "released":
+    if outcome in ("released", "snoozed"):
         return
     held = [end.held for end in ends]
     figures.lateness.observe_all([(one.started_ms - one.due_ms) / 1000 for one in held])

@@ -126,7 +126,7 @@ def job_view(job: Job) -> RenderableType:
 
 
 _ALWAYS = ("delayed", "ready", "running", "dead", "done")
-_WHERE_ANY = ("retried", "reclaimed", "cancelled", "expired")  # shown once there are some
+_WHERE_ANY = ("retried", "snoozed", "reclaimed", "cancelled", "expired")  # shown once there are some
 
 
 def stats_view(stats: Stats) -> RenderableType:

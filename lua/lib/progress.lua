@@ -1,22 +1,25 @@
 -- One group's progress with one job: HASH field `GROUP\31ID`, value
 --   state|attempt|step|crashes|main|sequence|entry|started_ms|deadline_ms|note
+-- attempt  those that count; with '+N' behind it where N more were snoozed
 -- state    r running, w waiting for its next attempt (bucket or ready:GROUP), d dead, x through
 -- main     entry of the job in the shared ready stream, '-' once that was removed: the job is for groups with progress
 -- sequence which delivery is the current one; an entry that carries another one is out of date
 -- deadline_ms r: when the TTR passes; w: when the next attempt is due ('' as the record says)
 -- entry    where the running attempt was claimed: '' means `main`, else an entry of ready:GROUP
 -- note     r: consumer; w: last error; d: reason|error
-local PROGRESS = '^(%a)|(%d+)|(%d+)|(%d+)|([^|]*)|([^|]*)|([^|]*)|([^|]*)|([^|]*)|(.*)$'
+local PROGRESS = '^(%a)|(%d+)%+?(%d*)|(%d+)|(%d+)|([^|]*)|([^|]*)|([^|]*)|([^|]*)|([^|]*)|(.*)$'
 local function field_of(group, id) return group .. '\31' .. id end
 local function parse(value)
   if not value then return nil end
   local p = {}
-  p.state, p.attempt, p.step, p.crashes, p.main, p.sequence, p.entry, p.started, p.deadline, p.note =
+  p.state, p.attempt, p.snoozed, p.step, p.crashes, p.main, p.sequence, p.entry, p.started, p.deadline, p.note =
     string.match(value, PROGRESS)
   return p
 end
+-- attempt_of(p, more): how attempts stand in the value; `more`: that many are added.
+local function attempt_of(p, more) return p.attempt + more .. (p.snoozed == '' and '' or '+' .. p.snoozed) end
 local function format(p)
-  return table.concat({p.state, p.attempt, p.step, p.crashes, p.main, p.sequence, p.entry, p.started, p.deadline,
+  return table.concat({p.state, attempt_of(p, 0), p.step, p.crashes, p.main, p.sequence, p.entry, p.started, p.deadline,
     p.note}, '|')
 end
 -- member(sequence, group, id): how a group's own delivery stands in the bucket and in ready:GROUP.

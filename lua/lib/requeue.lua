@@ -14,6 +14,6 @@ local function requeue(k, group, id, p, due, waits)
 end
 -- fresh(sequence, main): the progress of a group that has not started the job yet.
 local function fresh(sequence, main)
-  return {state = 'w', attempt = 0, step = 0, crashes = 0, main = main, sequence = sequence, entry = '', started = '',
+  return {state = 'w', attempt = 0, snoozed = '', step = 0, crashes = 0, main = main, sequence = sequence, entry = '', started = '',
     deadline = '', note = ''}
 end

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from ..config import MAX_BATCH
 from ..errors import ServerUnavailable
+from ..job import attempts_in
 from ..keys import ShardKeys, shard_of
 from ..operations import Operations
 from ..session import Op
@@ -106,7 +107,7 @@ def letter_in(topic: str, group: str, row: tuple[bytes, bytes, bytes, bytes]) ->
     reason, _, error = note.partition("|")
     return Letter(
         topic, group, id.decode(), sequence, int(buried_ms), int(created), int(head[12:]),
-        int(attempts), int(step), int(crashes), reason, error, body, url or None,
+        attempts_in(attempts)[0], int(step), int(crashes), reason, error, body, url or None,
         int(ttr) if ttr else None, retry or None, int(expire) if expire else None, nonce,
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ from ..clock import RedisClock
 from ..config import DEFAULT_GROUP, Settings
 from ..job import Job
 from ..logs import log
-from ..retry import Bury, Retry
+from ..retry import Bury, Retry, Snooze
 from ..worker import Worker
 from .breaker import Endpoints, NotNow
 from .client import CallbackFailed, Client, Reply
@@ -25,11 +25,11 @@ from .target import TargetRefused, Targets
 CONCURRENCY = 200
 _TTR_SHARE = 0.9  # of what is left of it; the outcome must reach Redis before it ends
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 30.0  # for a busy receiver; doubled each time
-_DEFERRALS = 10  # that an open breaker may cost a job for each step
+_SNOOZES = 10  # for each step of a job whose receiver does not answer
 _NO_STATUS = "none"
 _USUAL = (
     ("delivered", "2xx"), ("failed", _NO_STATUS), ("failed", "3xx"), ("failed", "4xx"), ("failed", "5xx"),
-    ("gone", "4xx"), ("refused", _NO_STATUS), ("deferred", _NO_STATUS),
+    ("gone", "4xx"), ("refused", _NO_STATUS), ("snoozed", _NO_STATUS),
 )  # fmt: skip
 
 
@@ -41,8 +41,8 @@ class CallbackNotMade(CallbackFailed):
     """The receiver's breaker has been open for so long that the step counts as used up."""
 
 
-class CallbackDeferred(Retry):
-    """The receiver can't be called now: the job waits, and no step is used up."""
+class CallbackSnoozed(Snooze):
+    """The receiver can't be called now: the job waits, and neither an attempt nor a step is used up."""
 
 
 class CallbackWorker(Worker):
@@ -129,19 +129,18 @@ class CallbackWorker(Worker):
             raise Bury(text)
         raise CallbackRejected(text, reply.retry_after_s)
 
-    def _put_off(self, job: Job, url: URL, busy: NotNow) -> Retry:
-        deferrals = max(0, job.attempt - 1 - job.step)
+    def _put_off(self, job: Job, url: URL, busy: NotNow) -> Retry | Snooze:
         text = f"{url.raw_host}: {busy}"
-        if busy.wait_s is not None and deferrals >= _DEFERRALS * (job.step + 1):
+        if busy.wait_s is not None and job.snoozed >= _SNOOZES * (job.step + 1):
             self._tell("failed", job, text, url)
             return CallbackNotMade(text)
-        metrics.CALLBACKS.labels("deferred", _NO_STATUS).inc()
+        metrics.CALLBACKS.labels("snoozed", _NO_STATUS).inc()
         # Spread, so that they do not all come back at once.
         if busy.wait_s is not None:
             delay_s = busy.wait_s * random.uniform(1, 1.5)  # noqa: S311
         else:
-            delay_s = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(deferrals, 20)) * random.uniform(0.5, 1)  # noqa: S311
-        return CallbackDeferred(delay=delay_s, reason=text)
+            delay_s = min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(job.snoozed, 20)) * random.uniform(0.5, 1)  # noqa: S311
+        return CallbackSnoozed(delay_s, text)
 
     def _tell(self, outcome: str, job: Job, text: str, url: URL | None = None, status: int | None = None) -> None:
         """A line and a count for a callback that was not delivered. A URL's path and query may be secret."""

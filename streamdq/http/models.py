@@ -134,6 +134,7 @@ class GroupProgressOut(BaseModel):
     attempt: int
     step: int = Field(description="How many steps of the retry schedule are used up.")
     crashes: int = Field(description="How often in a row it was lost with its consumer.")
+    snoozed: int = Field(description="How often it was put off without counting as an attempt.")
     due_ms: int | None
     started_ms: int | None
     deadline_ms: int | None
@@ -306,6 +307,7 @@ class GroupStatsOut(BaseModel):
     consumers: int
     done: int
     retried: int
+    snoozed: int
     reclaimed: int
     cancelled: int
     expired: int
@@ -353,6 +355,7 @@ class StatsOut(BaseModel):
                             "consumers": 2,
                             "done": 1,
                             "retried": 0,
+                            "snoozed": 0,
                             "reclaimed": 0,
                             "cancelled": 0,
                             "expired": 0,

@@ -28,6 +28,8 @@ from tests.callback.receiver import Receiver, Request, answer, receiving
 from tests.redis.harness import Space, eventually
 
 FIRST_WINDOW = 10
+BUSY = 20
+"""Far more than a job of ten can find the one call that tries already under way."""
 HANGS_S = 30
 
 
@@ -264,7 +266,17 @@ async def test_while_it_is_dead_its_jobs_wait_and_use_up_no_step(
     assert stepped.stats().done == 40
     rows = rows_of(stepped)
     done_ms = max(row.finished_ms for row in rows if row.event == Event.DONE)
-    failed = [row for row in rows if row.event == Event.RETRY and row.error == "CallbackRejected"]
+    failed = [row for row in rows if row.event == Event.RETRY]
+    snoozed = [row for row in rows if row.event == Event.RELEASED]
+    assert {row.error for row in failed} == {"CallbackRejected"}
+    assert {row.error for row in snoozed} == {"CallbackSnoozed"}
+    assert len(snoozed) > 40
+    attempts: dict[str, list[int]] = {}
+    for row in rows:
+        if row.event != Event.RELEASED:
+            attempts.setdefault(row.id, []).append(row.attempt)
+    assert all(seen == list(range(1, len(seen) + 1)) for seen in attempts.values()), "only calls are attempts"
+    assert {len(seen) for seen in attempts.values()} <= {1, 2}
     assert len(failed) < 20, "few were called while it was dead"
     assert done_ms - came_back_ms < 15 * 60_000
     first_ms = min(row.finished_ms for row in rows if row.event == Event.DONE)
@@ -280,7 +292,10 @@ async def test_jobs_of_a_receiver_that_stays_dead_end_as_dead_letters(
     await drain(caller(stepped, "t"), clock, "3h")
     stats = stepped.stats()
     assert (stats.dead, stats.delayed, stats.ready) == (10, 0, 0)
-    assert {stepped.job(f"j{number}").groups["default"].reason for number in range(10)} == {"exhausted"}
+    ended = [stepped.job(f"j{number}").groups["default"] for number in range(10)]
+    assert {progress.reason for progress in ended} == {"exhausted"}
+    assert {progress.attempt for progress in ended} == {3}, "one for each step, and the first"
+    assert all(0 < progress.snoozed <= 30 + BUSY for progress in ended)
 
 
 async def test_connections_to_one_receiver_are_limited(space: Space, receiver: Receiver) -> None:

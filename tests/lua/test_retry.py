@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from streamdq.history import FIELDS
 from tests.lua.shard import START_MS, Shard
 
 
@@ -27,6 +28,57 @@ def test_a_retry_that_uses_no_step(shard: Shard) -> None:
     shard.retry(shard.take(), steps=0)
     shard.move()
     assert shard.take().past.split(b"|")[:2] == [b"2", b"0"]
+
+
+def test_a_snoozed_attempt_counts_neither_as_one_nor_as_a_step(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.retry(shard.take(), delay_ms=0)
+    for number in range(1, 12):
+        shard.move()
+        row = shard.take()
+        assert row.past.split(b"|")[0] == (b"2" if number == 1 else b"2+%d" % (number - 1))
+        running = shard.get("j").groups["default"]  # type: ignore[union-attr]
+        assert (running.state, running.attempt, running.snoozed) == ("running", 2, number - 1)
+        shard.retry(row, delay_ms=0, steps=-1)
+        waiting = shard.get("j").groups["default"]  # type: ignore[union-attr]
+        assert (waiting.state, waiting.attempt, waiting.step, waiting.snoozed) == ("delayed", 1, 1, number)
+    assert shard.counts["retried:default"] == 1
+    assert shard.counts["snoozed:default"] == 11
+
+
+def test_how_often_it_was_snoozed_outlives_whatever_follows(shard: Shard) -> None:
+    """A crash, a hand-back, a retry, a reschedule, the dead letters and a kick."""
+    shard.enqueue("j")
+    shard.retry(shard.take(), delay_ms=0, steps=-1)
+    shard.move()
+    shard.take()
+    shard.clock.advance("61s")
+    shard.reclaim()
+    row = shard.take()
+    assert row.past.split(b"|")[:3] == [b"2+1", b"0", b"1"]
+    shard.release(row)
+    shard.retry(shard.take(), delay_ms=1000)
+    shard.call("reschedule", "j", "+2000")
+    shard.clock.advance("2s")
+    shard.move()
+    row = shard.take()
+    assert row.past.split(b"|")[:3] == [b"3+1", b"1", b"0"]
+    shard.bury(row)
+    assert shard.get("j").groups["default"].snoozed == 1  # type: ignore[union-attr]
+    shard.call("kick", "default", 1, [])
+    assert shard.take().past.split(b"|")[:3] == [b"4+1", b"0", b"0"]
+
+
+def test_a_snoozed_first_attempt_taken_over_says_not_when_it_was_due(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.retry(shard.take(), delay_ms=5000, steps=-1)
+    shard.clock.advance("5s")
+    shard.move()
+    shard.take()
+    shard.clock.advance("61s")
+    shard.reclaim()
+    row = dict(zip(FIELDS, shard.history()[-1], strict=True))
+    assert (row["event"], row["attempt"], row["due_ms"]) == ("reclaimed", "1", ""), "it came due at another time"
 
 
 def test_other_groups_never_see_it(two: Shard) -> None:

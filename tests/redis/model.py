@@ -154,12 +154,12 @@ class Model:
         self.tallies[group]["done"] += 1
         self._through(job, group)
 
-    def retry(self, job: ModelJob, group: str, delay_ms: int) -> None:
+    def retry(self, job: ModelJob, group: str, delay_ms: int, *, counts: bool) -> None:
         standing = job.groups[group]
         if standing.shared:
             self._detach(job, group)
         job.order = (1, next(self._numbers))
-        job.groups[group] = Standing("waiting", self.now_ms + delay_ms, standing.attempt)
+        job.groups[group] = Standing("waiting", self.now_ms + delay_ms, standing.attempt - (not counts))
 
     def bury(self, job: ModelJob, group: str) -> None:
         standing = job.groups[group]

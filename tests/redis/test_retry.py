@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import BaseModel
 
-from streamdq import Bury, Job, JobState, Retry
+from streamdq import Bury, Job, JobState, Retry, Snooze
 from streamdq.clock import ManualClock
 from streamdq.retry import DEFAULT_RETRY, RetrySchedule
+from streamdq.testing import drain
 from tests.redis.harness import Seen, Space
 
 
@@ -129,6 +130,36 @@ async def test_retry_with_a_delay_uses_up_no_step(space: Space, seen: Seen) -> N
     await space.burst(worker)
     assert seen.all == [(1, 0), (2, 0), (3, 0), (4, 0), (5, 1)]
     assert space.state("a") == JobState.DEAD
+
+
+async def test_a_snooze_is_no_attempt(stepped: Space, clock: ManualClock, seen: Seen) -> None:
+    worker = stepped.worker()
+
+    @worker.handler("t", retry="10s")
+    async def handler(_body: str, job: Job) -> None:
+        seen.add((clock.now_ms, job.attempt, job.step, job.snoozed))
+        if job.snoozed < 3:
+            raise Snooze("1h", "the till is closed")
+        if job.attempt == 1:
+            raise RuntimeError
+
+    stepped.queue.enqueue("t", "x", id="a")
+    began_ms, hour_ms = clock.now_ms, 3_600_000
+    async with stepped.serving(worker):
+        await stepped.becomes("a", JobState.DELAYED)
+        progress = stepped.job("a").groups["default"]
+        assert (progress.attempt, progress.step, progress.snoozed) == (0, 0, 1)
+        assert (progress.due_ms, progress.error) == (began_ms + hour_ms, "Snooze: the till is closed")
+    await drain(worker, clock, "5h")
+    assert seen.all == [
+        *((began_ms + number * hour_ms, 1, 0, number) for number in range(4)),
+        (began_ms + 3 * hour_ms + 10_000, 2, 1, 3),
+    ]
+    assert (stepped.stats().done, stepped.stats().retried, stepped.stats().snoozed) == (1, 1, 3)
+    rows = stepped.queue.history("t").rows
+    assert [(row.event, row.attempt, row.error) for row in rows] == [
+        *[("released", 1, "Snooze")] * 3, ("retry", 1, "RuntimeError"), ("done", 2, ""),
+    ]  # fmt: skip
 
 
 async def test_retry_without_a_delay_takes_the_next_step(space: Space, seen: Seen) -> None:

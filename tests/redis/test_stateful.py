@@ -25,9 +25,9 @@ WEIGHTS = {
     "pause": 1, "add_group": 1, "remove_group": 1,
 }  # fmt: skip
 OUTCOMES = {
-    "claim", "claim what was read", "expire", "finish", "retry", "bury", "release", "touch", "refuse", "reclaim",
-    "hand over", "cancel", "not cancel", "reschedule", "not reschedule", "replace", "taken", "kick", "purge", "leave",
-    "add group", "remove group",
+    "claim", "claim what was read", "expire", "finish", "retry", "snooze", "bury", "release", "touch", "refuse",
+    "reclaim", "hand over", "cancel", "not cancel", "reschedule", "not reschedule", "replace", "taken", "kick", "purge",
+    "leave", "add group", "remove group",
 }  # fmt: skip
 
 
@@ -154,7 +154,7 @@ class Engine(RuleBasedStateMachine):
             job = self.model.jobs[row.id.decode()]
             standing = job.groups[group]
             assert standing.due_ms <= self.model.now_ms
-            assert int(row.past.split(b"|")[0] or 1) == standing.attempt
+            assert int(row.past.split(b"|")[0].partition(b"+")[0] or 1) == standing.attempt
             self.claims.append(ModelClaim(group, consumer, job, standing, row))
 
     def only_read(self, group: str, consumer: str | None = None) -> list[ModelJob]:
@@ -214,9 +214,11 @@ class Engine(RuleBasedStateMachine):
 
     def retry(self) -> None:
         delay_ms, claims = self.draw(DELAYS_MS, "delay_ms"), self.some_claims()
-        reply = self.shard.retry(*(claim.row for claim in claims), group=claims[0].group, delay_ms=delay_ms)
-        for claim in self.held("retry", reply, claims):
-            self.model.retry(claim.job, claim.group, delay_ms)
+        how, steps = ("snooze", -1) if delay_ms == 1000 else ("retry", 1)
+        rows = [claim.row for claim in claims]
+        reply = self.shard.retry(*rows, group=claims[0].group, delay_ms=delay_ms, steps=steps)
+        for claim in self.held(how, reply, claims):
+            self.model.retry(claim.job, claim.group, delay_ms, counts=how == "retry")
 
     def touch(self) -> None:
         ttr_ms, claims = self.draw(st.sampled_from([1000, TTR_MS, 10 * TTR_MS]), "ttr_ms"), self.some_claims()

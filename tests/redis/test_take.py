@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from streamdq import Claim, Queue, StaleClaim
+from streamdq import Claim, Queue, Snooze, StaleClaim
 from streamdq.config import Settings
 from streamdq.errors import InvalidInput, UnknownGroup
 from tests.redis.harness import NAMESPACE, SETTINGS, Space
@@ -112,6 +112,18 @@ def test_fail_with_a_delay_uses_up_no_step(space: Space) -> None:
         claim.fail("later", delay="1ms")
     taken(space).fail("no more")
     assert space.state("a") == "dead"
+
+
+def test_fail_with_a_snooze_is_no_attempt(space: Space) -> None:
+    space.queue.enqueue("t", {"n": 1}, id="a", retry="none")
+    taken(space).fail(Snooze(0, "not now"))
+    progress = space.job("a").groups["default"]
+    assert (progress.attempt, progress.snoozed, progress.error) == (0, 1, "Snooze: not now")
+    with pytest.raises(Snooze), taken(space):
+        raise Snooze("1ms")
+    with taken(space) as claim:
+        assert (claim.job.attempt, claim.job.snoozed) == (1, 2)
+    assert space.state("a") == "gone"
 
 
 def test_bury(space: Space) -> None:
