@@ -33,13 +33,17 @@ class NamespaceKeys:
 
     @cached_property
     def secret(self) -> str:
-        """STRING: what the HTTP server signs claim tokens and sessions with, the same for all of them."""
+        """STRING: what the HTTP server signs claim tokens with, the same for all of them."""
         return f"{{{self.namespace}}}:secret"
 
     @cached_property
     def probe(self) -> str:
         """STRING, expires: written to see that Redis takes writes."""
         return f"{{{self.namespace}}}:probe"
+
+    def session(self, digest: str) -> str:
+        """STRING, expires: whose token a session at the web pages stands for; by the hash of its cookie."""
+        return f"{{{self.namespace}}}:session:{digest}"
 
     def shard(self, topic: str, shard: int) -> ShardKeys:
         return _shard_keys(self.namespace, topic, shard)

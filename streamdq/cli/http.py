@@ -51,7 +51,7 @@ def serve(
     settings = fitted(HttpSettings())
     tokens = Tokens.read(tokens_file) if tokens_file else Tokens.parse(settings.tokens, "STREAMDQ_HTTP_TOKENS")
     check_bind(host, tokens)
-    hosts = None if tokens else (*LOOPBACK_NAMES, host)
+    hosts = None if tokens.required else (*LOOPBACK_NAMES, host)
     made = create_app(
         context.obj.url, context.obj.namespace or "streamdq", http=settings, tokens=tokens, allowed_hosts=hosts
     )

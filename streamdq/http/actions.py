@@ -97,7 +97,7 @@ def _own_path(request: Request, path: str) -> str:
 @get(router, "/login", open=True)
 async def login_page(request: Request) -> Response:
     backend = backend_of(request)
-    if not backend.tokens:
+    if not backend.tokens.required:
         return redirect(f"{base_of(request)}/")
     request.state.who = await session_of(request, backend)
     return page(request, "login.html", next=request.query_params.get("next", ""), refused="")
@@ -108,13 +108,15 @@ async def login(request: Request) -> Response:
     form = await form_of(request)
     token, asked = form.get("token", [""])[0].strip(), form.get("next", [""])[0]
     who = backend_of(request).tokens.identify(token)
+    request.state.who = who
     if who is None or not who.may((Role.VIEWER,)):
-        request.state.who = None
         refused = (
             "This token is not known." if who is None else "This token may not look at pages: it takes viewer or admin."
         )
+        error = ProblemError("unauthenticated" if who is None else "forbidden", refused)
+        backend_of(request).refusals.tell(request, error)
+        request.state.who = None
         return page(request, "login.html", 403, next=asked, refused=refused)
-    request.state.who = who
     response = redirect(_own_path(request, asked))
     await sign_in(request, response, token)
     return response
@@ -123,5 +125,5 @@ async def login(request: Request) -> Response:
 @post(router, "/logout", role=None)
 async def logout(request: Request) -> Response:
     response = redirect(f"{base_of(request)}/login")
-    sign_out(request, response)
+    await sign_out(request, response)
     return response

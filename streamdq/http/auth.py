@@ -54,10 +54,14 @@ class Tokens:
 
     A line for each: ``NAME ROLE[,ROLE…] sha256:HEX``; empty lines and those that begin with ``#`` are passed over.
     A token is 32 random bytes made by ``new_token``, so its plain SHA-256 can't be turned back by guessing.
+
+    ``required``: a request needs one. So it is where there are any, and where they are in a file, also when that has
+    none left: then no request is let in.
     """
 
-    def __init__(self, known: Iterable[_Known] = ()) -> None:
+    def __init__(self, known: Iterable[_Known] = (), *, required: bool | None = None) -> None:
         self._known = tuple(known)
+        self.required = bool(self._known) if required is None else required
 
     def __len__(self) -> int:
         return len(self._known)
@@ -83,23 +87,20 @@ class Tokens:
             if name in known:
                 raise InvalidInput(f"{source}: line {number}: there is a token {name!r} already")
             known[name] = _Known(found["hash"], Identity(name, roles_in(found["roles"], f"{source}: line {number}")))
-        return cls(known.values())
+        return cls(known.values(), required=bool(text.strip()))
 
     @classmethod
     def read(cls, path: Path | str) -> Tokens:
         """From a file.
 
         Raises:
-            InvalidInput: it can't be read, or has a line that can't, or no token at all.
+            InvalidInput: it can't be read, or has a line that can't.
         """
         try:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidInput(f"tokens: can't read {path}: {error}") from None
-        tokens = cls.parse(text, str(path))
-        if not tokens:
-            raise InvalidInput(f"tokens: {path} holds none; `streamdq token NAME ROLE --file {path}` adds one")
-        return tokens
+        return cls(cls.parse(text, str(path))._known, required=True)
 
     def identify(self, token: str) -> Identity | None:
         """Whose token it is. Takes as long whichever it is, or none."""
@@ -159,7 +160,7 @@ def check_bind(host: str, tokens: Tokens) -> None:
     Raises:
         InvalidInput: others could.
     """
-    if not tokens and not is_loopback(host):
+    if not tokens.required and not is_loopback(host):
         raise InvalidInput(
             f"host: {host} can be reached from other machines, and without tokens anyone there could do everything: "
             "make one with `streamdq token NAME admin --file FILE` and pass --tokens-file FILE"

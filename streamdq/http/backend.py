@@ -17,6 +17,7 @@ from ..queue import AsyncQueue
 from ..session import Op, arun
 from .auth import Tokens
 from .probe import Probe
+from .refusals import Refusals
 
 T = TypeVar("T")
 TICK_S = 0.5
@@ -39,6 +40,7 @@ class Backend:
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     ticked: float | None = None  # None: nothing ticks, as there is no lifespan
     taking: set[asyncio.Task[Any]] = field(default_factory=set)
+    refusals: Refusals = field(default_factory=Refusals)
     _opened: AsyncQueue | None = None
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     _secret: bytes | None = None

@@ -98,7 +98,7 @@ def page(request: Request, template: str, status: int = 200, **values: Any) -> H
         .render(
             base=base_of(request),
             namespace=backend.namespace,
-            guarded=bool(backend.tokens),
+            guarded=backend.tokens.required,
             who=who,
             admin=who is not None and who.may(()),
             producer=who is not None and who.may((Role.PRODUCER,)),

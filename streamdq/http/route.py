@@ -75,7 +75,11 @@ class Route(APIRoute):
         inner, needs = super().get_route_handler(), _NEEDS[self.endpoint]
 
         async def handle(request: Request) -> Response:
-            request.state.who = who = await self.let_in(request, needs)
+            try:
+                who = await self.let_in(request, needs)
+            except ProblemError as error:
+                self.tell_refused(request, error)
+                raise
             try:
                 response = await inner(Reading(request.scope, limited(request, needs)))
             except Exception as error:
@@ -86,6 +90,9 @@ class Route(APIRoute):
 
         return handle
 
+    def tell_refused(self, request: Request, error: ProblemError) -> None:
+        backend_of(request).refusals.tell(request, error)
+
     async def let_in(self, request: Request, needs: Needs) -> Identity:
         """Who asks.
 
@@ -94,9 +101,10 @@ class Route(APIRoute):
         """
         backend = backend_of(request)
         check_origin(request, backend)
-        who = NOBODY_IN_PARTICULAR
-        if needs.roles is not None and backend.tokens:
-            who = await self.identify(request, backend)
+        request.state.who = who = NOBODY_IN_PARTICULAR
+        if needs.roles is not None and backend.tokens.required:
+            request.state.who = None
+            request.state.who = who = await self.identify(request, backend)
             if not who.may(needs.roles):
                 wanted = " or ".join(sorted({*needs.roles, Role.ADMIN}))
                 raise ProblemError("forbidden", f"this takes the role {wanted}")

@@ -1,4 +1,4 @@
-"""What the server hands out and must recognise when it comes back: claims and sessions, signed and not kept.
+"""What the server hands out and must recognise when it comes back: claims, signed and not kept.
 
 The secret is in Redis, so a claim outlives a restart of the server and is known to every server of the namespace.
 """

@@ -99,7 +99,7 @@ class Patient(H11Protocol):
 
 class Server(uvicorn.Server):
     """A server that tells requests that wait for a job when it is asked to end, and reads its file of tokens again on
-    SIGHUP.
+    SIGHUP, which ends no server.
     """
 
     def __init__(self, config: uvicorn.Config, app: FastAPI, tokens_file: Path | None) -> None:
@@ -117,22 +117,31 @@ class Server(uvicorn.Server):
         """Raises what keeps the queue from being opened, which uvicorn would only log, with a traceback."""
         await self._app.state.streamdq.queue()
         await super().startup(sockets)
-        if self._tokens_file is not None:
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._read_tokens, self._tokens_file)
+        tell_if_none(self._app.state.streamdq.tokens)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._read_again)
         if self.started and sockets:
             host, port = sockets[0].getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
             log.info("serving", url=f"http://{shown}:{port}")
 
-    def _read_tokens(self, file: Path) -> None:
+    def _read_again(self) -> None:
         """The tokens as the file has them now; where it can't be read they stay as they were."""
+        if self._tokens_file is None:
+            log.info("nothing to read again", hint="SIGHUP reads the file of --tokens-file, and there is none")
+            return
         try:
-            tokens = Tokens.read(file)
+            tokens = Tokens.read(self._tokens_file)
         except InvalidInput as error:
             log.error("tokens not read again", error=str(error))
             return
         self._app.state.streamdq.tokens = tokens
         log.info("tokens read again", count=len(tokens))
+        tell_if_none(tokens)
+
+
+def tell_if_none(tokens: Tokens) -> None:
+    if tokens.required and len(tokens) == 0:
+        log.warning("no token is valid", hint="every request that takes one is refused until there is one again")
 
 
 def listen(host: str, port: int) -> socket.socket:

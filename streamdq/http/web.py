@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from http import HTTPStatus
 from typing import Any
@@ -14,17 +13,15 @@ from fastapi.responses import RedirectResponse
 
 from ..errors import InvalidInput, ServerError, StreamdqError
 from ..logs import log
-from .auth import Identity, Role, hash_token
+from . import sessions
+from .auth import Identity, Role
 from .backend import Backend
 from .problems import KINDS, ProblemError, kind_of
 from .render import HEADERS, base_of, page
 from .route import Needs, Route, backend_of, declare
-from .seal import seal, unseal
 
 FORM = "application/x-www-form-urlencoded"
 COOKIE = "streamdq_session"
-SESSION_S = 12 * 3600
-_PURPOSE = "session"
 _MAX_FIELDS = 1000
 _SAME = ("same-origin",)
 
@@ -57,6 +54,10 @@ class PageRoute(Route):
         if request.method == "POST" and not _is_own(request):
             raise ProblemError("forbidden", "a form of another site is refused")
         return await super().let_in(request, needs)
+
+    def tell_refused(self, request: Request, error: ProblemError) -> None:
+        if error.kind != "unauthenticated" or request.method == "POST":  # else it leads to where one signs in
+            super().tell_refused(request, error)
 
     async def identify(self, request: Request, backend: Backend) -> Identity:
         who = await session_of(request, backend)
@@ -130,27 +131,26 @@ def post(
     return declared
 
 
-# -- sessions: a cookie that names a token by its hash, so that it ends with the token
+# -- sessions
 
 
 async def session_of(request: Request, backend: Backend) -> Identity | None:
-    value = unseal(await backend.secret(), _PURPOSE, request.cookies.get(COOKIE, ""))
-    if value is None or value[1] < time.time():
-        return None
-    return backend.tokens.holder(value[0])
+    return await sessions.holder(backend, request.cookies.get(COOKIE, ""))
 
 
 async def sign_in(request: Request, response: Response, token: str) -> None:
-    """Sets the cookie for the token's holder."""
-    secret = await backend_of(request).secret()
+    """Sets the cookie for the token's holder; who was signed in before in this browser is so no more."""
+    backend = backend_of(request)
+    await sessions.end(backend, request.cookies.get(COOKIE, ""))
     # A proxy that speaks TLS says so; who claims it falsely only keeps the cookie from coming back to us.
     safe = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", ""))
-    text = seal(secret, _PURPOSE, [hash_token(token), int(time.time()) + SESSION_S])
     response.set_cookie(
-        COOKIE, text, max_age=SESSION_S, path=base_of(request) or "/", secure=safe,
-        httponly=True, samesite="strict",
+        COOKIE, await sessions.begin(backend, token), max_age=sessions.LENGTH_S, path=base_of(request) or "/",
+        secure=safe, httponly=True, samesite="strict",
     )  # fmt: skip
 
 
-def sign_out(request: Request, response: Response) -> None:
+async def sign_out(request: Request, response: Response) -> None:
+    """Ends the session, wherever its cookie is kept."""
+    await sessions.end(backend_of(request), request.cookies.get(COOKIE, ""))
     response.delete_cookie(COOKIE, path=base_of(request) or "/")

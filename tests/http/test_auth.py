@@ -132,6 +132,61 @@ def test_lines_of_tokens(tmp_path: Path) -> None:
     assert len(Tokens.parse(f"{line};  {new_token('b', [Role.VIEWER])[1]}")) == 2
 
 
+@pytest.mark.parametrize("text", ["", "# all of them were revoked\n"])
+async def test_where_no_token_is_left_none_is_valid(open_api: Open, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "tokens"
+    file.write_text(text)
+    tokens = Tokens.read(file)
+    assert (len(tokens), tokens.required) == (0, True)
+    check_bind("0.0.0.0", tokens)  # it is guarded
+    for token in (None, MADE[Role.ADMIN][0]):
+        api = await open_api(token=token, tokens=tokens)
+        assert kind(await api.client.get("/v1/topics")) == "unauthenticated"
+        assert (await api.client.get("/")).headers["location"].startswith("/login")
+        assert (await api.client.get("/login")).status_code == 200
+    assert Tokens.parse("# none", "STREAMDQ_HTTP_TOKENS").required
+    assert not Tokens.parse("", "STREAMDQ_HTTP_TOKENS").required
+
+
+async def test_who_was_refused_is_logged(open_api: Open) -> None:
+    token = MADE[Role.VIEWER][0]
+    api = await open_api(tokens=TOKENS)
+    with capture_logs() as logs:
+        await api.client.get("/v1/topics?secret=s3cret", headers={"Authorization": "Bearer sdq_s3cret"})
+        await api.client.post("/v1/topics/t/pause", headers={"Authorization": f"Bearer {token}"})
+        await api.put("a" * 250)
+        await api.client.get("/")  # leads to the sign-in: nobody was refused
+        await api.client.post("/login", data={"token": "sdq_s3cret"}, headers={"Origin": "http://localhost"})
+    refused: dict[str, Any] = {"event": "refused", "log_level": "warning", "peer": "127.0.0.1"}
+    path = "/v1/topics/t/jobs/" + "a" * 182
+    told = [line for line in logs if line["event"] == "refused"]
+    assert all({**line, **refused} == line for line in told)
+    assert [(line["why"], line["method"], line["path"], line.get("who")) for line in told] == [
+        ("unauthenticated", "GET", "/v1/topics", None), ("forbidden", "POST", "/v1/topics/t/pause", "the-viewer"),
+        ("unauthenticated", "PUT", path, None), ("unauthenticated", "POST", "/login", None),
+    ]  # fmt: skip
+    assert "s3cret" not in str(logs)
+    assert token not in str(logs)
+
+
+async def test_of_many_refusals_some_are_logged_and_the_rest_counted(
+    open_api: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("streamdq.http.refusals.time.monotonic", lambda: now)
+    api = await open_api(tokens=TOKENS)
+    with capture_logs() as logs:
+        for _ in range(100):
+            await api.client.get("/v1/topics")
+        assert len(logs) == 60
+        now += 1
+        for _ in range(2):
+            await api.client.get("/v1/topics")
+        now += 1
+        await api.client.get("/v1/topics")
+    assert [line.get("untold") for line in logs[59:]] == [None, 40, 1]
+
+
 _HASH = "0" * 64
 
 
@@ -146,9 +201,7 @@ def test_lines_that_are_refused(text: str) -> None:
 
 
 def test_files_that_are_refused(tmp_path: Path) -> None:
-    empty = tmp_path / "empty"
-    empty.write_text("# nothing\n")
-    for path in (empty, tmp_path, tmp_path / "none"):
+    for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(InvalidInput, match="tokens: "):
             Tokens.read(path)
     for name, roles in (("a b", [Role.VIEWER]), ("a", [])):

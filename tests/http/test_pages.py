@@ -421,6 +421,32 @@ async def test_a_session_ends_with_its_token(open_api: Open) -> None:
     assert (await other.client.get("/", headers={"Cookie": cookie[:-2] + "AA"})).status_code == 303
 
 
+async def test_signing_out_ends_the_session_everywhere(open_api: Open, redis_server: Server) -> None:
+    site, other = await signed_in(open_api, VIEWER[0]), await open_api(tokens=TOKENS)
+    cookie = {"Cookie": "; ".join(f"{name}={value}" for name, value in site.client.cookies.items())}
+    for api in (site, other):
+        assert (await api.client.get("/", headers=cookie)).status_code == 200
+    with redis_server.client() as client:
+        (key,) = client.keys("{streamdq}:session:*")
+        assert 0 < client.ttl(key) <= 12 * 3600
+        for kept in (key, client.get(key)):
+            assert kept.decode() not in str(cookie)
+            assert VIEWER[0] not in kept.decode()
+    await post(site, "/logout")
+    for api in (site, other):
+        assert (await api.client.get("/", headers=cookie)).status_code == 303
+    with redis_server.client() as client:
+        assert client.keys("{streamdq}:session:*") == []
+
+
+async def test_signing_in_again_ends_the_session_before(open_api: Open) -> None:
+    site = await signed_in(open_api, VIEWER[0])
+    cookie = {"Cookie": "; ".join(f"{name}={value}" for name, value in site.client.cookies.items())}
+    await post(site, "/login", token=ADMIN[0])
+    assert (await site.client.get("/")).status_code == 200
+    assert (await (await open_api(tokens=TOKENS)).client.get("/", headers=cookie)).status_code == 303
+
+
 async def test_without_redis_the_page_says_so(open_api: Open, redis_server: Server) -> None:
     site = await open_api(settings=Settings(call_timeout_s=0.2, url="memory://unused"))
     await site.client.get("/")

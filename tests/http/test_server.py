@@ -177,6 +177,7 @@ def test_tokens_by_the_command_line(redis_server: Server, tmp_path: Path, capsys
     assert cli.run(["token", "shop", "producer", "worker", "--file", str(file)]) == 0
     token = capsys.readouterr().out.strip()
     assert cli.run(["token", "eve", "viewer", "--file", str(file)]) == 0
+    eve = capsys.readouterr().out.strip()
     assert file.stat().st_mode & 0o077 == 0
     line = file.read_text().splitlines()[1]
     assert cli.run(["token", "shop", "viewer", "--file", str(file)]) == 2
@@ -189,12 +190,30 @@ def test_tokens_by_the_command_line(redis_server: Server, tmp_path: Path, capsys
         with live.client() as client:
             assert kind(client.get("/v1/topics")) == "unauthenticated"
         with live.client(token) as client:
-            for text, event, status in (("{", "tokens not read again", 200), (line, "tokens read again", 401)):
+            steps = (
+                ("{", "tokens not read again", 200), (line, "tokens read again", 401), ("", "no token is valid", 401),
+            )  # fmt: skip
+            for text, event, status in steps:
                 file.write_text(text)
                 live.process.send_signal(signal.SIGHUP)
                 until(partial(told, live, event), event)
                 assert client.get("/v1/topics").status_code == status
+        with live.client(eve) as client:
+            assert client.get("/v1/topics").status_code == 401  # the last one is revoked
+            file.unlink()
+            live.log.clear()
+            live.process.send_signal(signal.SIGHUP)
+            until(partial(told, live, "tokens not read again"), "no file")
+            assert client.get("/v1/topics").status_code == 401
         assert token not in str(live.log)
+
+
+def test_a_hangup_without_a_file_of_tokens_ends_nothing(redis_server: Server) -> None:
+    with Live(redis_server.url) as live, live.client() as client:
+        live.process.send_signal(signal.SIGHUP)
+        until(partial(told, live, "nothing to read again"), "it says so")
+        assert client.get("/health/ready").status_code == 200
+        assert live.stop() == 0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,49 @@
+"""Who was refused, in the log: a line for each, but no more than somebody can read."""
+
+from __future__ import annotations
+
+import time
+
+from fastapi import Request
+
+from ..logs import log
+from .problems import ProblemError
+
+_KINDS = frozenset({"unauthenticated", "forbidden"})
+_PER_S, _BURST = 1.0, 60.0
+_SHOWN_PATH_CHARS = 200
+
+
+def peer_of(request: Request) -> str:
+    """The address that a request came from; '' where the server does not know."""
+    return request.client.host if request.client is not None else ""
+
+
+class Refusals:
+    """Of one server. Lines beyond the limit are counted, and the next line tells how many there were."""
+
+    def __init__(self) -> None:
+        self._room = _BURST
+        self._since = time.monotonic()
+        self._untold = 0
+
+    def tell(self, request: Request, error: ProblemError) -> None:
+        """Writes the line, where this is about who asks."""
+        if error.kind not in _KINDS:
+            return
+        now = time.monotonic()
+        self._room = min(_BURST, self._room + (now - self._since) * _PER_S)
+        self._since = now
+        if self._room < 1:
+            self._untold += 1
+            return
+        self._room -= 1
+        who = getattr(request.state, "who", None)
+        more = {"who": who.name} if who is not None else {}
+        if self._untold:
+            more["untold"] = self._untold
+            self._untold = 0
+        log.warning(
+            "refused", why=error.kind, detail=str(error.detail), peer=peer_of(request), method=request.method,
+            path=request.url.path[:_SHOWN_PATH_CHARS], **more,
+        )  # fmt: skip
