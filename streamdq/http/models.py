@@ -377,8 +377,9 @@ class UpcomingOut(BaseModel):
 
 class DeadOut(BaseModel):
     jobs: list[JobOut]
+    next: str | None
 
-    model_config = example({"jobs": [EXAMPLE_JOB | {"state": "dead"}]})
+    model_config = example({"jobs": [EXAMPLE_JOB | {"state": "dead"}], "next": "1767225600000.order-42"})
 
 
 class DeadIn(_In):

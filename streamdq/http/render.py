@@ -59,9 +59,13 @@ def since(ms: int | None, now_ms: int) -> str:
 
 
 def pretty(raw: bytes) -> str:
-    """A body as people read it."""
-    text = json.dumps(from_json(raw), indent=2, ensure_ascii=False)
-    return text if len(text) <= _SHOWN_BODY_CHARS else f"{text[:_SHOWN_BODY_CHARS]}\n…"
+    """A body as people read it, its beginning where it is long: indented, a deep one would be many times its size."""
+    text = ""
+    for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(from_json(raw)):
+        text += part
+        if len(text) > _SHOWN_BODY_CHARS:
+            return f"{text[:_SHOWN_BODY_CHARS]}\n…"
+    return text
 
 
 def schedule(text: str) -> str:

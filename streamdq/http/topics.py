@@ -11,7 +11,7 @@ from ..config import TopicSettings
 from ..errors import InvalidInput
 from ..shapes import audit_json, settings_json, stats_json
 from .auth import Role
-from .jobs import job_bytes
+from .dead import dead_page
 from .models import AuditOut, CountOut, DeadIn, DeadOut, StatsOut, TopicIn, TopicOut, TopicsOut, UpcomingOut
 from .route import JSON, Route, TopicPath, backend_of, operation
 
@@ -107,11 +107,22 @@ async def get_upcoming(
     responses={200: {"description": "The longest dead first; why is in their groups.", "model": DeadOut}},
 )  # fmt: skip
 async def list_dead(
-    request: Request, topic: TopicPath, group: GroupQuery = "default", limit: Annotated[int, Query(ge=1, le=500)] = 100
+    request: Request,
+    topic: TopicPath,
+    group: GroupQuery = "default",
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    after: Annotated[
+        str, Query(description="Go on after a page: its `next`.", max_length=300, examples=["1767225600000.order-42"])
+    ] = "",
 ) -> Response:
-    """A group's dead letters."""
-    jobs = await (await backend_of(request).queue()).dead(topic, group, limit)
-    return Response(b'{"jobs":[' + b",".join(map(job_bytes, jobs)) + b"]}", media_type=JSON)
+    """A group's dead letters.
+
+    At most `limit` of them, or as many as make up 1 MiB. `next` is what the following page begins after; it is null
+    on the last one.
+    """
+    backend = backend_of(request)
+    page = await backend.do(dead_page(await backend.operations(), topic, group, limit, after))
+    return Response(b'{"jobs":[' + b",".join(page.jobs) + b'],"next":' + to_json(page.next) + b"}", media_type=JSON)
 
 
 @operation(

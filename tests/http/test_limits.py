@@ -6,6 +6,7 @@ import os
 import resource
 import socket
 import time
+import tracemalloc
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -16,7 +17,9 @@ import pytest
 from streamdq.config import HttpSettings
 from streamdq.errors import InvalidInput
 from streamdq.http import limits
+from streamdq.http.render import pretty
 from tests.http.live import Live
+from tests.http.test_topics import bury
 from tests.servers import Server, until
 
 POLL = b"POST /v1/topics/t/take?timeout=60s HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
@@ -147,3 +150,38 @@ def alive(live: Live) -> bool:
     with connect(live) as one:
         one.sendall(ALIVE)
         return one.recv(4096).startswith(b"HTTP/1.1 200 ")
+
+
+def peak_mib(live: Live) -> int:
+    status = Path(f"/proc/{live.process.pid}/status").read_text()
+    return int(next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:"))) // 1024
+
+
+async def test_those_who_read_slowly_cost_little(redis_server: Server) -> None:
+    """A hundred large dead letters are 25 MB, and six who ask for them were 300."""
+    await bury(redis_server, "t", {f"j{n}": "x" * 250_000 for n in range(100)})
+    with Live(redis_server.url) as live, ExitStack() as stack:
+        with live.client() as client:
+            assert client.get("/v1/topics/t/dead?limit=1").status_code == 200
+        before = peak_mib(live)
+        slow = [stack.enter_context(connect(live)) for _ in range(6)]
+        for one in slow:
+            one.sendall(b"GET /v1/topics/t/dead?limit=500 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        for one in slow:
+            assert one.recv(1000).startswith(b"HTTP/1.1 200 ")  # and reads no more
+        assert peak_mib(live) - before < 40
+
+
+def test_a_body_is_shown_at_its_beginning() -> None:
+    """Indented, it would be 40 MB."""
+    raw = b"[" * 100 + b"1," * 120_000 + b"1" + b"]" * 100
+    tracemalloc.start()
+    try:
+        shown = pretty(raw)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert shown.endswith("\n…")
+    assert len(shown) == 100_002
+    assert peak < 10_000_000
+    assert pretty(b'{"a":"\xc3\xa4"}') == '{\n  "a": "ä"\n}'

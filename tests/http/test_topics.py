@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from tests.http.harness import Api, kind
+from typing import Any
+
+import pytest
+
+from streamdq import AsyncQueue, Bury, NewJob, Worker
+from streamdq.config import Settings
+from streamdq.http import dead
+from tests.http.harness import NAMESPACE, Api, kind
+from tests.servers import Server
 
 
 async def test_a_topic_is_made_and_changed(api: Api) -> None:
@@ -68,3 +76,67 @@ async def test_dead_letters(api: Api) -> None:
     assert kind(await api.client.post("/v1/topics/t/dead/kick", json={"all": True, "group": "x"})) == "unknown-group"
     assert kind(await api.client.get("/v1/topics/none/dead")) == "unknown-topic"
     assert (await api.client.get("/v1/audit")).json()["balanced"] is True
+
+
+async def bury(server: Server, topic: str, bodies: dict[str, Any], shards: int = 1) -> None:
+    """All of them, many in the same millisecond."""
+    worker = Worker(server.url, NAMESPACE, settings=Settings(max_body_bytes=1024 * 1024, url="memory://unused"))
+
+    @worker.handler(topic, batch=100)
+    async def give_up(_: list[Any]) -> None:
+        raise Bury("no use")
+
+    async with AsyncQueue(server.url, NAMESPACE, settings=Settings(max_body_bytes=1024 * 1024)) as queue:
+        await queue.configure(topic, shards=shards)
+        await queue.enqueue_many(topic, (NewJob(body, id=id) for id, body in bodies.items()))
+        await worker.serve(burst=True)
+
+
+async def pages(api: Api, **query: Any) -> list[Any]:
+    found: list[Any] = []
+    after: str | None = ""
+    while after is not None:
+        answer = await api.client.get("/v1/topics/t/dead", params={**query, "after": after})
+        assert answer.status_code == 200, answer.text
+        found.append(answer.json() | {"bytes": len(answer.content)})
+        after = found[-1]["next"]
+    return found
+
+
+@pytest.mark.parametrize("shards", [1, 16])
+@pytest.mark.parametrize("limit", [7, 500])
+async def test_all_dead_letters_page_by_page(api: Api, redis_server: Server, shards: int, limit: int) -> None:
+    ids = [f"ä.{n:03}" for n in range(300)]
+    await bury(redis_server, "t", dict.fromkeys(ids, 1), shards)
+
+    found = await pages(api, limit=limit)
+
+    assert sorted(job["id"] for page in found for job in page["jobs"]) == ids
+    assert max(len(page["jobs"]) for page in found) <= limit
+    assert len(found) <= 300 // min(limit, 300) * 3  # short pages are few
+
+
+async def test_what_is_kicked_between_pages_moves_no_other_out(api: Api, redis_server: Server) -> None:
+    ids = [f"j{n:03}" for n in range(100)]
+    await bury(redis_server, "t", dict.fromkeys(ids, 1), 4)
+    first = (await api.client.get("/v1/topics/t/dead", params={"limit": 40})).json()
+    seen = [job["id"] for job in first["jobs"]]
+    await api.client.post("/v1/topics/t/dead/purge", json={"ids": seen})
+
+    rest = (await api.client.get("/v1/topics/t/dead", params={"limit": 500, "after": first["next"]})).json()
+
+    assert sorted([*seen, *(job["id"] for job in rest["jobs"])]) == ids
+    assert rest["next"] is None
+
+
+async def test_a_page_of_dead_letters_ends_by_bytes(api: Api, redis_server: Server) -> None:
+    bodies = {f"j{n:02}": "x" * 250_000 for n in range(20)} | {"huge": "y" * 1_000_000}
+    await bury(redis_server, "t", bodies)
+
+    found = await pages(api, limit=500)
+
+    assert sorted(job["id"] for page in found for job in page["jobs"]) == sorted(bodies)
+    assert all(page["bytes"] < dead.PAGE_BYTES + 1_100_000 for page in found)
+    assert len(found) >= 5
+    for after in ("x", ".a", "-1.a", "1", "9" * 20 + ".a"):
+        assert kind(await api.client.get("/v1/topics/t/dead", params={"after": after})) == "invalid-input"
