@@ -28,7 +28,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="STREAMDQ_", frozen=True, extra="ignore")
 
-    url: str = "embedded://"
+    url: str = Field(default="embedded://", repr=False)
     call_timeout_s: float = Field(default=5.0, gt=0, description="One overall deadline for a call, retries included.")
     max_body_bytes: int = Field(default=256 * 1024, ge=1, description="A larger body is refused.")
     history_length: int = Field(

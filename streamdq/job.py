@@ -24,8 +24,9 @@ MAX_ID_BYTES = 255
 MAX_URL_BYTES = 2048
 _SURELY_READABLE_DEPTH = 150
 # Control characters delimit what the scripts keep; braces would break the Cluster hash tag.
-_ID = re.compile(r"[^\x00-\x1f\x7f\ud800-\udfff]+")
-_TOPIC = re.compile(r"[^\x00-\x20\x7f{}\ud800-\udfff]+")
+# . and .. in a path are another place: clients take them out of a URL, percent-encoded or not.
+_ID = re.compile(r"(?!\.\.?\Z)[^\x00-\x1f\x7f\ud800-\udfff]+")
+_TOPIC = re.compile(r"(?!\.\.?\Z)[^\x00-\x20\x7f{}\ud800-\udfff]+")
 _GROUP = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -137,7 +138,7 @@ def check_topic(topic: str) -> str:
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or len(topic.encode()) > MAX_ID_BYTES:
         raise InvalidInput(
             f"topic: {str(topic)[:80]!r} can't name a topic; use 1 to {MAX_ID_BYTES} bytes without spaces, "
-            "control characters or braces"
+            "control characters or braces, and not . or .."
         )
     return topic
 
@@ -151,7 +152,8 @@ def check_group(group: str) -> str:
 def check_id(id: str) -> str:
     if not isinstance(id, str) or not _ID.fullmatch(id) or not id.strip() or len(id.encode()) > MAX_ID_BYTES:
         raise InvalidInput(
-            f"id: {str(id)[:80]!r} can't name a job; use 1 to {MAX_ID_BYTES} bytes of text without control characters"
+            f"id: {str(id)[:80]!r} can't name a job; use 1 to {MAX_ID_BYTES} bytes of text without control characters, "
+            "and not . or .."
         )
     return id
 

@@ -17,6 +17,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from .errors import StreamdqError
+from .terminal import visible
 
 LEVELS = ("debug", "info", "warning", "error")
 _SECRET = frozenset({
@@ -25,6 +26,8 @@ _SECRET = frozenset({
 })  # fmt: skip
 # Greedy up to the last @ before a slash: a password may hold one.
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
+# In a database's URL it may hold a slash as well, by mistake; there is no path in which an @ is to be expected.
+_DATABASE = re.compile(r"(?i)\b((?:rediss?|redis\+\w+|postgres(?:ql)?(?:\+\w+)?)://)\S*@")
 # In a URL, and in what a driver says of its own connection: password=x host=y.
 _PARAMETER = re.compile(
     r"(?i)((?:(?:password|passwd|secret|token|signature|credential|api[_-]?key)s?|[?&;](?:key|sig|auth))=['\"]?)"
@@ -59,7 +62,7 @@ log = Log()
 
 def hide_credentials(text: str) -> str:
     """The text with user names, passwords and tokens of every URL in it left out, and those of HTTP's headers."""
-    text = _CREDENTIALS.sub("…@", text)
+    text = _CREDENTIALS.sub("…@", _DATABASE.sub(r"\1…@", text))
     return _BEARER.sub(r"\1 …", _PARAMETER.sub(r"\1…", text))
 
 
@@ -108,6 +111,11 @@ def _without_secrets(value: Any) -> Any:
     return hide_credentials(str(value))
 
 
+def _for_people(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """A structlog processor: nothing in a line is obeyed by the terminal."""
+    return {name: visible(value) if isinstance(value, str) else value for name, value in event.items()}
+
+
 def configure(level: str = "info", *, json: bool | None = None) -> None:
     """Sends structlog and the standard loggers to stderr; ``json`` None: unless that is a terminal."""
     json = not sys.stderr.isatty() if json is None else json
@@ -132,6 +140,7 @@ def configure(level: str = "info", *, json: bool | None = None) -> None:
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.format_exc_info,  # a text like any other, so that it is redacted
                 redact,
+                *([] if json else [_for_people]),
                 renderer,
             ],
         )

@@ -10,7 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
@@ -22,17 +23,26 @@ from .inspect import Stats, TopicStats
 from .job import Job
 from .logs import hide_credentials
 from .retry import RetrySchedule
+from .terminal import visible, visible_json
 
 _PIPE_WIDTH, _WIDE = 200, 106
 _MARKS = {"ok": ("✔", "green"), "advice": ("!", "yellow"), "problem": ("✘", "red")}
 _STYLES = {"delayed": "cyan", "ready": "yellow", "running": "blue", "dead": "red", "done": "green"}
 
 
+class _Screen(Console):
+    """Shows what is in texts, and obeys none of it."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
+
+
 def console(*, stderr: bool = False) -> Console:
     """A console as wide as the terminal; wide enough for any table when it is none."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _PIPE_WIDTH
-    return Console(stderr=stderr, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    return _Screen(stderr=stderr, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 
 @contextmanager
@@ -66,7 +76,7 @@ def complain(text: str) -> None:
 
 def print_json(value: Any) -> None:
     """One line of JSON."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    sys.stdout.write(visible_json(json.dumps(value, ensure_ascii=False, default=str)) + "\n")
     sys.stdout.flush()
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from sqlalchemy import (
     URL,
@@ -108,8 +111,26 @@ def describe(url: URL) -> str:
 
 def is_missing_file(url: URL) -> bool:
     """SQLite would make it when it is opened."""
+    file = _file_of(url)
+    return file is not None and not file.exists()
+
+
+def make_private(url: URL) -> None:
+    """A file that SQLite is to make is its owner's alone, as jobs' bodies will be in it; the files that SQLite puts
+    beside it have the rights of this one. One that is there keeps what it has.
+    """
+    file = _file_of(url)
+    if file is not None and url.query.get("mode", "rwc") == "rwc":
+        with suppress(OSError):  # SQLite will tell
+            os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+
+
+def _file_of(url: URL) -> Path | None:
+    """The file of a SQLite database."""
+    if url.get_backend_name() != "sqlite":
+        return None
     file = url.database or ""
-    return url.get_backend_name() == "sqlite" and not file.startswith("file:") and not Path(file).exists()
+    return Path(unquote(urlsplit(file).path) if file.startswith("file:") else file)
 
 
 def open_engine(url: URL) -> Engine:

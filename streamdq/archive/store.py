@@ -23,6 +23,7 @@ from .schema import (
     VERSIONS,
     describe,
     is_missing_file,
+    make_private,
     open_engine,
     parse,
     translated,
@@ -45,6 +46,8 @@ class Store:
         self._namespace = namespace
         if not create and is_missing_file(self._url):
             raise ArchiveMissing(f"no archive at {self.address}: there is no such file; check the path")
+        if create:
+            make_private(self._url)
         self._engine = open_engine(self._url)
         self._dialect: Any = postgresql if self._engine.dialect.name == "postgresql" else sqlite
         try:

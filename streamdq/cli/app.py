@@ -22,6 +22,7 @@ from ..errors import (
     UnknownGroup,
     UnknownTopic,
 )
+from ..terminal import visible
 from . import analyze as cli_analyze
 from . import archive as cli_archive
 from . import callback as cli_callback
@@ -101,7 +102,7 @@ def _complain_of_usage(error: Any) -> None:
     """What typer found wrong, in one line, and where to read on; without any argument, the whole help."""
     message = error.format_message()
     if message.startswith("Usage:"):
-        sys.stderr.write(f"{message}\n")
+        sys.stderr.write(f"{visible(message)}\n")
         return
     command = error.ctx.command_path if error.ctx else "streamdq"
     hint = f"see {command} --help"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import os
 import sqlite3
 import sys
 import threading
@@ -77,6 +78,25 @@ def test_reading_makes_no_archive(database: str, tmp_path: Path) -> None:
     with pytest.raises(ArchiveMissing):
         Archive(database, create=False)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("url", ["sqlite:///{}", "sqlite:///file:{}?uri=true"])
+def test_the_file_is_its_owners_alone_as_bodies_are_in_it(queue: Queue, tmp_path: Path, url: str) -> None:
+    file = tmp_path / "dead letters.db"
+    bury(queue, "j")
+    before = os.umask(0o022)
+    try:
+        with Archive(url.format(file)) as archive:
+            _sql(f"sqlite:///{file}", "PRAGMA journal_mode=WAL")  # which puts two more files beside it
+            archive.store(queue)
+            modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    finally:
+        os.umask(before)
+    assert set(modes.values()) == {0o600}
+    assert {name.rpartition("-")[2] for name in modes} == {"dead letters.db", "wal", "shm"}
+    file.chmod(0o640)
+    Archive(url.format(file)).close()
+    assert file.stat().st_mode & 0o777 == 0o640, "whoever opened it to others wanted that"
 
 
 def test_a_file_that_is_no_database(tmp_path: Path) -> None:

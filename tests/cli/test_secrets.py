@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from streamdq import Queue
+from streamdq.address import parse_url
+from streamdq.cli import app as cli
+from streamdq.config import Settings
 from streamdq.logs import hide_credentials, log
 from tests.cli.conftest import Start
 from tests.servers import Server, binaries, until
@@ -114,11 +117,58 @@ def test_a_child_process_writes_none_either(start: Start, tmp_path: Path) -> Non
         "https://shop.example/hook?a=1&X-Amz-Signature=swordfish#x",
         "Authorization: Bearer swordfish.swordfish",
         "can't connect: host=db password=swordfish",
+        "redis://:sword/swordfish@host:1/0 is away",
+        "postgresql+psycopg://me:a/swordfish@host/db is away",
     ],
 )
 def test_credentials_are_hidden_in_any_text(text: str) -> None:
     assert SECRET not in hide_credentials(text)
     assert hide_credentials(text).split(":")[0] == text.split(":")[0]
+
+
+BAD_URLS = [
+    "redis://:swordfish", "redis://me:swordfish", "redis://:sword/swordfish@host:1", "redis://:12/swordfish@host:1/0",
+    "redis://:#swordfish@host", "redis://host:1?password=swordfish&socket_timeout=soon", "redis://[::1]:swordfish",
+    "redis+cluster://:swordfish", "redis+cluster://a:1,b:swordfish", "redis+cluster://:swordfish@a",
+    "redis+sentinel://:swordfish@a:1", "unix://:swordfish@/x?socket_timeout=soon", ":swordfish@host:1",
+]  # fmt: skip
+AWAY = [
+    f"{kind}://:swordfish@127.0.0.1:1{rest}"
+    for kind, rest in {"redis": "", "redis+cluster": "", "redis+sentinel": "/x"}.items()
+]
+
+
+COMMANDS = [
+    ["stats"], ["enqueue", "t", "1"], ["doctor"], ["exporter"], ["serve", "--port", "0"], ["worker", "shop:worker"],
+    ["dump", "--out", "x"], ["archive", "--to", "sqlite:///x.db"], ["callback", "--topic", "t"],
+]  # fmt: skip
+LONG_RUNNING = ("exporter", "serve", "worker", "callback")  # they wait until Redis is there
+
+
+@pytest.mark.parametrize(
+    ("command", "url"),
+    [(command, url) for command in COMMANDS for url in BAD_URLS]
+    + [(command, url) for command in COMMANDS if command[0] not in LONG_RUNNING for url in AWAY],
+)
+def test_no_command_shows_the_password_of_its_url(
+    command: list[str], url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("STREAMDQ_CALL_TIMEOUT_S", "0.2")
+    (tmp_path / "shop.py").write_text("from streamdq import Worker\nworker = Worker()\nworker.handler('t')(print)\n")
+
+    assert cli.run(["--url", url, *command]) in (2, 3)
+
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "streamdq: " in err
+    assert SECRET not in err
+
+
+def test_what_knows_the_password_does_not_show_it() -> None:
+    url = "redis+cluster://:swordfish@127.0.0.1:1"
+    assert SECRET not in repr(parse_url(url)) + repr(parse_url(url).describe()) + repr(Settings(url=url))
 
 
 def test_text_without_credentials_stays() -> None:

@@ -162,6 +162,8 @@ def test_topics(topic: str) -> None:
 @pytest.mark.parametrize(
     "topic",
     [
+        ".",
+        "..",
         "",
         " ",
         "a b",
@@ -186,12 +188,14 @@ def test_topics_that_are_refused(topic: Any) -> None:
         check_topic(topic)
 
 
-@pytest.mark.parametrize("id", [*GOOD_NAMES, "a b", "{}", "order 42", "|"])
+@pytest.mark.parametrize("id", [*GOOD_NAMES, "a b", "{}", "order 42", "|", "...", ".a", "a/.."])
 def test_ids(id: str) -> None:
     assert check_id(id) == id
 
 
-@pytest.mark.parametrize("id", ["", "  ", "a\nb", "\x1f", "x" * 300, "x" * 256, "é" * 128, "\udfff", None, 42, b"a"])
+@pytest.mark.parametrize(
+    "id", ["", "  ", "a\nb", "\x1f", "x" * 300, "x" * 256, "é" * 128, "\udfff", None, 42, b"a", ".", ".."]
+)
 def test_ids_that_are_refused(id: Any) -> None:
     with pytest.raises(InvalidInput, match=r"^id: "):
         check_id(id)
