@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeGuard, TypeVar
 
 from . import tally
 from .history import SEPARATOR, Event, moved_ms
@@ -15,8 +16,10 @@ from .retry import Bury, Retry, RetrySchedule, Snooze
 from .scripts import Refused, Row, Scripts
 from .session import Op
 
+T = TypeVar("T")
 MAX_ERROR_CHARS = 1000
 _NO_ATTEMPT = -1  # in place of the steps that a retry uses up
+_STALLED_S = 0.25  # a claim that took longer met a process or a network that stood still
 _CLASS = re.compile(r"[^\W\d][\w.]{0,99}(?=: )")
 
 
@@ -55,6 +58,7 @@ class Held:
     due_ms: int  # of this attempt
     crashes: int = 0
     started_ms: int = 0
+    begun: bool = False  # its handler was called
     ended: bool = False
     late: bool = False  # its TTR passed here
     ttr_ms: int = 0
@@ -83,14 +87,16 @@ class End:
             self.error = "".join(c if c.isprintable() else " " for c in self.error[:MAX_ERROR_CHARS])
 
 
-def held_of(shard: ShardKeys, group: str, row: Row, group_ttr_ms: int, arrived: float) -> Held:
-    """The claimed job in a row; ``arrived``: when the reply came, on the monotonic clock."""
+def held_of(shard: ShardKeys, group: str, row: Row, group_ttr_ms: int, asked: float) -> Held:
+    """The claimed job in a row; ``asked``: when the call was about to be sent, on the monotonic clock. Its TTR counts
+    from there: by the time the reply is read, another may have taken the job over.
+    """
     job = decode(shard.topic, row.id.decode(), row.record)
     job.state = JobState.RUNNING
     main, _, rest = row.claim.partition(b"|")
     held = Held(shard, group, job, main, b"", job.due_ms)
     held.ttr_ms = job.ttr_ms or group_ttr_ms
-    held.deadline = arrived + held.ttr_ms / 1000
+    held.deadline = asked + held.ttr_ms / 1000
     job.attempt = 1
     if rest:
         held.entry, attempts, step, crashes, due = rest.split(b"|")
@@ -100,23 +106,51 @@ def held_of(shard: ShardKeys, group: str, row: Row, group_ttr_ms: int, arrived: 
     return held
 
 
+def is_a(value: object, kind: type[T]) -> TypeGuard[T]:
+    """As isinstance, which asks the value itself where its type does not tell: that is the user's code."""
+    return issubclass(type(value), kind)
+
+
+def text_of(error: object) -> str:
+    """An exception's class and message. Both are the user's code and may raise anything themselves."""
+    try:
+        name = str(type(error).__name__)
+    except BaseException:
+        return "Exception: neither its class nor its message can be read"
+    try:
+        return f"{name}: {error}"
+    except BaseException:
+        return f"{name}: its message can't be read"
+
+
 def failed(held: Held, error: BaseException | str, schedule: RetrySchedule) -> End:
     """What follows from an exception, or from the text of one: the next step, or the end of them."""
-    text = error if isinstance(error, str) else f"{type(error).__name__}: {error}"
-    if isinstance(error, Bury):
+    text = error if is_a(error, str) else text_of(error)
+    if is_a(error, Bury):
         return End(held, Outcome.DEAD, error.reason, reason=DeadReason.BURIED)
-    if isinstance(error, Snooze):
+    if is_a(error, Snooze):
         return End(held, Outcome.SNOOZED, text, error.delay_ms)
-    if isinstance(error, Retry) and error.delay_ms is not None:
+    if is_a(error, Retry) and error.delay_ms is not None:
         return End(held, Outcome.RETRY, text, error.delay_ms)
     if held.job.retry is not None:
         schedule = RetrySchedule.of(held.job.retry)
     delay_ms = schedule.delay_ms(held.job.step)
     if delay_ms is None:
         return End(held, Outcome.DEAD, text, reason=DeadReason.EXHAUSTED)
-    if isinstance(error, Retry):
+    if is_a(error, Retry):
         delay_ms = max(delay_ms, error.at_least_ms)
     return End(held, Outcome.RETRY, text, delay_ms, steps=1)
+
+
+def too_late(held: Held, schedule: RetrySchedule, now_ms: int) -> End:
+    """The end of an attempt that was not started, as its TTR had passed: it goes back and does not count. But where the
+    claim alone takes longer than the TTR, that would go on for ever: there the attempt has failed.
+    """
+    if time.monotonic() - held.deadline + held.ttr_ms / 1000 > _STALLED_S:
+        held.started_ms = 0
+        return End(held, Outcome.RELEASED)
+    held.started_ms = max(now_ms, held.due_ms)
+    return failed(held, f"TimeoutError: its TTR of {held.ttr_ms} ms passed before the attempt could start", schedule)
 
 
 def row_of(event: Event, held: Held, consumer: str, error: str = "", reason: str = "") -> str:

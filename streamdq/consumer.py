@@ -170,6 +170,7 @@ class Consumer:
     async def _claim(self, shard: ShardKeys, count: int, read: Entries) -> list[Held]:
         count = min(count, MAX_CLAIM - len(read) // 3)
         ttr_ms = self._topics.known[shard.topic].ttr_of(self.group)
+        asked = time.monotonic()
         claimed: Claimed = await arun(
             self._link, self._scripts.claim(shard, self.group, self.name, count, ttr_ms, read)
         )
@@ -181,7 +182,7 @@ class Consumer:
             self._paused[shard] = arrived + _PAUSED_S
         elif count > 0 and (claimed.unread > 0 or len(claimed.rows) >= count) and shard not in self._active:
             self._active.append(shard)
-        return [held_of(shard, self.group, row, claimed.ttr_ms, arrived) for row in claimed.rows]
+        return [held_of(shard, self.group, row, claimed.ttr_ms, asked) for row in claimed.rows]
 
     def _quiet(self, limits: dict[str, int]) -> list[ShardKeys]:
         """Shards that nothing is known to wait in, and whose topics have room."""
@@ -205,7 +206,7 @@ class Consumer:
         """While busy with some topics: has anything come in the others?"""
         self._swept = time.monotonic()
         for shards in self._reading_groups([shard for shard in self._quiet(limits) if shard not in self._readers]):
-            self._found.update(await arun(self._link, self._read(shards, limits, None)))
+            self._keep(await arun(self._link, self._read(shards, limits, None)))
 
     async def _wait(self, limits: dict[str, int], wait_s: float) -> None:
         """Blocks until something comes, a paused topic wants a look, or ``wait_s`` has passed."""
@@ -227,7 +228,12 @@ class Consumer:
 
     def _harvest(self) -> None:
         for shard in [shard for shard, task in self._readers.items() if task.done()]:
-            self._found.update(self._readers.pop(shard).result())
+            self._keep(self._readers.pop(shard).result())
+
+    def _keep(self, found: dict[ShardKeys, Entries]) -> None:
+        """What was read waits for its claim. Two reads may bring entries of one shard before that."""
+        for shard, entries in found.items():
+            self._found.setdefault(shard, []).extend(entries)
 
     async def show(self) -> None:
         """A loop's body: tells Redis every minute that this consumer is alive. A blocked read does not, nor does one

@@ -11,6 +11,7 @@ import logging
 import re
 import sys
 import traceback
+from collections import deque
 from typing import Any
 
 import structlog
@@ -19,6 +20,7 @@ from structlog.typing import EventDict, Processor, WrappedLogger
 from .errors import StreamdqError
 from .terminal import visible
 
+_MOST_CALLS = 50
 LEVELS = ("debug", "info", "warning", "error")
 _SECRET = frozenset({
     "body", "bodies", "raw_body", "password", "passwd", "secret", "secrets", "token", "tokens", "api_key",
@@ -79,12 +81,12 @@ def what(error: BaseException) -> str:
 
 def way(error: BaseException) -> list[str]:
     """The calls that led to it, as file:line and function, the one that raised it last. A traceback without what it
-    could quote: no message, no values.
+    could quote: no message, no values. Of a recursion without end, the last of them.
     """
-    return [
-        f"{frame.f_code.co_filename}:{line} {frame.f_code.co_qualname}"
-        for frame, line in traceback.walk_tb(error.__traceback__)
-    ]
+    # Not error.__traceback__: a class of the user's may have an attribute of that name.
+    found = BaseException.__dict__["__traceback__"].__get__(error)
+    calls = deque(traceback.walk_tb(found), maxlen=_MOST_CALLS)
+    return [f"{frame.f_code.co_filename}:{line} {frame.f_code.co_qualname}" for frame, line in calls]
 
 
 def where(error: BaseException) -> str:

@@ -61,6 +61,9 @@ class Retry(Exception):
     ``at_least`` so long where the schedule says less.
     """
 
+    delay_ms: int | None = None  # also of a subclass that does not call __init__
+    at_least_ms = 0
+
     def __init__(self, delay: Duration | None = None, reason: str = "", *, at_least: Duration | None = None) -> None:
         super().__init__(reason or "the handler asked for another attempt")
         self.delay_ms = None if delay is None else to_ms(delay)
@@ -72,6 +75,8 @@ class Snooze(Exception):
     Neither an attempt nor a step is used up; ``job.snoozed`` tells how often it was, which is for the handler to bound.
     """
 
+    delay_ms = 1000  # of a subclass that does not call __init__
+
     def __init__(self, delay: Duration, reason: str = "") -> None:
         super().__init__(reason or "the handler put the job off")
         self.delay_ms = to_ms(delay)
@@ -80,6 +85,8 @@ class Snooze(Exception):
 class Bury(Exception):
     """Raised by a handler: give the job up at once; it goes to the dead letters with this reason."""
 
+    reason = ""
+
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason = str(reason)

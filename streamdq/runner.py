@@ -11,7 +11,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from .claims import MAX_ERROR_CHARS, DeadReason, End, Held, Outcome, class_of, failed
+from .calls import called, completed, drop
+from .claims import MAX_ERROR_CHARS, DeadReason, End, Held, Outcome, class_of, failed, is_a, text_of, too_late
 from .config import MAX_BATCH
 from .durations import Duration
 from .handlers import Handler
@@ -98,17 +99,23 @@ class Runner:
         now = time.monotonic()
         for one in held:
             if one.deadline <= now:
-                self._end(one, End(one, Outcome.RELEASED), 0)
+                self._too_late(one)
         return [one for one in held if not one.ended]
 
+    def _too_late(self, held: Held) -> None:
+        schedule = self._topics.known[held.job.topic].retry_of(self._group)
+        self._end(held, too_late(held, schedule, self._now_ms()), 0)
+
     def _done(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        for held in self._running.pop(task):
-            if not held.ended:  # cancelled before its first step, or a fault in here
-                if error is not None:
-                    log.error("attempt failed outside its handler", error=what(error), **self._naming(held.job))
-                self._end(held, self._end_of(held, error or asyncio.CancelledError()), 0)
-        self._free_slot()
+        try:
+            error = None if task.cancelled() else task.exception()
+            for held in self._running.pop(task):
+                if not held.ended:  # cancelled before its first step, or a fault in here
+                    if error is not None:
+                        log.error("attempt failed outside its handler", error=what(error), **self._naming(held.job))
+                    self._end(held, self._end_of(held, asyncio.CancelledError() if error is None else error), 0)
+        finally:
+            self._free_slot()
 
     def _free_slot(self) -> None:
         self._busy -= 1
@@ -123,23 +130,17 @@ class Runner:
         for one in held:
             one.started_ms = max(now_ms, one.due_ms)
             one.job._held, one.job._touch = one, self._touch
-        error: BaseException | None = None
         fit, bodies = self._check(handler, held)
         if not fit:
             return
-        try:
-            if handler.batch is not None:
-                await self._call(handler, bodies, [one.job for one in fit])
-            else:
-                await self._call(handler, bodies[0], fit[0].job)
-        except asyncio.CancelledError as cancelled:
-            error = cancelled  # the watchdog's or the drain's; `late` tells which
-        except (Exception, SystemExit) as raised:  # sys.exit() in a handler must not end the worker
-            error = raised
+        error = await (self._in_loop if handler.is_async else self._in_thread)(handler, fit, bodies)
         took_s = time.monotonic() - started
         self._mean_s += (took_s - self._mean_s) * 0.1
         for one in fit:
-            self._end(one, End(one, Outcome.DONE) if error is None else self._end_of(one, error), took_s)
+            if not one.begun:
+                self._too_late(one)
+            else:
+                self._end(one, End(one, Outcome.DONE) if error is None else self._end_of(one, error), took_s)
 
     def _check(self, handler: Handler, held: list[Held]) -> tuple[list[Held], list[Any]]:
         """The jobs whose bodies the handler's type accepts, and the bodies; the others are buried."""
@@ -149,39 +150,61 @@ class Runner:
                 text = f"lost with its consumer {one.crashes} times in a row"
                 self._end(one, End(one, Outcome.DEAD, text, reason=DeadReason.CRASHED), 0)
                 continue
-            try:
-                bodies.append(handler.validate(one.job.raw_body))
+            body, error = called(handler.validate, one.job.raw_body)
+            if error is None:
+                bodies.append(body)
                 fit.append(one)
-            except ValidationError as error:
-                text = "; ".join(f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in error.errors())
-                self._end(one, End(one, Outcome.DEAD, text[:MAX_ERROR_CHARS], reason=DeadReason.INVALID), 0)
+            elif is_a(error, ValidationError):
+                self._end(one, End(one, Outcome.DEAD, _why_invalid(error), reason=DeadReason.INVALID), 0)
+            else:  # a validator of the user's own
+                self._end(one, self._end_of(one, error), 0)
         return fit, bodies
 
-    async def _call(self, handler: Handler, body: Any, job: Any) -> None:
-        if handler.is_async:
-            await handler.call(body, job)
-            return
-        context = contextvars.copy_context()
-        thread = self._loop.run_in_executor(self._threads, context.run, handler.call, body, job)
+    def _call(self, handler: Handler, fit: list[Held], bodies: list[Any]) -> Any:
+        """Calls the handler, in the thread where it runs, for those jobs whose TTR has not passed: at this last moment,
+        for the process may have been stopped since they were claimed, and by now another may have them, or have
+        cancelled them.
+        """
+        now = time.monotonic()
+        for one in fit:
+            one.begun = one.deadline > now
+        if not all(one.begun for one in fit):
+            bodies = [body for one, body in zip(fit, bodies, strict=True) if one.begun]
+            fit = [one for one in fit if one.begun]
+            if not fit:
+                return None
+        if handler.batch is None:
+            return handler.call(bodies[0], fit[0].job)
+        return handler.call(bodies, [one.job for one in fit])
+
+    async def _in_loop(self, handler: Handler, fit: list[Held], bodies: list[Any]) -> BaseException | None:
+        result, error = called(self._call, handler, fit, bodies)
+        return await completed(result) if error is None else error
+
+    async def _in_thread(self, handler: Handler, fit: list[Held], bodies: list[Any]) -> BaseException | None:
+        run = contextvars.copy_context().run
+        thread = self._loop.run_in_executor(self._threads, run, called, self._call, handler, fit, bodies)
         try:
-            await asyncio.shield(thread)
-        except asyncio.CancelledError:
+            result, error = await asyncio.shield(thread)
+        except asyncio.CancelledError as cancelled:
             if not thread.done():  # a thread can't be cancelled: it keeps its slot until it ends
                 self._busy += 1
                 thread.add_done_callback(self._thread_ended)
-            raise
+            return cancelled
+        return await completed(result) if error is None else error
 
     def _thread_ended(self, thread: asyncio.Future[Any]) -> None:
         if not thread.cancelled():
-            thread.exception()  # seen: what it raises after it was given up changes nothing
+            drop(thread.result()[0])  # what it was to do after it was given up is not done
         self._free_slot()
 
     def _end_of(self, held: Held, error: BaseException) -> End:
-        if isinstance(error, asyncio.CancelledError) and self._draining and not held.late:
+        cancelled = is_a(error, asyncio.CancelledError)  # the watchdog's or the drain's; `late` tells which
+        if cancelled and self._draining and not held.late:
             return End(held, Outcome.RELEASED)
         at = where(error)  # of a handler that took too long: where it was cancelled
-        log.debug("attempt failed", error=type(error).__name__, way=way(error), **self._naming(held.job))
-        if isinstance(error, asyncio.CancelledError):
+        log.debug("attempt failed", error=text_of(error).partition(":")[0], way=way(error), **self._naming(held.job))
+        if cancelled:
             # Neither: it awaited something that was cancelled. Handed back, it would run again at once, for ever.
             text = "the handler took longer than its TTR" if held.late else "the handler cancelled itself"
             error = TimeoutError(text) if held.late else asyncio.CancelledError(text)
@@ -299,6 +322,14 @@ class Runner:
         if self._background:
             await asyncio.wait(self._background, timeout=timeout_s)
         self._threads.shutdown()
+
+
+def _why_invalid(error: ValidationError) -> str:
+    """What pydantic says, without the values; it may quote a validator of the user's own."""
+    found, failure = called(error.errors)
+    if failure is not None:
+        return text_of(failure)[:MAX_ERROR_CHARS]
+    return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in found)[:MAX_ERROR_CHARS]
 
 
 async def _tell(function: Callable[..., Any], job: Job) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from . import tally
-from .claims import DeadReason, End, Held, Outcome, failed, held_of, settle
+from .claims import DeadReason, End, Held, Outcome, failed, held_of, settle, too_late
 from .config import TopicSettings
 from .consumer import Entries, read_streams
 from .durations import Duration, to_ms
@@ -70,6 +70,7 @@ def _claim_any(
     paused = False
     for shard in found or ops.topics.shards(topic):
         read = found.get(shard, [])
+        asked = time.monotonic()
         claimed = yield from ops.scripts.claim(
             shard, group, ops.session.consumer, 0 if read else 1, settings.ttr_of(group), read
         )
@@ -77,18 +78,27 @@ def _claim_any(
         if claimed.expired:
             tally.expired(topic, claimed.expired)
         for row in claimed.rows:
-            held = held_of(shard, group, row, claimed.ttr_ms, time.monotonic())
+            held = held_of(shard, group, row, claimed.ttr_ms, asked)
             held.started_ms = claimed.now_ms
-            if held.crashes >= settings.max_deliveries:
-                text = f"lost with its consumer {held.crashes} times in a row"
-                yield from _end(ops, End(held, Outcome.DEAD, text, reason=DeadReason.CRASHED))
-            elif kept is None:
+            end = _unfit(held, settings)
+            if end is None and kept is None:
                 kept = held
-            else:
-                yield from _end(ops, End(held, Outcome.RELEASED))
+            else:  # refused, it is another's by now, which is as well
+                ends = [end or End(held, Outcome.RELEASED)]
+                yield from settle(ops.scripts, shard, group, ops.session.consumer, ends)
         if kept and not found:
             break
     return kept, paused
+
+
+def _unfit(held: Held, settings: TopicSettings) -> End | None:
+    """How the attempt ends when it must not begin: it crashed too often, or its TTR has passed already."""
+    if held.crashes >= settings.max_deliveries:
+        text = f"lost with its consumer {held.crashes} times in a row"
+        return End(held, Outcome.DEAD, text, reason=DeadReason.CRASHED)
+    if held.deadline <= time.monotonic():
+        return too_late(held, settings.retry_of(held.group), held.started_ms)
+    return None
 
 
 def _end(ops: Operations, end: End) -> Op[None]:

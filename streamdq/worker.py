@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
+import threading
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -116,13 +118,16 @@ class Worker:
         return function
 
     def run(self, burst: bool = False) -> None:
-        """Serves until SIGTERM or SIGINT; ``burst``: until nothing is ready, running or delayed."""
+        """Serves until SIGTERM or SIGINT; ``burst``: until nothing is ready, running or delayed. Signals reach the main
+        thread alone: in another, it serves until ``stop`` is called.
+        """
+        signals = threading.current_thread() is threading.main_thread()
         try:
             import uvloop
         except ImportError:
-            asyncio.run(self.serve(burst, signals=True))
+            asyncio.run(self.serve(burst, signals=signals))
         else:
-            uvloop.run(self.serve(burst, signals=True))
+            uvloop.run(self.serve(burst, signals=signals))
 
     async def serve(self, burst: bool = False, *, signals: bool = False) -> None:
         """The same within a running event loop; ``signals``: handle SIGTERM and SIGINT."""
@@ -139,10 +144,11 @@ class Worker:
 
     def stop(self) -> None:
         """Begins to drain, as SIGTERM does: nothing more is claimed; what runs has ``grace_s`` to finish, and is handed
-        back without losing an attempt if it does not. Call it from the loop that serves.
+        back without losing an attempt if it does not. Any thread may call it; a worker that does not serve yet, or no
+        more, is left as it is.
         """
         if self._run is not None:
-            self._run.stopping.set()
+            self._run.stop()
 
 
 class _Run:
@@ -203,6 +209,13 @@ class _Run:
                 for number in _SIGNALS:
                     self._loop.remove_signal_handler(number)
             await self._link.close()
+
+    def stop(self) -> None:
+        if _running_loop() is self._loop:
+            self.stopping.set()
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                self._loop.call_soon_threadsafe(self.stopping.set)
 
     def _signalled(self) -> None:
         """The first signal lets running handlers finish; the second hands them back at once."""
@@ -299,3 +312,10 @@ class _Run:
             log.warning("left without a word", unsent=self._outbox.size, error=what(error))
         await self._runner.close(self._settings.call_timeout_s)
         log.info("worker stopped", consumer=self.name)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

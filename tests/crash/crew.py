@@ -90,6 +90,12 @@ class WorkerProcess:
     def output(self) -> str:
         return self.log.read_text()
 
+    @property
+    def stopped(self) -> bool:
+        """Whether it waits for SIGCONT."""
+        state = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state == "T"
+
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from tests.crash.crew import TAKEOVER_S, Crew, WorkerProcess, left_in
-from tests.crash.workers import Options, Work
+from tests.crash.workers import Fault, Options, Work
 from tests.servers import until
 
 
@@ -66,6 +66,27 @@ def test_what_waited_for_a_slot_when_it_was_stopped_does_not_start_late(crew: Cr
     for worker in (first, second):
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0
+
+
+@pytest.mark.parametrize("threads", [False, True], ids=["async", "threads"])
+def test_stopped_between_its_claim_and_the_start_it_starts_nothing_that_was_taken_over(
+    crew: Crew, threads: bool
+) -> None:
+    """It wakes with a reply that is as old as it slept. By then the jobs are cancelled, and due in an hour."""
+    ids = crew.fill(20, Work())
+    stops = Fault("claim", before=False, stop=True)
+    first = crew.start(Options(ttr="500ms", threads=threads, fault=stops), lease_s=0.5)
+    until(lambda: first.stopped, "it is stopped with jobs in hand")
+    assert set(crew.held()) == set(ids)
+    crew.start(Options(topics=("other",)), lease_s=0.5)  # its mover takes over what the first holds
+    until(lambda: crew.counts().ready == len(ids), "all are ready again")
+    assert all(crew.queue.cancel("work", id) for id in ids[:10])
+    assert all(crew.queue.reschedule("work", id, delay="1h") for id in ids[10:])
+    first.signal(signal.SIGCONT)
+    until(lambda: stale_ends(first) == len(ids), "it is refused all that it holds")
+    assert crew.journal.lines("start") == []
+    assert crew.counts().cancelled == 10
+    assert crew.queue.stats().delayed == 10
 
 
 def test_another_mover_takes_over(crew: Crew) -> None:

@@ -39,11 +39,14 @@ class Work:
 
 @dataclass(frozen=True)
 class Fault:
-    """The process ends, without a word, right before or after its `nth` call of a script (or of XREADGROUP)."""
+    """The process ends, without a word, right before or after its `nth` call of a script (or of XREADGROUP); or is
+    stopped there, until SIGCONT. After a claim that brought nothing is not what is meant then.
+    """
 
     call: str
     nth: int = 1
     before: bool = True
+    stop: bool = False
 
 
 @dataclass(frozen=True)
@@ -87,27 +90,36 @@ class Writer:
 def inject(fault: Fault) -> None:
     """Makes the fault happen: every call to Redis passes AsyncLink.send."""
     send = AsyncLink.send
-    wanted = fault.call if fault.call == "XREADGROUP" else load(fault.call).sha
+    wanted = {fault.call} if fault.call == "XREADGROUP" else {load(fault.call).sha}
+    if fault.stop:
+        wanted.add(load(fault.call).source)  # as it is called the first time on a server
     calls = 0
 
+    def happen() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == fault.nth:
+            if not fault.stop:
+                os._exit(FAULT_EXIT)
+            os.kill(os.getpid(), signal.SIGSTOP)
+
     def hits(commands: Sequence[Command], blocking: bool) -> bool:
-        return any(wanted in command.args[:2] and (blocking or wanted != "XREADGROUP") for command in commands)
+        names = {name for command in commands for name in command.args[:2]}
+        return not wanted.isdisjoint(names) and (blocking or fault.call != "XREADGROUP")
+
+    def brought(reply: Any) -> bool:
+        """A blocked read that brought nothing is not what is meant."""
+        return bool(reply[4]) if fault.stop and isinstance(reply, list) else reply is not None
 
     async def crashing(
         link: AsyncLink, commands: Sequence[Command], timeout_s: float, blocking: bool = False
     ) -> list[Any]:
-        nonlocal calls
         hit = hits(commands, blocking)
         if hit and fault.before:
-            calls += 1
-            if calls == fault.nth:
-                os._exit(FAULT_EXIT)
+            happen()
         replies = await send(link, commands, timeout_s, blocking)
-        # A blocked read that brought nothing is not what is meant.
-        if hit and not fault.before and replies[0] is not None:
-            calls += 1
-            if calls == fault.nth:
-                os._exit(FAULT_EXIT)
+        if hit and not fault.before and brought(replies[0]) and not (fault.stop and isinstance(replies[0], Exception)):
+            happen()
         return replies
 
     AsyncLink.send = crashing  # type: ignore[assignment, method-assign]

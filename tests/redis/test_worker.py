@@ -375,3 +375,23 @@ async def test_a_worker_that_waited_for_its_outcomes_to_be_sent_claims_again(
     async with asyncio.timeout(20):
         await space.burst(worker)
     assert sorted(seen.all) == list(range(300))
+
+
+async def test_what_two_reads_bring_of_one_topic_is_all_run(space: Space, seen: Seen) -> None:
+    """While one read waits for jobs of two topics, a third topic appears, and another read with it."""
+    worker = space.worker(concurrency=2)
+
+    @worker.every_topic
+    async def handle(body: int) -> None:
+        seen.add(body)
+
+    space.queue.enqueue("m", 0)
+    space.queue.enqueue("z", 1)
+    async with space.serving(worker):
+        await seen.count(2)
+        space.queue.enqueue("a", 2)
+        await seen.count(3)
+        for turn in range(10):
+            space.queue.enqueue_many("z", ({"body": n} for n in range(2)))
+            await seen.count(5 + 2 * turn)
+    assert space.stats("z").done == 21

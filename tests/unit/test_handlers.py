@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from streamdq import Job
 from streamdq.errors import InvalidInput
@@ -124,3 +125,29 @@ def test_batch_sizes_that_are_refused(batch: int) -> None:
 def test_a_batch_handler_takes_a_list() -> None:
     with pytest.raises(InvalidInput, match="is a list"):
         read(model, 10)
+
+
+def test_what_annotated_says_of_the_body_is_checked() -> None:
+    async def one(body: Annotated[int, Field(gt=0)], task: Annotated[Job, "whole"]) -> None: ...
+    async def several(body: Annotated[list[Annotated[int, Field(gt=0)]], "of one topic"]) -> None: ...
+
+    for handler in (read(one), read(several, batch=5)):
+        assert handler.validate(b"1") == 1
+        with pytest.raises(ValidationError, match="greater than 0"):
+            handler.validate(b"0")
+    assert read(one).wants_job == "task"
+
+
+def test_a_partial_and_an_object_are_read_as_what_they_call() -> None:
+    async def curried(times: int, order: Order, job: Job) -> None: ...
+
+    class Plain:
+        def __call__(self, order: Order) -> None: ...
+
+    class Awaited:
+        async def __call__(self, order: Order) -> None: ...
+
+    handlers = [read(functools.partial(curried, 2)), read(Plain()), read(Awaited())]
+    assert [handler.is_async for handler in handlers] == [True, False, True]
+    assert [handler.wants_job for handler in handlers] == ["job", None, None]
+    assert all(handler.validate(b'{"order_id": 1}') == Order(order_id=1) for handler in handlers)

@@ -1,0 +1,426 @@
+"""Whatever a handler raises or returns: its slot is free again, its attempt has ended, and the worker goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from typing import Annotated, Any
+
+import pytest
+from pydantic import AfterValidator, BaseModel, ValidationError
+
+from streamdq import Bury, JobState, Retry, Worker
+from streamdq.errors import InvalidInput
+from tests.redis.harness import Seen, Space
+
+# What is raised.
+
+
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise KeyboardInterrupt
+
+    __repr__ = __str__
+
+
+class Liar(Exception):
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        raise RuntimeError("who asks?")
+
+
+class Nameless(type):
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise RuntimeError("no name")
+
+
+class OfNoName(Exception, metaclass=Nameless):
+    pass
+
+
+class Hollow(Exception):
+    """Neither true nor long."""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __len__(self) -> int:
+        return 0
+
+
+class NoTraceback(Exception):
+    @property
+    def __traceback__(self) -> Any:  # type: ignore[override]
+        raise RuntimeError("none of your business")
+
+
+class HalfRetry(Retry):
+    def __init__(self) -> None:
+        pass
+
+
+class HalfBury(Bury):
+    def __init__(self) -> None:
+        pass
+
+
+class Custom(BaseException):
+    pass
+
+
+def a_validation_error() -> ValidationError:
+    class Model(BaseModel):
+        number: int
+
+    with pytest.raises(ValidationError) as caught:
+        Model(number="x")  # type: ignore[arg-type]
+    return caught.value
+
+
+RAISED: dict[str, Callable[[], BaseException]] = {
+    "StopIteration": StopIteration,
+    "StopIteration with a value": lambda: StopIteration(5),
+    "StopAsyncIteration": StopAsyncIteration,
+    "GeneratorExit": GeneratorExit,
+    "KeyboardInterrupt": KeyboardInterrupt,
+    "SystemExit": lambda: SystemExit(3),
+    "asyncio's CancelledError": asyncio.CancelledError,
+    "concurrent.futures' CancelledError": concurrent.futures.CancelledError,
+    "InvalidStateError": asyncio.InvalidStateError,
+    "BaseException": BaseException,
+    "a BaseException": Custom,
+    "RecursionError": RecursionError,
+    "MemoryError": MemoryError,
+    "TimeoutError": TimeoutError,
+    "an ExceptionGroup": lambda: ExceptionGroup("several", [ValueError("a"), TypeError("b")]),
+    "a BaseExceptionGroup": lambda: BaseExceptionGroup("several", [KeyboardInterrupt(), SystemExit()]),
+    "one without a message": Unspeakable,
+    "one that lies about its class": Liar,
+    "one of a class without a name": OfNoName,
+    "one that is false": Hollow,
+    "one that hides its traceback": NoTraceback,
+    "one with an odd name": type("a\nb\x1f: |", (Exception,), {}),
+    "one with a long name": type("A" * 5000, (Exception,), {}),
+    "one with a long message": lambda: ValueError("\udfff\x00" * 100_000),
+    "a Retry that is half made": HalfRetry,
+    "a Bury that is half made": HalfBury,
+    "a ValidationError": a_validation_error,
+    "an UnicodeError": lambda: UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"),
+}
+
+
+def raising(kind: str, make: Callable[[], BaseException]) -> Callable[..., Any]:
+    async def later(_body: Any) -> None:
+        await asyncio.sleep(0)
+        raise make()
+
+    def at_once(_body: Any) -> None:
+        raise make()
+
+    return later if kind.startswith("async") else at_once
+
+
+@pytest.mark.parametrize("kind", ["async", "async batch", "plain", "plain batch"])
+async def test_whatever_a_handler_raises_its_attempt_fails_and_its_slot_is_free(
+    space: Space, seen: Seen, kind: str
+) -> None:
+    """One slot alone: the first that leaked it would stop all that follow."""
+    worker = space.worker(concurrency=1)
+    names = {f"t{number}": name for number, name in enumerate(RAISED)}
+    for topic, name in names.items():
+        batch = 5 if kind.endswith("batch") else None
+        worker.handler(topic, retry="none", batch=batch)(raising(kind, RAISED[name]))
+
+    @worker.handler("sound")
+    async def sound(body: int) -> None:
+        seen.add(body)
+
+    async with space.serving(worker):
+        for topic in names:
+            space.queue.enqueue(topic, 1, id="x")
+        for topic in names:
+            await space.becomes("x", JobState.DEAD, topic)
+        space.queue.enqueue("sound", 1)
+        await seen.count(1)
+        assert worker.name, "it serves"
+    for topic, name in names.items():
+        group = space.job("x", topic).groups["default"]
+        reasons = ("buried",) if "Bury" in name else ("exhausted",)
+        assert (group.attempt, group.reason in reasons) == (1, True), name
+        space.queue.purge(topic)
+
+
+def check(number: int) -> int:
+    if number:
+        make = list(RAISED.values())[number - 1]
+        raise make()
+    return number
+
+
+Checked = Annotated[int, AfterValidator(check)]
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["async", "plain"])
+async def test_a_validator_may_raise_anything_too(space: Space, seen: Seen, plain: bool) -> None:
+    worker = space.worker(concurrency=1)
+
+    async def handle(body: Checked) -> None:
+        seen.add(body)
+
+    loop = asyncio.get_running_loop()
+
+    def handle_in_thread(body: Checked) -> None:
+        loop.call_soon_threadsafe(seen.add, body)
+
+    worker.handler("t", retry="none")(handle_in_thread if plain else handle)
+    async with space.serving(worker):
+        for number in range(1, len(RAISED) + 1):
+            space.queue.enqueue("t", number, id=f"{number}")
+        space.queue.enqueue("t", 0)
+        await seen.count(1)
+        for number in range(1, len(RAISED) + 1):
+            await space.becomes(f"{number}", JobState.DEAD)
+    space.queue.purge("t")
+    assert seen.all == [0]
+
+
+async def test_a_taken_job_may_fail_with_an_exception_that_has_no_message(space: Space) -> None:
+    space.queue.enqueue("t", 1, retry="none", id="x")
+    with pytest.raises(Unspeakable), space.queue.take("t"):  # type: ignore[union-attr]
+        raise Unspeakable
+    assert space.state("x") == JobState.DEAD
+    assert space.job("x").groups["default"].error == "Unspeakable: its message can't be read"
+    space.queue.purge("t")
+
+
+# What is returned.
+
+
+@pytest.fixture
+def pool() -> Iterator[concurrent.futures.ThreadPoolExecutor]:
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        yield pool
+
+
+class Work:
+    """Handlers of all sorts that do the same work in the end."""
+
+    def __init__(self, seen: Seen, pool: concurrent.futures.ThreadPoolExecutor) -> None:
+        self._seen = seen
+        self._pool = pool
+        self._loop = asyncio.get_running_loop()
+
+    async def do(self, body: str) -> None:
+        await asyncio.sleep(0.01)
+        self._seen.add(body)
+
+    async def __call__(self, body: str) -> None:
+        await self.do(body)
+
+    def plainly(self, body: str) -> Any:
+        return self.do(body)
+
+    def awaitable(self, body: str) -> Awaitable:
+        return Awaitable(self.do(body))
+
+    async def nested(self, body: str) -> Any:
+        return self.do(body)
+
+    async def task(self, body: str) -> Any:
+        return asyncio.create_task(self.do(body))
+
+    def by_itself(self, body: str) -> None:
+        asyncio.run_coroutine_threadsafe(self.do(body), self._loop).result()
+
+    def in_a_pool(self, body: str) -> concurrent.futures.Future[None]:
+        return self._pool.submit(self.by_itself, body)
+
+    async def curried(self, _times: int, body: str) -> None:
+        await self.do(body)
+
+    def plainly_curried(self, _times: int, body: str) -> Any:
+        return self.do(body)
+
+
+class PlainObject:
+    def __init__(self, work: Work) -> None:
+        self._work = work
+
+    def __call__(self, body: str) -> Any:
+        return self._work.do(body)
+
+
+class Awaitable:
+    def __init__(self, work: Any) -> None:
+        self._work = work
+
+    def __await__(self) -> Any:
+        return self._work.__await__()
+
+
+def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def wrapped(*args: Any) -> Any:
+        return function(*args)
+
+    return wrapped
+
+
+SORTS: dict[str, Callable[[Work], Callable[..., Any]]] = {
+    "function": lambda work: work.do,
+    "wrapped": lambda work: wrap(work.do),
+    "wrapped-twice": lambda work: wrap(wrap(work.do)),
+    "lambda": lambda work: lambda body: work.do(body),
+    "plain": lambda work: work.plainly,
+    "partial": lambda work: functools.partial(work.curried, 1),
+    "plain-partial": lambda work: functools.partial(work.plainly_curried, 1),
+    "object": lambda work: work,
+    "plain-object": PlainObject,
+    "awaitable": lambda work: work.awaitable,
+    "nested": lambda work: work.nested,
+    "task": lambda work: work.task,
+    "pool": lambda work: work.in_a_pool,
+    "runs-it-itself": lambda work: functools.wraps(work.do)(lambda body: work.by_itself(body)),
+}
+
+
+async def test_what_a_handler_returns_is_awaited_before_it_counts_as_done(
+    space: Space, seen: Seen, pool: concurrent.futures.ThreadPoolExecutor
+) -> None:
+    work, worker = Work(seen, pool), space.worker(concurrency=3)
+    for name, sort in SORTS.items():
+        worker.handler(name, retry="none")(sort(work))
+        space.queue.enqueue(name, name)
+    await space.burst(worker)
+    assert sorted(seen.all) == sorted(SORTS)
+    assert all(space.stats(name).done == 1 for name in SORTS)
+
+
+async def test_what_a_plain_handler_returned_ends_with_its_ttr(space: Space, seen: Seen) -> None:
+    worker = space.worker(concurrency=1)
+
+    async def for_ever(_body: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            seen.add("cancelled")
+            raise
+
+    worker.handler("t", ttr="100ms", retry="none")(lambda body: for_ever(body))
+    space.queue.enqueue("t", 1, id="x")
+    async with space.serving(worker):
+        await space.becomes("x", JobState.DEAD)
+    assert seen.all == ["cancelled"]
+    assert space.job("x").groups["default"].error == "TimeoutError: the handler took longer than its TTR"
+    space.queue.purge("t")
+
+
+async def test_a_coroutine_that_comes_after_the_ttr_is_not_begun(space: Space, seen: Seen) -> None:
+    worker, go_on, returned = space.worker(concurrency=1), threading.Event(), threading.Event()
+
+    async def work(body: int) -> None:
+        seen.add(body)
+
+    def handler(body: int) -> Any:
+        go_on.wait(10)
+        returned.set()
+        return work(body)
+
+    worker.handler("t", ttr="50ms", retry="none")(handler)
+    worker.handler("next", retry="none")(lambda body: work(body))
+    space.queue.enqueue("t", 1, id="x")
+    async with space.serving(worker):
+        await space.becomes("x", JobState.DEAD)
+        go_on.set()
+        space.queue.enqueue("next", 2)  # its slot is free once the thread has ended
+        await seen.count(1)
+    assert returned.is_set()
+    assert seen.all == [2]
+    space.queue.purge("t")
+
+
+def a_generator(body: int) -> Iterator[int]:
+    yield body
+
+
+async def an_async_generator(body: int) -> Any:
+    yield body
+
+
+LAZY: dict[str, Callable[[int], Any]] = {
+    "generator": a_generator,
+    "async_generator": an_async_generator,
+    "map": lambda body: map(print, [body]),
+}
+
+
+@pytest.mark.parametrize("name", LAZY)
+async def test_a_generator_that_is_returned_is_a_failed_attempt(space: Space, name: str) -> None:
+    worker = space.worker()
+
+    async def awaited(body: int) -> Any:
+        return LAZY[name](body)
+
+    worker.handler("plain", retry="none")(lambda body: LAZY[name](body))
+    worker.handler("async", retry="none")(awaited)
+    for topic in ("plain", "async"):
+        space.queue.enqueue(topic, 1, id="x")
+    async with space.serving(worker):
+        for topic in ("plain", "async"):
+            await space.becomes("x", JobState.DEAD, topic)
+    for topic in ("plain", "async"):
+        error = space.job("x", topic).groups["default"].error
+        assert error == f"TypeError: the handler returned a {name}: none of its code has run"
+        space.queue.purge(topic)
+
+
+class Yields:
+    def __call__(self, body: int) -> Iterator[int]:
+        yield body
+
+
+@pytest.mark.parametrize(
+    "handler", [a_generator, an_async_generator, functools.partial(a_generator), Yields(), Yields().__call__]
+)
+def test_a_generator_function_is_refused_when_it_is_registered(handler: Callable[..., Any]) -> None:
+    with pytest.raises(InvalidInput, match="generator function"):
+        Worker("memory://handlers").handler("t")(handler)
+
+
+# -- run() in another thread
+
+
+def test_a_worker_runs_in_a_thread_and_is_stopped_from_another(space: Space) -> None:
+    worker, ran = space.worker(), threading.Event()
+
+    @worker.handler("t")
+    async def handler(_body: int) -> None:
+        ran.set()
+
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    space.queue.enqueue("t", 1)
+    assert ran.wait(10)
+    worker.stop()
+    thread.join(10)
+    assert not thread.is_alive()
+    worker.stop()  # and again, when it has ended
+    assert space.stats().consumers == 0
+    assert space.stats().done == 1
+
+
+async def test_stop_in_the_loop_that_serves_takes_effect_at_once(space: Space) -> None:
+    worker = space.worker()
+
+    @worker.handler("t")
+    async def handler(_body: int) -> None:
+        worker.stop()
+
+    space.queue.enqueue("t", 1)
+    async with asyncio.timeout(10):
+        await worker.serve()
+    assert space.stats().done == 1
