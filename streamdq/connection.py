@@ -281,7 +281,8 @@ class _Routes:
         )
         for other in others:
             first.sentinels += other.sentinels
-        self._sentinels = first.sentinels
+        # A copy: calls at the same time that swap places in redis-py's list may drop one from it, and all are closed.
+        self._sentinels = list(first.sentinels)
         return first.master_for(self.target.service).connection_pool
 
     def _fake_pool(self) -> Any:
@@ -415,6 +416,15 @@ class AsyncLink(_Routes):
                     raise
                 self._topology = topology
             return self._topology
+
+    def node_of(self, key: str) -> str:
+        """The name of the Cluster node that serves the key; '' when that is not known now, and everywhere else."""
+        if not self.is_cluster or self._topology is None:
+            return ""
+        try:
+            return self._connections_for(self._topology, key)
+        except LinkError:
+            return ""
 
     async def _forget_topology(self, topology: Any) -> None:
         if topology is not None and self._topology is topology:

@@ -81,6 +81,9 @@ class ShardKeys:
         self.archive = f"{self.prefix}:archive"  # HASH receipts: what an archive took or gave back a moment ago
         self.wake = f"{self.prefix}:wake"  # STREAM, one entry: rings when something earlier arrived
 
+    def __str__(self) -> str:
+        return f"{self.topic}:{self.shard}"
+
     def ready_of(self, group: str) -> str:
         """STREAM of one group's retries and kicked jobs."""
         return f"{self.ready}:{group}"

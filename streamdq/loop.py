@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import time
 import traceback
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Any
 
 from . import metrics
@@ -51,3 +51,27 @@ async def cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Failures:
+    """What failed is left alone for a while, each for itself: 50 ms, doubling to 2 s. The first failure in a row is
+    logged, and the success after it.
+    """
+
+    def __init__(self, loop: str) -> None:
+        self._loop = loop
+        self._pauses_s: dict[Hashable, float] = {}
+
+    def failed(self, name: Hashable, error: Exception) -> float:
+        """For how many seconds it is left alone."""
+        metrics.LOOP_RESTARTS.labels(self._loop).inc()
+        if name not in self._pauses_s:
+            log.warning("failed, trying again", loop=self._loop, of=str(name), error=what(error))
+        pause_s = self._pauses_s.get(name, _FIRST_BACKOFF_S)
+        self._pauses_s[name] = min(pause_s * 2, _LONGEST_BACKOFF_S)
+        return pause_s
+
+    def worked(self, name: Hashable) -> None:
+        if name in self._pauses_s:
+            del self._pauses_s[name]
+            log.info("works again", loop=self._loop, of=str(name))

@@ -11,6 +11,7 @@ from .connection import AsyncLink
 from .errors import GroupMissing
 from .keys import ShardKeys
 from .logs import log
+from .loop import Failures
 from .scripts import Scripts
 from .session import Session, arun
 from .topics import Topics
@@ -45,6 +46,7 @@ class Reclaimer:
         self._cursors: dict[tuple[ShardKeys, str], tuple[bytes, bytes]] = {}
         self._missing: dict[tuple[ShardKeys, str], int] = {}
         self._wanted = asyncio.Event()
+        self._failures = Failures("reclaim")
 
     def watch(self, shard: ShardKeys) -> None:
         """Something is, or will soon be, running in the shard."""
@@ -52,6 +54,11 @@ class Reclaimer:
         watch = self._watched.setdefault(shard, _Watch(now, now))
         watch.next, watch.until = min(watch.next, now + _TICK_S), now + _WATCH_S
         self._wanted.set()
+
+    def notice(self, shard: ShardKeys) -> None:
+        """The same, of which nothing may have told: a shard that is watched already stays as it is."""
+        if shard not in self._watched:
+            self.watch(shard)
 
     def look_now(self) -> None:
         """Time has jumped, or this process has just begun."""
@@ -65,11 +72,19 @@ class Reclaimer:
             for shard, watch in list(self._watched.items()):
                 # Timers may fire a millisecond early, and another tick would be too late.
                 if watch.next <= time.monotonic() + _TICK_S / 2:
-                    await self._look_at(shard, watch)
+                    await self._try(shard, watch)
             if self._watched and not self._session.clock.manual:
                 await asyncio.sleep(_TICK_S)
             else:
                 await self._wanted.wait()
+
+    async def _try(self, shard: ShardKeys, watch: _Watch) -> None:
+        try:
+            await self._look_at(shard, watch)
+        except Exception as error:
+            watch.next = time.monotonic() + self._failures.failed(shard, error)
+        else:
+            self._failures.worked(shard)
 
     async def _look_at(self, shard: ShardKeys, watch: _Watch) -> None:
         topic = self._topics.known.get(shard.topic)

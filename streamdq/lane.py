@@ -1,0 +1,183 @@
+"""What the mover at work does for the shards of one Redis node: moves what is due, takes over claims, and looks for
+what no ring has told of. On a Cluster each node has a lane of its own, so that one that does not answer holds up no
+other; and in a lane each shard fails for itself.
+
+A ring may be lost: with Redis's data, with an entry that another client deletes. So each second a lane reads the heads
+of up to 64 buckets in one round trip, and in each fifth pass over its shards their counters, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from . import tally
+from .clock import RedisTime
+from .config import MAX_BATCH
+from .connection import AsyncLink, Command
+from .errors import GroupMissing
+from .keys import ShardKeys
+from .looks import NEVER, Looks
+from .loop import Failures
+from .reclaim import Reclaimer
+from .scripts import Moved, Scripts
+from .session import Session, arun, checked
+from .topics import Topics
+
+_BEAT_S = 1.0
+_HEADS = 64  # in one beat: a round trip of some 100 µs, and with so many shards what is missed waits a second or two
+_COUNTERS_EVERY = 5  # passes
+_MISSED_S = 0.1  # a head that is sooner than expected by more than this was not told of
+_STALE_S = 0.05  # between two moves whose groups were out of date
+
+
+class Lane:
+    """``look_at`` adds a shard; ``missed`` is told of one whose ring did not arrive."""
+
+    def __init__(
+        self,
+        link: AsyncLink,
+        session: Session,
+        scripts: Scripts,
+        topics: Topics,
+        missed: Callable[[ShardKeys], None],
+    ) -> None:
+        self._link = link
+        self._session = session
+        self._scripts = scripts
+        self._topics = topics
+        self._missed = missed
+        self._time = RedisTime()
+        self._looks = Looks()
+        self._failures = Failures("mover")
+        self._reclaimer = Reclaimer(link, session, scripts, topics)
+
+    def __contains__(self, shard: ShardKeys) -> bool:
+        return shard in self._looks
+
+    def look_at(self, shard: ShardKeys) -> None:
+        self._looks.at(shard)
+
+    def look_everywhere(self) -> None:
+        self._looks.everywhere()
+        self._reclaimer.look_now()
+
+    def keep(self, shards: set[ShardKeys]) -> None:
+        """Other shards are not looked at any more."""
+        self._looks.drop([shard for shard in self._looks.shards if shard not in shards])
+
+    async def run(self) -> None:
+        self.look_everywhere()
+        async with asyncio.TaskGroup() as tasks:
+            for part in (self._work, self._walk, self._reclaimer.run):
+                tasks.create_task(part())
+
+    # -- moving
+
+    async def _work(self) -> None:
+        """Moves each shard when its time has come."""
+        while True:
+            for shard in self._looks.take_due():
+                try:
+                    when = await self._move(shard)
+                except Exception as error:
+                    when = time.monotonic() + self._failures.failed(shard, error)
+                else:
+                    self._failures.worked(shard)
+                self._looks.at(shard, when)
+            await self._looks.wait()
+
+    async def _move(self, shard: ShardKeys) -> float:
+        """One batch; returns when to look at the shard again, on the monotonic clock."""
+        if shard.topic not in self._topics.known:
+            return NEVER
+        called = time.monotonic()
+        reply = await self._call_move(shard)
+        arrived = time.monotonic()
+        self._time.observe(reply.now_ms, arrived)
+        if reply.moved > 0:
+            tally.moved(shard.topic, reply.moved, arrived - called)
+        if reply.open > 0:
+            self._reclaimer.watch(shard)
+        if reply.moved < 0:
+            return arrived + _STALE_S
+        if reply.next_due_ms < 0:
+            return NEVER
+        if reply.next_due_ms <= reply.now_ms:
+            return 0.0
+        if self._session.clock.manual:
+            return NEVER
+        # Not before the reply's own distance, less the millisecond it is rounded to: were Redis's clock set back, the
+        # estimate alone would ask again and again.
+        soonest = arrived + (reply.next_due_ms - reply.now_ms - 1) / 1000
+        return max(self._time.to_monotonic(reply.next_due_ms), soonest)
+
+    async def _call_move(self, shard: ShardKeys) -> Moved:
+        groups: Sequence[str] = self._topics.known[shard.topic].group_names
+        try:
+            reply = await arun(self._link, self._scripts.move(shard, groups, MAX_BATCH))
+            if reply.moved >= 0:
+                return reply
+        except GroupMissing:
+            pass
+        await arun(self._link, self._topics.repair(shard.topic))
+        # A group that is being removed is in the shard's list, and no more in the registry.
+        (listed,) = await self._send((shard.settings, "HGET", shard.settings, "groups"))
+        return await arun(self._link, self._scripts.move(shard, checked(listed).decode().split(","), MAX_BATCH))
+
+    # -- what no ring has told of
+
+    async def _walk(self) -> None:
+        for number in count(1):
+            shards = [shard for shard in self._looks.shards if self._is_awake(shard)]
+            for begin in range(0, max(1, len(shards)), _HEADS):
+                await asyncio.sleep(_BEAT_S)
+                if not self._session.clock.manual:
+                    await self._beat(shards[begin : begin + _HEADS], counters=number % _COUNTERS_EVERY == 0)
+
+    async def _beat(self, shards: list[ShardKeys], counters: bool) -> None:
+        try:
+            await self._look_for_missed(shards, counters)
+        except Exception as error:
+            await asyncio.sleep(self._failures.failed("heads", error))
+        else:
+            self._failures.worked("heads")
+
+    def _is_awake(self, shard: ShardKeys) -> bool:
+        topic = self._topics.known.get(shard.topic)
+        return topic is not None and not topic.paused
+
+    async def _look_for_missed(self, shards: list[ShardKeys], counters: bool) -> None:
+        shards = [shard for shard in shards if self._is_awake(shard)]
+        if not shards:
+            return
+        commands: list[tuple[Any, ...]] = [(k.bucket, "ZRANGE", k.bucket, 0, 0, "WITHSCORES") for k in shards]
+        if counters:
+            # Redis's time, should it have been set forward; and what is open, should nothing watch its TTR.
+            commands.append((shards[0].bucket, "TIME"))
+            commands += [(k.counts, "HMGET", k.counts, *self._open_fields(k)) for k in shards]
+        replies = await self._send(*commands)
+        if counters and isinstance(now := replies[len(shards)], list):
+            self._time.observe(int(now[0]) * 1000 + int(now[1]) // 1000, time.monotonic())
+        for shard, head in zip(shards, replies, strict=False):
+            if isinstance(head, list) and head:
+                sooner_s = self._looks.at(shard, self._time.to_monotonic(int(float(head[1]))))
+                if sooner_s > _MISSED_S:
+                    self._missed(shard)
+        for shard, numbers in zip(shards, replies[len(shards) + 1 :], strict=False):
+            if isinstance(numbers, list) and any(int(number or 0) > 0 for number in numbers):
+                self._reclaimer.notice(shard)
+
+    def _open_fields(self, shard: ShardKeys) -> list[str]:
+        groups = self._topics.known[shard.topic].group_names
+        return [f"{state}:{group}" for group in groups for state in ("ready", "running")] or ["ready:"]
+
+    async def _send(self, *commands: tuple[Any, ...]) -> list[Any]:
+        """The replies, error replies among them: each is one shard's trouble."""
+        op = self._session.call([Command(command[0], command[1:]) for command in commands])
+        return [None if isinstance(reply, ResponseError) else reply for reply in await arun(self._link, op)]

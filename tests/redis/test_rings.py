@@ -1,0 +1,153 @@
+"""Rings that come at a bad moment, or not at all: what is due is moved all the same."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+from streamdq.keys import ShardKeys, shard_of
+from streamdq.lane import Lane
+from streamdq.scripts import Moved
+from streamdq.session import run
+from tests.redis.harness import Seen, Space, eventually, recorder
+from tests.servers import Server
+
+SHARDS = 64
+
+
+def id_in(shard: int, shards: int = SHARDS) -> str:
+    """Some id whose job is in that shard."""
+    return next(id for id in map(str, range(100_000)) if shard_of(id, shards) == shard)
+
+
+async def test_a_ring_while_the_shard_is_being_moved(space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ring is heard between the move in Redis and the arrival of its reply, which knows nothing of it."""
+    space.queue.configure("t", shards=20)
+    worker, id = space.worker(), id_in(19, 20)
+    worker.handler("t")(recorder(seen))
+    moved, rung, heard = Lane._call_move, asyncio.Event(), asyncio.Event()
+    look_at = Lane.look_at
+
+    async def late(self: Lane, shard: ShardKeys) -> Moved:
+        reply = await moved(self, shard)
+        if reply.next_due_ms > reply.now_ms and not rung.is_set():
+            rung.set()
+            space.queue.reschedule("t", id, delay="100ms")  # earlier than all that waits: it rings
+            await heard.wait()
+        return reply
+
+    def listening(self: Lane, shard: ShardKeys) -> None:
+        look_at(self, shard)
+        if shard.shard == 19 and rung.is_set():
+            heard.set()
+
+    monkeypatch.setattr(Lane, "_call_move", late)
+    monkeypatch.setattr(Lane, "look_at", listening)
+    # No beat finds what the ring told of: that is another test's.
+    monkeypatch.setattr(Lane, "_look_for_missed", _nothing)
+    async with space.serving(worker):
+        space.queue.enqueue("t", "x", id=id, delay="1h")
+        started = time.monotonic()
+        await seen.count(1)
+        assert time.monotonic() - started < 5
+        await space.becomes(id, "gone")
+
+
+async def _nothing(*_: Any) -> None: ...
+
+
+def move_up(space: Space, server: Server, ids: Iterable[str]) -> None:
+    """The jobs are due now, and nothing rings: as though the rings had been lost."""
+    with server.client() as client:
+        seconds, micros = client.time()
+        now_ms = b"%d" % (seconds * 1000 + micros // 1000)
+        for id in ids:
+            shard = space.queue._operations.topics.shards("t")[shard_of(id, SHARDS)]
+            ((member, _),) = client.zrange(shard.bucket, 0, 0, withscores=True)
+            record = client.hget(shard.jobs, id)
+            client.hset(shard.jobs, id, record[:12] + now_ms + record[25:])
+            client.zadd(shard.bucket, {member: int(now_ms)})
+
+
+async def test_a_lost_ring_costs_two_seconds_with_64_shards(space: Space, redis_server: Server, seen: Seen) -> None:
+    space.queue.configure("t", shards=SHARDS)
+    worker, ids = space.worker(), [id_in(number) for number in range(SHARDS)]
+    worker.handler("t")(recorder(seen))
+    for id in ids:
+        space.queue.enqueue("t", id, id=id, delay="1h")
+    async with space.serving(worker):
+        space.queue.enqueue("t", "first")
+        await seen.count(1)
+        await eventually(lambda: space.stats().done == 1, "done")
+        move_up(space, redis_server, ids)
+        started = time.monotonic()
+        await seen.count(1 + SHARDS)
+        assert time.monotonic() - started < 2.5
+        await eventually(lambda: space.stats().done == 1 + SHARDS, "done")
+
+
+async def test_a_claim_whose_ring_was_lost_is_taken_over(space: Space, redis_server: Server) -> None:
+    """The first claim in a quiet shard rings, so that its TTR is watched. Nothing else would tell of it."""
+    space.queue.configure("t", shards=20, ttr="300ms")
+    ops, link = space.queue._operations, space.queue._link
+    shard = ops.topics.shards("t")[11]
+    worker, id, last = space.worker(), id_in(11, 20), id_in(19, 20)
+    worker.handler("other")(recorder(Seen()))
+    async with space.serving(worker):
+        # By then the mover has looked everywhere, as it does when it begins.
+        space.queue.enqueue("t", "last", id=last, delay="500ms")
+        await space.becomes(last, "ready")
+        with redis_server.client() as client:
+            # Whoever enqueues or claims takes it that the shard is watched already.
+            client.hset(shard.settings, "watch_until", client.time()[0] * 1000 + 5_000)
+        space.queue.enqueue("t", "x", id=id)
+        assert run(link, ops.scripts.claim(shard, "default", "dead", 1, 300)).rows
+        await eventually(lambda: space.stats().reclaimed == 1, "it is taken over", 8)
+    assert space.queue.cancel("t", id)
+    assert space.queue.cancel("t", last)
+
+
+async def test_rings_are_heard_after_a_flush_with_the_clock_set_back(
+    space: Space, redis_server: Server, seen: Seen
+) -> None:
+    """The ids of what rang before are ahead of those that Redis gives out now."""
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    shard = space.queue._operations.session.keys.shard("t", 0)
+    async with space.serving(worker):
+        with redis_server.client() as client:
+            seconds, _ = client.time()
+            client.xadd(shard.wake, {"due": "0"}, id=f"{(seconds + 3600) * 1000}-0")
+            space.queue.enqueue("t", "before")
+            await seen.count(1)
+            client.delete(shard.wake)
+        space.queue.enqueue("t", "after", id="a", delay="50ms")
+        started = time.monotonic()
+        await seen.count(2)
+        assert time.monotonic() - started < 2.5
+        await space.becomes("a", "gone")
+
+
+async def test_a_topic_whose_ring_was_lost_is_found(
+    space: Space, redis_server: Server, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the worker's own consumer has read of the registry is looked through now and then."""
+    monkeypatch.setattr("streamdq.mover._SHARDS_S", 0.2)
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    async with space.serving(worker):
+        with redis_server.client() as client:
+            # Deleted in the same moment: the read that waits for it sees nothing.
+            pipe = client.pipeline(transaction=True)
+            space.queue.configure("u")
+            pipe.delete("{test}:wake").execute()
+        space.queue.enqueue("u", "x", id="a", delay="50ms")
+        claim = await asyncio.to_thread(space.queue.take, "u", timeout=5)
+        assert claim is not None
+        claim.finish()
+        seen.add("taken")
+        await seen.count(1)
