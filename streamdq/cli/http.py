@@ -62,6 +62,15 @@ def serve(
 def token(
     name: Annotated[str, typer.Argument(help="Whose it is; named in the log.", show_default=False)],
     roles: Annotated[list[str], typer.Argument(help="producer, worker, viewer, admin", show_default=False)],
+    topics: Annotated[
+        str | None, typer.Option(help="For these topics alone, such as 'order.*,mail'; else for all.", metavar="NAMES")
+    ] = None,
+    groups: Annotated[
+        str | None, typer.Option(help="For these consumer groups alone; else for all.", metavar="NAMES")
+    ] = None,
+    expires: Annotated[
+        str | None, typer.Option(help="Good for so long, such as 90d; else until its line is taken out.")
+    ] = None,
     file: Annotated[Path | None, typer.Option(help="Add its line to this file.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -72,10 +81,11 @@ def token(
 
     \b
     streamdq token shop producer worker --file tokens
+    streamdq token mailer worker --topics 'mail.*' --groups default --expires 90d --file tokens
     """  # noqa: D301 - typer reads the mark
     from ..http.auth import new_token, roles_in
 
-    made, line = new_token(name, roles_in(",".join(roles)))
+    made, line = new_token(name, roles_in(",".join(roles)), topics=topics, groups=groups, expires=expires)
     if file is not None:
         _add(file, line)
     if as_json:

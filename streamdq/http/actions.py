@@ -9,7 +9,7 @@ from ..errors import InvalidInput
 from .auth import Role
 from .problems import ProblemError
 from .render import base_of, page, segment
-from .route import IdPath, TopicPath, backend_of
+from .route import IdPath, TopicPath, backend_of, check_group_scope, who_asks
 from .web import PageRoute, form_of, get, post, redirect, session_of, sign_in, sign_out
 
 router = APIRouter(route_class=PageRoute)
@@ -22,23 +22,29 @@ def _back(request: Request, topic: str, id: str | None, did: str, count: int | N
     return redirect(f"{path}?did={did}" + (f"&n={count}" if count is not None else "") + more)
 
 
-@post(router, _TOPIC + "/pause")
+@post(router, _TOPIC + "/pause", every_group=True)
 async def pause(request: Request, topic: TopicPath) -> Response:
     await (await backend_of(request).queue()).pause(topic)
     return _back(request, topic, None, "paused")
 
 
-@post(router, _TOPIC + "/resume")
+@post(router, _TOPIC + "/resume", every_group=True)
 async def resume(request: Request, topic: TopicPath) -> Response:
     await (await backend_of(request).queue()).resume(topic)
     return _back(request, topic, None, "resumed")
+
+
+def _group_in(request: Request, form: dict[str, list[str]]) -> str:
+    group = form.get("group", [DEFAULT_GROUP])[0]
+    check_group_scope(who_asks(request), group)
+    return group
 
 
 @post(router, _TOPIC + "/dead")
 async def dead_letters(request: Request, topic: TopicPath) -> Response:
     """Kicks or purges those that are ticked, or all of the group's."""
     form = await form_of(request)
-    group = form.get("group", [DEFAULT_GROUP])[0]
+    group = _group_in(request, form)
     ids: list[str | None] = [None] if "all" in form else [*form.get("id", [])]
     queue = await backend_of(request).queue()
     what = form.get("do", [""])[0]
@@ -55,14 +61,14 @@ async def dead_letters(request: Request, topic: TopicPath) -> Response:
 
 @post(router, _JOB + "/kick")
 async def kick(request: Request, topic: TopicPath, id: IdPath) -> Response:
-    group = (await form_of(request)).get("group", [DEFAULT_GROUP])[0]
+    group = _group_in(request, await form_of(request))
     count = await (await backend_of(request).queue()).kick(topic, id, group)
     return _back(request, topic, id, "kicked", count)
 
 
 @post(router, _JOB + "/purge")
 async def purge(request: Request, topic: TopicPath, id: IdPath) -> Response:
-    group = (await form_of(request)).get("group", [DEFAULT_GROUP])[0]
+    group = _group_in(request, await form_of(request))
     count = await (await backend_of(request).queue()).purge(topic, group, id)
     return _back(request, topic, None, "purged", count, f"&state=dead&group={segment(group)}")
 

@@ -6,17 +6,27 @@ import hmac
 import ipaddress
 import re
 import secrets
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
+from ..durations import Duration, to_ms
 from ..errors import InvalidInput
+from ..job import check_group, check_topic
+from .scope import ALL, Scope, scope_in
 
 PREFIX = "sdq_"
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
-_LINE = re.compile(r"(?P<name>[A-Za-z0-9._@-]{1,64})\s+(?P<roles>[a-z]+(?:,[a-z]+)*)\s+sha256:(?P<hash>[0-9a-f]{64})")
+_LINE = re.compile(
+    r"(?P<name>[A-Za-z0-9._@-]{1,64})\s+(?P<roles>[a-z]+(?:,[a-z]+)*)(?P<limits>(?:\s+[a-z]+=\S+)*)"
+    r"\s+sha256:(?P<hash>[0-9a-f]{64})"
+)
+_CHECKS: dict[str, Callable[[str], str]] = {"topics": check_topic, "groups": check_group}
 MAX_TOKEN_CHARS = 200
 
 
@@ -34,10 +44,17 @@ ANYONE = frozenset(Role)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who makes a request, by the name of the token, and as what."""
+    """Who makes a request, by the name of the token; as what, of which topics and groups, and until when."""
 
     name: str
     roles: frozenset[Role]
+    topics: Scope = ALL
+    groups: Scope = ALL
+    until_s: float | None = None  # Unix time
+
+    @property
+    def expired(self) -> bool:
+        return self.until_s is not None and time.time() >= self.until_s
 
     def may(self, allowed: Iterable[Role]) -> bool:
         return Role.ADMIN in self.roles or not self.roles.isdisjoint(allowed)
@@ -52,7 +69,10 @@ class _Known:
 class Tokens:
     """The tokens that are accepted.
 
-    A line for each: ``NAME ROLE[,ROLE…] sha256:HEX``; empty lines and those that begin with ``#`` are passed over.
+    A line for each: ``NAME ROLE[,ROLE…] [topics=…] [groups=…] [expires=…] sha256:HEX``; empty lines and those that
+    begin with ``#`` are passed over. Topics and groups are as ``scope_in`` reads them, and all where nothing is said;
+    it expires at a moment in ISO 8601 with its zone.
+
     A token is 32 random bytes made by ``new_token``, so its plain SHA-256 can't be turned back by guessing.
 
     ``required``: a request needs one. So it is where there are any, and where they are in a file, also when that has
@@ -81,12 +101,15 @@ class Tokens:
             found = _LINE.fullmatch(line)
             if found is None:  # the line is not shown: it may hold a token
                 raise InvalidInput(
-                    f"{source}: line {number} is not NAME ROLE[,ROLE…] sha256:HEX; `streamdq token` makes such a line"
+                    f"{source}: line {number} is not NAME ROLE[,ROLE…] [topics=…] [groups=…] [expires=…] sha256:HEX; "
+                    "`streamdq token` makes such a line"
                 )
             name = found["name"]
             if name in known:
                 raise InvalidInput(f"{source}: line {number}: there is a token {name!r} already")
-            known[name] = _Known(found["hash"], Identity(name, roles_in(found["roles"], f"{source}: line {number}")))
+            at = f"{source}: line {number}"
+            limits = _limits_in(found["limits"], at)
+            known[name] = _Known(found["hash"], Identity(name, roles_in(found["roles"], at), **limits))
         return cls(known.values(), required=bool(text.strip()))
 
     @classmethod
@@ -103,16 +126,48 @@ class Tokens:
         return cls(cls.parse(text, str(path))._known, required=True)
 
     def identify(self, token: str) -> Identity | None:
-        """Whose token it is. Takes as long whichever it is, or none."""
+        """Whose token it is, if it has not expired. Takes as long whichever it is, or none."""
         return self.holder(hash_token(token))
 
     def holder(self, digest: str) -> Identity | None:
-        """Whose token has this hash."""
+        """Whose token has this hash, if it has not expired."""
         found = None
         for known in self._known:
             if hmac.compare_digest(known.digest, digest):
                 found = known.identity
-        return found
+        return None if found is None or found.expired else found
+
+
+def _limits_in(text: str, source: str) -> dict[str, Any]:
+    """What a line says between roles and hash.
+
+    Raises:
+        InvalidInput: it says something twice, or what can't be read.
+    """
+    found: dict[str, Any] = {}
+    for limit in text.split():
+        name, _, value = limit.partition("=")
+        if name in found:
+            raise InvalidInput(f"{source}: {name} twice")
+        if name in _CHECKS:
+            found[name] = scope_in(value, f"{source}: {name}", _CHECKS[name])
+        elif name == "expires":
+            found[name] = _moment_in(value, source)
+        else:
+            raise InvalidInput(f"{source}: {name[:80]} is none of topics, groups, expires")
+    if "expires" in found:
+        found["until_s"] = found.pop("expires")
+    return found
+
+
+def _moment_in(text: str, source: str) -> float:
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None:
+            raise ValueError
+        return moment.timestamp()
+    except (ValueError, OverflowError):
+        raise InvalidInput(f"{source}: expires: write it as 2030-01-31T09:00:00Z") from None
 
 
 def roles_in(text: str, source: str = "roles") -> frozenset[Role]:
@@ -131,14 +186,30 @@ def hash_token(token: str) -> str:
     return sha256(token.encode("utf-8", "replace")).hexdigest()
 
 
-def new_token(name: str, roles: Iterable[Role]) -> tuple[str, str]:
-    """A new token, and the line that makes it known.
+def new_token(
+    name: str,
+    roles: Iterable[Role],
+    *,
+    topics: str | None = None,
+    groups: str | None = None,
+    expires: Duration | None = None,
+) -> tuple[str, str]:
+    """A new token, and the line that makes it known. ``topics`` and ``groups``: as ``scope_in`` reads them; None: all.
+    ``expires``: after so long; None: never.
 
     Raises:
-        InvalidInput: the name can't be one, or there is no role.
+        InvalidInput: the name can't be one, there is no role, or a limit can't be read.
     """
     token = PREFIX + secrets.token_urlsafe(32)
-    line = f"{name} {','.join(sorted(set(roles)))} sha256:{hash_token(token)}"
+    limits = [
+        f" {what}={scope_in(given, what, check)}"
+        for (what, check), given in zip(_CHECKS.items(), (topics, groups), strict=True)
+        if given is not None
+    ]
+    if expires is not None:
+        until = datetime.fromtimestamp(int(time.time() + to_ms(expires, "expires") / 1000), UTC)
+        limits.append(f" expires={until:%Y-%m-%dT%H:%M:%SZ}")
+    line = f"{name} {','.join(sorted(set(roles)))}{''.join(limits)} sha256:{hash_token(token)}"
     if not _LINE.fullmatch(line):
         raise InvalidInput(f"token: {name!r} can't name one, or it has no role; use 1 to 64 of A-Z a-z 0-9 . _ @ -")
     return token, line

@@ -22,7 +22,7 @@ from .backend import Backend
 from .jobs import job_bytes
 from .models import BuryIn, ClaimIn, ClaimOut, FailIn, TouchIn
 from .problems import ProblemError
-from .route import JSON, Route, TopicPath, backend_of, operation
+from .route import JSON, Route, TopicPath, backend_of, check_group_scope, operation, who_asks
 from .seal import pack, seal, unpack, unseal
 
 router = APIRouter(route_class=Route)
@@ -54,6 +54,7 @@ async def take_job(
     is delivered again. A caller that goes away while it waits loses nothing. A topic that is not there is made.
     """
     backend = backend_of(request)
+    check_group_scope(who_asks(request), group)
     wait_ms = to_ms(timeout, "timeout")
     if wait_ms > MAX_WAIT_S * 1000:
         raise InvalidInput(f"timeout: at most {MAX_WAIT_S}s; ask again for more")
@@ -113,11 +114,17 @@ async def _held(backend: Backend, token: str) -> Held:
 async def _end(request: Request, claim: ClaimIn, how: Callable[[Operations, Held], Op[None]]) -> Response:
     backend = backend_of(request)
     held = await _held(backend, claim.claim)
+    who = who_asks(request)
+    if not who.topics.holds(held.job.topic):
+        raise ProblemError("forbidden", f"this token is for other topics: {who.topics}")
+    check_group_scope(who, held.group)
     await backend.do(how(await backend.operations(), held))
     return Response(status_code=204)
 
 
-_ending = partial(operation, router, "POST", roles=_WORKER, takes=JSON, tag="Claims", status=204, responses=_ENDED)
+_ending = partial(
+    operation, router, "POST", roles=_WORKER, takes=JSON, tag="Claims", sifts=True, status=204, responses=_ENDED
+)
 _STALE, _STALE_OR_UNKNOWN = ["stale-claim"], ["stale-claim", "unknown-topic"]
 
 

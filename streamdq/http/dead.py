@@ -12,6 +12,8 @@ from ..inspect import job_of
 from ..keys import ShardKeys, shard_of
 from ..operations import Operations
 from ..session import Op, checked
+from . import sift
+from .auth import Identity
 from .jobs import job_bytes
 from .look import in_chunks
 
@@ -30,7 +32,7 @@ class DeadPage:
     next: str | None = None
 
 
-def dead_page(ops: Operations, topic: str, group: str, limit: int, after: str) -> Op[DeadPage]:
+def dead_page(ops: Operations, who: Identity, topic: str, group: str, limit: int, after: str) -> Op[DeadPage]:
     """At most ``limit`` dead letters, the longest dead first, and no more once they have PAGE_BYTES. A page may be
     short, or empty, and have a next one. Letters that are kicked or purged meanwhile move no other out of the list.
 
@@ -43,7 +45,7 @@ def dead_page(ops: Operations, topic: str, group: str, limit: int, after: str) -
     places, more = yield from _places(ops, [shard.dead_of(group) for shard in shards], limit, _place(after))
     page, size = DeadPage(), 0
     for number, (buried_ms, raw) in enumerate(places, 1):
-        found = yield from _job(ops, shards, raw.decode())
+        found = yield from _job(ops, who, shards, raw.decode())
         page.jobs += found
         size += sum(map(len, found))
         page.next = f"{buried_ms}.{raw.decode()}" if more or number < len(places) else None
@@ -52,11 +54,11 @@ def dead_page(ops: Operations, topic: str, group: str, limit: int, after: str) -
     return page
 
 
-def _job(ops: Operations, shards: Sequence[ShardKeys], id: str) -> Op[list[bytes]]:
+def _job(ops: Operations, who: Identity, shards: Sequence[ShardKeys], id: str) -> Op[list[bytes]]:
     """Nothing, if it is no longer there."""
     shard = shards[shard_of(id, len(shards))]
     reply = yield from ops.scripts.get(shard, id)
-    return [job_bytes(job_of(shard.topic, id, reply))] if reply else []
+    return [job_bytes(sift.job(who, job_of(shard.topic, id, reply)))] if reply else []
 
 
 def _place(after: str) -> Place:

@@ -14,11 +14,12 @@ from ..job import Job, JobState, NewJob, check_topic, decode, encode, nonce_of
 from ..operations import Operations
 from ..session import Op
 from ..shapes import job_fields
+from . import sift
 from .auth import Role
 from .bulk import Loader
 from .models import BulkOut, JobIn, JobOut, WhenIn, moment
 from .problems import ProblemError
-from .route import JSON, NDJSON, IdPath, Route, TopicPath, backend_of, operation
+from .route import JSON, NDJSON, IdPath, Route, TopicPath, backend_of, operation, who_asks
 
 router = APIRouter(route_class=Route)
 _PRODUCER, _LOOK = (Role.PRODUCER,), (Role.PRODUCER, Role.WORKER, Role.VIEWER)
@@ -93,7 +94,7 @@ async def put_job(
     same = _is_same(found, new, ops.session.settings.max_body_bytes)
     if on_conflict == "replace" or not (same or on_conflict == "keep"):
         raise JobExists(topic, id, ", with other content" if on_conflict == "reject" else ", and it is running or dead")
-    return job_response(await (await backend.queue()).get(topic, id) or found)
+    return job_response(sift.job(who_asks(request), await (await backend.queue()).get(topic, id) or found))
 
 
 @operation(
@@ -146,7 +147,7 @@ async def _job(request: Request, topic: str, id: str) -> Job:
     job = await (await backend_of(request).queue()).get(topic, id)
     if job is None:
         raise ProblemError("no-job", "it has ended, or never was; the history may know it")
-    return job
+    return sift.job(who_asks(request), job)
 
 
 async def _refuse(request: Request, topic: str, id: str, what: str) -> None:

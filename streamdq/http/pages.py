@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 
-from ..config import DEFAULT_GROUP, TopicSettings
+from ..config import TopicSettings
 from ..errors import InvalidInput
 from ..history import HistoryRow
 from ..inspect import job_of
@@ -15,12 +15,13 @@ from ..job import Job, JobState, check_id, check_topic
 from ..keys import shard_of
 from ..operations import Operations
 from ..session import Op
+from . import sift
 from .backend import Backend
 from .listing import listed, progress_in
 from .look import HORIZONS, Load, consumers, glance, load, page_of, stands_still, totals
 from .problems import ProblemError
 from .render import base_of, page, pretty, segment, step
-from .route import IdPath, TopicPath, backend_of
+from .route import IdPath, TopicPath, backend_of, who_asks
 from .timeline import LOOKBACK_ROWS, Attempt, Story, rows_of, story_of, why
 from .web import PageRoute, get, redirect
 
@@ -30,13 +31,15 @@ _CHART_WIDTH, _CHART_HEIGHT = 600, 120
 Text = Annotated[str, Query(max_length=4096)]
 
 
-@get(router, "/")
+@get(router, "/", sifts=True)
 async def overview(request: Request, q: Text = "", after: Text = "", horizon: Text = "1h") -> Response:
     backend = backend_of(request)
     ops = await backend.operations()
-    known = await backend.do(ops.topics.refresh())
+    who = who_asks(request)
+    every = await backend.do(ops.topics.refresh())
+    known = {name: every[name] for name in sift.topics(who, every)}
     names, more = page_of(known, q, after)
-    found = await backend.do(glance(ops, names))
+    found = [sift.glance(who, one) for one in await backend.do(glance(ops, names))]
     now_ms = max((one.now_ms for one in found), default=0)
     coming = await backend.do(load(ops, names, _horizon(horizon), now_ms))
     return page(
@@ -82,9 +85,10 @@ async def topic_page(
     backend = backend_of(request)
     ops = await backend.operations()
     settings = await _settings(backend, ops, topic)
-    group = group or (DEFAULT_GROUP if DEFAULT_GROUP in settings.groups else settings.group_names[0])
-    jobs = await backend.do(listed(ops, topic, group, state, cursor))
-    (one,) = await backend.do(glance(ops, [topic]))
+    who = who_asks(request)
+    group = sift.group(who, settings, group)
+    jobs = sift.listed(who, await backend.do(listed(ops, topic, group, state, cursor)))
+    one = sift.glance(who, (await backend.do(glance(ops, [topic])))[0])
     coming = await backend.do(load(ops, [topic], _horizon(horizon), one.now_ms))
     return page(
         request, "topic.html", topic=topic, one=one, settings=settings, group=group, state=state.value, jobs=jobs,
@@ -119,6 +123,9 @@ async def job_page(request: Request, topic: TopicPath, id: IdPath) -> Response:
     shard = ops.session.keys.shard(topic, shard_of(id, settings.shards))
     job, moved, now_ms = await backend.do(_look(ops, topic, id, settings))
     rows, complete = await backend.do(rows_of(ops, shard, id, job.created_ms if job else None))
+    who = who_asks(request)
+    rows = sift.rows(who, rows)
+    job = job and sift.job(who, job)
     if job is None and not rows:
         raise ProblemError(
             "no-job", "It is not in the topic, and the history as far as it was looked through has no trace of it."

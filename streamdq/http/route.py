@@ -43,11 +43,18 @@ IdPath = Annotated[str, Path(description="The job's id, percent-encoded.", max_l
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """``roles`` None: open to everyone. ``takes``: the body's content type. ``notable``: logged at info."""
+    """``roles`` None: open to everyone. ``takes``: the body's content type. ``notable``: logged at info.
+
+    Who may is checked before, and whether the token is for the topic, in the path or the query, and for the group in
+    the query. What names no topic takes a token for all of them, unless it ``sifts``: then it looks itself at what the
+    token is for. ``every_group``: it concerns all groups of the topic, and takes a token for all.
+    """
 
     roles: frozenset[Role] | None
     takes: str | None = None
     notable: bool = False
+    sifts: bool = False
+    every_group: bool = False
 
 
 def backend_of(request: Request) -> Backend:
@@ -83,6 +90,8 @@ class Route(APIRoute):
             try:
                 response = await inner(Reading(request.scope, limited(request, needs)))
             except Exception as error:
+                if isinstance(error, ProblemError):
+                    self.tell_refused(request, error)
                 _tell(request, needs, who, failed=type(error).__name__)
                 raise
             _tell(request, needs, who, status=response.status_code)
@@ -108,6 +117,7 @@ class Route(APIRoute):
             if not who.may(needs.roles):
                 wanted = " or ".join(sorted({*needs.roles, Role.ADMIN}))
                 raise ProblemError("forbidden", f"this takes the role {wanted}")
+            _check_scope(request, needs, who)
         check_content_type(request, needs)
         return who
 
@@ -125,6 +135,30 @@ def declare(endpoint: Callable[..., Any], needs: Needs) -> None:
 
 def needs_of(route: APIRoute) -> Needs:
     return _NEEDS[route.endpoint]
+
+
+def _check_scope(request: Request, needs: Needs, who: Identity) -> None:
+    named = [*request.query_params.getlist("topic")]
+    if "topic" in request.path_params:
+        named.append(request.path_params["topic"])
+    for topic in named:
+        if not who.topics.holds(topic):
+            raise ProblemError("forbidden", f"this token is for other topics: {who.topics}")
+    if not (named or needs.sifts or who.topics.is_all):
+        raise ProblemError("forbidden", "this takes a token for all topics, or one topic's name")
+    for group in request.query_params.getlist("group"):
+        check_group_scope(who, group)
+    if needs.every_group and not who.groups.is_all:
+        raise ProblemError("forbidden", "this concerns every group, and takes a token for all of them")
+
+
+def check_group_scope(who: Identity, group: str) -> None:
+    """
+    Raises:
+        ProblemError: the token is for other groups.
+    """
+    if not who.groups.holds(group):
+        raise ProblemError("forbidden", f"this token is for other groups: {who.groups}")
 
 
 def check_content_type(request: Request, needs: Needs) -> None:
@@ -211,6 +245,8 @@ def operation(
     takes: str | None = None,
     problems: Sequence[str] = (),
     notable: bool = False,
+    sifts: bool = False,
+    every_group: bool = False,
     status: int = 200,
     responses: Mapping[int, Mapping[str, Any]] | None = None,
     tag: str,
@@ -222,7 +258,7 @@ def operation(
     """
 
     def declared(endpoint: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        declare(endpoint, Needs(None if roles is None else frozenset(roles), takes, notable))
+        declare(endpoint, Needs(None if roles is None else frozenset(roles), takes, notable, sifts, every_group))
         summary, _, description = (endpoint.__doc__ or "").partition("\n")
         documented_problems = _problems(problems, roles, takes, "{" in path, method)
         router.add_api_route(

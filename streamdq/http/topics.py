@@ -10,10 +10,11 @@ from pydantic_core import to_json
 from ..config import TopicSettings
 from ..errors import InvalidInput
 from ..shapes import audit_json, settings_json, stats_json
+from . import sift
 from .auth import Role
 from .dead import dead_page
 from .models import AuditOut, CountOut, DeadIn, DeadOut, StatsOut, TopicIn, TopicOut, TopicsOut, UpcomingOut
-from .route import JSON, Route, TopicPath, backend_of, operation
+from .route import JSON, Route, TopicPath, backend_of, check_group_scope, operation, who_asks
 
 router = APIRouter(route_class=Route)
 _LOOK, _ADMIN = (Role.VIEWER,), (Role.ADMIN,)
@@ -34,18 +35,19 @@ def _topic_json(topic: str, settings: TopicSettings) -> dict[str, object]:
 
 
 @operation(
-    router, "GET", "/v1/topics", roles=(Role.VIEWER, Role.PRODUCER, Role.WORKER), tag="Topics",
+    router, "GET", "/v1/topics", roles=(Role.VIEWER, Role.PRODUCER, Role.WORKER), tag="Topics", sifts=True,
     responses={200: {"description": "Every topic's settings.", "model": TopicsOut}},
 )  # fmt: skip
 async def list_topics(request: Request) -> Response:
-    """All topics, with their settings."""
-    backend = backend_of(request)
+    """All topics that the token is for, with their settings."""
+    backend, who = backend_of(request), who_asks(request)
     known = await backend.do((await backend.operations()).topics.refresh())
-    return _json({"topics": [_topic_json(name, known[name]) for name in sorted(known)]})
+    return _json({"topics": [_topic_json(name, sift.settings(who, known[name])) for name in sift.topics(who, known)]})
 
 
 @operation(
-    router, "PATCH", _TOPIC, roles=_ADMIN, takes=JSON, tag="Topics", notable=True, problems=["topic-not-empty"],
+    router, "PATCH", _TOPIC, roles=_ADMIN, takes=JSON, tag="Topics", notable=True, every_group=True,
+    problems=["topic-not-empty"],
     responses={200: {"description": "All its settings.", "model": TopicOut}},
 )  # fmt: skip
 async def configure_topic(request: Request, topic: TopicPath, settings: TopicIn) -> Response:
@@ -56,7 +58,8 @@ async def configure_topic(request: Request, topic: TopicPath, settings: TopicIn)
 
 
 @operation(
-    router, "POST", _TOPIC + "/pause", roles=_ADMIN, tag="Topics", notable=True, problems=["unknown-topic"],
+    router, "POST", _TOPIC + "/pause", roles=_ADMIN, tag="Topics", notable=True, every_group=True,
+    problems=["unknown-topic"],
     status=204, responses={204: {"description": "It is paused."}},
 )  # fmt: skip
 async def pause_topic(request: Request, topic: TopicPath) -> Response:
@@ -66,7 +69,8 @@ async def pause_topic(request: Request, topic: TopicPath) -> Response:
 
 
 @operation(
-    router, "POST", _TOPIC + "/resume", roles=_ADMIN, tag="Topics", notable=True, problems=["unknown-topic"],
+    router, "POST", _TOPIC + "/resume", roles=_ADMIN, tag="Topics", notable=True, every_group=True,
+    problems=["unknown-topic"],
     status=204, responses={204: {"description": "It goes on."}},
 )  # fmt: skip
 async def resume_topic(request: Request, topic: TopicPath) -> Response:
@@ -76,12 +80,13 @@ async def resume_topic(request: Request, topic: TopicPath) -> Response:
 
 
 @operation(
-    router, "GET", "/v1/stats", roles=_LOOK, tag="Figures", problems=["unknown-topic"],
+    router, "GET", "/v1/stats", roles=_LOOK, tag="Figures", sifts=True, problems=["unknown-topic"],
     responses={200: {"description": "The figures.", "model": StatsOut}},
 )  # fmt: skip
 async def get_stats(request: Request, topic: TopicQuery = None) -> Response:
-    """Figures of one topic, or of all."""
-    return _json(stats_json(await (await backend_of(request).queue()).stats(topic)))
+    """Figures of one topic, or of all that the token is for."""
+    found = await (await backend_of(request).queue()).stats(topic)
+    return _json(stats_json(sift.stats(who_asks(request), found)))
 
 
 @operation(
@@ -120,8 +125,9 @@ async def list_dead(
     At most `limit` of them, or as many as make up 1 MiB. `next` is what the following page begins after; it is null
     on the last one.
     """
-    backend = backend_of(request)
-    page = await backend.do(dead_page(await backend.operations(), topic, group, limit, after))
+    backend, who = backend_of(request), who_asks(request)
+    check_group_scope(who, group)
+    page = await backend.do(dead_page(await backend.operations(), who, topic, group, limit, after))
     return Response(b'{"jobs":[' + b",".join(page.jobs) + b'],"next":' + to_json(page.next) + b"}", media_type=JSON)
 
 
@@ -131,6 +137,7 @@ async def list_dead(
 )  # fmt: skip
 async def kick_dead(request: Request, topic: TopicPath, which: DeadIn) -> Response:
     """Send dead letters back. They are ready at once, and their retry schedule starts again."""
+    check_group_scope(who_asks(request), which.group)
     queue = await backend_of(request).queue()
     counts = [await queue.kick(topic, id, which.group) for id in _ids(which)]
     return _json({"count": sum(counts)})
@@ -142,6 +149,7 @@ async def kick_dead(request: Request, topic: TopicPath, which: DeadIn) -> Respon
 )  # fmt: skip
 async def purge_dead(request: Request, topic: TopicPath, which: DeadIn) -> Response:
     """Delete dead letters for good."""
+    check_group_scope(who_asks(request), which.group)
     queue = await backend_of(request).queue()
     counts = [await queue.purge(topic, which.group, id) for id in _ids(which)]
     return _json({"count": sum(counts)})
@@ -160,4 +168,5 @@ def _ids(which: DeadIn) -> list[str | None]:
 )  # fmt: skip
 async def get_audit(request: Request, topic: TopicQuery = None) -> Response:
     """Prove that nothing is lost. Walks through every job: it takes its time where there are many."""
-    return _json(audit_json(await (await backend_of(request).queue()).audit(topic)))
+    found = await (await backend_of(request).queue()).audit(topic)
+    return _json(audit_json(sift.audit(who_asks(request), found)))

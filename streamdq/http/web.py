@@ -106,12 +106,12 @@ async def form_of(request: Request) -> dict[str, list[str]]:
 
 
 def get(
-    router: APIRouter, path: str, *, open: bool = False
+    router: APIRouter, path: str, *, open: bool = False, sifts: bool = False
 ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
     """Declares a page: viewers may see it, or with ``open`` everyone."""
 
     def declared(endpoint: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        declare(endpoint, Needs(None if open else frozenset({Role.VIEWER})))
+        declare(endpoint, Needs(None if open else frozenset({Role.VIEWER}), sifts=sifts))
         router.add_api_route(path, endpoint, methods=["GET"], include_in_schema=False, response_model=None)
         return endpoint
 
@@ -119,12 +119,13 @@ def get(
 
 
 def post(
-    router: APIRouter, path: str, role: Role | None = Role.ADMIN
+    router: APIRouter, path: str, role: Role | None = Role.ADMIN, *, every_group: bool = False
 ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
     """Declares what a form is sent to, and who may."""
 
     def declared(endpoint: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        declare(endpoint, Needs(None if role is None else frozenset({role}), FORM, notable=True))
+        roles = None if role is None else frozenset({role})
+        declare(endpoint, Needs(roles, FORM, notable=True, every_group=every_group))
         router.add_api_route(path, endpoint, methods=["POST"], include_in_schema=False, response_model=None)
         return endpoint
 

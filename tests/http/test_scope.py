@@ -1,0 +1,235 @@
+"""Tokens for some topics and groups alone, and for a time."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastapi.routing import APIRoute
+
+from streamdq import Queue
+from streamdq.cli import app as cli
+from streamdq.errors import InvalidInput
+from streamdq.http import Tokens, actions, claims, health, jobs, pages, topics
+from streamdq.http.auth import Identity, Role, new_token
+from streamdq.http.route import needs_of
+from streamdq.http.scope import ALL, Scope, scope_in
+from streamdq.job import check_topic
+from tests.http.conftest import Open
+from tests.http.harness import NAMESPACE, Api, kind
+from tests.servers import Server
+
+TOKEN, LINE = new_token("clerk", list(Role), topics="mine,order.*", groups="default")
+TOPICS_ALONE, TOPICS_LINE = new_token("topics", list(Role), topics="mine,order.*")
+BOSS, BOSS_LINE = new_token("boss", [Role.ADMIN])
+TOKENS = Tokens.parse(f"{LINE}\n{TOPICS_LINE}\n{BOSS_LINE}")
+ROUTES = [
+    route
+    for part in (jobs, claims, topics, health, pages, actions)
+    for route in part.router.routes
+    if isinstance(route, APIRoute) and needs_of(route).roles is not None
+]
+EVERYWHERE = {"list_topics", "get_stats", "overview"}  # and there what the token is for
+BY_CLAIM = {"finish_claim", "fail_claim", "bury_claim", "release_claim", "touch_claim"}
+
+
+def test_scopes() -> None:
+    scope = scope_in("mine,order.*,a%2Cb%3B%25%2A", "topics", check_topic)
+    assert scope == Scope(frozenset({"mine", "a,b;%*"}), ("order.",))
+    for name, held in (("mine", True), ("mine2", False), ("order.", True), ("order.x", True), ("order", False),
+                       ("a,b;%*", True), ("", False)):  # fmt: skip
+        assert scope.holds(name) is held, name
+    assert scope_in(str(scope), "topics", check_topic) == scope
+    assert ";" not in str(scope)
+    assert scope_in("*", "topics", check_topic) == ALL
+    assert not Scope().holds("")
+
+
+@pytest.mark.parametrize("text", ["", "a,,b", "a*b", "**", "a b", "%ff", "a{b", ",".join("a" * 101)])
+def test_scopes_that_are_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="topics: "):
+        scope_in(text, "topics", check_topic)
+
+
+@pytest.mark.parametrize(
+    "limits",
+    ["topics=", "topics=a topics=b", "topics=a{", "groups=a/b", "expires=soon", "expires=2030-01-01T00:00:00", "x=1",
+     "topics"],
+)  # fmt: skip
+def test_lines_with_limits_that_are_refused(limits: str) -> None:
+    with pytest.raises(InvalidInput, match="line 1"):
+        Tokens.parse(f"a worker {limits} sha256:{'0' * 64}")
+
+
+def test_a_token_expires(monkeypatch: pytest.MonkeyPatch) -> None:
+    token, line = new_token("a", [Role.VIEWER], expires="90d")
+    tokens = Tokens.parse(line)
+    who = tokens.identify(token)
+    assert who is not None
+    assert who.until_s is not None
+    assert who.until_s == pytest.approx(time.time() + 90 * 86_400, abs=5)
+    assert datetime.fromtimestamp(who.until_s, UTC).isoformat().replace("+00:00", "Z") in line
+    until_s = who.until_s
+    monkeypatch.setattr("streamdq.http.auth.time.time", lambda: until_s - 1)
+    assert tokens.identify(token) == who
+    monkeypatch.setattr("streamdq.http.auth.time.time", lambda: until_s)
+    assert tokens.identify(token) is None
+    assert Tokens.parse(f"a viewer sha256:{line.partition('sha256:')[2]}").identify(token) == Identity(
+        "a", frozenset({Role.VIEWER})
+    )  # a line of before: everything, for ever
+
+
+async def test_a_session_ends_when_its_token_expires(open_api: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    token, line = new_token("a", [Role.VIEWER], expires="1h")
+    site = await open_api(tokens=Tokens.parse(line))
+    await site.client.post("/login", data={"token": token}, headers={"Origin": "http://localhost"})
+    assert (await site.client.get("/")).status_code == 200
+    monkeypatch.setattr("streamdq.http.auth.time.time", lambda: time.time_ns() / 1e9 + 3601)
+    assert (await site.client.get("/")).status_code == 303
+
+
+def test_limits_by_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "tokens"
+    limits = ["--topics", "order.*", "--groups", "default", "--expires", "90d"]
+    assert cli.run(["token", "mailer", "worker", *limits, "--file", str(file)]) == 0
+    who = Tokens.read(file).identify(capsys.readouterr().out.strip())
+    assert who is not None
+    assert (str(who.topics), str(who.groups), who.expired) == ("order.*", "default", False)
+    assert cli.run(["token", "x", "worker", "--topics", "a b", "--file", str(file)]) == 2
+    assert "topics: " in capsys.readouterr().err
+    assert len(Tokens.read(file)) == 1
+
+
+# -- every operation and page
+
+
+@pytest.fixture
+def queue(redis_server: Server) -> Any:
+    with Queue(redis_server.url, NAMESPACE) as opened:
+        for topic in ("mine", "order.close", "secret"):
+            opened.configure(topic, groups=["default", "audit"])
+            opened.enqueue(topic, "body", id="a", retry="none")
+        yield opened
+
+
+async def call(api: Api, route: APIRoute, topic: str, token: str, query: dict[str, str] | None = None) -> Any:
+    """Sends the request, with a body that is refused where it takes one: who may is looked at before."""
+    method, media = next(iter(route.methods or ())), needs_of(route).takes
+    headers = {"Content-Type": media} if media else {}
+    if route.path.startswith(("/v1", "/metrics")):
+        headers["Authorization"] = f"Bearer {token}"
+    elif not api.client.cookies:
+        await api.client.post("/login", data={"token": token}, headers={"Origin": "http://localhost"})
+    path = route.path_format.format(topic=topic, id="a")
+    headers["Origin"] = "http://localhost"
+    return await api.client.request(method, path, headers=headers, content=b"{" if media else b"", params=query)
+
+
+@pytest.mark.usefixtures("queue")
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+async def test_other_topics_are_refused(open_api: Open, route: APIRoute) -> None:
+    api = await open_api(tokens=TOKENS)
+    for topic, fine in (("mine", True), ("order.close", True), ("secret", False), ("order", False)):
+        named = "{topic" in route.path
+        response = await call(api, route, topic, TOPICS_ALONE, None if named else {"topic": topic})
+        if named or route.name not in BY_CLAIM:
+            assert (response.status_code != 403) is fine, (topic, response.text)
+
+
+@pytest.mark.usefixtures("queue")
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+async def test_without_a_topic_a_token_for_all_is_needed(open_api: Open, route: APIRoute) -> None:
+    if "{topic" not in route.path:
+        api = await open_api(tokens=TOKENS)
+        response = await call(api, route, "", TOPICS_ALONE)
+        assert (response.status_code != 403) is (route.name in EVERYWHERE | BY_CLAIM)
+        assert "secret" not in response.text
+        boss = await open_api(tokens=TOKENS)
+        assert (await call(boss, route, "", BOSS)).status_code != 403
+
+
+@pytest.mark.usefixtures("queue")
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name)
+async def test_other_groups_are_refused(open_api: Open, route: APIRoute) -> None:
+    api = await open_api(tokens=TOKENS)
+    response = await call(api, route, "mine", TOKEN, {"group": "audit", "topic": "mine"})
+    assert response.status_code == 403
+    response = await call(api, route, "mine", TOKEN, {"topic": "mine"})
+    for_all = route.name in {"configure_topic", "pause_topic", "resume_topic", "pause", "resume"}
+    assert (response.status_code == 403) is for_all
+
+
+@pytest.mark.usefixtures("queue")
+async def test_bodies_that_name_another_group(open_api: Open) -> None:
+    api = await open_api(token=TOKEN, tokens=TOKENS)
+    for what in ("kick", "purge"):
+        for group, fine in (("default", True), ("audit", False)):
+            which = {"all": True, "group": group}
+            response = await api.client.post(f"/v1/topics/mine/dead/{what}", json=which)
+            assert response.status_code == (200 if fine else 403)
+    await api.client.post("/login", data={"token": TOKEN}, headers={"Origin": "http://localhost"})
+    for path, form in (
+        ("dead", {"do": "kick", "all": "1"}), ("jobs/a/kick", {}), ("jobs/a/purge", {}),
+    ):  # fmt: skip
+        for group, fine in (("default", True), ("audit", False)):
+            response = await api.client.post(
+                f"/topics/mine/{path}", data=form | {"group": group}, headers={"Origin": "http://localhost"}
+            )
+            assert response.status_code == (303 if fine else 403), (path, group)
+
+
+@pytest.mark.usefixtures("queue")
+@pytest.mark.parametrize(("topic", "group"), [("secret", "default"), ("mine", "audit")])
+@pytest.mark.parametrize("how", ["finish", "fail", "bury", "release", "touch"])
+async def test_a_claim_of_another(open_api: Open, topic: str, group: str, how: str) -> None:
+    """Whoever has the claim: the token must be for its topic and group."""
+    boss, api = await open_api(token=BOSS, tokens=TOKENS), await open_api(token=TOKEN, tokens=TOKENS)
+    more = {"fail": {"error": "x"}, "bury": {"reason": "x"}}.get(how, {})
+    claim = (await boss.take(topic, group=group)).json()["claim"]
+    assert kind(await api.end(how, claim, **more)) == "forbidden"
+    assert (await boss.end(how, claim, **more)).status_code == 204
+    own = (await boss.take("mine", group="default")).json()["claim"]
+    assert (await api.end(how, own, **more)).status_code == 204
+
+
+@pytest.mark.usefixtures("queue")
+async def test_lists_and_figures_tell_what_it_is_for(open_api: Open) -> None:
+    api, boss = await open_api(token=TOKEN, tokens=TOKENS), await open_api(token=BOSS, tokens=TOKENS)
+    listed = (await api.client.get("/v1/topics")).json()["topics"]
+    assert [(one["topic"], list(one["groups"])) for one in listed] == [
+        ("mine", ["default"]),
+        ("order.close", ["default"]),
+    ]
+    stats = (await api.client.get("/v1/stats")).json()
+    assert {name: list(one["groups"]) for name, one in stats["topics"].items()} == {
+        "mine": ["default"], "order.close": ["default"],
+    }  # fmt: skip
+    assert (stats["ready"], (await boss.client.get("/v1/stats")).json()["ready"]) == (2, 6)
+    assert list((await api.get("a", "mine")).json()["groups"]) == ["default"]
+    audit = (await api.client.get("/v1/audit", params={"topic": "mine"})).json()
+    assert [one["group"] for one in audit["balances"]] == ["default"]
+    assert set((await boss.get("a", "mine")).json()["groups"]) == {"default", "audit"}
+
+
+async def test_pages_show_what_it_is_for(open_api: Open, queue: Queue) -> None:
+    for group in ("default", "audit"):
+        claim = queue.take("mine", group, timeout=5)
+        assert claim is not None
+        claim.fail(f"broken in {group}")
+    site, boss = await open_api(tokens=TOKENS), await open_api(tokens=TOKENS)
+    for api, token in ((site, TOKEN), (boss, BOSS)):
+        await api.client.post("/login", data={"token": token}, headers={"Origin": "http://localhost"})
+    paths = ("/", "/topics/mine", "/topics/mine?state=dead", "/topics/mine/jobs/a")
+    seen = {path: (await site.client.get(path)).text for path in paths}
+    every = {path: (await boss.client.get(path)).text for path in paths}
+    assert "secret" in every["/"]
+    assert "audit" in every["/topics/mine"]
+    assert "broken in audit" in every["/topics/mine/jobs/a"]
+    assert "broken in default" in seen["/topics/mine/jobs/a"]
+    for path, text in seen.items():
+        assert "mine" in text
+        assert "secret" not in text, path
+        assert "audit" not in text, path
