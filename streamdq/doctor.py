@@ -13,13 +13,16 @@ from .session import Op, checked
 
 _NEVER_MS = 10**15
 _BEHIND_S = 2 * 86_400
+_STANDS_STILL_MS = 5_000
 
 Verdict = Literal["ok", "advice", "problem"]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at. ``problem``: jobs can be lost or stand still; ``advice``: they may, some day."""
+    """One thing looked at. ``problem``: jobs stand still, or are lost when this Redis is restarted or fills up;
+    ``advice``: what may become one.
+    """
 
     verdict: Verdict
     what: str
@@ -39,11 +42,7 @@ class Doctoring(Auditing):
         seconds, micros = yield from self.session.one(key, "TIME")
         findings.append(_clock(int(seconds) + int(micros) / 1e6 - (before + time.time()) / 2))
         holder = yield from self.session.one(key, "GET", key)
-        findings.append(
-            Finding("ok", f"mover at work: {holder.decode()}")
-            if holder
-            else Finding("advice", "no mover is at work", "start a worker: due jobs stay in the bucket until then")
-        )
+        findings.append((yield from self._mover(holder)))
         audit = yield from self.audit()
         if audit.balanced:
             findings.append(Finding("ok", f"accounts balance, no orphans, {audit.left} live"))
@@ -52,6 +51,17 @@ class Doctoring(Auditing):
                 Finding("problem", f"accounts don't balance, {len(audit.orphans)} orphans", "run `streamdq audit`")
             )
         return findings + (yield from self._dumps())
+
+    def _mover(self, holder: bytes | None) -> Op[Finding]:
+        if holder:
+            return Finding("ok", f"mover at work: {holder.decode()}")
+        stats = yield from self.stats()
+        waits = any(topic.overdue_ms > _STANDS_STILL_MS and not topic.paused for topic in stats.topics.values())
+        return Finding(
+            "problem" if waits else "advice",
+            "no mover is at work" + (", and jobs are due" if waits else ""),
+            "start a worker: due jobs stay in the bucket until then",
+        )
 
     def _dumps(self) -> Op[list[Finding]]:
         """What Redis keeps for dumps that are registered: it grows until they have it."""
@@ -109,7 +119,7 @@ def _persistence(info: dict[str, str]) -> Finding:
     if info.get("rdb_last_bgsave_status") == "err":
         return Finding("problem", "the last snapshot failed", "free space on Redis's disk; CONFIG SET appendonly yes")
     return Finding(
-        "advice",
+        "problem",
         "no append-only file",
         "a restart of Redis loses jobs: CONFIG SET appendonly yes, and in redis.conf",
     )

@@ -27,6 +27,8 @@ _SURELY_READABLE_DEPTH = 150
 # . and .. in a path are another place: clients take them out of a URL, percent-encoded or not.
 _ID = re.compile(r"(?!\.\.?\Z)[^\x00-\x1f\x7f\ud800-\udfff]+")
 _TOPIC = re.compile(r"(?!\.\.?\Z)[^\x00-\x20\x7f{}\ud800-\udfff]+")
+# Not -, with which an option begins on a command line.
+_ALTERNATIVES = b"_."
 _GROUP = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -219,7 +221,7 @@ def encode(new: NewJob, max_body_bytes: int) -> tuple[str, str, bytes, str]:
     A record is lines: sequence (12 hex digits) and due_ms, created_ms, ttr_ms, expire_ms, nonce, retry, url; the rest
     is the body. The script puts the first three values in front.
     """
-    random = base64.urlsafe_b64encode(os.urandom(15)).decode()
+    random = base64.b64encode(os.urandom(15), _ALTERNATIVES).decode()
     id, nonce = random[:14] if new.id is None else check_id(new.id), random[14:18]
     body = encode_body(new.body, max_body_bytes)
     ttr = expire = retry = url = ""

@@ -21,7 +21,7 @@ from ..archive.letters import Row, RowState, Wanted
 from ..durations import show_ms, to_ms
 from ..errors import ArchiveUnavailable, InvalidInput, ServerError
 from ..queue import Queue
-from .common import EXIT_NO, Json, answer, commands, open_queue
+from .common import EXIT_NO, Json, WithId, answer, commands, open_queue
 from .input import parse_json
 
 _LONGEST_PAUSE_S = 60.0
@@ -140,7 +140,7 @@ def _bar() -> Iterator[Progress | None]:
         yield tell
 
 
-@ARCHIVE.command()
+@ARCHIVE.command(cls=WithId)
 def kick(
     context: typer.Context,
     source: From,
@@ -198,7 +198,7 @@ def list_(
         views.console().print(_list_view(rows))
 
 
-@ARCHIVE.command()
+@ARCHIVE.command(cls=WithId)
 def show(
     context: typer.Context,
     source: From,

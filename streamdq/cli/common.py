@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from .. import views
 from ..queue import Queue
@@ -21,6 +22,18 @@ def commands(**options: Any) -> typer.Typer:
     return typer.Typer(**{"no_args_is_help": True, **look, **options})
 
 
+class WithId(TyperCommand):
+    """A command that takes an id, which may begin with a dash: a word with a single one that is no option is taken as
+    it is. What begins with two is an option, known or misspelt, unless it stands behind a ``--``.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        known = {name for parameter in self.get_params(ctx) for name in (*parameter.opts, *parameter.secondary_opts)}
+        words = args[: args.index("--")] if "--" in args else args
+        ctx.ignore_unknown_options = all(word.partition("=")[0] in known for word in words if word.startswith("--"))
+        return super().parse_args(ctx, args)
+
+
 @dataclass(slots=True)
 class Globals:
     """The options before the command. None: not given, neither there nor in the environment."""
@@ -31,7 +44,7 @@ class Globals:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Topic = Annotated[str, typer.Argument(help="The topic, such as order.close", show_default=False)]
-Id = Annotated[str, typer.Argument(help="The job's id", show_default=False)]
+Id = Annotated[str, typer.Argument(help="The job's id; after -- if it begins so", show_default=False)]
 OptionalTopic = Annotated[str | None, typer.Argument(help="One topic instead of all", show_default=False)]
 GroupOption = Annotated[str, typer.Option("--group", help="The consumer group.")]
 Delay = Annotated[str | None, typer.Option(help="Due after this long, such as 30m, by Redis's clock.")]

@@ -16,7 +16,7 @@ from .. import shapes, views
 from ..config import DEFAULT_GROUP
 from ..errors import InvalidInput
 from ..queue import Queue
-from .common import At, Delay, GroupOption, Id, Json, Topic, answer, commands, open_queue
+from .common import At, Delay, GroupOption, Id, Json, Topic, WithId, answer, commands, open_queue
 from .input import BadLine, Loaded, load, parse_json, parse_moment
 
 app = commands()
@@ -156,7 +156,7 @@ def _progress(source: BinaryIO) -> Iterator[Callable[[int, int], None]]:
 # -- one job
 
 
-@app.command()
+@app.command(cls=WithId)
 def get(context: typer.Context, topic: Topic, id: Id, as_json: Json = False) -> None:
     """Show a job and its progress.
 
@@ -172,7 +172,7 @@ def get(context: typer.Context, topic: Topic, id: Id, as_json: Json = False) -> 
         views.console().print(views.job_view(job))
 
 
-@app.command()
+@app.command(cls=WithId)
 def cancel(context: typer.Context, topic: Topic, id: Id, as_json: Json = False) -> None:
     """Cancel a waiting job.
 
@@ -183,7 +183,7 @@ def cancel(context: typer.Context, topic: Topic, id: Id, as_json: Json = False) 
     answer(as_json, {"cancelled": yes}, "cancelled" if yes else _unchanged(id), yes=yes)
 
 
-@app.command()
+@app.command(cls=WithId)
 def reschedule(
     context: typer.Context, topic: Topic, id: Id, delay: Delay = None, at: At = None, as_json: Json = False
 ) -> None:
@@ -227,7 +227,7 @@ OptionalId = Annotated[str | None, typer.Argument(help="The job's id", show_defa
 All = Annotated[bool, typer.Option("--all", help="Every dead letter of the group.")]
 
 
-@DEAD.command("kick")
+@DEAD.command("kick", cls=WithId)
 def dead_kick(
     context: typer.Context,
     topic: Topic,
@@ -246,7 +246,7 @@ def dead_kick(
     answer(as_json, {"kicked": count}, f"{count} kicked", yes=count > 0)
 
 
-@DEAD.command("purge")
+@DEAD.command("purge", cls=WithId)
 def dead_purge(
     context: typer.Context,
     topic: Topic,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
@@ -22,7 +23,7 @@ from .look import HORIZONS, Load, consumers, glance, load, page_of, stands_still
 from .problems import ProblemError
 from .render import base_of, page, pretty, segment, step
 from .route import IdPath, TopicPath, backend_of, who_asks
-from .timeline import LOOKBACK_ROWS, Attempt, Story, rows_of, story_of, why
+from .timeline import LOOKBACK_ROWS, Attempt, Story, brief, rows_of, story_of, why
 from .web import PageRoute, get, redirect
 
 router = APIRouter(route_class=PageRoute)
@@ -136,7 +137,17 @@ async def job_page(request: Request, topic: TopicPath, id: IdPath) -> Response:
     return page(
         request, "job.html", topic=topic, id=id, job=job, story=story, body=body, now=now_ms, settings=settings,
         events=_events(story, settings), lookback=LOOKBACK_ROWS,
+        ttrs=_by_value(settings, lambda group: brief(settings.ttr_of(group))),
+        retries=_by_value(settings, lambda group: str(settings.retry_of(group))),
     )  # fmt: skip
+
+
+def _by_value(settings: TopicSettings, of: Callable[[str], str]) -> dict[str, list[str]]:
+    """Which groups have which: what a job has that brings none of its own."""
+    found: dict[str, list[str]] = {}
+    for group in settings.group_names:
+        found.setdefault(of(group), []).append(group)
+    return found
 
 
 _PARTS = {"mover": "until it was ready", "worker": "waited for a worker", "ran": "ran"}

@@ -1,5 +1,6 @@
 """Every command, for people and as JSON, and its exit code."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -220,6 +221,16 @@ def test_audit_balances(run: Run, queue: Queue) -> None:
     assert read.json["balances"][0]["imbalance"] == 0
 
 
+@pytest.fixture
+def kept(redis_server: Server) -> Iterator[None]:
+    """With an append-only file."""
+    with redis_server.client() as client:
+        client.config_set("appendonly", "yes")
+        yield
+        client.config_set("appendonly", "no")
+
+
+@pytest.mark.usefixtures("kept")
 def test_audit_and_doctor_find_a_job_that_was_lost(run: Run, queue: Queue, redis_server: Server) -> None:
     queue.enqueue("t", 1, id="lost", delay="1h")
     with redis_server.client() as client:
@@ -238,9 +249,55 @@ def test_doctor_says_what_to_change(run: Run, queue: Queue) -> None:
 
     shown, read = run("doctor"), run("doctor", "--json")
 
-    assert shown.code == read.code == 0
+    assert shown.code == read.code == 1, "a restart of this Redis loses the job"
     assert "CONFIG SET appendonly yes" in shown.out
-    assert {found["verdict"] for found in read.json} == {"ok", "advice"}
+    assert [found["what"] for found in read.json if found["verdict"] == "problem"] == ["no append-only file"]
+    assert [found["what"] for found in read.json if found["verdict"] == "advice"] == ["no mover is at work"]
+
+
+@pytest.mark.usefixtures("kept")
+def test_doctor_is_content_with_advice(run: Run, queue: Queue) -> None:
+    queue.enqueue("t", 1, delay="1h")
+
+    told = run("doctor", "--json")
+
+    assert told.code == 0
+    assert {found["verdict"] for found in told.json} == {"ok", "advice"}
+
+
+@pytest.mark.usefixtures("kept")
+def test_doctor_finds_jobs_that_stand_still(run: Run, redis_server: Server) -> None:
+    with Queue(redis_server.url) as queue, redis_server.client() as client:
+        queue.enqueue("t", 1, delay="1h")
+        (member,) = client.zrange("streamdq:{t:0}:bucket", 0, -1)
+        client.zadd("streamdq:{t:0}:bucket", {member: 1})  # as if it had long been due
+
+    told = run("doctor", "--json")
+
+    assert told.code == 1
+    assert [found["what"] for found in told.json if found["verdict"] == "problem"] == [
+        "no mover is at work, and jobs are due"
+    ]
+
+
+@pytest.mark.parametrize("id", ["-x", "-5", "-json", "-", "--json", "--x"])
+def test_ids_that_begin_with_a_dash(run: Run, queue: Queue, id: str) -> None:
+    before = ("--",) if id.startswith("--") else ()
+    assert run("enqueue", "t", "1", "--id", id, "--delay", "1h").code == 0
+    assert run("get", "--json", "t", *before, id).json["id"] == id
+    assert run("reschedule", "--delay", "0", "t", *before, id).code == 0
+    claim = queue.take("t", timeout=5)
+    assert claim is not None
+    claim.bury("no")
+    assert run("dead", "kick", "t", *before, id).code == 0
+    assert run("cancel", "t", *before, id).code == 0
+
+
+def test_a_misspelt_option_is_no_id(run: Run) -> None:
+    for command in (("get", "t", "--jsno"), ("dead", "purge", "t", "--al"), ("cancel", "t", "x", "--jsno")):
+        result = run(*command)
+        assert result.code == 2
+        assert f"No such option: {command[-1]}" in result.err
 
 
 def test_namespaces_do_not_see_each_other(run: Run) -> None:

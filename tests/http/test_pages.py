@@ -532,3 +532,23 @@ def fill(queue: Queue, start: int, count: int) -> None:
             claim.bury("boom")
     queue.enqueue_many("t", (NewJob(1, id=f"r{n}") for n in ids))
     queue.enqueue_many("t", (NewJob(1, id=f"d{n}", delay="1h") for n in ids))
+
+
+async def test_a_job_has_the_ttr_and_retries_of_its_groups(site: Api, queue: Queue, redis_server: Server) -> None:
+    worker = Worker(redis_server.url, NAMESPACE, group="audit", settings=Settings(url="memory://unused"))
+    worker.handler("t", ttr="5m", retry="7s")(print)
+    await worker.serve(burst=True)
+    queue.configure("t", ttr="30s", retry="1s 2s")
+    queue.enqueue("t", 1, id="plain", delay="1h")
+    queue.enqueue("t", 1, id="own", delay="1h", ttr="3s", retry="none")
+
+    plain, own = await see(site, "/topics/t/jobs/plain"), await see(site, "/topics/t/jobs/own")
+
+    for name, value in {"TTR": "5m audit; 30s default", "retry": "7s audit; 1s 2s default"}.items():
+        assert fact(plain, name) == value
+    assert (fact(own, "TTR"), fact(own, "retry")) == ("3s", "none")
+
+
+def fact(page: str, name: str) -> str:
+    (cell,) = re.findall(rf"<dt>{name}</dt><dd>(.*?)</dd>", page)
+    return re.sub(r"<[^>]*>", "", cell)

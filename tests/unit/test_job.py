@@ -79,6 +79,7 @@ def test_random_ids_differ_and_are_valid() -> None:
     ids = {encode(NewJob(1), LIMIT)[0] for _ in range(1000)}
     assert len(ids) == 1000
     assert {check_id(id) for id in ids} == ids
+    assert not [id for id in ids if id.startswith("-")], "a command would take it for an option"
 
 
 def test_the_nonce_tells_calls_apart() -> None:
