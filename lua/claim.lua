@@ -23,10 +23,11 @@
 -- include: clock, read, progress, ring, settle, requeue, history
 local ready, own, jobs, progress, counts, settings, wake, history, bucket = unpack(KEYS)
 local now, group, consumer, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
-local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts, bucket = bucket}
+local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts, bucket = bucket, wake = wake}
 
-local topic = redis.call('HMGET', settings, 'paused', 'ttr:' .. group, 'ttr', 'watch_until', 'groups')
+local topic = redis.call('HMGET', settings, 'paused', 'ttr:' .. group, 'ttr', 'watch_until', 'groups', 'rate')
 local paused, groups = topic[1] == '1', names(topic[5])
+k.waits = waits(topic[1], topic[6])
 local count = paused and 0 or tonumber(ARGV[4])
 local group_ttr = tonumber(topic[2] or topic[3] or ARGV[5])
 -- entries: as Redis gives them, {entry, {'j', member}}; the first `again` are of ready:GROUP, the others of ready.
@@ -67,15 +68,10 @@ local function drop(stream, entry, remove)
   if remove then redis.call('XDEL', stream, entry) end
 end
 
-local function give_back(stream, entry, id, p, at)
-  if stream == ready then
-    redis.call('XACK', ready, group, entry)
-    p.main = detach(k, groups, p.main)
-  else
-    drop(own, entry, true)
-  end
-  requeue(k, group, id, p, at, paused or at > now)
-  if not paused and at > now then ring(wake, at) end
+local function give_back(stream, entry, id, p, due)
+  drop(stream, entry, stream ~= ready)
+  if stream == ready then p.main = detach(k, groups, p.main) end
+  requeue(k, group, id, p, due, now)
 end
 
 local function expire(stream, entry, id, record, p, due)
@@ -102,7 +98,7 @@ local function consider(i, stream, entry, sequence, p)
   local early = now < tonumber(due) -- rescheduled before this group was added
   if paused or early then
     left = left + 1
-    give_back(stream, entry, id, p or fresh(sequence, entry), early and tonumber(due) or now)
+    give_back(stream, entry, id, p or fresh(sequence, entry), due)
   elseif expiry ~= '' and now > due + expiry then
     left = left + 1
     expire(stream, entry, id, record, p, due)
@@ -120,6 +116,8 @@ local function consider(i, stream, entry, sequence, p)
         redis.call('XCLAIM', stream, group, consumer, 0, entry, 'IDLE', group_ttr - ttr, 'JUSTID')
       end
     end
+    -- Handed on later, it was due when it was due.
+    if p and p.deadline ~= '' then tail = tail .. '|' .. p.deadline end
     start(i, claim, 'r|' .. begun .. tail)
   end
 end
@@ -138,7 +136,7 @@ for i = 1, n do
   elseif p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry then
     -- The group was made anew and reads its past again. What it still ran gets a new entry: the old claim is refused.
     redis.call('HINCRBY', counts, 'running:' .. group, -1)
-    give_back(stream, entry, ids[i], p, now)
+    give_back(stream, entry, ids[i], p, p.due)
   elseif shared and p then
     drop(stream, entry, not same)
   elseif shared and same or not shared and p and p.state == 'w' and p.sequence == sequence then
@@ -154,7 +152,7 @@ if taken > 0 then
   redis.call('HSET', progress, unpack(marks))
   local running = redis.call('HINCRBY', counts, 'running:' .. group, taken)
   -- The first claim after a quiet time: the mover must begin to watch its TTR.
-  if running == taken and tonumber(topic[4] or 0) < now then ring(wake, now + group_ttr) end
+  if running == taken and not is_watched(topic[4], now) then ring(wake, now + group_ttr) end
 end
 for i = 1, taken < n and n or 0 do claims[i] = claims[i] or '' end
 return {paused and 0 or 1, now, group_ttr, unread, claims, ids, records, #gone}

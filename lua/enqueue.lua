@@ -52,7 +52,7 @@ if moved > 0 then
     first = redis.call('HINCRBY', counts, 'ready:' .. group, moved) == moved or first
   end
   -- As claim does: a consumer may die after it has read the job and before it claims it.
-  if first and tonumber(topic[5] or 0) < now then ring(wake, now) end
+  if first and not is_watched(topic[5], now) then ring(wake, now) end
 end
 if earliest then
   redis.call('ZADD', bucket, unpack(waiting))

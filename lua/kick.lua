@@ -7,17 +7,19 @@
 -- KEYS[6] counts       HASH
 -- KEYS[7] settings     HASH
 -- KEYS[8] history      STREAM
+-- KEYS[9] wake         STREAM
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
 -- ARGV[4] limit: how many of the longest dead to kick, when no id is given
 -- ARGV[5..] ids
 -- returns how many were kicked
--- include: clock, sequence, progress, requeue, history
-local own, dead, bucket, jobs, progress, counts, settings, history = unpack(KEYS)
+-- include: clock, sequence, progress, ring, requeue, history
+local own, dead, bucket, jobs, progress, counts, settings, history, wake = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-local k = {own = own, bucket = bucket, progress = progress, counts = counts}
-local paused, kicked, rows = redis.call('HGET', settings, 'paused') == '1', 0, {}
+local topic, kicked, rows = redis.call('HMGET', settings, 'paused', 'rate'), 0, {}
+local k = {own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts, wake = wake,
+  waits = waits(topic[1], topic[2])}
 local ids = {unpack(ARGV, 5)}
 if #ids == 0 then ids = redis.call('ZRANGE', dead, 0, ARGV[4] - 1) end
 local sequence = reserve(counts, #ids)
@@ -28,7 +30,7 @@ for _, id in ipairs(ids) do
     local p = parse(redis.call('HGET', progress, field_of(group, id)))
     p.step, p.crashes, p.sequence, p.note = 0, 0, later_order(sequence), ''
     redis.call('HINCRBY', counts, 'dead:' .. group, -1)
-    requeue(k, group, id, p, now, paused)
+    requeue(k, group, id, p, string.format('%.0f', now), now) -- an operator's word: due now
     rows[kicked] = rare_row('kicked', id, group, p, redis.call('HGET', jobs, id), now, {due = p.deadline})
   end
 end

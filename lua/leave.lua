@@ -6,17 +6,18 @@
 -- KEYS[5] progress     HASH
 -- KEYS[6] counts       HASH
 -- KEYS[7] settings     HASH
+-- KEYS[8] wake         STREAM
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] consumer
 -- ARGV[4] limit per stream
 -- returns 1, or 0 = there was more than `limit` pending: call again
--- include: clock, progress, settle, requeue, hand_over
-local ready, own, jobs, bucket, progress, counts, settings = unpack(KEYS)
+-- include: clock, progress, ring, settle, requeue, hand_over
+local ready, own, jobs, bucket, progress, counts, settings, wake = unpack(KEYS)
 local now, group, consumer, limit = now_ms(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
-local topic = redis.call('HMGET', settings, 'groups', 'paused')
+local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate')
 local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts,
-  groups = names(topic[1]), paused = topic[2] == '1'}
+  wake = wake, groups = names(topic[1]), waits = waits(topic[2], topic[3])}
 
 for _, stream in ipairs({ready, own}) do
   local pending = redis.call('XPENDING', stream, group, '-', '+', limit, consumer)

@@ -8,6 +8,7 @@
 -- KEYS[6] counts       HASH
 -- KEYS[7] settings     HASH
 -- KEYS[8] history      STREAM
+-- KEYS[9] wake         STREAM
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
@@ -21,22 +22,21 @@
 -- also what a consumer has read and not claimed yet, and never will if it died in between. missing: ready jobs by the
 -- counters that are in no stream. lost: those that also the last look missed; they count as lost from now on, as do
 -- claims whose record is gone.
--- include: clock, progress, settle, requeue, hand_over, history, missing
-local ready, own, jobs, bucket, progress, counts, settings, history = unpack(KEYS)
+-- include: clock, progress, ring, settle, requeue, hand_over, history, missing
+local ready, own, jobs, bucket, progress, counts, settings, history, wake = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts,
-  lost = 0}
-local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused')
+  wake = wake, lost = 0}
+local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate')
 local group_ttr = tonumber(topic[1] or topic[2] or ARGV[4])
-k.groups, k.paused = names(topic[3]), topic[4] == '1'
+k.groups, k.waits = names(topic[3]), waits(topic[4], topic[5])
 -- With an injected clock Redis's own idle times mean nothing; the deadline in the progress decides alone.
 local min_idle = ARGV[1] == '' and group_ttr or 0
 local reclaimed, rows = 0, {}
 
 local function took_over(id, p)
   reclaimed = reclaimed + 1
-  -- When a later attempt was due is not kept while it runs.
-  local known = {consumer = p.note, started = p.started, due = (p.attempt ~= '1' or p.snoozed ~= '') and '' or nil,
+  local known = {consumer = p.note, started = p.started, due = p.due ~= '' and p.due or nil,
     moved = string.match(p.entry == '' and p.main or p.entry, '^%d+')}
   rows[reclaimed] = rare_row('reclaimed', id, group, p, redis.call('HGET', jobs, id), now, known)
   p.crashes, p.note = p.crashes + 1, 'not finished within its TTR by ' .. p.note

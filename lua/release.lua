@@ -6,16 +6,19 @@
 -- KEYS[5] counts       HASH
 -- KEYS[6] settings     HASH
 -- KEYS[7] history      STREAM
+-- KEYS[8] jobs         HASH
+-- KEYS[9] wake         STREAM
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
 -- ARGV[4..] per claim: main, entry (as claimed), id, history row
 -- returns {now_ms, i, ...}: i (from 1) are the claims refused.
--- include: clock, progress, settle, fence, requeue, history
-local ready, own, bucket, progress, counts, settings, history = unpack(KEYS)
+-- include: clock, progress, ring, settle, fence, requeue, history
+local ready, own, bucket, progress, counts, settings, history, jobs, wake = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-local k = {ready = ready, own = own, bucket = bucket, progress = progress, counts = counts}
-local topic = redis.call('HMGET', settings, 'groups', 'paused')
+local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate')
+local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts, wake = wake,
+  waits = waits(topic[2], topic[3])}
 local groups, now_text, reply, rows = names(topic[1]), '\31' .. string.format('%.0f', now), {now}, {}
 
 local held, released = fence(k, group, 4), 0
@@ -28,7 +31,7 @@ for i = 4, #ARGV, 4 do
     local p = parse(redis.call('HGET', progress, field_of(group, id)))
     if entry == '' then p.main = detach(k, groups, main) else redis.call('XDEL', own, entry) end
     p.attempt, p.note = p.attempt - 1, ''
-    requeue(k, group, id, p, now, topic[2] == '1')
+    requeue(k, group, id, p, p.due, now)
     rows[#rows + 1] = ARGV[i + 3] .. now_text
   end
 end

@@ -8,6 +8,7 @@
 -- KEYS[6] settings     HASH
 -- KEYS[7] history      STREAM
 -- KEYS[8] archive      HASH
+-- KEYS[9] wake         STREAM
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
@@ -15,16 +16,17 @@
 -- ARGV[5..] per job: id, receipt, attempt, due_ms, rest of the record from created_ms on
 -- returns {status, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date, or the group is
 -- not there, nothing was written; code 1 = ready, now or by an earlier call that left its receipt; 0 = the id is live
--- include: clock, sequence, progress, requeue, history, settle
-local own, bucket, jobs, progress, counts, settings, history, archive = unpack(KEYS)
+-- include: clock, sequence, progress, ring, requeue, history, settle
+local own, bucket, jobs, progress, counts, settings, history, archive, wake = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-local k = {own = own, bucket = bucket, progress = progress, counts = counts}
-local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused')
+local k = {own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts, wake = wake}
+local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused', 'rate')
 local others, served = {}, false
 for _, name in ipairs(names(topic[2])) do
   if name == group then served = true else others[#others + 1] = name end
 end
 if topic[1] ~= ARGV[4] or not served then return {0} end
+k.waits = waits(topic[3], topic[4])
 
 -- The job may still be here for other groups; then it only comes back to this one.
 local SAME = '^(%d+\n%d*\n%d*\n[^\n]*)\n' -- created, ttr, expire, nonce
@@ -71,7 +73,7 @@ for i = 5, #ARGV, 5 do
       local p = fresh(order, main)
       p.attempt = ARGV[i + 2]
       account()
-      requeue(k, group, id, p, now, topic[3] == '1')
+      requeue(k, group, id, p, string.format('%.0f', now), now)
       redis.call('HSET', archive, receipt, 1)
       rows[#rows + 1] = rare_row('kicked', id, group, p, record, now, {due = p.deadline})
     else

@@ -242,7 +242,9 @@ class Scripts:
 
     def release(self, k: ShardKeys, group: str, claims: list[Any]) -> Op[Refused]:
         """``claims``: main, entry, id, history row, for each in turn."""
-        keys = (k.ready, k.ready_of(group), k.bucket, k.progress, k.counts, k.settings, k.history)
+        keys = (
+            k.ready, k.ready_of(group), k.bucket, k.progress, k.counts, k.settings, k.history, k.jobs, k.wake,
+        )  # fmt: skip
         return self._outcome("release", keys, group, claims)
 
     def touch(self, k: ShardKeys, group: str, ttr_ms: int, claims: list[Any]) -> Op[Refused]:
@@ -267,7 +269,7 @@ class Scripts:
         reply = yield from self._run(
             "reclaim",
             (
-                k.ready, k.ready_of(group), k.jobs, k.bucket, k.progress, k.counts, k.settings, k.history,
+                k.ready, k.ready_of(group), k.jobs, k.bucket, k.progress, k.counts, k.settings, k.history, k.wake,
             ),
             (self._now(), group, self._history, topic.ttr_of(group), limit, *cursors, watch_ms, missing),
         )  # fmt: skip
@@ -319,6 +321,7 @@ class Scripts:
             k.counts,
             k.settings,
             k.history,
+            k.wake,
         )
         reply: int = yield from self._run(
             "kick", keys, (self._now(), group, self._history, limit, *ids), repeatable=False
@@ -362,7 +365,9 @@ class Scripts:
         """``jobs``: id, receipt, attempt, due_ms, rest of the record, for each in turn. Which are ready; None: the
         caller's settings are out of date, nothing was written.
         """
-        keys = (k.ready_of(group), k.bucket, k.jobs, k.progress, k.counts, k.settings, k.history, k.archive)
+        keys = (
+            k.ready_of(group), k.bucket, k.jobs, k.progress, k.counts, k.settings, k.history, k.archive, k.wake,
+        )  # fmt: skip
         status, *codes = yield from self._run("restore", keys, (self._now(), group, self._history, shards, *jobs))
         return [code == 1 for code in codes] if status == 1 else None
 
@@ -400,6 +405,6 @@ class Scripts:
 
     def leave(self, k: ShardKeys, group: str, consumer: str, limit: int) -> Op[bool]:
         """False: more than ``limit`` was pending, call again."""
-        keys = (k.ready, k.ready_of(group), k.jobs, k.bucket, k.progress, k.counts, k.settings)
+        keys = (k.ready, k.ready_of(group), k.jobs, k.bucket, k.progress, k.counts, k.settings, k.wake)
         reply = yield from self._run("leave", keys, (self._now(), group, consumer, limit))
         return bool(reply == 1)

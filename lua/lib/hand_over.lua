@@ -3,13 +3,12 @@
 -- the attempt that was running and may change its progress; without it a running attempt goes back at once.
 -- Returns the progress of an attempt that still has time, untouched; else nil. A running job without a record is lost:
 -- there is nothing to hand over; it is counted, also in k.lost.
--- k = {jobs=, progress=, counts=, ready=, own=, bucket=, groups=, paused=}
+-- k = {jobs=, progress=, counts=, ready=, own=, bucket=, wake=, groups=, waits=}
 local function hand_over(k, stream, entry, group, id, sequence, now, ended)
   local record, p = redis.call('HGET', k.jobs, id), parse(redis.call('HGET', k.progress, field_of(group, id)))
-  local shared = stream == k.ready
+  local shared, same = stream == k.ready, record and string.sub(record, 1, 12) == sequence
   local running = p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry
-  local unread = not running and (shared and not p and record and string.sub(record, 1, 12) == sequence
-    or not shared and p and p.state == 'w' and p.sequence == sequence)
+  local unread = not running and (shared and not p and same or not shared and p and p.state == 'w' and p.sequence == sequence)
   if running and ended and tonumber(p.deadline) > now then return p end
 
   redis.call('XACK', stream, group, entry)
@@ -20,7 +19,8 @@ local function hand_over(k, stream, entry, group, id, sequence, now, ended)
     k.lost = (k.lost or 0) + 1
   end
   if not record or not (running or unread) then
-    if not (shared and record) then redis.call('XDEL', stream, entry) end
+    -- Other groups may need the shared entry, unless it is of a delivery that is out of date.
+    if not (shared and same) then redis.call('XDEL', stream, entry) end
     return nil
   end
   p = p or fresh(sequence, entry)
@@ -30,7 +30,8 @@ local function hand_over(k, stream, entry, group, id, sequence, now, ended)
   if shared then p.main = detach(k, k.groups, p.main) else redis.call('XDEL', stream, entry) end
   -- read, but never claimed: its consumer died between the two, and it still counts as ready
   redis.call('HINCRBY', k.counts, (running and 'running:' or 'ready:') .. group, -1)
-  local due = running and now or tonumber(string.match(record, '^(%d+)', 13))
-  requeue(k, group, id, p, math.max(now, due), k.paused or due > now)
+  local due = running and p.due or p.deadline
+  if unread and due == '' then due = string.match(record, '^%d+', 13) end
+  requeue(k, group, id, p, due, now)
   return nil
 end

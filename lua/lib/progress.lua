@@ -6,7 +6,8 @@
 -- sequence which delivery is the current one; an entry that carries another one is out of date
 -- deadline_ms r: when the TTR passes; w: when the next attempt is due ('' as the record says)
 -- entry    where the running attempt was claimed: '' means `main`, else an entry of ready:GROUP
--- note     r: consumer; w: last error; d: reason|error
+-- note     r: consumer, and |due_ms where the record does not say when the attempt was due; w: last error;
+--          d: reason|error. Parsed, the due_ms of a running attempt is `due`, '' as the record says.
 local PROGRESS = '^(%a)|(%d+)%+?(%d*)|(%d+)|(%d+)|([^|]*)|([^|]*)|([^|]*)|([^|]*)|([^|]*)|(.*)$'
 local function field_of(group, id) return group .. '\31' .. id end
 local function parse(value)
@@ -14,13 +15,16 @@ local function parse(value)
   local p = {}
   p.state, p.attempt, p.snoozed, p.step, p.crashes, p.main, p.sequence, p.entry, p.started, p.deadline, p.note =
     string.match(value, PROGRESS)
+  p.due = ''
+  if p.state == 'r' then p.note, p.due = string.match(p.note, '^([^|]*)|?(.*)$') end
   return p
 end
 -- attempt_of(p, more): how attempts stand in the value; `more`: that many are added.
 local function attempt_of(p, more) return p.attempt + more .. (p.snoozed == '' and '' or '+' .. p.snoozed) end
 local function format(p)
+  local due = p.state == 'r' and p.due ~= '' and '|' .. p.due or ''
   return table.concat({p.state, attempt_of(p, 0), p.step, p.crashes, p.main, p.sequence, p.entry, p.started, p.deadline,
-    p.note}, '|')
+    p.note .. due}, '|')
 end
 -- member(sequence, group, id): how a group's own delivery stands in the bucket and in ready:GROUP.
 local function member(sequence, group, id) return sequence .. '\31' .. group .. '\31' .. id end

@@ -1,19 +1,27 @@
--- requeue(k, group, id, p, due, waits): the job is ready for `group` again, in the group's own stream; or waits in the
--- bucket, because the topic is paused. The caller has taken the old entry away and written off the state it left.
--- k = {progress=, counts=, own=, bucket=}
-local function requeue(k, group, id, p, due, waits)
-  p.state, p.entry, p.started, p.deadline = 'w', '', '', string.format('%.0f', due)
+-- requeue(k, group, id, p, due, now): the job is ready for `group` again, in the group's own stream. It goes by the
+-- bucket when it is not due yet, or the topic is paused or has a rate (k.waits). The caller has taken the old entry away
+-- and written off the state it left. `due`: when the attempt is due, or was: being handed on makes no job younger. It is
+-- text, '' = as the record says, and then not later than now.
+-- k = {jobs=, progress=, counts=, own=, bucket=, wake=, waits=}
+local function requeue(k, group, id, p, due, now)
+  p.state, p.entry, p.started, p.deadline = 'w', '', '', due
   redis.call('HSET', k.progress, field_of(group, id), format(p))
-  if waits then
-    redis.call('ZADD', k.bucket, due, member(p.sequence, group, id))
+  if due == '' and k.waits then due = string.match(redis.call('HGET', k.jobs, id), '^%d+', 13) end
+  local at = tonumber(due) or now
+  if k.waits or at > now then
+    local head = head_ms(k.bucket)
+    redis.call('ZADD', k.bucket, at, member(p.sequence, group, id))
     redis.call('HINCRBY', k.counts, 'waiting:' .. group, 1)
+    if not head or at < head then ring(k.wake, at) end
   else
     redis.call('XADD', k.own, '*', 'j', member(p.sequence, group, id))
     redis.call('HINCRBY', k.counts, 'ready:' .. group, 1)
   end
 end
+-- waits(paused, rate): by these two fields of the settings, whether all goes by the bucket.
+local function waits(paused, rate) return paused == '1' or tonumber(rate or 0) > 0 end
 -- fresh(sequence, main): the progress of a group that has not started the job yet.
 local function fresh(sequence, main)
-  return {state = 'w', attempt = 0, snoozed = '', step = 0, crashes = 0, main = main, sequence = sequence, entry = '', started = '',
-    deadline = '', note = ''}
+  return {state = 'w', attempt = 0, snoozed = '', step = 0, crashes = 0, main = main, sequence = sequence, entry = '',
+    started = '', deadline = '', note = '', due = ''}
 end

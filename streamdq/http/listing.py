@@ -249,6 +249,13 @@ def _running(
     found: list[list[tuple[bytes, Line]]] = [[] for _ in streams]
     for (n, entry, id), progress in zip(there, known, strict=True):
         if progress is not None and progress.state == "r":
-            line = Line(id, int(progress.started), group, int(progress.attempt), progress.note, int(progress.deadline))
+            line = Line(
+                id,
+                int(progress.started),
+                group,
+                int(progress.attempt),
+                progress.note.partition("|")[0],
+                int(progress.deadline),
+            )
             found[n].append((entry, line))
     return found

@@ -260,3 +260,15 @@ def test_a_missing_group_is_an_error_that_says_so(shard: Shard) -> None:
     shard.redis("XGROUP", "DESTROY", shard.k.ready, "default")
     with pytest.raises(GroupMissing):
         shard.claim()
+
+
+def test_with_the_clock_set_back_the_first_claim_rings_all_the_same(shard: Shard) -> None:
+    """That somebody watches the shard was written by a clock that was an hour ahead."""
+    shard.enqueue("j")
+    shard.reclaim()
+    shard.clock.now_ms -= 3_600_000
+    shard.call("cancel", "j")
+    shard.enqueue("k")
+    before = shard.rings()
+    shard.claim()
+    assert shard.rings() != before

@@ -128,3 +128,11 @@ def test_without_an_injected_clock_redis_tells_the_time(timed: Shard) -> None:
     assert job is not None
     assert reply.now_ms == job.created_ms == job.due_ms - 3_600_000
     assert before_ms <= reply.now_ms <= before_ms + 60_000
+
+
+def test_with_the_clock_set_back_the_first_ready_job_rings_all_the_same(shard: Shard) -> None:
+    shard.reclaim()
+    shard.clock.now_ms -= 3_600_000
+    before = shard.rings()
+    shard.enqueue("j")
+    assert shard.rings() != before

@@ -72,3 +72,23 @@ def test_dead_again_and_kicked_again(shard: Shard) -> None:
         assert row.past.split(b"|")[0] == b"%d" % attempt
         shard.bury(row)
     assert shard.counts == {"enqueued": 1, "dead:default": 1, "detached": 1}
+
+
+def test_it_is_due_when_it_is_kicked(shard: Shard) -> None:
+    """An operator wants it to run: its expiry begins anew."""
+    shard.enqueue("j", expire="10s")
+    shard.bury(shard.take())
+    shard.clock.advance("1h")
+    shard.call("kick", "default", 10, [])
+    shard.clock.advance("10s")
+    assert shard.take().past.split(b"|")[3] == str(START_MS + 3_600_000).encode()
+
+
+def test_with_a_rate_it_waits_its_turn(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.bury(shard.take())
+    shard.topic(rate=2)
+    before = shard.rings()
+    assert shard.call("kick", "default", 10, []) == 1
+    assert shard.state("j") == "delayed"
+    assert shard.rings() != before

@@ -52,3 +52,48 @@ def test_a_stale_claim_is_refused(shard: Shard) -> None:
     shard.retry(row, delay_ms=1000)
     assert shard.release(row).stale == {0}
     assert shard.state("j") == "delayed"
+
+
+def test_it_is_as_old_as_before(shard: Shard) -> None:
+    """Its expiry, and its lateness, count from when it was due, not from when it was handed back."""
+    shard.enqueue("j", expire="10s")
+    shard.clock.advance("6s")
+    shard.release(shard.take())
+    job = shard.get("j")
+    assert job is not None
+    assert job.groups["default"].due_ms == START_MS
+    shard.clock.advance("4s")
+    shard.release(shard.take())
+    shard.clock.advance("1ms")
+    assert shard.claim().expired == 1
+
+
+def test_a_retry_is_as_old_as_its_step(shard: Shard) -> None:
+    """A retry's expiry counts from when the retry was due, however often that is handed back."""
+    shard.enqueue("j", expire="10s")
+    shard.clock.advance("9s")
+    shard.retry(shard.take(), delay_ms=5000)
+    shard.clock.advance("14s")
+    shard.move()
+    for _ in range(2):
+        row = shard.take()
+        assert row.past == f"2|1|0|{START_MS + 14_000}".encode()
+        shard.release(row)
+    shard.clock.advance("1001ms")
+    assert shard.claim().expired == 1
+    assert shard.empty()
+
+
+def test_with_a_rate_it_goes_by_the_bucket_as_the_oldest(shard: Shard) -> None:
+    shard.enqueue("j")
+    row = shard.take()
+    shard.topic(rate=2)
+    shard.clock.advance("5s")
+    shard.enqueue("younger")
+    before = shard.rings()
+    shard.release(row)
+    assert shard.state("j") == "delayed"
+    assert shard.rings() != before
+    assert [float(score) for score in shard.redis("ZRANGE", shard.k.bucket, 0, -1, "WITHSCORES")[1::2]] == [
+        START_MS, START_MS + 5000,
+    ]  # fmt: skip
