@@ -66,8 +66,10 @@ def create_app(
     )  # fmt: skip
     app.state.streamdq = backend
     problems.install(app)
-    for part in (jobs, claims, topics, health, pages, actions):
-        app.include_router(part.router)
+    parts = [part.router for part in (jobs, claims, topics, health, pages, actions)]
+    for part in parts:
+        app.include_router(part)
+    app.state.routes = [route for part in parts for route in part.routes]
     app.mount("/static", _Static(packages=[("streamdq.http", "static")]))
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     app.add_middleware(_Outermost)
@@ -100,8 +102,9 @@ class _Static(StaticFiles):
 
 
 class _Outermost:
-    """Leaves paths undecoded for the routes, which decode each part alone; says that answers are not to be kept; and
-    refuses a body with two ends, of which a proxy might see the other (RFC 9112, section 6.1).
+    """Leaves paths undecoded for the routes, which decode each part alone; says that answers are not to be kept;
+    answers a HEAD as the GET, without its body; and refuses a body with two ends, of which a proxy might see the other
+    (RFC 9112, section 6.1).
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -112,6 +115,8 @@ class _Outermost:
             await self._app(scope, receive, send)
             return
 
+        is_head = scope["method"] == "HEAD"
+
         async def careful(message: Message) -> None:
             if message["type"] == "http.response.start":
                 names = {name.lower() for name, _ in message["headers"]}
@@ -119,13 +124,16 @@ class _Outermost:
                     *message["headers"],
                     *((name, value) for name, value in _HEADERS if name not in names),
                 ]
+            elif is_head and "body" in message:
+                message["body"] = b""
             await send(message)
 
         if {name for name, _ in scope["headers"]} >= {b"content-length", b"transfer-encoding"}:
             refused = problems.problem("malformed", "a body has a length or comes in chunks", {"Connection": "close"})
             await refused(scope, receive, careful)
             return
-        await self._app({**scope, "path": _encoded_path(scope)}, receive, careful)
+        method = "GET" if is_head else scope["method"]
+        await self._app({**scope, "method": method, "path": _encoded_path(scope)}, receive, careful)
 
 
 _HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from ..config import MAX_BATCH
 from ..errors import InvalidInput, ServerError
 from ..job import check_topic, encode, nonce_of
 from ..keys import shard_of
+from ..loop import cancel_and_wait
 from ..operations import Operations
 from ..session import Op
 from .models import BulkLine, BulkOut, JobIn
@@ -44,12 +46,20 @@ class _Line:
 class Loader:
     """Loads one request's lines into one topic."""
 
-    def __init__(self, ops: Operations, topic: str, replace: bool, do: Callable[[Op[Any]], Awaitable[Any]]) -> None:
+    def __init__(
+        self,
+        ops: Operations,
+        topic: str,
+        replace: bool,
+        do: Callable[[Op[Any]], Awaitable[Any]],
+        stopping: asyncio.Event,
+    ) -> None:
         self.result = BulkOut(lines=0, created=0, existing=0, invalid=0, problems=[])
         self._ops = ops
         self._topic = check_topic(topic)
         self._replace = replace
         self._do = do
+        self._stopping = stopping
         self._limit = ops.session.settings.max_body_bytes
         self._batch: list[_Line] = []
         self._bytes = 0
@@ -58,16 +68,11 @@ class Loader:
         """Reads to the end.
 
         Raises:
-            ProblemError: Redis failed; it says how many lines were read. What was sent with them is in.
+            ProblemError: Redis failed, or the server ends; it says how many lines were read. What was sent with them
+                is in.
         """
         try:
-            async for number, line in lines_of(chunks, self._limit * _LONGEST_ESCAPE + _OVERHEAD_BYTES):
-                self.result.lines += 1
-                self._add(number, line)
-                if self.result.lines % _YIELD_LINES == 0:
-                    await asyncio.sleep(0)
-                if len(self._batch) >= MAX_BATCH or self._bytes >= _BATCH_BYTES:
-                    await self._send()
+            ended = await self._read(chunks)
             await self._send()
         except ServerError as error:
             read = self.result.lines - len(self._batch)
@@ -76,6 +81,31 @@ class Loader:
                 f"Redis failed after {read} lines; with ids, all can be sent again",
                 lines_read=read,
             ) from error
+        if not ended:
+            raise ProblemError(
+                "stopping",
+                f"the server ends, after {self.result.lines} lines; send the rest again, or with ids all of it",
+                {"Connection": "close"},
+                lines_read=self.result.lines,
+            )
+
+    async def _read(self, chunks: AsyncIterable[bytes]) -> bool:
+        """To the end; False: until the server was asked to stop. Leaves the last batch to be sent."""
+        longest = self._limit * _LONGEST_ESCAPE + _OVERHEAD_BYTES
+        try:
+            async with aclosing(until(self._stopping, chunks)) as parts, aclosing(lines_of(parts, longest)) as lines:
+                async for number, line in lines:
+                    self.result.lines += 1
+                    self._add(number, line)
+                    if self.result.lines % _YIELD_LINES == 0:
+                        await asyncio.sleep(0)
+                    if len(self._batch) >= MAX_BATCH or self._bytes >= _BATCH_BYTES:
+                        await self._send()
+                        if self._stopping.is_set():
+                            return False
+        except Stopped:
+            return False
+        return True
 
     def _add(self, number: int, line: bytes | None) -> None:
         try:
@@ -113,6 +143,37 @@ class Loader:
         self._batch, self._bytes = [], 0
 
 
+class Stopped(Exception):
+    """The server ends."""
+
+
+async def until(stopping: asyncio.Event, chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
+    """The chunks.
+
+    Raises:
+        Stopped: the server was asked to end while it waited for the next.
+    """
+    parts = aiter(chunks)
+    stopped = asyncio.create_task(stopping.wait())
+    following: asyncio.Task[bytes | None] | None = None
+    try:
+        while not stopping.is_set():
+            following = asyncio.create_task(_next(parts))
+            await asyncio.wait((following, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if following.done():
+                chunk = following.result()
+                if chunk is None:
+                    return
+                yield chunk
+        raise Stopped
+    finally:
+        await cancel_and_wait([stopped] if following is None else [stopped, following])
+
+
+async def _next(parts: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(parts, None)
+
+
 def _parse(line: bytes) -> Any:
     with without_collection():
         found = JobLine.model_validate_json(line)
@@ -127,7 +188,7 @@ def _what(error: InvalidInput | ValidationError) -> str:
     return f"{where}: {first['msg']}" if where else str(first["msg"])
 
 
-async def lines_of(chunks: AsyncIterable[bytes], longest: int) -> AsyncIterator[tuple[int, bytes | None]]:
+async def lines_of(chunks: AsyncIterable[bytes], longest: int) -> AsyncGenerator[tuple[int, bytes | None]]:
     """(number, line) for each that is not blank; None for one longer than ``longest``, which is passed over."""
     number, rest, skipping = 0, b"", False
     async for chunk in chunks:

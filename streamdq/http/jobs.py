@@ -19,6 +19,7 @@ from .auth import Role
 from .bulk import Loader
 from .models import BulkOut, JobIn, JobOut, WhenIn, moment
 from .problems import ProblemError
+from .reading import is_same_json
 from .route import JSON, NDJSON, IdPath, Route, TopicPath, backend_of, operation, who_asks
 
 router = APIRouter(route_class=Route)
@@ -64,10 +65,9 @@ def _is_same(there: Job, new: NewJob, limit: int) -> bool:
     id, when, rest, _ = encode(new, limit)
     due_ms = there.created_ms + int(when) if when[0] == "+" else int(when)
     asked = decode(there.topic, id, b"%012d%d\n%d\n%b" % (0, due_ms, there.created_ms, rest))
-    return all(
-        getattr(there, name) == getattr(asked, name)
-        for name in ("raw_body", "due_ms", "ttr_ms", "retry", "url", "expire_ms")
-    )
+    if any(getattr(there, name) != getattr(asked, name) for name in ("due_ms", "ttr_ms", "retry", "url", "expire_ms")):
+        return False
+    return there.raw_body == asked.raw_body or is_same_json(there.body, asked.body)
 
 
 @operation(
@@ -113,7 +113,7 @@ async def post_job(request: Request, topic: TopicPath, job: JobIn) -> Response:
 
 
 @operation(
-    router, "POST", "/v1/topics/{topic:segment}/bulk", roles=_PRODUCER, takes=NDJSON, tag="Jobs",
+    router, "POST", "/v1/topics/{topic:segment}/bulk", roles=_PRODUCER, takes=NDJSON, tag="Jobs", problems=["stopping"],
     responses={200: {"description": "What became of the lines.", "model": BulkOut}},
     extra={"requestBody": {"required": True, "content": {NDJSON: {
         "schema": {"type": "string"},
@@ -129,7 +129,7 @@ async def put_bulk(request: Request, topic: TopicPath, on_conflict: OnConflictIn
     ended half way is safe to repeat.
     """
     backend = backend_of(request)
-    loader = Loader(await backend.operations(), topic, on_conflict == "replace", backend.do)
+    loader = Loader(await backend.operations(), topic, on_conflict == "replace", backend.do, backend.stopping)
     await loader.load(request.stream())
     return Response(to_json(loader.result), media_type=JSON)
 

@@ -13,6 +13,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import Match
 
 from ..errors import (
     AuthenticationFailed,
@@ -28,6 +29,7 @@ from ..errors import (
     UnknownTopic,
 )
 from ..logs import log
+from .reading import Parting
 
 MEDIA = "application/problem+json"
 RETRY_AFTER_S = 2
@@ -55,7 +57,9 @@ class Problem(BaseModel):
         default=None, description=f"The first {_SHOWN_ERRORS} values that can't be accepted."
     )
     error_count: int | None = Field(default=None, description="How many there are in all, shown or not.")
-    lines_read: int | None = Field(default=None, description="How many lines a bulk request got through before.")
+    lines_read: int | None = Field(
+        default=None, description="How many lines a bulk request got through before, blank ones aside."
+    )
 
 
 # kind: (status, title). The kinds are part of the API.
@@ -78,9 +82,11 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "invalid-input": (422, "A value can't be accepted"),
     "internal-error": (500, "A fault in the server"),
     "too-busy": (503, "Too many requests wait"),
+    "stopping": (503, "The server ends"),
     "redis-unavailable": (503, "Redis does not answer"),
     "redis-refuses": (503, "Redis refuses"),
 }
+_IN_THE_MIDST = ("too-large", "stopping")
 _OF_STATUS = {400: "malformed", 401: "unauthenticated", 403: "forbidden", 404: "not-found", 405: "method-not-allowed",
               408: "timeout", 413: "too-large", 415: "unsupported-media-type", 422: "invalid-input"}  # fmt: skip
 _OF_ERROR: tuple[tuple[type[StreamdqError], str], ...] = (
@@ -121,7 +127,8 @@ def problem(kind: str, detail: str | None = None, headers: Mapping[str, str] | N
         given.setdefault("Retry-After", str(RETRY_AFTER_S))
     if status == HTTPStatus.UNAUTHORIZED:
         given.setdefault("WWW-Authenticate", 'Bearer realm="streamdq"')
-    return Response(json.dumps(content | more), status, given, media_type=MEDIA)
+    made = Parting if kind in _IN_THE_MIDST else Response
+    return made(json.dumps(content | more), status, given, media_type=MEDIA)
 
 
 def kind_of(error: StreamdqError) -> str:
@@ -160,11 +167,23 @@ def _on_invalid(_: Request, error: Exception) -> Response:
     return problem("invalid-input", "; ".join(told), errors=errors, error_count=len(found))
 
 
-def _on_http(_: Request, error: Exception) -> Response:
+def _allowed(request: Request, named: str) -> str:
+    """The methods of all routes of this path: what refused the request names those of one."""
+    methods = set(filter(None, named.split(", ")))
+    for route in request.app.state.routes:
+        if route.matches(request.scope)[0] is not Match.NONE:
+            methods |= route.methods
+    return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
+
+
+def _on_http(request: Request, error: Exception) -> Response:
     if isinstance(error, ProblemError):
         return problem(error.kind, error.detail, error.headers, **error.more)
     assert isinstance(error, StarletteHTTPException)
-    return problem(_OF_STATUS.get(error.status_code, "malformed"), str(error.detail), error.headers)
+    headers = dict(error.headers or {})
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = _allowed(request, headers.get("Allow", ""))
+    return problem(_OF_STATUS.get(error.status_code, "malformed"), str(error.detail), headers)
 
 
 def _on_streamdq(_: Request, error: Exception) -> Response:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from fastapi import Request
+from fastapi import Request, Response
+from starlette.types import Receive, Scope, Send
+
+PARTING_S = 2.0
 
 
 @contextmanager
@@ -23,6 +27,34 @@ def without_collection() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+def is_same_json(one: Any, other: Any) -> bool:
+    """Do both spell the same values? The order of an object's members is none of it (RFC 8259, section 4), while true
+    is not 1, and 1 is not 1.0.
+    """
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(is_same_json(one[name], other[name]) for name in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(is_same_json, one, other))
+    return bool(one == other)
+
+
+class Parting(Response):
+    """An answer to a request whose body is still coming. The connection is closed only once the caller has sent all of
+    it, or has left, or after a while: to close before would reset it, and the answer might be lost on the way.
+    """
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": True})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PARTING_S):
+                while (await receive()).get("more_body"):
+                    pass
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
 class Reading(Request):

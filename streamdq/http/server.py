@@ -25,6 +25,21 @@ _MAX_HEAD_BYTES = 32 * 1024
 _GRACE_S = 5
 
 
+class _Connection(h11.Connection):
+    """h11 holds a head to its limit while that is incomplete; one that came at once may be as long as what was read."""
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request) and _head_bytes(event) > _MAX_HEAD_BYTES:
+            raise h11.RemoteProtocolError("the head is too large", error_status_hint=431)
+        return event
+
+
+def _head_bytes(request: h11.Request) -> int:
+    first = len(request.method) + len(request.target) + len(b"  HTTP/1.1\r\n")
+    return first + sum(len(name) + len(value) + len(b": \r\n") for name, value in request.headers) + len(b"\r\n")
+
+
 class Patient(H11Protocol):
     """What speaks HTTP with a connection; it waits so long for a request's head, and for some of an answer to be read,
     where uvicorn waits for ever.
@@ -38,6 +53,7 @@ class Patient(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.conn = _Connection(h11.SERVER, _MAX_HEAD_BYTES)
         if not self.crowd.enter(transport, self.loop.time()):
             self.app = no_room
         self._watch()
@@ -179,7 +195,6 @@ def serve(app: FastAPI, host: str, port: int, http: HttpSettings, tokens_file: P
             "http": type(
                 "Patient", (Patient,), {"header_timeout_s": http.header_timeout_s, "crowd": Crowd(http.max_connections)}
             ),
-            "h11_max_incomplete_event_size": _MAX_HEAD_BYTES,
         }
         config = uvicorn.Config(
             app, lifespan="on", ws="none", log_config=None, access_log=False, server_header=False, proxy_headers=False,

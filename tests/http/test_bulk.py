@@ -122,6 +122,20 @@ async def test_lines_cut_anywhere() -> None:
         ]
 
 
+async def test_lines_that_keep_coming_do_not_keep_a_server_that_ends(api: Api) -> None:
+    async def body() -> AsyncIterator[bytes]:
+        for batch in range(1000):
+            if batch == 3:
+                api.app.state.streamdq.stopping.set()
+            yield b'{"body": 1, "delay": "1h"}\n' * 100
+
+    response = await api.client.post("/v1/topics/t/bulk", content=body(), headers=NDJSON)
+    assert kind(response) == "stopping"
+    assert 300 <= response.json()["lines_read"] <= 500
+    stats = (await api.client.get("/v1/stats")).json()
+    assert stats["delayed"] == response.json()["lines_read"]
+
+
 async def test_a_caller_that_hangs_up_is_no_fault(api: Api) -> None:
     """In the midst of its lines: the whole batches are in, and nothing is raised."""
     messages: list[dict[str, Any]] = [

@@ -47,6 +47,30 @@ async def test_a_put_of_other_content_is_refused(api: Api, other: dict[str, Any]
     assert (await api.get("a")).json()["body"] == 1
 
 
+async def test_a_put_with_another_order_of_members_is_the_same(api: Api) -> None:
+    bodies = [
+        b'{"a": 1, "b": {"c": [1, {"d": true, "e": null}], "f": "\\u00e9"}}',
+        b'{ "b":{"f":"\xc3\xa9","c":[1,{"e":null,"d":true}]}, "a":1 }',
+    ]  # fmt: skip
+    first, again = [
+        await api.client.put(api.job("t", "a"), content=b'{"delay": "1h", "body": ' + body + b"}", headers=JSON)
+        for body in bodies
+    ]
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert again.json()["body"] == first.json()["body"]
+
+
+@pytest.mark.parametrize(
+    ("body", "other"),
+    [([1], [1.0]), ([True], [1]), ([0], [False]), ([1, 2], [2, 1]), ({"a": None}, {}), ({"a": 1}, {"b": 1}),
+     (["1"], [1]), ([[]], [{}]), ([1], [1, 1])],
+)  # fmt: skip
+async def test_what_only_python_takes_for_the_same_is_not(api: Api, body: Any, other: Any) -> None:
+    await api.put("a", body, delay="1h")
+    assert kind(await api.put("a", other, delay="1h")) == "job-exists"
+    assert (await api.put("a", body, delay="1h")).status_code == 200
+
+
 async def test_a_repeated_put_of_a_job_that_was_rescheduled_is_refused(api: Api) -> None:
     await api.put("a", delay="1h")
     assert (await api.client.post(api.job("t", "a") + "/reschedule", json={"delay": "2h"})).status_code == 200
@@ -102,9 +126,27 @@ async def test_reschedule(api: Api) -> None:
 async def test_what_is_not_there(api: Api) -> None:
     assert kind(await api.get("a")) == "no-job"
     assert kind(await api.client.get("/v1/nothing")) == "not-found"
-    wrong = await api.client.patch(api.job("t", "a"))
-    assert kind(wrong) == "method-not-allowed"
-    assert set(wrong.headers["allow"].split(", ")) <= {"GET", "PUT", "DELETE"}
+    for method, path, allowed in (
+        ("PATCH", api.job("t", "a"), "DELETE, GET, HEAD, PUT"), ("GET", "/v1/topics/t/jobs", "POST"),
+        ("OPTIONS", "/v1/topics", "GET, HEAD"), ("PUT", "/topics/t", "GET, HEAD"), ("GET", "/logout", "POST"),
+        ("POST", "/openapi.json", "GET, HEAD"), ("DELETE", "/static/app.css", "GET, HEAD"),
+        ("PUT", "/login", "GET, HEAD, POST"),
+    ):  # fmt: skip
+        wrong = await api.client.request(method, path)
+        assert kind(wrong) == "method-not-allowed"
+        assert wrong.headers["allow"] == allowed, (method, path)
+
+
+async def test_a_head_is_a_get_without_its_body(api: Api) -> None:
+    await api.put("a", "x" * 100)
+    for path in (api.job("t", "a"), "/v1/topics", "/health/alive", "/topics/t", "/static/app.css", "/openapi.json"):
+        got, head = await api.client.get(path), await api.client.head(path)
+        assert (head.status_code, head.content) == (200, b""), path
+        assert head.headers["content-length"] == str(len(got.content))
+        assert head.headers["content-type"] == got.headers["content-type"]
+    wrong = await api.client.head("/v1/topics/t/take")
+    assert (wrong.status_code, wrong.headers["allow"], wrong.content) == (405, "POST", b"")
+    assert (await api.client.head(api.job("t", "none"))).status_code == 404
 
 
 @pytest.mark.parametrize(

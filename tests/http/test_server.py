@@ -118,6 +118,68 @@ def test_a_large_head(live: Live) -> None:
         assert b"application/problem+json" in answered
 
 
+def head_of(size: int) -> bytes:
+    """A request without a body whose head has so many bytes."""
+    begins, ends = b"GET /health/alive HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Large: ", b"\r\n\r\n"
+    return begins + b"x" * (size - len(begins) - len(ends)) + ends
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize(("size", "status"), [(32 * 1024, b"200"), (32 * 1024 + 1, b"400"), (60_000, b"400")])
+def test_the_limit_of_a_head_is_exact(live: Live, size: int, status: bytes, parts: int) -> None:
+    """Whether it comes at once or not, and where it is not the first of its connection."""
+    head = head_of(size)
+    with connect(live) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for start in range(0, len(head), -(-len(head) // parts)):
+            connection.sendall(head[start : start - (-len(head) // parts)])
+        assert answer(connection).startswith(b"HTTP/1.1 " + status)
+    first = b"GET /health/alive HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with connect(live) as connection:
+        connection.sendall(first + head)
+        answers = answer(connection)
+        assert [part[:3] for part in answers.split(b"HTTP/1.1 ")[1:]] == [b"200", status]
+
+
+def test_a_bulk_upload_under_way_at_the_end_is_told_how_far_it_came(redis_server: Server) -> None:
+    """What it was told of is in, and no more; it hears of it although it goes on to send."""
+    line = b'{"id": "job-%d", "body": 1, "delay": "1h"}\n'
+    with Live(redis_server.url) as running, running.client() as client, redis_server.client() as redis:
+
+        def loaded(count: int) -> bool:
+            return bool(redis.hlen("streamdq:{t:0}:jobs") == count)
+
+        def body() -> Iterator[bytes]:
+            yield b"".join(line % number for number in range(1300)) + b'{"id": "half'
+            until(lambda: loaded(1000), "two batches are in")
+            running.process.send_signal(signal.SIGTERM)
+            until(lambda: loaded(1300), "the rest of what it read")
+            for _ in range(20):
+                yield b" " * 65_536
+
+        started = time.monotonic()
+        lines = {"Content-Type": "application/x-ndjson"}
+        response = client.post("/v1/topics/t/bulk", content=body(), headers=lines)
+        assert running.process.wait(10) == 0
+        assert time.monotonic() - started < 8
+        assert loaded(1300)
+    assert (response.status_code, kind(response), response.json()["lines_read"]) == (503, "stopping", 1300)
+    assert "retry-after" in response.headers
+
+
+def test_a_caller_that_sends_too_much_hears_of_it(live: Live) -> None:
+    """Although it goes on to send when the answer is there."""
+    with connect(live) as connection:
+        connection.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + (b"400\r\n" + b"x" * 1024 + b"\r\n") * 5)
+        assert connection.recv(12, socket.MSG_PEEK) == b"HTTP/1.1 413"
+        for _ in range(500):
+            connection.sendall(b"400\r\n" + b"x" * 1024 + b"\r\n")
+        connection.sendall(b"0\r\n\r\n")
+        answered = answer(connection)
+        assert answered.startswith(b"HTTP/1.1 413")
+        assert answered.endswith(b"}")
+
+
 HEAD = b"PUT /v1/topics/t/jobs/a HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 
 
