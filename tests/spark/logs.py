@@ -9,6 +9,7 @@ from tests.spark.plain import DAY, HOUR, WEEK, Happened
 MONDAY = 1_767_571_200_000  # 2026-01-05 00:00 UTC
 WAITS = (15_000, 180_000, 600_000)
 CONSUMERS = ("w1", "w2", "w3")
+_ENTRIES = count(1)
 
 
 def random_log(seed: int, jobs: int, weeks: float = 5) -> list[Happened]:
@@ -70,8 +71,8 @@ def done(
     started = finished - 50 if started is None else started
     due = started if due is None else due
     e = Happened(
-        topic, 0, f"{finished}-{id}", "done", id or str(finished), "default", 1, 0, "w1", due, due, due, started,
-        finished, None, None, 10,
+        topic, 0, f"{finished}-{next(_ENTRIES)}", "done", id or str(finished), "default", 1, 0, "w1", due, due, due,
+        started, finished, None, None, 10,
     )  # fmt: skip
     return e._replace(**rest)  # type: ignore[arg-type]
 

@@ -35,7 +35,7 @@ class Happened(NamedTuple):
     finished: int
     error: str | None
     reason: str | None
-    body_bytes: int
+    body_bytes: int | None
 
 
 Log = Sequence[Happened]
@@ -74,6 +74,11 @@ def life(e: Happened) -> tuple[Any, ...]:
     return (e.topic, e.id, e.created)
 
 
+def order(e: Happened) -> tuple[int, ...]:
+    """An entry's place in its stream."""
+    return tuple(map(int, e.entry.split("-")))
+
+
 def _late(waits: list[int], slo: int, objective: float) -> dict[str, Any]:
     within = sum(w <= slo for w in waits)
     on_time = within / len(waits)
@@ -109,7 +114,7 @@ def throughput(log: Log) -> Table:
             {
                 "topic": topic, "group": group, "hour": hour, **{kind: counts[kind] for kind in KINDS},
                 "peak_done_per_minute": max(minutes.values(), default=0),
-                "done_bytes": sum(e.body_bytes for e in rows if e.event == "done"),
+                "done_bytes": sum(e.body_bytes or 0 for e in rows if e.event == "done"),
             }
         )  # fmt: skip
     return table
@@ -119,8 +124,7 @@ def _waits(log: Log) -> dict[tuple[Any, ...], list[int]]:
     """By topic, group and step: from a failure to the due time of the attempt that followed it."""
     waits = defaultdict(list)
     for rows in by(log, lambda e: (life(e), e.group)).values():
-        trail = sorted(rows, key=lambda e: (e.finished, e.attempt, len(e.entry), e.entry))
-        trail = [e for e in trail if e.attempt > 1 or e.event == "retry"]
+        trail = [e for e in sorted(rows, key=order) if e.attempt > 1 or e.event == "retry"]
         for before, e in pairwise(trail):
             if e.event not in ENDED or e.due is None or before.event != "retry":
                 continue
@@ -153,12 +157,12 @@ def dead_letters(log: Log) -> Table:
     table, dead = [], [e for e in log if e.event == "dead"]
     totals = Counter((e.topic, e.group) for e in dead)
     for (topic, group, reason, error), rows in by(dead, lambda e: (e.topic, e.group, e.reason, e.error)).items():
-        last = max(rows, key=lambda e: (e.finished, e.id))
+        last = max(rows, key=lambda e: (order(e), e.id))
         table.append(
             {
                 "topic": topic, "group": group, "reason": reason, "error": error, "dead": len(rows),
                 "share": len(rows) / totals[topic, group], "most_attempts": max(e.attempt for e in rows),
-                "first": min(e.finished for e in rows), "last": last.finished, "last_id": last.id,
+                "first": min(e.finished for e in rows), "last": max(e.finished for e in rows), "last_id": last.id,
             }
         )  # fmt: skip
     return table
@@ -172,13 +176,11 @@ def time_to_finish(log: Log) -> Table:
         starts: list[int | None] = []
         for group, own in by(rows, lambda e: e.group).items():
             done = [e.finished for e in own if e.event == "done"]
-            tries = [e for e in own if e.event != "kicked"]
-            dues = [e.due for e in tries if e.due is not None]
-            whole = dues and min(e.attempt for e in tries) <= 1
+            dues = [e.due for e in own if e.event != "kicked" and e.attempt <= 1 and e.due is not None]
             ends.append(max(done, default=None))
-            starts.append(min(dues) if whole else None)
+            starts.append(min(dues, default=None))
             if done:
-                spans.append(("group", topic, group, max(done) - created, max(done) - min(dues) if whole else None))
+                spans.append(("group", topic, group, max(done) - created, max(done) - min(dues) if dues else None))
         done_at, first_dues = [t for t in ends if t is not None], [t for t in starts if t is not None]
         if len(done_at) == len(ends):
             after = max(done_at) - min(first_dues) if len(first_dues) == len(starts) else None
@@ -218,9 +220,10 @@ def workers(log: Log) -> Table:
         }
         for (group, consumer, hour), spans in busy.items()
     ]  # fmt: skip
-    own, beside = by(table, lambda r: (r["group"], r["consumer"])), by(table, lambda r: (r["group"], r["hour"]))
+    own = by(table, lambda r: (r["group"], r["consumer"], r["hour"] // DAY))
+    beside = by(table, lambda r: (r["group"], r["hour"]))
     for row in table:
-        row["slots"] = max(r["most_at_once"] for r in own[row["group"], row["consumer"]])
+        row["slots"] = max(r["most_at_once"] for r in own[row["group"], row["consumer"], row["hour"] // DAY])
         row["utilisation"] = row["busy_ms"] / (row["slots"] * HOUR)
         times = [r["busy_ms"] for r in beside[row["group"], row["hour"]]]
         row["skew"] = ratio(max(times), statistics.fmean(times))
@@ -328,15 +331,29 @@ def _hourly(log: Log, counts: Callable[[Happened], bool]) -> dict[tuple[str, int
 
 
 def anomalies(log: Log, slo: int = 1000) -> Table:
+    """Day by day: of each what could be known from the 57 days before it, and from itself."""
+    end = max((e.finished for e in log), default=0) // DAY * DAY
+    first = min((e.finished for e in log), default=0) // DAY * DAY
+    table: Table = []
+    for day in range(first, end + DAY, DAY):
+        table += _unusual([e for e in log if day - 57 * DAY <= e.finished < day + DAY], day, day < end, slo)
+    return table
+
+
+def _unusual(log: Log, day: int, goes_on: bool, slo: int) -> Table:
     table = []
     measures: dict[str, Callable[[Happened], bool]] = {
         "done": lambda e: e.event == "done",
         "failed": lambda e: e.event in {"retry", "dead"},
         "late": lambda e: (lateness(e) or 0) > slo,
     }
+    # That there are later events makes all hours of the day complete: as if something happened right after it.
+    seen = [*log, log[-1]._replace(topic="", finished=day + DAY)] if goes_on and log else log
     for measure, counts in measures.items():
-        hourly = _hourly(log, counts)
+        hourly = _hourly(seen, counts)
         for (topic, hour), value in hourly.items():
+            if hour < day:
+                continue
             before = [hourly[topic, h] for k in range(1, 9) if (topic, h := hour - k * WEEK) in hourly]
             usual = statistics.median(before) if before else None
             mad = statistics.median(abs(v - usual) for v in before) if usual is not None else None
@@ -355,8 +372,10 @@ def anomalies(log: Log, slo: int = 1000) -> Table:
 def forecast(log: Log, waiting: dict[tuple[str, int], int] | None = None, start: int | None = None) -> Table:
     if not log:
         return []
+    last = hour_of(max(e.finished for e in log))
+    log = [e for e in log if hour_of(e.finished) >= last - 57 * DAY]
     past = _hourly(log, lambda e: e.event in ENDED)
-    start, table = hour_of(max(e.finished for e in log) if start is None else start), []
+    start, table = last if start is None else start, []
     for topic in {e.topic for e in log} | {topic for topic, _ in waiting or {}}:
         for hour in range(start, start + 24 * HOUR, HOUR):
             seen = [past[topic, h] for k in range(1, 9) if (topic, h := hour - k * WEEK) in past]

@@ -31,7 +31,7 @@ Command = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def command(spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Command:
-    monkeypatch.setattr("streamdq_spark.session.session", lambda _master: nullcontext(spark))
+    monkeypatch.setattr("streamdq_spark.session.session", lambda _master, **_: nullcontext(spark))
 
     def run(*arguments: str | Path) -> tuple[int, str, str]:
         code = cli.run([str(argument) for argument in arguments])

@@ -92,6 +92,40 @@ def test_the_slo_can_be_another(spark: SparkSession) -> None:
     assert_same(collected(table), plain.punctuality(log, 300, 0.9))
 
 
+def test_what_came_first_is_told_by_the_entries_and_not_by_the_clock(spark: SparkSession) -> None:
+    """Of each job two steps of the schedule. The clock is set back an hour in the midst; or all takes place in one
+    millisecond, in which entries are numbered beyond nine; and a job that was kicked goes through the steps again.
+    """
+    at, seconds = MONDAY + 2 * HOUR, 1000
+    back = [("retry", 1, 0, at, at), ("retry", 2, 1, at + 20 * seconds - HOUR, at + 15 * seconds),
+            ("done", 3, 2, at + 60 * seconds - HOUR, at + 50 * seconds - HOUR)]  # fmt: skip
+    at_once = [("retry", 1, 0, at, at), ("retry", 2, 1, at, at), ("dead", 3, 2, at, at), ("kicked", 3, 0, at, at),
+               ("retry", 4, 0, at, at), ("done", 5, 1, at, at)]  # fmt: skip
+    log = [
+        done(topic, finished, id="j", event=event, created=MONDAY, due=due, started=None, attempt=attempt, step=step,
+             entry=f"{at}-{7 + n}")
+        for topic, events in (("set back", back), ("at once", at_once))
+        for n, (event, attempt, step, finished, due) in enumerate(events)
+    ]  # fmt: skip
+    log += [done("set back", at - HOUR + n, id=f"d{n}", event="dead", entry=f"{at}-{98 + n}") for n in (1, 2, 0)]
+    log += [done("set back", at, id="first", event="dead", entry=f"{at}-50")]
+    waits = {(row["topic"], row["step"]): row["wait_ms"] for row in collected(retries.retries(frame(spark, log)))}
+    assert waits == {
+        ("set back", 0): None, ("set back", 1): 15 * seconds, ("set back", 2): 30 * seconds,
+        ("at once", 0): None, ("at once", 1): 0, ("at once", 2): 0,
+    }  # fmt: skip
+    (dead,) = [row for row in collected(dead_letters.dead_letters(frame(spark, log))) if row["topic"] == "set back"]
+    assert (dead["last_id"], dead["last"]) == ("d2", at)
+    (whole,) = [
+        row
+        for row in collected(finish.time_to_finish(frame(spark, log)))
+        if row["scope"] == "job" and row["topic"] == "set back"
+    ]
+    assert whole["after_due_max_ms"] == 60 * seconds - HOUR  # from the first due time, not from a retry's
+    for answer, by_hand in ANSWERS:
+        assert_same(collected(answer(frame(spark, log))), by_hand(log))
+
+
 def test_hours_do_not_depend_on_a_time_zone(spark: SparkSession) -> None:
     log = [done("t", MONDAY + 20 * 60_000)]
     zone = spark.conf.get("spark.sql.session.timeZone")

@@ -94,7 +94,7 @@ def test_too_little_data_is_said(log: list[Happened]) -> None:
     text = Page(report_of(log)).text
     assert "This needs three complete weeks" in text
     assert "The data has too little" in text
-    assert "No job was retried in this period." in text
+    assert "No retry of a job ended in this period." in text
     assert "nan" not in text
     assert "None" not in re.sub(r"None: no job was given up", "", text)
 

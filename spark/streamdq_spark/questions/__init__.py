@@ -8,7 +8,7 @@ what looks at the whole time, the last day. So a rerun replaces what it is about
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 
 from pyspark.sql import DataFrame
@@ -44,6 +44,7 @@ class Context:
     asked_at: datetime | None = None  # when it was
     slo_ms: int = SLO_MS  # an attempt that starts within it is on time
     objective: float = OBJECTIVE  # the share that is to be
+    goes_on: bool = False  # whether there are events of later days, so that the last hour is complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +62,13 @@ class Question:
     lookahead: timedelta = timedelta(0)
 
 
-def _of_events(answer: Callable[[DataFrame], DataFrame], day: str | None = None, *, lookahead: int = 0) -> Question:
-    """A question that looks at the events alone; days after."""
+def _of_events(answer: Callable[[DataFrame], DataFrame], day: str | None = None) -> Question:
+    """A question that looks at the events alone."""
 
     def from_events(events: DataFrame, _: Context) -> DataFrame:
         return answer(events)
 
-    return Question(answer.__name__, from_events, day, lookahead=timedelta(lookahead))
+    return Question(answer.__name__, from_events, day)
 
 
 def _forecast(events: DataFrame, context: Context) -> DataFrame:
@@ -83,14 +84,14 @@ def _punctuality_topics(events: DataFrame, context: Context) -> DataFrame:
 
 
 def _anomalies(events: DataFrame, context: Context) -> DataFrame:
-    return anomalies.anomalies(events, slo_ms=context.slo_ms)
+    until = context.last_day if context.goes_on else None
+    return anomalies.anomalies(events, slo_ms=context.slo_ms, until=until)
 
 
 def _changes(events: DataFrame, context: Context) -> DataFrame:
     return changes.changes(events, slo_ms=context.slo_ms)
 
 
-_WEEKS_BEFORE = timedelta(weeks=anomalies.WEEKS)
 _ALL = (
     Question("punctuality", _punctuality, "hour"),
     Question("punctuality_topics", _punctuality_topics),
@@ -98,12 +99,11 @@ _ALL = (
     _of_events(retries.retries),
     _of_events(dead_letters.dead_letters),
     _of_events(finish.time_to_finish),
-    _of_events(workers.workers, "hour", lookahead=1),  # what ends tomorrow may have begun today
+    replace(_of_events(workers.workers, "hour"), lookahead=workers.LOOKAHEAD),
     _of_events(duplicates.duplicates),
     _of_events(advice.advice),
-    # With the next day the last hour of this one is complete.
-    Question("anomalies", _anomalies, "hour", lookback=_WEEKS_BEFORE, lookahead=timedelta(days=1)),
+    Question("anomalies", _anomalies, "hour", lookback=timedelta(anomalies.lookback_days(anomalies.WEEKS))),
     Question("changes", _changes, lookback=timedelta(days=2 * changes.DAYS)),
-    Question("forecast", _forecast, lookback=timedelta(weeks=forecast.WEEKS)),
+    Question("forecast", _forecast, lookback=timedelta(anomalies.lookback_days(forecast.WEEKS))),
 )
 QUESTIONS: dict[str, Question] = {question.name: question for question in _ALL}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from streamdq.history import Event
 
-from .common import FAILED, WEEK_H, complete_hours, count_where, hour_start, is_event, ms_between
+from .common import DAY_H, FAILED, WEEK_H, complete_hours, count_where, hour_start, is_event, ms_between
 from .punctuality import SLO_MS, late
 
 WEEKS = 8
@@ -19,25 +21,46 @@ MIN_MAD = 3.0
 MIN_MAD_SHARE = 0.05
 
 
-def anomalies(events: DataFrame, *, slo_ms: int = SLO_MS, weeks: int = WEEKS, min_weeks: int = MIN_WEEKS) -> DataFrame:
+def lookback_days(weeks: int) -> int:
+    """The weeks, and a day before, so that the first hour of a topic that has events every day counts."""
+    return 7 * weeks + 1
+
+
+def anomalies(
+    events: DataFrame,
+    *,
+    slo_ms: int = SLO_MS,
+    weeks: int = WEEKS,
+    min_weeks: int = MIN_WEEKS,
+    until: date | None = None,
+) -> DataFrame:
     """By topic, complete hour and measure: ``done``, ``failed`` (attempts) and ``late`` (attempts that started later
-    than ``slo_ms``). An hour without events counts as 0.
+    than ``slo_ms``). An hour without events counts as 0. ``until``: as in `complete_hours`.
 
     ``usual``: the median of the same hour of the week in at most ``weeks`` earlier weeks, ``weeks`` says how many there
-    were. ``score``: the modified z-score 0.6745 (value - usual) / MAD (Iglewicz and Hoaglin, 1993), beyond ± 3.5 an
-    anomaly; null with fewer than ``min_weeks``. The MAD used is at least 3, 5 % of the median, and what chance alone
-    makes of counts (0.6745 √median), so that a quiet hour is not an anomaly for a handful of jobs.
+    were. What a row says rests on its day and the ``lookback_days`` before alone, whatever else is in the data.
+    ``score``: the modified z-score 0.6745 (value - usual) / MAD (Iglewicz and Hoaglin, 1993), beyond ± 3.5 an anomaly;
+    null with fewer than ``min_weeks``. The MAD used is at least 3, 5 % of the median, and what chance alone makes of
+    counts (0.6745 √median), so that a quiet hour is not an anomaly for a handful of jobs.
     """
     hours = complete_hours(
         events,
+        until=until,
         done=count_where(is_event(Event.DONE)),
         failed=count_where(F.col("event").isin(*FAILED)),
         late=count_where(late() & (ms_between("due", "started") > slo_ms)),
     )
-    values = hours.unpivot(["topic", "at"], ["done", "failed", "late"], "measure", "value")
-    earlier = Window.partitionBy("topic", "measure", F.col("at") % WEEK_H).orderBy("at").rowsBetween(-weeks, -1)
+    values = hours.unpivot(["topic", "at", "before"], ["done", "failed", "late"], "measure", "value")
+    same_hour = Window.partitionBy("topic", "measure", F.col("at") % WEEK_H).orderBy("at").rowsBetween(-weeks, -1)
+    begin = (F.floor(F.col("at") / DAY_H) - lookback_days(weeks)) * DAY_H
+    earlier = F.filter(
+        F.collect_list(F.struct("before", "value")).over(same_hour), lambda hour: hour["before"] >= F.col("begin")
+    )
     return (
-        values.withColumn("before", F.array_sort(F.collect_list("value").over(earlier)))
+        values.withColumn("begin", begin)
+        .withColumn("earlier", earlier)
+        .where(F.col("before") >= F.col("begin"))
+        .withColumn("before", F.array_sort(F.transform("earlier", lambda hour: hour["value"])))
         .withColumn("usual", F.when(F.size("before") > 0, _median(F.col("before"))))
         .withColumn("off", F.array_sort(F.transform("before", lambda value: F.abs(value - F.col("usual")))))
         .withColumn("mad", F.when(F.size("before") > 0, _median(F.col("off"))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import date
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -18,7 +19,8 @@ LIFE = ("topic", "id", "created")
 """One life of a job: its id is free again once it has ended, and the next job that takes it has another ``created``."""
 
 HOUR_S = 3600
-WEEK_H = 7 * 24
+DAY_H = 24
+WEEK_H = 7 * DAY_H
 
 
 def is_attempt() -> Column:
@@ -27,6 +29,12 @@ def is_attempt() -> Column:
 
 def is_event(*events: Event) -> Column:
     return F.col("event").isin(*(event.value for event in events))
+
+
+def entry_order() -> Column:
+    """What happened first within a shard: times don't tell, as a clock may be set back, and a millisecond is long."""
+    ms, number = (F.substring_index("entry", "-", at) for at in (1, -1))
+    return F.struct(ms.cast("long").alias("ms"), number.cast("decimal(20,0)").alias("number"))
 
 
 def count_where(condition: Column) -> Column:
@@ -80,27 +88,34 @@ def percentile(value: Column, at: float, over: WindowSpec | None = None) -> Colu
     return low + (high - low) * of_rows(F.max(F.when(value.isNotNull(), place - F.floor(place))))
 
 
-def complete_hours(events: DataFrame, **counters: Column) -> DataFrame:
-    """topic, at, counters: one row for each topic and complete hour of the data, zero where nothing happened.
+def complete_hours(events: DataFrame, *, until: date | None = None, **counters: Column) -> DataFrame:
+    """topic, at, before, counters: one row for each topic and complete hour of the data, zero where nothing happened.
 
-    ``at`` is a ``hour_number``. The hours of the first and of the last event are left out, as the data may begin or
-    end in their midst; a topic's rows begin with the hour after its first event. The events are read once.
+    ``at`` is a ``hour_number``, ``before`` that of the topic's latest event in an earlier hour. The hours of the first
+    and of the last event are left out, as the data may begin or end in their midst; ``until``: later data is known to
+    be there, so the hours up to the end of that day are complete. A topic's rows begin with the hour after its first
+    event. The events are read once.
     """
     counted = events.groupBy("topic", hour_number(F.col("finished")).alias("hour")).agg(
         *(counter.alias(name) for name, counter in counters.items())
     )
-    of_topic = Window.partitionBy("topic")
+    of_topic = Window.partitionBy("topic").orderBy("hour")
+    # The latest of all topics: a row per topic and hour are few.
+    end = F.max("hour").over(Window.partitionBy()) if until is None else F.lit(_day_number(until) * DAY_H + DAY_H)
+    here = F.col("at") == F.col("hour")
     return (
-        counted.withColumn("end", F.max("hour").over(Window.partitionBy()))  # a row per topic and hour: few
-        .withColumn("first", F.min("hour").over(of_topic))
-        .withColumn("next", F.lead("hour").over(of_topic.orderBy("hour")))
+        counted.withColumn("end", end)
+        .withColumn("last", F.lag("hour").over(of_topic))
+        .withColumn("next", F.lead("hour").over(of_topic))
         .where(F.col("hour") < F.col("end"))
         # Each hour brings the empty ones behind it.
         .withColumn("at", F.explode(F.sequence("hour", F.coalesce("next", "end") - 1)))
-        .where((F.col("at") > F.col("first")) & (F.col("at") < F.col("end")))
-        .select(
-            "topic",
-            "at",
-            *(F.when(F.col("at") == F.col("hour"), F.col(name)).otherwise(0).alias(name) for name in counters),
-        )
+        .withColumn("before", F.when(here, F.col("last")).otherwise(F.col("hour")))
+        .where(F.col("before").isNotNull() & (F.col("at") < F.col("end")))
+        .select("topic", "at", "before", *(F.when(here, F.col(name)).otherwise(0).alias(name) for name in counters))
     )
+
+
+def _day_number(day: date) -> int:
+    """Whole days since 1970."""
+    return (day - date(1970, 1, 1)).days

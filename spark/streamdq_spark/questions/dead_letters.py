@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from streamdq.history import Event
 
-from .common import is_event, share
+from .common import entry_order, is_event, share
 
 
 def dead_letters(events: DataFrame) -> DataFrame:
@@ -16,7 +16,7 @@ def dead_letters(events: DataFrame) -> DataFrame:
     ``share``: of the group's burials. ``last_id``: the job buried last, as an example to look at. A job that was
     kicked and buried again counts twice.
     """
-    first, latest = F.min("finished").alias("first"), F.max(F.struct("finished", "id")).alias("latest")
+    first, last = F.min("finished").alias("first"), F.max("finished").alias("last")
     return (
         events.where(is_event(Event.DEAD))
         .groupBy("topic", "group", "reason", "error")
@@ -24,7 +24,8 @@ def dead_letters(events: DataFrame) -> DataFrame:
             F.count("*").alias("dead"),
             F.max("attempt").alias("most_attempts"),
             first,
-            latest,
+            last,
+            F.max(F.struct(entry_order().alias("order"), "id")).alias("latest"),
         )
         .select(
             "topic",
@@ -35,7 +36,7 @@ def dead_letters(events: DataFrame) -> DataFrame:
             share(F.col("dead"), F.sum("dead").over(Window.partitionBy("topic", "group"))).alias("share"),
             "most_attempts",
             "first",
-            F.col("latest.finished").alias("last"),
+            "last",
             F.col("latest.id").alias("last_id"),
         )
     )

@@ -35,15 +35,15 @@ def time_to_finish(events: DataFrame) -> DataFrame:
 
 def _ends(events: DataFrame) -> DataFrame:
     """One row for each life and group: when it was done (null: not), and when it was first due (null: not seen)."""
-    tried = F.col("event") != Event.KICKED.value  # a kick's due time is its own
-    first_seen = F.min(F.when(tried, F.col("attempt"))) <= 1
+    # The due time of a retry, or of a kick, is its own; and is earlier if the clock was set back.
+    first_due = F.min(F.when((F.col("event") != Event.KICKED.value) & (F.col("attempt") <= 1), F.col("due")))
     done_at = F.max(F.when(is_event(Event.DONE), F.col("finished")))
     return (
         events.where(F.col("created").isNotNull())
         # By life, so that the groups of a job come together without another shuffle.
         .repartition(*LIFE)
         .groupBy(*LIFE, "group")
-        .agg(done_at.alias("done_at"), F.when(first_seen, F.min(F.when(tried, F.col("due")))).alias("first_due"))
+        .agg(done_at.alias("done_at"), first_due.alias("first_due"))
     )
 
 

@@ -7,7 +7,8 @@ from datetime import datetime
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from .common import WEEK_H, complete_hours, count_where, hour_number, hour_start, is_attempt
+from .anomalies import lookback_days
+from .common import DAY_H, WEEK_H, complete_hours, count_where, hour_number, hour_start, is_attempt
 
 HOURS = 24
 WEEKS = 8
@@ -28,14 +29,16 @@ def forecast(
     ``expected``: attempts, the median of the same hour of the week in at most ``weeks`` earlier weeks, of which there
     are ``weeks``; ``low`` and ``high`` are the least and the most of them. Null with fewer than ``min_weeks``.
     ``waiting``: what is due in that hour by now (``waiting``: topic, due_hour, jobs), null if that is not known. More
-    may still be enqueued, so ``load`` is the larger of the two.
+    may still be enqueued, so ``load`` is the larger of the two. All rests on the ``lookback_days`` before the last
+    event.
     """
-    past = complete_hours(events, attempts=count_where(is_attempt()))
-    if start is None:
-        now = events.agg(hour_number(F.max("finished")).alias("now"))
-    else:
-        now = events.agg(F.count("*")).select(hour_number(F.lit(start)).alias("now"))
-    topics = events.select("topic")
+    now = events.agg(hour_number(F.max("finished")).alias("now"))
+    hour = hour_number(F.col("finished"))
+    recent = events.crossJoin(F.broadcast(now)).where(hour >= F.col("now") - lookback_days(weeks) * DAY_H)
+    past = complete_hours(recent, attempts=count_where(is_attempt()))
+    if start is not None:
+        now = now.select(hour_number(F.lit(start)).alias("now"))
+    topics = recent.select("topic")
     if waiting is not None:
         topics = topics.unionByName(waiting.select("topic"))  # also those that are new
     coming = (

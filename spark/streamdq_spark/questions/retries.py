@@ -7,7 +7,18 @@ from pyspark.sql import functions as F
 
 from streamdq.history import Event
 
-from .common import FAILED, LIFE, count_where, is_attempt, is_event, ms_between, percentile, share, value_counts
+from .common import (
+    FAILED,
+    LIFE,
+    count_where,
+    entry_order,
+    is_attempt,
+    is_event,
+    ms_between,
+    percentile,
+    share,
+    value_counts,
+)
 
 STEP = ("topic", "group", "step")
 
@@ -51,8 +62,7 @@ def retries(events: DataFrame) -> DataFrame:
 def _waits(events: DataFrame) -> DataFrame:
     """w_topic, w_group, w_step, wait_ms. Most jobs are done at once and have no part in it."""
     tried_again = events.where(is_event(Event.RETRY) | (F.col("attempt") > 1))
-    # An entry's number counts within its millisecond, as text of any length.
-    life = Window.partitionBy(*LIFE, "group").orderBy("finished", "attempt", F.length("entry"), "entry")
+    life = Window.partitionBy(*LIFE, "group").orderBy(entry_order())
     waits = (
         tried_again.withColumn("before", F.lag(F.struct("event", "step", "finished")).over(life))
         .where(is_attempt() & F.col("due").isNotNull())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -12,17 +14,21 @@ from .common import HOUR_S, hour_number, hour_start, is_attempt, is_event, share
 HOUR_MS = HOUR_S * 1000
 MOST_HOURS = 48
 """Of an attempt that lasted longer, only the last hours are counted, as it blows up to one row for each."""
+LOOKAHEAD = timedelta(hours=MOST_HOURS)
+"""What ends within it may have been at work today."""
 
 
 def workers(events: DataFrame) -> DataFrame:
     """By group, consumer and hour.
 
     ``busy_ms``: the time from start to end of its attempts, of all topics, that lies in the hour. ``most_at_once``: how
-    many ran at the same time. ``slots``: the most that this consumer ever ran at once in the data, a lower bound of its
+    many ran at the same time. ``slots``: the most that this consumer ran at once on that UTC day, a lower bound of its
     concurrency. ``utilisation``: busy time over an hour of all its slots. ``skew``: the busiest consumer of the group
     in that hour over their mean; 1 is even. ``ended``: attempts that ended in the hour.
     """
-    slots = F.max("most_at_once").over(Window.partitionBy("group", "consumer"))
+    # Of the day alone: another day's row must not depend on which days were analysed with it.
+    of_day = Window.partitionBy("group", "consumer", F.floor(F.col("at") / 24))
+    slots = F.max("most_at_once").over(of_day)
     of_hour = Window.partitionBy("group", "at")
     return _hours(_pieces(events)).select(
         "group",

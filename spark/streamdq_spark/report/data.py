@@ -14,16 +14,20 @@ from .parts import Row, Tables
 
 
 def load_tables(folder: Folder, names: Iterable[str], first_day: date, last_day: date) -> Tables:
-    """The rows of these days, both included. A table that was never worked out is not among them."""
+    """The rows of these days, both included; of tables of the whole time those of a run over just these days. A table
+    that was never worked out is not among them.
+    """
     found = {name: folder.files(name) for name in names}
     days = (str(first_day), str(last_day))
-    return {name: _rows(folder, name, files, *days) for name, files in found.items() if files}
+    return {name: _rows(folder, files, *days) for name, files in found.items() if files}
 
 
-def _rows(folder: Folder, table: str, files: Iterable[str], first: str, last: str) -> list[Row]:
+def _rows(folder: Folder, files: Iterable[str], first: str, last: str) -> list[Row]:
     rows: list[Row] = []
     for path in sorted(files):
-        day = path.removeprefix(f"{table}/dt=").partition("/")[0]
-        if path.endswith(".parquet") and first <= day <= last:
+        keys = dict(part.split("=", 1) for part in path.split("/")[1:-1] if "=" in part)
+        day, from_day = keys.get("dt", ""), keys.get("from_dt")
+        asked = first <= day <= last if from_day is None else (from_day, day) == (first, last)
+        if path.endswith(".parquet") and asked:
             rows += pq.ParquetFile(BytesIO(folder.read(path) or b"")).read().to_pylist()
     return rows

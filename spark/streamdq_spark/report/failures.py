@@ -33,7 +33,7 @@ def retries(tables: Tables) -> Section:
     rows = sorted(tables["retries"], key=lambda row: (row["topic"], row["group"] or "", row["step"]))
     again = [row for row in rows if row["step"] > 0 and row["attempts"]]
     if not again:
-        section.lacking = "No job was retried in this period."
+        section.lacking = "No retry of a job ended in this period."
         return section
     first = [row for row in rows if row["step"] == 0]
     section.answer = (

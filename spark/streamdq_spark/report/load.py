@@ -30,8 +30,10 @@ def throughput(tables: Tables) -> Section:
     section.answer = (
         f"{number(done)} done, {number(done / days)} a day; the busiest hour was {hour(busiest[0])} UTC with "
         f"{number(total(busiest[1], 'done'))}."
+        if done
+        else "No job was done; what else happened to them is in the table."
     )
-    section.figures = [_by_time(rows)]
+    section.figures = [_by_time(rows)] if done else []
     groups = has_groups(rows)
     by_subject = grouped(rows, "topic", "group")
     ranked = sorted(by_subject.values(), key=lambda own: -total(own, "done"))
@@ -109,7 +111,7 @@ def workers(tables: Tables) -> Section:
     consumers = sorted(grouped(rows, "consumer").items(), key=lambda item: -total(item[1], "busy_ms"))
 
     def mean(own: Sequence[Row]) -> float:
-        return _sum(own, "busy_ms") / (len(own) * 3_600_000 * int(own[0]["slots"]))
+        return _sum(own, "utilisation") / len(own)
 
     whole = sum(mean(own) * len(own) for _, own in consumers) / sum(len(own) for _, own in consumers)
     peak = max(rows, key=lambda row: row["utilisation"])

@@ -1,0 +1,110 @@
+"""What Spark's failures mean and what to do about them: whoever asked sees no line of Java's."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import py4j
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from streamdq.errors import StreamdqError
+
+from .errors import BadDump, SparkFailed
+
+# What a trace has in it, what that means, and what to do. The first one counts: a full disk fails a write, too.
+_MEANINGS = {
+    "OutOfMemory|Java heap space|GC overhead|UNABLE_TO_ACQUIRE_MEMORY": (
+        "Spark ran out of memory: give it more (--memory 4g), or analyze fewer days at once (--from, --to)"
+    ),
+    "reserve enough space for|insufficient memory for the Java Runtime": (
+        "the machine has not that much memory to give: ask for less (--memory 1g)"
+    ),
+    "No space left on device|Disk quota exceeded": (
+        "the disk is full: make room where the tables go and in the temporary folder (SPARK_LOCAL_DIRS names another)"
+    ),
+    "Permission denied|AccessControlException|AccessDenied|Read-only file system|Mkdirs failed|ParentNotDirectory": (
+        "Spark may not read or write there: check the folder, who owns it and, for a bucket, the credentials"
+    ),
+    "All masters are unresponsive|Failed to connect to master|Could not parse Master|Master must": (
+        "no Spark answers at that master: check --master, and that the cluster runs"
+    ),
+    "UnknownHostException|SdkClientException|Connection refused|timed out": (
+        "Spark can't reach what it needs: check the address and the network"
+    ),
+}
+_UNREADABLE = re.compile(r"FAILED_READ_FILE.*?while reading file (\S+?)\.(?:\s|$)")
+_GONE = "Spark's Java process has ended. If the system was short of memory and killed it, give it less: --memory 1g"
+_JAVA_NAME = re.compile(r"^(?:[\w$]+\.)+[\w$]+(?:: |$)")
+
+
+@contextmanager
+def spark_errors(what: str) -> Iterator[None]:
+    """Spark's failure within the block is told in words.
+
+    Raises:
+        BadDump: a file can't be read.
+        SparkFailed: anything else.
+    """
+    try:
+        yield
+    except StreamdqError:
+        raise
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        gone = isinstance(error, ConnectionError) or (isinstance(error, Py4JError) and "\n" not in str(error))
+        text = "" if gone else f"{error}\n{getattr(error, '_stackTrace', '')}"
+        if unreadable := _UNREADABLE.search(text):
+            raise BadDump(
+                f"{what}: {unreadable[1]} is damaged (FAILED_READ_FILE); restore it, or remove it and leave its events "
+                "out: --quarantine"
+            ) from error
+        told = _GONE if gone else meaning(text) or f"Spark failed with {type(error).__name__}"
+        raise SparkFailed(f"{what}: {told}") from error
+
+
+def meaning(text: str) -> str:
+    """What a trace of Spark's says, in a line; '' if it says nothing."""
+    return known_meaning(text) or _first_words(text)
+
+
+def known_meaning(text: str) -> str:
+    """What is known of such a trace or log, and what to do; '' if nothing is."""
+    return next((told for pattern, told in _MEANINGS.items() if re.search(pattern, text)), "")
+
+
+def _first_words(text: str) -> str:
+    """The innermost message, or else the first, without the names of Java's classes."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    own = [line.removeprefix(": ") for line in lines if not line.startswith(("at ", "An error occurred while calling"))]
+    for line in [*reversed(causes), *own]:
+        while named := _JAVA_NAME.match(line):
+            line = line[named.end() :]
+        if told := line.partition("SQLSTATE")[0].strip():
+            return told
+    return ""
+
+
+@contextmanager
+def without_traces() -> Iterator[None]:
+    """What PySpark and Py4J log of failures, which are told anyway, stays out of the terminal within the block."""
+    silenced = [logging.getLogger(name) for name in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger")]
+    levels = [logger.level for logger in silenced]
+    root = logging.getLogger()  # by which Py4J tells of a Java process that has gone
+    for logger in silenced:
+        logger.setLevel(logging.CRITICAL + 1)
+    root.addFilter(_not_of_py4j)
+    try:
+        yield
+    finally:
+        root.removeFilter(_not_of_py4j)
+        for logger, level in zip(silenced, levels, strict=True):
+            logger.setLevel(level)
+
+
+def _not_of_py4j(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent != Path(py4j.__file__).parent

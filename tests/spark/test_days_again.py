@@ -1,0 +1,114 @@
+"""What a table says of a day does not depend on which days were analyzed with it, nor in which order."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from streamdq.dump.local import LocalFolder
+from streamdq_spark.analysis import analyze, plan
+from streamdq_spark.questions import QUESTIONS
+from streamdq_spark.report import load_tables
+from streamdq_spark.tables import read_table
+from tests.spark.dumps import START, as_row, event, write_dump
+from tests.spark.frames import collected
+from tests.spark.logs import random_log
+
+FIRST = START + timedelta(days=60)
+DAYS = [(FIRST + timedelta(days=n)).date() for n in range(3)]
+SILENT = DAYS[1]
+WHOLE = str(DAYS[0]), str(DAYS[-1])
+Rows = list[dict[str, Any]]
+
+
+def history() -> Rows:
+    """Ten weeks. Within the three days that are analyzed: one on which nothing happened, attempts that go on for two
+    days, consumers that do more at once on one day than on another. Before them: topics that begin, or fall silent,
+    just within and just before the weeks that are looked back.
+    """
+    hours = timedelta(hours=1)
+    rows = [
+        row
+        for e in random_log(seed=11, jobs=700, weeks=10)
+        if (row := as_row(e))["finished"] < START + timedelta(days=70)
+    ]
+    rows += [event(n, START + n * 2 * hours, topic="steady") for n in range(70 * 12)]
+    for n, back in enumerate((59, 58, 57.2, 57, 56.9, 56.5, 56, 55.5, 49, 21, 14, 7, 6.9, 0.5)):
+        at = FIRST + timedelta(days=-back)
+        rows += [event(10_000 + n, at, topic="rare"), event(20_000 + n, at, topic=f"once, {back} days before")]
+    for n, (begin, took) in enumerate(((0, 25), (10, 47), (20, 30), (23, 26), (50, 26), (70, 40))):
+        rows.append(event(30_000 + n, FIRST + (begin + took) * hours, started=FIRST + begin * hours, consumer="slow"))
+    for day, at_once in enumerate((2, 0, 5)):
+        at = FIRST + timedelta(days=day, hours=5)
+        rows += [event(40_000 + 10 * day + n, at + hours, started=at, consumer="w1") for n in range(at_once)]
+    return [row for row in rows if row["finished"].date() != SILENT]
+
+
+def told(spark: SparkSession, folder: Path) -> dict[str, Rows]:
+    """All rows of all tables."""
+    read = {name: collected(read_table(spark, LocalFolder(folder), name)) for name in QUESTIONS}
+    return {name: sorted(rows, key=repr) for name, rows in read.items()}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("again")
+    write_dump(made / "dump", history(), hours_each=24)
+    return made
+
+
+def run(spark: SparkSession, folder: Path, first: date, last: date) -> None:
+    analyze(spark, plan(str(folder / "dump"), str(folder / "out"), first, last))
+
+
+@pytest.fixture(scope="module")
+def before_and_after(spark: SparkSession, folder: Path) -> tuple[dict[str, Rows], dict[str, Rows]]:
+    """The tables of the three days, and the same folder after each day by itself."""
+    run(spark, folder, DAYS[0], DAYS[-1])
+    before = told(spark, folder / "out")
+    for day in DAYS:
+        if day != SILENT:
+            run(spark, folder, day, day)
+    return before, told(spark, folder / "out")
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_day_by_itself_has_the_same_rows(
+    name: str, before_and_after: tuple[dict[str, Rows], dict[str, Rows]], folder: Path
+) -> None:
+    before, after = (tables[name] for tables in before_and_after)
+    assert before
+    if QUESTIONS[name].day:
+        assert after == before
+        return
+    assert [row for row in after if (row["from_dt"], row["dt"]) == WHOLE] == before
+    alone = [row for row in after if row["from_dt"] == row["dt"]]
+    assert len(alone) == len(after) - len(before)
+    shown = [load_tables(LocalFolder(folder / "out"), [name], day, day)[name] for day in DAYS]
+    assert sum(map(len, shown)) == len(alone)  # a day's report is of its own run
+    assert not shown[DAYS.index(SILENT)]
+
+
+@pytest.mark.parametrize("name", ["changes", "forecast"])
+def test_what_looks_back_from_the_end_is_the_same_for_the_last_day(
+    name: str, before_and_after: tuple[dict[str, Rows], dict[str, Rows]]
+) -> None:
+    """Whatever the first day is."""
+    whole, alone = (
+        [{**row, "from_dt": ""} for row in before_and_after[1][name] if (row["from_dt"], row["dt"]) == days]
+        for days in (WHOLE, (WHOLE[1], WHOLE[1]))
+    )
+    assert whole == alone
+
+
+def test_the_history_has_what_it_takes(before_and_after: tuple[dict[str, Rows], dict[str, Rows]]) -> None:
+    before, _ = before_and_after
+    slots = {(row["dt"], row["slots"]) for row in before["workers"] if row["consumer"] == "w1"}
+    assert len({most for _, most in slots}) > 1
+    assert {row["weeks"] for row in before["anomalies"]} >= {0, 1, 6, 7, 8}
+    assert {row["dt"] for row in before["anomalies"]} == {str(day) for day in DAYS}

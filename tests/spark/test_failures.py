@@ -1,0 +1,137 @@
+"""Whatever Spark fails for, the command says in a line what happened and what to do, and nothing of Java's."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from streamdq.history import Event
+from streamdq_spark.failures import meaning
+from streamdq_spark.session import FEW_EVENTS, SMALL, settings_for
+from tests.spark.dumps import START, event, write_dump
+
+TRACE = """An error occurred while calling o63.parquet.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times.
+\tat org.apache.spark.scheduler.DAGScheduler.abortStage(DAGScheduler.scala:2785)
+Caused by: {cause}
+\tat org.apache.hadoop.fs.ChecksumFileSystem.create(ChecksumFileSystem.java:774)
+\t... 12 more
+"""
+
+
+@pytest.mark.parametrize(
+    ("cause", "told"),
+    [
+        ("java.lang.OutOfMemoryError: Java heap space", "ran out of memory: give it more (--memory 4g)"),
+        ("java.io.IOException: No space left on device", "the disk is full: make room"),
+        ("java.io.FileNotFoundException: /x (Permission denied)", "may not read or write there: check the folder"),
+        ("java.io.IOException: Mkdirs failed to create file:/proc/x", "may not read or write there"),
+        ("java.net.UnknownHostException: bucket.example", "can't reach what it needs"),
+        ("org.apache.spark.SparkException: All masters are unresponsive! Giving up.", "check --master"),
+        ("java.lang.IllegalStateException: org.example.Odd: no more of it SQLSTATE: XX000", "no more of it"),
+    ],
+)
+def test_a_trace_is_told_in_words(cause: str, told: str) -> None:
+    said = meaning(TRACE.format(cause=cause))
+    assert told in said
+    assert not re.search(r"\n|\tat |Exception|java\.|org\.", said)
+
+
+def test_without_a_cause_it_is_the_first_message() -> None:
+    assert (
+        meaning("An error occurred while calling o1.count.\n: a.b.SomeException: it is so\n\tat a.b.C(D:1)")
+        == "it is so"
+    )
+    assert meaning("") == ""
+
+
+def test_the_settings_for_few_events() -> None:
+    assert settings_for(28_000) == SMALL
+    assert settings_for(FEW_EVENTS) == {}
+
+
+PROGRAM = """
+import os, signal, sys
+from pyspark import SparkContext
+from pyspark.sql import functions as F
+from streamdq.cli import app
+from streamdq_spark import questions
+from streamdq_spark.questions import Question
+
+def killed(events, context):
+    gateway = SparkContext._gateway
+    os.kill(gateway.proc.pid, signal.SIGKILL)
+    gateway.proc.wait()
+    return events.limit(1)
+
+def too_large(events, context):
+    halves = [F.expr(f"repeat(concat(id, '{n}'), 500000000)") for n in "ab"]
+    return events.select(F.length(F.concat(*halves)).alias("n"))
+
+questions.QUESTIONS |= {question.__name__: Question(question.__name__, question) for question in (killed, too_large)}
+sys.exit(app.run(sys.argv[1:]))
+"""
+
+
+def analyze(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own, with a question that kills Spark, and one that wants too much of it."""
+    command = [
+        sys.executable,
+        "-c",
+        PROGRAM,
+        "analyze",
+        "--input",
+        str(folder / "dump"),
+        "--output",
+        str(folder / "out"),
+    ]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "TMPDIR": str(folder)}
+    return subprocess.run([*command, *arguments], capture_output=True, text=True, env=environment, timeout=100)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rows = [event(n, START + timedelta(hours=n + 1), event=Event.CANCELLED.value, started=None) for n in range(3)]
+    write_dump(tmp_path / "dump", rows, hours_each=24)
+    return tmp_path
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--only", "killed"), "killed: Spark's Java process has ended."),
+        (("--only", "too_large", "--memory", "512m"), "too_large: Spark ran out of memory: give it more"),
+        (("--master", "nonsense"), "Spark did not start: no Spark answers at that master"),
+    ],
+)
+def test_a_failure_is_one_line_and_its_log_is_kept(folder: Path, arguments: tuple[str, ...], told: str) -> None:
+    done = analyze(folder, *arguments)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1), done.stderr
+    assert told in done.stderr
+    assert not re.search(r"\tat |Traceback|Exception|java\.|org\.apache|py4j", done.stderr)
+    (log,) = folder.glob("streamdq-spark-*.log")
+    assert str(log) in done.stderr
+
+
+@pytest.mark.timeout(120)
+def test_a_success_says_nothing_on_stderr_and_leaves_no_log(folder: Path) -> None:
+    """Though most questions find nothing in cancels."""
+    done = analyze(folder, "--only", "retries", "--only", "throughput", "--report", str(folder / "report.html"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"retries\s+0", done.stdout)
+    assert not list(folder.glob("streamdq-spark-*.log"))
+
+
+@pytest.mark.timeout(120)
+def test_what_spark_logs_is_shown_if_asked_for(folder: Path) -> None:
+    done = analyze(folder, "--only", "too_large", "--memory", "512m", "--verbose")
+    assert done.returncode == 1
+    assert "\tat " in done.stderr
+    assert not list(folder.glob("streamdq-spark-*.log"))

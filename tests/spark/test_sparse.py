@@ -1,0 +1,113 @@
+"""A dump that has next to nothing to tell: every question answers it, an empty table is a table, the report says so."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from streamdq.dump.local import LocalFolder
+from streamdq.errors import InvalidInput
+from streamdq.history import Event
+from streamdq_spark.analysis import Summary, analyze, chosen, plan
+from streamdq_spark.questions import QUESTIONS, Context
+from streamdq_spark.report import load_tables, write_report
+from streamdq_spark.tables import read_table
+from tests.spark import plain
+from tests.spark.dumps import EPOCH, START, TIMES, event, write_dump
+from tests.spark.frames import assert_same, collected, frame
+from tests.spark.plain import Happened
+
+Case = tuple[list[dict[str, Any]], Path, Summary]
+NOT_RUN: dict[str, Any] = {"started": None, "moved": None, "consumer": None, "error": None, "reason": None}
+BARE: dict[str, Any] = dict.fromkeys(
+    ("consumer", "created", "due", "moved", "started", "error", "reason", "body_bytes")
+)
+"""All that may be null is: docs/history.md."""
+
+
+def of_kind(kind: Event, **columns: Any) -> list[dict[str, Any]]:
+    """Three events of one kind on two days, as the engine writes them."""
+    own = NOT_RUN if kind in (Event.CANCELLED, Event.EXPIRED, Event.KICKED) else {}
+    own = own | ({"error": "ValueError"} if kind in (Event.RETRY, Event.DEAD) else {})
+    own = own | ({"reason": "exhausted"} if kind is Event.DEAD else {})
+    told = {"event": kind.value} | own | columns
+    return [event(n, START + timedelta(hours=11 * n, minutes=5)) | told for n in range(3)]
+
+
+NOON = START + timedelta(hours=12)
+CASES: dict[str, list[dict[str, Any]]] = {
+    **{kind.value: of_kind(kind) for kind in Event},
+    "nulls": [row | {"id": f"{kind}{row['id']}"} for kind in Event for row in of_kind(kind, **BARE)],
+    "one row": [event(0, NOON)],
+    "one job": [
+        event(n, NOON + timedelta(seconds=n), id="j", created=NOON, event=kind, attempt=n + 1, step=n)
+        for n, kind in enumerate(("retry", "retry", "done"))
+    ],
+}
+
+
+def happened(row: dict[str, Any]) -> Happened:
+    ms = {name: None if row[name] is None else round((row[name] - EPOCH) / timedelta(milliseconds=1)) for name in TIMES}
+    return Happened(**(row | ms))
+
+
+@pytest.fixture(scope="module", params=CASES)
+def case(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """A case's events, the folder of its dump and tables, and what the analysis said of it."""
+    folder, rows = tmp_path_factory.mktemp("sparse"), CASES[request.param]
+    write_dump(folder / "dump", rows, hours_each=24)
+    return rows, folder, analyze(spark, plan(str(folder / "dump"), str(folder / "out")))
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_every_question_answers_it(case: Case, name: str, spark: SparkSession) -> None:
+    rows, folder, summary = case
+    wanted = getattr(plain, name)([happened(row) for row in rows])
+    assert summary.tables[name] == len(wanted)
+    assert json.loads((folder / "out" / "analysis.json").read_text())["tables"][name] == len(wanted)
+    found = read_table(spark, LocalFolder(folder / "out"), name).drop("dt", "from_dt")
+    assert_same(collected(found), wanted)
+    assert found.columns == columns_of(name, spark)
+
+
+def columns_of(name: str, spark: SparkSession) -> list[str]:
+    """Those that a question's answer has, whatever it finds."""
+    question = QUESTIONS[name]
+    return question.answer(frame(spark, []), Context(START.date(), START.date())).columns
+
+
+def test_the_report_says_what_was_not_found(case: Case) -> None:
+    rows, folder, summary = case
+    write_report(LocalFolder(folder / "out"), summary, folder / "report.html")
+    page = (folder / "report.html").read_text()
+    kinds = {row["event"] for row in rows}
+    for told, nothing in NOTHING.items():
+        assert (told in page) == kinds.isdisjoint(nothing), told
+
+
+NOTHING = {
+    "None: no job was given up in this period.": {"dead"},
+    "No job was done; what else happened to them is in the table.": {"done"},
+    "No attempt ended in this period.": {"done", "retry", "dead", "reclaimed"},
+}
+"""Sentences, and the events that make them untrue."""
+
+
+def test_days_in_which_nothing_happened(spark: SparkSession, tmp_path: Path) -> None:
+    """Between two days that have something, and asked for by themselves."""
+    write_dump(tmp_path / "dump", [event(n, NOON + timedelta(days=2 * n, minutes=1)) for n in range(2)])
+    dump, out, between = str(tmp_path / "dump"), str(tmp_path / "out"), (START + timedelta(days=1)).date()
+    some = chosen(["throughput", "retries", "workers"])
+    whole = analyze(spark, plan(dump, out), questions=some)
+    assert whole.tables == {"throughput": 2, "retries": 1, "workers": 2}
+    with pytest.raises(InvalidInput, match="has no events of the days that were asked for: it holds 2026-01-05 to"):
+        plan(dump, out, between, between)
+    before = plan(dump, out, between, (START + timedelta(days=2)).date())
+    assert analyze(spark, before, questions=some).tables == {"throughput": 1, "retries": 1, "workers": 1}
+    assert len(collected(read_table(spark, LocalFolder(tmp_path / "out"), "throughput"))) == 2
+    assert load_tables(LocalFolder(tmp_path / "out"), ["throughput"], between, between) == {"throughput": []}
