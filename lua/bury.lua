@@ -9,20 +9,23 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
--- ARGV[4..] per claim: main, entry (as claimed), id, history row, reason, error
+-- ARGV[4] generation: which group of that name, as claim returned it
+-- ARGV[5..] per claim: main, entry (as claimed), id, history row, reason, error
 -- returns {now_ms, i, ...}: i (from 1) are the claims refused.
 -- include: clock, progress, settle, fence, inter, take_off, history
 local ready, own, dead, progress, counts, settings, history = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, dead = dead, progress = progress, counts = counts}
-local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken')
-local groups, overtaken = names(topic[1]), tonumber(topic[3] or 0)
+local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group)
+local groups = served(topic[1], group, topic[4], ARGV[4])
+if not groups then return refused(now, 6) end
+local overtaken = tonumber(topic[3] or 0)
 local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
 local held, buried = fence(k, group, 6), 0
-for i = 4, #ARGV, 6 do
+for i = 5, #ARGV, 6 do
   if held and not held[i] then
-    reply[#reply + 1] = (i + 2) / 6
+    reply[#reply + 1] = (i + 1) / 6
   else
     buried = buried + 1
     local main, entry, id = ARGV[i], ARGV[i + 1], ARGV[i + 2]

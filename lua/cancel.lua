@@ -1,4 +1,5 @@
--- cancel: delayed, or ready -> cancelled, for every group that still waits for the job.
+-- cancel: delayed, or ready -> cancelled, for every group that still waits for the job. Its dead letters go with it, or
+-- a kick would start it again.
 -- KEYS[1] jobs      HASH
 -- KEYS[2] bucket    ZSET
 -- KEYS[3] ready     STREAM
@@ -6,14 +7,21 @@
 -- KEYS[5] counts    HASH
 -- KEYS[6] settings  HASH
 -- KEYS[7] history   STREAM
+-- KEYS[8..] dead:GROUP  ZSET  in the order of ARGV[5]
 -- ARGV[1] now_ms or ''
 -- ARGV[2] id
 -- ARGV[3] history cap
--- returns 1 = cancelled, no new attempt starts; 0 = no such job, or nothing left to cancel; -1 = an attempt is running
+-- ARGV[4] shards: how many the caller spreads this topic over
+-- ARGV[5] groups, 'a,b', as the caller knows them
+-- returns 1 = cancelled, no new attempt starts; 0 = no such job, or no group waits for it; -1 = an attempt is running;
+-- -2 = the caller's settings of the topic are out of date, nothing was done
 -- include: clock, progress, settle, history, standing, drop_job
 local jobs, bucket, ready, progress, counts, settings, history = unpack(KEYS)
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
   history = history, cap = ARGV[3]}
-local record = redis.call('HGET', jobs, ARGV[2])
+local topic = redis.call('HMGET', settings, 'shards', 'groups')
+if topic[1] ~= ARGV[4] or topic[2] ~= ARGV[5] then return -2 end
+local record, groups, dead = redis.call('HGET', jobs, ARGV[2]), names(topic[2]), {}
 if not record then return 0 end
-return drop_job(k, names(redis.call('HGET', settings, 'groups')), ARGV[2], record, now_ms(ARGV[1]), 'cancelled')
+for i, group in ipairs(groups) do dead[group] = KEYS[7 + i] end
+return drop_job(k, groups, ARGV[2], record, now_ms(ARGV[1]), dead)

@@ -16,17 +16,20 @@
 -- ARGV[5] default TTR in ms, where the topic sets none
 -- ARGV[6] history cap
 -- ARGV[7..] entries that a blocking XREADGROUP returned already: stream ('m' ready, 'g' ready:GROUP), entry, member
--- returns {status, now_ms, ttr_ms, unread, {claim, ...}, {id, ...}, {record, ...}, expired}: status 1, or 0 = the
--- topic is paused (nothing read). claim: '' = none, the delivery was out of date; for a first attempt the entry in the
--- shared stream; else 'main|entry|attempt|step|crashes|due_ms'. main: entry in the shared stream or '-'. attempt: as in
--- the progress. due_ms: '' as the record says. unread: still ready for this group. expired: given up, as too late.
+-- returns {status, now_ms, ttr_ms, unread, {claim, ...}, {id, ...}, {record, ...}, expired, generation}: status 1, or
+-- 0 = the topic is paused (nothing read), or -1 = there is no such group. claim: '' = none, the delivery was out of date;
+-- for a first attempt the entry in the shared stream; else 'main|entry|attempt|step|crashes|due_ms'. main: entry in the
+-- shared stream or '-'. attempt: as in the progress. due_ms: '' as the record says. unread: still ready for this group.
+-- expired: given up, as too late. generation: which group of that name this is.
 -- include: clock, read, progress, ring, settle, requeue, history
 local ready, own, jobs, progress, counts, settings, wake, history, bucket = unpack(KEYS)
 local now, group, consumer, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
 local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts, bucket = bucket, wake = wake}
 
-local topic = redis.call('HMGET', settings, 'paused', 'ttr:' .. group, 'ttr', 'watch_until', 'groups', 'rate')
-local paused, groups = topic[1] == '1', names(topic[5])
+local topic = redis.call('HMGET', settings, 'paused', 'ttr:' .. group, 'ttr', 'watch_until', 'groups', 'rate',
+  'generation:' .. group)
+local paused, groups, generation = topic[1] == '1', names(topic[5]), topic[7] or '0'
+if not has(groups, group) then return {-1, now, 0, 0, {}, {}, {}, 0, ''} end
 k.waits = waits(topic[1], topic[6])
 local count = paused and 0 or tonumber(ARGV[4])
 local group_ttr = tonumber(topic[2] or topic[3] or ARGV[5])
@@ -50,15 +53,14 @@ add(new_entries(own, group, consumer, count))
 local again = n
 add(given[ready])
 add(new_entries(ready, group, consumer, count - again + #given[own]))
-if n == 0 then return {paused and 0 or 1, now, group_ttr, 0, {}, {}, {}, 0} end
+if n == 0 then return {paused and 0 or 1, now, group_ttr, 0, {}, {}, {}, 0, generation} end
 local ids, fields, prefix = {}, {}, field_of(group, '')
 for i = 1, n do
   local delivery = entries[i][2][2]
   local id = i > again and string.sub(delivery, 13) or string.match(delivery, '^\31[^\31]*\31(.*)$', 13)
   ids[i], fields[i] = id, prefix .. id
 end
-local records = redis.call('HMGET', jobs, unpack(ids))
-local states = redis.call('HMGET', progress, unpack(fields))
+local records, states = redis.call('HMGET', jobs, unpack(ids)), redis.call('HMGET', progress, unpack(fields))
 
 local claims, marks, gone, taken, left = {}, {}, {}, 0, 0
 local now_text = string.format('%.0f', now)
@@ -67,13 +69,11 @@ local function drop(stream, entry, remove)
   redis.call('XACK', stream, group, entry)
   if remove then redis.call('XDEL', stream, entry) end
 end
-
 local function give_back(stream, entry, id, p, due)
   drop(stream, entry, stream ~= ready)
   if stream == ready then p.main = detach(k, groups, p.main) end
   requeue(k, group, id, p, due, now)
 end
-
 local function expire(stream, entry, id, record, p, due)
   drop(stream, entry, stream ~= ready)
   redis.call('HINCRBY', counts, 'expired:' .. group, 1)
@@ -155,4 +155,4 @@ if taken > 0 then
   if running == taken and not is_watched(topic[4], now) then ring(wake, now + group_ttr) end
 end
 for i = 1, taken < n and n or 0 do claims[i] = claims[i] or '' end
-return {paused and 0 or 1, now, group_ttr, unread, claims, ids, records, #gone}
+return {paused and 0 or 1, now, group_ttr, unread, claims, ids, records, #gone, generation}

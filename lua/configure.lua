@@ -1,55 +1,84 @@
--- configure: what the scripts of one shard need to know of its topic; makes new groups. Run again, it changes nothing.
+-- configure: what the scripts of one shard need to know of its topic. New groups are made, groups that leave begin to
+-- (leave_group ends it). Repeated, it changes nothing.
 -- KEYS[1] settings  HASH
 -- KEYS[2] jobs      HASH
 -- KEYS[3] bucket    ZSET
 -- KEYS[4] ready     STREAM
 -- KEYS[5] counts    HASH
 -- KEYS[6] wake      STREAM
--- KEYS[7..] ready:GROUP  STREAM  in the order of ARGV[3]
+-- KEYS[7..] ready:GROUP  STREAM  of each group in ARGV[3]; then ready:GROUP and dead:GROUP of each in ARGV[4]
 -- ARGV[1] version: an older one than the shard has is ignored
--- ARGV[2] shards
--- ARGV[3] groups, 'a,b': those that the shard has besides stay until leave_group has emptied them
--- ARGV[4..] field, value, ... ('' takes the field away)
--- returns 1, or 0 = refused: the number of shards can't change while the shard holds jobs
+-- ARGV[2] shards; '0' = closed, as the topic is to have another number of them: nothing can be enqueued
+-- ARGV[3] groups, 'a,b'
+-- ARGV[4] groups that leave, 'c,d'
+-- ARGV[5..] field, value, ... ('' takes the field away)
+-- returns {status, groups, leaving}: status 1 = done, 0 = refused: the number of shards can't change while the shard
+-- holds jobs; what the shard has now: groups, those that ARGV[3] does not name among them, and groups that are leaving
 -- include: ring, settle
 local settings, jobs, bucket, ready, counts, wake = unpack(KEYS)
-local known = redis.call('HMGET', settings, 'version', 'shards', 'groups')
-if tonumber(known[1] or 0) > tonumber(ARGV[1]) then return 1 end
+local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving')
+local had, leaving = names(known[3]), names(known[4])
+local function answer(status) return {status, table.concat(had, ','), table.concat(leaving, ',')} end
+if tonumber(known[1] or 0) > tonumber(ARGV[1]) then return answer(1) end
 local live = redis.call('HLEN', jobs)
-if known[2] and known[2] ~= ARGV[2] and live > 0 then return 0 end
+if known[2] and known[2] ~= ARGV[2] and live > 0 then return answer(0) end
 
-local had, all, waiting = {}, names(known[3]), 0
-for _, group in ipairs(all) do
-  had[group] = true
-  waiting = waiting + tonumber(redis.call('HGET', counts, 'waiting:' .. group) or 0)
-end
-local delayed = redis.call('ZCARD', bucket) - waiting
+local delayed = redis.call('ZCARD', bucket) - waiting_in(counts)
 local detached = tonumber(redis.call('HGET', counts, 'detached') or 0)
+local wanted, changed = names(ARGV[3]), known[1] ~= ARGV[1]
 
 local function make(stream, group)
   local made = redis.pcall('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
   -- tostring: what fakeredis puts into err is no Lua string
-  if type(made) == 'table' and made.err and not string.find(tostring(made.err), 'BUSYGROUP', 1, true) then
-    return error(tostring(made.err))
-  end
+  if type(made) ~= 'table' or not made.err then return true end
+  return not string.find(tostring(made.err), 'BUSYGROUP', 1, true) and made
 end
-for i, group in ipairs(names(ARGV[3])) do
-  make(ready, group)
-  make(KEYS[6 + i], group)
-  if not had[group] then
-    all[#all + 1] = group
-    -- A new group gets every job that no group has to itself; what was enqueued before and left does not concern it.
-    local enqueued = tonumber(redis.call('HGET', counts, 'enqueued') or 0)
-    redis.call('HSET', counts, 'base:' .. group, enqueued - (live - detached),
-      'ready:' .. group, live - detached - delayed)
+
+-- What the group has to itself goes at once, and with it every claim; its progress and the jobs that only it held open
+-- go by and by. `waiting` is counted until then, as the bucket is.
+local function begin_to_leave(group, own, dead)
+  redis.pcall('XGROUP', 'DESTROY', ready, group)
+  redis.call('UNLINK', own, dead)
+  for _, name in ipairs({'base', 'done', 'dead', 'cancelled', 'expired', 'ready', 'running', 'through', 'retried',
+    'snoozed', 'reclaimed', 'purged', 'archived', 'lost'}) do
+    redis.call('HDEL', counts, name .. ':' .. group)
+  end
+  redis.call('HDEL', settings, 'generation:' .. group, 'ttr:' .. group)
+  leaving[#leaving + 1] = group
+end
+for i, group in ipairs(names(ARGV[4])) do
+  if take_out(had, group) then
+    local n = 5 + #wanted + 2 * i
+    begin_to_leave(group, KEYS[n], KEYS[n + 1])
   end
 end
 
-if #all > 1 then redis.call('HSET', settings, 'shared', 1) end -- once and for good: entries were kept for others
-redis.call('HSET', settings, 'version', ARGV[1], 'shards', ARGV[2], 'groups', table.concat(all, ','))
-for i = 4, #ARGV, 2 do
+for i, group in ipairs(wanted) do
+  if not has(leaving, group) then
+    for _, stream in ipairs({ready, KEYS[6 + i]}) do
+      local made = make(stream, group)
+      if type(made) == 'table' then return error(tostring(made.err)) end
+      changed = changed or made
+    end
+    if not has(had, group) then
+      had[#had + 1] = group
+      -- A new group gets every job that no group has to itself; what was enqueued before and left does not concern it.
+      local enqueued = tonumber(redis.call('HGET', counts, 'enqueued') or 0)
+      redis.call('HSET', counts, 'base:' .. group, enqueued - (live - detached),
+        'ready:' .. group, live - detached - delayed)
+      -- Made again under the same name it is another one: claims from before must not pass for its own.
+      redis.call('HSET', settings, 'generation:' .. group, redis.call('HINCRBY', settings, 'generation', 1))
+    end
+  end
+end
+
+table.sort(had)
+if #had + #leaving > 1 then redis.call('HSET', settings, 'shared', 1) end -- once and for good: entries were kept for others
+redis.call('HSET', settings, 'version', ARGV[1], 'shards', ARGV[2], 'groups', table.concat(had, ','))
+if #leaving > 0 then redis.call('HSET', settings, 'leaving', table.concat(leaving, ',')) end
+for i = 5, #ARGV, 2 do
   if ARGV[i + 1] == '' then redis.call('HDEL', settings, ARGV[i])
   else redis.call('HSET', settings, ARGV[i], ARGV[i + 1]) end
 end
-ring(wake, 0)
-return 1
+if changed then ring(wake, 0) end
+return answer(1)

@@ -9,21 +9,24 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
--- ARGV[4..] per claim: main, entry (as claimed), id, history row
+-- ARGV[4] generation: which group of that name, as claim returned it
+-- ARGV[5..] per claim: main, entry (as claimed), id, history row
 -- returns {now_ms, i, ...}: i (from 1) are the claims refused, as another took them over (the fence).
 -- include: clock, progress, settle, fence, take_off, history
 local ready, own, jobs, progress, counts, settings, history = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts}
-local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken')
-local groups, overtaken, prefix = names(topic[1]), tonumber(topic[3] or 0), field_of(group, '')
+local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group)
+local groups = served(topic[1], group, topic[4], ARGV[4])
+if not groups then return refused(now, 4) end
+local overtaken, prefix = tonumber(topic[3] or 0), field_of(group, '')
 local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
 local held = fence(k, group, 4)
 local shared, ids, fields, n, done, alone, args = {}, {}, {}, 0, 0, #groups == 1, ARGV
-for i = 4, #ARGV, 4 do
+for i = 5, #ARGV, 4 do
   if held and not held[i] then
-    reply[#reply + 1] = i / 4
+    reply[#reply + 1] = (i - 1) / 4
   else
     done = done + 1
     local main, entry, id = args[i], args[i + 1], args[i + 2]

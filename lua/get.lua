@@ -4,16 +4,18 @@
 -- KEYS[3] progress  HASH
 -- KEYS[4] settings  HASH
 -- ARGV[1] id
--- returns {} or {record, delayed, group, progress, waits, ...}: delayed 1 = its first delivery is in the bucket;
+-- ARGV[2] shards: how many the caller spreads this topic over; '' = the caller knows that the job is here
+-- returns nil = the caller's settings of the topic are out of date; {} or {record, delayed, group, progress, waits, ...}: delayed 1 = its first delivery is in the bucket;
 -- progress '' = not started; waits 1 = the group's next attempt is in the bucket
 -- include: progress, settle, standing
 local jobs, bucket, progress, settings = unpack(KEYS)
-local id = ARGV[1]
+local id, topic = ARGV[1], redis.call('HMGET', settings, 'shards', 'groups')
+if ARGV[2] ~= '' and topic[1] ~= ARGV[2] then return false end
 local record = redis.call('HGET', jobs, id)
 if not record then return {} end
 local delayed = redis.call('ZSCORE', bucket, string.sub(record, 1, 12) .. id)
 local reply = {record, delayed and 1 or 0}
-local concerned, states = standing({progress = progress}, names(redis.call('HGET', settings, 'groups')), id)
+local concerned, states = standing({progress = progress}, names(topic[2]), id)
 for _, group in ipairs(concerned) do
   local p, n = states[group], #reply
   reply[n + 1], reply[n + 2] = group, p and format(p) or ''

@@ -11,13 +11,14 @@
 -- ARGV[2] group
 -- ARGV[3] consumer
 -- ARGV[4] limit per stream
--- returns 1, or 0 = there was more than `limit` pending: call again
+-- returns 1 = gone (as it is when the group is gone), or 0 = there was more than `limit` pending: call again
 -- include: clock, progress, ring, settle, requeue, hand_over
 local ready, own, jobs, bucket, progress, counts, settings, wake = unpack(KEYS)
 local now, group, consumer, limit = now_ms(ARGV[1]), ARGV[2], ARGV[3], tonumber(ARGV[4])
 local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate')
 local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts,
   wake = wake, groups = names(topic[1]), waits = waits(topic[2], topic[3])}
+if not has(k.groups, group) then return 1 end
 
 for _, stream in ipairs({ready, own}) do
   local pending = redis.call('XPENDING', stream, group, '-', '+', limit, consumer)

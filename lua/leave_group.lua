@@ -1,53 +1,61 @@
--- leave_group: one step of removing a group from a shard: it is no longer asked for, and what only it held open ends.
--- KEYS[1] settings     HASH
--- KEYS[2] jobs         HASH
--- KEYS[3] bucket       ZSET
--- KEYS[4] ready        STREAM
--- KEYS[5] progress     HASH
--- KEYS[6] counts       HASH
--- KEYS[7] ready:GROUP  STREAM
--- KEYS[8] dead:GROUP   ZSET
+-- leave_group: one step of removing a group from a shard that configure has begun: the group's progress goes, and jobs
+-- that it alone held open end. How far this has come is kept here, so that anyone can go on, and several at once can.
+-- KEYS[1] settings  HASH
+-- KEYS[2] jobs      HASH
+-- KEYS[3] bucket    ZSET
+-- KEYS[4] ready     STREAM
+-- KEYS[5] progress  HASH
+-- KEYS[6] counts    HASH
 -- ARGV[1] group
--- ARGV[2] cursor of the walk over jobs; '0' begins
--- ARGV[3] limit
--- returns the next cursor; '0' when the group is gone
+-- ARGV[2] limit: about how many fields of progress to look at
+-- returns 1 = there is more to do; 0 = the group is gone, or not leaving
 -- include: progress, settle
-local settings, jobs, bucket, ready, progress, counts, own, dead = unpack(KEYS)
+local settings, jobs, bucket, ready, progress, counts = unpack(KEYS)
 local group, k = ARGV[1], {jobs = jobs, progress = progress, counts = counts, ready = ready}
+local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'left:' .. group)
+local groups, leaving = names(topic[1]), names(topic[2])
+if not has(leaving, group) then return 0 end
 
-local rest = {}
-for _, name in ipairs(names(redis.call('HGET', settings, 'groups'))) do
-  if name ~= group then rest[#rest + 1] = name end
+-- Until the last group that it concerns is through with it, a job is open.
+local function is_open(id, alone)
+  for _, other in ipairs(groups) do
+    local p = parse(redis.call('HGET', progress, field_of(other, id)))
+    if p and p.state ~= 'x' or not p and not alone then return true end
+  end
+  return false
 end
-redis.call('HSET', settings, 'groups', table.concat(rest, ','))
+local function end_unless_open(id, main)
+  local record = redis.call('HGET', jobs, id)
+  if not record or is_open(id, main == '-') then return end
+  redis.call('ZREM', bucket, string.sub(record, 1, 12) .. id)
+  forget(k, groups, id, main)
+end
 
-local page = redis.call('HSCAN', jobs, ARGV[2], 'COUNT', ARGV[3])
+-- A cursor means something to the process of Redis that gave it.
+local info = redis.pcall('INFO', 'server') -- which fakeredis does not have in a script
+local run = type(info) == 'string' and string.match(info, 'run_id:(%w+)') or ''
+local cursor = string.match(topic[3] or '', '^' .. run .. ':(%d+)$') or '0'
+local page = redis.call('HSCAN', progress, cursor, 'COUNT', ARGV[2])
 for i = 1, #page[2], 2 do
-  local id = page[2][i]
-  local p = parse(redis.call('HGET', progress, field_of(group, id)))
-  local main = p and p.main or ''
-  if p then
-    redis.call('HDEL', progress, field_of(group, id))
-    if p.state == 'w' then redis.call('ZREM', bucket, member(p.sequence, group, id)) end
-  end
-  local open, alone = false, main == '-' -- detached: groups without progress are not concerned
-  for _, other in ipairs(rest) do
-    local value = redis.call('HGET', progress, field_of(other, id))
-    if value and main == '' then main = parse(value).main end
-    open = open or value and string.sub(value, 1, 1) ~= 'x' or not value and not alone
-  end
-  if not open then
-    redis.call('ZREM', bucket, string.sub(page[2][i + 1], 1, 12) .. id)
-    forget(k, rest, id, main)
+  local field, p = page[2][i], parse(page[2][i + 1])
+  local whose, id = string.match(field, '^([^\31]*)\31(.*)$')
+  if whose == group then
+    redis.call('HDEL', progress, field)
+    if p.state == 'w' and redis.call('ZREM', bucket, member(p.sequence, group, id)) == 1 then
+      redis.call('HINCRBY', counts, 'waiting:' .. group, -1)
+    end
+    end_unless_open(id, p.main)
+  elseif p.state == 'x' then
+    end_unless_open(id, p.main)
   end
 end
 
-if page[1] == '0' then
-  redis.call('DEL', own, dead)
-  redis.pcall('XGROUP', 'DESTROY', ready, group)
-  for _, name in ipairs({'base', 'done', 'dead', 'cancelled', 'expired', 'ready', 'running', 'waiting', 'through',
-    'retried', 'snoozed', 'reclaimed', 'purged', 'archived', 'lost'}) do
-    redis.call('HDEL', counts, name .. ':' .. group)
-  end
+if page[1] ~= '0' then
+  redis.call('HSET', settings, 'left:' .. group, run .. ':' .. page[1])
+  return 1
 end
-return page[1]
+take_out(leaving, group)
+redis.call('HDEL', counts, 'waiting:' .. group)
+redis.call('HDEL', settings, 'left:' .. group, 'leaving')
+if #leaving > 0 then redis.call('HSET', settings, 'leaving', table.concat(leaving, ',')) end
+return 0

@@ -7,7 +7,8 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] limit
 -- ARGV[3] groups, 'a,b'
--- returns {moved, now_ms, next_due_ms, open}; moved -1 = the caller's groups are out of date; next_due_ms -1 =
+-- returns {moved, now_ms, next_due_ms, open, ...}; moved -1 = the
+-- shard has other groups, which follow as 'a,b'; next_due_ms -1 =
 -- nothing to wait for (empty or paused: whoever changes that rings); open = ready or claimed jobs of all groups.
 -- include: clock, ring, settle
 local bucket, ready, counts, settings = unpack(KEYS)
@@ -15,7 +16,7 @@ local now, limit = now_ms(ARGV[1]), tonumber(ARGV[2])
 
 local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'rate_at')
 local groups = names(topic[1])
-if topic[1] ~= ARGV[3] then return {-1, now, -1, 0} end
+if topic[1] ~= ARGV[3] then return {-1, now, -1, 0, topic[1] or ''} end
 local function open_claims()
   local open = 0
   for _, group in ipairs(groups) do
@@ -51,6 +52,8 @@ if #due > 0 then
       if stream[group] then
         redis.call('XADD', stream[group], '*', 'j', member)
         own[group] = (own[group] or 0) + 1
+      else -- the group is leaving
+        redis.call('HINCRBY', counts, 'waiting:' .. group, -1)
       end
     end
   end

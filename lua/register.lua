@@ -3,14 +3,16 @@
 -- KEYS[2] wake      STREAM  of the namespace: tells the mover
 -- ARGV[1] topic
 -- ARGV[2] JSON of the settings to change, without groups
--- ARGV[3] JSON {group: {settings}} to add or change
--- ARGV[4] JSON {group: true} of groups to remove
--- ARGV[5] '1': only if the topic is new
--- returns the topic's settings as JSON
-local topics, wake, topic = KEYS[1], KEYS[2], ARGV[1]
+-- ARGV[3] JSON {group: {settings}} to add or change; one that is leaving is not added before it has left
+-- ARGV[4] JSON {group: true} of groups to remove: they are leaving from now on
+-- ARGV[5] JSON {group: true} of groups that have left every shard
+-- ARGV[6] '': only if the topic is there; '0': only if it is new; else only if this is still its version
+-- returns the topic's settings as JSON, changed or as they are; nil = there is no such topic
+local topics, wake, topic, expected = KEYS[1], KEYS[2], ARGV[1], ARGV[6]
 local stored = redis.call('HGET', topics, topic)
-if stored and ARGV[5] == '1' then return stored end
 local settings = stored and cjson.decode(stored) or {version = 0, groups = {}}
+if expected ~= '' and tonumber(expected) ~= settings.version or expected == '' and not stored then return stored end
+settings.leaving = settings.leaving or {}
 
 local function merge(into, patch)
   for name, value in pairs(patch) do
@@ -19,11 +21,16 @@ local function merge(into, patch)
 end
 local version = settings.version
 merge(settings, cjson.decode(ARGV[2]))
+for group in pairs(cjson.decode(ARGV[5])) do settings.leaving[group] = nil end
 for group, patch in pairs(cjson.decode(ARGV[3])) do
-  settings.groups[group] = settings.groups[group] or {}
-  merge(settings.groups[group], patch)
+  if not settings.leaving[group] then
+    settings.groups[group] = settings.groups[group] or {}
+    merge(settings.groups[group], patch)
+  end
 end
-for group in pairs(cjson.decode(ARGV[4])) do settings.groups[group] = nil end
+for group in pairs(cjson.decode(ARGV[4])) do
+  if settings.groups[group] then settings.groups[group], settings.leaving[group] = nil, true end
+end
 -- A caller that makes a lost topic again names the version that shards may still have.
 settings.version = math.max(version, settings.version) + 1
 

@@ -11,20 +11,23 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
--- ARGV[4..] per claim: main, entry (as claimed), id, history row
+-- ARGV[4] generation: which group of that name, as claim returned it
+-- ARGV[5..] per claim: main, entry (as claimed), id, history row
 -- returns {now_ms, i, ...}: i (from 1) are the claims refused.
 -- include: clock, progress, ring, settle, fence, requeue, history
 local ready, own, bucket, progress, counts, settings, history, jobs, wake = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate')
+local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'generation:' .. group)
+local groups = served(topic[1], group, topic[4], ARGV[4])
+if not groups then return refused(now, 4) end
 local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts, wake = wake,
   waits = waits(topic[2], topic[3])}
-local groups, now_text, reply, rows = names(topic[1]), '\31' .. string.format('%.0f', now), {now}, {}
+local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
 local held, released = fence(k, group, 4), 0
-for i = 4, #ARGV, 4 do
+for i = 5, #ARGV, 4 do
   if held and not held[i] then
-    reply[#reply + 1] = i / 4
+    reply[#reply + 1] = (i - 1) / 4
   else
     released = released + 1
     local main, entry, id = ARGV[i], ARGV[i + 1], ARGV[i + 2]

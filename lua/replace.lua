@@ -29,7 +29,7 @@ for i = 4, #ARGV, 3 do
   local id, when = ARGV[i], ARGV[i + 1]
   local record, due = redis.call('HGET', jobs, id), tonumber(when)
   if string.byte(when) == 43 then due = now + due end
-  if record and drop_job(k, groups, id, record, now, 'cancelled', true) ~= 1 then
+  if record and drop_job(k, groups, id, record, now, nil) ~= 1 then
     reply[#reply + 1] = (i - 1) / 3
     reply[#reply + 1] = record
   else

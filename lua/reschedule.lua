@@ -9,7 +9,9 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] id
 -- ARGV[3] when: '+delay_ms', or due_ms
--- returns 1 = moved; 0 = no such job, or no group waits for it; -1 = an attempt is running
+-- ARGV[4] shards: how many the caller spreads this topic over
+-- returns 1 = moved; 0 = no such job, or no group waits for it; -1 = an attempt is running; -2 = the caller's settings
+-- of the topic are out of date, nothing was done
 -- include: clock, sequence, progress, ring, settle, standing
 local jobs, bucket, ready, progress, counts, settings, wake = unpack(KEYS)
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts}
@@ -17,9 +19,10 @@ local id, when, now = ARGV[2], ARGV[3], now_ms(ARGV[1])
 local due = tonumber(when)
 if string.byte(when) == 43 then due = now + due end
 
-local record = redis.call('HGET', jobs, id)
+local topic = redis.call('HMGET', settings, 'shards', 'groups')
+if topic[1] ~= ARGV[4] then return -2 end
+local record, groups = redis.call('HGET', jobs, id), names(topic[2])
 if not record then return 0 end
-local groups = names(redis.call('HGET', settings, 'groups'))
 local concerned, states, running = standing(k, groups, id)
 if running then return -1 end
 local head, old = head_ms(bucket), string.sub(record, 1, 12)

@@ -10,22 +10,25 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
--- ARGV[4..] per claim: main, entry (as claimed), id, history row, delay_ms, steps to advance (-1: snoozed, the attempt
+-- ARGV[4] generation: which group of that name, as claim returned it
+-- ARGV[5..] per claim: main, entry (as claimed), id, history row, delay_ms, steps to advance (-1: snoozed, the attempt
 -- does not count either), error
 -- returns {now_ms, i, ...}: i (from 1) are the claims refused.
 -- include: clock, sequence, progress, ring, settle, fence, history
 local ready, own, bucket, progress, counts, settings, history, wake = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, progress = progress, counts = counts}
-local groups = names(redis.call('HGET', settings, 'groups'))
+local topic = redis.call('HMGET', settings, 'groups', 'generation:' .. group)
+local groups = served(topic[1], group, topic[2], ARGV[4])
+if not groups then return refused(now, 7) end
 local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
 local held, earliest, retried, snoozed = fence(k, group, 7), nil, 0, 0
 -- After the fence: a Redis at its memory limit refuses a script's first write if it adds.
-local sequence, head = reserve(counts, (#ARGV - 3) / 7), head_ms(bucket)
-for i = 4, #ARGV, 7 do
+local sequence, head = reserve(counts, (#ARGV - 4) / 7), head_ms(bucket)
+for i = 5, #ARGV, 7 do
   if held and not held[i] then
-    reply[#reply + 1] = (i + 3) / 7
+    reply[#reply + 1] = (i + 2) / 7
   else
     sequence, retried = sequence + 1, retried + 1
     local main, entry, id, due = ARGV[i], ARGV[i + 1], ARGV[i + 2], now + tonumber(ARGV[i + 4])

@@ -5,13 +5,15 @@
 -- KEYS[4] settings  HASH
 -- KEYS[5..] dead:GROUP  ZSET  of each group asked for
 -- ARGV[1] now_ms or ''
--- returns {now_ms, first_due_ms, jobs, waiting, paused, {counter, value, ...}, {dead now of each group}, moved_at_ms};
+-- returns {now_ms, first_due_ms, jobs, waiting, paused, {counter, value, ...}, {dead now of each group}, moved_at_ms,
+-- groups};
 -- first_due_ms -1 = the bucket is empty; waiting = first deliveries and retries in the bucket; moved_at_ms = when
--- something was last moved, 0 = never yet
+-- something was last moved, 0 = never yet;
+-- groups = those of the shard, 'a,b'
 -- include: clock, ring
 local counts, bucket, jobs, settings = unpack(KEYS)
 local dead = {}
 for i = 5, #KEYS do dead[#dead + 1] = redis.call('ZCARD', KEYS[i]) end
-local topic = redis.call('HMGET', settings, 'paused', 'moved_at')
+local topic = redis.call('HMGET', settings, 'paused', 'moved_at', 'groups')
 return {now_ms(ARGV[1]), head_ms(bucket) or -1, redis.call('HLEN', jobs), redis.call('ZCARD', bucket),
-  topic[1] == '1' and 1 or 0, redis.call('HGETALL', counts), dead, tonumber(topic[2] or 0)}
+  topic[1] == '1' and 1 or 0, redis.call('HGETALL', counts), dead, tonumber(topic[2] or 0), topic[3] or ''}

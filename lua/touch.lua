@@ -6,15 +6,17 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] default TTR in ms, where the topic sets none
--- ARGV[4..] per claim: main, entry (as claimed), id, ttr_ms from now
+-- ARGV[4] generation: which group of that name, as claim returned it
+-- ARGV[5..] per claim: main, entry (as claimed), id, ttr_ms from now
 -- returns {now_ms, i, ...}: i (from 1) are the claims refused.
--- include: clock, progress
+-- include: clock, progress, settle, fence
 local ready, own, progress, settings = unpack(KEYS)
 local now, group = now_ms(ARGV[1]), ARGV[2]
-local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr')
+local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'generation:' .. group)
+if not served(topic[3], group, topic[4], ARGV[4]) then return refused(now, 4) end
 local group_ttr, reply = tonumber(topic[1] or topic[2] or ARGV[3]), {now}
 
-for i = 4, #ARGV, 4 do
+for i = 5, #ARGV, 4 do
   local main, entry, id, ttr = ARGV[i], ARGV[i + 1], ARGV[i + 2], tonumber(ARGV[i + 3])
   local stream, claimed = ready, main
   if entry ~= '' then stream, claimed = own, entry end
@@ -25,7 +27,7 @@ for i = 4, #ARGV, 4 do
     p.deadline = string.format('%.0f', now + ttr)
     redis.call('HSET', progress, field_of(group, id), format(p))
   else
-    reply[#reply + 1] = i / 4
+    reply[#reply + 1] = (i - 1) / 4
   end
 end
 return reply

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from .connection import Command
@@ -30,11 +30,13 @@ class Balance:
     ready: int = 0
     running: int = 0
 
-    def add(self, shard: ShardStats, groups: Sequence[str]) -> None:
-        """One shard's part, with the topic's groups."""
+    def add(self, shard: ShardStats) -> None:
+        """One shard's part, if it has the group."""
+        if self.group not in shard.groups:
+            return
         counts = {counter: shard.counts.get(f"{counter}:{self.group}", 0) for counter in _COUNTERS}
         self.enqueued += shard.counts.get("enqueued", 0) - counts["base"]
-        self.delayed += shard.delayed(groups) + counts["waiting"]
+        self.delayed += shard.delayed + counts["waiting"]
         for counter in ("done", "dead", "cancelled", "expired", "ready", "running"):
             setattr(self, counter, getattr(self, counter) + counts[counter])
 
@@ -85,10 +87,10 @@ class Auditing(Inspect):
         for name in (yield from self._asked(topic)):
             groups = self.topics.known[name].group_names
             balances = {group: Balance(name, group) for group in groups}
-            for shard in self.topics.shards(name):
+            for shard in self.topics.all_shards(name):
                 stats = yield from self.scripts.stats(shard, groups)
                 for balance in balances.values():
-                    balance.add(stats, groups)
+                    balance.add(stats)
                 audit.orphans += yield from self._orphans(shard)
             audit.balances += balances.values()
         return audit

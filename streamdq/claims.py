@@ -13,7 +13,7 @@ from .history import SEPARATOR, Event, moved_ms
 from .job import Job, JobState, attempts_in, decode
 from .keys import ShardKeys
 from .retry import Bury, Retry, RetrySchedule, Snooze
-from .scripts import Refused, Row, Scripts
+from .scripts import Claimed, Refused, Row, Scripts
 from .session import Op
 
 T = TypeVar("T")
@@ -65,6 +65,7 @@ class Held:
     deadline: float = 0.0  # when its TTR passes, on this host's monotonic clock
     took_s: float = 0.0
     consumer: str = ""  # who claimed it, where that is not who ends it
+    generation: str = "0"  # which group of that name claimed it
 
 
 @dataclass(slots=True)
@@ -87,7 +88,7 @@ class End:
             self.error = "".join(c if c.isprintable() else " " for c in self.error[:MAX_ERROR_CHARS])
 
 
-def held_of(shard: ShardKeys, group: str, row: Row, group_ttr_ms: int, asked: float) -> Held:
+def held_of(shard: ShardKeys, group: str, row: Row, claimed: Claimed, asked: float) -> Held:
     """The claimed job in a row; ``asked``: when the call was about to be sent, on the monotonic clock. Its TTR counts
     from there: by the time the reply is read, another may have taken the job over.
     """
@@ -95,7 +96,8 @@ def held_of(shard: ShardKeys, group: str, row: Row, group_ttr_ms: int, asked: fl
     job.state = JobState.RUNNING
     main, _, rest = row.claim.partition(b"|")
     held = Held(shard, group, job, main, b"", job.due_ms)
-    held.ttr_ms = job.ttr_ms or group_ttr_ms
+    held.generation = claimed.generation
+    held.ttr_ms = job.ttr_ms or claimed.ttr_ms
     held.deadline = asked + held.ttr_ms / 1000
     job.attempt = 1
     if rest:
@@ -174,8 +176,9 @@ def class_of(end: End) -> str:
 
 
 def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[set[int]]:
-    """Ends attempts of one shard and group, all of the same outcome, at most MAX_BATCH. Returns the indexes
-    of those refused, because another consumer has the job now. Sent twice, a batch changes nothing the second time.
+    """Ends attempts of one shard and group (of one generation), all of the same outcome, at most MAX_BATCH. Returns the
+    indexes of those refused, because another consumer has the job now. Sent twice, a batch changes nothing the second
+    time.
     """
     outcome = ends[0].outcome
     event = Event.RELEASED if outcome is Outcome.SNOOZED else Event(outcome)
@@ -189,7 +192,7 @@ def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: 
             args += [end.delay_ms, _NO_ATTEMPT if outcome is Outcome.SNOOZED else end.steps, end.error]
         elif outcome is Outcome.DEAD:
             args += [end.reason, end.error]
-    refused: Refused = yield from _SCRIPTS[outcome](scripts, shard, group, args)
+    refused: Refused = yield from _SCRIPTS[outcome](scripts, shard, group, ends[0].held.generation, args)
     tally.attempts_ended(ends, refused.stale, refused.now_ms)
     return set(refused.stale)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -85,16 +85,31 @@ class TopicSettings(BaseModel):
     rate: float | None = None
     paused: bool = False
     groups: Mapping[str, GroupSettings] = Field(default_factory=dict)
+    # What has been begun and not ended; whoever meets it ends it (Topics).
+    leaving: Mapping[str, bool] = Field(default_factory=dict)
+    resharding: int | None = None
+    deleting: Literal["empty", "force"] | None = None
+    most_shards: int = 0
 
-    @field_validator("groups", mode="before")
+    @field_validator("groups", "leaving", mode="before")
     @classmethod
     def _empty_tables(cls, groups: Mapping[str, Any]) -> dict[str, Any]:
         """Lua has one empty table: fakeredis writes it as ``[]``, where Redis writes ``{}``."""
-        return {name: own or {} for name, own in groups.items()}
+        return {name: own or {} for name, own in groups.items()} if groups else {}
 
     @classmethod
     def decode(cls, text: str | bytes) -> TopicSettings:
         return cls.model_validate_json(text)
+
+    @property
+    def reach(self) -> int:
+        """How many shards have something of the topic: those that it no longer uses keep counters and history."""
+        return max(self.shards, self.most_shards)
+
+    @property
+    def spread(self) -> int:
+        """How many shards a producer must know of to be let in; 0: nobody is, the topic is to have another number."""
+        return 0 if self.resharding is not None else self.shards
 
     @cached_property
     def group_names(self) -> tuple[str, ...]:
@@ -122,11 +137,17 @@ class TopicSettings(BaseModel):
 
 
 def topic_patch(
-    changes: Mapping[str, Any], groups: Mapping[str, Mapping[str, Any]], removed: Iterable[str] = ()
-) -> tuple[str, str, str]:
-    """The JSON arguments of ``register``: settings to change, groups to add or change, groups to remove."""
+    changes: Mapping[str, Any],
+    groups: Mapping[str, Mapping[str, Any]],
+    removed: Iterable[str] = (),
+    left: Iterable[str] = (),
+) -> tuple[str, str, str, str]:
+    """The JSON arguments of ``register``: settings to change, groups to add or change, groups to remove, and groups
+    that are gone from every shard.
+    """
     return (
         json.dumps(dict(changes)),
         json.dumps({name: dict(own) for name, own in groups.items()}),
         json.dumps(dict.fromkeys(removed, True)),
+        json.dumps(dict.fromkeys(left, True)),
     )

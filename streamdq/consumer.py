@@ -182,7 +182,7 @@ class Consumer:
             self._paused[shard] = arrived + _PAUSED_S
         elif count > 0 and (claimed.unread > 0 or len(claimed.rows) >= count) and shard not in self._active:
             self._active.append(shard)
-        return [held_of(shard, self.group, row, claimed.ttr_ms, asked) for row in claimed.rows]
+        return [held_of(shard, self.group, row, claimed, asked) for row in claimed.rows]
 
     def _quiet(self, limits: dict[str, int]) -> list[ShardKeys]:
         """Shards that nothing is known to wait in, and whose topics have room."""

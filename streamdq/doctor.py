@@ -67,7 +67,7 @@ class Doctoring(Auditing):
         """What Redis keeps for dumps that are registered: it grows until they have it."""
         lacking: dict[str, int] = {}
         oldest: dict[str, int] = {}
-        shards = [shard for topic in (yield from self.topics.refresh()) for shard in self.topics.shards(topic)]
+        shards = [shard for topic in (yield from self.topics.refresh()) for shard in self.topics.all_shards(topic)]
         for shard in shards:
             shown, counted = yield from self.session.call(
                 [

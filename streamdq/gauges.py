@@ -60,7 +60,7 @@ def read_gauges(operations: Operations, labels: TopicLabels) -> Op[Readings]:
     shards = [
         (operations.session.keys.shard(topic, number), topics[topic])
         for topic in sorted(topics)
-        for number in range(topics[topic].shards)
+        for number in range(topics[topic].reach)
     ]
     balances: dict[tuple[str, str], Balance] = {}
     for start in range(0, len(shards), _CHUNK):
@@ -94,7 +94,7 @@ def _read_shards(
     for (shard, topic), stats in zip(shards, found, strict=True):
         _put_stats(readings, shard.topic, topic.group_names, stats)
         for group in topic.group_names:
-            balances.setdefault((shard.topic, group), Balance(shard.topic, group)).add(stats, topic.group_names)
+            balances.setdefault((shard.topic, group), Balance(shard.topic, group)).add(stats)
         commands += _questions(shard, topic, stats.now_ms)
     replies = iter((yield from operations.session.call(commands)))
     for (shard, topic), stats in zip(shards, found, strict=True):

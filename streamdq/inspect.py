@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from .config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from .connection import Command
 from .durations import to_ms
-from .errors import UnknownGroup
+from .errors import ServerUnavailable, UnknownGroup, UnknownTopic
 from .history import HistoryPage, row_in
 from .job import GroupProgress, Job, JobState, attempts_in, check_group, check_id, check_topic, decode
 from .keys import ShardKeys, shard_of
-from .scripts import Scripts, ShardStats
+from .scripts import OUTDATED, Scripts, ShardStats
 from .session import Op, Session, checked
 from .topics import Topics
 
+T = TypeVar("T")
+REPAIRS = 5
 ALIVE_MS = 150_000
 _ACTIVE_FIRST = (JobState.RUNNING, JobState.READY, JobState.DELAYED, JobState.DEAD, JobState.DONE)
 
@@ -79,18 +81,29 @@ class Inspect:
 
     def get(self, topic: str, id: str) -> Op[Job | None]:
         """The job with its progress in each group, or None when it has ended in all of them, or never was."""
-        check_id(id)
-        settings = yield from self._settings_or_none(check_topic(topic))
-        if settings is None:
+        try:
+            reply = yield from self.ask(topic, id, lambda k, settings, _: self.scripts.get(k, id, settings))
+        except UnknownTopic:
             return None
-        shard = self.session.keys.shard(topic, shard_of(id, settings.shards))
-        reply = yield from self.scripts.get(shard, id)
         return job_of(topic, id, reply) if reply else None
 
-    def _settings_or_none(self, topic: str) -> Op[TopicSettings | None]:
-        if topic not in self.topics.known:
-            yield from self.topics.refresh()
-        return self.topics.known.get(topic)
+    def ask(self, topic: str, id: str, script: Callable[[ShardKeys, TopicSettings, str], Op[T | None]]) -> Op[T]:
+        """What a script says of one job; it is asked again when our settings of the topic turn out to be out of date,
+        so that it is the shard that holds the job.
+
+        Raises:
+            UnknownTopic
+        """
+        settings = yield from self.topics.get(check_topic(topic))
+        for _ in range(REPAIRS):
+            shard = self.session.keys.shard(topic, shard_of(check_id(id), settings.shards))
+            reply = yield from script(shard, settings, id)
+            if reply is not None and reply != OUTDATED:
+                return reply
+            if (yield from self.topics.renew(topic)) is None:
+                raise self.topics.unknown(topic)
+            settings = self.topics.known[topic]
+        raise changing(topic)
 
     def dead(self, topic: str, group: str = DEFAULT_GROUP, limit: int = 100) -> Op[list[Job]]:
         """The group's dead letters, the longest dead first, at most ``limit``; why is in ``job.groups[group]``.
@@ -98,7 +111,7 @@ class Inspect:
         Raises:
             UnknownTopic, UnknownGroup
         """
-        yield from self._known_group(topic, group)
+        yield from self.known_group(topic, group, anew=True)
         jobs: list[Job] = []
         for shard in self.topics.shards(topic):
             if (left := limit - len(jobs)) <= 0:
@@ -110,11 +123,15 @@ class Inspect:
                     jobs.append(job_of(topic, raw.decode(), reply))
         return jobs
 
-    def _known_group(self, topic: str, group: str) -> Op[TopicSettings]:
-        settings = yield from self.topics.get(check_topic(topic))
-        if check_group(group) not in settings.groups:
-            self.topics.known.pop(topic)
-            settings = yield from self.topics.get(topic)
+    def known_group(self, topic: str, group: str, *, anew: bool = False) -> Op[TopicSettings]:
+        """The topic's settings, read ``anew`` or when they don't have the group.
+
+        Raises:
+            UnknownTopic, UnknownGroup
+        """
+        settings = yield from self.topics.get(check_topic(topic), anew=anew)
+        if check_group(group) not in settings.groups and not anew:
+            settings = yield from self.topics.get(topic, anew=True)
         if group not in settings.groups:
             raise UnknownGroup(
                 f"topic {topic!r} has no group {group!r}, only {', '.join(settings.group_names)}; a worker of that "
@@ -125,7 +142,7 @@ class Inspect:
     def _asked(self, topic: str | None) -> Op[list[str]]:
         if topic is None:
             return sorted((yield from self.topics.refresh()))
-        yield from self.topics.get(check_topic(topic))
+        yield from self.topics.get(check_topic(topic), anew=True)
         return [topic]
 
     def stats(self, topic: str | None = None) -> Op[Stats]:
@@ -135,7 +152,7 @@ class Inspect:
             stats.topics[name] = one = TopicStats()
             settings = self.topics.known[name]
             one.shards, one.groups = settings.shards, {group: GroupStats() for group in settings.group_names}
-            for shard in self.topics.shards(name):
+            for shard in self.topics.all_shards(name):
                 add_stats(one, (yield from self.scripts.stats(shard, settings.group_names)))
                 yield from self._count_consumers(shard, one)
             for group in one.groups.values():
@@ -176,7 +193,7 @@ class Inspect:
         """
         yield from self._asked(topic)
         page = HistoryPage(after=dict(after or {}))
-        for number, shard in enumerate(self.topics.shards(topic)):
+        for number, shard in enumerate(self.topics.all_shards(topic)):
             start = f"({page.after[number]}" if number in page.after else "-"
             entries = yield from self.session.one(
                 shard.history, "XRANGE", shard.history, start, "+", "COUNT", MAX_BATCH
@@ -190,10 +207,14 @@ class Inspect:
         """Redis keeps no history for the dump with this id any more; False: it kept none."""
         found = False
         for topic in (yield from self.topics.refresh()):
-            for shard in self.topics.shards(topic):
+            for shard in self.topics.all_shards(topic):
                 held = yield from self.scripts.hold(shard, dump)
                 found = found or held.known
         return found
+
+
+def changing(topic: str) -> ServerUnavailable:
+    return ServerUnavailable(f"topic {topic!r}: its settings were changed during the call; try again")
 
 
 def add_stats(topic: TopicStats, shard: ShardStats) -> None:
@@ -204,9 +225,8 @@ def add_stats(topic: TopicStats, shard: ShardStats) -> None:
     if shard.first_due_ms >= 0:
         topic.next_due_ms = min(topic.next_due_ms or shard.first_due_ms, shard.first_due_ms)
         topic.overdue_ms = max(topic.overdue_ms, shard.now_ms - shard.first_due_ms)
-    delayed = shard.delayed(topic.groups)
     for name, group in topic.groups.items():
-        group.delayed += delayed + shard.counts.get(f"waiting:{name}", 0)
+        group.delayed += shard.delayed + shard.counts.get(f"waiting:{name}", 0)
         group.dead += shard.dead_now[name]
         for counter in ("ready", "running", "done", "retried", "snoozed", "reclaimed", "cancelled", "expired"):
             setattr(group, counter, getattr(group, counter) + shard.counts.get(f"{counter}:{name}", 0))

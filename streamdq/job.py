@@ -215,7 +215,10 @@ def encode_when(delay: Duration | None, at: Moment | None) -> str:
     return str(moment_ms(at))
 
 
-def encode(new: NewJob, max_body_bytes: int) -> tuple[str, str, bytes, str]:
+Encoded = tuple[str, str, bytes, str]  # what encode returns
+
+
+def encode(new: NewJob, max_body_bytes: int) -> Encoded:
     """(id, when, record without its order and times, nonce). The nonce tells a repeated call from another caller's.
 
     A record is lines: sequence (12 hex digits) and due_ms, created_ms, ttr_ms, expire_ms, nonce, retry, url; the rest

@@ -20,20 +20,18 @@ from . import tally
 from .clock import RedisTime
 from .config import MAX_BATCH
 from .connection import AsyncLink, Command
-from .errors import GroupMissing
 from .keys import ShardKeys
 from .looks import NEVER, Looks
 from .loop import Failures
 from .reclaim import Reclaimer
 from .scripts import Moved, Scripts
-from .session import Session, arun, checked
+from .session import Session, arun
 from .topics import Topics
 
 _BEAT_S = 1.0
 _HEADS = 64  # in one beat: a round trip of some 100 µs, and with so many shards what is missed waits a second or two
 _COUNTERS_EVERY = 5  # passes
 _MISSED_S = 0.1  # a head that is sooner than expected by more than this was not told of
-_STALE_S = 0.05  # between two moves whose groups were out of date
 
 
 class Lane:
@@ -98,14 +96,14 @@ class Lane:
             return NEVER
         called = time.monotonic()
         reply = await self._call_move(shard)
+        if reply is None:
+            return NEVER
         arrived = time.monotonic()
         self._time.observe(reply.now_ms, arrived)
         if reply.moved > 0:
             tally.moved(shard.topic, reply.moved, arrived - called)
         if reply.open > 0:
             self._reclaimer.watch(shard)
-        if reply.moved < 0:
-            return arrived + _STALE_S
         if reply.next_due_ms < 0:
             return NEVER
         if reply.next_due_ms <= reply.now_ms:
@@ -117,18 +115,20 @@ class Lane:
         soonest = arrived + (reply.next_due_ms - reply.now_ms - 1) / 1000
         return max(self._time.to_monotonic(reply.next_due_ms), soonest)
 
-    async def _call_move(self, shard: ShardKeys) -> Moved:
+    async def _call_move(self, shard: ShardKeys) -> Moved | None:
+        """None: the topic was deleted."""
         groups: Sequence[str] = self._topics.known[shard.topic].group_names
-        try:
+        while True:
             reply = await arun(self._link, self._scripts.move(shard, groups, MAX_BATCH))
             if reply.moved >= 0:
                 return reply
-        except GroupMissing:
-            pass
-        await arun(self._link, self._topics.repair(shard.topic))
-        # A group that is being removed is in the shard's list, and no more in the registry.
-        (listed,) = await self._send((shard.settings, "HGET", shard.settings, "groups"))
-        return await arun(self._link, self._scripts.move(shard, checked(listed).decode().split(","), MAX_BATCH))
+            if reply.groups:
+                groups = reply.groups.decode().split(",")  # as they are just being changed
+            else:  # Redis lost the shard, or the topic was deleted
+                settings = await arun(self._link, self._topics.mend(shard.topic))
+                if settings is None:
+                    return None
+                groups = settings.group_names
 
     # -- what no ring has told of
 

@@ -149,6 +149,7 @@ class Mover:
 
     async def _tidy(self) -> None:
         for beat in count():
+            await self._end_changes()
             await asyncio.sleep(_TIDY_S)
             if shards := list(self._node_of):
                 shard = shards[beat % len(shards)]
@@ -159,6 +160,15 @@ class Mover:
                     await asyncio.sleep(self._failures.failed(shard, error))
                 else:
                     self._failures.worked(shard)
+
+    async def _end_changes(self) -> None:
+        """A change of topology may have been cut off with the process that made it."""
+        try:
+            await arun(self._link, self._topics.end_changes())
+        except Exception as error:
+            await asyncio.sleep(self._failures.failed("changes", error))
+        else:
+            self._failures.worked("changes")
 
     async def _refresh(self) -> None:
         """The namespace's ring may be lost as well. In a worker its consumer reads the registry, too."""

@@ -11,8 +11,10 @@ from . import tally
 from .config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from .doctor import Doctoring
 from .durations import Duration, Moment
-from .errors import InvalidInput, JobExists, ServerUnavailable
+from .errors import InvalidInput, JobExists
+from .inspect import REPAIRS, changing
 from .job import (
+    Encoded,
     Job,
     NewJob,
     check_group,
@@ -32,7 +34,6 @@ from .topics import Topics
 
 OnConflict = Literal["reject", "keep", "replace"]
 MAX_SHARDS = 256
-_REPAIRS = 5
 _DEAD_BATCH = 200
 
 
@@ -84,7 +85,7 @@ class Operations(Doctoring):
             check_topic(topic)
         new = NewJob(body, delay, id, at, ttr, retry, url, expire)
         job_id, when, rest, nonce = encode(new, self.session.settings.max_body_bytes)
-        reply = yield from self._put(topic, [job_id, when, rest], on_conflict == "replace")
+        reply = yield from self.put(topic, [(job_id, when, rest, nonce)], on_conflict == "replace")
         record = reply.taken.get(0) if reply.taken else None
         tally.put_in(topic, *((1, 0) if record is None or nonce_of(record) == nonce else (0, 1)))
         if record is None:
@@ -95,22 +96,40 @@ class Operations(Doctoring):
             raise JobExists(topic, job_id, why)
         return decode(topic, job_id, record)
 
-    def _put(self, topic: str, jobs: list[Any], replace: bool) -> Op[Enqueued]:
-        """Jobs of one shard, as id, when, rest of the record for each in turn."""
+    def put(self, topic: str, jobs: Sequence[Encoded], replace: bool) -> Op[Enqueued]:
+        """Puts encoded jobs in, at most MAX_BATCH: one call for each shard that gets some.
+
+        Raises:
+            ServerUnavailable: no reply in time; any of them may be in. Repeat it with the same nonces, or ids.
+        """
         settings = self.topics.known.get(topic)
         if settings is None:
             settings = yield from self.topics.ensure(topic)
         script = self.scripts.replace if replace else self.scripts.enqueue
-        for _ in range(_REPAIRS):
-            shards = settings.shards
-            shard = self.session.keys.shard(topic, shard_of(jobs[0], shards))
-            reply = yield from script(shard, shards, jobs)
-            if reply.current:
-                return reply
-            settings = yield from self.topics.repair(topic)
-            if settings.shards != shards and len(jobs) > 3:
-                break
-        raise ServerUnavailable(f"topic {topic!r}: its settings were changed during the call; try again")
+        left, now_ms = list(range(len(jobs))), 0
+        taken: dict[int, bytes] = {}
+        for _ in range(REPAIRS):
+            outdated = []
+            for shard, part in self._by_shard(topic, settings.shards, jobs, left):
+                reply = yield from script(shard, settings.shards, [value for i in part for value in jobs[i][:3]])
+                if reply.current:
+                    now_ms = reply.now_ms
+                    taken |= {part[i]: record for i, record in reply.taken.items()}
+                else:
+                    outdated += part
+            if not outdated:
+                return Enqueued(True, now_ms, taken)
+            left, settings = outdated, (yield from self.topics.repair(topic))
+        raise changing(topic)
+
+    def _by_shard(
+        self, topic: str, shards: int, jobs: Sequence[Encoded], indexes: list[int]
+    ) -> Iterable[tuple[ShardKeys, list[int]]]:
+        """Which of the jobs go to which shard."""
+        spread: dict[int, list[int]] = {}
+        for i in indexes:
+            spread.setdefault(shard_of(jobs[i][0], shards), []).append(i)
+        return [(self.session.keys.shard(topic, number), part) for number, part in spread.items()]
 
     def enqueue_many(
         self,
@@ -136,48 +155,30 @@ class Operations(Doctoring):
         yield from self.topics.ensure(topic)
         result, source = EnqueueResult(0, []), iter(jobs)
         while batch := list(islice(self._encoded(source), batch_size)):
-            for part in self._by_shard(topic, batch):
-                reply = yield from self._put(
-                    topic, [value for job in part for value in job[:3]], on_conflict == "replace"
-                )
-                existing = [i for i, record in reply.taken.items() if nonce_of(record) != part[i][3]]
-                result.existing += [part[i][0] for i in existing]
-                result.created += len(part) - len(existing)
-                tally.put_in(topic, len(part) - len(existing), len(existing))
+            reply = yield from self.put(topic, batch, on_conflict == "replace")
+            existing = [batch[i][0] for i, record in reply.taken.items() if nonce_of(record) != batch[i][3]]
+            result.existing += existing
+            result.created += len(batch) - len(existing)
+            tally.put_in(topic, len(batch) - len(existing), len(existing))
         return result
 
-    def _encoded(self, jobs: Iterator[NewJob | Mapping[str, Any]]) -> Iterator[tuple[str, str, bytes, str]]:
+    def _encoded(self, jobs: Iterator[NewJob | Mapping[str, Any]]) -> Iterator[Encoded]:
         limit = self.session.settings.max_body_bytes
         for job in jobs:
             yield encode(job if isinstance(job, NewJob) else _new_job(job), limit)
 
-    def _by_shard(
-        self, topic: str, batch: list[tuple[str, str, bytes, str]]
-    ) -> Iterable[list[tuple[str, str, bytes, str]]]:
-        shards = self.topics.known[topic].shards
-        if shards == 1:
-            return [batch]
-        spread: dict[int, list[tuple[str, str, bytes, str]]] = {}
-        for job in batch:
-            spread.setdefault(shard_of(job[0], shards), []).append(job)
-        return spread.values()
-
     # -- one job
 
-    def _shard(self, topic: str, id: str) -> Op[ShardKeys]:
-        settings = yield from self.topics.get(check_topic(topic))
-        return self.session.keys.shard(topic, shard_of(check_id(id), settings.shards))
-
     def cancel(self, topic: str, id: str) -> Op[bool]:
-        """True: no new attempt of the job starts, in any group. False: there is no such job, or it is dead, or an
-        attempt is running now; then nothing was changed.
+        """True: no new attempt of the job starts, in any group; it is gone, and what is dead of it in some groups with
+        it. False: there is no such job, or no group waits for it, as it is dead or an attempt is running now; then
+        nothing was changed.
 
         Raises:
             UnknownTopic: nothing was ever enqueued to the topic.
             ServerUnavailable: no reply in time; ask again (False may then mean that the first call did it).
         """
-        shard = yield from self._shard(topic, id)
-        done = (yield from self.scripts.cancel(shard, id)) == 1
+        done = (yield from self.ask(topic, id, self.scripts.cancel)) == 1
         if done:
             tally.cancelled(topic)
         return done
@@ -188,8 +189,9 @@ class Operations(Doctoring):
         """
         if delay is None and at is None:
             raise InvalidInput("reschedule: pass delay or at")
-        shard = yield from self._shard(topic, id)
-        return (yield from self.scripts.reschedule(shard, id, encode_when(delay, at))) == 1
+        when = encode_when(delay, at)
+        asked = self.ask(topic, id, lambda k, settings, _: self.scripts.reschedule(k, settings, id, when))
+        return (yield from asked) == 1
 
     # -- dead letters
 
@@ -202,9 +204,9 @@ class Operations(Doctoring):
         return (yield from self._each_dead(self.scripts.purge, topic, id, group))
 
     def _each_dead(self, script: Any, topic: str, id: str | None, group: str) -> Op[int]:
-        yield from self._known_group(topic, group)
+        settings = yield from self.known_group(topic, group, anew=True)
         if id is not None:
-            shard = yield from self._shard(topic, id)
+            shard = self.session.keys.shard(topic, shard_of(check_id(id), settings.shards))
             return (yield from script(shard, group, 0, [id]))  # type: ignore[no-any-return]
         total = 0
         for shard in self.topics.shards(topic):
@@ -255,6 +257,16 @@ class Operations(Doctoring):
                 raise InvalidInput("groups: pass a list with at least one group")
             groups = [check_group(group) for group in groups]
         return (yield from self.topics.configure(topic, changes, groups))
+
+    def delete_topic(self, topic: str, *, force: bool = False) -> Op[None]:
+        """Deletes the topic with its settings, counters and history; ``force``: with the jobs that it holds, whose
+        running attempts can't be finished any more. Whoever enqueues to it or serves it afterwards makes it again.
+
+        Raises:
+            UnknownTopic
+            TopicNotEmpty: it holds jobs, and ``force`` is not given.
+        """
+        yield from self.topics.delete(check_topic(topic), force)
 
     def pause(self, topic: str) -> Op[None]:
         """No new attempt of the topic's jobs starts until ``resume``; running ones go on."""

@@ -36,14 +36,15 @@ class Outbox:
         self._group = group
         self._consumer = consumer
         self._settled = settled
-        self._waiting: dict[tuple[ShardKeys, Outcome], list[End]] = {}
+        self._waiting: dict[tuple[ShardKeys, Outcome, str], list[End]] = {}  # shard, outcome, generation of the group
         self._filled = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
         self.size = 0
 
     def put(self, end: End) -> None:
-        self._waiting.setdefault((end.held.shard, end.outcome), []).append(end)
+        held = end.held
+        self._waiting.setdefault((held.shard, end.outcome, held.generation), []).append(end)
         self.size += 1
         self._filled.set()
         self._empty.clear()
@@ -66,15 +67,15 @@ class Outbox:
                 self._filled.clear()
                 self._empty.set()
 
-    async def _send(self, shard: ShardKeys, outcome: Outcome) -> None:
-        waiting = self._waiting[shard, outcome]
+    async def _send(self, shard: ShardKeys, outcome: Outcome, generation: str) -> None:
+        waiting = self._waiting[shard, outcome, generation]
         while waiting:
             batch = waiting[: _MOST[outcome]]
             stale = await arun(self._link, settle(self._scripts, shard, self._group, self._consumer, batch))
             del waiting[: len(batch)]
             self.size -= len(batch)
             self._settled(batch, stale)
-        del self._waiting[shard, outcome]
+        del self._waiting[shard, outcome, generation]
 
     async def drained(self) -> None:
         """Waits until nothing is left to send."""

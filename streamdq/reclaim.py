@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 
 from . import tally
+from .config import TopicSettings
 from .connection import AsyncLink
 from .errors import GroupMissing
 from .keys import ShardKeys
@@ -87,11 +88,11 @@ class Reclaimer:
             self._failures.worked(shard)
 
     async def _look_at(self, shard: ShardKeys, watch: _Watch) -> None:
-        topic = self._topics.known.get(shard.topic)
         running = ready = 0
-        for group in topic.group_names if topic else ():
-            found = await self._sweep(shard, group, watch)
-            running, ready = running + found[0], ready + found[1]
+        if topic := self._topics.known.get(shard.topic):
+            for group in topic.group_names:
+                found = await self._sweep(shard, topic, group, watch)
+                running, ready = running + found[0], ready + found[1]
         now = time.monotonic()
         if running:
             watch.until = now + _WATCH_S
@@ -99,9 +100,8 @@ class Reclaimer:
         if not running and not ready and watch.until <= now:
             del self._watched[shard]
 
-    async def _sweep(self, shard: ShardKeys, group: str, watch: _Watch) -> tuple[int, int]:
+    async def _sweep(self, shard: ShardKeys, topic: TopicSettings, group: str, watch: _Watch) -> tuple[int, int]:
         """How many jobs of the group are pending, and how many are ready."""
-        topic = self._topics.known[shard.topic]
         cursors = self._cursors.get((shard, group), _START)
         # So long it is looked at again in any case: until then nobody needs to ring.
         watch_ms = max(0, int((watch.until - 2 * _TICK_S - time.monotonic()) * 1000))
@@ -111,7 +111,7 @@ class Reclaimer:
                 self._link, self._scripts.reclaim(shard, group, topic, _LIMIT, cursors, watch_ms, missing)
             )
         except GroupMissing:
-            await arun(self._link, self._topics.repair(shard.topic))
+            await arun(self._link, self._topics.mend(shard.topic))
             return 0, 0
         self._cursors[shard, group] = (reply.cursor, reply.own_cursor)
         tally.reclaimed(shard.topic, group, reply.reclaimed)

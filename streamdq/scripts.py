@@ -16,8 +16,12 @@ from redis.exceptions import ResponseError
 
 from .config import TopicSettings
 from .connection import Command
+from .errors import GroupMissing
 from .keys import ShardKeys
 from .session import Op, Session, checked
+
+OUTDATED = -2
+"""What scripts say to a caller that asked the wrong shard, as its settings of the topic are out of date."""
 
 _INCLUDE = re.compile(r"^-- include: (.+)$", re.MULTILINE)
 
@@ -53,10 +57,11 @@ class Enqueued(NamedTuple):
 
 
 class Moved(NamedTuple):
-    moved: int  # -1: the caller's groups are out of date
+    moved: int  # -1: the shard has other groups than the caller named, these
     now_ms: int
     next_due_ms: int  # -1: nothing to wait for
     open: int  # ready or claimed
+    groups: bytes = b""
 
 
 class Row(NamedTuple):
@@ -89,6 +94,7 @@ class Claimed(NamedTuple):
     unread: int
     rows: list[Row]
     expired: int
+    generation: str  # of the group: another one once it was removed and made again
 
 
 class Reclaimed(NamedTuple):
@@ -111,10 +117,20 @@ class ShardStats(NamedTuple):
     counts: dict[str, int]
     dead_now: dict[str, int]
     moved_at_ms: int  # 0: nothing was ever moved
+    groups: tuple[str, ...]
 
-    def delayed(self, groups: Iterable[str]) -> int:
+    @property
+    def delayed(self) -> int:
         """First deliveries in the bucket."""
-        return self.waiting - sum(self.counts.get(f"waiting:{group}", 0) for group in groups)
+        return self.waiting - sum(count for name, count in self.counts.items() if name.startswith("waiting:"))
+
+
+class Configured(NamedTuple):
+    """What configure found. ``done`` False: the number of shards can't change, the shard holds jobs."""
+
+    done: bool
+    groups: tuple[str, ...]
+    leaving: tuple[str, ...]
 
 
 class Held(NamedTuple):
@@ -144,10 +160,14 @@ def _stats_keys(k: ShardKeys, groups: Sequence[str]) -> tuple[str, ...]:
 
 
 def _stats(reply: list[Any], groups: Sequence[str]) -> ShardStats:
-    now_ms, first_due_ms, jobs, waiting, paused, counts, dead, moved_at_ms = reply
+    now_ms, first_due_ms, jobs, waiting, paused, counts, dead, moved_at_ms, there = reply
     counters = {name.decode(): int(value) for name, value in zip(counts[::2], counts[1::2], strict=True)}
     dead_now = dict(zip(groups, dead, strict=True))
-    return ShardStats(now_ms, first_due_ms, jobs, waiting, paused == 1, counters, dead_now, moved_at_ms)
+    return ShardStats(now_ms, first_due_ms, jobs, waiting, paused == 1, counters, dead_now, moved_at_ms, _names(there))
+
+
+def _names(joined: bytes) -> tuple[str, ...]:
+    return tuple(joined.decode().split(",")) if joined else ()
 
 
 class Scripts:
@@ -207,11 +227,13 @@ class Scripts:
     ) -> Op[Claimed]:
         """``read``: what a blocking read returned already, as (stream 'm' or 'g', entry, member) in turn."""
         own = k.ready_of(group)
-        status, now_ms, group_ttr_ms, unread, claims, ids, records, expired = yield from self._run(
+        status, now_ms, group_ttr_ms, unread, claims, ids, records, expired, generation = yield from self._run(
             "claim",
             (k.ready, own, k.jobs, k.progress, k.counts, k.settings, k.wake, k.history, k.bucket),
             (self._now(), group, consumer, count, ttr_ms, self._history, *read),
         )
+        if status < 0:
+            raise GroupMissing(f"topic {k.topic!r} has no group {group!r}")
         return Claimed(
             status == 0,
             now_ms,
@@ -219,40 +241,43 @@ class Scripts:
             unread,
             [Row(*row) for row in zip(claims, ids, records, strict=True) if row[0]],
             expired,
+            generation.decode(),
         )
 
-    def _outcome(self, name: str, keys: Sequence[str], group: str, claims: Iterable[Any]) -> Op[Refused]:
-        reply = yield from self._run(name, keys, (self._now(), group, self._history, *claims))
+    def _outcome(
+        self, name: str, keys: Sequence[str], group: str, generation: str, claims: Iterable[Any]
+    ) -> Op[Refused]:
+        reply = yield from self._run(name, keys, (self._now(), group, self._history, generation, *claims))
         return Refused(reply[0], frozenset(i - 1 for i in reply[1:]))
 
-    def finish(self, k: ShardKeys, group: str, claims: list[Any]) -> Op[Refused]:
+    def finish(self, k: ShardKeys, group: str, generation: str, claims: list[Any]) -> Op[Refused]:
         """``claims``: main, entry, id, history row, for each in turn."""
         keys = (k.ready, k.ready_of(group), k.jobs, k.progress, k.counts, k.settings, k.history)
-        return self._outcome("finish", keys, group, claims)
+        return self._outcome("finish", keys, group, generation, claims)
 
-    def retry(self, k: ShardKeys, group: str, claims: list[Any]) -> Op[Refused]:
+    def retry(self, k: ShardKeys, group: str, generation: str, claims: list[Any]) -> Op[Refused]:
         """``claims``: main, entry, id, history row, delay_ms, steps to advance (-1: snoozed), error, in turn."""
         keys = (k.ready, k.ready_of(group), k.bucket, k.progress, k.counts, k.settings, k.history, k.wake)
-        return self._outcome("retry", keys, group, claims)
+        return self._outcome("retry", keys, group, generation, claims)
 
-    def bury(self, k: ShardKeys, group: str, claims: list[Any]) -> Op[Refused]:
+    def bury(self, k: ShardKeys, group: str, generation: str, claims: list[Any]) -> Op[Refused]:
         """``claims``: main, entry, id, history row, reason, error, for each in turn."""
         keys = (k.ready, k.ready_of(group), k.dead_of(group), k.progress, k.counts, k.settings, k.history)
-        return self._outcome("bury", keys, group, claims)
+        return self._outcome("bury", keys, group, generation, claims)
 
-    def release(self, k: ShardKeys, group: str, claims: list[Any]) -> Op[Refused]:
+    def release(self, k: ShardKeys, group: str, generation: str, claims: list[Any]) -> Op[Refused]:
         """``claims``: main, entry, id, history row, for each in turn."""
         keys = (
             k.ready, k.ready_of(group), k.bucket, k.progress, k.counts, k.settings, k.history, k.jobs, k.wake,
         )  # fmt: skip
-        return self._outcome("release", keys, group, claims)
+        return self._outcome("release", keys, group, generation, claims)
 
-    def touch(self, k: ShardKeys, group: str, ttr_ms: int, claims: list[Any]) -> Op[Refused]:
+    def touch(self, k: ShardKeys, group: str, generation: str, ttr_ms: int, claims: list[Any]) -> Op[Refused]:
         """``claims``: main, entry, id, ttr_ms, for each in turn."""
         reply = yield from self._run(
             "touch",
             (k.ready, k.ready_of(group), k.progress, k.settings),
-            (self._now(), group, ttr_ms, *claims),
+            (self._now(), group, ttr_ms, generation, *claims),
         )
         return Refused(reply[0], frozenset(i - 1 for i in reply[1:]))
 
@@ -275,21 +300,26 @@ class Scripts:
         )  # fmt: skip
         return Reclaimed(*reply)
 
-    def cancel(self, k: ShardKeys, id: str) -> Op[int]:
-        """1 cancelled, 0 nothing to cancel, -1 running."""
-        keys = (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history)
-        reply: int = yield from self._run("cancel", keys, (self._now(), id, self._history), repeatable=False)
+    def cancel(self, k: ShardKeys, topic: TopicSettings, id: str) -> Op[int]:
+        """1 cancelled, 0 nothing to cancel, -1 running, OUTDATED."""
+        groups = topic.group_names
+        keys = (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, *map(k.dead_of, groups))
+        args = (self._now(), id, self._history, topic.shards, ",".join(groups))
+        reply: int = yield from self._run("cancel", keys, args, repeatable=False)
         return reply
 
-    def reschedule(self, k: ShardKeys, id: str, when: str) -> Op[int]:
-        """1 moved, 0 nothing to move, -1 running."""
+    def reschedule(self, k: ShardKeys, topic: TopicSettings, id: str, when: str) -> Op[int]:
+        """1 moved, 0 nothing to move, -1 running, OUTDATED."""
         keys = (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.wake)
-        reply: int = yield from self._run("reschedule", keys, (self._now(), id, when))
+        reply: int = yield from self._run("reschedule", keys, (self._now(), id, when, topic.shards))
         return reply
 
-    def get(self, k: ShardKeys, id: str) -> Op[list[Any]]:
-        """[] or [record, delayed, then group, progress, waits for each group]."""
-        reply: list[Any] = yield from self._run("get", (k.jobs, k.bucket, k.progress, k.settings), (id,))
+    def get(self, k: ShardKeys, id: str, topic: TopicSettings | None = None) -> Op[list[Any] | None]:
+        """[] or [record, delayed, then group, progress, waits for each group]. None: the ``topic``'s settings, by
+        which the shard was chosen, are out of date.
+        """
+        shards = topic.shards if topic else ""
+        reply: list[Any] | None = yield from self._run("get", (k.jobs, k.bucket, k.progress, k.settings), (id, shards))
         return reply
 
     def stats(self, k: ShardKeys, groups: Sequence[str]) -> Op[ShardStats]:
@@ -376,32 +406,46 @@ class Scripts:
         held, left_ms = yield from self._run("lease", (self._session.keys.mover,), (name, lease_ms))
         return held == 1, left_ms
 
-    def register(self, topic: str, changes: str, groups: str, removed: str, only_new: bool) -> Op[TopicSettings]:
+    def register(
+        self, topic: str, patch: tuple[str, str, str, str], expected: int | None = None
+    ) -> Op[TopicSettings | None]:
+        """The settings afterwards; None: there is no such topic. ``patch``: see config.topic_patch. ``expected``:
+        change nothing if the topic has another version by now; 0: it is made if it is not there.
+        """
         names = self._session.keys
-        reply = yield from self._run(
-            "register",
-            (names.topics, names.wake),
-            (topic, changes, groups, removed, "1" if only_new else "0"),
-        )
-        return TopicSettings.decode(reply)
+        version = "" if expected is None else expected
+        reply = yield from self._run("register", (names.topics, names.wake), (topic, *patch, version))
+        return TopicSettings.decode(reply) if reply is not None else None
 
-    def configure(self, k: ShardKeys, settings: TopicSettings) -> Op[bool]:
-        """False: refused, the number of shards can't change while there are jobs."""
-        groups = settings.group_names
-        reply = yield from self._run(
-            "configure",
-            (k.settings, k.jobs, k.bucket, k.ready, k.counts, k.wake, *map(k.ready_of, groups)),
-            (settings.version, settings.shards, ",".join(groups), *settings.shard_fields()),
-        )
+    def unregister(self, topic: str, version: int) -> Op[bool]:
+        """False: the topic has another version by now, and stays."""
+        names = self._session.keys
+        reply = yield from self._run("unregister", (names.topics, names.wake), (topic, version))
         return bool(reply == 1)
 
-    def leave_group(self, k: ShardKeys, group: str, cursor: bytes, limit: int) -> Op[bytes]:
-        """The next cursor; b"0" when the group is gone."""
-        keys = (
-            k.settings, k.jobs, k.bucket, k.ready, k.progress, k.counts, k.ready_of(group), k.dead_of(group)
-        )  # fmt: skip
-        reply: bytes = yield from self._run("leave_group", keys, (group, cursor, limit))
-        return reply
+    def configure(self, k: ShardKeys, settings: TopicSettings) -> Op[Configured]:
+        groups, leaving = settings.group_names, sorted(settings.leaving)
+        keys = [k.settings, k.jobs, k.bucket, k.ready, k.counts, k.wake, *map(k.ready_of, groups)]
+        for group in leaving:
+            keys += [k.ready_of(group), k.dead_of(group)]
+        args = (settings.version, settings.spread, ",".join(groups), ",".join(leaving), *settings.shard_fields())
+        status, there, left = yield from self._run("configure", keys, args)
+        return Configured(status == 1, _names(there), _names(left))
+
+    def leave_group(self, k: ShardKeys, group: str, limit: int) -> Op[bool]:
+        """True: there is more to do; False: the group is gone from the shard."""
+        keys = (k.settings, k.jobs, k.bucket, k.ready, k.progress, k.counts)
+        reply = yield from self._run("leave_group", keys, (group, limit))
+        return bool(reply == 1)
+
+    def drop_shard(self, k: ShardKeys, settings: TopicSettings) -> Op[bool]:
+        """False: it holds jobs, and ``settings.deleting`` does not force it."""
+        keys = [k.settings, k.jobs, k.bucket, k.ready, k.progress, k.counts, k.history, k.archive, k.wake]
+        for group in (*settings.groups, *settings.leaving):
+            keys += [k.ready_of(group), k.dead_of(group)]
+        force = int(settings.deleting == "force")
+        reply = yield from self._run("drop_shard", keys, (settings.version, force))
+        return bool(reply == 1)
 
     def leave(self, k: ShardKeys, group: str, consumer: str, limit: int) -> Op[bool]:
         """False: more than ``limit`` was pending, call again."""

@@ -31,7 +31,7 @@ def take(
     if topic not in ops.topics.known:
         yield from ops.topics.ensure(topic)
     while True:
-        settings = yield from ops._known_group(topic, group)
+        settings = yield from ops.known_group(topic, group)
         try:
             held, paused = yield from _claim_any(ops, settings, topic, group, {})
             left_s = deadline - time.monotonic()
@@ -40,6 +40,8 @@ def take(
             if paused:
                 yield Pause(min(_PAUSED_S, left_s))
                 continue
+            # Nothing: perhaps because the topic has other shards by now.
+            settings = yield from ops.known_group(topic, group, anew=True)
             found = yield from _wait(ops, topic, group, left_s)
             held, _ = yield from _claim_any(ops, settings, topic, group, found)
             if held:
@@ -78,7 +80,7 @@ def _claim_any(
         if claimed.expired:
             tally.expired(topic, claimed.expired)
         for row in claimed.rows:
-            held = held_of(shard, group, row, claimed.ttr_ms, asked)
+            held = held_of(shard, group, row, claimed, asked)
             held.started_ms = claimed.now_ms
             end = _unfit(held, settings)
             if end is None and kept is None:
@@ -139,7 +141,7 @@ def touch(ops: Operations, held: Held, ttr: Duration | None) -> Op[None]:
     group_ttr_ms = (yield from ops.topics.get(held.job.topic)).ttr_of(held.group)
     ttr_ms = held.ttr_ms if ttr is None else check_ttr(ttr)
     claim = [held.main, held.entry, held.job.id, ttr_ms]
-    refused = yield from ops.scripts.touch(held.shard, held.group, group_ttr_ms, claim)
+    refused = yield from ops.scripts.touch(held.shard, held.group, held.generation, group_ttr_ms, claim)
     if held.ended or refused.stale:
         raise StaleClaim(f"job {held.job.id!r}: its TTR passed, or the claim has ended; it can't be extended")
 

@@ -1,4 +1,9 @@
-"""The registry of topics: what a process knows of each, and how a shard is brought up to date."""
+"""The registry of topics: what a process knows of each, and how the shards are brought up to it.
+
+A change of topology takes several calls. What it is to be is written into the registry first (``resharding``,
+``leaving``, ``deleting``), and every step can be repeated by anybody: so whoever meets a change that was begun, also
+by a process that was killed, ends it (``_conform``). Each step of the registry names the version that it follows from.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,7 @@ from .scripts import Scripts
 from .session import Op, Session
 
 _LEAVE_STEP = 250
+_NOT_EMPTY = "the number of shards can change only while it is empty; drain it, or use a new topic"
 
 
 class Topics:
@@ -24,50 +30,58 @@ class Topics:
         self._served: dict[str, tuple[str, Mapping[str, Any]]] = {}
 
     def shards(self, topic: str) -> list[ShardKeys]:
-        return [self._session.keys.shard(topic, i) for i in range(self.known[topic].shards)]
+        """The shards that jobs are spread over; none of a topic that is not known."""
+        settings = self.known.get(topic)
+        return [self._session.keys.shard(topic, i) for i in range(settings.shards)] if settings else []
+
+    def all_shards(self, topic: str) -> list[ShardKeys]:
+        """These, and those that the topic once used: they keep its counters and history."""
+        settings = self.known.get(topic)
+        return [self._session.keys.shard(topic, i) for i in range(settings.reach)] if settings else []
 
     def refresh(self) -> Op[dict[str, TopicSettings]]:
         """Reads the whole registry: one command, unless it has lost what this process serves."""
         reply = yield from self._session.one(self._session.keys.topics, "HGETALL", self._session.keys.topics)
         found = {name.decode(): TopicSettings.decode(text) for name, text in zip(reply[::2], reply[1::2], strict=True)}
         lost = self._served.keys() - found.keys()
-        self.known = found | {topic: self.known[topic] for topic in lost}
+        self.known = found | {topic: self.known[topic] for topic in lost if topic in self.known}
         for topic, (group, own) in list(self._served.items()):
             if topic in lost:
                 yield from self.repair(topic)
-            elif group not in self.known[topic].groups:
+            elif group not in found[topic].groups:
                 yield from self.ensure(topic, group, own)
         return self.known
 
-    def get(self, topic: str) -> Op[TopicSettings]:
-        """The topic's settings, read once.
+    def get(self, topic: str, *, anew: bool = False) -> Op[TopicSettings]:
+        """The topic's settings, read once, or ``anew``.
 
         Raises:
             UnknownTopic: it is not in the registry.
         """
-        if topic in self.known:
-            return self.known[topic]
-        settings = yield from self._read(topic)
+        settings = None if anew else self.known.get(topic)
         if settings is None:
-            raise UnknownTopic(f"no topic {topic!r} in namespace {self._session.keys.namespace!r}: enqueue a job to it")
+            settings = yield from self._read(topic)
+        if settings is None:
+            raise self.unknown(topic)
         return settings
+
+    def unknown(self, topic: str) -> UnknownTopic:
+        return UnknownTopic(f"no topic {topic!r} in namespace {self._session.keys.namespace!r}: enqueue a job to it")
 
     def _read(self, topic: str) -> Op[TopicSettings | None]:
         reply = yield from self._session.one(self._session.keys.topics, "HGET", self._session.keys.topics, topic)
         if reply is None:
             return None
-        self.known[topic] = TopicSettings.decode(reply)
-        return self.known[topic]
+        self.known[topic] = settings = TopicSettings.decode(reply)
+        return settings
 
     def ensure(self, topic: str, group: str | None = None, own: Mapping[str, Any] | None = None) -> Op[TopicSettings]:
         """The topic exists afterwards and has the group if one is given, with the group's ``own`` settings. A new
         topic begins with the default group; one that was configured without it stays so.
         """
         settings = yield from self._read(topic)
-        if settings is None and topic in self.known:
-            settings = yield from self._make_again(topic)
-        elif settings is None:
-            settings = yield from self._change(topic, {}, {DEFAULT_GROUP: {}}, only_new=True)
+        if settings is None:
+            settings = yield from self._make(topic)
         if group is None:
             return settings
         wanted = {name: value for name, value in (own or {}).items() if value is not None}
@@ -83,80 +97,180 @@ class Topics:
         yield from self.ensure(topic, group, own)
         self._served[topic] = (group, own)
 
+    def repair(self, topic: str) -> Op[TopicSettings]:
+        """After a script found our settings out of date, or Redis lost the topic: as ``renew``, and a topic that Redis
+        lost (a flush) is made again as this process knew it.
+        """
+        settings = yield from self.renew(topic)
+        if settings is None:
+            settings = yield from self._make(topic)
+        if topic in self._served:
+            settings = yield from self.ensure(topic, *self._served[topic])
+        return settings
+
+    def renew(self, topic: str) -> Op[TopicSettings | None]:
+        """Reads the topic's settings anew, and brings every shard up to date; None: it is not in the registry."""
+        settings = yield from self._read(topic)
+        return (yield from self._conform(topic, settings))
+
+    def mend(self, topic: str) -> Op[TopicSettings | None]:
+        """As ``repair``, for one who only looks after the topic: one that is neither in the registry nor served here
+        was deleted, and is not made again; None.
+        """
+        if topic in self._served:
+            return (yield from self.repair(topic))
+        settings = yield from self.renew(topic)
+        if settings is None:
+            self.known.pop(topic, None)
+        return settings
+
+    def end_changes(self) -> Op[None]:
+        """Ends what others have begun and not ended, if there is anything: one command."""
+        yield from self.refresh()
+        for topic, settings in list(self.known.items()):
+            if settings.resharding is not None or settings.leaving or settings.deleting:
+                yield from self._conform(topic, settings)
+
+    def _make(self, topic: str) -> Op[TopicSettings]:
+        """A new topic; one that this process knows, as it was: Redis has lost it."""
+        known = self.known.get(topic)
+        if known is None:
+            settings = yield from self._register(topic, {}, {DEFAULT_GROUP: {}}, expected=0)
+        else:
+            # With its version: shards that were not lost ignore an older one.
+            changes = known.model_dump(exclude={"groups", "leaving", "resharding", "deleting"}, exclude_none=True)
+            groups = {name: group.model_dump(exclude_none=True) for name, group in known.groups.items()}
+            settings = yield from self._register(topic, changes, groups or {DEFAULT_GROUP: {}}, expected=0)
+        return (yield from self._conform(topic, settings)) or (yield from self._make(topic))
+
     def _change(
         self,
         topic: str,
         changes: Mapping[str, Any],
         groups: Mapping[str, Mapping[str, Any]],
         removed: Sequence[str] = (),
-        only_new: bool = False,
     ) -> Op[TopicSettings]:
-        settings = yield from self._scripts.register(topic, *topic_patch(changes, groups, removed), only_new=only_new)
-        self.known[topic] = settings
-        yield from self._apply(topic, settings)
+        """Changes a topic that is there, in every shard."""
+        while True:
+            registered = yield from self._register(topic, changes, groups, removed)
+            settings = yield from self._conform(topic, registered)
+            if registered is None or settings is None:  # it was deleted meanwhile, or lost
+                yield from self._make(topic)
+            # A group that is just leaving can come back only when it has left.
+            elif not registered.leaving.keys() & groups.keys():
+                return settings
+
+    def _register(
+        self,
+        topic: str,
+        changes: Mapping[str, Any],
+        groups: Mapping[str, Mapping[str, Any]],
+        removed: Sequence[str] = (),
+        left: Sequence[str] = (),
+        expected: int | None = None,
+    ) -> Op[TopicSettings | None]:
+        settings = yield from self._scripts.register(topic, topic_patch(changes, groups, removed, left), expected)
+        if settings is not None:
+            self.known[topic] = settings
         return settings
 
-    def _apply(self, topic: str, settings: TopicSettings) -> Op[None]:
-        for shard in self.shards(topic):
-            if not (yield from self._scripts.configure(shard, settings)):
-                raise TopicNotEmpty(
-                    f"topic {topic!r} holds jobs: the number of shards can change only while it is empty; "
-                    "drain it, or use a new topic"
+    # -- shards
+
+    def _conform(self, topic: str, settings: TopicSettings | None) -> Op[TopicSettings | None]:
+        """Brings the shards up to the registry and ends what was begun there; None: the topic is not there any more."""
+        while settings is not None:
+            if settings.deleting:
+                if (yield from self._drop(topic, settings)):
+                    self.known.pop(topic, None)
+                    return None
+                ended: dict[str, Any] = {"deleting": None}
+                settings = yield from self._register(topic, ended, {}, expected=settings.version)
+                continue
+            empty, groups = yield from self._apply(topic, settings)
+            unknown = groups - settings.groups.keys()
+            if settings.resharding is not None:
+                ended = {"resharding": None}
+                if empty:
+                    ended |= {"shards": settings.resharding, "most_shards": max(settings.reach, settings.resharding)}
+                settings = yield from self._register(topic, ended, {}, expected=settings.version)
+            elif settings.leaving or unknown:
+                # A group that shards have, and the registry does not: it was lost and made again by one who did not
+                # know the group. Jobs wait for it.
+                found: dict[str, dict[str, Any]] = {name: {} for name in unknown}
+                settings = yield from self._register(
+                    topic, {}, found, left=sorted(settings.leaving), expected=settings.version
                 )
-
-    def repair(self, topic: str) -> Op[TopicSettings]:
-        """After a script found our settings out of date, or Redis lost the topic: reads them anew, and brings every
-        shard up to date. A topic that Redis lost (a flush) is made again as this process knew it.
-        """
-        settings = yield from self._read(topic)
-        if settings is None:
-            settings = yield from self._make_again(topic)
-        else:
-            yield from self._apply(topic, settings)
-        if topic in self._served:
-            settings = yield from self.ensure(topic, *self._served[topic])
+            else:
+                break
         return settings
 
-    def _make_again(self, topic: str) -> Op[TopicSettings]:
-        known = self.known.get(topic, TopicSettings())
-        # With its version: shards that were not lost ignore an older one.
-        changes = known.model_dump(exclude={"groups"}, exclude_none=True)
-        groups = {name: group.model_dump(exclude_none=True) for name, group in known.groups.items()}
-        return (yield from self._change(topic, changes, groups or {DEFAULT_GROUP: {}}))
+    def _apply(self, topic: str, settings: TopicSettings) -> Op[tuple[bool, set[str]]]:
+        """Configures every shard, and has groups leave. Whether no shard refused another number of shards, because it
+        holds jobs; and which groups there are.
+        """
+        empty, there = True, set[str]()
+        for number in range(settings.reach):
+            shard = self._session.keys.shard(topic, number)
+            while True:
+                configured = yield from self._scripts.configure(shard, settings)
+                for group in configured.leaving:
+                    while (yield from self._scripts.leave_group(shard, group, _LEAVE_STEP)):
+                        pass
+                if not configured.leaving:
+                    break
+            empty = empty and configured.done
+            there |= set(configured.groups)
+        return empty, there
+
+    def _drop(self, topic: str, settings: TopicSettings) -> Op[bool]:
+        """Deletes the topic; False: it holds jobs, or was changed meanwhile, and stays."""
+        for number in range(settings.reach):
+            if not (yield from self._scripts.drop_shard(self._session.keys.shard(topic, number), settings)):
+                return False
+        return (yield from self._scripts.unregister(topic, settings.version))
+
+    # -- what an operator does
 
     def configure(self, topic: str, changes: Mapping[str, Any], groups: Sequence[str] | None) -> Op[TopicSettings]:
-        """Changes settings; ``groups`` given: exactly these, others are removed with what they had open.
+        """Changes settings; ``groups`` given: exactly these, others are removed with what they had open. Killed half
+        way, it is ended by the next call, or by a mover.
 
         Raises:
             TopicNotEmpty: another number of shards was asked for while the topic holds jobs.
         """
         before = yield from self.ensure(topic)
         removed = [name for name in before.groups if groups is not None and name not in groups]
-        resharded = changes.get("shards", before.shards) != before.shards
-        if resharded:
-            yield from self._check_empty(topic)
-        try:
-            settings = yield from self._change(topic, changes, {name: {} for name in groups or ()}, removed)
-        except TopicNotEmpty:
-            # A job came in between: the registry goes back to what the shards have.
-            yield from self._change(topic, {"shards": before.shards}, {})
-            raise
-        for group in removed:
-            for shard in self.shards(topic):
-                cursor = b"0"
-                while True:
-                    cursor = yield from self._scripts.leave_group(shard, group, cursor, _LEAVE_STEP)
-                    if cursor == b"0":
-                        break
+        shards = changes.get("shards", before.shards)
+        rest = {name: value for name, value in changes.items() if name != "shards"}
+        if shards != before.shards:
+            yield from self._check_empty(topic, _NOT_EMPTY)
+            # While it is closed nobody can enqueue, so that no job is put where it would not be looked for.
+            rest["resharding"] = shards
+        settings = yield from self._change(topic, rest, {name: {} for name in groups or ()}, removed)
+        if settings.shards != shards:
+            raise TopicNotEmpty(f"topic {topic!r} holds jobs: {_NOT_EMPTY}")
         return settings
 
-    def _check_empty(self, topic: str) -> Op[None]:
+    def delete(self, topic: str, force: bool) -> Op[None]:
+        """Deletes the topic, its counters and its history; ``force``: with its jobs. Whoever enqueues to it or serves
+        it afterwards makes it again.
+
+        Raises:
+            UnknownTopic
+            TopicNotEmpty: it holds jobs, and ``force`` is not given.
+        """
+        yield from self.get(topic, anew=True)
+        refusal = "drain it, or delete it by force, with its jobs"
+        if not force:
+            yield from self._check_empty(topic, refusal)
+        registered = yield from self._register(topic, {"deleting": "force" if force else "empty"}, {})
+        if (yield from self._conform(topic, registered)) is not None:
+            raise TopicNotEmpty(f"topic {topic!r} holds jobs: {refusal}")
+
+    def _check_empty(self, topic: str, refusal: str) -> Op[None]:
         for shard in self.shards(topic):
             if (yield from self._session.one(shard.jobs, "HLEN", shard.jobs)):
-                raise TopicNotEmpty(
-                    f"topic {topic!r} holds jobs: the number of shards can change only while it is empty; "
-                    "drain it, or use a new topic"
-                )
+                raise TopicNotEmpty(f"topic {topic!r} holds jobs: {refusal}")
 
     def pause(self, topic: str, paused: bool) -> Op[None]:
         yield from self.get(topic)

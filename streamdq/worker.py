@@ -298,7 +298,9 @@ class _Run:
     async def _touch(self, held: Held, ttr_ms: int) -> None:
         group_ttr_ms = self._topics.known[held.job.topic].ttr_of(self._group)
         claim = [held.main, held.entry, held.job.id, ttr_ms]
-        await arun(self._link, self._operations.scripts.touch(held.shard, self._group, group_ttr_ms, claim))
+        await arun(
+            self._link, self._operations.scripts.touch(held.shard, self._group, held.generation, group_ttr_ms, claim)
+        )
 
     async def _drain(self) -> None:
         """Lets what runs end, hands the rest back, and leaves the group."""

@@ -1,10 +1,16 @@
--- fence(k, group, width): which of the claims in ARGV[4..] (main, entry, id, ... `width` values each) their caller
+-- refused(now, width): the reply when the group of all claims in ARGV[5..] is gone, and they with it.
+local function refused(now, width)
+  local reply = {now}
+  for i = 1, (#ARGV - 4) / width do reply[i + 1] = i end
+  return reply
+end
+-- fence(k, group, width): which of the claims in ARGV[5..] (main, entry, id, ... `width` values each) their caller
 -- still holds: nil = all of them, else {[index in ARGV] = true}. Confirms them in the streams. An entry is pending
 -- exactly as long as its claim holds: whoever takes a job over confirms the old entry and makes a new one, so XACK's
 -- reply is the fence. One XACK for all when none was lost, which is nearly always; else the progress tells which.
 local function fence(k, group, width)
   local args, shared, own = ARGV, {}, {}
-  for i = 4, #args, width do
+  for i = 5, #args, width do
     if args[i + 1] == '' then shared[#shared + 1] = args[i] else own[#own + 1] = args[i + 1] end
   end
   local confirmed = 0
@@ -12,7 +18,7 @@ local function fence(k, group, width)
   if #own > 0 then confirmed = confirmed + redis.call('XACK', k.own, group, unpack(own)) end
   if confirmed == #shared + #own then return nil end
   local held, seen = {}, {}
-  for i = 4, #ARGV, width do
+  for i = 5, #ARGV, width do
     local p = parse(redis.call('HGET', k.progress, field_of(group, ARGV[i + 2])))
     held[i] = p and p.state == 'r' and p.main == ARGV[i] and p.entry == ARGV[i + 1] and not seen[ARGV[i + 2]] or nil
     if held[i] then seen[ARGV[i + 2]] = true end

@@ -1,8 +1,32 @@
--- names(list): 'a,b' -> {'a', 'b'}.
+-- names(list): 'a,b' -> {'a', 'b'}. has(list, name). take_out(list, name): returns whether it was there.
 local function names(list)
   local out = {}
   for name in string.gmatch(list or '', '[^,]+') do out[#out + 1] = name end
   return out
+end
+local function has(list, name)
+  for _, one in ipairs(list) do if one == name then return true end end
+  return false
+end
+local function take_out(list, name)
+  for i, one in ipairs(list) do
+    if one == name then return table.remove(list, i) ~= nil end
+  end
+  return false
+end
+-- served(list, group, generation, claimed): the topic's groups, or nil: `group` was removed, or was made again since a
+-- claim that carries the generation `claimed`. generation: what the settings say of the group, nil = never removed.
+local function served(list, group, generation, claimed)
+  local groups = names(list)
+  return has(groups, group) and (generation or '0') == claimed and groups or nil
+end
+-- waiting_in(counts): how many of the bucket's members are groups' own, of groups that are leaving, too.
+local function waiting_in(counts)
+  local all, n = redis.call('HGETALL', counts), 0
+  for i = 1, #all, 2 do
+    if string.sub(all[i], 1, 8) == 'waiting:' then n = n + tonumber(all[i + 1]) end
+  end
+  return n
 end
 -- forget(k, groups, id, main): the job leaves the pool with everything that is kept of it.
 -- k = {jobs=, progress=, counts=, ready=}

@@ -85,7 +85,8 @@ class StreamReader:
         known = self._run(self._operations.topics.refresh())
         if missing := [topic for topic in self._topics if topic not in known]:
             raise UnknownTopic(f"no topic {missing[0]!r} in namespace {self._session.keys.namespace!r}")
-        shards = [shard for topic in self._topics or sorted(known) for shard in self._operations.topics.shards(topic)]
+        topics = self._operations.topics
+        shards = [shard for topic in self._topics or sorted(known) for shard in topics.all_shards(topic)]
         return {f"{shard.topic}:{shard.shard}": self._standing(shard) for shard in shards}
 
     def _standing(self, shard: ShardKeys) -> Standing:

@@ -128,7 +128,7 @@ class Letters:
             UnknownTopic, UnknownGroup
         """
         if topic is not None and group is not None:
-            yield from self._operations._known_group(topic, group)
+            yield from self._operations.known_group(topic, group)
         names = yield from self._operations._asked(topic)
         return [
             (each, shard)
@@ -166,7 +166,7 @@ class Letters:
         Raises:
             UnknownTopic, UnknownGroup
         """
-        settings = yield from self._operations._known_group(topic, group)
+        settings = yield from self._operations.known_group(topic, group, anew=True)
         return self._session.keys.shard(topic, shard_of(id, settings.shards))
 
     def give_back(self, topic: str, group: str, letters: Sequence[Letter]) -> Op[list[bool]]:
@@ -179,7 +179,7 @@ class Letters:
         assert len(letters) <= MAX_BATCH
         back: dict[str, bool] = {}
         for _ in range(_REPAIRS):
-            settings = yield from self._operations._known_group(topic, group)
+            settings = yield from self._operations.known_group(topic, group)
             current = True
             for part in _parts(letters, settings.shards):
                 shard = self._session.keys.shard(topic, shard_of(part[0].id, settings.shards))

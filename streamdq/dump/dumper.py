@@ -208,7 +208,7 @@ class Dumper:
         known = self._run(self._operations.topics.refresh())
         if missing := [topic for topic in self._topics if topic not in known]:
             raise InvalidInput(f"no topic {missing[0]!r} in namespace {self._session.keys.namespace!r}")
-        shards = [shard for topic in self._topics or known for shard in self._operations.topics.shards(topic)]
+        shards = [shard for topic in self._topics or known for shard in self._operations.topics.all_shards(topic)]
         for mark in self._manifest.streams:
             shard = self._session.keys.shard(mark.topic, mark.shard)
             if shard not in shards and (mark.topic in self._topics or not self._topics):

@@ -13,8 +13,7 @@ from pydantic import Field, StrictStr, ValidationError
 from .. import tally
 from ..config import MAX_BATCH
 from ..errors import InvalidInput, ServerError
-from ..job import check_topic, encode, nonce_of
-from ..keys import shard_of
+from ..job import Encoded, check_topic, encode, nonce_of
 from ..loop import cancel_and_wait
 from ..operations import Operations
 from ..session import Op
@@ -38,9 +37,7 @@ class JobLine(JobIn):
 @dataclass(slots=True)
 class _Line:
     number: int
-    id: str
-    job: list[Any]  # id, when, rest of the record: as the script takes them
-    nonce: str
+    job: Encoded
 
 
 class Loader:
@@ -111,14 +108,14 @@ class Loader:
         try:
             if line is None:
                 raise InvalidInput("the line is too long")
-            id, when, rest, nonce = encode(_parse(line), self._limit)
+            job = encode(_parse(line), self._limit)
         except (InvalidInput, ValidationError) as error:
             self.result.invalid += 1
             if len(self.result.problems) < _SHOWN:
                 self._tell(BulkLine(line=number, problem="invalid-input", detail=_what(error)[:300]))
             return
-        self._batch.append(_Line(number, id, [id, when, rest], nonce))
-        self._bytes += len(rest)
+        self._batch.append(_Line(number, job))
+        self._bytes += len(job[2])
 
     def _tell(self, line: BulkLine) -> None:
         if len(self.result.problems) < _SHOWN:
@@ -127,19 +124,14 @@ class Loader:
     async def _send(self) -> None:
         if not self._batch:
             return
-        settings = await self._do(self._ops.topics.ensure(self._topic))
-        spread: dict[int, list[_Line]] = {}
-        for line in self._batch:
-            spread.setdefault(shard_of(line.id, settings.shards), []).append(line)
-        for part in spread.values():
-            reply = await self._do(self._ops._put(self._topic, [v for line in part for v in line.job], self._replace))
-            existing = [part[i] for i, record in reply.taken.items() if nonce_of(record) != part[i].nonce]
-            self.result.created += len(part) - len(existing)
-            self.result.existing += len(existing)
-            for line in existing:
-                title = KINDS["job-exists"][1]
-                self._tell(BulkLine(line=line.number, problem="job-exists", detail=title, id=line.id))
-            tally.put_in(self._topic, len(part) - len(existing), len(existing))
+        reply = await self._do(self._ops.put(self._topic, [line.job for line in self._batch], self._replace))
+        existing = [self._batch[i] for i, record in reply.taken.items() if nonce_of(record) != self._batch[i].job[3]]
+        self.result.created += len(self._batch) - len(existing)
+        self.result.existing += len(existing)
+        for line in existing:
+            title = KINDS["job-exists"][1]
+            self._tell(BulkLine(line=line.number, problem="job-exists", detail=title, id=line.job[0]))
+        tally.put_in(self._topic, len(self._batch) - len(existing), len(existing))
         self._batch, self._bytes = [], 0
 
 

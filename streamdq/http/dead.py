@@ -40,7 +40,7 @@ def dead_page(ops: Operations, who: Identity, topic: str, group: str, limit: int
         UnknownTopic, UnknownGroup: there is none.
         InvalidInput: ``after`` is none that a page ended with.
     """
-    yield from ops._known_group(topic, group)
+    yield from ops.known_group(topic, group)
     shards = ops.topics.shards(topic)
     places, more = yield from _places(ops, [shard.dead_of(group) for shard in shards], limit, _place(after))
     page, size = DeadPage(), 0

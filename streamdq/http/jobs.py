@@ -48,7 +48,7 @@ def _put(ops: Operations, topic: str, new: NewJob, replace: bool) -> Op[tuple[Jo
     """The job that has the id afterwards, and whether this call put it in."""
     check_topic(topic)
     id, when, rest, nonce = encode(new, ops.session.settings.max_body_bytes)
-    reply = yield from ops._put(topic, [id, when, rest], replace)
+    reply = yield from ops.put(topic, [(id, when, rest, nonce)], replace)
     record = reply.taken.get(0)
     created = record is None or nonce_of(record) == nonce
     tally.put_in(topic, int(created), int(not created))

@@ -69,7 +69,7 @@ def listed(ops: Operations, topic: str, group: str, state: JobState, cursor: str
         UnknownTopic, UnknownGroup: there is none.
         InvalidInput: the cursor is none that a page ended with.
     """
-    yield from ops._known_group(topic, group)
+    yield from ops.known_group(topic, group)
     shards = ops.topics.shards(topic)
     if state is JobState.DELAYED:
         return (yield from _delayed(ops, shards, cursor))

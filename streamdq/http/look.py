@@ -92,7 +92,7 @@ def page_of(known: dict[str, TopicSettings], asked: str, after: str) -> tuple[li
 
 
 def _shards(ops: Operations, topics: Sequence[str]) -> list[tuple[ShardKeys, TopicSettings]]:
-    return [(shard, ops.topics.known[name]) for name in topics for shard in ops.topics.shards(name)]
+    return [(shard, ops.topics.known[name]) for name in topics for shard in ops.topics.all_shards(name)]
 
 
 def glance(ops: Operations, topics: Sequence[str]) -> Op[list[Glance]]:

@@ -186,7 +186,7 @@ def gantt(attempt: Attempt, now_ms: int) -> list[dict[str, Any]]:
 
 def _look(ops: Operations, topic: str, id: str, settings: TopicSettings) -> Op[tuple[Job | None, dict[str, int], int]]:
     """The job, when each group's running attempt became ready, and Redis's time."""
-    shard = ops.session.keys.shard(topic, shard_of(id, settings.shards))
+    shard = ops.session.keys.shard(topic, shard_of(id, settings.shards))  # just read anew
     now_ms = (yield from ops.scripts.stats(shard, settings.group_names)).now_ms
     reply = yield from ops.scripts.get(shard, id)
     if not reply:

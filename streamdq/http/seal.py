@@ -60,14 +60,14 @@ def pack(held: Held, consumer: str) -> list[Any]:
     return [
         job.topic, held.shard.shard, held.group, job.id, held.main.decode(), held.entry.decode(), held.due_ms,
         held.crashes, held.started_ms, held.ttr_ms, job.attempt, job.step, job.created_ms, len(job.raw_body),
-        job.retry, consumer,
+        job.retry, consumer, held.generation,
     ]  # fmt: skip
 
 
 def unpack(ops: Operations, values: list[Any]) -> Held:
     """The claim that was packed. Its body is not in it, only as long: history tells the length."""
     (topic, shard, group, id, main, entry, due_ms, crashes, started_ms, ttr_ms, attempt, step, created_ms, body_bytes,
-     retry, consumer) = values  # fmt: skip
+     retry, consumer, *rest) = values  # fmt: skip
     job = Job(
         topic, id, bytes(body_bytes), due_ms, created_ms, ttr_ms=ttr_ms, retry=retry, state=JobState.RUNNING,
         attempt=attempt, step=step,
@@ -76,6 +76,7 @@ def unpack(ops: Operations, values: list[Any]) -> Held:
         ops.session.keys.shard(topic, shard), group, job, main.encode(), entry.encode(), due_ms, crashes, started_ms
     )
     held.ttr_ms, held.consumer = ttr_ms, consumer
+    held.generation = rest[0] if rest else "0"  # one that an older server gave out has none
     # As this host's clock tells: it only dates a metric.
     held.deadline = time.monotonic() + ttr_ms / 1000 - max(0.0, time.time() - started_ms / 1000)
     return held

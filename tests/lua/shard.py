@@ -30,6 +30,7 @@ class Shard:
         self.k = self.session.keys.shard("t", 0)
         self.group, self.consumer = "default", "me"
         self.checked = True
+        self._generations: dict[str, str] = {}
         self.topic()
 
     def run(self, op: Op[Any]) -> Any:
@@ -105,13 +106,16 @@ class Shard:
 
     def _end(self, script: Any, rows: Sequence[Row], group: str | None, *rest: Any) -> Refused:
         args = [value for row in rows for value in (row.main, row.entry, row.id, f"row of {row.id.decode()}", *rest)]
-        reply: Refused = self._step(script(self.k, group or self.group, args))
+        name = group or self.group
+        reply: Refused = self._step(script(self.k, name, self.generation(name), args))
         return reply
 
     def touch(self, *rows: Row, ttr_ms: int = 60_000, group: str | None = None) -> Refused:
         name = group or self.group
         args = [value for row in rows for value in (row.main, row.entry, row.id, ttr_ms)]
-        reply: Refused = self._step(self.scripts.touch(self.k, name, self.settings.ttr_of(name), args))
+        reply: Refused = self._step(
+            self.scripts.touch(self.k, name, self.generation(name), self.settings.ttr_of(name), args)
+        )
         return reply
 
     def reclaim(
@@ -122,8 +126,17 @@ class Shard:
         )
         return reply
 
+    def generation(self, group: str) -> str:
+        """What claim says of the group, now or when it was last there."""
+        found = self.redis("HGET", self.k.settings, f"generation:{group}")
+        if found is not None:
+            self._generations[group] = found.decode()
+        return self._generations.get(group, "0")
+
     def call(self, name: str, *args: Any) -> Any:
         """Any other script, by name."""
+        if name in ("cancel", "reschedule"):
+            args = (self.settings, *args)
         return self._step(getattr(self.scripts, name)(self.k, *args))
 
     # -- what is there

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from streamdq.config import GroupSettings, TopicSettings
+from streamdq.scripts import OUTDATED
 from tests.lua.shard import Shard
 
 CANCELLED, NOTHING, RUNNING = 1, 0, -1
@@ -78,15 +80,23 @@ def test_a_dead_job_is_kept(shard: Shard) -> None:
     assert shard.state("j") == "dead"
 
 
-def test_a_job_that_is_dead_for_one_group_is_cancelled_for_the_other(two: Shard) -> None:
+def test_a_job_that_is_dead_for_one_group_and_waits_for_another_can_not_be_kicked_afterwards(two: Shard) -> None:
     two.enqueue("j")
     two.bury(two.take("a"))
     assert two.call("cancel", "j") == CANCELLED
-    assert (two.state("j", "a"), two.state("j", "b")) == ("dead", "done")
-    assert two.counts["cancelled:b"] == 1
+    assert two.counts == {"enqueued": 1, "cancelled:b": 1, "dead:a": 1, "purged:a": 1}
     assert two.claim(group="b").rows == []
-    assert two.call("purge", "a", 0, ["j"]) == 1
+    assert two.call("kick", "a", 0, ["j"]) == 0
     assert two.empty()
+    assert two.redis("ZCARD", two.k.dead_of("a")) == 0
+
+
+def test_settings_that_are_out_of_date_cancel_nothing(two: Shard) -> None:
+    two.enqueue("j")
+    both = {"a": GroupSettings(), "b": GroupSettings()}
+    for old in (TopicSettings(shards=2, groups=both), TopicSettings(groups={"a": GroupSettings()})):
+        assert two.run(two.scripts.cancel(two.k, old, "j")) == OUTDATED
+    assert two.state("j") == "ready"
 
 
 def test_after_a_cancel_the_record_is_not_held_by_history(shard: Shard) -> None:

@@ -36,7 +36,7 @@ def test_a_first_attempt(shard: Shard) -> None:
 
 
 def test_nothing_ready(shard: Shard) -> None:
-    assert shard.claim() == (False, START_MS, 60_000, 0, [], 0)
+    assert shard.claim() == (False, START_MS, 60_000, 0, [], 0, "1")
 
 
 def test_count_is_kept_over_both_streams_and_retries_go_first(shard: Shard) -> None:
@@ -164,7 +164,7 @@ def test_a_groups_own_ttr_comes_before_the_topics(two: Shard) -> None:
 def test_a_paused_topic_is_not_read(shard: Shard) -> None:
     shard.enqueue("j")
     shard.run(shard.operations.pause("t"))
-    assert shard.claim() == (True, START_MS, 60_000, 0, [], 0)
+    assert shard.claim() == (True, START_MS, 60_000, 0, [], 0, "1")
     assert shard.state("j") == "ready"
     shard.run(shard.operations.resume("t"))
     assert shard.take().id == b"j"

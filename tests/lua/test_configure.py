@@ -25,7 +25,9 @@ def test_what_the_scripts_find(shard: Shard) -> None:
     found = settings_of(shard)
     assert found.pop("version") == str(shard.settings.version)
     assert found.pop("shared") == "1", "it had a second group"
-    assert found == {"shards": "1", "groups": "default,a", "paused": "0", "rate": "8.0", "ttr": "5000"}
+    generations = {name: found.pop(name) for name in list(found) if name.startswith("generation")}
+    assert generations == {"generation": "2", "generation:default": "1", "generation:a": "2"}
+    assert found == {"shards": "1", "groups": "a,default", "paused": "0", "rate": "8.0", "ttr": "5000"}
     assert groups_of(shard, shard.k.ready) == {"a", "default"}
     assert groups_of(shard, shard.k.ready_of("a")) == {"a"}
 
@@ -45,15 +47,15 @@ def test_a_shard_gets_its_part_of_the_rate(shard: Shard) -> None:
 
 def test_again_it_changes_nothing(shard: Shard) -> None:
     shard.enqueue("j")
-    before = settings_of(shard), shard.counts
-    assert shard.call("configure", shard.settings) is True
-    assert (settings_of(shard), shard.counts) == before
+    before = settings_of(shard), shard.counts, shard.rings()
+    assert shard.call("configure", shard.settings) == (True, ("default",), ())
+    assert (settings_of(shard), shard.counts, shard.rings()) == before
 
 
 def test_an_older_version_is_ignored(shard: Shard) -> None:
     old = shard.settings
     shard.topic(ttr="5s")
-    assert shard.call("configure", old) is True
+    assert shard.call("configure", old).done
     assert settings_of(shard)["ttr"] == "5000"
 
 
@@ -61,7 +63,7 @@ def test_an_older_version_is_ignored_whatever_it_says_of_shards(shard: Shard) ->
     old = shard.settings
     shard.topic(shards=3)
     assert shard.run(shard.scripts.enqueue(shard.k, 3, shard.jobs("j"))).current
-    assert shard.call("configure", old) is True, "a worker that started as the topic changed must not fail"
+    assert shard.call("configure", old).done, "a worker that started as the topic changed must not fail"
     assert settings_of(shard)["shards"] == "3"
 
 
@@ -77,7 +79,7 @@ def test_a_groups_own_ttr_comes_and_goes(shard: Shard) -> None:
 
 def test_shards_change_only_while_it_is_empty(shard: Shard) -> None:
     shard.enqueue("j", delay="1s")
-    assert shard.call("configure", shard.settings.model_copy(update={"shards": 2, "version": 9})) is False
+    assert shard.call("configure", shard.settings.model_copy(update={"shards": 2, "version": 9})).done is False
     with pytest.raises(TopicNotEmpty):
         shard.topic(shards=2)
     shard.call("cancel", "j")
@@ -127,3 +129,25 @@ def test_a_lost_group_is_made_again(shard: Shard) -> None:
     shard.redis("DEL", shard.k.ready_of("default"))
     shard.call("configure", shard.settings)
     assert shard.take().id == b"j"
+
+
+def test_groups_are_listed_in_the_order_in_which_clients_name_them(shard: Shard) -> None:
+    shard.topic(groups=["z", "b"])
+    shard.topic(groups=["z", "b", "a"])
+    assert settings_of(shard)["groups"] == "a,b,z"
+    assert shard.move().moved == 0
+
+
+def test_a_closed_shard_takes_no_job(shard: Shard) -> None:
+    closed = shard.settings.model_copy(update={"version": 5, "resharding": 4})
+    assert shard.call("configure", closed).done
+    assert not shard.run(shard.scripts.enqueue(shard.k, 1, shard.jobs("j"))).current
+    assert not shard.run(shard.scripts.enqueue(shard.k, 4, shard.jobs("j"))).current
+    shard.call("configure", shard.settings.model_copy(update={"version": 6}))
+    assert shard.enqueue("j").current
+
+
+def test_a_shard_with_jobs_can_not_be_closed(shard: Shard) -> None:
+    shard.enqueue("j")
+    assert not shard.call("configure", shard.settings.model_copy(update={"version": 5, "resharding": 4})).done
+    assert shard.enqueue("i").current

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
+from streamdq.config import topic_patch
+from streamdq.errors import GroupMissing
 from tests.lua.shard import Shard
 
 
-def steps(shard: Shard, group: str, limit: int = 250) -> int:
-    """Removes the group as Topics.configure does; how many calls it took."""
-    cursor, calls = b"0", 0
-    while calls == 0 or cursor != b"0":
-        cursor = shard.run(shard.scripts.leave_group(shard.k, group, cursor, limit))
-        calls += 1
-        assert calls < 1000
-    return calls
+def settings_of(shard: Shard) -> dict[str, str]:
+    flat = shard.redis("HGETALL", shard.k.settings)
+    return {name.decode(): value.decode() for name, value in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def begin(shard: Shard, group: str) -> None:
+    """As the first step of removing it, after which the caller was killed."""
+    settings = shard.run(shard.scripts.register("t", topic_patch({}, {}, [group])))
+    assert group in settings.leaving
+    shard.topics.known["t"] = settings
+    assert group in shard.call("configure", settings).leaving
+
+
+def step(shard: Shard, group: str, limit: int = 250) -> bool:
+    """Whether there is more to do."""
+    more: bool = shard.call("leave_group", group, limit)
+    return more
 
 
 def test_what_only_it_held_open_ends(two: Shard) -> None:
@@ -51,23 +66,94 @@ def test_many_jobs_take_several_steps(two: Shard) -> None:
     two.enqueue(*(f"j{i}" for i in range(1200)))
     for _ in range(3):
         two.run(two.scripts.claim(two.k, "b", "me", 400, 60_000))
-    assert steps(two, "b", limit=100) > 1
+    begin(two, "b")
+    calls = 1
+    while step(two, "b", limit=100):
+        calls += 1
+    assert calls > 1
     assert two.counts == {"enqueued": 1200, "ready:a": 1200}
+    assert two.redis("HLEN", two.k.progress) == 0
+
+
+def test_a_walk_that_was_cut_goes_on_where_it_was(two: Shard) -> None:
+    two.enqueue(*(f"j{i}" for i in range(1000)))
+    two.run(two.scripts.claim(two.k, "b", "me", 1000, 60_000))
+    begin(two, "b")
+    calls = [step(two, "b", limit=100) for _ in range(3)]
+    assert calls == [True] * 3
+    two.topic(groups=["a"])  # as the caller's repetition, or a mover's
+    assert two.redis("HLEN", two.k.progress) == 0
+    assert two.call("leave_group", "b", 100) is False, "one that comes late does nothing"
+    assert not {name for name in settings_of(two) if "b" in name.partition(":")[2]}
+
+
+def test_a_cursor_of_another_run_of_redis_is_not_used(two: Shard) -> None:
+    two.enqueue(*(f"j{i}" for i in range(1000)))
+    two.run(two.scripts.claim(two.k, "b", "me", 1000, 60_000))
+    begin(two, "b")
+    two.redis("HSET", two.k.settings, "left:b", "0123456789abcdef:640")
+    while step(two, "b", limit=100):
+        pass
     assert two.redis("HLEN", two.k.progress) == 0
 
 
 def test_in_the_middle_of_it_the_other_group_works_on(two: Shard) -> None:
     two.enqueue(*(f"j{i}" for i in range(600)))
-    cursor = two.run(two.scripts.leave_group(two.k, "b", b"0", 50))
-    while cursor != b"0":
-        rows = two.run(two.scripts.claim(two.k, "a", "me", 50, 60_000)).rows
-        args = [value for row in rows for value in (row.main, row.entry, row.id, "row")]
-        assert not two.run(two.scripts.finish(two.k, "a", args)).stale
-        cursor = two.run(two.scripts.leave_group(two.k, "b", cursor, 50))
+    two.run(two.scripts.claim(two.k, "b", "me", 600, 60_000))
+    begin(two, "b")
+    while step(two, "b", limit=50):
+        two.finish(*two.claim(50, "a").rows)
     two.topic(groups=["a"])
     while rows := two.claim(200, "a").rows:
         two.finish(*rows)
     assert two.empty()
+
+
+def test_no_claim_and_no_outcome_of_a_group_that_leaves(two: Shard) -> None:
+    two.enqueue("done", "retried", "dead", "released", "touched", "left")
+    rows = two.claim(5, "b").rows
+    begin(two, "b")
+    for end, row in zip((two.finish, two.retry, two.bury, two.release, two.touch), rows, strict=True):
+        assert end(row, group="b").stale == {0}
+    with pytest.raises(GroupMissing):
+        two.claim(1, "b")
+    assert two.call("leave", "b", "me", 100) is True
+    assert two.counts == {"enqueued": 6, "ready:a": 6}
+    two.topic(groups=["a"])
+    assert two.state("done", "a") == "ready"
+
+
+def test_a_claim_of_a_group_that_was_made_again_is_refused(two: Shard) -> None:
+    two.enqueue("done", "retried", "dead", "released", "touched")
+    old = two.claim(5, "b").rows
+    before = two.generation("b")
+    two.topic(groups=["a"])
+    two.topic(groups=["a", "b"])
+    new = two.claim(5, "b").rows
+    assert [row.claim for row in new] == [row.claim for row in old], "the same entries: XACK alone would accept it"
+    after = two.generation("b")
+    assert after != before
+    endings: dict[str, tuple[Any, ...]] = {"finish": (), "retry": (0, 1, ""), "bury": ("", ""), "release": ()}
+    for script, rest in endings.items():
+        args = [value for row in old for value in (row.main, row.entry, row.id, "row", *rest)]
+        assert two.call(script, "b", before, args).stale == set(range(5))
+    touches = [value for row in old for value in (row.main, row.entry, row.id, 5)]
+    assert two.call("touch", "b", before, 60_000, touches).stale == set(range(5))
+    assert two.finish(*new, group="b").stale == frozenset()
+
+
+def test_a_retry_that_waits_for_the_group_is_counted_until_it_is_gone(two: Shard) -> None:
+    two.enqueue("moved", "walked")
+    moved, walked = two.claim(2, "b").rows
+    two.retry(moved, delay_ms=10, group="b")
+    two.retry(walked, delay_ms=1000, group="b")
+    begin(two, "b")
+    two.clock.advance("20ms")
+    two.move()
+    assert two.counts["waiting:b"] == 1
+    two.topic(groups=["a"])
+    assert two.redis("ZCARD", two.k.bucket) == 0
+    assert "waiting:b" not in two.counts
 
 
 def test_a_group_of_the_same_name_begins_with_what_is_there(two: Shard) -> None:

@@ -13,9 +13,10 @@ def register(
     changes: dict[str, Any] | None = None,
     groups: dict[str, dict[str, Any]] | None = None,
     removed: tuple[str, ...] = (),
-    only_new: bool = False,
+    left: tuple[str, ...] = (),
+    expected: int | None = None,
 ) -> TopicSettings:
-    op = shard.scripts.register("other", *topic_patch(changes or {}, groups or {}, removed), only_new)
+    op = shard.scripts.register("other", topic_patch(changes or {}, groups or {}, removed, left), expected)
     settings: TopicSettings = shard.run(op)
     stored = shard.redis("HGET", shard.session.keys.topics, "other")
     assert TopicSettings.decode(stored) == settings
@@ -23,7 +24,7 @@ def register(
 
 
 def test_a_new_topic(shard: Shard) -> None:
-    settings = register(shard, {"ttr_ms": 5}, {"a": {}}, only_new=True)
+    settings = register(shard, {"ttr_ms": 5}, {"a": {}}, expected=0)
     assert (settings.version, settings.ttr_ms, settings.shards) == (1, 5, 1)
     assert settings.group_names == ("a",)
     entries = shard.entries(shard.session.keys.wake)
@@ -31,7 +32,7 @@ def test_a_new_topic(shard: Shard) -> None:
 
 
 def test_changes_are_merged_and_counted(shard: Shard) -> None:
-    register(shard, {"ttr_ms": 5, "rate": 2.5}, {"a": {"ttr_ms": 7}})
+    register(shard, {"ttr_ms": 5, "rate": 2.5}, {"a": {"ttr_ms": 7}}, expected=0)
     settings = register(shard, {"retry": "1000ms"}, {"a": {"retry": "none"}, "b": {}})
     assert (settings.version, settings.ttr_ms, settings.rate, settings.retry) == (2, 5, 2.5, "1000ms")
     assert (settings.groups["a"].ttr_ms, settings.groups["a"].retry) == (7, "none")
@@ -39,23 +40,46 @@ def test_changes_are_merged_and_counted(shard: Shard) -> None:
 
 
 def test_null_takes_a_setting_away(shard: Shard) -> None:
-    register(shard, {"rate": 2.5}, {"a": {"ttr_ms": 7}})
+    register(shard, {"rate": 2.5}, {"a": {"ttr_ms": 7}}, expected=0)
     settings = register(shard, {"rate": None}, {"a": {"ttr_ms": None}})
     assert (settings.rate, settings.groups["a"].ttr_ms) == (None, None)
 
 
 def test_groups_are_removed(shard: Shard) -> None:
-    register(shard, {}, {"a": {}, "b": {"ttr_ms": 7}})
-    assert register(shard, removed=("a", "unheard")).group_names == ("b",)
+    register(shard, {}, {"a": {}, "b": {"ttr_ms": 7}}, expected=0)
+    settings = register(shard, removed=("a", "unheard"))
+    assert (settings.group_names, set(settings.leaving)) == (("b",), {"a"})
+
+
+def test_a_group_that_leaves_comes_back_only_when_it_has_left(shard: Shard) -> None:
+    register(shard, {}, {"a": {}, "b": {}}, expected=0)
+    register(shard, removed=("a",))
+    assert register(shard, groups={"a": {}}).group_names == ("b",)
+    assert register(shard, left=("a",)).leaving == {}
+    assert register(shard, groups={"a": {}}).group_names == ("a", "b")
+
+
+def test_another_version_is_not_changed(shard: Shard) -> None:
+    register(shard, {}, {"a": {}}, expected=0)
+    settings = register(shard, {"ttr_ms": 5}, expected=1)
+    assert (settings.version, settings.ttr_ms) == (2, 5)
+    assert register(shard, {"ttr_ms": 6}, expected=1) == settings
+    assert register(shard, {"ttr_ms": 6}, expected=3) == settings
+
+
+def test_a_change_makes_no_topic(shard: Shard) -> None:
+    for expected in (None, 3):
+        assert shard.run(shard.scripts.register("other", topic_patch({"ttr_ms": 5}, {}), expected)) is None
+    assert shard.redis("HEXISTS", shard.session.keys.topics, "other") == 0
 
 
 def test_only_new_leaves_a_known_topic_alone(shard: Shard) -> None:
-    before = register(shard, {"ttr_ms": 5}, {"a": {}})
-    assert register(shard, {"ttr_ms": 6}, {"b": {}}, only_new=True) == before
+    before = register(shard, {"ttr_ms": 5}, {"a": {}}, expected=0)
+    assert register(shard, {"ttr_ms": 6}, {"b": {}}, expected=0) == before
 
 
 def test_settings_of_a_later_version_are_kept(shard: Shard) -> None:
-    register(shard, {"colour": "red"}, {"a": {"shape": [1, 2]}})
+    register(shard, {"colour": "red"}, {"a": {"shape": [1, 2]}}, expected=0)
     register(shard, {"ttr_ms": 5}, {})
     stored = shard.redis("HGET", shard.session.keys.topics, "other")
     assert b'"colour":"red"' in stored.replace(b" ", b"")

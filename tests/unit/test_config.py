@@ -63,11 +63,12 @@ def test_what_a_shard_is_told() -> None:
     assert TopicSettings(groups={"a": GroupSettings()}).shard_fields()[-2:] == ["ttr:a", ""]
 
 
-def test_a_patch_is_three_texts() -> None:
-    changes, groups, removed = topic_patch({"rate": None}, {"a": {"ttr_ms": 5}}, ["b"])
-    assert [json.loads(text) for text in (changes, groups, removed)] == [
+def test_a_patch_is_four_texts() -> None:
+    patch = topic_patch({"rate": None}, {"a": {"ttr_ms": 5}}, ["b"], ["c"])
+    assert [json.loads(text) for text in patch] == [
         {"rate": None},
         {"a": {"ttr_ms": 5}},
         {"b": True},
+        {"c": True},
     ]
-    assert topic_patch({}, {}) == ("{}", "{}", "{}")
+    assert topic_patch({}, {}) == ("{}", "{}", "{}", "{}")

@@ -1,0 +1,14 @@
+-- drop_shard: a shard of a topic that is being deleted goes, with all its keys. Without settings nothing can be
+-- enqueued to it.
+-- KEYS[1] settings  HASH
+-- KEYS[2] jobs      HASH
+-- KEYS[3..] others  STREAM  or HASH or ZSET: all other keys of the shard
+-- ARGV[1] version: a shard with a newer one stays
+-- ARGV[2] '1': with the jobs that it holds
+-- returns 1 = it is gone; 0 = it holds jobs
+local settings, jobs = unpack(KEYS)
+if tonumber(redis.call('HGET', settings, 'version') or 0) > tonumber(ARGV[1]) then return 1 end
+if ARGV[2] ~= '1' and redis.call('HLEN', jobs) > 0 then return 0 end
+redis.call('UNLINK', settings, jobs)
+for i = 3, #KEYS do redis.call('UNLINK', KEYS[i]) end
+return 1

@@ -1,0 +1,13 @@
+-- unregister: the topic leaves the registry, once its shards are gone.
+-- KEYS[1] topics    HASH    topic -> JSON of its settings
+-- KEYS[2] wake      STREAM  of the namespace: tells the mover
+-- ARGV[1] topic
+-- ARGV[2] version: another one means that the topic was changed since, and stays
+-- returns 1 = it is gone; 0 = it stays
+local topics, wake, topic, version = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+local stored = redis.call('HGET', topics, topic)
+if not stored then return 1 end
+if cjson.decode(stored).version ~= tonumber(version) then return 0 end
+redis.call('HDEL', topics, topic)
+redis.call('XADD', wake, 'MAXLEN', 1, '*', 'topic', topic)
+return 1

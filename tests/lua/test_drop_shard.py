@@ -1,0 +1,36 @@
+"""drop_shard: a shard of a topic that is being deleted goes, with all its keys."""
+
+from __future__ import annotations
+
+from tests.lua.shard import Shard
+
+
+def deleting(shard: Shard, how: str, version: int = 50) -> bool:
+    settings = shard.settings.model_copy(update={"version": version, "deleting": how})
+    return bool(shard.run(shard.scripts.drop_shard(shard.k, settings)))
+
+
+def test_nothing_stays_and_nothing_can_be_enqueued(two: Shard) -> None:
+    two.enqueue("done", "dead", "waits", "new")
+    two.enqueue("delayed", delay="1s")
+    done, dead, waits, _ = two.claim(group="a").rows
+    two.finish(done)
+    two.bury(dead)
+    two.retry(waits)
+    assert deleting(two, "force")
+    assert two.redis("KEYS", f"{two.k.prefix}:*") == []
+    assert not two.run(two.scripts.enqueue(two.k, 1, two.jobs("j"))).current
+
+
+def test_a_shard_with_jobs_stays_unless_it_is_forced(shard: Shard) -> None:
+    shard.enqueue("j")
+    assert not deleting(shard, "empty")
+    assert shard.state("j") == "ready"
+    shard.call("cancel", "j")
+    assert deleting(shard, "empty")
+
+
+def test_one_that_was_made_again_since_stays(shard: Shard) -> None:
+    shard.enqueue("j")
+    assert deleting(shard, "force", version=0)
+    assert shard.state("j") == "ready"
