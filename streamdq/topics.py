@@ -58,9 +58,9 @@ class Topics:
         Raises:
             UnknownTopic: it is not in the registry.
         """
-        settings = None if anew else self.known.get(topic)
-        if settings is None:
-            settings = yield from self._read(topic)
+        settings = self.known.get(topic)
+        if settings is None or anew:
+            settings = (yield from self._read(topic)) or settings  # a registry that was lost is made again
         if settings is None:
             raise self.unknown(topic)
         return settings

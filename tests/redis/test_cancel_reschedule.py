@@ -111,7 +111,7 @@ async def test_nothing_to_cancel(space: Space) -> None:
     assert space.state("dead") == JobState.DEAD
 
 
-async def test_cancel_leaves_a_dead_letter_of_another_group(space: Space, seen: Seen) -> None:
+async def test_cancel_takes_a_dead_letter_of_another_group_with_it(space: Space, seen: Seen) -> None:
     space.queue.configure("t", groups=["a", "b"])
     worker = space.worker("a")
 
@@ -124,13 +124,13 @@ async def test_cancel_leaves_a_dead_letter_of_another_group(space: Space, seen: 
     await space.burst(worker)
     assert (space.state("j", group="a"), space.state("j", group="b")) == ("dead", "ready")
     assert space.queue.cancel("t", "j") is True
-    assert (space.state("j", group="a"), space.state("j", group="b")) == ("dead", "done")
+    assert space.state("j") == "gone"
+    assert space.queue.kick("t", "j", "a") == 0
     other = space.worker("b")
     other.handler("t")(recorder(seen))
     await space.burst(other)
     assert len(seen) == 1
-    assert space.queue.purge("t", "a") == 1
-    assert space.state("j") == "gone"
+    assert space.queue.dead("t", "a") == []
 
 
 async def test_cancel_while_another_group_has_finished(space: Space, seen: Seen) -> None:

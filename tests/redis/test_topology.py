@@ -1,0 +1,451 @@
+"""Shards and groups that change: cut off after every call, raced by producers who do not know yet, and repeated."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from streamdq import Bury, NewJob, Queue
+from streamdq.errors import StaleClaim, TopicNotEmpty, UnknownTopic
+from streamdq.session import Op, Pause, run
+from tests.redis.harness import Seen, Space, eventually, recorder
+from tests.servers import Cluster, Server
+
+
+def steps(queue: Queue, op: Op[Any]) -> Iterator[None]:
+    """Carries an operation out; yields before each of its calls. Left alone, it is a process that was killed there."""
+    step = next(op)
+    try:
+        while True:
+            yield
+            assert not isinstance(step, Pause)
+            step = op.send(queue._link.send(step.commands, step.timeout_s, step.blocking))
+    except StopIteration:
+        return
+    finally:
+        op.close()
+
+
+def configuring(queue: Queue, **changes: Any) -> Iterator[None]:
+    return steps(queue, queue._operations.configure("t", **changes))
+
+
+def each_cut(make: Callable[[], Iterator[None]]) -> Iterator[int]:
+    """Carries it out anew each time, one call further; ends after it was carried out whole."""
+    for calls in range(1, 200):
+        left = make()
+        done = sum(1 for _, _ in zip(range(calls), left, strict=False))
+        yield calls
+        if done < calls:
+            return
+        left.close()  # type: ignore[attr-defined]
+    raise AssertionError("it never ends")
+
+
+async def all_run(space: Space, ids: set[str], group: str = "default") -> None:
+    """A worker runs exactly these jobs, and nothing is left."""
+    worker, seen = space.worker(group), Seen()
+
+    @worker.handler("t")
+    async def handler(body: str) -> None:
+        seen.add(body)
+
+    await space.burst(worker)
+    assert sorted(seen.all) == sorted(ids)
+    audit = space.audit()
+    assert (audit.left, audit.balanced) == (0, True)
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 4), (3, 1), (1, 3)])
+async def test_a_producer_who_knows_the_old_shards_meets_a_change_that_was_cut_anywhere(
+    space: Space, before: int, after: int
+) -> None:
+    cuts = 0
+
+    def change() -> Iterator[None]:
+        space.queue.configure("t", shards=before)
+        return configuring(space.queue, shards=after)
+
+    for cuts in each_cut(change):
+        stale = space.another_queue()
+        stale._operations.topics.known["t"] = space.queue._operations.topics.known["t"].model_copy(
+            update={"shards": before, "resharding": None}
+        )
+        ids = {f"{cuts}-{n}" for n in range(12)}
+        stale.enqueue_many("t", [NewJob(id, id=id) for id in ids])
+        assert all(space.queue.get("t", id) is not None for id in ids)
+        await all_run(space, ids)
+    assert cuts > 4
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 4)])
+async def test_many_jobs_that_are_put_in_as_the_shards_change(space: Space, before: int, after: int) -> None:
+    """The change comes between any two calls of enqueue_many."""
+    for moment in range(40):
+        space.queue.configure("t", shards=before)
+        stale = space.another_queue()
+        stale.stats("t")
+        ids = {f"{moment}-{n}" for n in range(12)}
+        putting = steps(stale, stale._operations.enqueue_many("t", [NewJob(id, id=id) for id in ids], batch_size=6))
+        call = -1
+        for call, _ in enumerate(putting):
+            if call == moment:
+                with contextlib.suppress(TopicNotEmpty):
+                    space.queue.configure("t", shards=after)
+        assert all(space.queue.get("t", id) is not None for id in ids)
+        await all_run(space, ids)
+        if call < moment:
+            return
+    raise AssertionError("it never ends")
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 2), (2, 4)])
+async def test_a_change_that_a_job_comes_into_is_taken_back_or_holds(space: Space, before: int, after: int) -> None:
+    """The other way round: a job is put in between any two calls of the change."""
+    outcomes = set()
+    for moment in range(40):
+        space.queue.configure("t", shards=before)
+        stale = space.another_queue()
+        stale.stats("t")
+        changing, calls = configuring(space.queue, shards=after), 0
+        try:
+            for calls, _ in enumerate(changing):
+                if calls == moment:
+                    stale.enqueue("t", "x", id="x")
+            outcomes.add("changed")
+        except TopicNotEmpty:
+            outcomes.add("refused")
+        ran = moment <= calls
+        await all_run(space, {"x"} if ran else set())
+        if not ran:
+            break
+    assert outcomes == {"changed", "refused"}
+
+
+async def test_who_knows_the_old_shards_still_finds_cancels_and_moves(space: Space) -> None:
+    stale = space.another_queue()
+    space.queue.configure("t", shards=1)
+    stale.stats("t")
+    space.queue.configure("t", shards=4)
+    ids = [f"j{n}" for n in range(40)]
+    space.queue.enqueue_many("t", [NewJob(id, id=id, delay="1h") for id in ids])
+    for id in ids[:20]:
+        assert space.another_queue().get("t", id) is not None
+    # Each time as one who has not heard yet.
+    old = stale._operations.topics.known["t"]
+    for n, id in enumerate(ids):
+        stale._operations.topics.known["t"] = old
+        if n % 3 == 0:
+            assert stale.cancel("t", id)
+        elif n % 3 == 1:
+            assert stale.reschedule("t", id, delay=0)
+        else:
+            job = stale.get("t", id)
+            assert job is not None
+            assert job.id == id
+    for n, id in enumerate(ids):
+        if n % 3 == 2:
+            space.queue.reschedule("t", id, delay=0)
+    await all_run(space, {id for n, id in enumerate(ids) if n % 3})
+
+
+async def test_take_finds_what_is_in_shards_that_it_did_not_know(space: Space) -> None:
+    stale = space.another_queue()
+    space.queue.configure("t", shards=1)
+    assert stale.take("t", timeout=0) is None
+    space.queue.configure("t", shards=4)
+    space.queue.enqueue_many("t", [NewJob(n) for n in range(8)])
+    for _ in range(8):
+        claim = stale.take("t", timeout="2s")
+        assert claim is not None
+        claim.finish()
+
+
+async def test_dead_letters_in_shards_that_one_did_not_know(space: Space) -> None:
+    stale = space.another_queue()
+    space.queue.configure("t", shards=1)
+    stale.stats("t")
+    space.queue.configure("t", shards=4)
+    worker = space.worker()
+
+    @worker.handler("t")
+    async def handler(_body: int) -> None:
+        raise Bury("x")
+
+    space.queue.enqueue_many("t", [NewJob(n, id=f"j{n}") for n in range(12)])
+    await space.burst(worker)
+    old = stale._operations.topics.known["t"].model_copy(update={"shards": 1})
+    for ask, count in ((lambda: len(stale.dead("t")), 12), (lambda: stale.kick("t"), 12)):
+        stale._operations.topics.known["t"] = old
+        assert ask() == count
+    await space.burst(worker)
+    stale._operations.topics.known["t"] = old
+    assert stale.kick("t", "j3") + stale.purge("t", id="j4") == 2
+    stale._operations.topics.known["t"] = old
+    assert stale.purge("t") == 10
+    await space.burst(worker)
+    assert space.queue.purge("t") == 1
+
+
+async def test_shards_that_are_not_used_any_more_keep_their_figures_and_history(space: Space, seen: Seen) -> None:
+    space.queue.configure("t", shards=4)
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    space.queue.enqueue_many("t", [NewJob(n) for n in range(20)])
+    await space.burst(worker)
+    space.queue.configure("t", shards=1)
+    stats = space.queue.stats("t").topics["t"]
+    assert (stats.enqueued, stats.groups["default"].done, stats.shards) == (20, 20, 1)
+    assert len(space.queue.history("t").rows) == 20
+
+
+async def test_shards_change_on_a_cluster(spread: Space, redis_cluster: Cluster) -> None:
+    assert redis_cluster.nodes
+    for before, after in ((4, 2), (2, 4)):
+        for cuts in each_cut(lambda before=before, after=after: _reset(spread, before, after)):  # type: ignore[misc]
+            ids = {f"{before}-{cuts}-{n}" for n in range(6)}
+            spread.another_queue().enqueue_many("t", [NewJob(id, id=id) for id in ids])
+            await all_run(spread, ids)
+
+
+def _reset(space: Space, before: int, after: int) -> Iterator[None]:
+    space.queue.configure("t", shards=before)
+    return configuring(space.queue, shards=after)
+
+
+# -- groups
+
+
+@pytest.mark.parametrize("who", ["the caller again", "a mover"])
+async def test_a_group_whose_removal_was_cut_anywhere_is_gone_at_last(space: Space, who: str) -> None:
+    def remove() -> Iterator[None]:
+        space.queue.configure("t", shards=2, groups=["a", "b"])
+        worker, ids = space.queue, [f"j{n}" for n in range(30)]
+        worker.enqueue_many("t", [NewJob(id, id=id) for id in ids])
+        for n in range(15):  # some done, some retried, some dead, some running
+            claim = space.queue.take("t", "b", timeout=0)
+            assert claim is not None
+            (claim.finish, lambda claim=claim: claim.fail("x"), lambda claim=claim: claim.bury("x"), int)[n % 4]()
+        return configuring(space.queue, groups=["a"])
+
+    for cuts in each_cut(remove):
+        if who == "a mover":
+            other = space.another_queue()
+            run(other._link, other._operations.topics.end_changes())
+        else:
+            space.queue.configure("t", groups=["a"])
+        settings = space.queue.configure("t")
+        if "b" in settings.groups:  # killed before it had begun: nothing to end
+            assert who == "a mover"
+            assert cuts <= 2
+            space.queue.configure("t", groups=["a"])
+        shards = space.queue._operations.topics.shards("t")
+        for shard in shards:
+            fields = run(
+                space.queue._link, space.queue._operations.session.one(shard.progress, "HKEYS", shard.progress)
+            )
+            assert [field for field in fields if field.startswith(b"b\x1f")] == []
+        # The same ids, for a group of the same name: nothing of the old one swallows them.
+        await all_run(space, {f"j{n}" for n in range(30)}, "a")
+        space.queue.configure("t", groups=["a", "b"])
+        space.queue.enqueue_many("t", [NewJob(f"j{n}", id=f"j{n}") for n in range(30)])
+        a, b = Seen(), Seen()
+        workers = [space.worker("a"), space.worker("b")]
+        for worker, seen in zip(workers, (a, b), strict=True):
+            worker.handler("t")(recorder(seen))
+        await space.burst(*workers)
+        assert (len(a), len(b)) == (30, 30)
+        assert space.audit().left == 0
+
+
+async def test_a_group_that_is_removed_while_it_works_takes_nothing_from_the_others(space: Space) -> None:
+    """Claims of the removed group end as another group's jobs are open."""
+    space.queue.configure("t", groups=["a", "b"])
+    space.queue.enqueue_many("t", [NewJob(f"j{n}", id=f"j{n}") for n in range(40)])
+    claims = [space.queue.take("t", "b", timeout=0) for _ in range(20)]
+    removing = configuring(space.queue, groups=["a"])
+    while True:
+        for _ in range(4):
+            claim = claims.pop() if claims else None
+            if claim is not None:
+                try:
+                    claim.finish()
+                except StaleClaim:
+                    continue
+        if next(removing, "done") == "done":
+            break
+    for claim in filter(None, claims):
+        with pytest.raises(StaleClaim):
+            claim.finish()
+    stats = space.queue.stats("t").topics["t"]
+    assert list(stats.groups) == ["a"]
+    await all_run(space, {f"j{n}" for n in range(40)}, "a")
+    counts = run(
+        space.queue._link,
+        space.queue._operations.session.one("x", "HKEYS", space.queue._operations.topics.shards("t")[0].counts),
+    )
+    assert [name for name in counts if name.endswith(b":b")] == []
+
+
+async def test_a_claim_of_a_group_that_was_removed_and_made_again_is_refused(space: Space) -> None:
+    space.queue.configure("t", groups=["a", "b"])
+    space.queue.enqueue("t", "x", id="x")
+    old = space.queue.take("t", "b", timeout=0)
+    space.queue.configure("t", groups=["a"])
+    space.queue.configure("t", groups=["a", "b"])
+    new = space.queue.take("t", "b", timeout=0)
+    assert old is not None
+    assert new is not None
+    for end in (old.finish, lambda: old.bury("x"), lambda: old.fail("x"), old.touch):
+        with pytest.raises(StaleClaim):
+            end()
+        old._held.ended = False
+    new.finish()
+    await all_run(space, {"x"}, "a")
+
+
+def test_an_audit_by_one_who_does_not_know_a_new_group(space: Space) -> None:
+    space.queue.configure("t", groups=["a"])
+    space.queue.stats("t")
+    other = space.another_queue()
+    other.configure("t", groups=["a", "b"])
+    other.enqueue("t", "x", id="x")
+    claim = other.take("t", "b", timeout=0)
+    assert claim is not None
+    claim.fail("x", delay="1h")
+    audit = space.queue.audit("t")
+    assert audit.balanced
+    assert {balance.group for balance in audit.balances} == {"a", "b"}
+    assert space.queue.cancel("t", "x")
+
+
+def test_a_group_that_shards_have_and_the_registry_lost_comes_back(space: Space) -> None:
+    """The registry was lost, and was made again by one who did not know of the group: jobs wait for it."""
+    space.queue.configure("t", groups=["a"])
+    stale = space.another_queue()
+    stale.stats("t")
+    space.queue.configure("t", groups=["a", "b"])
+    session = space.queue._operations.session
+    run(space.queue._link, session.one(session.keys.topics, "DEL", session.keys.topics))
+    assert stale.configure("t", ttr="5s").group_names == ("a", "b")
+
+
+async def test_a_group_that_sorts_first_leaves_an_idle_topic_quiet(
+    space: Space, redis_server: Server, seen: Seen
+) -> None:
+    space.queue.configure("t", shards=4, groups=["m"])
+    workers = [space.worker("m"), space.worker("a")]
+    for worker in workers:
+        worker.handler("t")(recorder(seen))
+    with redis_server.client() as client:
+
+        def scripts() -> int:
+            return int(client.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0))
+
+        async with space.serving(*workers):
+            space.queue.enqueue("t", "x")
+            await seen.count(2)
+            before, began = scripts(), time.monotonic()
+            await asyncio.sleep(1)
+            rate = (scripts() - before) / (time.monotonic() - began)
+    assert rate < 60, "some looks at pending claims; a loop would call thousands"
+
+
+async def test_takes_at_the_same_time_of_a_group_that_is_not_there_yet(space: Space) -> None:
+    """They share one cache of the registry."""
+    from streamdq import AsyncQueue
+    from streamdq.errors import UnknownGroup
+
+    space.queue.configure("t", groups=["a"])
+    async with AsyncQueue(space.url, "test", settings=space.settings) as queue:
+        await queue.stats("t")
+
+        async def take() -> str:
+            try:
+                return "none" if await queue.take("t", "b", timeout=0) is None else "job"
+            except UnknownGroup:
+                return "unknown"
+
+        assert await asyncio.gather(*(take() for _ in range(40))) == ["unknown"] * 40
+        space.queue.configure("t", groups=["a", "b"])
+        assert await asyncio.gather(*(take() for _ in range(40))) == ["none"] * 40
+
+
+# -- deletion
+
+
+@pytest.mark.parametrize("force", [False, True])
+async def test_a_deletion_that_was_cut_anywhere_is_ended_by_a_mover(
+    space: Space, redis_server: Server, force: bool
+) -> None:
+    def delete() -> Iterator[None]:
+        space.queue.configure("t", shards=2, groups=["a", "b"])
+        if force:
+            space.queue.enqueue_many("t", [NewJob(n, delay=n % 2) for n in range(10)])
+        return steps(space.queue, space.queue._operations.delete_topic("t", force=force))
+
+    for cuts in each_cut(delete):
+        other = space.another_queue()
+        run(other._link, other._operations.topics.end_changes())
+        if "t" in other.stats().topics:
+            assert cuts <= 4, "it had not begun"
+            other.delete_topic("t", force=True)
+        with redis_server.client() as client:
+            left = [key for key in client.scan_iter() if b"{t:" in key]
+        assert left == []
+        assert other.stats().topics == {}
+
+
+def test_a_topic_with_jobs_is_deleted_by_force_alone(space: Space) -> None:
+    space.queue.configure("t", shards=3)
+    space.queue.enqueue("t", "x", id="x")
+    with pytest.raises(TopicNotEmpty, match="by force"):
+        space.queue.delete_topic("t")
+    assert space.state("x") == "ready"
+    claim = space.queue.take("t", timeout=0)
+    assert claim is not None
+    space.queue.delete_topic("t", force=True)
+    with pytest.raises(StaleClaim):
+        claim.finish()
+    with pytest.raises(UnknownTopic):
+        space.queue.stats("t")
+    with pytest.raises(UnknownTopic):
+        space.queue.delete_topic("t")
+
+
+def test_a_job_that_comes_as_its_topic_is_deleted_stays_or_makes_it_again(space: Space) -> None:
+    for moment in range(20):
+        space.queue.configure("t", shards=2)
+        stale = space.another_queue()
+        stale.stats("t")
+        calls = 0
+        try:
+            for calls, _ in enumerate(steps(space.queue, space.queue._operations.delete_topic("t"))):
+                if calls == moment:
+                    stale.enqueue("t", "x", id="x")
+        except TopicNotEmpty:
+            pass
+        if moment > calls:
+            return
+        assert space.another_queue().get("t", "x") is not None
+        assert stale.cancel("t", "x")
+    raise AssertionError("it never ends")
+
+
+async def test_a_mover_does_not_make_a_deleted_topic_again(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+    worker.handler("served")(recorder(seen))
+    async with space.serving(worker):
+        space.queue.enqueue("t", "x", id="x", delay="1h")
+        space.queue.enqueue("served", 1, delay="20ms")
+        await seen.count(1)
+        space.queue.delete_topic("t", force=True)
+        space.queue.enqueue("served", 2, delay="20ms")
+        await seen.count(2)
+        await eventually(lambda: space.stats("served").done == 2, "done")
+        assert list(space.queue.stats().topics) == ["served"]
