@@ -30,6 +30,12 @@ class Settings(BaseSettings):
 
     url: str = Field(default="embedded://", repr=False)
     call_timeout_s: float = Field(default=5.0, gt=0, description="One overall deadline for a call, retries included.")
+    max_connections: int = Field(
+        default=50, ge=1, description="Connections to one Redis node in use at once; further calls wait in line."
+    )
+    max_blocked_reads: int = Field(
+        default=1_000, ge=1, description="The same for calls that wait in Redis: reads of workers, `take`."
+    )
     max_body_bytes: int = Field(default=256 * 1024, ge=1, description="A larger body is refused.")
     history_length: int = Field(
         default=100_000,

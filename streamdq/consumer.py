@@ -11,7 +11,7 @@ from .claims import Held, held_of
 from .clock import RedisTime
 from .config import MAX_CLAIM
 from .connection import AsyncLink, Command
-from .errors import GroupMissing
+from .errors import GroupMissing, TooManyCalls
 from .keys import ShardKeys
 from .loop import wait
 from .scripts import Claimed, Scripts
@@ -55,7 +55,12 @@ def read_streams(
         *[">"] * len(streams),
     )
     timeout_s = None if block_ms is None else block_ms / 1000 + _BLOCK_GRACE_S
-    replies = yield from session.call([Command(shards[0].ready, args)], timeout_s=timeout_s, repeatable=False)
+    try:
+        replies = yield from session.call([Command(shards[0].ready, args)], timeout_s=timeout_s, repeatable=False)
+    except TooManyCalls:
+        if block_ms is None:
+            raise
+        return {}  # it has waited in line instead, for as long
     found: dict[ShardKeys, Entries] = {}
     for name, entries in checked(replies[0]) or []:
         shard, kind = streams[name.decode()]

@@ -50,6 +50,13 @@ class ServerUnavailable(ServerError, ConnectionError):
     """Redis can't be reached, or did not answer within the time a call may take."""
 
 
+class TooManyCalls(ServerUnavailable):
+    """All connections that this process may have were in use for as long as a call may take. Nothing was sent.
+
+    Make fewer calls at once, or raise ``STREAMDQ_MAX_CONNECTIONS``.
+    """
+
+
 class ServerRefusesWrites(ServerError):
     """Redis answers but takes no writes: its disk or memory is full, or it is a replica."""
 

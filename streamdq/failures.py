@@ -1,9 +1,14 @@
-"""Why calls to Redis fail, in a few words for the metrics: each failure is counted where it arrives (connection.py)."""
+"""Why calls to Redis fail: what redis-py raises in streamdq's terms, and in a few words for the metrics."""
 
 from __future__ import annotations
 
 import redis
-from redis.exceptions import BusyLoadingError, ResponseError
+from redis.exceptions import (
+    AuthenticationError,
+    BusyLoadingError,
+    InvalidResponse,
+    ResponseError,
+)
 
 from . import metrics
 from .errors import AuthenticationFailed, UnsupportedServer
@@ -16,10 +21,49 @@ _KINDS = (
     ("login", ("WRONGPASS", "NOAUTH", "NOPERM", "NoPermissionError", "Authentication")),
     ("loading", ("LOADING", "BusyLoadingError")),
 )
-KINDS = ("timeout", "connection", "protocol", "server", *(kind for kind, _ in _KINDS))
+KINDS = ("timeout", "connection", "protocol", "server", "crowded", *(kind for kind, _ in _KINDS))
 for _kind in KINDS:  # there from the beginning: a rate needs a 0 to start from
     metrics.REDIS_ERRORS.labels(_kind)
 _NO_FAILURE = ("NOSCRIPT", "NoScriptError", "BUSYGROUP")
+# A Redis that loads its data, or takes no more clients, answers so instead of running anything.
+_REFUSED = "max number of clients reached"
+
+
+class LinkError(Exception):
+    """No reply. ``sent`` False: Redis can't have run it."""
+
+    def __init__(self, cause: BaseException, sent: bool) -> None:
+        super().__init__(str(cause).rstrip(".") or type(cause).__name__)
+        self.sent = sent
+
+
+class Crowded(LinkError):
+    """The call waited in line for a connection for as long as it may take; nothing was sent."""
+
+    def __init__(self, limit: int, blocking: bool) -> None:
+        what, setting = ("blocked reads", "BLOCKED_READS") if blocking else ("connections", "CONNECTIONS")
+        why = f"all {limit} {what} to this node were in use; make fewer calls at once, or raise STREAMDQ_MAX_{setting}"
+        super().__init__(TimeoutError(why), sent=False)
+        metrics.REDIS_ERRORS.labels("crowded").inc()
+
+
+def translate(error: BaseException, sent: bool) -> Exception:
+    """What the call raises; counted."""
+    translated = _as_ours(error, sent)
+    count_call(error, translated)
+    return translated
+
+
+def _as_ours(error: BaseException, sent: bool) -> Exception:
+    if isinstance(error, AuthenticationError) or "WRONGPASS" in str(error) or "NOAUTH" in str(error):
+        return AuthenticationFailed(f"Redis refused the login ({error}); check user name and password in the URL")
+    if isinstance(error, InvalidResponse) or type(error).__name__ == "ProtocolError":
+        return UnsupportedServer(f"what answers does not speak Redis's protocol ({error}); check host and port")
+    if type(error).__name__ == "MasterNotFoundError":  # its text describes every sentinel's connection at length
+        why = "no sentinel names a primary: check their addresses, the service's name, and the password"
+        return LinkError(ConnectionError(why), sent=False)
+    refused = isinstance(error, BusyLoadingError) or _REFUSED in str(error)
+    return LinkError(error, sent and not refused)
 
 
 def count_reply(error: ResponseError) -> None:

@@ -21,7 +21,7 @@ from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError,
 from .address import Target
 from .clock import RedisClock
 from .config import Settings
-from .connection import AsyncLink, Command, Link, LinkError
+from .connection import AsyncLink, Command, Limits, Link, LinkError
 from .errors import (
     AuthenticationFailed,
     GroupMissing,
@@ -29,8 +29,10 @@ from .errors import (
     ServerError,
     ServerRefusesWrites,
     ServerUnavailable,
+    TooManyCalls,
     UnsupportedServer,
 )
+from .failures import Crowded
 from .keys import NamespaceKeys
 
 T = TypeVar("T")
@@ -78,6 +80,7 @@ class Session:
 
         Raises:
             ServerUnavailable: no reply by the deadline.
+            TooManyCalls: it waited in line until then.
         """
         if timeout_s is not None:
             try:
@@ -102,6 +105,8 @@ class Session:
         return checked(replies[0])
 
     def unavailable(self, error: LinkError) -> ServerUnavailable:
+        if isinstance(error, Crowded):
+            return TooManyCalls(f"nothing was sent to Redis at {self.address}: {error}")
         return ServerUnavailable(
             f"Redis at {self.address} did not answer: {error}; check that it runs, the URL, and the network"
         )
@@ -122,7 +127,8 @@ def open_session(
     if not _NAMESPACE.fullmatch(namespace):
         raise InvalidInput(f"namespace: {namespace!r} can't be one; use 1 to 64 of A-Z a-z 0-9 . _ : -")
     settings = settings or Settings()
-    opened = link(url or settings.url, settings.call_timeout_s)
+    limits = Limits(settings.max_connections, settings.max_blocked_reads)
+    opened = link(url or settings.url, settings.call_timeout_s, limits)
     return opened, Session(settings, namespace, clock or RedisClock(), opened.target)
 
 

@@ -212,10 +212,12 @@ class Cluster:
 
     def _join(self) -> None:
         for number, node in enumerate(self.nodes):
+            with node.client() as client:
+                # Distinct epochs up front: colliding ones are sorted out only by gossip. Later it is refused.
+                client.execute_command("CLUSTER SET-CONFIG-EPOCH", number + 1)
+        for number, node in enumerate(self.nodes):
             slots = [str(slot) for slot in range(SLOTS * number // 3, SLOTS * (number + 1) // 3)]
             with node.client() as client:
-                # Distinct epochs up front: colliding ones are sorted out only by gossip.
-                client.execute_command("CLUSTER SET-CONFIG-EPOCH", number + 1)
                 for start in range(0, len(slots), 1000):
                     # ADDSLOTSRANGE is Redis 7's.
                     client.execute_command("CLUSTER ADDSLOTS", *slots[start : start + 1000])

@@ -1,0 +1,195 @@
+"""Redis Cluster: which node serves a key, and what to do when a node says that another one does.
+
+``routed`` is a generator, as operations are: it yields exchanges with one node and is sent their replies, so that the
+blocking and the awaiting link share it. A redirected command has not run, whatever else of the call has.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from redis.crc import key_slot
+from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseError, TryAgainError
+
+from .failures import LinkError
+from .node import Command
+
+_REDIRECTS = 5
+_LEARN_S = 1.0
+_NOT_RUN = (AskError, TryAgainError, ClusterDownError)  # a MovedError is an AskError, too
+_ASKING = Command("", ("ASKING",))
+_SLOTS = Command("", ("CLUSTER", "SLOTS"))
+
+
+@dataclass(slots=True)
+class Exchange:
+    """Commands for one node, ``host:port``."""
+
+    node: str
+    commands: Sequence[Command]
+    timeout_s: float
+
+
+@dataclass(slots=True)
+class Learn:
+    """The slots are to be learned (``learning``) by one caller at a time, unless another has done so since
+    ``version``.
+    """
+
+    version: int
+    timeout_s: float
+
+
+Steps = Generator[Exchange | Learn, Any, list[Any]]
+
+
+class Slots:
+    """Which node serves which slot, as far as is known."""
+
+    def __init__(self, hosts: Sequence[tuple[str, int]]) -> None:
+        self._seeds = [f"{host}:{port}" for host, port in hosts]
+        self._nodes: dict[int, str] = {}
+        self._suspects: set[str] = set()
+        self.version = 0
+
+    @property
+    def names(self) -> set[str]:
+        """The nodes that serve slots."""
+        return set(self._nodes.values())
+
+    def node_of(self, key: str) -> str | None:
+        """None: nobody is known to serve it, or that node has just failed."""
+        node = self._nodes.get(key_slot(key.encode()))
+        return None if node in self._suspects else node
+
+    def any_node_of(self, key: str) -> str:
+        """Also one that has failed before.
+
+        Raises:
+            LinkError: no node serves it.
+        """
+        node = self._nodes.get(key_slot(key.encode()))
+        if node is None:
+            raise LinkError(ConnectionError(f"no Cluster node serves {key}"), sent=False)
+        return node
+
+    def suspect(self, node: str) -> None:
+        """It did not answer, or can't serve: whoever needs it next asks the others who took its place."""
+        self._suspects.add(node)
+
+    def moved(self, slot: int, node: str) -> None:
+        """The others stay where they are: a slot that moves is no reason to ask for all of them."""
+        self._nodes[slot] = node
+
+    def candidates(self) -> list[str]:
+        """Whom to ask: in another order each time, as one that is cut off from the others may know old things; last
+        those that failed.
+        """
+        names = list(dict.fromkeys([*sorted(self.names), *self._seeds]))
+        turn = self.version % len(names)
+        return sorted(names[turn:] + names[:turn], key=lambda name: name in self._suspects)
+
+    def learn(self, ranges: Sequence[Any], asked: str) -> None:
+        """The reply to CLUSTER SLOTS of the node that was ``asked``."""
+        nodes: dict[int, str] = {}
+        for first, last, (host, port, *_), *_ in ranges:
+            nodes.update(dict.fromkeys(range(first, last + 1), address(host, port, asked)))
+        self._nodes = nodes
+        self._suspects = set()
+        self.version += 1
+
+
+def address(host: bytes | str | None, port: int, asked: str) -> str:
+    """A node's name. One that does not know its own host name leaves it to whom was asked."""
+    text = host.decode() if isinstance(host, bytes) else host
+    return f"{asked.rpartition(':')[0] if text in (None, '', '?') else text}:{port}"
+
+
+def learning(slots: Slots, timeout_s: float) -> Steps:
+    """Asks one node after the other, each of them briefly: one that hangs must not use up the call's time.
+
+    Raises:
+        LinkError: none answered.
+    """
+    deadline = time.monotonic() + timeout_s
+    names = slots.candidates()
+    failed: LinkError | None = None
+    for left, name in zip(range(len(names), 0, -1), names, strict=True):
+        brief_s = min(_LEARN_S, (deadline - time.monotonic()) / (left + 1))
+        try:
+            (reply,) = yield Exchange(name, [_SLOTS], brief_s)
+        except LinkError as error:
+            failed = LinkError(error, sent=False)
+            continue
+        if not isinstance(reply, ResponseError):
+            slots.learn(reply, name)
+            return []
+        failed = LinkError(reply, sent=False)
+    assert failed is not None
+    if not slots.names:
+        raise failed
+    return []  # what was known before may still be true
+
+
+def routed(slots: Slots, commands: Sequence[Command], timeout_s: float, blocking: bool) -> Steps:
+    """The replies in order. ``blocking``: each node may take the time that all of them have otherwise.
+
+    Raises:
+        LinkError: a node did not answer, or its slot is on its way to another; ``sent`` is about all commands.
+    """
+    deadline = time.monotonic() + timeout_s
+    replies: list[Any] = [None] * len(commands)
+    pending, ran = list(range(len(commands))), False
+
+    def left_s() -> float:
+        return timeout_s if blocking else deadline - time.monotonic()
+
+    for _ in range(_REDIRECTS):
+        redirected: list[int] = []
+        try:
+            yield from _known(slots, commands, pending, left_s())
+            for name, indexes in _by_node(slots, commands, pending):
+                got = yield Exchange(name, [commands[i] for i in indexes], left_s())
+                ran = ran or not all(isinstance(reply, _NOT_RUN) for reply in got)
+                for i, reply in zip(indexes, got, strict=True):
+                    replies[i] = yield from _followed(slots, name, commands[i], reply, left_s())
+                    if isinstance(replies[i], MovedError):
+                        redirected.append(i)
+        except LinkError as error:
+            error.sent = error.sent or ran
+            raise
+        if not redirected:
+            return replies
+        pending = redirected
+    raise LinkError(ConnectionError("the Cluster's nodes name one another for a slot"), sent=ran)
+
+
+def _known(
+    slots: Slots, commands: Sequence[Command], pending: list[int], timeout_s: float
+) -> Generator[Any, Any, None]:
+    if any(slots.node_of(commands[i].key) is None for i in pending):
+        yield Learn(slots.version, timeout_s)
+
+
+def _by_node(slots: Slots, commands: Sequence[Command], pending: list[int]) -> Iterator[tuple[str, list[int]]]:
+    names = [(slots.any_node_of(commands[i].key), i) for i in pending]
+    for name in dict.fromkeys(name for name, _ in names):
+        yield name, [i for other, i in names if other == name]
+
+
+def _followed(slots: Slots, name: str, command: Command, reply: Any, timeout_s: float) -> Generator[Any, Any, Any]:
+    """The reply, or that of the node to which the slot is on its way. A MovedError: it is with another, from now on."""
+    if isinstance(reply, AskError) and not isinstance(reply, MovedError):
+        name = address(reply.host, reply.port, name)
+        _, reply = yield Exchange(name, [_ASKING, command], timeout_s)
+    if isinstance(reply, MovedError):
+        slots.moved(reply.slot_id, address(reply.host, reply.port, name))
+    elif isinstance(reply, TryAgainError | AskError):  # some of the script's keys are here, the others there
+        raise LinkError(reply, sent=False)
+    elif isinstance(reply, ClusterDownError):
+        slots.suspect(name)
+        raise LinkError(reply, sent=False)
+    return reply

@@ -1,0 +1,99 @@
+"""One deadline for all that a synchronous call does on sockets.
+
+redis-py's time-outs are for each connect, read and write: a server that answers byte by byte, or a handshake of four
+replies, took a multiple of them. Here what a thread reads, writes and connects counts against the one deadline of its
+call, whichever connection it uses for it: a sentinel's as well as the node's. Looking up a host name can't be bounded.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from functools import cache
+from typing import Any
+
+_SHORTEST_S = 0.001  # 0 would mean: don't wait at all
+
+
+class _Calling(threading.local):
+    deadline = float("inf")
+
+
+_calling = _Calling()
+
+
+def set_deadline(deadline: float) -> None:
+    """For this thread, until it is set again; by ``time.monotonic``."""
+    _calling.deadline = deadline
+
+
+def _left_s(own_s: float | None) -> float | None:
+    left_s = max(_SHORTEST_S, _calling.deadline - time.monotonic())
+    if own_s is not None:
+        return min(own_s, left_s)
+    return left_s if left_s != float("inf") else None
+
+
+class _Socket:
+    """A socket whose every wait ends at the deadline."""
+
+    def __init__(self, sock: Any, own_s: float | None) -> None:
+        self._sock = sock
+        self._own_s = own_s
+
+    def _wait(self) -> None:
+        if _calling.deadline <= time.monotonic():
+            raise TimeoutError("no time left")
+        self._sock.settimeout(_left_s(self._own_s))
+
+    def recv(self, *args: Any) -> Any:
+        self._wait()
+        return self._sock.recv(*args)
+
+    def recv_into(self, *args: Any) -> Any:
+        self._wait()
+        return self._sock.recv_into(*args)
+
+    def sendall(self, data: Any) -> None:
+        left = memoryview(data)
+        while left:
+            self._wait()
+            left = left[self._sock.send(left) :]
+
+    def settimeout(self, _: float | None) -> None:
+        """The deadline decides."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sock, name)
+
+
+class _Timed:
+    """Mixed into a connection class of redis-py, which asks for these before it connects."""
+
+    _socket_timeout: float | None = None
+    _socket_connect_timeout: float | None = None
+
+    @property
+    def socket_timeout(self) -> float | None:
+        return _left_s(self._socket_timeout)
+
+    @socket_timeout.setter
+    def socket_timeout(self, own_s: float | None) -> None:
+        self._socket_timeout = own_s
+
+    @property
+    def socket_connect_timeout(self) -> float | None:
+        return _left_s(self._socket_connect_timeout)
+
+    @socket_connect_timeout.setter
+    def socket_connect_timeout(self, own_s: float | None) -> None:
+        self._socket_connect_timeout = own_s
+
+    def _connect(self) -> Any:
+        return _Socket(super()._connect(), self._socket_timeout)  # type: ignore[misc]
+
+
+@cache
+def timed(connection_class: type) -> Any:
+    """The same class of connections, which keep the deadline of the thread that uses them."""
+    return type(f"Timed{connection_class.__name__}", (_Timed, connection_class), {})

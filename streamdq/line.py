@@ -1,0 +1,47 @@
+"""Waiting in line for one of a limited number of places: who comes first is served first."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+
+class Line:
+    """So many threads at once; the others wait in turn. asyncio.Semaphore is the same for tasks."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._waiting: deque[threading.Lock] = deque()
+        self._lock = threading.Lock()
+
+    def enter(self, timeout_s: float) -> bool:
+        """False: no place within ``timeout_s``. Whoever entered leaves."""
+        with self._lock:
+            if self._free:
+                self._free -= 1
+                return True
+            turn = threading.Lock()
+            turn.acquire()
+            self._waiting.append(turn)
+        mine = False
+        try:
+            mine = turn.acquire(timeout=max(0.0, timeout_s))
+        finally:
+            if not mine:
+                self._give_up(turn)
+        return mine
+
+    def leave(self) -> None:
+        """Passes the place on to whoever has waited longest."""
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().release()
+            else:
+                self._free += 1
+
+    def _give_up(self, turn: threading.Lock) -> None:
+        with self._lock:
+            if turn in self._waiting:
+                self._waiting.remove(turn)
+                return
+        self.leave()  # the place came just now

@@ -1,0 +1,349 @@
+"""Connections to one node: as many as are used at once up to a limit, each used by one call at a time.
+
+What redis-py adds on top of opening, authenticating and parsing is left out on purpose. Its retries repeat calls that
+must not run twice, its time-outs add up (measured: 595 s at ``socket_timeout=1``), and its pools count a connection
+for ever that was made and never given back. Here a call is one attempt; what may be repeated, and until when, is
+decided in one place (``session.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import select
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from hiredis import pack_command
+from redis.exceptions import AuthenticationError, RedisError, ResponseError
+
+from .deadline import set_deadline
+from .failures import Crowded, count_reply, translate
+from .line import Line
+
+KEPT = 4
+"""Idle connections that stay open."""
+IDLE_S = 10.0
+"""How long the others do."""
+
+# RuntimeError: uvloop's for a transport that was closed, asyncio's for one of a loop that was.
+_FAILURES = (RedisError, OSError, EOFError, RuntimeError)
+
+
+class Command(NamedTuple):
+    """One Redis command, and a key that tells which Cluster node it goes to."""
+
+    key: str
+    args: tuple[Any, ...]
+
+
+class Limits(NamedTuple):
+    """How many calls one node is sent at once. Blocked reads are counted apart, as they last for seconds: they must
+    not keep others waiting.
+    """
+
+    connections: int
+    blocked_reads: int
+
+
+class _Idle:
+    """Open connections that no call uses: the one used last is taken first, so that those which a burst has left over
+    grow old, and are closed.
+    """
+
+    def __init__(self) -> None:
+        self._since: deque[tuple[float, Any]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def put(self, connection: Any) -> None:
+        self._since.append((time.monotonic(), connection))
+
+    def take(self) -> Any:
+        """None: there is none."""
+        try:
+            return self._since.pop()[1]
+        except IndexError:
+            return None
+
+    def take_old(self) -> Any:
+        """One more than is kept, and long unused; None: there is none."""
+        try:
+            since, connection = self._since.popleft()
+        except IndexError:
+            return None
+        if len(self._since) >= KEPT and time.monotonic() - since >= IDLE_S:
+            return connection
+        self._since.appendleft((since, connection))
+        return None
+
+    def drop(self) -> None:
+        self._since.clear()
+
+
+def _was_closed(sock: Any) -> bool:
+    """An idle connection with something to read was closed by the server."""
+    if sock is None:
+        return True
+    look = select.poll()  # select() knows no descriptor from 1024 on
+    try:
+        look.register(sock.fileno(), select.POLLIN)
+    except (OSError, ValueError):  # it has no descriptor any more
+        return True
+    return bool(look.poll(0))
+
+
+# -- synchronous
+
+
+class _Renewed(Protocol):
+    def after_fork(self) -> None: ...
+
+
+_renewed: weakref.WeakSet[_Renewed] = weakref.WeakSet()
+
+
+def renew_in_child(shared: _Renewed) -> None:
+    """After a fork, which leaves the child locks that its parent's threads hold, and their sockets."""
+    _renewed.add(shared)
+
+
+def _after_fork() -> None:
+    for shared in list(_renewed):
+        shared.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class Connections:
+    """Sync connections to one node. ``make`` makes one that is not connected yet; ``packed``: it is a real one."""
+
+    def __init__(self, make: Callable[[], Any], limits: Limits, packed: bool = True) -> None:
+        self._make = make
+        self._limits = limits
+        self._packed = packed
+        self._start()
+        renew_in_child(self)
+
+    def _start(self) -> None:
+        self._line = Line(self._limits.connections)
+        self._blocked = Line(self._limits.blocked_reads)
+        self._idle = _Idle()
+        self._sweeping = threading.Lock()
+        self._closed = threading.Event()
+
+    def after_fork(self) -> None:
+        """A forked child must not speak on its parent's sockets, nor wait for its parent's threads."""
+        self._idle.drop()
+        self._start()
+
+    def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
+        """The replies, error replies among them. All of it takes ``timeout_s`` at most; ``blocking``: so does the wait
+        in line before that.
+
+        Raises:
+            LinkError: the connection failed; it is closed.
+            Crowded: there was none in time.
+            AuthenticationFailed, UnsupportedServer: from the handshake.
+        """
+        deadline = time.monotonic() + timeout_s
+        line = self._blocked if blocking else self._line
+        if not line.enter(timeout_s):
+            raise Crowded(self._limits[blocking], blocking)
+        try:
+            set_deadline(time.monotonic() + timeout_s if blocking else deadline)
+            return self._call(commands)
+        finally:
+            line.leave()
+
+    def _call(self, commands: Sequence[Command]) -> list[Any]:
+        connection, sent = self._take(), False
+        try:
+            if connection is None:
+                connection = self._make()
+                connection.connect()
+            sent = True
+            replies = self._exchange(connection, commands)
+        except BaseException as error:
+            if connection is not None:
+                connection.disconnect()
+            if isinstance(error, _FAILURES):
+                raise translate(error, sent) from error
+            raise
+        self._put(connection)
+        return replies
+
+    def _take(self) -> Any:
+        """An idle connection, if there is a sound one."""
+        while (connection := self._idle.take()) is not None:
+            if not self._packed or not _was_closed(connection._sock):
+                return connection
+            connection.disconnect()
+        return None
+
+    def _exchange(self, connection: Any, commands: Sequence[Command]) -> list[Any]:
+        if not self._packed:  # fakeredis takes one at a time
+            replies = []
+            for command in commands:
+                connection.send_command(*command.args)
+                replies.append(_read(connection))
+            return replies
+        connection.send_packed_command([pack_command(command.args) for command in commands], check_health=False)
+        return [_read(connection) for _ in commands]
+
+    def _put(self, connection: Any) -> None:
+        self._idle.put(connection)
+        if self._closed.is_set():  # while the call was under way
+            self.close()
+        elif len(self._idle) > KEPT and self._sweeping.acquire(blocking=False):
+            try:
+                threading.Thread(
+                    target=_sweep, args=(weakref.ref(self), self._closed), name="streamdq-idle", daemon=True
+                ).start()
+            except RuntimeError:  # no thread can be started: the process ends, which closes them too
+                self._sweeping.release()
+
+    def sweep(self) -> bool:
+        """Closes what has been idle for long; whether more may become so."""
+        while (connection := self._idle.take_old()) is not None:
+            connection.disconnect()
+        if len(self._idle) > KEPT:
+            return True
+        self._sweeping.release()
+        return False
+
+    def close(self) -> None:
+        """Those in use are closed when their call has ended."""
+        self._closed.set()
+        while (connection := self._idle.take()) is not None:
+            connection.disconnect()
+
+
+def _sweep(reference: weakref.ref[Connections], closed: threading.Event) -> None:
+    """A thread's body, while there are more idle connections than are kept; it keeps nothing alive."""
+    while not closed.wait(IDLE_S):
+        connections = reference()
+        if connections is None or not connections.sweep():
+            return
+        del connections
+
+
+def _read(connection: Any) -> Any:
+    try:
+        return connection.read_response()
+    except AuthenticationError:
+        raise
+    except ResponseError as error:
+        count_reply(error)
+        return error
+
+
+# -- asynchronous
+
+
+class AsyncConnections:
+    """Async connections to one node, used in one event loop; otherwise as Connections."""
+
+    def __init__(self, make: Callable[[], Any], limits: Limits, packed: bool = True) -> None:
+        self._make = make
+        self._limits = limits
+        self._packed = packed
+        self._line = asyncio.Semaphore(limits.connections)
+        self._blocked = asyncio.Semaphore(limits.blocked_reads)
+        self._idle = _Idle()
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
+        """As Connections.send."""
+        line = self._blocked if blocking else self._line
+        connection, entered, sent = None, False, False
+        try:
+            async with asyncio.timeout(timeout_s) as limit:
+                await line.acquire()
+                entered = True
+                if blocking:
+                    limit.reschedule(asyncio.get_running_loop().time() + timeout_s)
+                connection = self._take()
+                if connection is None:
+                    connection = self._make()
+                    await connection.connect()
+                sent = True
+                replies = await self._exchange(connection, commands)
+            self._put(connection)
+            return replies
+        except BaseException as error:
+            if connection is not None:
+                await connection.disconnect(nowait=True)
+            if isinstance(error, TimeoutError) and not entered:
+                raise Crowded(self._limits[blocking], blocking) from None
+            if isinstance(error, _FAILURES):
+                raise translate(error, sent) from error
+            raise
+        finally:
+            if entered:
+                line.release()
+
+    def _take(self) -> Any:
+        while (connection := self._idle.take()) is not None:
+            if not self._packed or not _has_ended(connection):
+                return connection
+            connection._close()
+        return None
+
+    async def _exchange(self, connection: Any, commands: Sequence[Command]) -> list[Any]:
+        if not self._packed:
+            replies = []
+            for command in commands:
+                await connection.send_command(*command.args)
+                replies.append(await _aread(connection))
+            return replies
+        await connection.send_packed_command([pack_command(command.args) for command in commands], check_health=False)
+        return [await _aread(connection) for _ in commands]
+
+    def _put(self, connection: Any) -> None:
+        self._idle.put(connection)
+        if self._closed:
+            self._close_idle()
+        elif len(self._idle) > KEPT and self._sweeping is None:
+            self._sweeping = asyncio.get_running_loop().call_later(IDLE_S, self._sweep)
+
+    def _sweep(self) -> None:
+        while (connection := self._idle.take_old()) is not None:
+            connection._close()
+        more = len(self._idle) > KEPT
+        self._sweeping = asyncio.get_running_loop().call_later(IDLE_S, self._sweep) if more else None
+
+    def _close_idle(self) -> None:
+        while (connection := self._idle.take()) is not None:
+            connection._close()
+
+    async def close(self) -> None:
+        """Those in use are closed when their call has ended."""
+        self._closed = True
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        while (connection := self._idle.take()) is not None:
+            await connection.disconnect(nowait=True)
+
+
+def _has_ended(connection: Any) -> bool:
+    """As _was_closed: also when the event loop has not been told yet."""
+    writer = connection._writer
+    return writer is None or writer.is_closing() or _was_closed(writer.get_extra_info("socket"))
+
+
+async def _aread(connection: Any) -> Any:
+    try:
+        return await connection.read_response()
+    except AuthenticationError:
+        raise
+    except ResponseError as error:
+        count_reply(error)
+        return error

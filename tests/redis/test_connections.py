@@ -1,0 +1,388 @@
+"""Connections to Redis: lost again and again, many at once, idle, closed behind one's back, and out of time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+import redis
+
+from streamdq import AsyncQueue, NewJob, Queue
+from streamdq.errors import ServerUnavailable, TooManyCalls
+from streamdq.node import KEPT
+from tests.redis.harness import NAMESPACE, SETTINGS, Space, eventually
+from tests.redis.proxies import proxy
+from tests.servers import Cluster, Server, until
+
+SHORT_S = 0.05
+
+
+def of_the_queue(client: redis.Redis) -> int:
+    """Connections that are not this client's."""
+    return len(client.client_list()) - 1
+
+
+def cut_all(client: redis.Redis) -> None:
+    client.client_kill_filter(_type="normal", skipme=True)
+
+
+# -- lost and made anew
+
+
+def test_a_queue_outlives_any_number_of_lost_connections(space: Space, redis_server: Server) -> None:
+    with redis_server.client() as client:
+        for n in range(130):
+            space.queue.enqueue("t", n)
+            cut_all(client)
+        assert space.queue.stats("t").topics["t"].jobs == 130
+
+
+def test_a_queue_outlives_an_outage_that_refuses_many_connections(space: Space, redis_server: Server) -> None:
+    space.queue.enqueue("t", 1)
+    redis_server.stop()
+    queue = space.another_queue(call_timeout_s=0.01)
+    for _ in range(130):
+        with pytest.raises(ServerUnavailable):
+            queue.enqueue("t", 1)
+    redis_server.start()
+    again = space.another_queue()
+    again.enqueue("t", 2)
+    # With the short deadline of the others it may take a second try to connect.
+    until(lambda: _answers(queue), "the queue answers again")
+
+
+def _answers(queue: Queue) -> bool:
+    try:
+        queue.stats()
+    except ServerUnavailable:
+        return False
+    return True
+
+
+def test_a_queue_outlives_more_than_a_hundred_takers(space: Space, redis_server: Server) -> None:
+    queue, takers = space.queue, 120
+    queue.configure("t")
+    with redis_server.client() as client, ThreadPoolExecutor(takers) as pool:
+        taken = [pool.submit(queue.take, "t", timeout=5) for _ in range(takers)]
+
+        def all_wait() -> bool:
+            return client.info("clients")["blocked_clients"] >= takers
+
+        until(all_wait, "all of them wait in Redis")
+        queue.enqueue_many("t", (NewJob(n) for n in range(takers)))
+        claims = [claim for future in taken if (claim := future.result()) is not None]
+        for claim in claims:
+            claim.finish()
+        while (claim := queue.take("t", timeout=0)) is not None:
+            claim.finish()
+    assert queue.stats("t").topics["t"].groups["default"].done == takers
+
+
+# -- many at once
+
+
+async def test_a_burst_of_calls_waits_in_line(redis_server: Server) -> None:
+    settings = SETTINGS.model_copy(update={"max_connections": 8, "call_timeout_s": 60.0})
+    with redis_server.client() as client:
+        client.config_set("maxclients", 30)
+        try:
+            async with AsyncQueue(redis_server.url, NAMESPACE, settings=settings) as queue:
+                await queue.configure("t")
+                await asyncio.gather(*(queue.enqueue("t", n, delay="1h") for n in range(2_000)))
+                assert (await queue.stats("t")).topics["t"].jobs == 2_000
+                assert of_the_queue(client) <= 8
+        finally:
+            client.config_set("maxclients", 10_000)
+
+
+def test_a_burst_of_threads_waits_in_line(space: Space, redis_server: Server) -> None:
+    queue = space.another_queue(max_connections=4, call_timeout_s=60.0)
+    queue.configure("t")
+    with redis_server.client() as client, ThreadPoolExecutor(60) as pool:
+        list(pool.map(lambda n: queue.enqueue("t", n, delay="1h"), range(600)))
+        assert of_the_queue(client) <= 4 + KEPT  # the other queue's are open, too
+    assert queue.stats("t").topics["t"].jobs == 600
+
+
+@contextmanager
+def stopped(server: Server) -> Iterator[None]:
+    """Nothing is answered."""
+    os.kill(server.pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(server.pid, signal.SIGCONT)
+
+
+def test_who_waits_too_long_in_line_has_sent_nothing(space: Space) -> None:
+    queue = space.another_queue(max_connections=1, call_timeout_s=1.0)
+    queue.enqueue("t", 0, id="j", delay="1h")
+    line = queue._link._nodes[""]._line
+    assert line.enter(1)  # as a call that does not end
+    with pytest.raises(TooManyCalls, match=r"nothing was sent.*all 1 connections.*STREAMDQ_MAX_CONNECTIONS"):
+        queue.cancel("t", "j")
+    line.leave()
+    assert queue.cancel("t", "j") is True
+
+
+async def test_who_waits_too_long_in_line_has_sent_nothing_awaited(redis_server: Server) -> None:
+    settings = SETTINGS.model_copy(update={"max_connections": 1, "call_timeout_s": 1.0})
+    async with AsyncQueue(redis_server.url, NAMESPACE, settings=settings) as queue:
+        await queue.enqueue("t", 0, delay="1h")
+        line = queue._link._nodes[""]._line
+        await line.acquire()
+        with pytest.raises(TooManyCalls, match=r"STREAMDQ_MAX_CONNECTIONS"):
+            await queue.cancel("t", "x")
+        line.release()
+        assert await queue.cancel("t", "x") is False
+
+
+async def test_takers_keep_nobody_waiting(redis_server: Server) -> None:
+    """They hold a connection each; those have a limit of their own, at which a taker just waits."""
+    settings = SETTINGS.model_copy(update={"max_connections": 1, "max_blocked_reads": 3})
+    with redis_server.client() as client:
+        async with AsyncQueue(redis_server.url, NAMESPACE, settings=settings) as queue:
+            await queue.configure("t")
+            takers = [asyncio.create_task(queue.take("t", timeout="1s")) for _ in range(10)]
+            await eventually(lambda: client.info("clients")["blocked_clients"] >= 3, "some wait in Redis")
+            began = time.monotonic()
+            await queue.enqueue("t", 1, delay="1h")
+            assert time.monotonic() - began < 0.9, "it waited for a taker"
+            assert client.info("clients")["blocked_clients"] <= 3 + 2  # and the mover's
+            assert await asyncio.gather(*takers) == [None] * 10
+
+
+# -- idle
+
+
+@pytest.fixture
+def soon_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamdq.node.IDLE_S", SHORT_S)
+
+
+@pytest.mark.usefixtures("soon_old")
+def test_connections_of_a_burst_are_closed_while_nothing_is_called(redis_server: Server) -> None:
+    with redis_server.client() as client, Queue(redis_server.url, NAMESPACE, settings=SETTINGS) as queue:
+        queue.configure("t")
+        with stopped(redis_server), ThreadPoolExecutor(30) as pool:
+            calls = [pool.submit(queue.enqueue, "t", n, delay="1h") for n in range(30)]
+            until(lambda: queue._link._nodes[""]._line._free == 20, "thirty at once")
+            os.kill(redis_server.pid, signal.SIGCONT)
+            for call in calls:
+                call.result()
+        until(lambda: of_the_queue(client) == KEPT, "the others are closed")
+        until(lambda: "streamdq-idle" not in {thread.name for thread in threading.enumerate()}, "nothing runs for them")
+        queue.enqueue("t", 1, delay="1h")
+
+
+@pytest.mark.usefixtures("soon_old")
+async def test_connections_of_a_burst_are_closed_while_nothing_is_awaited(redis_server: Server) -> None:
+    with redis_server.client() as client:
+        async with AsyncQueue(redis_server.url, NAMESPACE, settings=SETTINGS) as queue:
+            await queue.configure("t")
+            await asyncio.gather(*(queue.enqueue("t", n, delay="1h") for n in range(100)))
+            await eventually(lambda: of_the_queue(client) == KEPT, "the others are closed")
+            await eventually(lambda: queue._link._nodes[""]._sweeping is None, "nothing waits for them")
+            await queue.enqueue("t", 1, delay="1h")
+
+
+def test_a_closed_queue_leaves_no_connection(redis_server: Server) -> None:
+    """Not even that of a call which is under way."""
+    with redis_server.client() as client:
+        queue = Queue(redis_server.url, NAMESPACE, settings=SETTINGS)
+        queue.configure("t")
+        taker = threading.Thread(target=queue.take, args=("t",), kwargs={"timeout": 1})
+        taker.start()
+        until(lambda: client.info("clients")["blocked_clients"] >= 1, "it waits in Redis")
+        queue.close()
+        taker.join()
+        until(lambda: of_the_queue(client) == 0, "all are closed")
+
+
+async def test_a_closed_async_queue_leaves_no_connection(redis_server: Server) -> None:
+    with redis_server.client() as client:
+        queue = AsyncQueue(redis_server.url, NAMESPACE, settings=SETTINGS)
+        await queue.configure("t")
+        calls = [asyncio.create_task(queue.enqueue("t", n, delay="1h")) for n in range(20)]
+        await asyncio.sleep(0)
+        await queue.close()
+        await asyncio.gather(*calls)
+        await eventually(lambda: of_the_queue(client) == 0, "all are closed")
+
+
+@pytest.mark.parametrize("times", [1, 3])
+async def test_what_redis_closed_while_idle_is_found_before_it_is_used(redis_server: Server, times: int) -> None:
+    """A cancel can't be repeated once it may have run. The event loop has not been told either: nothing is awaited
+    between the kill and the call.
+    """
+    with redis_server.client() as client:
+        async with AsyncQueue(redis_server.url, NAMESPACE, settings=SETTINGS) as queue:
+            for n in range(times):
+                await queue.enqueue("t", 1, id=f"j{n}", delay="1h")
+                cut_all(client)
+                assert await queue.cancel("t", f"j{n}") is True
+            await queue.enqueue("t", 1, id="told", delay="1h")
+            cut_all(client)
+            await asyncio.sleep(0)
+            assert await queue.cancel("t", "told") is True
+
+
+def test_what_redis_closed_a_moment_ago_is_found_too(redis_server: Server) -> None:
+    with redis_server.client() as client, Queue(redis_server.url, NAMESPACE, settings=SETTINGS) as queue:
+        for n in range(20):
+            queue.enqueue("t", 1, id=f"j{n}", delay="1h")
+            cut_all(client)
+            assert queue.cancel("t", f"j{n}") is True
+
+
+def test_a_server_that_takes_no_more_clients_has_run_nothing(redis_server: Server) -> None:
+    with redis_server.client() as client, Queue(redis_server.url, NAMESPACE, settings=SETTINGS) as queue:
+        queue.enqueue("t", 1, id="j", delay="1h")
+        client.config_set("maxclients", 1)
+        cut_all(client)
+        later = threading.Timer(0.2, client.config_set, ("maxclients", 10_000))
+        later.start()
+        try:
+            assert queue.cancel("t", "j") is True  # sent again: it can't have run
+        finally:
+            later.join()
+
+
+def test_a_forked_child_has_connections_of_its_own(redis_server: Server) -> None:
+    """Forked while a thread of the parent holds the only place in line."""
+    with Queue(redis_server.url, NAMESPACE, settings=SETTINGS.model_copy(update={"max_connections": 1})) as queue:
+        queue.enqueue("t", 1, id="parent", delay="1h")
+        assert queue._link._nodes[""]._line.enter(1)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                queue.enqueue("t", 2, id="child", delay="1h")
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+        queue._link._nodes[""]._line.leave()
+        assert {queue.get("t", id) is not None for id in ("parent", "child")} == {True}
+
+
+# -- out of time
+
+
+@contextmanager
+def answering(reply: Callable[[int], bytes], pause_s: float) -> Iterator[str]:
+    """The URL of a server that sends its n-th piece of an answer after each pause, whatever it is asked."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        ended = threading.Event()
+
+        def serve(connection: socket.socket) -> None:
+            with connection:
+                for n in range(1_000):
+                    if ended.wait(pause_s):
+                        return
+                    try:
+                        connection.sendall(reply(n))
+                    except OSError:
+                        return
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        try:
+            yield f"127.0.0.1:{listener.getsockname()[1]}"
+        finally:
+            ended.set()
+            listener.shutdown(socket.SHUT_RDWR)
+
+
+def drops(n: int) -> bytes:
+    return b"$100000\r\n" if n == 0 else b"x"
+
+
+def handshakes(_: int) -> bytes:
+    return b"+OK\r\n"
+
+
+def silence(_: int) -> bytes:
+    return b""
+
+
+@pytest.mark.parametrize(("reply", "pause_s"), [(drops, 0.2), (handshakes, 0.8), (silence, 0.2)])
+@pytest.mark.parametrize("scheme", ["redis://:pw@{}/1", "redis+cluster://:pw@{},{}", "redis+sentinel://:pw@{},{},{}/s"])
+@pytest.mark.parametrize("calls", ["sync", "async"])
+async def test_one_deadline_however_slowly_it_is_answered(
+    reply: Callable[[int], bytes], pause_s: float, scheme: str, calls: str
+) -> None:
+    """Reply by reply, or byte by byte, none of which comes later than a time-out for each of them would allow."""
+    settings = SETTINGS.model_copy(update={"call_timeout_s": 1.0})
+    with answering(reply, pause_s) as address:
+        url = scheme.replace("{}", address)
+        began = time.monotonic()
+        if calls == "sync":
+            with Queue(url, settings=settings) as queue, pytest.raises(ServerUnavailable):
+                await asyncio.to_thread(queue.enqueue, "t", 1)
+        else:
+            async with AsyncQueue(url, settings=settings) as queue_of_loop:
+                with pytest.raises(ServerUnavailable):
+                    await queue_of_loop.enqueue("t", 1)
+        assert time.monotonic() - began < 2
+
+
+def test_a_large_job_on_a_slow_network_has_one_deadline(space: Space, redis_server: Server) -> None:
+    """It is written piece by piece, each of them in time."""
+    space.queue.configure("t")
+
+    def slow(data: bytes, to_redis: bool) -> bytes:
+        if to_redis and len(data) > 1_000:
+            time.sleep(0.1)
+        return data
+
+    with proxy(redis_server.port, slow) as between:
+        queue = space.another_queue(between.url, call_timeout_s=0.5, max_body_bytes=100_000_000)
+        began = time.monotonic()
+        with pytest.raises(ServerUnavailable):
+            queue.enqueue("t", "x" * 20_000_000)
+        assert time.monotonic() - began < 5  # all of it would take half a minute
+
+
+def test_takers_keep_their_time(redis_server: Server) -> None:
+    """A server that hangs: a blocked read ends a little after it should have."""
+    with (
+        redis_server.client() as client,
+        Queue(redis_server.url, NAMESPACE, settings=SETTINGS.model_copy(update={"call_timeout_s": 0.5})) as queue,
+    ):
+        queue.configure("t")
+        with ThreadPoolExecutor(1) as pool:
+            began = time.monotonic()
+            taken = pool.submit(queue.take, "t", timeout="500ms")
+            until(lambda: client.info("clients")["blocked_clients"] >= 1, "it waits in Redis")
+            with stopped(redis_server), pytest.raises(ServerUnavailable):
+                taken.result()
+        assert time.monotonic() - began < 5
+
+
+# -- a Cluster's
+
+
+def test_a_queue_outlives_lost_connections_to_a_cluster(spread: Space, redis_cluster: Cluster) -> None:
+    spread.queue.configure("t", shards=8)
+    for n in range(120):
+        spread.queue.enqueue("t", n)
+        for node in redis_cluster.nodes:
+            with node.client() as client:
+                cut_all(client)
+    assert spread.queue.stats("t").topics["t"].jobs == 120

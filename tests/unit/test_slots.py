@@ -1,0 +1,159 @@
+"""Which node of a Cluster a command goes to, and what a redirection changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from redis.crc import key_slot
+from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseError, TryAgainError
+
+from streamdq.cluster import Exchange, Learn, Slots, address, learning, routed
+from streamdq.failures import LinkError
+from streamdq.node import Command
+
+A, B, C = "a:1", "b:1", "c:1"
+LOW, HIGH = [0, 8191], [8192, 16383]
+KEYS = {"low": next(f"k{n}" for n in range(99) if key_slot(f"k{n}".encode()) <= 8191)}
+KEYS["high"] = next(f"k{n}" for n in range(99) if key_slot(f"k{n}".encode()) > 8191)
+LOW_SLOT = key_slot(KEYS["low"].encode())
+LOST = LinkError(ConnectionError("refused"), sent=False)
+UNSURE = LinkError(TimeoutError("no reply"), sent=True)
+
+
+def learned() -> Slots:
+    slots = Slots([("a", 1), ("b", 1)])
+    slots.learn([[*LOW, [b"a", 1, b"id"]], [*HIGH, [b"b", 1, b"id"], [b"c", 1, b"replica"]]], A)
+    return slots
+
+
+def commands(*names: str) -> list[Command]:
+    return [Command(KEYS[name], ("GET", name)) for name in names]
+
+
+class Nodes:
+    """What each node answers, in turn; a LinkError: it does not."""
+
+    def __init__(self, **answers: list[Any]) -> None:
+        self.answers = {f"{name}:1": list(replies) for name, replies in answers.items()}
+        self.asked: list[tuple[str, tuple[Any, ...]]] = []
+        self.learned = 0
+
+    def carry_out(self, steps: Any, on_learn: Callable[[], None] = lambda: None) -> Any:
+        """As a link does."""
+        try:
+            step = next(steps)
+            while True:
+                if isinstance(step, Learn):
+                    self.learned += 1
+                    on_learn()
+                    step = steps.send([])
+                    continue
+                assert isinstance(step, Exchange)
+                assert step.timeout_s > 0
+                self.asked.append((step.node, tuple(command.args[0] for command in step.commands)))
+                answers = self.answers[step.node]
+                got = [answers.pop(0) for _ in step.commands if answers]
+                failed = bool(got) and isinstance(got[0], LinkError)
+                step = steps.throw(got[0]) if failed else steps.send(got)
+        except StopIteration as stop:
+            return stop.value
+
+
+def test_each_command_goes_to_its_node_and_the_replies_are_in_order() -> None:
+    nodes = Nodes(a=[b"1", b"3"], b=[b"2"])
+    assert nodes.carry_out(routed(learned(), commands("low", "high", "low"), 5, False)) == [b"1", b"2", b"3"]
+    assert nodes.asked == [(A, ("GET", "GET")), (B, ("GET",))]
+
+
+def test_a_slot_that_moved_is_asked_for_where_it_is_from_then_on() -> None:
+    slots, nodes = learned(), Nodes(a=[MovedError(f"{LOW_SLOT} c:1")], c=[b"1", b"again"])
+    assert nodes.carry_out(routed(slots, commands("low"), 5, False)) == [b"1"]
+    assert nodes.carry_out(routed(slots, commands("low"), 5, False)) == [b"again"]
+    assert (nodes.learned, len(slots.names)) == (0, 3)
+
+
+def test_only_what_was_redirected_is_sent_again() -> None:
+    slots, nodes = learned(), Nodes(a=[b"1", MovedError(f"{LOW_SLOT} c:1")], b=[b"2"], c=[b"3"])
+    assert nodes.carry_out(routed(slots, commands("low", "high", "low"), 5, False)) == [b"1", b"2", b"3"]
+
+
+def test_a_slot_on_its_way_is_asked_for_there_this_once() -> None:
+    slots, nodes = learned(), Nodes(a=[AskError(f"{LOW_SLOT} c:1"), b"here again"], c=[b"OK", b"1"])
+    assert nodes.carry_out(routed(slots, commands("low"), 5, False)) == [b"1"]
+    assert nodes.asked[-1] == (C, ("ASKING", "GET"))
+    assert nodes.carry_out(routed(slots, commands("low"), 5, False)) == [b"here again"]
+
+
+@pytest.mark.parametrize("reply", [TryAgainError("Multiple keys"), ClusterDownError("Hash slot not served")])
+def test_what_has_to_wait_was_not_run(reply: ResponseError) -> None:
+    nodes = Nodes(a=[reply])
+    with pytest.raises(LinkError) as raised:
+        nodes.carry_out(routed(learned(), commands("low"), 5, False))
+    assert raised.value.sent is False
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"a": [b"1"], "b": [LOST]},  # the other node's command has run
+        {"a": [TryAgainError("Multiple keys"), b"1"]},
+        {"a": [b"1", TryAgainError("Multiple keys")]},
+        {"a": [UNSURE]},
+    ],
+)
+def test_what_may_have_run_in_part_counts_as_sent(answers: dict[str, list[Any]]) -> None:
+    names = ("low", "high") if "b" in answers else ("low", "low")
+    with pytest.raises(LinkError) as raised:
+        Nodes(**answers).carry_out(routed(learned(), commands(*names), 5, False))
+    assert raised.value.sent is True
+
+
+def test_nodes_that_name_one_another_are_not_followed_for_ever() -> None:
+    nodes = Nodes(a=[MovedError(f"{LOW_SLOT} b:1")] * 9, b=[MovedError(f"{LOW_SLOT} a:1")] * 9)
+    with pytest.raises(LinkError, match="name one another") as raised:
+        nodes.carry_out(routed(learned(), commands("low"), 5, False))
+    assert raised.value.sent is False
+
+
+def test_who_needs_a_suspect_learns_first_and_nobody_else() -> None:
+    slots, nodes = learned(), Nodes(a=[b"1"], b=[b"2"])
+    slots.suspect(B)
+    assert nodes.carry_out(routed(slots, commands("low"), 5, False)) == [b"1"]
+    assert nodes.learned == 0
+    assert nodes.carry_out(routed(slots, commands("high"), 5, False)) == [b"2"]  # nothing better is known
+    assert nodes.learned == 1
+
+
+def test_a_slot_that_nobody_serves() -> None:
+    slots = Slots([("a", 1)])
+    with pytest.raises(LinkError, match="no Cluster node serves"):
+        Nodes().carry_out(routed(slots, commands("low"), 5, False), lambda: slots.learn([[*HIGH, [b"a", 1]]], A))
+
+
+def test_the_first_node_that_answers_is_believed() -> None:
+    slots = Slots([("a", 1), ("b", 1), ("c", 1)])
+    nodes = Nodes(a=[LOST], b=[ResponseError("ERR cluster support disabled")], c=[[[0, 16383, [b"d", 1]]]])
+    nodes.carry_out(learning(slots, 5))
+    assert slots.names == {"d:1"}
+
+
+def test_when_none_answers_what_was_known_stays() -> None:
+    slots, nodes = learned(), Nodes(a=[LOST] * 2, b=[LOST] * 2)
+    nodes.carry_out(learning(slots, 5))
+    assert slots.names == {A, B}
+    with pytest.raises(LinkError, match="refused"):
+        nodes.carry_out(learning(Slots([("a", 1), ("b", 1)]), 5))
+
+
+def test_those_that_failed_are_asked_last() -> None:
+    slots = learned()
+    slots.suspect(A)
+    assert slots.candidates()[-1] == A
+
+
+@pytest.mark.parametrize("host", [None, b"", "", b"?"])
+def test_a_node_that_does_not_know_its_name(host: bytes | str | None) -> None:
+    assert address(host, 7001, "10.0.0.1:7000") == "10.0.0.1:7001"
+    assert address("::1", 7001, "x:1").rpartition(":")[0] == "::1"
