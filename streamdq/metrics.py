@@ -114,8 +114,8 @@ DEAD = Counter("streamdq_jobs_dead", "Jobs buried, by why: exhausted, buried, in
 RECLAIMED = Counter("streamdq_jobs_reclaimed", "Claims taken over because their TTR had passed.", _GROUP)
 REDIS_ERRORS = Counter(
     "streamdq_redis_errors",
-    "Calls that Redis did not answer, or refused: timeout, connection, login, protocol, loading, refused_writes, "
-    "group_missing, cluster, server.",
+    "Calls that Redis did not answer, or refused: timeout, connection, login, protocol, loading, crowded (waited "
+    "too long for a free connection), refused_writes, group_missing, cluster, server.",
     ("kind",),
 )
 LOOP_RESTARTS = Counter("streamdq_loop_restarts", "Loops that failed and were started again.", ("loop",))
