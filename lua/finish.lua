@@ -6,14 +6,15 @@
 -- KEYS[5] counts       HASH
 -- KEYS[6] settings     HASH
 -- KEYS[7] history      STREAM
+-- KEYS[8] receipts     ZSET    only given where the caller may ask again whether it was its claim that finished
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
 -- ARGV[4] generation: which group of that name, as claim returned it
 -- ARGV[5..] per claim: main, entry (as claimed), id, history row
 -- returns {now_ms, i, ...}: i (from 1) are the claims refused, as another took them over (the fence).
--- include: clock, progress, settle, fence, take_off, history
-local ready, own, jobs, progress, counts, settings, history = unpack(KEYS)
+-- include: clock, progress, settle, fence, take_off, history, receipt
+local ready, own, jobs, progress, counts, settings, history, receipts = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts}
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group)
@@ -38,6 +39,7 @@ for i = 5, #ARGV, 4 do
       settle(k, groups, group, id, main)
     end
     rows[done] = args[i + 3] .. now_text
+    if receipts then receipt(receipts, group .. '|' .. main .. '|' .. entry, now) end
   end
 end
 if not topic[2] and (overtaken > 0 or n >= 50) then take_off(k, settings, group, shared, overtaken)

@@ -66,6 +66,7 @@ class Held:
     took_s: float = 0.0
     consumer: str = ""  # who claimed it, where that is not who ends it
     generation: str = "0"  # which group of that name claimed it
+    receipt: bool = False  # its end is remembered for a while: whoever ends it may not hear of it, and ask again
 
 
 @dataclass(slots=True)
@@ -192,7 +193,11 @@ def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: 
             args += [end.delay_ms, _NO_ATTEMPT if outcome is Outcome.SNOOZED else end.steps, end.error]
         elif outcome is Outcome.DEAD:
             args += [end.reason, end.error]
-    refused: Refused = yield from _SCRIPTS[outcome](scripts, shard, group, ends[0].held.generation, args)
+    generation = ends[0].held.generation
+    if outcome is Outcome.DONE and ends[0].held.receipt:
+        refused: Refused = yield from scripts.finish(shard, group, generation, args, receipts=True)
+    else:
+        refused = yield from _SCRIPTS[outcome](scripts, shard, group, generation, args)
     tally.attempts_ended(ends, refused.stale, refused.now_ms)
     return set(refused.stale)
 

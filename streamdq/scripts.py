@@ -250,10 +250,17 @@ class Scripts:
         reply = yield from self._run(name, keys, (self._now(), group, self._history, generation, *claims))
         return Refused(reply[0], frozenset(i - 1 for i in reply[1:]))
 
-    def finish(self, k: ShardKeys, group: str, generation: str, claims: list[Any]) -> Op[Refused]:
-        """``claims``: main, entry, id, history row, for each in turn."""
+    def finish(
+        self, k: ShardKeys, group: str, generation: str, claims: list[Any], receipts: bool = False
+    ) -> Op[Refused]:
+        """``claims``: main, entry, id, history row, for each in turn. ``receipts``: each leaves one."""
         keys = (k.ready, k.ready_of(group), k.jobs, k.progress, k.counts, k.settings, k.history)
-        return self._outcome("finish", keys, group, generation, claims)
+        return self._outcome("finish", (*keys, k.receipts) if receipts else keys, group, generation, claims)
+
+    def has_receipt(self, k: ShardKeys, group: str, main: bytes, entry: bytes) -> Op[bool]:
+        """Was it this claim that finished, some minutes ago at most?"""
+        claim = b"%b|%b|%b" % (group.encode(), main, entry)
+        return (yield from self._session.one(k.receipts, "ZSCORE", k.receipts, claim)) is not None
 
     def retry(self, k: ShardKeys, group: str, generation: str, claims: list[Any]) -> Op[Refused]:
         """``claims``: main, entry, id, history row, delay_ms, steps to advance (-1: snoozed), error, in turn."""

@@ -14,13 +14,14 @@ from .. import take as engine
 from ..claims import Held
 from ..durations import to_ms
 from ..errors import InvalidInput
+from ..job import JobState
 from ..loop import cancel_and_wait
 from ..operations import Operations
 from ..session import Op
 from .auth import Role
 from .backend import Backend
 from .jobs import job_bytes
-from .models import BuryIn, ClaimIn, ClaimOut, FailIn, TouchIn
+from .models import BuryIn, ClaimIn, ClaimOut, FailIn, FinishedOut, TouchIn
 from .problems import ProblemError
 from .route import JSON, Route, TopicPath, backend_of, check_group_scope, operation, who_asks
 from .seal import pack, seal, unpack, unseal
@@ -111,30 +112,43 @@ async def _held(backend: Backend, token: str) -> Held:
     return unpack(await backend.operations(), values)
 
 
-async def _end(request: Request, claim: ClaimIn, how: Callable[[Operations, Held], Op[None]]) -> Response:
-    backend = backend_of(request)
-    held = await _held(backend, claim.claim)
-    who = who_asks(request)
+async def _own(request: Request, backend: Backend, claim: ClaimIn) -> Held:
+    """What was claimed, where the token is for it."""
+    held, who = await _held(backend, claim.claim), who_asks(request)
     if not who.topics.holds(held.job.topic):
         raise ProblemError("forbidden", f"this token is for other topics: {who.topics}")
     check_group_scope(who, held.group)
-    await backend.do(how(await backend.operations(), held))
+    return held
+
+
+async def _end(request: Request, claim: ClaimIn, how: Callable[[Operations, Held], Op[None]]) -> Response:
+    backend = backend_of(request)
+    await backend.do(how(await backend.operations(), await _own(request, backend, claim)))
     return Response(status_code=204)
 
 
-_ending = partial(
-    operation, router, "POST", roles=_WORKER, takes=JSON, tag="Claims", sifts=True, status=204, responses=_ENDED
-)
+_ending = partial(operation, router, "POST", roles=_WORKER, takes=JSON, tag="Claims", sifts=True, status=204)
 _STALE, _STALE_OR_UNKNOWN = ["stale-claim"], ["stale-claim", "unknown-topic"]
 
 
-@_ending("/v1/claims/finish", problems=_STALE)
+@_ending(
+    "/v1/claims/finish", problems=_STALE,
+    responses=_ENDED | {200: {"description": "This claim has finished it before.", "model": FinishedOut}},
+)  # fmt: skip
 async def finish_claim(request: Request, claim: ClaimIn) -> Response:
-    """The job is done, for this group."""
-    return await _end(request, claim, engine.finish)
+    """The job is done, for this group.
+
+    Safe to repeat when the answer was lost: for ten minutes, a claim that has finished the job is told so with a 200. A
+    claim that was taken over has not, whatever became of the job.
+    """
+    backend = backend_of(request)
+    held = await _own(request, backend, claim)
+    if await backend.do(engine.finish_again(await backend.operations(), held)):
+        return Response(status_code=204)
+    return Response(to_json({"state": JobState.DONE}), media_type=JSON)
 
 
-@_ending("/v1/claims/fail", problems=_STALE_OR_UNKNOWN)
+@_ending("/v1/claims/fail", problems=_STALE_OR_UNKNOWN, responses=_ENDED)
 async def fail_claim(request: Request, claim: FailIn) -> Response:
     """The attempt failed: the next step of the retry schedule.
 
@@ -143,19 +157,19 @@ async def fail_claim(request: Request, claim: FailIn) -> Response:
     return await _end(request, claim, lambda ops, held: engine.fail(ops, held, claim.error, claim.delay))
 
 
-@_ending("/v1/claims/bury", problems=_STALE_OR_UNKNOWN)
+@_ending("/v1/claims/bury", problems=_STALE_OR_UNKNOWN, responses=_ENDED)
 async def bury_claim(request: Request, claim: BuryIn) -> Response:
     """The job is given up: among the dead letters until it is kicked or purged."""
     return await _end(request, claim, lambda ops, held: engine.bury(ops, held, claim.reason))
 
 
-@_ending("/v1/claims/release", problems=_STALE)
+@_ending("/v1/claims/release", problems=_STALE, responses=_ENDED)
 async def release_claim(request: Request, claim: ClaimIn) -> Response:
     """Hand the job back unfinished; the attempt does not count."""
     return await _end(request, claim, engine.release)
 
 
-@_ending("/v1/claims/touch", problems=_STALE_OR_UNKNOWN)
+@_ending("/v1/claims/touch", problems=_STALE_OR_UNKNOWN, responses=_ENDED)
 async def touch_claim(request: Request, claim: TouchIn) -> Response:
     """The claim's TTR starts again, or another one does."""
     return await _end(request, claim, lambda ops, held: engine.touch(ops, held, claim.ttr))

@@ -219,6 +219,14 @@ class ClaimIn(_In):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"claim": "v1.W10.c2lnbmF0dXJl"}]})
 
 
+class FinishedOut(BaseModel):
+    """What came of a claim that was sent again."""
+
+    state: JobState = Field(description="Where the job stands for the claim's group: done.")
+
+    model_config = example({"state": "done"})
+
+
 class FailIn(ClaimIn):
     """An attempt that failed."""
 

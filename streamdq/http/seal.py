@@ -75,7 +75,7 @@ def unpack(ops: Operations, values: list[Any]) -> Held:
     held = Held(
         ops.session.keys.shard(topic, shard), group, job, main.encode(), entry.encode(), due_ms, crashes, started_ms
     )
-    held.ttr_ms, held.consumer = ttr_ms, consumer
+    held.ttr_ms, held.consumer, held.receipt = ttr_ms, consumer, True
     held.generation = rest[0] if rest else "0"  # one that an older server gave out has none
     # As this host's clock tells: it only dates a metric.
     held.deadline = time.monotonic() + ttr_ms / 1000 - max(0.0, time.time() - started_ms / 1000)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamdq import Queue
-from streamdq.connection import Command
+from streamdq.connection import Command, LinkError
 from streamdq.http.seal import seal, unseal
 from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api, kind
@@ -25,7 +25,6 @@ async def test_take_and_finish(api: Api) -> None:
     assert (await api.take()).status_code == 204
     assert (await api.end("finish", taken["claim"])).status_code == 204
     assert kind(await api.get("a")) == "no-job"
-    assert kind(await api.end("finish", taken["claim"])) == "stale-claim"
 
 
 async def test_the_ways_an_attempt_ends(api: Api, redis_server: Server) -> None:
@@ -79,6 +78,67 @@ async def test_a_claim_that_was_taken_over_is_refused(api: Api, redis_server: Se
     for how, more in (("finish", {}), ("fail", {"error": "x"}), ("bury", {"reason": "x"}), ("release", {})):
         assert kind(await api.end(how, late, **more)) == "stale-claim", how
     assert (await api.end("finish", taken["claim"])).status_code == 204
+
+
+async def test_finish_may_be_repeated(api: Api, open_api: Open, redis_server: Server) -> None:
+    """Its answer may have been lost; whichever server is asked. What else is asked with it is refused."""
+    await api.put("a")
+    claim = (await api.take()).json()["claim"]
+    assert (await api.end("finish", claim)).status_code == 204
+    await api.put("a")  # the id is free: another job
+    for other in (api, await open_api()):
+        again = await other.end("finish", claim)
+        assert (again.status_code, again.json()) == (200, {"state": "done"})
+    for how, more in (("fail", {"error": "x"}), ("bury", {"reason": "x"}), ("release", {}), ("touch", {})):
+        assert kind(await api.end(how, claim, **more)) == "stale-claim", how
+    with Queue(redis_server.url, NAMESPACE) as queue:
+        (balance,) = queue.audit("t").balances
+        assert (balance.done, balance.ready, balance.imbalance) == (1, 1, 0)
+    with redis_server.client() as client:
+        assert 0 < client.pttl("streamdq:{t:0}:receipts") <= 600_000
+
+
+@pytest.mark.parametrize(("how", "more"), [("fail", {"error": "x"}), ("bury", {"reason": "x"}), ("release", {})])
+async def test_a_claim_that_ended_otherwise_has_not_finished(api: Api, how: str, more: dict[str, str]) -> None:
+    await api.put("a", retry="1h")
+    claim = (await api.take()).json()["claim"]
+    assert (await api.end(how, claim, **more)).status_code == 204
+    assert kind(await api.end("finish", claim)) == "stale-claim"
+
+
+async def test_a_claim_that_was_taken_over_has_not_finished(api: Api, redis_server: Server) -> None:
+    """Neither before the other has, nor after."""
+    with Queue(redis_server.url, NAMESPACE) as queue:
+        queue.configure("t", ttr="100ms")
+    await api.put("a")
+    late = (await api.take(timeout="5s")).json()["claim"]
+    taken = (await api.take(timeout="10s")).json()["claim"]
+    assert kind(await api.end("finish", late)) == "stale-claim"
+    assert (await api.end("finish", taken)).status_code == 204
+    assert kind(await api.end("finish", late)) == "stale-claim"
+    assert (await api.end("finish", taken)).status_code == 200
+
+
+async def test_a_finish_whose_reply_from_redis_is_lost(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call is repeated, and refused as its claim has ended: by itself."""
+    await api.put("a")
+    claim = (await api.take()).json()["claim"]
+    link = (await api.app.state.streamdq.queue())._link
+    send, finished = link.send, 0
+
+    async def losing(commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
+        nonlocal finished
+        replies: list[Any] = await send(commands, timeout_s, blocking)
+        if "streamdq:{t:0}:receipts" in commands[0].args and not isinstance(replies[0], Exception):
+            finished += 1
+            if finished == 1:
+                raise LinkError(ConnectionResetError("the reply is lost"), sent=True)
+        return replies
+
+    monkeypatch.setattr(link, "send", losing)
+    assert (await api.end("finish", claim)).status_code == 200
+    assert finished > 1
+    assert kind(await api.get("a")) == "no-job"
 
 
 async def test_a_claim_that_was_changed_is_refused(api: Api) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from streamdq.scripts import Refused, Row
 from tests.lua.shard import START_MS, Shard
 
 
@@ -161,3 +162,57 @@ def test_entries_kept_for_a_second_group_outlast_it(two: Shard) -> None:
     assert len(two.entries(two.k.ready)) == 2
     two.topic(groups=["a", "c"])
     assert [row.id for row in two.claim(9, "c").rows] == [b"kept", b"i060"]
+
+
+def receipts_of(shard: Shard) -> dict[str, int]:
+    flat = shard.redis("ZRANGE", shard.k.receipts, 0, -1, "WITHSCORES")
+    return {claim.decode(): int(float(at)) for claim, at in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def finish_with_receipt(shard: Shard, row: Row) -> Refused:
+    claim = [row.main, row.entry, row.id.decode(), "row"]
+    refused: Refused = shard.run(
+        shard.scripts.finish(shard.k, "default", shard.generation("default"), claim, receipts=True)
+    )
+    return refused
+
+
+def has_receipt(shard: Shard, row: Row, group: str = "default") -> bool:
+    return bool(shard.run(shard.scripts.has_receipt(shard.k, group, row.main, row.entry)))
+
+
+def test_a_receipt_is_left_where_it_is_wanted_and_the_claim_was_held(shard: Shard) -> None:
+    shard.enqueue("i", "j", "k")
+    first, second, third = shard.claim().rows
+    shard.finish(first)
+    assert not shard.redis("EXISTS", shard.k.receipts)
+    assert finish_with_receipt(shard, first).stale == {0}
+    assert not has_receipt(shard, first)
+    assert finish_with_receipt(shard, second).stale == frozenset()
+    assert [has_receipt(shard, row) for row in (first, second, third)] == [False, True, False]
+    assert not has_receipt(shard, second, "other")
+    assert finish_with_receipt(shard, second).stale == {0}
+    assert list(receipts_of(shard).values()) == [START_MS]
+    assert 0 < shard.redis("PTTL", shard.k.receipts) <= 600_000
+
+
+def test_a_retried_attempt_has_a_receipt_of_its_own(shard: Shard) -> None:
+    shard.enqueue("j")
+    first = shard.take()
+    shard.retry(first)
+    shard.move()
+    second = shard.take()
+    finish_with_receipt(shard, second)
+    assert (has_receipt(shard, first), has_receipt(shard, second)) == (False, True)
+
+
+def test_old_receipts_go_and_there_are_ten_thousand_at_most(shard: Shard) -> None:
+    shard.redis("ZADD", shard.k.receipts, *[v for n in range(12) for v in (START_MS - 600_001, f"old-{n}")])
+    shard.enqueue("i", "j")
+    first, second = shard.claim().rows
+    finish_with_receipt(shard, first)
+    assert len(receipts_of(shard)) == 3
+    shard.redis("ZADD", shard.k.receipts, *[v for n in range(10_000) for v in (START_MS - 1, f"new-{n}")])
+    finish_with_receipt(shard, second)
+    assert len(receipts_of(shard)) == 10_000
+    assert has_receipt(shard, second)
