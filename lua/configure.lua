@@ -14,7 +14,7 @@
 -- ARGV[5..] field, value, ... ('' takes the field away)
 -- returns {status, groups, leaving}: status 1 = done, 0 = refused: the number of shards can't change while the shard
 -- holds jobs; what the shard has now: groups, those that ARGV[3] does not name among them, and groups that are leaving
--- include: ring, settle
+-- include: ring, settle, relook
 local settings, jobs, bucket, ready, counts, wake = unpack(KEYS)
 local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving')
 local had, leaving = names(known[3]), names(known[4])
@@ -43,7 +43,7 @@ local function begin_to_leave(group, own, dead)
     'snoozed', 'reclaimed', 'purged', 'archived', 'lost'}) do
     redis.call('HDEL', counts, name .. ':' .. group)
   end
-  redis.call('HDEL', settings, 'generation:' .. group, 'ttr:' .. group)
+  redis.call('HDEL', settings, 'generation:' .. group, 'ttr:' .. group, 'relook:' .. group)
   leaving[#leaving + 1] = group
 end
 for i, group in ipairs(names(ARGV[4])) do
@@ -76,9 +76,19 @@ table.sort(had)
 if #had + #leaving > 1 then redis.call('HSET', settings, 'shared', 1) end -- once and for good: entries were kept for others
 redis.call('HSET', settings, 'version', ARGV[1], 'shards', ARGV[2], 'groups', table.concat(had, ','))
 if #leaving > 0 then redis.call('HSET', settings, 'leaving', table.concat(leaving, ',')) end
+local function ttr_of(group)
+  local ttr = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr')
+  return tonumber(ttr[1] or ttr[2] or 0)
+end
+local ttrs, raised = {}, {}
+for i, group in ipairs(had) do ttrs[i] = ttr_of(group) end
 for i = 5, #ARGV, 2 do
   if ARGV[i + 1] == '' then redis.call('HDEL', settings, ARGV[i])
   else redis.call('HSET', settings, ARGV[i], ARGV[i + 1]) end
 end
+for i, group in ipairs(had) do
+  if ttrs[i] > 0 and ttr_of(group) > ttrs[i] then raised[#raised + 1] = group end
+end
+relook_all(settings, raised)
 if changed then ring(wake, 0) end
 return answer(1)

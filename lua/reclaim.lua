@@ -22,16 +22,22 @@
 -- also what a consumer has read and not claimed yet, and never will if it died in between. missing: ready jobs by the
 -- counters that are in no stream. lost: those that also the last look missed; they count as lost from now on, as do
 -- claims whose record is gone.
--- include: clock, progress, ring, settle, requeue, hand_over, history, missing
+-- include: clock, progress, ring, settle, requeue, hand_over, history, missing, relook
 local ready, own, jobs, bucket, progress, counts, settings, history, wake = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts,
   wake = wake, lost = 0}
-local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate')
+local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate',
+  'watch_until', 'relook:' .. group)
 local group_ttr = tonumber(topic[1] or topic[2] or ARGV[4])
 k.groups, k.waits = names(topic[3]), waits(topic[4], topic[5])
--- With an injected clock Redis's own idle times mean nothing; the deadline in the progress decides alone.
-local min_idle = ARGV[1] == '' and group_ttr or 0
+-- Further ahead than it ever is: the clock was set back.
+local set_back = topic[6] and tonumber(topic[6]) > now and not is_watched(topic[6], now)
+if set_back then
+  relook_all(settings, k.groups)
+  redis.call('HDEL', settings, 'watch_until')
+end
+local relook = relook_of(set_back and '0|0' or topic[7])
 local reclaimed, rows = 0, {}
 
 local function took_over(id, p)
@@ -43,6 +49,10 @@ local function took_over(id, p)
 end
 local function look_at(stream, entry, sequence, id)
   local p = hand_over(k, stream, entry, group, id, sequence, now, took_over)
+  if p and tonumber(p.started) > now then -- by a clock that was set back since: its TTR begins again
+    p.started, p.deadline = string.format('%.0f', now), string.format('%.0f', now + p.deadline - p.started)
+    redis.call('HSET', progress, field_of(group, id), format(p))
+  end
   -- A longer TTR of its own, or touched: give it back, to be looked at again at its deadline.
   if p then
     redis.call('XCLAIM', stream, group, p.note, 0, entry, 'IDLE',
@@ -50,7 +60,9 @@ local function look_at(stream, entry, sequence, id)
   end
 end
 
-local function sweep(stream, cursor)
+local function sweep(stream, cursor, number)
+  -- With an injected clock Redis's own idle times mean nothing; the deadline in the progress decides alone.
+  local min_idle = ARGV[1] == '' and not (relook and relook[number] ~= '2') and group_ttr or 0
   local reply = redis.call('XAUTOCLAIM', stream, group, '_reclaim', min_idle, cursor, 'COUNT', ARGV[5])
   local deleted = false
   for _, item in ipairs(reply[2]) do
@@ -66,10 +78,12 @@ local function sweep(stream, cursor)
       redis.call('XACK', stream, group, row[1])
     end
   end
+  if relook then relook[number] = relooked(relook[number], cursor, reply[1]) end
   return reply[1]
 end
 
-local cursor, own_cursor = sweep(ready, ARGV[6]), sweep(own, ARGV[7])
+local cursor, own_cursor = sweep(ready, ARGV[6], 1), sweep(own, ARGV[7], 2)
+if relook then note_relook(settings, group, relook) end
 if reclaimed > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, reclaimed) end
 remember(history, counts, settings, cap, rows)
 local running = redis.call('XPENDING', ready, group)[1] + redis.call('XPENDING', own, group)[1]

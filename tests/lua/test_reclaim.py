@@ -280,3 +280,80 @@ def test_what_is_not_due_yet_goes_by_the_bucket_and_rings(two: Shard) -> None:
     two.reclaim("c")
     assert two.state("j", "c") == "delayed"
     assert two.rings() != before
+
+
+def test_a_raised_ttr_holds_for_later_claims_alone(timed: Shard) -> None:
+    """What runs keeps the deadline it was claimed with, also one of its own; so does what was touched."""
+    timed.topic(ttr="200ms")
+    timed.enqueue("before", "touched")
+    timed.enqueue("longer", ttr="1h")
+    rows = {row.id: row for row in timed.claim().rows}
+    timed.touch(rows[b"touched"], ttr_ms=300)
+    timed.topic(ttr="1h")
+    timed.enqueue("after")
+    after = timed.take()
+    until(lambda: timed.reclaim() and timed.counts.get("reclaimed:default") == 2, "both are found", 5)
+    assert [timed.state(id) for id in ("before", "touched", "longer", "after")] == [
+        "ready", "ready", "running", "running",
+    ]  # fmt: skip
+    assert timed.redis("HGET", timed.k.settings, "relook:default") is None
+    assert timed.finish(after, rows[b"longer"]).stale == frozenset()
+
+
+def test_after_a_raised_ttr_idle_times_are_right_and_left_alone(timed: Shard) -> None:
+    timed.topic(ttr="30s")
+    timed.enqueue(*map(str, range(250)))
+    timed.claim(250)
+    timed.topic(ttr="1h")
+    cursors = BEGIN
+    for _ in range(3):
+        reply = timed.reclaim(cursors=cursors)
+        cursors = (reply.cursor, reply.own_cursor)
+    assert timed.redis("HGET", timed.k.settings, "relook:default") is None
+    # In 30 s they will have been idle for an hour.
+    idle = [row[2] for row in timed.redis("XPENDING", timed.k.ready, "default", "-", "+", 500)]
+    assert len(idle) == 250
+    assert min(idle) >= 3_600_000 - 30_000
+    assert max(idle) < 3_600_000
+    assert timed.reclaim().reclaimed == 0
+
+
+def test_a_lowered_ttr_leaves_claims_from_before_theirs(timed: Shard) -> None:
+    timed.topic(ttr="1h")
+    timed.enqueue("before")
+    before = timed.take()
+    timed.topic(ttr="50ms")
+    timed.enqueue("after")
+    timed.take()
+    until(lambda: timed.reclaim().reclaimed == 1, "the later one is found", 5)
+    assert (timed.state("before"), timed.state("after")) == ("running", "ready")
+    assert timed.finish(before).stale == frozenset()
+
+
+@pytest.mark.parametrize("groups", [["default"], ["default", "other"]])
+def test_with_the_clock_set_back_a_claims_ttr_begins_again(shard: Shard, groups: list[str]) -> None:
+    shard.topic(groups=groups)
+    shard.enqueue("j")
+    for group in groups:
+        shard.claim(group=group)
+        shard.reclaim(group)
+    shard.clock.now_ms -= 3_600_000
+    for group in groups:
+        assert shard.reclaim(group).reclaimed == 0
+    shard.clock.advance("59999ms")
+    assert sum(shard.reclaim(group).reclaimed for group in groups) == 0
+    shard.clock.advance("1ms")
+    assert sum(shard.reclaim(group).reclaimed for group in groups) == len(groups)
+
+
+def test_with_the_clock_set_back_idle_times_are_no_filter(timed: Shard) -> None:
+    """Redis's own idle times count from moments that are yet to come."""
+    timed.topic(ttr="1h")
+    timed.enqueue("j")
+    timed.take()
+    hour_ago = timed.redis("TIME")[0]
+    field = b"default\x1fj"
+    value = timed.redis("HGET", timed.k.progress, field).split(b"|")
+    timed.redis("HSET", timed.k.progress, field, b"|".join([*value[:7], b"1700000000000", b"1700000000001", value[9]]))
+    timed.redis("HSET", timed.k.settings, "watch_until", (int(hour_ago) + 3600) * 1000)
+    assert timed.reclaim().reclaimed == 1
