@@ -148,8 +148,12 @@ def checked(reply: Any) -> Any:
         word in text for word in ("MISCONF", "OOM ", "READONLY", "NOREPLICAS")
     ):
         raise ServerRefusesWrites(f"Redis takes no writes: {text}; run `streamdq doctor`") from reply
-    if isinstance(reply, NoPermissionError) or "NOPERM" in text or "NOAUTH" in text:
-        raise AuthenticationFailed(f"Redis does not allow this user: {text}") from reply
+    if isinstance(reply, NoPermissionError) or any(
+        word in text for word in ("NOPERM", "NOAUTH", "user executing the script")
+    ):
+        raise AuthenticationFailed(
+            f"Redis does not allow this user: {text}; `streamdq doctor --acl` prints the rights that it takes"
+        ) from reply
     if "unknown command" in text.lower():
         raise UnsupportedServer(f"streamdq needs Redis 6.2 or later, or Valkey: {text}") from reply
     raise ServerError(text) from reply

@@ -11,6 +11,8 @@ import typer
 from rich.live import Live
 
 from .. import shapes, views
+from ..acl import rights
+from ..config import Settings
 from ..durations import to_ms
 from ..queue import Queue
 from .common import EXIT_NO, Json, OptionalTopic, Topic, answer, commands, open_queue
@@ -153,12 +155,24 @@ def audit(context: typer.Context, topic: OptionalTopic = None, as_json: Json = F
 
 
 @app.command()
-def doctor(context: typer.Context, as_json: Json = False) -> None:
+def doctor(
+    context: typer.Context,
+    acl: Annotated[bool, typer.Option("--acl", help="Print the rights that its user needs there.")] = False,
+    as_json: Json = False,
+) -> None:
     """Say what to change in this Redis.
 
-    Version, persistence, memory policy, clock, mover, orphans, and which rights its user needs. Exit code 1: jobs
-    stand still, or can be lost: there is no append-only file, say. What is marked ! leaves it at 0.
-    """
+    Version, persistence, memory policy, clock, mover, orphans. Exit code 1: jobs stand still, or can be lost: there is
+    no append-only file, say. What is marked ! leaves it at 0.
+
+    \b
+    streamdq doctor --acl      # a line for redis-cli, with a user's least rights for this namespace
+    """  # noqa: D301 - typer reads the mark
+    if acl:
+        namespace, url = context.obj.namespace or "streamdq", context.obj.url or Settings().url
+        line = f"ACL SETUSER streamdq on >PASSWORD {rights(namespace, url.startswith('redis+cluster://'))}"
+        answer(as_json, {"acl": line}, line)
+        return
     with open_queue(context) as queue:
         findings = queue.doctor()
     if as_json:

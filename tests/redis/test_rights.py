@@ -1,0 +1,277 @@
+"""A user with the least rights can do all there is to do: a command that is new anywhere is missing here."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import redis
+
+from streamdq import AsyncQueue, Bury, NewJob, Queue, Worker
+from streamdq.acl import CLUSTER_COMMANDS, COMMANDS, rights
+from streamdq.cli import app as cli
+from streamdq.config import HttpSettings, Settings
+from streamdq.errors import AuthenticationFailed
+from streamdq.http import Tokens, create_app
+from streamdq.http.auth import Role, new_token
+from tests.conftest import BINARIES, EACH_BINARY
+from tests.sentinels import Sentinels
+from tests.servers import Binary, Cluster, Server, until
+
+ROOT = Path(__file__).parents[2]
+NAMESPACE, USER, PASSWORD = "shop", "streamdq", "s3cret"
+LOGIN = f"{USER}:{PASSWORD}@"
+
+
+class Limited:
+    """Servers on which the user has what ``rights`` says, and what was denied them."""
+
+    def __init__(self, url: str, clients: Sequence[redis.Redis], cluster: bool = False) -> None:
+        self.url = url.replace("://", f"://{LOGIN}")
+        self._clients = clients
+        for client in clients:
+            client.execute_command(
+                "ACL", "SETUSER", USER, "reset", "on", f">{PASSWORD}", *rights(NAMESPACE, cluster).split()
+            )
+            client.execute_command("ACL", "LOG", "RESET")
+
+    def denied(self) -> list[dict[str, Any]]:
+        return [entry for client in self._clients for entry in client.acl_log()]
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.execute_command("ACL", "DELUSER", USER)
+
+
+@pytest.fixture
+def limited(redis_server: Server) -> Iterator[Limited]:
+    with redis_server.client(decode_responses=True) as client:
+        opened = Limited(redis_server.url, [client])
+        yield opened
+        opened.close()
+
+
+@pytest.fixture(scope="module", params=EACH_BINARY)
+def limited_cluster(request: pytest.FixtureRequest) -> Iterator[Limited]:
+    binary: Binary = request.param
+    with Cluster(binary) as cluster, ExitStack() as stack:
+        clients = [stack.enter_context(node.client(decode_responses=True)) for node in cluster.nodes]
+        yield Limited(cluster.url, clients, cluster=True)
+
+
+def life(url: str) -> None:
+    """All that can become of a job, and of a topic."""
+    with Queue(url, NAMESPACE) as queue:
+        queue.configure("t", shards=3, groups=["default", "audit"], ttr="30s", retry="0 0", rate=500)
+        queue.enqueue_many("t", (NewJob(n, id=f"j{n}", delay="1h") for n in range(30)))
+        queue.enqueue("t", 1, id="j0", on_conflict="replace", delay="1h")
+        queue.enqueue("t", 1, id="j0", on_conflict="keep")
+        queue.enqueue("t", 1, id="late", delay="1h", expire="1ms")
+        assert queue.get("t", "j0") is not None
+        assert queue.cancel("t", "j1")
+        assert queue.reschedule("t", "j0", delay=0)
+        for n in range(2, 12):
+            assert queue.reschedule("t", f"j{n}", delay=0)
+        assert queue.cancel("t", "late")
+        ends: list[Callable[[Any], None]] = [
+            lambda claim: claim.finish(), lambda claim: claim.fail("no"), lambda claim: claim.bury("no"),
+            lambda claim: claim.touch("1ms"), lambda claim: claim.finish(), lambda claim: claim.finish(),
+        ]  # fmt: skip
+        for end in ends:
+            claim = queue.take("t", timeout=10)
+            assert claim is not None
+            end(claim)
+        until(
+            lambda: any(topic.groups["default"].reclaimed for topic in queue.stats("t").topics.values()), "taken over"
+        )
+        queue.pause("t")
+        queue.resume("t")
+        (dead, *_) = queue.dead("t")
+        assert queue.kick("t", dead.id) == 1
+        queue.configure("t", groups=["default"])
+        queue.purge("t")
+        for n in range(12, 30):
+            assert queue.cancel("t", f"j{n}")
+        queue.stats()
+        queue.upcoming()
+        queue.history("t")
+        assert queue.audit().balanced
+        queue.doctor()
+        queue.configure("gone", shards=2)
+        queue.delete_topic("gone")
+        queue.enqueue("gone", 1)
+        queue.delete_topic("gone", force=True)
+
+
+async def work(url: str) -> None:
+    worker = Worker(url, NAMESPACE)
+
+    @worker.handler("t", ttr="20s")
+    def give_up(body: int) -> None:
+        raise Bury(f"no use for {body}")
+
+    @worker.every_topic
+    def other(body: object) -> None:
+        pass
+
+    async with AsyncQueue(url, NAMESPACE) as queue:
+        await queue.enqueue_many("t", (NewJob(n, id=f"w{n}") for n in range(5)))
+        await queue.enqueue("u", 1, id="u", delay="50ms")
+        await worker.serve(burst=True)
+        assert await queue.get("u", "u") is None
+        assert len(await queue.dead("t")) >= 5
+
+
+async def over_http(url: str) -> None:
+    token, line = new_token("admin", [Role.ADMIN])
+    app = create_app(
+        url, NAMESPACE, tokens=Tokens.parse(line), http=HttpSettings(), settings=Settings(url="memory://x")
+    )
+    async with app.router.lifespan_context(app), httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=app), base_url="http://localhost", timeout=30,
+        headers={"Authorization": f"Bearer {token}"},
+    ) as client:  # fmt: skip
+        lines: dict[str, Any] = {"content": b'{"body": 1}\n' * 20, "headers": {"Content-Type": "application/x-ndjson"}}
+        claims = []
+        for how in (
+            await client.put("/v1/topics/h/jobs/a", json={"body": 1}),
+            await client.post("/v1/topics/h/bulk", **lines),
+            *[await client.post("/v1/topics/h/take?timeout=5s") for _ in range(3)],
+            await client.get("/health/ready"), await client.get("/metrics"), await client.get("/v1/topics/t/dead"),
+            await client.get("/v1/stats"), await client.get("/v1/topics"), await client.get("/v1/audit"),
+        ):  # fmt: skip
+            assert how.is_success, how.text
+            claims += [how.json()["claim"]] if how.text.startswith('{"claim"') else []
+        for claim, end in zip(claims, ("finish", "release", "bury"), strict=True):
+            ended = await client.post(
+                f"/v1/claims/{end}", json={"claim": claim, "reason": "no"} if end == "bury" else {"claim": claim}
+            )
+            assert ended.is_success, ended.text
+        signed_in = await client.post("/login", data={"token": token}, headers={"Origin": "http://localhost"})
+        assert signed_in.status_code == 303
+        for state in ("delayed", "ready", "running", "dead"):
+            assert (await client.get(f"/topics/h?state={state}")).status_code == 200
+        for path in ("/", "/topics/h/jobs/a"):
+            assert (await client.get(path)).status_code == 200
+        assert (
+            await client.post("/logout", data={"bye": "1"}, headers={"Origin": "http://localhost"})
+        ).status_code == 303
+
+
+def by_commands(url: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    archive = f"sqlite:///{folder / 'dead.db'}"
+    for words, code in {
+        ("enqueue", "c", "1", "--id", "a"): 0, ("dead", "list", "t"): 0, ("stats",): 0, ("upcoming",): 0,
+        ("audit",): 0, ("dump", "--out", str(folder / "dump")): 0, ("archive", "--to", archive): 0,
+        ("archive", "kick", "--from", archive, "--all"): 0, ("dead", "purge", "t", "--all"): 1,
+        ("callback", "--topic", "c", "--burst", "--allow", "127.0.0.1"): 0, ("doctor",): 1,
+    }.items():  # fmt: skip
+        assert cli.run(["--url", url, "--namespace", NAMESPACE, *words]) == code, (words, capsys.readouterr())
+    (manifest,) = re.findall(r'"id": ?"([^"]+)"', (folder / "dump" / "manifest.json").read_text())[:1]
+    assert cli.run(["--url", url, "--namespace", NAMESPACE, "forget-dump", manifest]) == 0
+
+
+async def everything(limited: Limited, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+
+    await asyncio.to_thread(life, limited.url)
+    await work(limited.url)
+    await over_http(limited.url)
+    await asyncio.to_thread(by_commands, limited.url, folder, capsys)
+    assert limited.denied() == []
+
+
+async def test_alone(limited: Limited, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    await everything(limited, tmp_path, capsys)
+
+
+async def test_in_a_cluster(limited_cluster: Limited, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    await everything(limited_cluster, tmp_path, capsys)
+
+
+async def test_behind_sentinels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if not BINARIES:
+        pytest.skip("no Redis server on this machine")
+    with Sentinels() as sentinels, sentinels.primary.client(decode_responses=True) as client:
+        await everything(Limited(sentinels.url, [client]), tmp_path, capsys)
+
+
+def test_other_keys_and_channels_and_rights_are_not_theirs(limited: Limited, redis_server: Server) -> None:
+    with redis.Redis.from_url(limited.url) as client:
+        for words in (
+            ("GET", "other"), ("HGETALL", "{shop2}:topics"), ("HGETALL", "shop:2:{t:0}:jobs"), ("FLUSHALL",),
+            ("KEYS", "*"), ("CONFIG", "GET", "*"), ("ACL", "WHOAMI"), ("PUBLISH", "x", "y"), ("CLIENT", "LIST"),
+        ):  # fmt: skip
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                client.execute_command(*words)
+    with Queue(limited.url, "shop2") as queue, pytest.raises(AuthenticationFailed, match="doctor --acl"):
+        queue.enqueue("t", 1)
+    del redis_server
+
+
+def put_and_take(queue: Queue) -> None:
+    queue.enqueue("t", 1)
+    queue.take("t", timeout="1s")
+
+
+@pytest.mark.parametrize("right", ["hget", "eval", "xreadgroup"])
+def test_a_right_that_is_missing_is_told_as_such(limited: Limited, redis_server: Server, right: str) -> None:
+    with redis_server.client() as client, Queue(limited.url, NAMESPACE) as queue:
+        client.execute_command("ACL", "SETUSER", USER, f"-{right}")
+        with pytest.raises(AuthenticationFailed, match="doctor --acl"):
+            put_and_take(queue)
+
+
+def test_the_list_names_what_is_sent_and_nothing_else(redis_server: Server) -> None:
+    with redis_server.client() as client:
+        known = {name.lower() for name in client.command()}
+    lua = {
+        name.lower()
+        for path in (ROOT / "lua").rglob("*.lua")
+        for name in re.findall(r"redis\.p?call\('(\w+)'", path.read_text())
+    }
+    python = {
+        node.value.lower()
+        for path in (ROOT / "streamdq").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.fullmatch(r"[A-Z]{3,}", node.value)
+    }
+    sent = lua | (python & known)
+    by_the_client = {"select"}  # for a URL with a database
+    of_a_cluster = {name.partition("|")[0] for name in CLUSTER_COMMANDS}
+    assert set(COMMANDS) - by_the_client == sent - of_a_cluster - WORDS
+    assert list(COMMANDS) == sorted(COMMANDS)
+
+
+WORDS = {"delete", "post", "readonly"}  # of HTTP, and in Redis's errors
+
+
+def test_a_database_of_its_own(redis_server: Server) -> None:
+    with redis_server.client(decode_responses=True) as client:
+        limited = Limited(redis_server.url.removesuffix("/0") + "/3", [client])
+        with Queue(limited.url, NAMESPACE) as queue:
+            queue.enqueue("t", 1, id="a", delay="1h")
+            assert queue.cancel("t", "a")
+        assert limited.denied() == []
+        client.select(3)
+        client.flushdb()
+        limited.close()
+
+
+@pytest.mark.parametrize("url", ["redis://none:1", "redis+cluster://none:1"])
+def test_doctor_prints_them(redis_server: Server, capsys: pytest.CaptureFixture[str], url: str) -> None:
+    """Redis need not be there, and takes the line as it is."""
+    assert cli.run(["--url", url, "--namespace", NAMESPACE, "doctor", "--acl"]) == 0
+    line = capsys.readouterr().out
+    assert line == f"ACL SETUSER {USER} on >PASSWORD {rights(NAMESPACE, 'cluster' in url)}\n"
+    with redis_server.client() as client:
+        assert client.execute_command(*line.split()) == b"OK"
+        client.execute_command("ACL", "DELUSER", USER)
+    page = (ROOT / "docs" / "operations.md").read_text()
+    assert rights("streamdq") in " ".join(page.split())
