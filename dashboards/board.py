@@ -37,7 +37,8 @@ def board(
         .with_variable(dashboard.DatasourceVariable("datasource").label("Prometheus").type("prometheus"))
         .link(_siblings())
     )
-    for variable in variables:
+    namespace = choice("namespace", "Namespace", "label_values(streamdq_up, namespace)", every=False)
+    for variable in (namespace, *variables):
         built = built.with_variable(variable)
     for heading, panels in rows:
         built = built.with_row(dashboard.Row(heading))

@@ -88,8 +88,7 @@ def _flow() -> Row:
             lines,
             title="In, moved, finished",
             description="Jobs that came in, came due and were moved, and were finished, each second. Over time all "
-            "three are the same; retries are moved again. What comes in is counted by the programs that enqueue: "
-            "scrape them, too.",
+            "three are the same; retries are moved again.",
         ),
         series_panel(Shown(signals.DRAIN), width=QUARTER),
         series_panel(

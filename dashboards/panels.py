@@ -11,7 +11,7 @@ from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import heatmap as heat
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
 
-from .promql import EVERYWHERE, Signal, Where
+from .promql import ONE_NAMESPACE, Signal, Where
 
 SOURCE = kinds.DataSourceRef(type_val="prometheus", uid="${datasource}")
 GREEN, YELLOW, RED, BLUE = "green", "orange", "red", "blue"
@@ -47,7 +47,7 @@ def stat_panel(
     shown: Shown,
     steps: Steps,
     *,
-    where: Where = EVERYWHERE,
+    where: Where = ONE_NAMESPACE,
     width: int = 4,
     decimals: int | None = None,
     says: dict[str, tuple[str, str]] | None = None,
@@ -80,7 +80,7 @@ def stat_panel(
 def series_panel(
     shown: Shown | Sequence[Shown],
     *,
-    where: Where = EVERYWHERE,
+    where: Where = ONE_NAMESPACE,
     title: str = "",
     description: str = "",
     steps: Steps = (),
@@ -121,13 +121,15 @@ def series_panel(
     return panel
 
 
-def percentiles(signal: Signal, *, where: Where = EVERYWHERE, steps: Steps = (), width: int = HALF) -> timeseries.Panel:
+def percentiles(
+    signal: Signal, *, where: Where = ONE_NAMESPACE, steps: Steps = (), width: int = HALF
+) -> timeseries.Panel:
     """p50, p95 and p99 of a histogram over time."""
     lines = [Shown(signal, quantile=f"0.{number}", legend=f"p{number}") for number in (50, 95, 99)]
     return series_panel(lines, where=where, steps=steps, width=width)
 
 
-def heat_panel(signal: Signal, *, where: Where = EVERYWHERE, width: int = HALF) -> heatmap.Panel:
+def heat_panel(signal: Signal, *, where: Where = ONE_NAMESPACE, width: int = HALF) -> heatmap.Panel:
     """A histogram over time: a column of buckets for each moment."""
     query = Shown(signal).target(where).format(PromQueryFormat.HEATMAP).ref_id("A")
     colours = (
@@ -158,7 +160,7 @@ def heat_panel(signal: Signal, *, where: Where = EVERYWHERE, width: int = HALF) 
 
 
 def bars_panel(
-    shown: Shown, *, where: Where = EVERYWHERE, steps: Steps = NEUTRAL, width: int = THIRD, none: str = "none"
+    shown: Shown, *, where: Where = ONE_NAMESPACE, steps: Steps = NEUTRAL, width: int = THIRD, none: str = "none"
 ) -> bargauge.Panel:
     """One bar for each series, as of now or over the time shown."""
     signal = shown.signal
@@ -181,7 +183,7 @@ def bars_panel(
 
 
 def table_panel(
-    shown: Shown, hidden: Sequence[str], *, where: Where = EVERYWHERE, width: int = HALF, none: str = "none"
+    shown: Shown, hidden: Sequence[str], *, where: Where = ONE_NAMESPACE, width: int = HALF, none: str = "none"
 ) -> table.Panel:
     """One row for each series, its labels as columns but for those that are ``hidden``."""
     signal = shown.signal
@@ -205,7 +207,10 @@ def table_panel(
 
 def _to_topic() -> dashboard.DashboardLink:
     """From a topic's line to its dashboard, at the time that is looked at."""
-    url = "/d/streamdq-topic?var-datasource=${datasource}&var-topic=${__field.labels.topic}&${__url_time_range}"
+    url = (
+        "/d/streamdq-topic?var-datasource=${datasource}&var-namespace=${namespace}"
+        "&var-topic=${__field.labels.topic}&${__url_time_range}"
+    )
     return dashboard.DashboardLink("${__field.labels.topic} in detail").type(models.DashboardLinkType.LINK).url(url)
 
 

@@ -1,8 +1,8 @@
 """PromQL with blanks: what a signal measures is written once, over which labels and how long is filled in where it is
 used.
 
-Blanks are ``@by``, the aggregation's labels; ``@window``, the range; ``@quantile``; and within braces ``@topic`` for a
-series with the label topic, ``@group`` for one that also has the label group.
+Blanks are ``@by``, the aggregation's labels; ``@window``, the range; ``@quantile``; and within braces ``@namespace``,
+for every series, ``@topic`` for one that also has the label topic, ``@group`` for one that has the label group, too.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-_MATCHERS = re.compile(r"\{([^{}]*?),?@(topic|group)\}")
+_MATCHERS = re.compile(r"\{([^{}]*?),?@(namespace|topic|group)\}")
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
@@ -22,13 +22,16 @@ def seconds(duration: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Label matchers of one dashboard: for every series, and for those with a group in addition."""
+    """Label matchers of one dashboard: for every series; in addition for those with a topic, and with a group."""
 
+    namespace: str = ""
     topic: str = ""
     group: str = ""
 
 
 EVERYWHERE = Where()
+ONE_NAMESPACE = Where(namespace='namespace="$namespace"')
+"""By the dashboards' variable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ def fill(query: str, *, by: Sequence[str] = (), window: str = "", where: Where =
 
     def matchers(found: re.Match[str]) -> str:
         own, kind = found.groups()
-        parts = [own, where.topic, where.group if kind == "group" else ""]
+        parts = [own, where.namespace, where.topic * (kind != "namespace"), where.group * (kind == "group")]
         inside = ",".join(part for part in parts if part)
         return f"{{{inside}}}" if inside else ""
 

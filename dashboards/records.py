@@ -41,9 +41,9 @@ def _on_time(scale: Scale) -> Iterator[Record]:
     each topic, group and process; so they are put together from five minutes at a time.
     """
     for what, signal in (("started", signals.STARTED), ("late", signals.LATE)):
-        name = f"topic:streamdq_attempts_{what}:rate"
+        name = f"namespace_topic:streamdq_attempts_{what}:rate"
         for window in SHORT_WINDOWS:
-            yield Record(name + window, signal.expr(by=("topic",), window=scale.window(window)))
+            yield Record(name + window, signal.expr(by=("namespace", "topic"), window=scale.window(window)))
         step = SHORT_WINDOWS[0]
         for window in LONG_WINDOWS:
             steps = scale.window_s(window) / scale.window_s(step)
@@ -54,21 +54,23 @@ def _on_time(scale: Scale) -> Iterator[Record]:
 
 
 def _capacity(scale: Scale) -> Iterator[Record]:
-    group = ("topic", "group")
-    yield Record("topic_group:streamdq_attempts_ended:rate5m", signals.ENDED.expr(by=group, window=scale.window("5m")))
-    yield Record("topic_group:streamdq_consumers:max", signals.CONSUMERS.expr(by=group))
+    group = ("namespace", "topic", "group")
     yield Record(
-        "topic_group:streamdq_attempts_ended_per_consumer:rate5m",
+        "namespace_topic_group:streamdq_attempts_ended:rate5m", signals.ENDED.expr(by=group, window=scale.window("5m"))
+    )
+    yield Record("namespace_topic_group:streamdq_consumers:max", signals.CONSUMERS.expr(by=group))
+    yield Record(
+        "namespace_topic_group:streamdq_attempts_ended_per_consumer:rate5m",
         # By the most there were: when one leaves, the rate still holds what it did.
-        "topic_group:streamdq_attempts_ended:rate5m"
-        f" / (max_over_time(topic_group:streamdq_consumers:max[{scale.window('5m')}]) > 0)",
+        "namespace_topic_group:streamdq_attempts_ended:rate5m"
+        f" / (max_over_time(namespace_topic_group:streamdq_consumers:max[{scale.window('5m')}]) > 0)",
     )
     # Every group gets every job, so the slowest group is the topic's pace. Workers that have ended nothing in a day
     # have shown nothing: there is no figure then, and no alarm comes of it.
     yield Record(
-        "topic:streamdq_capacity:rate",
-        "min by (topic) ((max_over_time(topic_group:streamdq_attempts_ended_per_consumer:rate5m"
-        f"[{scale.window(BEST_OF)}:{scale.window('1m')}]) > 0) * topic_group:streamdq_consumers:max)",
+        "namespace_topic:streamdq_capacity:rate",
+        "min by (namespace, topic) ((max_over_time(namespace_topic_group:streamdq_attempts_ended_per_consumer:rate5m"
+        f"[{scale.window(BEST_OF)}:{scale.window('1m')}]) > 0) * namespace_topic_group:streamdq_consumers:max)",
     )
 
 
@@ -77,16 +79,17 @@ def _coming_load() -> Iterator[Record]:
     for window in AHEAD:
         yield Record("window:streamdq_ahead:seconds", f"vector({seconds(window)})", (("window", window),))
     yield Record(
-        "topic_window:streamdq_coming_jobs:sum",
-        "max by (topic, window) (streamdq_jobs_due_within) + on (topic) group_left () max by (topic) "
-        "(streamdq_lag_jobs)",
+        "namespace_topic_window:streamdq_coming_jobs:sum",
+        "max by (namespace, topic, window) (streamdq_jobs_due_within)"
+        " + on (namespace, topic) group_left () max by (namespace, topic) (streamdq_lag_jobs)",
     )
-    takes = "topic_window:streamdq_coming_jobs:sum / on (topic) group_left () topic:streamdq_capacity:rate"
+    jobs, capacity = "namespace_topic_window:streamdq_coming_jobs:sum", "namespace_topic:streamdq_capacity:rate"
+    takes = f"{jobs} / on (namespace, topic) group_left () {capacity}"
     lasts = "on (window) group_left () window:streamdq_ahead:seconds"
-    yield Record("topic_window:streamdq_coming_load:ratio", f"{takes} / {lasts}")
-    yield Record("topic_window:streamdq_late_by:seconds", f"clamp_min({takes} - {lasts}, 0)")
+    yield Record("namespace_topic_window:streamdq_coming_load:ratio", f"{takes} / {lasts}")
+    yield Record("namespace_topic_window:streamdq_late_by:seconds", f"clamp_min({takes} - {lasts}, 0)")
     # clamp makes 0 of any number, and of infinity, which is the load of topics whose workers are gone.
     yield Record(
-        "topic:streamdq_late_within:seconds",
-        f"min by (topic) (clamp(topic_window:streamdq_coming_load:ratio > 1, 0, 0) + {lasts})",
+        "namespace_topic:streamdq_late_within:seconds",
+        f"min by (namespace, topic) (clamp(namespace_topic_window:streamdq_coming_load:ratio > 1, 0, 0) + {lasts})",
     )

@@ -39,8 +39,14 @@ def _alert(alert: Alert, scale: Scale, pages: str) -> dict[str, Any]:
         "for": scale.window(alert.patience) if alert.patience != "0s" else "0s",
         "labels": {"severity": alert.severity},
         "annotations": {
-            "summary": alert.summary,
-            "description": alert.description,
+            "summary": _words(alert.summary),
+            "description": _words(alert.description),
             "runbook_url": f"{pages}#{alert.anchor}",
         },
     }
+
+
+def _words(text: str) -> str:
+    """In Prometheus's form."""
+    topic = "{{ $labels.namespace }}/{{ $labels.topic }}"
+    return text.replace("@topic", topic).replace("@namespace", "{{ $labels.namespace }}")

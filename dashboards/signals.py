@@ -1,7 +1,8 @@
 """Every figure that a panel, a rule or an alert shows, declared once.
 
 Gauges come from Redis through the exporter, or any worker that reads them as well; ``max`` makes one of several.
-Counters and histograms come from each process and are added up.
+What the scripts count in Redis comes the same way. Other counters and histograms come from each process and are added
+up. Everything is told apart by namespace, as several may share a Prometheus: a dashboard shows one of them.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ ON_TIME = Signal(
 )
 BUDGET_LEFT = Signal(
     "Budget left",
-    f"1 - sum @by (topic:streamdq_attempts_late:rate{BUDGET_WINDOW}{{@topic}})"
-    f" / sum @by (topic:streamdq_attempts_started:rate{BUDGET_WINDOW}{{@topic}}) / {BUDGET:g}",
+    f"1 - sum @by (namespace_topic:streamdq_attempts_late:rate{BUDGET_WINDOW}{{@topic}})"
+    f" / sum @by (namespace_topic:streamdq_attempts_started:rate{BUDGET_WINDOW}{{@topic}}) / {BUDGET:g}",
     "percentunit",
     f"Of the {BUDGET:.0%} of attempts that may be late, the share that the last three days have left. "
     "Below zero the promise is broken.",
@@ -79,15 +80,17 @@ TO_FINISH = Signal(
     "s",
     "From a job's first due moment until it was done, retries included.",
 )
+# Those of the namespace, and those that have none because nobody tells anything.
+_FIRING = 'ALERTS{alertname=~"Streamdq.+",alertstate="firing",namespace=~"$namespace|"}'
 ALERTS = Signal(
     "Alerts",
-    '(count(ALERTS{alertname=~"Streamdq.+",alertstate="firing"}) or vector(0))',
+    f"(count({_FIRING}) or vector(0))",
     "none",
     "How many of streamdq's alerts are firing. Each has a page in docs/operations.md.",
 )
 ALERTS_BY_NAME = Signal(
     "Alerts firing",
-    'sum by (alertname, severity, topic) (ALERTS{alertname=~"Streamdq.+",alertstate="firing"})',
+    f"sum by (alertname, severity, topic) ({_FIRING})",
     "none",
     "What is firing, and since when. Each alert has a page in docs/operations.md.",
     "{{alertname}} {{topic}}",
@@ -97,20 +100,20 @@ ALERTS_BY_NAME = Signal(
 
 DELAYED = Signal(
     "Waiting",
-    'sum @by (max by (topic, state) (streamdq_jobs{state="delayed",@topic}))',
+    'sum @by (max by (namespace, topic, state) (streamdq_jobs{state="delayed",@topic}))',
     "short",
     "Jobs that are not due yet, retries included.",
 )
 BY_STATE = Signal(
     "Jobs by state",
-    "sum by (state) (max by (topic, state) (streamdq_jobs{@topic}))",
+    "sum by (state) (max by (namespace, topic, state) (streamdq_jobs{@topic}))",
     "short",
     "Delayed: not due yet. Ready: due and waiting for a worker. Running: claimed. Dead: given up and kept.",
     "{{state}}",
 )
 DUE = Signal(
     "Due within the window",
-    "sum @by (max by (topic, window) (streamdq_jobs_due_within{@topic}))",
+    "sum @by (max by (namespace, topic, window) (streamdq_jobs_due_within{@topic}))",
     "short",
     "Attempts that come due from now to the end of the window; what is overdue is among them.",
     "within {{window}}",
@@ -123,7 +126,7 @@ DUE_SOON = Signal(
 )
 DUE_RATE = Signal(
     "Coming due",
-    'sum(max by (topic) (streamdq_jobs_due_within{window="10m",@topic})) / 600',
+    'sum(max by (namespace, topic) (streamdq_jobs_due_within{window="10m",@topic})) / 600',
     "ops",
     "Attempts that come due in the next ten minutes, each second.",
     "coming due",
@@ -134,7 +137,7 @@ def due_within(window: str) -> Signal:
     """The coming load of one window: 1m, 10m, 1h or 1d."""
     return Signal(
         f"Due within {window}",
-        f'sum @by (max by (topic) (streamdq_jobs_due_within{{window="{window}",@topic}}))',
+        f'sum @by (max by (namespace, topic) (streamdq_jobs_due_within{{window="{window}",@topic}}))',
         "short",
         f"Attempts that come due within {window} from now; what is overdue is among them.",
     )
@@ -142,8 +145,8 @@ def due_within(window: str) -> Signal:
 
 OVERDUE = Signal(
     "Overdue",
-    "max @by (max by (topic) (streamdq_oldest_overdue_seconds{@topic})"
-    " unless on (topic) (max by (topic) (streamdq_topic_paused{@topic}) == 1))",
+    "max @by (max by (namespace, topic) (streamdq_oldest_overdue_seconds{@topic})"
+    " unless on (namespace, topic) (max by (namespace, topic) (streamdq_topic_paused{@topic}) == 1))",
     "s",
     "How long the oldest due job has waited for the mover; paused topics don't count. Milliseconds are normal, and "
     "seconds where a topic has a rate.",
@@ -151,7 +154,7 @@ OVERDUE = Signal(
 )
 PAUSED = Signal(
     "Paused topics",
-    "sum(max by (topic) (streamdq_topic_paused{@topic}))",
+    "sum(max by (namespace, topic) (streamdq_topic_paused{@topic}))",
     "none",
     "Topics that somebody paused. Their jobs wait, and no alert tells.",
 )
@@ -160,9 +163,9 @@ PAUSED = Signal(
 
 ENQUEUED = Signal(
     "in",
-    "sum @by (rate(streamdq_jobs_enqueued_total{@topic}[@window]))",
+    "sum @by (max by (namespace, topic) (rate(streamdq_jobs_enqueued_total{@topic}[@window])))",
     "ops",
-    "Jobs that came in, each second, counted by the programs that enqueue: scrape them, too.",
+    "Jobs that came in, each second, whoever put them in.",
     "in",
 )
 MOVED = Signal(
@@ -174,9 +177,9 @@ MOVED = Signal(
 )
 FINISHED = Signal(
     "finished",
-    'sum @by (rate(streamdq_job_attempts_total{outcome="done",@group}[@window]))',
+    "sum @by (max by (namespace, topic, group) (rate(streamdq_jobs_done_total{@group}[@window])))",
     "ops",
-    "Attempts that ended well, each second.",
+    "Jobs that a group has done, each second.",
     "finished",
 )
 ENDED = Signal(
@@ -193,21 +196,22 @@ ALL_ENDED = Signal(
 )
 DRAIN = Signal(
     "Drain time",
-    'sum(max by (topic, state) (streamdq_jobs{state=~"ready|running",@topic}))'
+    'sum(max by (namespace, topic, state) (streamdq_jobs{state=~"ready|running",@topic}))'
     ' / (sum(rate(streamdq_job_attempts_total{outcome=~"done|retry|dead",@group}[@window])) > 0)',
     "s",
     "How long the workers need for what is ready now, if nothing more came due.",
 )
 CANCELLED = Signal(
     "cancelled",
-    "sum(rate(streamdq_jobs_cancelled_total{@topic}[@window])) or vector(0)",
+    # A job is cancelled for all groups that wait for it at once.
+    "sum(max by (namespace, topic) (rate(streamdq_jobs_cancelled_total{@topic}[@window]))) or vector(0)",
     "ops",
     "Jobs cancelled, each second.",
     "cancelled",
 )
 EXPIRED = Signal(
     "expired",
-    "sum(rate(streamdq_jobs_expired_total{@topic}[@window])) or vector(0)",
+    "sum(max by (namespace, topic, group) (rate(streamdq_jobs_expired_total{@group}[@window]))) or vector(0)",
     "ops",
     "Attempts given up because they would have started too late, each second.",
     "expired",
@@ -216,7 +220,7 @@ DUPLICATE = Signal(
     "duplicate",
     "sum(rate(streamdq_jobs_duplicate_total{@topic}[@window])) or vector(0)",
     "ops",
-    "Enqueues that found their id taken, each second.",
+    "Enqueues that found their id taken, each second, counted by the programs that enqueue: scrape them to see it.",
     "duplicate",
 )
 BODY = Signal(
@@ -261,7 +265,7 @@ DEAD_BY_REASON = Signal(
 )
 DEAD = Signal(
     "Dead letters",
-    'sum @by (max by (topic, state) (streamdq_jobs{state="dead",@topic}))',
+    'sum @by (max by (namespace, topic, state) (streamdq_jobs{state="dead",@topic}))',
     "short",
     "Jobs that were given up and are kept until somebody kicks or purges them.",
 )
@@ -277,7 +281,7 @@ CONSUMERS = Signal(
 )
 RUNNING = Signal(
     "Running",
-    'sum @by (max by (topic, state) (streamdq_jobs{state="running",@topic}))',
+    'sum @by (max by (namespace, topic, state) (streamdq_jobs{state="running",@topic}))',
     "short",
     "Jobs that are claimed and not finished.",
 )
@@ -317,14 +321,14 @@ RECLAIMED_RATE = Signal(
 )
 LOOP_RESTARTS = Signal(
     "Loop restarts",
-    "sum by (loop) (increase(streamdq_loop_restarts_total[@window])) or vector(0)",
+    "sum by (loop) (increase(streamdq_loop_restarts_total{@namespace}[@window])) or vector(0)",
     "short",
     "Loops that failed and were started again: why is in the worker's log.",
     "{{loop}}",
 )
 VERSIONS = Signal(
     "Exporter",
-    "count by (version) (streamdq_build_info)",
+    "count by (version) (streamdq_build_info{@namespace})",
     "none",
     "Which version reads the queues' figures, and in how many processes: one is enough.",
     "{{version}}",
@@ -334,7 +338,7 @@ VERSIONS = Signal(
 
 CALLBACKS = Signal(
     "Callbacks",
-    "sum by (outcome) (rate(streamdq_callbacks_total[@window]))",
+    "sum by (outcome) (rate(streamdq_callbacks_total{@namespace}[@window]))",
     "ops",
     "How HTTP callbacks end, each second. Delivered: 2xx. Failed: tried again. Gone: 410, and refused: no URL that may "
     "be called; both are buried. Snoozed: the receiver is busy or was found dead, and is called later.",
@@ -342,14 +346,14 @@ CALLBACKS = Signal(
 )
 CALLBACK_ANSWERS = Signal(
     "What receivers answer",
-    'sum by (status_class) (rate(streamdq_callbacks_total{outcome!="snoozed"}[@window]))',
+    'sum by (status_class) (rate(streamdq_callbacks_total{outcome!="snoozed",@namespace}[@window]))',
     "ops",
     "Callbacks by the status that came back, each second; none: there was no answer, or nobody was called.",
     "{{status_class}}",
 )
 CALLBACK_BREAKS = Signal(
     "Receivers found dead",
-    "sum(increase(streamdq_callback_breaks_total[@window]))",
+    "sum(increase(streamdq_callback_breaks_total{@namespace}[@window]))",
     "short",
     "How often a receiver was found dead, and is left alone for a while; the log names it.",
     "found dead",
@@ -359,52 +363,52 @@ CALLBACK_BREAKS = Signal(
 
 MOVER = Signal(
     "Mover",
-    "max(streamdq_mover_lease_held)",
+    "max @by (streamdq_mover_lease_held{@namespace})",
     "none",
     "Whether a mover is at work. Without one, due jobs stay where they are.",
 )
 LAST_MOVE = Signal(
     "Last move",
-    "time() - max(streamdq_mover_last_move_timestamp_seconds > 0)",
+    "time() - max(streamdq_mover_last_move_timestamp_seconds{@namespace} > 0)",
     "s",
     "How long ago the mover last moved something. Long is fine while nothing comes due.",
     "last move",
 )
 MOVE_BATCH = Signal(
     "A move takes",
-    "histogram_quantile(@quantile, sum by (le) (rate(streamdq_move_batch_seconds_bucket[@window])))",
+    "histogram_quantile(@quantile, sum by (le) (rate(streamdq_move_batch_seconds_bucket{@namespace}[@window])))",
     "s",
     "One call of the move script, the way to Redis and back included.",
 )
 REDIS = Signal(
     "Redis",
-    "max(streamdq_up)",
+    "max(streamdq_up{@namespace})",
     "none",
     "Whether Redis answers whoever reads the queues' figures.",
 )
 CLOCK_SKEW = Signal(
     "Clock skew",
-    "max(abs(streamdq_clock_skew_seconds))",
+    "max @by (abs(streamdq_clock_skew_seconds{@namespace}))",
     "s",
     "How far hosts' clocks are from Redis's. Delays are right all the same; absolute times are not.",
 )
 REDIS_ERRORS = Signal(
     "Redis errors",
-    "sum by (kind) (rate(streamdq_redis_errors_total[@window])) or vector(0)",
+    "sum by (kind) (rate(streamdq_redis_errors_total{@namespace}[@window])) or vector(0)",
     "ops",
     "Calls to Redis that failed, by kind.",
     "{{kind}}",
 )
 IMBALANCE = Signal(
     "Imbalance",
-    "sum @by (max by (topic) (abs(streamdq_conservation_imbalance_jobs{@topic})))",
+    "sum @by (max by (namespace, topic) (abs(streamdq_conservation_imbalance_jobs{@topic})))",
     "none",
     "Jobs that the accounts miss, or have too many: enqueued minus done, dead, cancelled, expired and live. Always 0.",
     "{{topic}}",
 )
 LOST = Signal(
     "Lost",
-    "sum(max by (topic) (streamdq_jobs_lost_total{@topic}))",
+    "sum(max by (namespace, topic) (streamdq_jobs_lost_total{@topic}))",
     "none",
     "Jobs that Redis has no longer, though nobody ended them. Always 0.",
 )
@@ -422,7 +426,7 @@ UNDUMPED = Signal(
 
 CAPACITY = Signal(
     "Capacity",
-    "sum @by (topic:streamdq_capacity:rate{@topic})",
+    "sum @by (namespace_topic:streamdq_capacity:rate{@topic})",
     "ops",
     "Attempts a second that the workers present can end, as far as is known: the best five minutes that one worker has "
     "shown in a day, times the workers there are. Workers that were never busy can do more than they have shown.",
@@ -430,7 +434,7 @@ CAPACITY = Signal(
 )
 LOAD = Signal(
     "Load ahead",
-    "max @by (topic_window:streamdq_coming_load:ratio{@topic})",
+    "max @by (namespace_topic_window:streamdq_coming_load:ratio{@topic})",
     "percentunit",
     "What is ready or comes due within the window, as a share of what the workers have shown they can do in that time. "
     "Above 100 % it will be late.",
@@ -438,21 +442,21 @@ LOAD = Signal(
 )
 LOAD_SOON = Signal(
     "Load of the next hour",
-    'max @by (topic_window:streamdq_coming_load:ratio{window=~"10m|1h",@topic})',
+    'max @by (namespace_topic_window:streamdq_coming_load:ratio{window=~"10m|1h",@topic})',
     "percentunit",
     "What is ready or comes due within 10 minutes and an hour, as a share of what the workers have shown they can do. "
     "Above 100 % it will be late.",
 )
 LATE_WITHIN = Signal(
     "Late within",
-    "min @by (topic:streamdq_late_within:seconds{@topic})",
+    "min @by (namespace_topic:streamdq_late_within:seconds{@topic})",
     "s",
     "The shortest window whose load the workers can't meet: by its end jobs are late. Empty: not within a day.",
     "{{topic}}",
 )
 LATE_BY = Signal(
     "Late by",
-    "max @by (topic_window:streamdq_late_by:seconds{@topic})",
+    "max @by (namespace_topic_window:streamdq_late_by:seconds{@topic})",
     "s",
     "How late the last job of the window would start, at the workers' capacity. 0 is on time.",
     "within {{window}}",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from . import signals
 from .board import Row, board, choice
 from .overview import LATENESS_STEPS, NONE_STEPS, ON_TIME_STEPS, OVERDUE_STEPS
@@ -20,10 +22,10 @@ from .panels import (
     series_panel,
     stat_panel,
 )
-from .promql import Where
+from .promql import ONE_NAMESPACE
 from .slo import OBJECTIVE
 
-WHERE = Where(topic='topic="$topic"', group='group=~"$group"')
+WHERE = replace(ONE_NAMESPACE, topic='topic="$topic"', group='group=~"$group"')
 _BY_GROUP = ("group",)
 
 
@@ -36,8 +38,13 @@ def topic() -> str:
         "own.",
         [_on_time(), _waiting(), _lateness(), _flow(), _failing(), _workers()],
         [
-            choice("topic", "Topic", "label_values(streamdq_jobs, topic)", every=False),
-            choice("group", "Group", 'label_values(streamdq_lag_jobs{topic="$topic"}, group)', every=True),
+            choice("topic", "Topic", 'label_values(streamdq_jobs{namespace="$namespace"}, topic)', every=False),
+            choice(
+                "group",
+                "Group",
+                'label_values(streamdq_lag_jobs{namespace="$namespace",topic="$topic"}, group)',
+                every=True,
+            ),
         ],
     )
 

@@ -103,7 +103,8 @@ class Consumer:
         """
         self._served = set(topics)
         known = self._topics.known
-        tally.expect({name: len(known[name].retry_of(self.group).steps_ms) for name in sorted(topics)}, self.group)
+        steps = {name: len(known[name].retry_of(self.group).steps_ms) for name in sorted(topics)}
+        tally.expect(self._session.keys.namespace, steps, self.group)
         self._find_shards()
         self._changed.set()
 
@@ -181,8 +182,6 @@ class Consumer:
         )
         arrived = time.monotonic()
         self.time.observe(claimed.now_ms, arrived)
-        if claimed.expired:
-            tally.expired(shard.topic, claimed.expired)
         if claimed.paused:
             self._paused[shard] = arrived + _PAUSED_S
         elif count > 0 and (claimed.unread > 0 or len(claimed.rows) >= count) and shard not in self._active:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from . import metrics
 from .config import Settings
 from .connection import Link
 from .errors import InvalidInput, ServerError
-from .gauges import Readings, read_gauges
+from .gauges import Reader, Readings, read_gauges
 from .logs import log
 from .metrics import TopicLabels
 from .operations import Operations
@@ -38,7 +39,8 @@ class RedisCollector(Collector):
     def __init__(self, url: str | None, namespace: str, labels: TopicLabels | None = None) -> None:
         settings = Settings()
         settings = settings.model_copy(update={"call_timeout_s": min(_ANSWER_S, settings.call_timeout_s)})
-        self._labels = labels or metrics.topic_labels()
+        self._reading = threading.Lock()
+        self._reader = Reader(namespace, labels or metrics.topic_labels())
         self._link, session = open_session(url, namespace, settings, None, Link)
         self._operations = Operations(session)
 
@@ -48,10 +50,11 @@ class RedisCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         try:
-            readings = run(self._link, read_gauges(self._operations, self._labels))
+            with self._reading:
+                readings = run(self._link, read_gauges(self._operations, self._reader))
         except ServerError as error:
             log.warning("gauges not read", error=str(error))
-            readings = Readings(self._labels)
+            readings = self._reader.readings()
             readings.put(metrics.UP, 0)
         yield from families(readings)
 
@@ -73,20 +76,22 @@ def _family(metric: metrics.RedisMetric) -> Any:
     return family(metric.name, metric.help, labels=metric.labels)
 
 
-class _FewTopics(Collector):
-    """What another collector has, by this process's labels of topics: each process behind it chose its own."""
+class _Files(Collector):
+    """What processes left in files, by this process's labels of topics: each of them chose its own."""
 
-    def __init__(self, collector: MultiProcessCollector) -> None:
-        self._collector = collector
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._labels = metrics.topic_labels()
 
     def collect(self) -> Iterator[Metric]:
-        for metric in self._collector.collect():  # type: ignore[no-untyped-call]
+        # A file is empty for a moment as a process makes it, and for good if it is killed just then: the library fails.
+        files = [str(file) for file in self._directory.glob("*.db") if file.stat().st_size > 0]
+        for metric in MultiProcessCollector.merge(files, accumulate=True):  # type: ignore[no-untyped-call]
             sums: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
             for sample in metric.samples:
                 labels = dict(sample.labels)
                 if metric.name.startswith("streamdq_") and "topic" in labels:
-                    labels["topic"] = self._labels.of(labels["topic"])
+                    labels["topic"] = self._labels.of(labels["namespace"], labels["topic"])
                 key = sample.name, tuple(labels.items())
                 sums[key] = sums.get(key, 0) + sample.value
             metric.samples = [Sample(name, dict(labels), value) for (name, labels), value in sums.items()]
@@ -147,4 +152,4 @@ class ProcessFiles:
         mark_process_dead(number, str(self._directory))  # type: ignore[no-untyped-call]
 
     def collector(self) -> Collector:
-        return _FewTopics(MultiProcessCollector(None, str(self._directory)))  # type: ignore[no-untyped-call]
+        return _Files(self._directory)

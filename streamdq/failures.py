@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextvars import ContextVar
+
 import redis
 from redis.exceptions import (
     AuthenticationError,
@@ -22,8 +24,7 @@ _KINDS = (
     ("loading", ("LOADING", "BusyLoadingError")),
 )
 KINDS = ("timeout", "connection", "protocol", "server", "crowded", *(kind for kind, _ in _KINDS))
-for _kind in KINDS:  # there from the beginning: a rate needs a 0 to start from
-    metrics.REDIS_ERRORS.labels(_kind)
+_namespace: ContextVar[str] = ContextVar("namespace", default="")
 _NO_FAILURE = ("NOSCRIPT", "NoScriptError", "BUSYGROUP")
 # A Redis that loads its data, or takes no more clients, answers so instead of running anything.
 _REFUSED = "max number of clients reached"
@@ -44,7 +45,7 @@ class Crowded(LinkError):
         what, setting = ("blocked reads", "BLOCKED_READS") if blocking else ("connections", "CONNECTIONS")
         why = f"all {limit} {what} to this node were in use; make fewer calls at once, or raise STREAMDQ_MAX_{setting}"
         super().__init__(TimeoutError(why), sent=False)
-        metrics.REDIS_ERRORS.labels("crowded").inc()
+        count("crowded")
 
 
 def translate(error: BaseException, sent: bool) -> Exception:
@@ -66,12 +67,27 @@ def _as_ours(error: BaseException, sent: bool) -> Exception:
     return LinkError(error, sent and not refused)
 
 
+def expect(namespace: str) -> None:
+    """Its calls begin: their figures are there before the first failure, as a rate needs a 0 to start from."""
+    for kind in KINDS:
+        metrics.REDIS_ERRORS.labels(namespace, kind)
+
+
+def calls_of(namespace: str) -> None:
+    """What this thread or task sends from now on belongs to this namespace: connections don't know their calls' own."""
+    _namespace.set(namespace)
+
+
+def count(kind: str) -> None:
+    metrics.REDIS_ERRORS.labels(_namespace.get(), kind).inc()
+
+
 def count_reply(error: ResponseError) -> None:
     """Redis answered with an error."""
     text = f"{type(error).__name__} {error}"
     if not any(word in text for word in _NO_FAILURE):
         kind = next((kind for kind, words in _KINDS if any(word in text for word in words)), "server")
-        metrics.REDIS_ERRORS.labels(kind).inc()
+        count(kind)
 
 
 def count_call(error: BaseException, seen_as: Exception) -> None:
@@ -84,4 +100,4 @@ def count_call(error: BaseException, seen_as: Exception) -> None:
         kind = "timeout"
     else:
         kind = "loading" if isinstance(error, BusyLoadingError) else "connection"
-    metrics.REDIS_ERRORS.labels(kind).inc()
+    count(kind)

@@ -5,7 +5,7 @@ shards and groups, and with no job; they travel together.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 from . import __version__, metrics
@@ -23,34 +23,80 @@ from .session import Op, checked
 
 _WINDOWS = {window: to_ms(window) for window in ("1m", "10m", "1h", "1d")}
 _CHUNK = 50  # shards asked about in one call: some hundred commands, a few milliseconds of Redis
+_COUNTERS = {metrics.DONE: "done", metrics.CANCELLED: "cancelled", metrics.EXPIRED: "expired"}
 _PENDING = 10  # the oldest entries are not always the oldest claims: one may have been touched
 
 Key = tuple[RedisMetric, tuple[str, ...]]
 
 
+class Reader:
+    """What one process remembers between its readings: how topics are called, and how far each counter was. For one
+    reading at a time: an older reply that came later would look like a fall.
+    """
+
+    def __init__(self, namespace: str, labels: TopicLabels) -> None:
+        self.namespace = namespace
+        self.labels = labels
+        self._seen: dict[tuple[str, RedisMetric, int, str], int] = {}
+        self._totals: dict[Key, float] = {}
+
+    def readings(self) -> Readings:
+        """To be filled."""
+        return Readings(self)
+
+    def total(self, key: Key, shard: ShardKeys, group: str, count: int) -> float:
+        """The counter, after the shard has told its part of it. It never falls, as Prometheus would take a fall for a
+        restart from 0 and add all of it again: a shard that has less than before, because Redis was flushed or failed
+        over, or the topic is a new one, counts on from there.
+        """
+        part = (shard.topic, key[0], shard.shard, group)
+        growth = max(0, count - self._seen.get(part, 0))
+        self._seen[part] = count
+        self._totals[key] = self._totals.get(key, 0.0) + growth
+        return self._totals[key]
+
+    def forget_but(self, topics: Collection[str]) -> None:
+        """Other topics are gone. One that comes back begins at 0."""
+        for part in [part for part in self._seen if part[0] not in topics]:
+            del self._seen[part]
+        for key in [key for key in self._totals if key[1][1] not in topics and key[1][1] != metrics.OTHER]:
+            del self._totals[key]
+
+
 class Readings:
     """What was read: {(metric, labels): value}. What comes together under one set of labels is merged."""
 
-    def __init__(self, labels: TopicLabels) -> None:
-        self._labels = labels
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
         self.values: dict[Key, float] = {}
         self.put(metrics.BUILD_INFO, 1, __version__)
 
     def put(self, metric: RedisMetric, value: float, *labels: str) -> None:
-        """``labels``: a topic first, where there is one."""
-        if metric.labels[:1] == ("topic",):
-            labels = (self._labels.of(labels[0]), *labels[1:])
-        before = self.values.get((metric, labels))
-        self.values[metric, labels] = float(value if before is None else metric.merge(before, float(value)))
+        """``labels``: those behind the namespace, a topic first, where there is one."""
+        key = self._key(metric, labels)
+        before = self.values.get(key)
+        self.values[key] = float(value if before is None else metric.merge(before, float(value)))
+
+    def count(self, metric: RedisMetric, shard: ShardKeys, value: int, group: str = "") -> None:
+        """A shard's part of a counter; ``group``: of this one."""
+        key = self._key(metric, (shard.topic, group)[: len(metric.labels) - 1])
+        self.values[key] = self._reader.total(key, shard, group, value)
 
     def of(self, metric: RedisMetric) -> Iterator[tuple[tuple[str, ...], float]]:
         return ((labels, value) for (other, labels), value in self.values.items() if other is metric)
 
+    def _key(self, metric: RedisMetric, labels: tuple[str, ...]) -> Key:
+        namespace = self._reader.namespace
+        if metric.labels[1:2] == ("topic",):
+            labels = (self._reader.labels.of(namespace, labels[0]), *labels[1:])
+        return metric, (namespace, *labels)
 
-def read_gauges(operations: Operations, labels: TopicLabels) -> Op[Readings]:
+
+def read_gauges(operations: Operations, reader: Reader) -> Op[Readings]:
     """All of them, at about one moment; each shard's counters at exactly one."""
-    readings = Readings(labels)
+    readings = reader.readings()
     topics = yield from operations.topics.refresh()
+    reader.forget_but(topics)
     yield from _read_namespace(operations, readings)
     for topic in sorted(topics):
         for group in topics[topic].group_names:
@@ -92,7 +138,7 @@ def _read_shards(
     found = yield from operations.scripts.stats_of([(shard, topic.group_names) for shard, topic in shards])
     commands: list[Command] = []
     for (shard, topic), stats in zip(shards, found, strict=True):
-        _put_stats(readings, shard.topic, topic.group_names, stats)
+        _put_stats(readings, shard, topic.group_names, stats)
         for group in topic.group_names:
             balances.setdefault((shard.topic, group), Balance(shard.topic, group)).add(stats)
         commands += _questions(shard, topic, stats.now_ms)
@@ -125,15 +171,19 @@ def _oldest_ms(reply: Any) -> int:
     return max((row[2] for row in reply), default=0) if isinstance(reply, list) else 0
 
 
-def _put_stats(readings: Readings, topic: str, groups: Sequence[str], stats: ShardStats) -> None:
+def _put_stats(readings: Readings, shard: ShardKeys, groups: Sequence[str], stats: ShardStats) -> None:
+    topic, counts = shard.topic, stats.counts
     overdue_ms = 0 if stats.first_due_ms < 0 else max(0, stats.now_ms - stats.first_due_ms)
     readings.put(metrics.OLDEST_OVERDUE, overdue_ms / 1000, topic)
     readings.put(metrics.LAST_MOVE, stats.moved_at_ms / 1000)
     readings.put(metrics.JOBS, stats.waiting, topic, "delayed")
+    readings.count(metrics.ENQUEUED, shard, counts.get("enqueued", 0))
     for group in groups:
-        ready, running = (stats.counts.get(f"{name}:{group}", 0) for name in ("ready", "running"))
+        ready, running = (counts.get(f"{name}:{group}", 0) for name in ("ready", "running"))
         readings.put(metrics.JOBS, ready, topic, "ready")
         readings.put(metrics.JOBS, running, topic, "running")
         readings.put(metrics.JOBS, stats.dead_now[group], topic, "dead")
         readings.put(metrics.LAG, ready, topic, group)
-        readings.put(metrics.LOST, stats.counts.get(f"lost:{group}", 0), topic)
+        readings.count(metrics.LOST, shard, counts.get(f"lost:{group}", 0), group)
+        for metric, counter in _COUNTERS.items():
+            readings.count(metric, shard, counts.get(f"{counter}:{group}", 0), group)

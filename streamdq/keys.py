@@ -58,6 +58,7 @@ class ShardKeys:
         "counts",
         "history",
         "jobs",
+        "namespace",
         "prefix",
         "progress",
         "ready",
@@ -69,6 +70,7 @@ class ShardKeys:
     )  # fmt: skip
 
     def __init__(self, namespace: str, topic: str, shard: int) -> None:
+        self.namespace = namespace
         self.topic = topic
         self.shard = shard
         self.prefix = f"{namespace}:{{{topic}:{shard}}}"

@@ -52,7 +52,7 @@ class Lane:
         self._missed = missed
         self._time = RedisTime()
         self._looks = Looks()
-        self._failures = Failures("mover")
+        self._failures = Failures("mover", session.keys.namespace)
         self._reclaimer = Reclaimer(link, session, scripts, topics)
 
     def __contains__(self, shard: ShardKeys) -> bool:
@@ -101,7 +101,7 @@ class Lane:
         arrived = time.monotonic()
         self._time.observe(reply.now_ms, arrived)
         if reply.moved > 0:
-            tally.moved(shard.topic, reply.moved, arrived - called)
+            tally.moved(shard, reply.moved, arrived - called)
         if reply.open > 0:
             self._reclaimer.watch(shard)
         if reply.next_due_ms < 0:

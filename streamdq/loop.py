@@ -16,11 +16,11 @@ from .logs import log, what
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S, _HEALTHY_S = 0.05, 2.0, 10.0
 
 
-async def supervise(name: str, body: Callable[[], Awaitable[None]], stopping: asyncio.Event) -> None:
+async def supervise(name: str, body: Callable[[], Awaitable[None]], stopping: asyncio.Event, namespace: str) -> None:
     """Runs ``body`` until it returns or ``stopping`` is set. A body that raises is logged, counted, and run again
     after a pause that doubles from 50 ms to 2 s; ten healthy seconds reset it.
     """
-    backoff_s, restarts = _FIRST_BACKOFF_S, metrics.LOOP_RESTARTS.labels(name)
+    backoff_s, restarts = _FIRST_BACKOFF_S, metrics.LOOP_RESTARTS.labels(namespace, name)
     while not stopping.is_set():
         started = time.monotonic()
         try:
@@ -58,13 +58,14 @@ class Failures:
     logged, and the success after it.
     """
 
-    def __init__(self, loop: str) -> None:
+    def __init__(self, loop: str, namespace: str) -> None:
         self._loop = loop
+        self._restarts = metrics.LOOP_RESTARTS.labels(namespace, loop)
         self._pauses_s: dict[Hashable, float] = {}
 
     def failed(self, name: Hashable, error: Exception) -> float:
         """For how many seconds it is left alone."""
-        metrics.LOOP_RESTARTS.labels(self._loop).inc()
+        self._restarts.inc()
         if name not in self._pauses_s:
             log.warning("failed, trying again", loop=self._loop, of=str(name), error=what(error))
         pause_s = self._pauses_s.get(name, _FIRST_BACKOFF_S)

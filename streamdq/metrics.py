@@ -1,10 +1,11 @@
 """Every Prometheus metric of streamdq, declared here and nowhere else; docs/metrics.md lists them.
 
-Labels have few values: topics (at most ``STREAMDQ_METRICS_TOPICS`` of them, then ``other``), groups, and the words that
-are written here. No id, URL or error text is ever one.
+Every metric has the label namespace: several deployments may share a Prometheus. Labels have few values: topics (at
+most ``STREAMDQ_METRICS_TOPICS`` of them, then ``other``), groups, and the words that are written here. No id, URL or
+error text is ever one.
 
-Counters and histograms are this process's own. Gauges are read from Redis when they are asked for, so that one process
-tells them for all.
+Most counters and the histograms are this process's own. Gauges, and counters that the scripts keep in Redis, are read
+when they are asked for, so that one process tells them for all.
 """
 
 from __future__ import annotations
@@ -72,11 +73,13 @@ class BatchHistogram(Histogram):
 
 @dataclass(frozen=True, slots=True)
 class RedisMetric:
-    """What is read from Redis. ``merge``: what several shards make of one topic, and topics of ``other``."""
+    """What is read from Redis. ``merge``: what several shards make of one topic, and topics of ``other``. A counter's
+    shards are added up, whatever ``merge`` is.
+    """
 
     name: str
     help: str
-    labels: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ("namespace",)
     merge: Callable[[float, float], float] = max
     kind: str = "gauge"
 
@@ -86,7 +89,8 @@ def _farthest(one: float, other: float) -> float:
     return max(one, other, key=abs)
 
 
-_TOPIC, _GROUP = ("topic",), ("topic", "group")
+_NAMESPACE = ("namespace",)
+_TOPIC, _GROUP = (*_NAMESPACE, "topic"), (*_NAMESPACE, "topic", "group")
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800)
 _LONG_SECONDS = (0.005, 0.02, 0.1, 0.5, 1, 5, 10, 60, 300, 1800, 3600, 21_600, 86_400, 604_800)
 _SHORT_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
@@ -94,11 +98,8 @@ _BYTES = (64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 16_777_216)
 
 # -- counted in the process that does it. The library adds _total.
 
-ENQUEUED = Counter("streamdq_jobs_enqueued", "Jobs put in by this process.", _TOPIC)
-DUPLICATE = Counter("streamdq_jobs_duplicate", "Jobs not put in, because their id was taken.", _TOPIC)
-CANCELLED = Counter("streamdq_jobs_cancelled", "Jobs cancelled by this process.", _TOPIC)
+DUPLICATE = Counter("streamdq_jobs_duplicate", "Jobs that this process did not put in: their id was taken.", _TOPIC)
 MOVED = Counter("streamdq_jobs_moved", "Due jobs and retries moved from the bucket to a ready stream.", _TOPIC)
-EXPIRED = Counter("streamdq_jobs_expired", "Attempts given up, as they would have started too late.", _TOPIC)
 ATTEMPTS = Counter(
     "streamdq_job_attempts",
     "Attempts that ended: done, retry, snoozed (put off), dead, released (handed back), stale (another has the job by "
@@ -116,16 +117,16 @@ REDIS_ERRORS = Counter(
     "streamdq_redis_errors",
     "Calls that Redis did not answer, or refused: timeout, connection, login, protocol, loading, crowded (waited "
     "too long for a free connection), refused_writes, group_missing, cluster, server.",
-    ("kind",),
+    (*_NAMESPACE, "kind"),
 )
-LOOP_RESTARTS = Counter("streamdq_loop_restarts", "Loops that failed and were started again.", ("loop",))
+LOOP_RESTARTS = Counter("streamdq_loop_restarts", "Loops that failed and were started again.", (*_NAMESPACE, "loop"))
 CALLBACKS = Counter(
     "streamdq_callbacks",
     "HTTP callbacks by outcome (delivered, failed, gone, refused, snoozed) and status class (2xx to 5xx, or none).",
-    ("outcome", "status_class"),
+    (*_NAMESPACE, "outcome", "status_class"),
 )
 CALLBACK_BREAKS = Counter(
-    "streamdq_callback_breaks", "Times that a receiver was found dead and not called for a while."
+    "streamdq_callback_breaks", "Times that a receiver was found dead and not called for a while.", _NAMESPACE
 )
 
 # -- histograms
@@ -142,11 +143,14 @@ TIME_TO_FINISH = BatchHistogram(
     buckets=_LONG_SECONDS,
 )
 MOVE_BATCH = BatchHistogram(
-    "streamdq_move_batch_seconds", "One call that moves due jobs, its round trip included.", buckets=_SHORT_SECONDS
+    "streamdq_move_batch_seconds",
+    "One call that moves due jobs, its round trip included.",
+    _NAMESPACE,
+    buckets=_SHORT_SECONDS,
 )
 BODY_BYTES = BatchHistogram("streamdq_job_body_bytes", "Bodies of attempted jobs.", _TOPIC, buckets=_BYTES)
 
-# -- read from Redis: gauges, and what must be there before it is first counted
+# -- read from Redis: gauges, and what the scripts count there for all processes
 
 UP = RedisMetric("streamdq_up", "1 when Redis answered; at 0 the other gauges are missing.")
 JOBS = RedisMetric(
@@ -179,12 +183,19 @@ IMBALANCE = RedisMetric(
     _TOPIC,
     _farthest,
 )
+ENQUEUED = RedisMetric("streamdq_jobs_enqueued_total", "Jobs put in, by whomever.", _TOPIC, kind="counter")
+DONE = RedisMetric("streamdq_jobs_done_total", "Jobs that the group has done.", _GROUP, kind="counter")
+CANCELLED = RedisMetric(
+    "streamdq_jobs_cancelled_total", "Jobs cancelled while the group waited for them.", _GROUP, kind="counter"
+)
+EXPIRED = RedisMetric(
+    "streamdq_jobs_expired_total", "Attempts given up, as they would have started too late.", _GROUP, kind="counter"
+)
 LOST = RedisMetric(
     "streamdq_jobs_lost_total",
     "Jobs that Redis has no longer, ready or claimed, though nobody ended them: stays 0. Once for each group.",
     _TOPIC,
-    float.__add__,
-    "counter",
+    kind="counter",
 )
 UNDUMPED = RedisMetric(
     "streamdq_history_undumped_rows",
@@ -192,18 +203,17 @@ UNDUMPED = RedisMetric(
     _TOPIC,
     float.__add__,
 )
-BUILD_INFO = RedisMetric("streamdq_build_info", "1, with the version.", ("version",))
+BUILD_INFO = RedisMetric("streamdq_build_info", "1, with the version.", (*_NAMESPACE, "version"))
 
 COUNTERS = (
-    ENQUEUED, DUPLICATE, CANCELLED, MOVED, EXPIRED, ATTEMPTS, RETRIES, DEAD, RECLAIMED, REDIS_ERRORS,
-    LOOP_RESTARTS, CALLBACKS, CALLBACK_BREAKS,
+    DUPLICATE, MOVED, ATTEMPTS, RETRIES, DEAD, RECLAIMED, REDIS_ERRORS, LOOP_RESTARTS, CALLBACKS, CALLBACK_BREAKS,
 )  # fmt: skip
 HISTOGRAMS = (LATENESS, WAIT, DURATION, TIME_TO_FINISH, MOVE_BATCH, BODY_BYTES)
 GAUGES = (
     UP, JOBS, OLDEST_OVERDUE, LAG, OLDEST_PENDING, TTR, CONSUMERS, DUE_WITHIN, PAUSED, LEASE_HELD, LAST_MOVE,
     CLOCK_SKEW, IMBALANCE, UNDUMPED, BUILD_INFO,
 )  # fmt: skip
-FROM_REDIS = (*GAUGES, LOST)
+FROM_REDIS = (*GAUGES, ENQUEUED, DONE, CANCELLED, EXPIRED, LOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,13 +245,13 @@ class TopicLabels:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._known: set[str] = set()
+        self._known: set[tuple[str, str]] = set()
 
-    def of(self, topic: str) -> str:
-        if topic not in self._known:
+    def of(self, namespace: str, topic: str) -> str:
+        if (namespace, topic) not in self._known:
             if len(self._known) >= self._most:
                 return OTHER
-            self._known.add(topic)
+            self._known.add((namespace, topic))
         return topic
 
 

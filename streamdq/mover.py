@@ -58,7 +58,7 @@ class Mover:
         self._lanes: dict[str, Lane] = {}
         self._node_of: dict[ShardKeys, str] = {}
         self._running: list[asyncio.Task[None]] = []
-        self._failures = Failures("janitor")
+        self._failures = Failures("janitor", session.keys.namespace)
         self._janitor = Janitor(link, session, scripts, topics)
         self.leading = False
 
@@ -122,7 +122,9 @@ class Mover:
         if node not in self._lanes:
             lane = Lane(self._link, self._session, self._scripts, self._topics, self._missed)
             self._lanes[node] = lane
-            self._running.append(asyncio.create_task(supervise("mover", lane.run, self._stopping)))
+            self._running.append(
+                asyncio.create_task(supervise("mover", lane.run, self._stopping, self._session.keys.namespace))
+            )
         return self._lanes[node]
 
     # -- rings
@@ -205,7 +207,7 @@ class MoverThread:
             self._started.set()
         scripts = Scripts(session)
         mover = Mover(link, session, scripts, Topics(session, scripts), session.consumer, self._stopping)
-        await supervise("mover", mover.run, self._stopping)
+        await supervise("mover", mover.run, self._stopping, session.keys.namespace)
         await link.close()
 
     def stop(self) -> None:

@@ -87,7 +87,7 @@ class Operations(Doctoring):
         job_id, when, rest, nonce = encode(new, self.session.settings.max_body_bytes)
         reply = yield from self.put(topic, [(job_id, when, rest, nonce)], on_conflict == "replace")
         record = reply.taken.get(0) if reply.taken else None
-        tally.put_in(topic, *((1, 0) if record is None or nonce_of(record) == nonce else (0, 1)))
+        tally.not_put_in(self.session.keys.namespace, topic, record is not None and nonce_of(record) != nonce)
         if record is None:
             due_ms = reply.now_ms + int(when) if when[0] == "+" else int(when)
             return decode(topic, job_id, b"%012d%d\n%d\n%b" % (0, due_ms, reply.now_ms, rest))
@@ -159,7 +159,7 @@ class Operations(Doctoring):
             existing = [batch[i][0] for i, record in reply.taken.items() if nonce_of(record) != batch[i][3]]
             result.existing += existing
             result.created += len(batch) - len(existing)
-            tally.put_in(topic, len(batch) - len(existing), len(existing))
+            tally.not_put_in(self.session.keys.namespace, topic, len(existing))
         return result
 
     def _encoded(self, jobs: Iterator[NewJob | Mapping[str, Any]]) -> Iterator[Encoded]:
@@ -178,10 +178,7 @@ class Operations(Doctoring):
             UnknownTopic: nothing was ever enqueued to the topic.
             ServerUnavailable: no reply in time; ask again (False may then mean that the first call did it).
         """
-        done = (yield from self.ask(topic, id, self.scripts.cancel)) == 1
-        if done:
-            tally.cancelled(topic)
-        return done
+        return (yield from self.ask(topic, id, self.scripts.cancel)) == 1
 
     def reschedule(self, topic: str, id: str, *, delay: Duration | None = None, at: Moment | None = None) -> Op[bool]:
         """Gives a job that waits (delayed, ready, or for its next attempt) another due time. False: there is no such

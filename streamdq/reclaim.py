@@ -47,7 +47,7 @@ class Reclaimer:
         self._cursors: dict[tuple[ShardKeys, str], tuple[bytes, bytes]] = {}
         self._missing: dict[tuple[ShardKeys, str], int] = {}
         self._wanted = asyncio.Event()
-        self._failures = Failures("reclaim")
+        self._failures = Failures("reclaim", session.keys.namespace)
 
     def watch(self, shard: ShardKeys) -> None:
         """Something is, or will soon be, running in the shard."""
@@ -114,7 +114,7 @@ class Reclaimer:
             await arun(self._link, self._topics.mend(shard.topic))
             return 0, 0
         self._cursors[shard, group] = (reply.cursor, reply.own_cursor)
-        tally.reclaimed(shard.topic, group, reply.reclaimed)
+        tally.reclaimed(shard, group, reply.reclaimed)
         if reply.reclaimed:
             log.warning("claims taken over, TTR passed", topic=shard.topic, group=group, jobs=reply.reclaimed)
         if reply.missing:

@@ -42,7 +42,7 @@ class Listener:
         self._streams = streams
         self._heard = heard
         self._seen: dict[str, bytes] = {}
-        self._failures = Failures("rings")
+        self._failures = Failures("rings", session.keys.namespace)
         self._changed = asyncio.Event()
 
     def forget(self, stream: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError, ResponseError
 
+from . import failures
 from .address import Target
 from .clock import RedisClock
 from .config import Settings
@@ -69,6 +70,7 @@ class Session:
         self.address = target.describe()
         self.is_cluster = target.kind == "cluster"
         self.consumer = consumer_name()
+        failures.expect(namespace)
 
     def call(
         self, commands: Sequence[Command], *, repeatable: bool = True, timeout_s: float | None = None
@@ -82,6 +84,7 @@ class Session:
             ServerUnavailable: no reply by the deadline.
             TooManyCalls: it waited in line until then.
         """
+        failures.calls_of(self.keys.namespace)
         if timeout_s is not None:
             try:
                 return (yield Request(commands, timeout_s, blocking=True))  # type: ignore[no-any-return]

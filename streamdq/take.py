@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from . import tally
 from .claims import DeadReason, End, Held, Outcome, failed, held_of, settle, too_late
 from .config import TopicSettings
 from .consumer import Entries, read_streams
@@ -77,8 +76,6 @@ def _claim_any(
             shard, group, ops.session.consumer, 0 if read else 1, settings.ttr_of(group), read
         )
         paused = paused or claimed.paused
-        if claimed.expired:
-            tally.expired(topic, claimed.expired)
         for row in claimed.rows:
             held = held_of(shard, group, row, claimed, asked)
             held.started_ms = claimed.now_ms

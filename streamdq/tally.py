@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import prometheus_client
 
     from .claims import End
+    from .keys import ShardKeys
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,32 +33,32 @@ class _Figures:
 
 
 @cache
-def _figures(topic: str, group: str) -> _Figures:
+def _figures(namespace: str, topic: str, group: str) -> _Figures:
+    of_group = (namespace, topic, group)
     return _Figures(
-        metrics.LATENESS.labels(topic, group),
-        metrics.WAIT.labels(topic, group),
-        metrics.DURATION.labels(topic, group),
-        metrics.TIME_TO_FINISH.labels(topic, group),
-        metrics.BODY_BYTES.labels(topic),
-        {outcome: metrics.ATTEMPTS.labels(topic, group, outcome) for outcome in metrics.OUTCOMES},
-        {reason: metrics.DEAD.labels(topic, group, reason) for reason in metrics.REASONS},
+        metrics.LATENESS.labels(*of_group),
+        metrics.WAIT.labels(*of_group),
+        metrics.DURATION.labels(*of_group),
+        metrics.TIME_TO_FINISH.labels(*of_group),
+        metrics.BODY_BYTES.labels(namespace, topic),
+        {outcome: metrics.ATTEMPTS.labels(*of_group, outcome) for outcome in metrics.OUTCOMES},
+        {reason: metrics.DEAD.labels(*of_group, reason) for reason in metrics.REASONS},
     )
 
 
-def expect(steps: Mapping[str, int], group: str) -> None:
+def expect(namespace: str, steps: Mapping[str, int], group: str) -> None:
     """A worker serves these topics, whose retry schedules have so many steps: their metrics are there from the
     beginning. A rate needs a 0 to start from, or what is late when a worker comes back would not be seen.
     """
     if not metrics.counting():
         return
     for name, most in steps.items():
-        topic = metrics.topic_labels().of(name)
-        _figures(topic, group)
+        topic = metrics.topic_labels().of(namespace, name)
+        _figures(namespace, topic, group)
         for step in range(min(most, metrics.MOST_STEPS)):
-            metrics.RETRIES.labels(topic, group, metrics.step_label(step, 1))
-        metrics.RECLAIMED.labels(topic, group)
-        metrics.MOVED.labels(topic)
-        metrics.EXPIRED.labels(topic)
+            metrics.RETRIES.labels(namespace, topic, group, metrics.step_label(step, 1))
+        metrics.RECLAIMED.labels(namespace, topic, group)
+        metrics.MOVED.labels(namespace, topic)
 
 
 def attempts_ended(ends: Sequence[End], stale: Collection[int], now_ms: int) -> None:
@@ -67,8 +68,9 @@ def attempts_ended(ends: Sequence[End], stale: Collection[int], now_ms: int) -> 
     if not metrics.counting():
         return
     first = ends[0]
-    topic, group, outcome = metrics.topic_labels().of(first.held.job.topic), first.held.group, first.outcome.value
-    figures = _figures(topic, group)
+    shard, group, outcome = first.held.shard, first.held.group, first.outcome.value
+    topic = metrics.topic_labels().of(shard.namespace, shard.topic)
+    figures = _figures(shard.namespace, topic, group)
     if stale:
         figures.attempts["stale"].inc(len(stale))
     figures.attempts[outcome].inc(len(ends) - len(stale))
@@ -89,41 +91,38 @@ def attempts_ended(ends: Sequence[End], stale: Collection[int], now_ms: int) -> 
     elif outcome == "retry":
         steps = Counter(metrics.step_label(end.held.job.step, end.steps) for end in kept)
         for step, count in steps.items():
-            metrics.RETRIES.labels(topic, group, step).inc(count)
+            metrics.RETRIES.labels(shard.namespace, topic, group, step).inc(count)
 
 
 @cache
-def _of_topic(metric: prometheus_client.Counter, topic: str) -> prometheus_client.Counter:
-    return metric.labels(topic)
+def _of_topic(metric: prometheus_client.Counter, namespace: str, topic: str) -> prometheus_client.Counter:
+    return metric.labels(namespace, topic)
 
 
-def _count(metric: prometheus_client.Counter, topic: str, count: int) -> None:
+@cache
+def _move_batch(namespace: str) -> metrics.BatchHistogram:
+    return metrics.MOVE_BATCH.labels(namespace)
+
+
+def _count(metric: prometheus_client.Counter, namespace: str, topic: str, count: int) -> None:
     if metrics.counting():
-        _of_topic(metric, metrics.topic_labels().of(topic)).inc(count)
+        _of_topic(metric, namespace, metrics.topic_labels().of(namespace, topic)).inc(count)
 
 
-def put_in(topic: str, created: int, existing: int) -> None:
-    """Jobs were enqueued, or not because their ids were taken."""
-    _count(metrics.ENQUEUED, topic, created)
-    _count(metrics.DUPLICATE, topic, existing)
+def not_put_in(namespace: str, topic: str, count: int) -> None:
+    """So many of a call's jobs were not enqueued, because their ids were taken; perhaps none."""
+    _count(metrics.DUPLICATE, namespace, topic, count)
 
 
-def cancelled(topic: str) -> None:
-    _count(metrics.CANCELLED, topic, 1)
-
-
-def expired(topic: str, count: int) -> None:
-    _count(metrics.EXPIRED, topic, count)
-
-
-def moved(topic: str, count: int, took_s: float) -> None:
+def moved(shard: ShardKeys, count: int, took_s: float) -> None:
     """One call moved so many jobs, and took so long."""
-    _count(metrics.MOVED, topic, count)
+    _count(metrics.MOVED, shard.namespace, shard.topic, count)
     if metrics.counting():
-        metrics.MOVE_BATCH.observe(took_s)
+        _move_batch(shard.namespace).observe(took_s)
 
 
-def reclaimed(topic: str, group: str, count: int) -> None:
+def reclaimed(shard: ShardKeys, group: str, count: int) -> None:
     """``count`` may be 0: this process has begun to look after the group."""
     if metrics.counting():
-        metrics.RECLAIMED.labels(metrics.topic_labels().of(topic), group).inc(count)
+        topic = metrics.topic_labels().of(shard.namespace, shard.topic)
+        metrics.RECLAIMED.labels(shard.namespace, topic, group).inc(count)

@@ -196,9 +196,12 @@ class _Run:
             bodies["alive"] = self._consumer.show
             if self._every is not None:
                 bodies["topics"] = self._find_topics
-            loops = [self._loop.create_task(supervise(name, body, self._ended)) for name, body in bodies.items()]
+            namespace = self._session.keys.namespace
+            loops = [
+                self._loop.create_task(supervise(name, body, self._ended, namespace)) for name, body in bodies.items()
+            ]
             try:
-                await supervise("claim", lambda: self._claim(burst), self.stopping)
+                await supervise("claim", lambda: self._claim(burst), self.stopping, namespace)
                 await self._drain()
             finally:
                 self._ended.set()

@@ -15,7 +15,9 @@ _NAMES = {"NAMESPACE": r"[A-Za-z0-9._:-]{1,64}", "TOPIC": r"[^\s{}]+", "GROUP": 
 def permanent_keys() -> re.Pattern[str]:
     """Every key that a topic keeps as long as it exists; the mover's lease and the probe are none, they expire."""
     names, shard = NamespaceKeys("NAMESPACE"), ShardKeys("NAMESPACE", "TOPIC", 77)
-    fixed = [getattr(shard, slot) for slot in ShardKeys.__slots__ if slot not in ("topic", "shard", "prefix")]
+    fixed = [
+        getattr(shard, slot) for slot in ShardKeys.__slots__ if slot not in ("namespace", "topic", "shard", "prefix")
+    ]
     keys = [names.topics, names.wake, names.secret, *fixed, shard.ready_of("GROUP"), shard.dead_of("GROUP")]
     text = "|".join(re.escape(key) for key in keys)
     for placeholder, pattern in _NAMES.items():

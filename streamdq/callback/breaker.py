@@ -40,9 +40,10 @@ class NotNow(Exception):
 class Endpoint:
     """One receiver. ``enter`` before a call, ``leave`` after it with the ticket that ``enter`` gave."""
 
-    def __init__(self, limit: int, clock: Callable[[], float]) -> None:
+    def __init__(self, limit: int, clock: Callable[[], float], namespace: str) -> None:
         self._limit = limit
         self._clock = clock
+        self._breaks = metrics.CALLBACK_BREAKS.labels(namespace)
         self._window = min(_FIRST_WINDOW, limit)
         self._calls: dict[int, float] = {}  # ticket -> when it began, the oldest first
         self._tickets = count()
@@ -138,7 +139,7 @@ class Endpoint:
         if self._failures < OPENS_AFTER or now < self._open_until:
             return
         if self._open_s == 0:
-            metrics.CALLBACK_BREAKS.inc()
+            self._breaks.inc()
         self._open_s = min(LONGEST_OPEN_S, self._open_s * 2) or FIRST_OPEN_S
         self._open_until = now + self._open_s
         self._window = 1
@@ -151,9 +152,11 @@ class Endpoint:
 class Endpoints:
     """All of them that this process has called lately. ``clock``: seconds."""
 
-    def __init__(self, limit: int, clock: Callable[[], float]) -> None:
+    def __init__(self, limit: int, clock: Callable[[], float], namespace: str) -> None:
         self._limit = limit
         self._clock = clock
+        self._namespace = namespace
+        metrics.CALLBACK_BREAKS.labels(namespace)  # there from the beginning: a rate needs a 0 to start from
         self._known: dict[tuple[str, str | None, int | None], Endpoint] = {}
 
     def at(self, url: URL) -> Endpoint:
@@ -162,5 +165,5 @@ class Endpoints:
             if len(self._known) >= _MOST_ENDPOINTS:
                 # What is learned anew of idle ones costs less than keeping every host that was ever called.
                 self._known = {key: endpoint for key, endpoint in self._known.items() if not endpoint.idle}
-            found = self._known[key] = Endpoint(self._limit, self._clock)
+            found = self._known[key] = Endpoint(self._limit, self._clock, self._namespace)
         return found

@@ -68,9 +68,9 @@ class CallbackWorker(Worker):
         self._callback = callback or CallbackSettings.load()
         self._targets = Targets(self._callback.allow, self._callback.deny)
         self._signer = Signer(self._callback.plain_secrets())
-        self._endpoints = Endpoints(self._callback.per_host, self._now_s)
+        self._endpoints = Endpoints(self._callback.per_host, self._now_s, namespace)
         for outcome, status_class in _USUAL:  # there from the beginning: a rate needs a 0 to start from
-            metrics.CALLBACKS.labels(outcome, status_class)
+            metrics.CALLBACKS.labels(namespace, outcome, status_class)
         if topics is None:
             self.every_topic(self._deliver)
         else:
@@ -120,7 +120,7 @@ class CallbackWorker(Worker):
 
     def _judge(self, job: Job, url: URL, reply: Reply) -> None:
         if reply.status // 100 == 2:
-            metrics.CALLBACKS.labels("delivered", "2xx").inc()
+            metrics.CALLBACKS.labels(self.namespace, "delivered", "2xx").inc()
             return
         gone = reply.status == 410
         text = f"HTTP {reply.status} from {url.raw_host}"
@@ -134,7 +134,7 @@ class CallbackWorker(Worker):
         if busy.wait_s is not None and job.snoozed >= _SNOOZES * (job.step + 1):
             self._tell("failed", job, text, url)
             return CallbackNotMade(text)
-        metrics.CALLBACKS.labels("snoozed", _NO_STATUS).inc()
+        metrics.CALLBACKS.labels(self.namespace, "snoozed", _NO_STATUS).inc()
         # Spread, so that they do not all come back at once.
         if busy.wait_s is not None:
             delay_s = busy.wait_s * random.uniform(1, 1.5)  # noqa: S311
@@ -144,7 +144,7 @@ class CallbackWorker(Worker):
 
     def _tell(self, outcome: str, job: Job, text: str, url: URL | None = None, status: int | None = None) -> None:
         """A line and a count for a callback that was not delivered. A URL's path and query may be secret."""
-        metrics.CALLBACKS.labels(outcome, f"{status // 100}xx" if status else _NO_STATUS).inc()
+        metrics.CALLBACKS.labels(self.namespace, outcome, f"{status // 100}xx" if status else _NO_STATUS).inc()
         log.warning(
             f"callback {outcome}", topic=job.topic, id=job.id, group=self.group, attempt=job.attempt,
             consumer=self.name, host=url.raw_host if url else None, error=text,

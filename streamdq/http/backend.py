@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ..config import HttpSettings, Settings
+from ..gauges import Reader
 from ..loop import cancel_and_wait
+from ..metrics import TopicLabels
 from ..operations import Operations
 from ..queue import AsyncQueue
 from ..session import Op, arun
@@ -45,6 +47,8 @@ class Backend:
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     _secret: bytes | None = None
     probe: Probe = field(init=False)
+    _reader: Reader | None = None
+    _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
         self.probe = Probe(self._write_probe)
@@ -96,6 +100,15 @@ class Backend:
         ops = await self.operations()
         key = ops.session.keys.probe
         await self.do(ops.session.one(key, "SET", key, "1", "PX", _PROBE_MS))
+
+    @asynccontextmanager
+    async def reader(self) -> AsyncIterator[Reader]:
+        """What reads Redis for the metrics, one scrape at a time."""
+        if self._reader is None:
+            session = (await self.operations()).session
+            self._reader = Reader(session.keys.namespace, TopicLabels(session.settings.metrics_topics))
+        async with self._reading:
+            yield self._reader
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

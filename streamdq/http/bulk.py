@@ -131,7 +131,7 @@ class Loader:
         for line in existing:
             title = KINDS["job-exists"][1]
             self._tell(BulkLine(line=line.number, problem="job-exists", detail=title, id=line.job[0]))
-        tally.put_in(self._topic, len(self._batch) - len(existing), len(existing))
+        tally.not_put_in(self._ops.session.keys.namespace, self._topic, len(existing))
         self._batch, self._bytes = [], 0
 
 

@@ -15,9 +15,8 @@ from pydantic_core import to_json
 from .. import metrics
 from ..errors import ServerError
 from ..exporter import families
-from ..gauges import Readings, read_gauges
+from ..gauges import read_gauges
 from ..logs import log
-from ..metrics import TopicLabels
 from .auth import Role
 from .models import HealthOut
 from .problems import ProblemError
@@ -63,14 +62,14 @@ async def get_metrics(request: Request) -> Response:
     """This process's metrics, and those read from Redis. Without Redis, streamdq_up is 0 and the latter are missing."""
     backend = backend_of(request)
     ops = await backend.operations()
-    labels = TopicLabels(ops.session.settings.metrics_topics)
-    try:
-        async with asyncio.timeout(_SCRAPE_S):
-            readings = await backend.do(read_gauges(ops, labels))
-    except (ServerError, TimeoutError) as error:
-        log.warning("gauges not read", error=f"{type(error).__name__}: {error}")
-        readings = Readings(labels)
-        readings.put(metrics.UP, 0)
+    async with backend.reader() as reader:
+        try:
+            async with asyncio.timeout(_SCRAPE_S):
+                readings = await backend.do(read_gauges(ops, reader))
+        except (ServerError, TimeoutError) as error:
+            log.warning("gauges not read", error=f"{type(error).__name__}: {error}")
+            readings = reader.readings()
+            readings.put(metrics.UP, 0)
     registry = CollectorRegistry()
     registry.register(REGISTRY)
     registry.register(_Read(list(families(readings))))

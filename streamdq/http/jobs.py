@@ -51,7 +51,7 @@ def _put(ops: Operations, topic: str, new: NewJob, replace: bool) -> Op[tuple[Jo
     reply = yield from ops.put(topic, [(id, when, rest, nonce)], replace)
     record = reply.taken.get(0)
     created = record is None or nonce_of(record) == nonce
-    tally.put_in(topic, int(created), int(not created))
+    tally.not_put_in(ops.session.keys.namespace, topic, int(not created))
     if record is not None:
         return decode(topic, id, record), created
     due_ms = reply.now_ms + int(when) if when[0] == "+" else int(when)

@@ -25,7 +25,7 @@ from streamdq.history import Event, HistoryRow
 from streamdq.testing import drain
 from tests.callback.conftest import caller
 from tests.callback.receiver import Receiver, Request, answer, receiving
-from tests.redis.harness import Space, eventually
+from tests.redis.harness import NAMESPACE, Space, eventually
 
 FIRST_WINDOW = 10
 BUSY = 20
@@ -48,7 +48,7 @@ def clock_s() -> Clock:
 
 @pytest.fixture
 def endpoint(clock_s: Clock) -> Endpoint:
-    return Endpoint(50, clock_s)
+    return Endpoint(50, clock_s, NAMESPACE)
 
 
 async def at_once(endpoint: Endpoint) -> list[int]:
@@ -121,7 +121,7 @@ async def test_a_call_waits_where_its_turn_comes_soon_and_else_not(endpoint: End
 async def test_it_opens_for_twice_as_long_each_time_and_closes_with_an_answer(
     endpoint: Endpoint, clock_s: Clock
 ) -> None:
-    breaks = metrics.CALLBACK_BREAKS._value.get()
+    breaks = metrics.CALLBACK_BREAKS.labels(NAMESPACE)._value.get()
     for _ in range(OPENS_AFTER):
         await call(endpoint, False)
     opened: list[float] = []
@@ -137,7 +137,7 @@ async def test_it_opens_for_twice_as_long_each_time_and_closes_with_an_answer(
     assert opened[0] == FIRST_OPEN_S
     assert opened[-1] == LONGEST_OPEN_S
     assert all(later == min(2 * before, LONGEST_OPEN_S) for before, later in pairwise(opened))
-    assert metrics.CALLBACK_BREAKS._value.get() == breaks + 1
+    assert metrics.CALLBACK_BREAKS.labels(NAMESPACE)._value.get() == breaks + 1
     clock_s.now += LONGEST_OPEN_S
     await call(endpoint, True)
     tickets = await at_once(endpoint)
@@ -178,7 +178,7 @@ def test_turns_are_neither_lost_nor_given_twice(seed: int) -> None:
 
     async def play() -> None:
         chance, clock = random.Random(seed), Clock()
-        endpoint = Endpoint(4, clock)
+        endpoint = Endpoint(4, clock, NAMESPACE)
         under_way = most = 0
 
         async def one() -> None:
@@ -211,7 +211,7 @@ def test_turns_are_neither_lost_nor_given_twice(seed: int) -> None:
 
 async def test_hosts_that_are_idle_are_forgotten(clock_s: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamdq.callback.breaker._MOST_ENDPOINTS", 3)
-    endpoints = Endpoints(10, clock_s)
+    endpoints = Endpoints(10, clock_s, NAMESPACE)
     busy = endpoints.at(URL("https://busy.example/a"))
     await busy.enter()
     for number in range(100):

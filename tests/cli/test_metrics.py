@@ -30,6 +30,7 @@ async def handle(body: dict, job: Job) -> None:
     if body.get("bury"):
         raise Bury(f"secretreason {job.id}")
 """
+NAMESPACE = "streamdq"
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
@@ -69,7 +70,7 @@ def samples(text: str) -> Samples:
 
 
 def value(port: int, name: str, **labels: str) -> float:
-    return samples(scrape(port)).get((name, frozenset(labels.items())), 0)
+    return samples(scrape(port)).get((name, frozenset({"namespace": NAMESPACE, **labels}.items())), 0)
 
 
 def lint(text: str) -> None:
@@ -90,7 +91,7 @@ def test_a_worker_serves_what_it_did_and_no_id_url_or_error(start: Start, server
 
     process = start("--url", server.url, "worker", "shop:worker", "--metrics-port", "0", "--exporter")
     port = port_of(process)
-    labels = {"topic": "t", "group": "default"}
+    labels = {"namespace": NAMESPACE, "topic": "t", "group": "default"}
     until(lambda: value(port, "streamdq_jobs_dead_total", **labels, reason="exhausted") == 1, "all has ended")
     text = scrape(port)
     found = samples(text)
@@ -108,7 +109,7 @@ def test_a_worker_serves_what_it_did_and_no_id_url_or_error(start: Start, server
     for name in ("lateness", "wait", "duration"):
         assert of(f"streamdq_job_{name}_seconds_count") == 25
     assert of("streamdq_job_time_to_finish_seconds_count") == 20
-    assert found["streamdq_jobs", frozenset({("topic", "t"), ("state", "dead")})] == 3
+    assert found["streamdq_jobs", frozenset({("namespace", NAMESPACE), ("topic", "t"), ("state", "dead")})] == 3
     assert of("streamdq_consumers") == 1
     lint(text)
     assert "secret" not in text
@@ -129,10 +130,10 @@ def test_the_exporter_serves_every_gauge_and_says_when_redis_is_gone(
 
     server.kill()
     without = samples(scrape(port))
-    assert without["streamdq_up", frozenset()] == 0
+    assert without["streamdq_up", frozenset({("namespace", NAMESPACE)})] == 0
     left = {name for name, _ in without} & {metric.name for metric in metrics.FROM_REDIS}
     assert left == {"streamdq_up", "streamdq_build_info"}
-    assert without["streamdq_redis_errors_total", frozenset({("kind", "connection")})] > 0
+    assert without["streamdq_redis_errors_total", frozenset({("namespace", NAMESPACE), ("kind", "connection")})] > 0
 
     server.start()
     until(lambda: value(port, "streamdq_up") == 1, "Redis is seen again")
@@ -157,13 +158,14 @@ def test_totals_of_processes_outlive_a_killed_one(start: Start, server: Server, 
         until(lambda: value(port, "streamdq_job_attempts_total", **done) == total, "and counted")
 
     until(lambda: queue.stats().topics and queue.stats("t").topics["t"].groups["default"].consumers == 3, "three")
+    (folder / "counter_5.db").touch()  # of a process that was killed as it made its file
     work(60)
     family = psutil.Process(process.pid).children()
     family[0].kill()
     until(lambda: len(now := psutil.Process(process.pid).children()) == 3 and family[0] not in now, "another one")
     work(120)
     assert value(port, "streamdq_job_lateness_seconds_count", topic="t", group="default") == 120
-    assert len(list(folder.glob("counter_*.db"))) == 3
+    assert {file.name for file in folder.glob("counter_*.db")} == {f"counter_{number}.db" for number in (0, 1, 2, 5)}
     lint(scrape(port))
     process.send_signal(signal.SIGTERM)
 
@@ -180,9 +182,10 @@ def test_a_process_that_a_handler_starts_counts_for_itself(
         "worker = Worker()\n"
         "@worker.handler('t')\n"
         "def handle(body: dict) -> None:\n"
-        '    put_in = \'from streamdq import Queue; Queue().enqueue("u", {}, delay="1h")\'\n'
+        '    put_in = \'from streamdq import Queue; Queue().enqueue("u", {}, id="x", on_conflict="keep")\'\n'
         "    subprocess.run([sys.executable, '-c', put_in], check=True)\n"
     )
+    queue.enqueue("u", {}, id="x", delay="1h")
     for _ in range(2):
         queue.enqueue("t", {})
     folder = tmp_path / "not" / "yet" / "there"
@@ -193,7 +196,7 @@ def test_a_process_that_a_handler_starts_counts_for_itself(
 
     until(lambda: value(port, "streamdq_job_attempts_total", **done) == 2, "both are done")
 
-    assert value(port, "streamdq_jobs_enqueued_total", topic="u") == 2
+    assert value(port, "streamdq_jobs_duplicate_total", topic="u") == 2
     of_workers = {"counter_0.db", "counter_1.db"}
     assert len({file.name for file in folder.glob("counter_*.db")} - of_workers) == 2
     process.terminate()

@@ -32,6 +32,9 @@ _NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
 _TEXT = re.compile(r'"[^"]*"')
 
 
+ALL = Where('namespace="n"', 'topic="t"', 'group="g"')
+
+
 def rules() -> list[dict[str, Any]]:
     groups = yaml.safe_load(RULES.read_text())["groups"]
     return [rule for group in groups for rule in group["rules"]]
@@ -124,6 +127,26 @@ def test_lines_of_topics_lead_to_their_dashboard() -> None:
         assert set(re.findall(r"var-(\w+)=", url)) <= variables
 
 
+def test_a_dashboard_shows_one_namespace() -> None:
+    for path in DASHBOARDS:
+        names = [variable["name"] for variable in json.loads(path.read_text())["templating"]["list"]]
+        assert names[:2] == ["datasource", "namespace"]
+        for panel in panels(path):
+            for target in panel["targets"]:
+                asked = re.findall(r"(?:streamdq_[\w:]+|ALERTS)(?:\{([^}]*)\})?", target["expr"])
+                assert asked, panel["title"]
+                assert all(re.search(r'namespace=~?"\$namespace\|?"', matchers) for matchers in asked), target["expr"]
+
+
+def test_rules_tell_namespaces_apart() -> None:
+    for rule in rules():
+        aggregated = re.findall(r"(?:sum|min|max|count|on) (?:by )?\(([^)]*)\)", rule["expr"])
+        assert all(by.startswith("namespace") or by == "window" for by in aggregated), rule["expr"]
+        assert not re.search(r"(?<!_)(?:sum|min|max|count)\(", rule["expr"]), rule["expr"]
+        if "alert" in rule and rule["alert"] != "StreamdqTargetDown":
+            assert "$labels.namespace" in rule["annotations"]["summary"] + rule["annotations"]["description"]
+
+
 def test_what_is_measured_is_shown() -> None:
     asked = {name for expr in every_expr() for name in _NAME.findall(_TEXT.sub('""', expr))}
     parts = {metric.name: {metric.name, f"{metric.name}_bucket"} for metric in metrics.described()}
@@ -164,7 +187,7 @@ def test_values_of_labels_asked_for_are_those_of_the_code() -> None:
         "le": {floatToGoString(bound) for bound in metrics.LATENESS._upper_bounds},
         "alertstate": {"firing"},
     }
-    chosen = {"topic", "group", "alertname", "job"}  # by who looks, or a pattern
+    chosen = {"namespace", "topic", "group", "alertname", "job"}  # by who looks, or a pattern
     for expr in every_expr():
         for label, value in re.findall(r'[{,](\w+)=~?"([^"]*)"', expr):
             assert label in chosen or set(value.split("|")) <= known[label], expr
@@ -229,10 +252,13 @@ def test_windows_shrink_together_for_tests() -> None:
     ("query", "by", "where", "expected"),
     [
         ("sum @by (rate(a{@topic}[@window]))", (), Where(), "sum(rate(a[5m]))"),
+        ('max(a{b="c",@namespace})', (), ALL, 'max(a{b="c",namespace="n"})'),
+        ("max(a{@topic})", (), ALL, 'max(a{namespace="n",topic="t"})'),
+        ("max(a{@group})", (), ALL, 'max(a{namespace="n",topic="t",group="g"})'),
         ("sum @by (rate(a{@group}[@window]))", ("topic",), Where(), "sum by (topic) (rate(a[5m]))"),
         ('max(a{b="c",@topic})', (), Where(), 'max(a{b="c"})'),
-        ('max(a{b="c",@topic})', (), Where('topic="t"', 'group="g"'), 'max(a{b="c",topic="t"})'),
-        ("max(a{@group})", (), Where('topic="t"', 'group="g"'), 'max(a{topic="t",group="g"})'),
+        ('max(a{b="c",@topic})', (), Where(topic='topic="t"', group='group="g"'), 'max(a{b="c",topic="t"})'),
+        ("max(a{@group})", (), Where(topic='topic="t"', group='group="g"'), 'max(a{topic="t",group="g"})'),
     ],
 )
 def test_blanks_are_filled(query: str, by: tuple[str, ...], where: Where, expected: str) -> None:

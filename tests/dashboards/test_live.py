@@ -17,6 +17,7 @@ from tests.servers import Server, until
 DASHBOARDS = sorted((Path(__file__).parents[2] / "dashboards" / "grafana").glob("*.json"))
 COMMAND = ("-m", "streamdq")
 FILLED_IN = {"$__rate_interval": "3s", "[5m]": "[3s]", "$__range": "30s", "$topic": FAILING, "$group": ".*"}
+FILLED_IN["$namespace"] = "streamdq"
 EXPECTED = {"StreamdqFailing", "StreamdqDeadLettersGrowing", "StreamdqReclaiming", "StreamdqTargetDown"}
 NEVER = {
     "StreamdqJobsLost",

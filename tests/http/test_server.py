@@ -66,8 +66,11 @@ def test_a_round_trip(live: Live, redis_server: Server) -> None:
         assert client.post("/v1/claims/finish", json={"claim": taken["claim"]}).status_code == 204
         assert client.get("/openapi.json").json()["openapi"].startswith("3.1")
         metrics = client.get("/metrics").text
-        assert "streamdq_up 1.0" in metrics
-        assert 'streamdq_job_attempts_total{group="default",outcome="done",topic="a/b"} 1.0' in metrics
+        assert 'streamdq_up{namespace="streamdq"} 1.0' in metrics
+        assert (
+            'streamdq_job_attempts_total{group="default",namespace="streamdq",outcome="done",topic="a/b"} 1.0'
+            in metrics
+        )
 
 
 def test_a_slow_head(live: Live) -> None:
@@ -363,7 +366,7 @@ async def test_without_redis(open_api: Open, redis_server: Server) -> None:
     assert (bulk.status_code, kind(bulk), bulk.json()["lines_read"]) == (503, "redis-unavailable", 0)
     assert kind(await api.client.get("/health/ready")) == "redis-unavailable"
     assert (await api.client.get("/health/alive")).status_code == 200
-    assert "streamdq_up 0.0" in (await api.client.get("/metrics")).text
+    assert 'streamdq_up{namespace="streamdq"} 0.0' in (await api.client.get("/metrics")).text
     redis_server.start()
     await ready(api, 200)
     assert (await api.put("b")).status_code == 201

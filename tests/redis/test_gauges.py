@@ -30,15 +30,21 @@ def queue(redis_server: Server) -> Iterator[Queue]:
         yield opened_queue
 
 
+def values_of(collector: RedisCollector, namespace: str = NAMESPACE) -> dict[tuple[str, ...], float]:
+    """{(name without prefix, values of labels behind the namespace ...): value}"""
+    found = {}
+    for sample in (sample for family in collector.collect() for sample in family.samples):
+        labels = dict(sample.labels)
+        assert labels.pop("namespace") == namespace
+        found[(sample.name.removeprefix("streamdq_"), *labels.values())] = sample.value
+    return found
+
+
 def read(url: str, namespace: str = NAMESPACE) -> dict[tuple[str, ...], float]:
-    """{(name without prefix, label values ...): value}"""
+    """What a process that has just begun reads."""
     collector = RedisCollector(url, namespace, TopicLabels(Settings().metrics_topics))
     try:
-        return {
-            (sample.name.removeprefix("streamdq_"), *sample.labels.values()): sample.value
-            for family in collector.collect()
-            for sample in family.samples
-        }
+        return values_of(collector, namespace)
     finally:
         collector.close()
 
@@ -76,6 +82,68 @@ def test_jobs_by_state_lag_and_the_coming_load(redis_server: Server, queue: Queu
     assert found["jobs_lost_total", "t"] == 0
     assert found["consumers", "t", "a"] == 1
     held.finish()
+
+
+def collector_of(url: str, most: int = 200) -> RedisCollector:
+    return RedisCollector(url, NAMESPACE, TopicLabels(most))
+
+
+def test_what_was_put_in_and_how_it_ended_is_told_for_all_processes(redis_server: Server, queue: Queue) -> None:
+    """Whoever did it: nobody else need be scraped."""
+    queue.configure("t", shards=3, groups=["a", "b"])
+    queue.enqueue_many("t", [NewJob({}, id=f"j{number}") for number in range(10)])
+    queue.enqueue_many("t", [NewJob({}, id=f"later{number}", delay="1h") for number in range(4)])
+    queue.enqueue("t", {}, id="j1", on_conflict="keep")
+    queue.enqueue("t", {}, id="late", at=1_700_000_000_000, expire="1s")
+    assert queue.cancel("t", "later1")
+    for _ in range(10):
+        with queue.take("t", "a"):  # type: ignore[union-attr]
+            pass
+    assert queue.take("t", "a") is None, "the late one is given up"
+
+    found = read(redis_server.url)
+
+    assert found["jobs_enqueued_total", "t"] == 15
+    assert [found["jobs_done_total", "t", group] for group in "ab"] == [10, 0]
+    assert [found["jobs_cancelled_total", "t", group] for group in "ab"] == [1, 1]
+    assert [found["jobs_expired_total", "t", group] for group in "ab"] == [1, 0]
+
+
+def test_counters_of_redis_never_fall(redis_server: Server, queue: Queue) -> None:
+    """Prometheus takes a fall for a restart, and would add all that was ever counted."""
+    queue.configure("t", shards=2)
+    for number in range(40):
+        queue.enqueue("t", {}, id=str(number))
+    counts = [NamespaceKeys(NAMESPACE).shard("t", shard).counts for shard in range(2)]
+    with closing(collector_of(redis_server.url)) as collector, redis_server.client() as client:
+
+        def enqueued() -> float:
+            return values_of(collector)["jobs_enqueued_total", "t"]
+
+        assert enqueued() == 40
+        client.hincrby(counts[0], "enqueued", -3)  # as after a failover to a replica that was behind
+        assert enqueued() == 40
+        queue.enqueue_many("t", [NewJob({}) for _ in range(7)])
+        assert enqueued() == 47
+        client.hdel(counts[0], "enqueued")
+        assert enqueued() == 47
+        client.hincrby(counts[0], "enqueued", 5)
+        assert enqueued() == 52
+
+
+def test_what_is_counted_as_other_never_falls_when_a_topic_goes(redis_server: Server, queue: Queue) -> None:
+    for number in range(4):
+        queue.enqueue_many(f"t{number}", [NewJob({}) for _ in range(10 * number)])
+    keys = NamespaceKeys(NAMESPACE)
+    with closing(collector_of(redis_server.url, most=1)) as collector, redis_server.client() as client:
+        assert values_of(collector)["jobs_enqueued_total", "other"] == 60
+        client.hdel(keys.topics, "t2")
+        client.delete(*client.keys(f"{NAMESPACE}:{{t2:0}}:*"))
+        assert values_of(collector)["jobs_enqueued_total", "other"] == 60
+        queue.enqueue("t3", {})
+        with Queue(redis_server.url, NAMESPACE) as another:
+            another.enqueue("t2", {})
+        assert values_of(collector)["jobs_enqueued_total", "other"] == 62
 
 
 def test_history_that_a_dump_lacks(redis_server: Server, queue: Queue, tmp_path: Path) -> None:

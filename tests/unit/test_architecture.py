@@ -16,7 +16,7 @@ def test_the_key_table_is_that_of_the_code() -> None:
     shard = names.shard("topic", 0)
     built = {names.topics, names.mover, names.wake, names.secret, names.probe, names.session("HASH")}
     built |= {shard.ready_of("GROUP"), shard.dead_of("GROUP")}
-    built |= {getattr(shard, name) for name in shard.__slots__ if name not in ("topic", "shard", "prefix")}
+    built |= {getattr(shard, name) for name in shard.__slots__ if name not in ("namespace", "topic", "shard", "prefix")}
     listed = set(re.findall(r"^\| `(\{?NS[^`]+)` \|", PAGE, re.MULTILINE))
     assert listed == {key.replace("{topic:0}", "{topic:shard}") for key in built}
 

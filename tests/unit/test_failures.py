@@ -6,11 +6,19 @@ from prometheus_client import REGISTRY
 from redis import exceptions
 
 from streamdq.errors import AuthenticationFailed, UnsupportedServer
-from streamdq.failures import KINDS, count_call, count_reply
+from streamdq.failures import KINDS, calls_of, count_call, count_reply
+
+
+@pytest.fixture(autouse=True)
+def _calls_of_one_namespace() -> None:
+    calls_of("n")
 
 
 def counts() -> dict[str, float]:
-    return {kind: REGISTRY.get_sample_value("streamdq_redis_errors_total", {"kind": kind}) or 0 for kind in KINDS}
+    return {
+        kind: REGISTRY.get_sample_value("streamdq_redis_errors_total", {"namespace": "n", "kind": kind}) or 0
+        for kind in KINDS
+    }
 
 
 def grown(before: dict[str, float]) -> list[str]:

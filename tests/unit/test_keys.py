@@ -12,7 +12,9 @@ from tests.leaks import permanent_keys
 
 
 def every_key(shard: ShardKeys) -> list[str]:
-    fixed = [getattr(shard, slot) for slot in ShardKeys.__slots__ if slot not in ("topic", "shard", "prefix")]
+    fixed = [
+        getattr(shard, slot) for slot in ShardKeys.__slots__ if slot not in ("namespace", "topic", "shard", "prefix")
+    ]
     return [*fixed, shard.ready_of("g"), shard.dead_of("g")]
 
 

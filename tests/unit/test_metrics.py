@@ -9,6 +9,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Histogram, generate_l
 
 from streamdq import failures, metrics, tally
 from streamdq.claims import DeadReason, End, Outcome
+from streamdq.keys import ShardKeys
 
 
 def buckets(text: bytes) -> list[str]:
@@ -68,15 +69,16 @@ def test_steps_are_few() -> None:
 def test_topics_after_the_first_few_are_one() -> None:
     labels = metrics.TopicLabels(2)
 
-    assert [labels.of(topic) for topic in ("a", "b", "c", "a", "d", "b")] == ["a", "b", "other", "a", "other", "b"]
+    assert [labels.of("n", topic) for topic in ("a", "b", "c", "a", "d", "b")] == ["a", "b", "other", "a", "other", "b"]
+    assert labels.of("m", "a") == "other", "another namespace's topic is another topic"
 
 
 def test_series_are_there_before_they_grow() -> None:
-    labels = {"topic": "seen.early", "group": "default"}
+    labels = {"namespace": "n", "topic": "seen.early", "group": "default"}
 
-    tally.expect({"seen.early": 2}, "default")
-    tally.reclaimed("seen.late", "default", 0)
-    tally.put_in("seen.early", 1, 0)
+    tally.expect("n", {"seen.early": 2}, "default")
+    tally.reclaimed(ShardKeys("n", "seen.late", 0), "default", 0)
+    tally.not_put_in("n", "seen.early", 0)
 
     steps = [REGISTRY.get_sample_value("streamdq_job_retries_total", labels | {"step": step}) for step in "123"]
     assert steps == [0, 0, None]
@@ -84,13 +86,13 @@ def test_series_are_there_before_they_grow() -> None:
     assert REGISTRY.get_sample_value("streamdq_job_lateness_seconds_bucket", labels | {"le": "1.0"}) == 0
     assert REGISTRY.get_sample_value("streamdq_job_lateness_seconds_count", labels) == 0
     assert REGISTRY.get_sample_value("streamdq_jobs_reclaimed_total", labels | {"topic": "seen.late"}) == 0
-    assert REGISTRY.get_sample_value("streamdq_jobs_duplicate_total", {"topic": "seen.early"}) == 0
+    assert REGISTRY.get_sample_value("streamdq_jobs_duplicate_total", {"namespace": "n", "topic": "seen.early"}) == 0
 
 
 def test_what_was_handed_back_has_no_times() -> None:
-    labels = {"topic": "handed.back", "group": "default"}
+    labels = {"namespace": "n", "topic": "handed.back", "group": "default"}
     held: Any = SimpleNamespace(
-        job=SimpleNamespace(topic="handed.back", raw_body=b""), group="default",
+        shard=ShardKeys("n", "handed.back", 0), job=SimpleNamespace(topic="handed.back", raw_body=b""), group="default",
         started_ms=2, due_ms=1, entry="1700000000000-0", main="", took_s=1,
     )  # fmt: skip
 
@@ -104,10 +106,10 @@ def test_counting_can_be_left_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMDQ_METRICS", "0")
     metrics.counting.cache_clear()
     try:
-        tally.put_in("left-off", 3, 1)
-        tally.expect({"left-off": 1}, "default")
-        tally.reclaimed("left-off", "default", 1)
-        tally.moved("left-off", 1, 0.1)
+        tally.not_put_in("n", "left-off", 1)
+        tally.expect("n", {"left-off": 1}, "default")
+        tally.reclaimed(ShardKeys("n", "left-off", 0), "default", 1)
+        tally.moved(ShardKeys("n", "left-off", 0), 1, 0.1)
         assert b"left-off" not in generate_latest()
     finally:
         metrics.counting.cache_clear()
