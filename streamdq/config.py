@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from functools import cached_property
+from ipaddress import ip_network
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -66,6 +67,18 @@ class HttpSettings(BaseSettings):
         default=10.0, gt=0, description="For a request's head to arrive, or some of an answer to be read."
     )
     max_takes: int = Field(default=500, ge=1, description="How many requests may wait for a job at once.")
+    trusted_proxies: str = Field(
+        default="", description="Addresses and networks, with commas, whose X-Forwarded-For and -Proto are believed."
+    )
+    ssl_keyfile_password: str = Field(default="", description="What the key of --ssl-keyfile is encrypted with.")
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _networks(cls, text: str) -> str:
+        for part in filter(None, map(str.strip, text.split(","))):
+            ip_network(part)
+        return text
+
     max_connections: int = Field(default=2000, ge=1, description="How many connections callers may have at once.")
 
 

@@ -27,6 +27,15 @@ def serve(
             help="Tokens, as `streamdq token --file` writes them, read again on SIGHUP; else $STREAMDQ_HTTP_TOKENS."
         ),
     ] = None,
+    ssl_certfile: Annotated[
+        Path | None, typer.Option(help="Speak TLS with this certificate, read again on SIGHUP.")
+    ] = None,
+    ssl_keyfile: Annotated[
+        Path | None, typer.Option(help="Its key; its password is $STREAMDQ_HTTP_SSL_KEYFILE_PASSWORD.")
+    ] = None,
+    ssl_ca_certs: Annotated[
+        Path | None, typer.Option(help="Callers must have a certificate that one of these vouches for.")
+    ] = None,
     log_level: LogLevel = "info",
 ) -> None:
     """Serve the HTTP API and the web page.
@@ -47,6 +56,7 @@ def serve(
     from ..http import serve as run
     from ..http.auth import LOOPBACK_NAMES, Tokens, check_bind
     from ..http.limits import fitted
+    from ..http.tls import Tls
 
     settings = fitted(HttpSettings())
     tokens = Tokens.read(tokens_file) if tokens_file else Tokens.parse(settings.tokens, "STREAMDQ_HTTP_TOKENS")
@@ -55,7 +65,12 @@ def serve(
     made = create_app(
         context.obj.url, context.obj.namespace or "streamdq", http=settings, tokens=tokens, allowed_hosts=hosts
     )
-    run(made, host, port, settings, tokens_file)
+    tls = None
+    if ssl_certfile is not None:
+        tls = Tls(ssl_certfile, ssl_keyfile, settings.ssl_keyfile_password, ssl_ca_certs)
+    elif ssl_keyfile is not None or ssl_ca_certs is not None:
+        raise InvalidInput("tls: without --ssl-certfile there is none")
+    run(made, host, port, settings, tokens_file, tls)
 
 
 @app.command()

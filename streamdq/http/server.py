@@ -20,6 +20,7 @@ from ..logs import log
 from .auth import Tokens, check_bind
 from .limits import Crowd, no_room
 from .problems import problem
+from .tls import Tls, loaded
 
 _MAX_HEAD_BYTES = 32 * 1024
 _GRACE_S = 5
@@ -114,12 +115,13 @@ class Patient(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """A server that tells requests that wait for a job when it is asked to end, and reads its file of tokens again on
-    SIGHUP, which ends no server.
+    """A server that tells requests that wait for a job when it is asked to end, and reads its files again on SIGHUP,
+    which ends no server.
     """
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, tokens_file: Path | None) -> None:
+    def __init__(self, config: uvicorn.Config, app: FastAPI, tokens_file: Path | None, tls: Tls | None) -> None:
         super().__init__(config)
+        self._tls = tls
         self._app = app
         self._tokens_file = tokens_file
 
@@ -134,19 +136,28 @@ class Server(uvicorn.Server):
         await self._app.state.streamdq.queue()
         await super().startup(sockets)
         tell_if_none(self._app.state.streamdq.tokens)
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._read_again)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
         if self.started and sockets:
             host, port = sockets[0].getsockname()[:2]
             shown = f"[{host}]" if ":" in host else host
-            log.info("serving", url=f"http://{shown}:{port}")
+            log.info("serving", url=f"{'https' if self._tls else 'http'}://{shown}:{port}")
 
-    def _read_again(self) -> None:
-        """The tokens as the file has them now; where it can't be read they stay as they were."""
-        if self._tokens_file is None:
-            log.info("nothing to read again", hint="SIGHUP reads the file of --tokens-file, and there is none")
-            return
+    def _hang_up(self) -> None:
+        """Reads the files again; what can't be read stays as it was."""
+        if self._tls is not None:
+            try:
+                self._tls.read_again(self.config)
+                log.info("certificate read again")
+            except InvalidInput as error:
+                log.error("certificate not read again", error=str(error))
+        if self._tokens_file is not None:
+            self._read_tokens(self._tokens_file)
+        elif self._tls is None:
+            log.info("nothing to read again", hint="SIGHUP reads the files of --tokens-file and --ssl-certfile again")
+
+    def _read_tokens(self, file: Path) -> None:
         try:
-            tokens = Tokens.read(self._tokens_file)
+            tokens = Tokens.read(file)
         except InvalidInput as error:
             log.error("tokens not read again", error=str(error))
             return
@@ -185,9 +196,11 @@ def listen(host: str, port: int) -> socket.socket:
     return opened
 
 
-def serve(app: FastAPI, host: str, port: int, http: HttpSettings, tokens_file: Path | None = None) -> None:
-    """Serves until SIGTERM or SIGINT; requests under way get a few seconds to end. On SIGHUP ``tokens_file`` is read
-    again.
+def serve(
+    app: FastAPI, host: str, port: int, http: HttpSettings, tokens_file: Path | None = None, tls: Tls | None = None
+) -> None:
+    """Serves until SIGTERM or SIGINT; requests under way get a few seconds to end. On SIGHUP ``tokens_file`` and the
+    certificate are read again.
     """
     check_bind(host, app.state.streamdq.tokens)
     with listen(host, port) as opened:
@@ -195,9 +208,12 @@ def serve(app: FastAPI, host: str, port: int, http: HttpSettings, tokens_file: P
             "http": type(
                 "Patient", (Patient,), {"header_timeout_s": http.header_timeout_s, "crowd": Crowd(http.max_connections)}
             ),
+            "proxy_headers": bool(http.trusted_proxies),
+            "forwarded_allow_ips": [part.strip() for part in http.trusted_proxies.split(",")],
+            **(tls.options() if tls else {}),
         }
         config = uvicorn.Config(
-            app, lifespan="on", ws="none", log_config=None, access_log=False, server_header=False, proxy_headers=False,
+            app, lifespan="on", ws="none", log_config=None, access_log=False, server_header=False,
             timeout_graceful_shutdown=_GRACE_S, **options,
         )  # fmt: skip
-        Server(config, app, tokens_file).run(sockets=[opened])
+        Server(loaded(config), app, tokens_file, tls).run(sockets=[opened])

@@ -1,0 +1,140 @@
+"""TLS with certificates made here, and proxies that are trusted."""
+
+from __future__ import annotations
+
+import os
+import signal
+import ssl
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
+from pathlib import Path
+
+import httpx
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from streamdq.cli import app as cli
+from streamdq.config import HttpSettings
+from streamdq.http.auth import Role, new_token
+from tests.http.live import Live
+from tests.servers import Server, until
+
+
+def certificate(folder: Path, name: str, password: str = "") -> tuple[Path, Path]:
+    """A self-signed certificate for 127.0.0.1, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    cert_file, key_file = folder / f"{name}.pem", folder / f"{name}.key"
+    cert_file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    locked = serialization.BestAvailableEncryption(password.encode()) if password else serialization.NoEncryption()
+    key_file.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, locked)
+    )  # fmt: skip
+    return cert_file, key_file
+
+
+def shown(live: Live) -> str:
+    return ssl.get_server_certificate(("127.0.0.1", live.port))
+
+
+def test_it_speaks_tls(redis_server: Server, tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path, "first", "locked")
+    token, line = new_token("boss", [Role.ADMIN])
+    (tmp_path / "tokens").write_text(line)
+    files = ["--ssl-certfile", str(cert), "--ssl-keyfile", str(key), "--tokens-file", str(tmp_path / "tokens")]
+    environment = {**os.environ, "STREAMDQ_HTTP_SSL_KEYFILE_PASSWORD": "locked"}
+    with Live(redis_server.url, *files, env=environment) as live:
+        assert live.url.startswith("https://")
+        live.verify = ssl.create_default_context(cafile=str(cert))
+        with live.client(token) as client:
+            assert client.put("/v1/topics/t/jobs/a", json={"body": "x" * 100_000}).status_code == 201
+            claim = client.post("/v1/topics/t/take", params={"timeout": "5s"}).json()["claim"]
+            assert client.post("/v1/claims/finish", json={"claim": claim}).status_code == 204
+            form = {"Origin": live.url}
+            assert "Secure" in client.post("/login", data={"token": token}, headers=form).headers["set-cookie"]
+        with pytest.raises(httpx.RemoteProtocolError):
+            httpx.get(f"http://127.0.0.1:{live.port}/health/alive")
+        assert shown(live).strip() == cert.read_text().strip()
+        renewed, renewed_key = certificate(tmp_path, "second", "locked")
+        renewed.rename(cert)
+        renewed_key.rename(key)
+        live.process.send_signal(signal.SIGHUP)
+        until(lambda: shown(live).strip() == cert.read_text().strip(), "the renewed certificate is shown")
+        before = shown(live)
+        key.write_text("no key")
+        live.process.send_signal(signal.SIGHUP)
+        until(lambda: any(line["event"] == "certificate not read again" for line in live.log), "it says so")
+        assert shown(live) == before
+        assert live.stop() == 0
+
+
+def test_callers_must_have_a_certificate_where_that_is_asked(redis_server: Server, tmp_path: Path) -> None:
+    cert, key = certificate(tmp_path, "server")
+    own, own_key = certificate(tmp_path, "caller")
+    files = ["--ssl-certfile", str(cert), "--ssl-keyfile", str(key), "--ssl-ca-certs", str(own)]
+    with Live(redis_server.url, *files) as live:
+        live.verify = context = ssl.create_default_context(cafile=str(cert))
+        with live.client() as client, pytest.raises((httpx.ReadError, httpx.RemoteProtocolError)):
+            client.get("/health/alive")
+        context.load_cert_chain(own, own_key)
+        with live.client() as client:
+            assert client.get("/health/alive").status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--ssl-certfile", "/nowhere/cert.pem"], "tls: can't read /nowhere/cert.pem"),
+        (["--ssl-certfile", "CERT", "--ssl-keyfile", "LOCKED"], "tls: can't read"),
+        (["--ssl-keyfile", "LOCKED"], "without --ssl-certfile"),
+    ],
+)
+def test_files_that_are_refused(
+    arguments: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cert, _ = certificate(tmp_path, "server")
+    _, locked = certificate(tmp_path, "other", "secret")
+    words = [{"CERT": str(cert), "LOCKED": str(locked)}.get(word, word) for word in arguments]
+    assert cli.run(["--url", "memory://unused", "serve", "--port", "0", *words]) == 2
+    assert told in capsys.readouterr().err
+
+
+def refused_peer(live: Live, forwarded: str) -> str:
+    """Whose request it says that it refused."""
+    live.log.clear()
+    with live.client() as client:
+        client.get("/v1/topics", headers={"X-Forwarded-For": forwarded})
+    until(lambda: any(line["event"] == "refused" for line in live.log), "it says so")
+    return str(next(line["peer"] for line in live.log if line["event"] == "refused"))
+
+
+@pytest.mark.parametrize(
+    ("trusted", "peer"), [("", "127.0.0.1"), ("10.0.0.0/8", "127.0.0.1"), ("10.0.0.0/8, 127.0.0.1", "192.0.2.7")]
+)
+def test_who_asks_is_what_a_trusted_proxy_says(redis_server: Server, tmp_path: Path, trusted: str, peer: str) -> None:
+    (tmp_path / "tokens").write_text("")
+    environment = {**os.environ, "STREAMDQ_HTTP_TRUSTED_PROXIES": trusted}
+    with Live(redis_server.url, "--tokens-file", str(tmp_path / "tokens"), env=environment) as live:
+        assert refused_peer(live, "203.0.113.9, 192.0.2.7, 10.1.2.3") == peer
+
+
+@pytest.mark.parametrize("text", ["*", "proxy.example", "10.0.0.0/99"])
+def test_proxies_are_addresses(text: str) -> None:
+    with pytest.raises(ValueError, match="trusted_proxies"):
+        HttpSettings(trusted_proxies=text)
