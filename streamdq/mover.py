@@ -19,6 +19,7 @@ from itertools import count
 from .clock import RedisClock
 from .config import Settings
 from .connection import AsyncLink
+from .errors import ServerUnavailable
 from .janitor import Janitor
 from .keys import ShardKeys
 from .lane import Lane
@@ -75,7 +76,11 @@ class Mover:
 
     async def _lead(self) -> None:
         log.debug("mover at work", mover=self._name)
-        await arun(self._link, self._topics.refresh())
+        try:
+            await arun(self._link, self._topics.refresh())
+        except ServerUnavailable:  # the registry is where the lease is: see there
+            if not self._link.is_cluster or not self._topics.known:
+                raise
         self._lanes, self._running, self._listener = {}, [], self._new_listener()
         self._look_for_shards()
         parts = (self._lease.keep, self._listener.run, self._tidy, self._refresh)

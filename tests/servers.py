@@ -182,10 +182,13 @@ class Server:
 class Cluster:
     """Three masters of one binary on loopback, every slot served, no replicas."""
 
-    def __init__(self, binary: Binary | None = None) -> None:
+    def __init__(self, binary: Binary | None = None, *, partial: bool = False) -> None:
+        """``partial``: it goes on serving the other slots when a node is lost."""
         self.binary = binary or binaries()[0]
         self.nodes: list[Server] = []
         options = {"cluster-enabled": "yes", "cluster-node-timeout": "2000"}
+        if partial:
+            options["cluster-require-full-coverage"] = "no"
         try:
             for _ in range(3):
                 self.nodes.append(Server(self.binary, options=options))

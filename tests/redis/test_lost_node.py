@@ -1,0 +1,147 @@
+"""A Cluster of which one primary is lost, without a replica: what is on the others goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from functools import partial
+
+import pytest
+
+from streamdq import NewJob, Queue
+from streamdq.connection import AsyncLink
+from streamdq.keys import ShardKeys, shard_of
+from streamdq.mover import Mover
+from streamdq.scripts import Scripts
+from streamdq.session import arun, open_session, run
+from streamdq.topics import Topics
+from tests.conftest import EACH_BINARY
+from tests.redis.harness import NAMESPACE, SETTINGS, eventually
+from tests.servers import Binary, Cluster, Server
+
+SHARDS = 12
+
+
+@pytest.fixture(params=EACH_BINARY)
+def breakable(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """A cluster that a test may break."""
+    binary: Binary = request.param
+    with Cluster(binary, partial=True) as cluster:
+        yield cluster
+
+
+@asynccontextmanager
+async def mover_at(url: str, name: str, leads: bool = True) -> AsyncIterator[Mover]:
+    """A mover alone, without a worker around it."""
+    settings = SETTINGS.model_copy(update={"lease_ms": 500, "call_timeout_s": 1.0})
+    link, session = open_session(url, NAMESPACE, settings, None, AsyncLink)
+    scripts, stopping = Scripts(session), asyncio.Event()
+    topics = Topics(session, scripts)
+    await arun(link, topics.refresh())
+    mover = Mover(link, session, scripts, topics, name, stopping)
+    running = asyncio.create_task(mover.run())
+    try:
+        await eventually(lambda: mover.leading or not leads, "it is at work")
+        yield mover
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await link.close()
+
+
+def port_of(cluster: Cluster, key: str) -> int:
+    with cluster.client() as client:
+        return int(client.get_node_from_key(key).port)
+
+
+def where(cluster: Cluster, queue: Queue) -> dict[int, list[ShardKeys]]:
+    """The topic's shards by the port of the node that has them."""
+    found: dict[int, list[ShardKeys]] = {}
+    for shard in queue._operations.topics.shards("t"):
+        found.setdefault(port_of(cluster, shard.bucket), []).append(shard)
+    return found
+
+
+def node_at(cluster: Cluster, port: int) -> Server:
+    return next(node for node in cluster.nodes if node.port == port)
+
+
+def has_ready(cluster: Cluster, port: int, shards: list[ShardKeys], count: int) -> bool:
+    return ready_in(cluster, port, shards) == count
+
+
+def ready_in(cluster: Cluster, port: int, shards: list[ShardKeys]) -> int:
+    with node_at(cluster, port).client() as client:
+        return sum(client.xlen(shard.ready) for shard in shards)
+
+
+@pytest.mark.parametrize("lost", ["another", "namespace's"])
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+async def test_due_jobs_of_the_other_nodes_are_moved(breakable: Cluster, lost: str, how: str) -> None:
+    with Queue(breakable.url, NAMESPACE, settings=SETTINGS) as queue:
+        queue.configure("t", shards=SHARDS)
+        shards = where(breakable, queue)
+        names = port_of(breakable, f"{{{NAMESPACE}}}:mover")
+        gone = names if lost == "namespace's" else next(port for port in shards if port != names)
+        async with mover_at(breakable.url, "m"):
+            queue.enqueue_many("t", [NewJob(n, id=f"j{n}", delay="3s") for n in range(120)])
+            if how == "killed":
+                node_at(breakable, gone).kill()
+            else:
+                os.kill(node_at(breakable, gone).pid, signal.SIGSTOP)
+            numbers = [shard_of(f"j{n}", SHARDS) for n in range(120)]
+            for port in shards.keys() - {gone}:
+                here = {shard.shard for shard in shards[port]}
+                count = sum(number in here for number in numbers)
+                assert count > 0
+                await eventually(partial(has_ready, breakable, port, shards[port], count), "moved", 8)
+            # Still so when something new arrives: its ring is heard, or it is missed and found.
+            healthy = next(port for port in shards if port != gone)
+            id = next(f"n{n}" for n in range(1000) if shard_of(f"n{n}", SHARDS) == shards[healthy][0].shard)
+            before = ready_in(breakable, healthy, shards[healthy])
+            queue.enqueue("t", "new", id=id, delay="50ms")
+            await eventually(lambda: ready_in(breakable, healthy, shards[healthy]) == before + 1, "moved", 5)
+
+
+async def test_claims_of_the_other_nodes_are_taken_over(breakable: Cluster) -> None:
+    with Queue(breakable.url, NAMESPACE, settings=SETTINGS) as queue:
+        queue.configure("t", shards=SHARDS, ttr="1s")
+        shards = where(breakable, queue)
+        names = port_of(breakable, f"{{{NAMESPACE}}}:mover")
+        gone = next(port for port in shards if port != names)
+        healthy = [shard for port, some in shards.items() if port != gone for shard in some]
+        queue.enqueue_many("t", [NewJob(n, id=f"j{n}") for n in range(60)])
+        ops, link = queue._operations, queue._link
+        held = {shard: len(run(link, ops.scripts.claim(shard, "default", "dead", 60, 1_000)).rows)
+                for shard in ops.topics.shards("t")}  # fmt: skip
+        assert sum(held.values()) == 60
+
+        def taken_over() -> int:
+            found = 0
+            for port in shards.keys() - {gone}:
+                with node_at(breakable, port).client() as client:
+                    found += sum(int(client.hget(one.counts, "reclaimed:default") or 0) for one in shards[port])
+            return found
+
+        async with mover_at(breakable.url, "m"):
+            node_at(breakable, gone).kill()
+            count = sum(held[shard] for shard in healthy)
+            await eventually(lambda: taken_over() == count, "taken over", 8)
+
+
+async def test_without_the_lease_each_is_at_work_and_one_again_with_it(breakable: Cluster) -> None:
+    with Queue(breakable.url, NAMESPACE, settings=SETTINGS) as queue:
+        queue.configure("t", shards=SHARDS)
+    key = f"{{{NAMESPACE}}}:mover"
+    node = node_at(breakable, port_of(breakable, key))
+    async with mover_at(breakable.url, "a") as first, mover_at(breakable.url, "b", leads=False) as second:
+        assert (first.leading, second.leading) == (True, False)
+        node.kill()
+        await eventually(lambda: first.leading and second.leading, "both are at work")
+        node.start()
+        await eventually(lambda: first.leading != second.leading, "one is at work")
+        with node.client() as client:
+            await eventually(lambda: client.get(key) == (b"a" if first.leading else b"b"), "it has the lease")
