@@ -7,11 +7,13 @@
 -- ARGV[4] JSON {group: true} of groups to remove: they are leaving from now on
 -- ARGV[5] JSON {group: true} of groups that have left every shard
 -- ARGV[6] '': only if the topic is there; '0': only if it is new; else only if this is still its version
--- returns the topic's settings as JSON, changed or as they are; nil = there is no such topic
-local topics, wake, topic, expected = KEYS[1], KEYS[2], ARGV[1], ARGV[6]
+-- ARGV[7] how many topics there may be: no new one beyond; '' for a topic that was lost, which is made again
+-- returns the topic's settings as JSON, changed or as they are; nil = there is no such topic; 0 = there are too many
+local topics, wake, topic, expected, most = KEYS[1], KEYS[2], ARGV[1], ARGV[6], ARGV[7]
 local stored = redis.call('HGET', topics, topic)
 local settings = stored and cjson.decode(stored) or {version = 0, groups = {}}
 if expected ~= '' and tonumber(expected) ~= settings.version or expected == '' and not stored then return stored end
+if most ~= '' and not stored and redis.call('HLEN', topics) >= tonumber(most) then return 0 end
 settings.leaving = settings.leaving or {}
 
 local function merge(into, patch)

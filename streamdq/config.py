@@ -51,6 +51,7 @@ class Settings(BaseSettings):
     lease_ms: int = Field(default=2_500, ge=500, description="A dead mover is replaced within this time.")
     grace_s: float = Field(default=10.0, ge=0, description="How long SIGTERM waits for running handlers.")
     metrics: bool = Field(default=True, description="Count and time jobs; false is there to measure what it costs.")
+    max_topics: int = Field(default=10_000, ge=1, description="How many topics there may be; no new one beyond.")
     metrics_topics: int = Field(default=200, ge=1, description="Topics that are labels of their own; then `other`.")
 
 

@@ -38,6 +38,10 @@ class TopicNotEmpty(StreamdqError):
     """The number of shards can change only while a topic holds no jobs: ids are spread by it."""
 
 
+class TooManyTopics(StreamdqError):
+    """A new topic would be one more than ``STREAMDQ_MAX_TOPICS``. Nothing was written."""
+
+
 class StaleClaim(StreamdqError):
     """The claim was taken over (its TTR passed) or has ended: it can't finish, retry or bury the job any more."""
 

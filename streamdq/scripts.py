@@ -16,7 +16,7 @@ from redis.exceptions import ResponseError
 
 from .config import TopicSettings
 from .connection import Command
-from .errors import GroupMissing
+from .errors import GroupMissing, TooManyTopics
 from .keys import ShardKeys
 from .session import Op, Session, checked
 
@@ -414,14 +414,25 @@ class Scripts:
         return held == 1, left_ms
 
     def register(
-        self, topic: str, patch: tuple[str, str, str, str], expected: int | None = None
+        self, topic: str, patch: tuple[str, str, str, str], expected: int | None = None, most: int | None = None
     ) -> Op[TopicSettings | None]:
         """The settings afterwards; None: there is no such topic. ``patch``: see config.topic_patch. ``expected``:
-        change nothing if the topic has another version by now; 0: it is made if it is not there.
+        change nothing if the topic has another version by now; 0: it is made if it is not there. ``most``: no new one
+        where there are so many.
+
+        Raises:
+            TooManyTopics
         """
         names = self._session.keys
         version = "" if expected is None else expected
-        reply = yield from self._run("register", (names.topics, names.wake), (topic, *patch, version))
+        reply = yield from self._run(
+            "register", (names.topics, names.wake), (topic, *patch, version, "" if most is None else most)
+        )
+        if reply == 0:
+            raise TooManyTopics(
+                f"topic {topic!r} would be one too many: there are {most} already; delete those that are no longer "
+                "wanted (`streamdq delete`), or raise STREAMDQ_MAX_TOPICS"
+            )
         return TopicSettings.decode(reply) if reply is not None else None
 
     def unregister(self, topic: str, version: int) -> Op[bool]:

@@ -135,7 +135,8 @@ class Topics:
         """A new topic; one that this process knows, as it was: Redis has lost it."""
         known = self.known.get(topic)
         if known is None:
-            settings = yield from self._register(topic, {}, {DEFAULT_GROUP: {}}, expected=0)
+            most = self._session.settings.max_topics
+            settings = yield from self._register(topic, {}, {DEFAULT_GROUP: {}}, expected=0, most=most)
         else:
             # With its version: shards that were not lost ignore an older one.
             changes = known.model_dump(exclude={"groups", "leaving", "resharding", "deleting"}, exclude_none=True)
@@ -168,8 +169,10 @@ class Topics:
         removed: Sequence[str] = (),
         left: Sequence[str] = (),
         expected: int | None = None,
+        most: int | None = None,
     ) -> Op[TopicSettings | None]:
-        settings = yield from self._scripts.register(topic, topic_patch(changes, groups, removed, left), expected)
+        patch = topic_patch(changes, groups, removed, left)
+        settings = yield from self._scripts.register(topic, patch, expected, most)
         if settings is not None:
             self.known[topic] = settings
         return settings

@@ -135,6 +135,23 @@ def configure(
         views.console().print(views.settings_view(topic, settings))
 
 
+@app.command()
+def delete(
+    context: typer.Context,
+    topic: Topic,
+    force: Annotated[bool, typer.Option("--force", help="Also when it holds jobs: they are gone, too.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Delete a topic that is empty.
+
+    With its settings, figures and history. Whoever enqueues to it or serves it makes it anew. Exit code 1: it holds
+    jobs.
+    """
+    with open_queue(context) as queue:
+        queue.delete_topic(topic, force=force)
+    answer(as_json, {"topic": topic, "deleted": True}, f"{topic} is gone")
+
+
 # -- proofs
 
 

@@ -35,7 +35,7 @@ _PURPOSE = "claim"
 
 @operation(
     router, "POST", "/v1/topics/{topic:segment}/take", roles=_WORKER, tag="Claims",
-    problems=["unknown-group", "too-busy"],
+    problems=["unknown-group", "too-busy", "too-many-topics"],
     responses={
         200: {"description": "A job, claimed for the caller.", "model": ClaimOut},
         204: {"description": "None was ready in time."},

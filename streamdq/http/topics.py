@@ -47,7 +47,7 @@ async def list_topics(request: Request) -> Response:
 
 @operation(
     router, "PATCH", _TOPIC, roles=_ADMIN, takes=JSON, tag="Topics", notable=True, every_group=True,
-    problems=["topic-not-empty"],
+    problems=["topic-not-empty", "too-many-topics"],
     responses={200: {"description": "All its settings.", "model": TopicOut}},
 )  # fmt: skip
 async def configure_topic(request: Request, topic: TopicPath, settings: TopicIn) -> Response:
@@ -55,6 +55,24 @@ async def configure_topic(request: Request, topic: TopicPath, settings: TopicIn)
     queue = await backend_of(request).queue()
     found = await queue.configure(topic, **settings.model_dump())
     return _json(_topic_json(topic, found))
+
+
+@operation(
+    router, "DELETE", _TOPIC, roles=_ADMIN, tag="Topics", notable=True, every_group=True,
+    problems=["unknown-topic", "topic-not-empty"],
+    status=204, responses={204: {"description": "It is gone."}},
+)  # fmt: skip
+async def delete_topic(
+    request: Request,
+    topic: TopicPath,
+    force: Annotated[bool, Query(description="With the jobs that it holds; else only if it holds none.")] = False,
+) -> Response:
+    """Delete a topic, with its settings, figures and history.
+
+    Whoever puts a job into it afterwards makes it anew. Attempts that run can't be ended any more.
+    """
+    await (await backend_of(request).queue()).delete_topic(topic, force=force)
+    return Response(status_code=204)
 
 
 @operation(

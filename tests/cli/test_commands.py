@@ -323,7 +323,7 @@ def test_url_and_namespace_come_from_the_environment(
     "command",
     [
         "enqueue", "get", "cancel", "reschedule", "stats", "upcoming", "dead list", "dead kick", "dead purge", "pause",
-        "resume", "configure", "audit", "doctor", "worker", "demo", "bench", "serve", "token",
+        "resume", "configure", "delete", "audit", "doctor", "worker", "demo", "bench", "serve", "token",
         "dump", "compact", "forget-dump", "simulate-history",
     ],
 )  # fmt: skip
@@ -345,3 +345,12 @@ def test_no_command_gets_the_help(capsys: pytest.CaptureFixture[str], arguments:
     out, err = capsys.readouterr()
     assert out == ""
     assert "\nCommands:\n" in err
+
+
+def test_a_topic_is_deleted(run: Run, queue: Queue) -> None:
+    queue.enqueue("t", 1, delay="1h")
+    refused = run("delete", "t")
+    assert (refused.code, "holds jobs" in refused.err) == (1, True)
+    assert run("delete", "t", "--force", "--json").json == {"topic": "t", "deleted": True}
+    assert run("delete", "t").code == 2
+    assert run("stats", "--json").json["topics"] == {}

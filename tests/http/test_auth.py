@@ -40,9 +40,15 @@ def test_each_operation_has_its_roles() -> None:
     for role, may in MAY.items():
         assert {name for name, route in found.items() if role in (needs_of(route).roles or ())} == may
     assert {name for name, route in found.items() if needs_of(route).roles is None} == OPEN
-    assert {"kick_dead", "purge_dead", "pause_topic", "resume_topic", "configure_topic", "get_audit"} == (
-        set(found) - set().union(*MAY.values()) - OPEN
-    )
+    assert {
+        "kick_dead",
+        "purge_dead",
+        "pause_topic",
+        "resume_topic",
+        "configure_topic",
+        "delete_topic",
+        "get_audit",
+    } == (set(found) - set().union(*MAY.values()) - OPEN)
 
 
 @pytest.mark.parametrize("role", [None, *Role])

@@ -158,7 +158,7 @@ async def test_other_groups_are_refused(open_api: Open, route: APIRoute) -> None
     response = await call(api, route, "mine", TOKEN, {"group": "audit", "topic": "mine"})
     assert response.status_code == 403
     response = await call(api, route, "mine", TOKEN, {"topic": "mine"})
-    for_all = route.name in {"configure_topic", "pause_topic", "resume_topic", "pause", "resume"}
+    for_all = route.name in {"configure_topic", "delete_topic", "pause_topic", "resume_topic", "pause", "resume"}
     assert (response.status_code == 403) is for_all
 
 

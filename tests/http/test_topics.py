@@ -9,6 +9,7 @@ import pytest
 from streamdq import AsyncQueue, Bury, NewJob, Worker
 from streamdq.config import Settings
 from streamdq.http import dead
+from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api, kind
 from tests.servers import Server
 
@@ -140,3 +141,35 @@ async def test_a_page_of_dead_letters_ends_by_bytes(api: Api, redis_server: Serv
     assert len(found) >= 5
     for after in ("x", ".a", "-1.a", "1", "9" * 20 + ".a"):
         assert kind(await api.client.get("/v1/topics/t/dead", params={"after": after})) == "invalid-input"
+
+
+async def test_a_topic_is_deleted(api: Api) -> None:
+    await api.client.patch("/v1/topics/t", json={})
+    assert (await api.client.delete("/v1/topics/t")).status_code == 204
+    assert kind(await api.client.delete("/v1/topics/t")) == "unknown-topic"
+    await api.put("a", delay="1h")
+    assert kind(await api.client.delete("/v1/topics/t")) == "topic-not-empty"
+    assert (await api.get("a")).status_code == 200
+    assert (await api.client.delete("/v1/topics/t", params={"force": "true"})).status_code == 204
+    assert (await api.client.get("/v1/topics")).json() == {"topics": []}
+    assert kind(await api.get("a")) == "no-job"
+    assert (await api.put("a", delay="1h")).status_code == 201
+
+
+async def test_there_are_only_so_many_topics(open_api: Open) -> None:
+    api = await open_api(settings=Settings(max_topics=2, url="memory://unused"))
+    assert (await api.put("a", topic="one")).status_code == 201
+    assert (await api.put("a", topic="two")).status_code == 201
+    lines: dict[str, Any] = {"content": b'{"body": 1}\n', "headers": {"Content-Type": "application/x-ndjson"}}
+    for refused in (
+        await api.put("a", topic="three"),
+        await api.client.post("/v1/topics/three/jobs", json={"body": 1}),
+        await api.client.post("/v1/topics/three/bulk", **lines),
+        await api.take("three"),
+        await api.client.patch("/v1/topics/three", json={}),
+    ):
+        assert (refused.status_code, kind(refused)) == (409, "too-many-topics")
+    assert (await api.put("b", topic="two")).status_code == 201
+    assert (await api.client.patch("/v1/topics/two", json={"ttr": "5s"})).status_code == 200
+    assert (await api.client.delete("/v1/topics/one", params={"force": "true"})).status_code == 204
+    assert (await api.put("a", topic="three")).status_code == 201

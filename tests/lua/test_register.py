@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from streamdq.config import TopicSettings, topic_patch
+from streamdq.errors import TooManyTopics
 from tests.lua.shard import Shard
 
 
@@ -84,3 +87,12 @@ def test_settings_of_a_later_version_are_kept(shard: Shard) -> None:
     stored = shard.redis("HGET", shard.session.keys.topics, "other")
     assert b'"colour":"red"' in stored.replace(b" ", b"")
     assert b'"shape"' in stored
+
+
+def test_no_new_topic_beyond_the_most_there_may_be(shard: Shard) -> None:
+    there = len(shard.redis("HKEYS", shard.session.keys.topics))
+    with pytest.raises(TooManyTopics, match="STREAMDQ_MAX_TOPICS"):
+        shard.run(shard.scripts.register("other", topic_patch({}, {"a": {}}), 0, most=there))
+    assert len(shard.redis("HKEYS", shard.session.keys.topics)) == there
+    assert shard.run(shard.scripts.register("other", topic_patch({}, {"a": {}}), 0, most=there + 1)).version == 1
+    assert shard.run(shard.scripts.register("other", topic_patch({"ttr_ms": 5}, {}), most=0)).version == 2
