@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import re
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import py4j
 from py4j.protocol import Py4JError
+from pyspark import SparkContext
 from pyspark.errors import PySparkException
 
 from streamdq.errors import StreamdqError
@@ -17,10 +19,9 @@ from streamdq.errors import StreamdqError
 from .errors import BadDump, SparkFailed
 
 # What a trace has in it, what that means, and what to do. The first one counts: a full disk fails a write, too.
+_MEMORY = "Spark ran out of memory: give it more (--memory 4g), or analyze fewer days at once (--from, --to)"
 _MEANINGS = {
-    "OutOfMemory|Java heap space|GC overhead|UNABLE_TO_ACQUIRE_MEMORY": (
-        "Spark ran out of memory: give it more (--memory 4g), or analyze fewer days at once (--from, --to)"
-    ),
+    "OutOfMemory|Java heap space|GC overhead|UNABLE_TO_ACQUIRE_MEMORY": _MEMORY,
     "reserve enough space for|insufficient memory for the Java Runtime": (
         "the machine has not that much memory to give: ask for less (--memory 1g)"
     ),
@@ -39,6 +40,8 @@ _MEANINGS = {
 }
 _UNREADABLE = re.compile(r"FAILED_READ_FILE.*?while reading file (\S+?)\.(?:\s|$)")
 _GONE = "Spark's Java process has ended. If the system was short of memory and killed it, give it less: --memory 1g"
+_ENDED_FOR_MEMORY = 52  # Spark's own exit code
+_ENDING_S = 10  # from the last answer until it has ended
 _JAVA_NAME = re.compile(r"^(?:[\w$]+\.)+[\w$]+(?:: |$)")
 
 
@@ -55,15 +58,26 @@ def spark_errors(what: str) -> Iterator[None]:
     except StreamdqError:
         raise
     except (PySparkException, Py4JError, ConnectionError) as error:
-        gone = isinstance(error, ConnectionError) or (isinstance(error, Py4JError) and "\n" not in str(error))
-        text = "" if gone else f"{error}\n{getattr(error, '_stackTrace', '')}"
+        text = f"{error}\n{getattr(error, '_stackTrace', '')}"
         if unreadable := _UNREADABLE.search(text):
             raise BadDump(
                 f"{what}: {unreadable[1]} is damaged (FAILED_READ_FILE); restore it, or remove it and leave its events "
                 "out: --quarantine"
             ) from error
-        told = _GONE if gone else meaning(text) or f"Spark failed with {type(error).__name__}"
+        told = _why_gone(error) or meaning(text) or f"Spark failed with {type(error).__name__}"
         raise SparkFailed(f"{what}: {told}") from error
+
+
+def _why_gone(error: Exception) -> str:
+    """Why the Java process has ended; '' if it has not. The error of a call that was cut off says next to nothing."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is None or isinstance(error, PySparkException) or "\n" in str(error):
+        return ""
+    try:
+        code = process.wait(_ENDING_S)
+    except subprocess.TimeoutExpired:
+        return ""
+    return _MEMORY if code == _ENDED_FOR_MEMORY else _GONE
 
 
 def meaning(text: str) -> str:

@@ -127,7 +127,7 @@ def _joined(conf: SparkConf, verbose: bool) -> Iterator[SparkSession]:
     builder = SparkSession.builder
     for key, value in conf.getAll():
         builder = builder.config(key, value)
-    with _pandas_unnoticed():
+    with pandas_unnoticed():
         spark = builder.getOrCreate()
     if not verbose:
         spark.sparkContext.setLogLevel("OFF")  # failures are told
@@ -138,7 +138,7 @@ def _joined(conf: SparkConf, verbose: bool) -> Iterator[SparkSession]:
 
 
 @contextmanager
-def _pandas_unnoticed() -> Iterator[None]:
+def pandas_unnoticed() -> Iterator[None]:
     """As it starts, Spark looks at what pandas there is, and warns; nothing here asks it for pandas."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
@@ -151,7 +151,7 @@ def _start(conf: SparkConf, out: Any, log: str) -> SparkSession:
     except PySparkException as error:
         raise AnalysisError(_not_started("", log)) from error
     try:
-        with _pandas_unnoticed():
+        with pandas_unnoticed():
             context = SparkContext(conf=conf, gateway=gateway)
     except Exception as error:  # py4j wraps whatever Java threw
         _end(gateway)

@@ -18,6 +18,7 @@ from tests.spark.dumps import START, as_row, event, write_dump
 from tests.spark.frames import collected
 from tests.spark.logs import random_log
 
+pytestmark = pytest.mark.timeout(300)  # twelve questions, three times
 FIRST = START + timedelta(days=60)
 DAYS = [(FIRST + timedelta(days=n)).date() for n in range(3)]
 SILENT = DAYS[1]
@@ -76,7 +77,6 @@ def before_and_after(spark: SparkSession, folder: Path) -> tuple[dict[str, Rows]
     return before, told(spark, folder / "out")
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", QUESTIONS)
 def test_a_day_by_itself_has_the_same_rows(
     name: str, before_and_after: tuple[dict[str, Rows], dict[str, Rows]], folder: Path
