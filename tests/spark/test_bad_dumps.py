@@ -162,7 +162,7 @@ def test_what_is_damaged_within_is_an_error_of_the_run(spark: SparkSession, dump
     footer = int.from_bytes(held[-8:-4], "little") + 8
     held[4 : len(held) - footer] = bytes(len(held) - footer - 4)
     file.write_bytes(held)
-    with pytest.raises(BadDump, match=r"count: .*FAILED_READ_FILE.*" + file.name):
+    with pytest.raises(BadDump, match=rf"count: .*{file.name} is damaged \(FAILED_READ_FILE\); restore it, or"):
         analyze(spark, plan(str(dump), str(tmp_path / "out")), questions=COUNT)
 
 
