@@ -68,6 +68,11 @@ class HttpSettings(BaseSettings):
         default=10.0, gt=0, description="For a request's head to arrive, or some of an answer to be read."
     )
     max_takes: int = Field(default=500, ge=1, description="How many requests may wait for a job at once.")
+    failures_per_minute: float = Field(
+        default=60, ge=0, description="Of an address, requests without a valid token; then 429. 0 for no limit."
+    )
+    token_rate: float = Field(default=0, ge=0, description="Requests a second with one token; 0 for no limit.")
+    address_rate: float = Field(default=0, ge=0, description="Requests a second from one address; 0 for no limit.")
     trusted_proxies: str = Field(
         default="", description="Addresses and networks, with commas, whose X-Forwarded-For and -Proto are believed."
     )

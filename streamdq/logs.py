@@ -38,20 +38,25 @@ _PARAMETER = re.compile(
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,}")
 
 
-_standard = structlog.wrap_logger(
-    logging.getLogger("streamdq"),
-    processors=[structlog.stdlib.filter_by_level, structlog.processors.KeyValueRenderer(key_order=["event"])],
-    wrapper_class=structlog.stdlib.BoundLogger,
-)
+def _standard(name: str) -> Any:
+    return structlog.wrap_logger(
+        logging.getLogger(name),
+        processors=[structlog.stdlib.filter_by_level, structlog.processors.KeyValueRenderer(key_order=["event"])],
+        wrapper_class=structlog.stdlib.BoundLogger,
+    )
 
 
 class Log:
-    """streamdq's logger. It looks for the program's configuration at each line, as that may come after the import.
-    Whatever that does with a line, what is secret is not in it.
+    """One of streamdq's loggers. It looks for the program's configuration at each line, as that may come after the
+    import. Whatever that does with a line, what is secret is not in it.
     """
 
+    def __init__(self, name: str = "streamdq") -> None:
+        self._name = name
+        self._plain = _standard(name)
+
     def __getattr__(self, level: str) -> Any:
-        write = getattr(structlog.get_logger("streamdq") if structlog.is_configured() else _standard, level)
+        write = getattr(structlog.get_logger(self._name) if structlog.is_configured() else self._plain, level)
 
         def line(event: str, **fields: Any) -> None:
             write(event, **_without_secrets(fields))

@@ -27,6 +27,10 @@ def serve(
             help="Tokens, as `streamdq token --file` writes them, read again on SIGHUP; else $STREAMDQ_HTTP_TOKENS."
         ),
     ] = None,
+    audit_log: Annotated[
+        Path | None,
+        typer.Option(help="A line for each request that may change something; opened again on SIGHUP."),
+    ] = None,
     ssl_certfile: Annotated[
         Path | None, typer.Option(help="Speak TLS with this certificate, read again on SIGHUP.")
     ] = None,
@@ -63,8 +67,9 @@ def serve(
     check_bind(host, tokens)
     hosts = None if tokens.required else (*LOOPBACK_NAMES, host)
     made = create_app(
-        context.obj.url, context.obj.namespace or "streamdq", http=settings, tokens=tokens, allowed_hosts=hosts
-    )
+        context.obj.url, context.obj.namespace or "streamdq", http=settings, tokens=tokens, allowed_hosts=hosts,
+        audit_log=audit_log,
+    )  # fmt: skip
     tls = None
     if ssl_certfile is not None:
         tls = Tls(ssl_certfile, ssl_keyfile, settings.ssl_keyfile_password, ssl_ca_certs)

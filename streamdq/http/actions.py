@@ -9,7 +9,7 @@ from ..errors import InvalidInput
 from .auth import Role
 from .problems import ProblemError
 from .render import base_of, page, segment
-from .route import IdPath, TopicPath, backend_of, check_group_scope, who_asks
+from .route import IdPath, TopicPath, backend_of, check_group_scope, refused, who_asks
 from .web import PageRoute, form_of, get, post, redirect, session_of, sign_in, sign_out
 
 router = APIRouter(route_class=PageRoute)
@@ -116,13 +116,14 @@ async def login(request: Request) -> Response:
     who = backend_of(request).tokens.identify(token)
     request.state.who = who
     if who is None or not who.may((Role.VIEWER,)):
-        refused = (
+        why = (
             "This token is not known." if who is None else "This token may not look at pages: it takes viewer or admin."
         )
-        error = ProblemError("unauthenticated" if who is None else "forbidden", refused)
-        backend_of(request).refusals.tell(request, error)
+        error = refused(request, ProblemError("unauthenticated" if who is None else "forbidden", why))
         request.state.who = None
-        return page(request, "login.html", 403, next=asked, refused=refused)
+        if error.kind == "rate-limited":
+            raise error
+        return page(request, "login.html", 403, next=asked, refused=why)
     response = redirect(_own_path(request, asked))
     await sign_in(request, response, token)
     return response

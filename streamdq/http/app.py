@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote
 
@@ -17,6 +18,7 @@ from .. import __version__
 from ..config import HttpSettings, Settings
 from ..queue import AsyncQueue
 from . import actions, claims, health, jobs, pages, problems, topics
+from .audited import AuditLog
 from .auth import Tokens
 from .backend import Backend
 
@@ -38,12 +40,14 @@ def create_app(
     http: HttpSettings | None = None,
     tokens: Tokens | None = None,
     allowed_hosts: Collection[str] | None = None,
+    audit_log: Path | None = None,
 ) -> FastAPI:
     """The API of one namespace as an ASGI app.
 
     ``url``, ``namespace`` and ``settings`` are those of AsyncQueue; or pass a ``queue``, which stays yours to close.
     ``tokens`` None: those of ``$STREAMDQ_HTTP_TOKENS``. Without any, whoever reaches the app may do everything;
-    ``allowed_hosts`` then keeps out web pages that point a name of theirs here.
+    ``allowed_hosts`` then keeps out web pages that point a name of theirs here. ``audit_log``: a file that gets a line
+    for each request that may change something; else the logger ``streamdq.audit`` alone.
 
     Mounted in another app it needs nothing more: ``app.mount("/queue", create_app())``. Frameworks don't pass a
     lifespan on to what is mounted, so enter ``app.router.lifespan_context(app)`` in your own to close its connections.
@@ -52,8 +56,9 @@ def create_app(
     if tokens is None:
         tokens = Tokens.parse(http.tokens, "STREAMDQ_HTTP_TOKENS")
     backend = Backend(
-        url, namespace, settings, http, tokens, None if allowed_hosts is None else frozenset(allowed_hosts), queue
-    )
+        url, namespace, settings, http, tokens, None if allowed_hosts is None else frozenset(allowed_hosts), queue,
+        audit=AuditLog(audit_log),
+    )  # fmt: skip
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

@@ -17,8 +17,10 @@ from ..metrics import TopicLabels
 from ..operations import Operations
 from ..queue import AsyncQueue
 from ..session import Op, arun
+from .audited import AuditLog
 from .auth import Tokens
 from .probe import Probe
+from .rates import Rates
 from .refusals import Refusals
 
 T = TypeVar("T")
@@ -43,6 +45,8 @@ class Backend:
     ticked: float | None = None  # None: nothing ticks, as there is no lifespan
     taking: set[asyncio.Task[Any]] = field(default_factory=set)
     refusals: Refusals = field(default_factory=Refusals)
+    audit: AuditLog = field(default_factory=AuditLog)
+    rates: Rates = field(init=False)
     _opened: AsyncQueue | None = None
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     _secret: bytes | None = None
@@ -52,6 +56,7 @@ class Backend:
 
     def __post_init__(self) -> None:
         self.probe = Probe(self._write_probe)
+        self.rates = Rates(self.http)
 
     async def queue(self) -> AsyncQueue:
         if self.given is not None:

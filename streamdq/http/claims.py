@@ -18,6 +18,7 @@ from ..job import JobState
 from ..loop import cancel_and_wait
 from ..operations import Operations
 from ..session import Op
+from .audited import about
 from .auth import Role
 from .backend import Backend
 from .jobs import job_bytes
@@ -63,6 +64,7 @@ async def take_job(
     held = await _take(request, backend, topic, group, wait_ms / 1000)
     if held is None:
         return Response(status_code=204)
+    about(request, id=held.job.id, group=group)
     queue = await backend.queue()
     claim = seal(secret, _PURPOSE, pack(held, queue._operations.session.consumer))
     rest = {"claim": claim, "group": group, "ttr_ms": held.ttr_ms}
@@ -115,6 +117,7 @@ async def _held(backend: Backend, token: str) -> Held:
 async def _own(request: Request, backend: Backend, claim: ClaimIn) -> Held:
     """What was claimed, where the token is for it."""
     held, who = await _held(backend, claim.claim), who_asks(request)
+    about(request, topic=held.job.topic, id=held.job.id, group=held.group)
     if not who.topics.holds(held.job.topic):
         raise ProblemError("forbidden", f"this token is for other topics: {who.topics}")
     check_group_scope(who, held.group)

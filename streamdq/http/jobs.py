@@ -15,6 +15,7 @@ from ..operations import Operations
 from ..session import Op
 from ..shapes import job_fields
 from . import sift
+from .audited import about
 from .auth import Role
 from .bulk import Loader
 from .models import BulkOut, JobIn, JobOut, WhenIn, moment
@@ -110,6 +111,7 @@ async def post_job(request: Request, topic: TopicPath, job: JobIn) -> Response:
     """
     backend = backend_of(request)
     found, _ = await backend.do(_put(await backend.operations(), topic, job.new_job(None), False))
+    about(request, id=found.id)
     return job_response(found, 201, {"Location": f"{request.url.path.rstrip('/')}/{quote(found.id, safe='')}"})
 
 

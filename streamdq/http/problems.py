@@ -82,6 +82,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "too-large": (413, "The body is too large"),
     "unsupported-media-type": (415, "Another content type is needed"),
     "invalid-input": (422, "A value can't be accepted"),
+    "rate-limited": (429, "Too many requests"),
     "internal-error": (500, "A fault in the server"),
     "too-busy": (503, "Too many requests wait"),
     "stopping": (503, "The server ends"),

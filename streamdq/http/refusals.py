@@ -9,7 +9,7 @@ from fastapi import Request
 from ..logs import log
 from .problems import ProblemError
 
-_KINDS = frozenset({"unauthenticated", "forbidden"})
+_KINDS = frozenset({"unauthenticated", "forbidden", "rate-limited"})
 _PER_S, _BURST = 1.0, 60.0
 _SHOWN_PATH_CHARS = 200
 

@@ -13,11 +13,12 @@ from fastapi.routing import APIRoute
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.types import Message, Receive
 
-from ..logs import log
+from .audited import fields_of
 from .auth import ANYONE, MAX_TOKEN_CHARS, Identity, Role
 from .backend import Backend
 from .problems import KINDS, ProblemError, documented
 from .reading import Reading
+from .refusals import peer_of
 
 JSON, NDJSON = "application/json", "application/x-ndjson"
 _SAFE = ("GET", "HEAD")
@@ -71,8 +72,8 @@ def who_asks(request: Request) -> Identity:
 def _tell(request: Request, needs: Needs, who: Identity, **how: Any) -> None:
     """Who did what, and how it ended; looking is not worth a word."""
     if request.method not in _SAFE:
-        tell = log.info if needs.notable else log.debug
-        tell("request", who=who.name, method=request.method, path=request.url.path, **how)
+        asks = getattr(request.state, "who", None) or who  # signing in tells who it is
+        backend_of(request).audit.tell(needs.notable, fields_of(request, asks, **how))
 
 
 class Route(APIRoute):
@@ -85,22 +86,22 @@ class Route(APIRoute):
             try:
                 who = await self.let_in(request, needs)
             except ProblemError as error:
-                self.tell_refused(request, error)
-                raise
+                raise self.refused(request, error) from None
             try:
                 response = await inner(Reading(request.scope, limited(request, needs)))
             except Exception as error:
+                _tell(request, needs, who, failed=getattr(error, "kind", type(error).__name__))
                 if isinstance(error, ProblemError):
-                    self.tell_refused(request, error)
-                _tell(request, needs, who, failed=type(error).__name__)
+                    raise self.refused(request, error) from None
                 raise
             _tell(request, needs, who, status=response.status_code)
             return response
 
         return handle
 
-    def tell_refused(self, request: Request, error: ProblemError) -> None:
-        backend_of(request).refusals.tell(request, error)
+    def refused(self, request: Request, error: ProblemError) -> ProblemError:
+        """What the caller is told instead; it is counted and logged."""
+        return refused(request, error)
 
     async def let_in(self, request: Request, needs: Needs) -> Identity:
         """Who asks.
@@ -109,11 +110,14 @@ class Route(APIRoute):
             ProblemError: they may not, or not like this.
         """
         backend = backend_of(request)
+        if needs.roles is not None or request.method not in _SAFE:  # looking whether the server is alive is free
+            backend.rates.asked(peer_of(request))
         check_origin(request, backend)
         request.state.who = who = NOBODY_IN_PARTICULAR
         if needs.roles is not None and backend.tokens.required:
             request.state.who = None
             request.state.who = who = await self.identify(request, backend)
+            backend.rates.came(who.name)
             if not who.may(needs.roles):
                 wanted = " or ".join(sorted({*needs.roles, Role.ADMIN}))
                 raise ProblemError("forbidden", f"this takes the role {wanted}")
@@ -135,6 +139,18 @@ def declare(endpoint: Callable[..., Any], needs: Needs) -> None:
 
 def needs_of(route: APIRoute) -> Needs:
     return _NEEDS[route.endpoint]
+
+
+def refused(request: Request, error: ProblemError) -> ProblemError:
+    """Counts and logs a refusal. Who has no valid token too often is told so instead."""
+    backend = backend_of(request)
+    if error.kind == "unauthenticated":
+        try:
+            backend.rates.failed(peer_of(request))
+        except ProblemError as limited:
+            error = limited
+    backend.refusals.tell(request, error)
+    return error
 
 
 def _check_scope(request: Request, needs: Needs, who: Identity) -> None:
@@ -293,7 +309,7 @@ def _problems(
 ) -> dict[int | str, dict[str, Any]]:
     kinds = ["internal-error", "invalid-input", *own]
     if roles is not None:
-        kinds += ["unauthenticated", "forbidden", "redis-unavailable", "redis-refuses"]
+        kinds += ["unauthenticated", "forbidden", "rate-limited", "redis-unavailable", "redis-refuses"]
     elif method not in _SAFE:
         kinds += ["forbidden"]
     kinds += ["not-found"] if named else []

@@ -144,6 +144,7 @@ class Server(uvicorn.Server):
 
     def _hang_up(self) -> None:
         """Reads the files again; what can't be read stays as it was."""
+        self._app.state.streamdq.audit.open_again()
         if self._tls is not None:
             try:
                 self._tls.read_again(self.config)

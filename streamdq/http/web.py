@@ -55,9 +55,10 @@ class PageRoute(Route):
             raise ProblemError("forbidden", "a form of another site is refused")
         return await super().let_in(request, needs)
 
-    def tell_refused(self, request: Request, error: ProblemError) -> None:
-        if error.kind != "unauthenticated" or request.method == "POST":  # else it leads to where one signs in
-            super().tell_refused(request, error)
+    def refused(self, request: Request, error: ProblemError) -> ProblemError:
+        if error.kind == "unauthenticated" and request.method != "POST":
+            return error  # it leads to where one signs in
+        return super().refused(request, error)
 
     async def identify(self, request: Request, backend: Backend) -> Identity:
         who = await session_of(request, backend)

@@ -90,8 +90,8 @@ async def test_who_did_it_is_logged(open_api: Open) -> None:
     with capture_logs() as logs:
         await api.client.post("/v1/topics/t/pause")
     assert logs == [
-        {"event": "request", "log_level": "info", "who": "the-admin", "method": "POST",
-         "path": "/v1/topics/t/pause", "status": 204}
+        {"event": "request", "log_level": "info", "who": "the-admin", "roles": "admin", "peer": "127.0.0.1",
+         "action": "pause_topic", "topic": "t", "status": 204}
     ]  # fmt: skip
     assert token not in str(logs)
 

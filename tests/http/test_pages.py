@@ -374,10 +374,12 @@ async def test_an_admin_acts_and_is_named_in_the_log(open_api: Open, queue: Queu
     with capture_logs() as logs:
         assert (await post(site, "/topics/t/jobs/a/cancel")).status_code == 303
     (line,) = logs
-    assert (line["who"], line["path"], line["log_level"]) == ("admin", "/topics/t/jobs/a/cancel", "info")
+    assert (line["who"], line["action"], line["topic"], line["id"], line["log_level"]) == (
+        "admin", "cancel", "t", "a", "info",
+    )  # fmt: skip
     with capture_logs() as logs:
         assert (await post(site, "/topics/t/jobs/a/cancel")).status_code == 409
-    assert (logs[0]["who"], logs[0]["failed"]) == ("admin", "ProblemError")
+    assert (logs[0]["who"], logs[0]["failed"]) == ("admin", "job-busy")
     out = await post(site, "/logout")
     assert out.headers["location"] == "/login"
     assert (await site.client.get("/")).status_code == 303

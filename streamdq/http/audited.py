@@ -1,0 +1,86 @@
+"""Who did what, from where: a line for each request that may change something, in the log or in a file of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from fastapi import Request
+
+from ..errors import InvalidInput
+from ..logs import Log, log
+from .auth import Identity
+from .refusals import peer_of
+
+_audit = Log("streamdq.audit")
+
+
+def about(request: Request, **what: str) -> None:
+    """What a request is about, where its path does not say so: ``topic``, ``id`` or ``group``."""
+    request.state.about = getattr(request.state, "about", {}) | what
+
+
+def fields_of(request: Request, who: Identity, **how: Any) -> dict[str, Any]:
+    """``action``: the operation's name. ``how``: its ``status``, or with what it ``failed``."""
+    named: dict[str, Any] = {name: request.path_params[name] for name in ("topic", "id") if name in request.path_params}
+    named |= getattr(request.state, "about", {})
+    return {
+        "who": who.name, "roles": ",".join(sorted(who.roles)), "peer": peer_of(request),
+        "action": request.scope["endpoint"].__name__, **named, **how,
+    }  # fmt: skip
+
+
+class AuditLog:
+    """With a ``file`` each line is there, as JSON. What is notable is in the log in any case, and the rest at debug
+    level.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self._to: int | None = None
+        self._failing = False
+        if file is not None:
+            try:
+                self._to = _opened(file)
+            except OSError as error:
+                raise InvalidInput(f"audit log: can't write to {file}: {error.strerror}") from None
+
+    def tell(self, notable: bool, fields: dict[str, Any]) -> None:
+        (_audit.info if notable else _audit.debug)("request", **fields)
+        if self._to is None:
+            return
+        line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **fields}
+        try:
+            # One write to a file opened for appending: lines of several processes don't mix.
+            os.write(self._to, json.dumps(line).encode() + b"\n")
+        except OSError as error:
+            if not self._failing:
+                log.error("audit log not written", file=str(self._file), error=error.strerror)
+            self._failing = True
+        else:
+            self._failing = False
+
+    def open_again(self) -> None:
+        """After the file was moved away."""
+        if self._file is None or self._to is None:
+            return
+        try:
+            fresh = _opened(self._file)
+        except OSError as error:
+            log.error("audit log not opened again", file=str(self._file), error=error.strerror)
+            return
+        os.close(self._to)
+        self._to = fresh
+        log.info("audit log opened again")
+
+    def close(self) -> None:
+        if self._to is not None:
+            os.close(self._to)
+            self._to = None
+
+
+def _opened(file: Path) -> int:
+    return os.open(file, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)

@@ -1,0 +1,98 @@
+"""The audit log: who did what, from where."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from streamdq.errors import InvalidInput
+from streamdq.http import Tokens, create_app
+from streamdq.http.auth import Role, new_token
+from tests.http.conftest import Open
+from tests.http.harness import kind
+from tests.http.live import Live
+from tests.servers import Server, until
+
+TOKEN, LINE = new_token("clerk", [Role.PRODUCER, Role.WORKER, Role.VIEWER])
+BOSS, BOSS_LINE = new_token("boss", [Role.ADMIN])
+TOKENS = Tokens.parse(f"{LINE}\n{BOSS_LINE}")
+
+
+def lines_in(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+async def test_every_request_that_changes_something_has_a_line(open_api: Open, tmp_path: Path) -> None:
+    file = tmp_path / "audit.log"
+    api = await open_api(token=TOKEN, tokens=TOKENS, audit_log=file)
+    await api.put("a", "s3cret")
+    await api.put("a", "another")
+    posted = (await api.client.post("/v1/topics/t/jobs", json={"body": 1, "delay": "1h"})).json()["id"]
+    await api.get("a")
+    claim = (await api.take()).json()["claim"]
+    await api.end("finish", claim)
+    await api.client.delete(api.job("t", posted))
+    boss = {"Authorization": f"Bearer {BOSS}"}
+    await api.client.post("/v1/topics/t/pause", headers=boss)
+    await api.client.post("/v1/topics/t/pause")  # refused, and told of as such
+    form = {"Origin": "http://localhost"}
+    await api.client.post("/login", data={"token": BOSS}, headers=form)
+    await api.client.post("/topics/t/resume", data={"x": ""}, headers=form)
+    lines = lines_in(file)
+    who = {"roles": "producer,viewer,worker", "who": "clerk", "peer": "127.0.0.1"}
+    boss_is = {"roles": "admin", "who": "boss", "peer": "127.0.0.1"}
+    assert all(line.pop("at").endswith("+00:00") for line in lines)
+    assert lines == [
+        who | {"action": "put_job", "topic": "t", "id": "a", "status": 201},
+        who | {"action": "put_job", "topic": "t", "id": "a", "failed": "JobExists"},
+        who | {"action": "post_job", "topic": "t", "id": posted, "status": 201},
+        who | {"action": "take_job", "topic": "t", "id": "a", "group": "default", "status": 200},
+        who | {"action": "finish_claim", "topic": "t", "id": "a", "group": "default", "status": 204},
+        who | {"action": "cancel_job", "topic": "t", "id": posted, "status": 204},
+        boss_is | {"action": "pause_topic", "topic": "t", "status": 204},
+        boss_is | {"action": "login", "status": 303},
+        boss_is | {"action": "resume", "topic": "t", "status": 303},
+    ]
+    for secret in ("s3cret", TOKEN, BOSS, claim):
+        assert secret not in file.read_text()
+    assert file.stat().st_mode & 0o077 == 0
+
+
+async def test_without_a_file_it_is_in_the_log(open_api: Open) -> None:
+    api = await open_api(token=BOSS, tokens=TOKENS)
+    with capture_logs() as logs:
+        await api.put("a")
+        await api.client.delete(api.job("t", "a"))
+    assert [(line["action"], line["log_level"]) for line in logs] == [("put_job", "debug"), ("cancel_job", "info")]
+
+
+async def test_a_file_that_takes_no_more_refuses_nobody(open_api: Open) -> None:
+    api = await open_api(audit_log=Path("/dev/full"))
+    with capture_logs() as logs:
+        for _ in range(3):
+            assert (await api.put("a")).status_code in (200, 201)
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["audit log not written"]
+
+
+def test_a_file_that_can_not_be_written(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="audit log"):
+        create_app("memory://unused", audit_log=tmp_path / "none" / "audit.log")
+
+
+def test_it_is_opened_again_when_it_was_moved(redis_server: Server, tmp_path: Path) -> None:
+    file = tmp_path / "audit.log"
+    with Live(redis_server.url, "--audit-log", str(file)) as live, live.client() as client:
+        client.put("/v1/topics/t/jobs/a", json={"body": 1})
+        file.rename(tmp_path / "audit.1")
+        live.process.send_signal(signal.SIGHUP)
+        until(file.exists, "it is opened again")
+        until(lambda: any(line["event"] == "audit log opened again" for line in live.log), "it says so")
+        client.put("/v1/topics/t/jobs/b", json={"body": 1})
+        assert kind(client.get("/v1/topics/t/jobs/c")) == "no-job"
+    assert [line["id"] for line in lines_in(file)] == ["b"]
+    assert [line["id"] for line in lines_in(tmp_path / "audit.1")] == ["a"]

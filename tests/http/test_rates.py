@@ -1,0 +1,94 @@
+"""How often somebody may ask."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamdq.config import HttpSettings
+from streamdq.http import Tokens
+from streamdq.http.auth import Role, new_token
+from streamdq.http.rates import MAX_BUCKETS, Buckets, Rates, _network
+from tests.http.conftest import Open
+from tests.http.harness import kind
+
+GOOD, LINE = new_token("good", [Role.VIEWER])
+OTHER, OTHER_LINE = new_token("other", [Role.VIEWER])
+TOKENS = Tokens.parse(f"{LINE}\n{OTHER_LINE}")
+
+
+def test_a_bucket() -> None:
+    """Two a second, of which five seconds' worth may come at once."""
+    buckets = Buckets(2, burst_s=5)
+    assert [buckets.wait_s("a", 100.0) for _ in range(10)] == [0.0] * 10
+    assert buckets.wait_s("a", 100.0) == pytest.approx(0.5)
+    assert buckets.wait_s("b", 100.0) == 0.0
+    assert buckets.wait_s("a", 100.5) == 0.0
+    assert buckets.wait_s("a", 100.5) > 0
+    assert [buckets.wait_s("a", 200.0) for _ in range(11)].count(0.0) == 10
+    assert all(Buckets(0).wait_s("a", 1.0) == 0.0 for _ in range(1000))
+    assert Buckets(0.01).wait_s("a", 1.0) == 0.0  # one may always come
+
+
+def test_there_are_no_more_buckets_than_fit() -> None:
+    buckets = Buckets(1, burst_s=1)
+    for number in range(MAX_BUCKETS + 500):
+        buckets.wait_s(str(number), 100.0)
+        buckets.wait_s("0", 100.0 + number * 10)  # asks again and again
+    assert len(buckets._full_at) == MAX_BUCKETS
+    assert "0" in buckets._full_at
+
+
+def test_who_has_an_ipv6_address_has_many() -> None:
+    assert _network("2001:db8::1") == _network("2001:db8::ffff:1") != _network("2001:db8:0:1::1")
+    assert _network("fe80::1%eth0") == "fe80::/64"
+    assert [_network(text) for text in ("192.0.2.1", "", "::x")] == ["192.0.2.1", "", "::x"]
+
+
+async def test_who_has_no_valid_token_too_often(open_api: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("streamdq.http.rates.time.monotonic", lambda: now)
+    api = await open_api(tokens=TOKENS, http=HttpSettings(failures_per_minute=3))
+    wrong = {"Authorization": "Bearer sdq_wrong"}
+    statuses = [(await api.client.get("/v1/topics", headers=wrong)).status_code for _ in range(4)]
+    assert statuses == [401, 401, 401, 429]
+    limited = await api.client.get("/v1/topics")
+    assert (kind(limited), limited.headers["retry-after"]) == ("rate-limited", "20")
+    form = {"Origin": "http://localhost"}
+    assert (await api.client.post("/login", data={"token": "sdq_wrong"}, headers=form)).status_code == 429
+    good = {"Authorization": f"Bearer {GOOD}"}
+    assert (await api.client.get("/v1/topics", headers=good)).status_code == 200  # from the same address
+    assert (await api.client.get("/")).status_code == 303
+    assert (await api.client.post("/login", data={"token": GOOD}, headers=form)).status_code == 303
+    now += 20
+    assert kind(await api.client.get("/v1/topics", headers=wrong)) == "unauthenticated"
+
+
+async def test_a_token_that_comes_too_often(open_api: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamdq.http.rates.time.monotonic", lambda: 1000.0)
+    api = await open_api(tokens=TOKENS, http=HttpSettings(token_rate=1))
+    statuses = [
+        (await api.client.get("/v1/topics", headers={"Authorization": f"Bearer {token}"})).status_code
+        for token in [GOOD] * 11 + [OTHER]
+    ]
+    assert statuses == [200] * 10 + [429, 200]
+
+
+async def test_an_address_that_asks_too_often(open_api: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamdq.http.rates.time.monotonic", lambda: 1000.0)
+    api = await open_api(http=HttpSettings(address_rate=1))
+    assert [(await api.client.get("/v1/topics")).status_code for _ in range(11)] == [200] * 10 + [429]
+    assert (await api.client.get("/health/alive")).status_code == 200
+    page = await api.client.get("/")
+    assert (page.status_code, page.headers["content-type"]) == (429, "text/html; charset=utf-8")
+
+
+async def test_unless_it_is_set_a_good_token_has_no_limit(open_api: Open) -> None:
+    api = await open_api(token=GOOD, tokens=TOKENS)
+    assert {(await api.client.get("/v1/topics")).status_code for _ in range(200)} == {200}
+
+
+def test_the_limits_that_are_set() -> None:
+    rates = Rates(HttpSettings())
+    for _ in range(1000):
+        rates.asked("192.0.2.1")
+        rates.came("good")
