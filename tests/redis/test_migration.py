@@ -1,0 +1,208 @@
+"""A Cluster's slot moves to another node key by key, while jobs are enqueued, run and retried in it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import REGISTRY
+
+from streamdq import AsyncQueue, Job
+from streamdq.connection import AsyncLink, Command, Limits, Link
+from streamdq.errors import ServerUnavailable
+from tests.conftest import EACH_BINARY
+from tests.leaks import leaked_keys
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually, opened
+from tests.servers import Binary, Cluster, Server
+
+LIMITS = Limits(4, 4)
+
+
+@pytest.fixture(scope="module", params=EACH_BINARY)
+def running(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    binary: Binary = request.param
+    with Cluster(binary) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def nodes(running: Cluster) -> Cluster:
+    running.flush()
+    return running
+
+
+class Migration:
+    """Of the slot of a hash tag, by hand and step by step, as redis-cli does it."""
+
+    def __init__(self, cluster: Cluster, tag: str) -> None:
+        self.cluster = cluster
+        with cluster.client() as client:
+            self.slot = client.keyslot(f"{{{tag}}}")
+            owner = client.get_node_from_key(f"{{{tag}}}").port
+        self.source = next(node for node in cluster.nodes if node.port == owner)
+        self.target = next(node for node in cluster.nodes if node.port != owner)
+        self._ids = {node: self._ask(node, "CLUSTER MYID") for node in (self.source, self.target)}
+
+    @staticmethod
+    def _ask(node: Server, *words: object) -> object:
+        with node.client() as client:
+            reply = client.execute_command(*words)
+        return reply.decode() if isinstance(reply, bytes) else reply
+
+    def begin(self) -> None:
+        self._ask(self.target, "CLUSTER SETSLOT", self.slot, "IMPORTING", self._ids[self.source])
+        self._ask(self.source, "CLUSTER SETSLOT", self.slot, "MIGRATING", self._ids[self.target])
+
+    def move_one(self) -> bool:
+        """False: the source has none left."""
+        with self.source.client() as source:
+            keys = source.execute_command("CLUSTER GETKEYSINSLOT", self.slot, 1)
+            if keys:
+                source.execute_command("MIGRATE", "127.0.0.1", self.target.port, "", 0, 5000, "KEYS", *keys)
+        return bool(keys)
+
+    def move_all(self, pause_s: float = 0) -> None:
+        """With a pause after each key, in which others ask for it."""
+        while self.move_one():
+            time.sleep(pause_s)
+
+    def end(self) -> None:
+        for node in (self.target, self.source, *self.cluster.nodes):
+            self._ask(node, "CLUSTER SETSLOT", self.slot, "NODE", self._ids[self.target])
+
+    def asked(self) -> int:
+        """How often the target was told ASKING."""
+        with self.target.client() as client:
+            return int(client.info("commandstats").get("cmdstat_asking", {"calls": 0})["calls"])
+
+
+@pytest.mark.parametrize("link", ["sync", "async"])
+async def test_a_key_is_asked_for_where_it_is(nodes: Cluster, link: str) -> None:
+    move = Migration(nodes, "m")
+    key, new = "{m}:here", "{m}:new"
+    opened = Link(nodes.url, 5.0, LIMITS) if link == "sync" else AsyncLink(nodes.url, 5.0, LIMITS)
+
+    async def call(*args: str) -> object:
+        commands = [Command(args[1], args)]
+        if isinstance(opened, Link):
+            return (await asyncio.to_thread(opened.send, commands, 5.0))[0]
+        return (await opened.send(commands, 5.0))[0]
+
+    try:
+        assert await call("SET", key, "1") == b"OK"
+        learned = opened._slots.version
+        move.begin()
+        assert await call("SET", new, "2") == b"OK"  # is on the target
+        assert await call("GET", key) == b"1"  # is still on the source
+        assert move.move_one()
+        assert await call("GET", key) == b"1"
+        assert await call("GET", new) == b"2"
+        assert move.asked() >= 3
+        move.end()
+        assert await call("GET", key) == b"1"
+        assert await call("GET", new) == b"2"
+        assert opened._slots.version == learned, "a slot that moves is no reason to ask for all"
+        await call("DEL", key)
+        await call("DEL", new)
+    finally:
+        closing = opened.close()
+        if closing is not None:
+            await closing
+
+
+def redirected() -> float:
+    return REGISTRY.get_sample_value("streamdq_redis_errors_total", {"kind": "cluster"}) or 0
+
+
+class Producers:
+    """A thread and a task that enqueue until they are told to stop; what they were told is in, is in."""
+
+    def __init__(self, space: Space, queue: AsyncQueue) -> None:
+        self._space = space
+        self._queue = queue
+        self._enough = threading.Event()
+        self.accepted: list[str] = []
+        self._tasks = [asyncio.create_task(asyncio.to_thread(self._block)), asyncio.create_task(self._await())]
+
+    def _block(self) -> None:
+        n = 0
+        while not self._enough.wait(0.002):
+            self.accepted.append(self._space.queue.enqueue("t", n, id=f"s{n}", delay="20ms" if n % 2 else 0).id)
+            n += 1
+
+    async def _await(self) -> None:
+        n = 0
+        while not self._enough.is_set():
+            job = await self._queue.enqueue("t", n, id=f"a{n}", delay="50ms" if n % 2 else 0)
+            self.accepted.append(job.id)
+            n += 1
+            await asyncio.sleep(0.002)
+
+    async def stop(self) -> None:
+        self._enough.set()
+        await asyncio.gather(*self._tasks)
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+async def test_a_slot_moves_under_load(nodes: Cluster, seen: Seen, shards: int) -> None:
+    """Producers wait for the migration, within their deadline; nothing is lost, and the accounts balance."""
+    with opened(nodes.url, call_timeout_s=30.0) as space:
+        space.queue.configure("t", shards=shards)
+        worker = space.worker()
+
+        @worker.handler("t", retry="30ms 30ms")
+        async def handler(_: int, job: Job) -> None:
+            if job.id.endswith("7") and job.attempt == 1:
+                raise RuntimeError
+            seen.add(job.id)
+
+        move, before = Migration(nodes, "t:0"), redirected()
+        settings = SETTINGS.model_copy(update={"call_timeout_s": 30.0})
+        async with (
+            space.serving(worker),
+            AsyncQueue(nodes.url, NAMESPACE, settings=settings) as queue,
+        ):
+            producers = Producers(space, queue)
+            await seen.count(50)
+            move.begin()
+            await asyncio.to_thread(move.move_all, 0.02)
+            move.end()
+            await seen.count(len(seen) + 100)
+            await producers.stop()
+            await eventually(lambda: space.audit().left == 0, "all done")
+        assert sorted(set(seen.all)) == sorted(producers.accepted)
+        assert len(seen) == len(producers.accepted), "each of them once"
+        assert redirected() > before, "the migration was not noticed"
+    for node in nodes.nodes:
+        with node.client() as client:
+            assert leaked_keys(client) == []
+
+
+async def test_a_migration_that_does_not_end_holds_up_its_shard_alone(nodes: Cluster, seen: Seen) -> None:
+    with opened(nodes.url) as space:
+        space.queue.configure("other")
+        space.queue.configure("t")
+        worker = space.worker()
+
+        @worker.handler("other")
+        async def handler(n: int) -> None:
+            seen.add(n)
+
+        move = Migration(nodes, "t:0")
+        async with space.serving(worker):
+            space.queue.enqueue("t", 1, id="held", delay="1h")
+            move.begin()
+            move.move_one()
+            for n in range(20):
+                space.queue.enqueue("other", n, delay="10ms" if n % 2 else 0)
+            await seen.count(20)
+            hurried = space.another_queue(call_timeout_s=0.5)
+            with pytest.raises(ServerUnavailable):
+                hurried.enqueue("t", 2, id="late")
+            move.move_all()
+            move.end()
+            assert space.queue.cancel("t", "held") is True
+            await eventually(lambda: space.audit().left == 0, "all done")
