@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import redis
@@ -43,10 +42,8 @@ _ASYNC = _Flavour(
     redis.asyncio.ConnectionPool, redis.asyncio.sentinel.Sentinel, redis.asyncio.retry.Retry, "FakeAsyncRedis",
     AsyncConnections, lambda connection_class: connection_class,
 )  # fmt: skip
-# A new connection tells nothing of redis-py: two round trips less. Which argument says so depends on its version.
-_NO_INFO = {"driver_info": None} if find_spec("redis.driver_info") else {"lib_name": None, "lib_version": None}
 # Of the pools' limits none is wanted, node.py has its own.
-_OPTIONS = {"protocol": 2, "socket_timeout": None, "max_connections": 2**31, **_NO_INFO}
+_OPTIONS = {"protocol": 2, "socket_timeout": None, "max_connections": 2**31}
 
 _fake_servers: dict[str, Any] = {}
 
@@ -88,8 +85,15 @@ class _Routes:
 
     def _connections(self, pool: Any) -> Any:
         """Of a pool only what it knows of its connections is used: it would count them."""
-        make = self._flavour.keeping_time(pool.connection_class)
-        return self._flavour.connections(lambda: make(**pool.connection_kwargs), self._limits)
+        connection_class = self._flavour.keeping_time(pool.connection_class)
+
+        def make() -> Any:
+            connection = connection_class(**pool.connection_kwargs)
+            # It tells Redis nothing of redis-py: two round trips less. Each version has other arguments for that.
+            connection.driver_info = connection.lib_name = connection.lib_version = None
+            return connection
+
+        return self._flavour.connections(make, self._limits)
 
     def _sentinel_pool(self) -> Any:
         """Asks one sentinel after the other for the primary, each of them briefly: one that hangs must not use up the

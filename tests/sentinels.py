@@ -92,7 +92,7 @@ class Sentinels:
                 redis.Redis(port=port, socket_timeout=1) as client,
                 contextlib.suppress(redis.ConnectionError),
             ):
-                state = client.sentinel_master(SERVICE)
+                state = client.sentinel_masters()[SERVICE]
                 if state["num-slaves"] == 1 and state["num-other-sentinels"] == 2:
                     continue
             return False

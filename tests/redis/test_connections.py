@@ -30,6 +30,14 @@ def of_the_queue(client: redis.Redis) -> int:
     return len(client.client_list()) - 1
 
 
+@contextmanager
+def watching(server: Server) -> Iterator[redis.Redis]:
+    """A client of the server; whatever tests before have left open is closed."""
+    with server.client() as client:
+        cut_all(client)
+        yield client
+
+
 def cut_all(client: redis.Redis) -> None:
     client.client_kill_filter(_type="normal", skipme=True)
 
@@ -70,7 +78,7 @@ def _answers(queue: Queue) -> bool:
 def test_a_queue_outlives_more_than_a_hundred_takers(space: Space, redis_server: Server) -> None:
     queue, takers = space.queue, 120
     queue.configure("t")
-    with redis_server.client() as client, ThreadPoolExecutor(takers) as pool:
+    with watching(redis_server) as client, ThreadPoolExecutor(takers) as pool:
         taken = [pool.submit(queue.take, "t", timeout=5) for _ in range(takers)]
 
         def all_wait() -> bool:
@@ -86,12 +94,29 @@ def test_a_queue_outlives_more_than_a_hundred_takers(space: Space, redis_server:
     assert queue.stats("t").topics["t"].groups["default"].done == takers
 
 
+async def test_a_new_connection_sends_nothing_but_its_call(redis_server: Server) -> None:
+    sent: list[bytes] = []
+
+    def note(data: bytes, to_redis: bool) -> bytes:
+        if to_redis:
+            sent.append(data)
+        return data
+
+    with proxy(redis_server.port, note) as between:
+        with Queue(between.url, NAMESPACE, settings=SETTINGS) as queue:
+            queue.get("t", "x")
+        async with AsyncQueue(between.url, NAMESPACE, settings=SETTINGS) as queue_of_loop:
+            await queue_of_loop.get("t", "x")
+    assert sent
+    assert not any(word in b"".join(sent) for word in (b"SETINFO", b"HELLO", b"PING"))
+
+
 # -- many at once
 
 
 async def test_a_burst_of_calls_waits_in_line(redis_server: Server) -> None:
     settings = SETTINGS.model_copy(update={"max_connections": 8, "call_timeout_s": 60.0})
-    with redis_server.client() as client:
+    with watching(redis_server) as client:
         client.config_set("maxclients", 30)
         try:
             async with AsyncQueue(redis_server.url, NAMESPACE, settings=settings) as queue:
@@ -106,7 +131,7 @@ async def test_a_burst_of_calls_waits_in_line(redis_server: Server) -> None:
 def test_a_burst_of_threads_waits_in_line(space: Space, redis_server: Server) -> None:
     queue = space.another_queue(max_connections=4, call_timeout_s=60.0)
     queue.configure("t")
-    with redis_server.client() as client, ThreadPoolExecutor(60) as pool:
+    with watching(redis_server) as client, ThreadPoolExecutor(60) as pool:
         list(pool.map(lambda n: queue.enqueue("t", n, delay="1h"), range(600)))
         assert of_the_queue(client) <= 4 + KEPT  # the other queue's are open, too
     assert queue.stats("t").topics["t"].jobs == 600
@@ -148,7 +173,7 @@ async def test_who_waits_too_long_in_line_has_sent_nothing_awaited(redis_server:
 async def test_takers_keep_nobody_waiting(redis_server: Server) -> None:
     """They hold a connection each; those have a limit of their own, at which a taker just waits."""
     settings = SETTINGS.model_copy(update={"max_connections": 1, "max_blocked_reads": 3})
-    with redis_server.client() as client:
+    with watching(redis_server) as client:
         async with AsyncQueue(redis_server.url, NAMESPACE, settings=settings) as queue:
             await queue.configure("t")
             takers = [asyncio.create_task(queue.take("t", timeout="1s")) for _ in range(10)]
@@ -170,7 +195,7 @@ def soon_old(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("soon_old")
 def test_connections_of_a_burst_are_closed_while_nothing_is_called(redis_server: Server) -> None:
-    with redis_server.client() as client, Queue(redis_server.url, NAMESPACE, settings=SETTINGS) as queue:
+    with watching(redis_server) as client, Queue(redis_server.url, NAMESPACE, settings=SETTINGS) as queue:
         queue.configure("t")
         with stopped(redis_server), ThreadPoolExecutor(30) as pool:
             calls = [pool.submit(queue.enqueue, "t", n, delay="1h") for n in range(30)]
@@ -185,7 +210,7 @@ def test_connections_of_a_burst_are_closed_while_nothing_is_called(redis_server:
 
 @pytest.mark.usefixtures("soon_old")
 async def test_connections_of_a_burst_are_closed_while_nothing_is_awaited(redis_server: Server) -> None:
-    with redis_server.client() as client:
+    with watching(redis_server) as client:
         async with AsyncQueue(redis_server.url, NAMESPACE, settings=SETTINGS) as queue:
             await queue.configure("t")
             await asyncio.gather(*(queue.enqueue("t", n, delay="1h") for n in range(100)))
@@ -196,7 +221,7 @@ async def test_connections_of_a_burst_are_closed_while_nothing_is_awaited(redis_
 
 def test_a_closed_queue_leaves_no_connection(redis_server: Server) -> None:
     """Not even that of a call which is under way."""
-    with redis_server.client() as client:
+    with watching(redis_server) as client:
         queue = Queue(redis_server.url, NAMESPACE, settings=SETTINGS)
         queue.configure("t")
         taker = threading.Thread(target=queue.take, args=("t",), kwargs={"timeout": 1})
@@ -208,7 +233,7 @@ def test_a_closed_queue_leaves_no_connection(redis_server: Server) -> None:
 
 
 async def test_a_closed_async_queue_leaves_no_connection(redis_server: Server) -> None:
-    with redis_server.client() as client:
+    with watching(redis_server) as client:
         queue = AsyncQueue(redis_server.url, NAMESPACE, settings=SETTINGS)
         await queue.configure("t")
         calls = [asyncio.create_task(queue.enqueue("t", n, delay="1h")) for n in range(20)]
@@ -362,7 +387,7 @@ def test_a_large_job_on_a_slow_network_has_one_deadline(space: Space, redis_serv
 def test_takers_keep_their_time(redis_server: Server) -> None:
     """A server that hangs: a blocked read ends a little after it should have."""
     with (
-        redis_server.client() as client,
+        watching(redis_server) as client,
         Queue(redis_server.url, NAMESPACE, settings=SETTINGS.model_copy(update={"call_timeout_s": 0.5})) as queue,
     ):
         queue.configure("t")
