@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types check bench bench-spark dashboards picture wheel clean
+.PHONY: help demo test soak lint types check bench bench-spark dashboards picture wheel clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
@@ -17,6 +17,10 @@ demo: $(STAMP) ## watch the queue at work on an embedded Redis, about a minute
 # Much of the suite waits: for times to run out, for servers and browsers to start.
 test: $(STAMP) ## run all tests, in two processes
 	@$(BIN)/pytest -n 2 --dist loadfile
+
+MINUTES ?= 20
+soak: $(STAMP) ## let everything fail and change under load; MINUTES=20
+	@$(BIN)/python -m tests.crash.soak --minutes $(MINUTES)
 
 lint: $(STAMP) ## check style and format
 	@$(BIN)/ruff check .

@@ -70,6 +70,7 @@ class WorkerProcess:
     """One process; its output goes to a file that a failed test shows."""
 
     def __init__(self, url: str, journal: Path, text: str, environment: dict[str, str]) -> None:
+        self.text = text
         self.log = journal.with_name(f"worker-{time.monotonic_ns()}.log")
         with self.log.open("wb") as output:
             self._process = subprocess.Popen(
