@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from streamdq.config import topic_patch
 from streamdq.errors import GroupMissing
+from streamdq.scripts import Refused
 from tests.lua.shard import Shard
 
 
@@ -113,7 +115,8 @@ def test_no_claim_and_no_outcome_of_a_group_that_leaves(two: Shard) -> None:
     two.enqueue("done", "retried", "dead", "released", "touched", "left")
     rows = two.claim(5, "b").rows
     begin(two, "b")
-    for end, row in zip((two.finish, two.retry, two.bury, two.release, two.touch), rows, strict=True):
+    endings: list[Callable[..., Refused]] = [two.finish, two.retry, two.bury, two.release, two.touch]
+    for end, row in zip(endings, rows, strict=True):
         assert end(row, group="b").stale == {0}
     with pytest.raises(GroupMissing):
         two.claim(1, "b")
