@@ -45,6 +45,11 @@ class NamespaceKeys:
         """STRING, expires: whose token a session at the web pages stands for; by the hash of its cookie."""
         return f"{{{self.namespace}}}:session:{digest}"
 
+    @cached_property
+    def breakers(self) -> str:
+        """HASH, expires: receivers of callbacks that were found dead."""
+        return f"{{{self.namespace}}}:breakers"
+
     def shard(self, topic: str, shard: int) -> ShardKeys:
         return _shard_keys(self.namespace, topic, shard)
 

@@ -413,6 +413,16 @@ class Scripts:
         held, left_ms = yield from self._run("lease", (self._session.keys.mover,), (name, lease_ms))
         return held == 1, left_ms
 
+    def open_breaker(self, key: str, receiver: str, open_ms: int, keep_ms: int, most: int) -> Op[bool]:
+        """False: there are too many."""
+        reply = yield from self._run("open_breaker", (key,), (self._now(), receiver, open_ms, keep_ms, most))
+        return bool(reply == 1)
+
+    def try_breaker(self, key: str, receiver: str, hold_ms: int) -> Op[tuple[int, int]]:
+        """0 it is not open, 1 the caller may try it, 2 another one does, 3 it is open; and when to ask again, in ms."""
+        answer, left_ms = yield from self._run("try_breaker", (key,), (self._now(), receiver, hold_ms))
+        return answer, left_ms
+
     def register(
         self, topic: str, patch: tuple[str, str, str, str], expected: int | None = None, most: int | None = None
     ) -> Op[TopicSettings | None]:

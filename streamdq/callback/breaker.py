@@ -3,7 +3,8 @@
 Each endpoint (scheme, host, port) has a window: how many calls may be under way to it. It begins small, grows with
 every answer and shrinks with every failure. Beyond it a call waits only if its turn comes within a quarter of a second,
 as far as the answers of late can tell; else the job goes back to the queue for a while. After some failures in a row
-the breaker opens: nothing is called for a time that doubles with each further failure, then one call tries.
+the breaker opens: nothing is called for a time that doubles with each further failure, then one call tries. The
+processes of a namespace tell each other (shared.py), and one of them makes that call.
 """
 
 from __future__ import annotations
@@ -11,12 +12,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import count
 
 from yarl import URL
 
 from .. import metrics
+from .shared import Answer, Breaker, Shared
 
 PATIENCE_S = 0.25
 OPENS_AFTER = 5
@@ -40,10 +42,12 @@ class NotNow(Exception):
 class Endpoint:
     """One receiver. ``enter`` before a call, ``leave`` after it with the ticket that ``enter`` gave."""
 
-    def __init__(self, limit: int, clock: Callable[[], float], namespace: str) -> None:
+    def __init__(self, limit: int, clock: Callable[[], float], namespace: str, receiver: str = "") -> None:
         self._limit = limit
         self._clock = clock
         self._breaks = metrics.CALLBACK_BREAKS.labels(namespace)
+        self._receiver = receiver
+        self.shared: Shared | None = None
         self._window = min(_FIRST_WINDOW, limit)
         self._calls: dict[int, float] = {}  # ticket -> when it began, the oldest first
         self._tickets = count()
@@ -54,6 +58,8 @@ class Endpoint:
         self._failures = 0
         self._open_s = 0.0
         self._open_until = -math.inf
+        self._tried_elsewhere = False
+        self._trying: int | None = None  # the ticket of the call that all processes wait for
 
     @property
     def idle(self) -> bool:
@@ -68,19 +74,23 @@ class Endpoint:
         """
         now = self._clock()
         if now < self._open_until:
-            raise NotNow(self._open_until - now)
+            raise self._not_now(self._open_until - now)
         if not self._free():
             if len(self._turns) >= self._worth_waiting(now):
                 raise NotNow
             await self._wait()
         ticket = next(self._tickets)
         self._calls[ticket] = self._clock()
+        if self._open_s and self.shared is not None:
+            await self._ask(ticket, self.shared)
         return ticket
 
     def leave(self, ticket: int, alive: bool | None) -> None:
         """``alive``: it answered as one that works; None: the call was given up here, and tells nothing."""
         now = self._clock()
         took_s = now - self._calls.pop(ticket)
+        if ticket == self._trying:
+            self._trying = None
         if alive is not None:
             self._mean_s += (took_s - self._mean_s) * 0.1
         if alive:
@@ -88,6 +98,57 @@ class Endpoint:
         elif alive is False:
             self._failed(now)
         self._next()
+
+    # -- what other processes found
+
+    def learn(self, found: Breaker) -> None:
+        """Another process's breaker is open, or was and waits for one call that tries. Who has just had an answer goes
+        by that: the other may have lost its network.
+        """
+        if self._trying is not None or (not self._failures and self._clock() - self._answered_at < FIRST_OPEN_S):
+            return
+        self._failures = max(self._failures, OPENS_AFTER)
+        self._open_s, self._window = found.open_s, 1
+        self._open_for(found.left_s, tried_elsewhere=found.trying)
+
+    def heal(self) -> None:
+        """Another process had an answer."""
+        if self._trying is None:
+            self._failures, self._open_s, self._open_until = 0, 0.0, -math.inf
+
+    async def _ask(self, ticket: int, shared: Shared) -> None:
+        """May this process try, or does another one?
+
+        Raises:
+            NotNow: the other does, or it was dead again.
+        """
+        self._trying = ticket
+        try:
+            answer, left_s = await shared.may_try(self._receiver)
+        except BaseException:
+            self.leave(ticket, None)
+            raise
+        if answer is Answer.CLOSED:
+            self._trying = None
+            self.heal()
+        elif answer is not Answer.YOURS:
+            self._open_for(left_s, tried_elsewhere=answer is Answer.TAKEN)
+            self.leave(ticket, None)
+            raise self._not_now(left_s)
+
+    def _not_now(self, left_s: float) -> NotNow:
+        return NotNow() if self._tried_elsewhere else NotNow(left_s)
+
+    def _open_for(self, left_s: float, *, tried_elsewhere: bool = False) -> None:
+        self._open_until, self._tried_elsewhere = self._clock() + left_s, tried_elsewhere
+        if left_s <= 0:
+            return
+        for turn in self._turns:
+            if not turn.done():
+                turn.set_exception(self._not_now(left_s))
+        self._turns.clear()
+
+    # -- turns
 
     def _free(self) -> bool:
         return len(self._calls) + self._granted < self._window
@@ -130,6 +191,8 @@ class Endpoint:
 
     def _answered(self, now: float) -> None:
         self._answered_at = now
+        if self._open_s and self.shared is not None:
+            self.shared.closed(self._receiver)
         self._failures, self._open_s, self._open_until = 0, 0.0, -math.inf
         self._window = min(self._limit, self._window + 1)
 
@@ -141,12 +204,10 @@ class Endpoint:
         if self._open_s == 0:
             self._breaks.inc()
         self._open_s = min(LONGEST_OPEN_S, self._open_s * 2) or FIRST_OPEN_S
-        self._open_until = now + self._open_s
         self._window = 1
-        for turn in self._turns:
-            if not turn.done():
-                turn.set_exception(NotNow(self._open_s))
-        self._turns.clear()
+        self._open_for(self._open_s)
+        if self.shared is not None:
+            self.shared.opened(self._receiver, self._open_s)
 
 
 class Endpoints:
@@ -157,13 +218,30 @@ class Endpoints:
         self._clock = clock
         self._namespace = namespace
         metrics.CALLBACK_BREAKS.labels(namespace)  # there from the beginning: a rate needs a 0 to start from
-        self._known: dict[tuple[str, str | None, int | None], Endpoint] = {}
+        self._known: dict[str, Endpoint] = {}
+        self._shared: Shared | None = None
+
+    def share(self, shared: Shared | None) -> None:
+        """From now on with the namespace's other processes; None: not any more."""
+        self._shared = shared
+        for endpoint in self._known.values():
+            endpoint.shared = shared
 
     def at(self, url: URL) -> Endpoint:
-        key = (url.scheme, url.raw_host, url.port)
-        if (found := self._known.get(key)) is None:
+        return self._of(f"{url.scheme}://{url.raw_host}:{url.port}")
+
+    def seen(self, found: Mapping[str, Breaker], gone: set[str]) -> None:
+        """What other processes have found, and what is open no more."""
+        for receiver, breaker in found.items():
+            self._of(receiver).learn(breaker)
+        for receiver in gone & self._known.keys():
+            self._known[receiver].heal()
+
+    def _of(self, receiver: str) -> Endpoint:
+        if (found := self._known.get(receiver)) is None:
             if len(self._known) >= _MOST_ENDPOINTS:
                 # What is learned anew of idle ones costs less than keeping every host that was ever called.
                 self._known = {key: endpoint for key, endpoint in self._known.items() if not endpoint.idle}
-            found = self._known[key] = Endpoint(self._limit, self._clock, self._namespace)
+            found = self._known[receiver] = Endpoint(self._limit, self._clock, self._namespace, receiver)
+            found.shared = self._shared
         return found

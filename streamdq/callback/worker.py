@@ -19,6 +19,7 @@ from ..worker import Worker
 from .breaker import Endpoints, NotNow
 from .client import CallbackFailed, Client, Reply
 from .settings import CallbackSettings
+from .shared import Shared
 from .signing import Signer
 from .target import TargetRefused, Targets
 
@@ -69,6 +70,7 @@ class CallbackWorker(Worker):
         self._targets = Targets(self._callback.allow, self._callback.deny)
         self._signer = Signer(self._callback.plain_secrets())
         self._endpoints = Endpoints(self._callback.per_host, self._now_s, namespace)
+        self._shared: Shared | None = None
         for outcome, status_class in _USUAL:  # there from the beginning: a rate needs a 0 to start from
             metrics.CALLBACKS.labels(namespace, outcome, status_class)
         if topics is None:
@@ -79,7 +81,13 @@ class CallbackWorker(Worker):
 
     async def serve(self, burst: bool = False, *, signals: bool = False) -> None:
         async with Client(self._targets, self._callback, self.concurrency) as self._client:
-            await super().serve(burst, signals=signals)
+            try:
+                await super().serve(burst, signals=signals)
+            finally:
+                self._endpoints.share(None)
+                if self._shared is not None:
+                    await self._shared.close()
+                    self._shared = None
 
     def _now_s(self) -> float:
         """What breakers go by: as a test's clock jumps, so do they."""
@@ -87,6 +95,7 @@ class CallbackWorker(Worker):
 
     async def _deliver(self, _body: Any, job: Job) -> None:
         url = self._check(job)
+        await self._look()
         endpoint = self._endpoints.at(url)
         try:
             ticket = await endpoint.enter()
@@ -103,6 +112,15 @@ class CallbackWorker(Worker):
         finally:
             endpoint.leave(ticket, alive)
         self._judge(job, url, reply)
+
+    async def _look(self) -> None:
+        """Which receivers have other processes found dead?"""
+        if self._shared is None and (run := self._run) is not None:
+            hold_s = self._callback.timeout_s + 1
+            self._shared = Shared(run._link, run._session, run._consumer.now_ms, hold_s, self._endpoints.seen)
+            self._endpoints.share(self._shared)
+        if self._shared is not None:
+            await self._shared.look()
 
     def _check(self, job: Job) -> URL:
         try:

@@ -1,0 +1,19 @@
+-- open_breaker: callbacks to a receiver stop, in every process: told by the one that found it dead, or dead still.
+-- KEYS[1] breakers  HASH  receiver -> until_ms|open_ms|trying, '1' while one process tries
+-- ARGV[1] now_ms or ''
+-- ARGV[2] receiver
+-- ARGV[3] open_ms: for how long, from now
+-- ARGV[4] keep_ms: for how much longer it is known that it was open
+-- ARGV[5] most: how many receivers are kept
+-- returns 1, or 0 = there are too many; nothing was written
+-- include: clock
+local breakers = KEYS[1]
+local now, receiver, open, keep, most = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
+local all = redis.call('HGETALL', breakers)
+for i = 1, #all, 2 do
+  if tonumber(string.match(all[i + 1], '^%d+')) + keep < now then redis.call('HDEL', breakers, all[i]) end
+end
+if redis.call('HLEN', breakers) >= most and redis.call('HEXISTS', breakers, receiver) == 0 then return 0 end
+redis.call('HSET', breakers, receiver, string.format('%.0f|%.0f|0', now + open, open))
+redis.call('PEXPIRE', breakers, math.max(open + keep, redis.call('PTTL', breakers)))
+return 1

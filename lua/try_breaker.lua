@@ -1,0 +1,16 @@
+-- try_breaker: once a receiver's time is over, one process of all may try it with one call.
+-- KEYS[1] breakers  HASH  receiver -> until_ms|open_ms|trying
+-- ARGV[1] now_ms or ''
+-- ARGV[2] receiver
+-- ARGV[3] hold_ms: for how long no other may try, should the caller never tell how it went
+-- returns {answer, left_ms}: answer 0 = it is not open, 1 = the caller may try, 2 = another one tries, 3 = it is open;
+-- left_ms: with 2 and 3, when to ask again
+-- include: clock
+local breakers, receiver = KEYS[1], ARGV[2]
+local entry = redis.call('HGET', breakers, receiver)
+if not entry then return {0, 0} end
+local now = now_ms(ARGV[1])
+local till, open, trying = string.match(entry, '^(%d+)|(%d+)|(%d)$')
+if now < tonumber(till) then return {trying == '1' and 2 or 3, till - now} end
+redis.call('HSET', breakers, receiver, string.format('%.0f|%s|1', now + ARGV[3], open))
+return {1, 0}

@@ -1,0 +1,143 @@
+"""What the processes of a namespace tell each other of dead receivers, through one key in Redis that expires.
+
+It is written when a breaker opens, when one process tries, and when it closes; and read once a second at most, by a
+process that has callbacks to make. Without Redis each process goes by what it finds out for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from ..connection import AsyncLink
+from ..errors import ServerError
+from ..logs import log
+from ..loop import cancel_and_wait
+from ..scripts import Scripts
+from ..session import Op, Session, arun
+
+LOOK_EVERY_S = 1.0
+MOST = 500
+"""Of these all are read at once. A process that finds more dead receivers keeps them to itself."""
+_KEEP_S = 120.0
+_ANSWER_S = 1.0  # a callback does not wait longer for Redis
+
+
+class Answer(IntEnum):
+    """May a receiver be tried whose breaker was open? As try_breaker returns it."""
+
+    CLOSED = 0
+    YOURS = 1
+    TAKEN = 2
+    OPEN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Breaker:
+    """A receiver's, as Redis has it. ``left_s``: how long it stays open, below 0 when it may be tried."""
+
+    left_s: float
+    open_s: float
+    trying: bool
+
+
+class Shared:
+    """This process's view of them. ``seen`` is told all that are open, and those that are open no more."""
+
+    def __init__(
+        self,
+        link: AsyncLink,
+        session: Session,
+        now_ms: Callable[[], int],
+        hold_s: float,
+        seen: Callable[[Mapping[str, Breaker], set[str]], None],
+    ) -> None:
+        """``now_ms``: Redis's time. ``hold_s``: how long one call may take that tries a receiver."""
+        self._link = link
+        self._session = session
+        self._scripts = Scripts(session)
+        self._key = session.keys.breakers
+        self._now_ms = now_ms
+        self._hold_s = hold_s
+        self._seen = seen
+        self._there: set[str] = set()  # receivers that Redis has, as far as is known here
+        self._looked = -math.inf
+        self._first: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def look(self) -> None:
+        """Sees to it that what others found is known here; waits for that the first time only."""
+        now = time.monotonic()
+        if now - self._looked >= LOOK_EVERY_S:
+            self._looked = now
+            task = self._start(self._look())
+            self._first = self._first or task
+        if self._first is not None and not self._first.done():
+            await asyncio.shield(self._first)
+
+    async def may_try(self, receiver: str) -> tuple[Answer, float]:
+        """Asks before the one call to a receiver that was dead; and in how many seconds to ask again."""
+        op = self._scripts.try_breaker(self._key, receiver, int(self._hold_s * 1000))
+        reply = await self._do(op)
+        if reply is None:  # Redis is away
+            return Answer.YOURS, 0.0
+        return Answer(reply[0]), reply[1] / 1000
+
+    def opened(self, receiver: str, open_s: float) -> None:
+        self._start(self._open(receiver, open_s))
+
+    def closed(self, receiver: str) -> None:
+        self._there.discard(receiver)
+        self._start(self._do(self._session.one(self._key, "HDEL", self._key, receiver)))
+
+    async def told(self) -> None:
+        """Waits until Redis has been told, and what was asked has been answered."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def close(self) -> None:
+        await cancel_and_wait(self._tasks)
+
+    async def _open(self, receiver: str, open_s: float) -> None:
+        op = self._scripts.open_breaker(self._key, receiver, int(open_s * 1000), int(_KEEP_S * 1000), MOST)
+        if await self._do(op):
+            self._there.add(receiver)
+
+    async def _look(self) -> None:
+        before = set(self._there)
+        reply = await self._do(self._session.one(self._key, "HGETALL", self._key))
+        if reply is None:
+            return
+        now_ms, found = self._now_ms(), {}
+        for receiver, text in _pairs(reply):
+            until_ms, open_ms, trying = text.split("|")
+            found[receiver] = Breaker((int(until_ms) - now_ms) / 1000, int(open_ms) / 1000, trying == "1")
+        gone = before - found.keys()
+        self._there = (self._there - gone) | found.keys()
+        self._seen(found, gone)
+
+    async def _do(self, op: Op[Any]) -> Any:
+        """None: Redis did not answer in time."""
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                return await arun(self._link, op)
+        except (ServerError, TimeoutError) as error:
+            log.debug("breakers not shared", error=str(error))
+            return None
+
+    def _start(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+def _pairs(reply: Any) -> list[tuple[str, str]]:
+    """Of HGETALL, which RESP3 gives as a mapping."""
+    flat = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    return [(name.decode(), value.decode()) for name, value in flat]
