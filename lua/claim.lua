@@ -12,16 +12,19 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] consumer
--- ARGV[4] count: how many entries to read at most, besides those of ARGV[7..]
+-- ARGV[4] count: how many to claim at most; what ARGV[8..] brings beyond that is handed back
 -- ARGV[5] default TTR in ms, where the topic sets none
 -- ARGV[6] history cap
--- ARGV[7..] entries that a blocking XREADGROUP returned already: stream ('m' ready, 'g' ready:GROUP), entry, member
--- returns {status, now_ms, ttr_ms, unread, {claim, ...}, {id, ...}, {record, ...}, expired, generation}: status 1, or
--- 0 = the topic is paused (nothing read), or -1 = there is no such group. claim: '' = none, the delivery was out of date;
--- for a first attempt the entry in the shared stream; else 'main|entry|attempt|step|crashes|due_ms'. main: entry in the
--- shared stream or '-'. attempt: as in the progress. due_ms: '' as the record says. unread: still ready for this group.
--- expired: given up, as too late. generation: which group of that name this is.
--- include: clock, read, progress, ring, settle, requeue, history
+-- ARGV[7] at_once: how many of them the caller starts at once; the others are claimed ahead (progress.lua). Only first
+-- attempts are: what was claimed before may be what its consumers die of, and that has to be counted.
+-- ARGV[8..] entries that a blocking XREADGROUP returned already: stream ('m' ready, 'g' ready:GROUP), entry, member
+-- returns {status, now_ms, ttr_ms, unread, {claim, ...}, {id, ...}, {record, ...}, expired, generation, refused}: status
+-- 1, or 0 = the topic is paused (nothing read), or -1 = there is no such group. claim: '' = none, the delivery was out of
+-- date; for a first attempt the entry in the shared stream; else 'main|entry|attempt|step|crashes|due_ms'. main: entry in
+-- the shared stream or '-'. attempt: as in the progress. due_ms: '' as the record says. unread: still ready for this
+-- group. expired: given up, as too late. generation: which group of that name this is. refused: what is in ready:GROUP
+-- beyond at_once.
+-- include: clock, read, progress, ring, settle, requeue, put_back, history
 local ready, own, jobs, progress, counts, settings, wake, history, bucket = unpack(KEYS)
 local now, group, consumer, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
 local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts, bucket = bucket, wake = wake}
@@ -29,17 +32,17 @@ local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = 
 local topic = redis.call('HMGET', settings, 'paused', 'ttr:' .. group, 'ttr', 'watch_until', 'groups', 'rate',
   'generation:' .. group)
 local paused, groups, generation = topic[1] == '1', names(topic[5]), topic[7] or '0'
-if not has(groups, group) then return {-1, now, 0, 0, {}, {}, {}, 0, ''} end
+if not has(groups, group) then return {-1, now, 0, 0, {}, {}, {}, 0, '', 0} end
 k.waits = waits(topic[1], topic[6])
 local count = paused and 0 or tonumber(ARGV[4])
-local group_ttr = tonumber(topic[2] or topic[3] or ARGV[5])
+local group_ttr, at_once = tonumber(topic[2] or topic[3] or ARGV[5]), math.min(count, tonumber(ARGV[7]))
 -- entries: as Redis gives them, {entry, {'j', member}}; the first `again` are of ready:GROUP, the others of ready.
 local entries, n, given = {}, 0, {[own] = {}, [ready] = {}}
 local function add(found)
   for i = 1, #found do entries[n + i] = found[i] end
   n = n + #found
 end
-for i = 7, #ARGV, 3 do
+for i = 8, #ARGV, 3 do
   local stream = ARGV[i] == 'm' and ready or own
   -- A consumer that slept between its read and this call has lost the entry: it was handed over, under another id.
   if #redis.call('XPENDING', stream, group, ARGV[i + 1], ARGV[i + 1], 1, consumer) == 1 then
@@ -49,11 +52,12 @@ end
 -- Without a read this is the first write: a full Redis lets a script go on that begins with one that needs no memory.
 if count <= 0 then redis.call('HDEL', progress, '') end
 add(given[own])
-add(new_entries(own, group, consumer, count))
+-- Where none can be started, one is looked for all the same, for the caller must know.
+add(new_entries(own, group, consumer, math.max(math.min(count, 1), at_once) - n))
 local again = n
 add(given[ready])
-add(new_entries(ready, group, consumer, count - again + #given[own]))
-if n == 0 then return {paused and 0 or 1, now, group_ttr, 0, {}, {}, {}, 0, generation} end
+add(new_entries(ready, group, consumer, count - n))
+if n == 0 then return {paused and 0 or 1, now, group_ttr, 0, {}, {}, {}, 0, generation, 0} end
 local ids, fields, prefix = {}, {}, field_of(group, '')
 for i = 1, n do
   local delivery = entries[i][2][2]
@@ -62,28 +66,23 @@ for i = 1, n do
 end
 local records, states = redis.call('HMGET', jobs, unpack(ids)), redis.call('HMGET', progress, unpack(fields))
 
-local claims, marks, gone, taken, left = {}, {}, {}, 0, 0
+local claims, marks, gone, taken, left, refused = {}, {}, {}, 0, 0, 0
 local now_text = string.format('%.0f', now)
 
-local function drop(stream, entry, remove)
-  redis.call('XACK', stream, group, entry)
-  if remove then redis.call('XDEL', stream, entry) end
-end
 local function give_back(stream, entry, id, p, due)
-  drop(stream, entry, stream ~= ready)
-  if stream == ready then p.main = detach(k, groups, p.main) end
-  requeue(k, group, id, p, due, now)
+  put_back(k, groups, stream, group, entry, id, p, due, now)
 end
 local function expire(stream, entry, id, record, p, due)
-  drop(stream, entry, stream ~= ready)
+  drop(stream, group, entry, stream == own)
   redis.call('HINCRBY', counts, 'expired:' .. group, 1)
   gone[#gone + 1] = rare_row('expired', id, group, p, record, now,
     {consumer = consumer, due = due, moved = string.match(entry, '^%d+')})
   settle(k, groups, group, id, p and p.main or entry)
 end
 
-local function tail_of(ttr) return '|' .. now_text .. '|' .. string.format('%.0f', now + ttr) .. '|' .. consumer end
-local group_tail = tail_of(group_ttr)
+local function tail_of(ttr, started) return '|' .. started .. string.format('|%.0f|', now + ttr) .. consumer end
+local group_tail, ahead_tail = tail_of(group_ttr, now_text), tail_of(group_ttr, '-' .. now_text)
+local function tail_now() return taken < at_once and group_tail or ahead_tail end
 
 local function start(i, claim, mark)
   claims[i], marks[taken * 2 + 1], marks[taken * 2 + 2] = claim, fields[i], mark
@@ -99,18 +98,21 @@ local function consider(i, stream, entry, sequence, p)
   if paused or early then
     left = left + 1
     give_back(stream, entry, id, p or fresh(sequence, entry), due)
+  elseif taken >= (stream == own and at_once or count) then
+    left, refused = left + 1, refused + (stream == own and 1 or 0)
+    give_back(stream, entry, id, p or fresh(sequence, entry), p and p.deadline or '')
   elseif expiry ~= '' and now > due + expiry then
     left = left + 1
     expire(stream, entry, id, record, p, due)
   else
-    local claim, begun, tail = entry, '1|0|0|' .. entry .. '|' .. sequence .. '|', group_tail
+    local claim, begun, tail = entry, '1|0|0|' .. entry .. '|' .. sequence .. '|', tail_now()
     if p then
       local counted = attempt_of(p, 1) .. '|' .. p.step .. '|' .. p.crashes
       claim = p.main .. '|' .. entry .. '|' .. counted .. '|' .. p.deadline
       begun = counted .. '|' .. p.main .. '|' .. sequence .. '|' .. entry
     end
     if ttr ~= '' then
-      tail = tail_of(tonumber(ttr))
+      tail = tail_of(tonumber(ttr), taken < at_once and now_text or '-' .. now_text)
       -- reclaim looks at what has been idle for the group's TTR: a shorter one begins with a part of that behind it.
       if tonumber(ttr) < group_ttr then
         redis.call('XCLAIM', stream, group, consumer, 0, entry, 'IDLE', group_ttr - ttr, 'JUSTID')
@@ -127,22 +129,22 @@ for i = 1, n do
   local stream, sequence = shared and ready or own, string.sub(entries[i][2][2], 1, 12)
   local same = record and string.find(record, sequence, 1, true) == 1
   local p = state and parse(state)
-  if shared and same and not p and not paused and string.find(record, '\n\n\n', 40, true) == 40
+  if shared and same and not p and not paused and taken < count and string.find(record, '\n\n\n', 40, true) == 40
       and string.sub(record, 13, 25) <= now_text then -- nearly all: no TTR or expiry of its own, and due
-    start(i, entry, 'r|1|0|0|' .. entry .. '|' .. sequence .. '|' .. group_tail)
+    start(i, entry, 'r|1|0|0|' .. entry .. '|' .. sequence .. '|' .. tail_now())
   elseif not record then
-    drop(stream, entry, true)
+    drop(stream, group, entry, true)
     if p and p.state == 'w' then redis.call('HDEL', progress, fields[i]) end -- of a lost job: reclaim counts it
   elseif p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry then
     -- The group was made anew and reads its past again. What it still ran gets a new entry: the old claim is refused.
     redis.call('HINCRBY', counts, 'running:' .. group, -1)
     give_back(stream, entry, ids[i], p, p.due)
   elseif shared and p then
-    drop(stream, entry, not same)
+    drop(stream, group, entry, not same)
   elseif shared and same or not shared and p and p.state == 'w' and p.sequence == sequence then
     consider(i, stream, entry, sequence, p)
   else
-    drop(stream, entry, true)
+    drop(stream, group, entry, true)
   end
 end
 remember(history, counts, settings, cap, gone)
@@ -155,4 +157,4 @@ if taken > 0 then
   if running == taken and not is_watched(topic[4], now) then ring(wake, now + group_ttr) end
 end
 for i = 1, taken < n and n or 0 do claims[i] = claims[i] or '' end
-return {paused and 0 or 1, now, group_ttr, unread, claims, ids, records, #gone, generation}
+return {paused and 0 or 1, now, group_ttr, unread, claims, ids, records, #gone, generation, refused}

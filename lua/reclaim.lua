@@ -1,5 +1,5 @@
 -- reclaim: running -> ready, the claims of one group whose TTR has passed. Who claims such a job next sees how often it
--- crashed, and buries it when that is too often.
+-- crashed, and buries it when that is too often. What was claimed ahead goes back as if it had not been claimed.
 -- KEYS[1] ready        STREAM
 -- KEYS[2] ready:GROUP  STREAM
 -- KEYS[3] jobs         HASH
@@ -41,16 +41,23 @@ local relook = relook_of(set_back and '0|0' or topic[7])
 local reclaimed, rows = 0, {}
 
 local function took_over(id, p)
-  reclaimed = reclaimed + 1
-  local known = {consumer = p.note, started = p.started, due = p.due ~= '' and p.due or nil,
+  local ahead = is_ahead(p) -- it has not run, or nobody knows that it has
+  local known = {consumer = p.note, started = ahead and '' or p.started, due = p.due ~= '' and p.due or nil,
     moved = string.match(p.entry == '' and p.main or p.entry, '^%d+')}
-  rows[reclaimed] = rare_row('reclaimed', id, group, p, redis.call('HGET', jobs, id), now, known)
+  rows[#rows + 1] = rare_row(ahead and 'released' or 'reclaimed', id, group, p, redis.call('HGET', jobs, id), now, known)
+  if ahead then
+    p.attempt, p.note = p.attempt - 1, ''
+    return
+  end
+  reclaimed = reclaimed + 1
   p.crashes, p.note = p.crashes + 1, 'not finished within its TTR by ' .. p.note
 end
 local function look_at(stream, entry, sequence, id)
   local p = hand_over(k, stream, entry, group, id, sequence, now, took_over)
-  if p and tonumber(p.started) > now then -- by a clock that was set back since: its TTR begins again
-    p.started, p.deadline = string.format('%.0f', now), string.format('%.0f', now + p.deadline - p.started)
+  local started = p and math.abs(tonumber(p.started))
+  if p and started > now then -- by a clock that was set back since: its TTR begins again
+    p.started = string.format(is_ahead(p) and '-%.0f' or '%.0f', now)
+    p.deadline = string.format('%.0f', now + p.deadline - started)
     redis.call('HSET', progress, field_of(group, id), format(p))
   end
   -- A longer TTR of its own, or touched: give it back, to be looked at again at its deadline.

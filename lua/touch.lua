@@ -24,6 +24,7 @@ for i = 5, #ARGV, 4 do
   if p and p.state == 'r' and p.main == main and p.entry == entry
       and #redis.call('XPENDING', stream, group, claimed, claimed, 1) == 1 then
     redis.call('XCLAIM', stream, group, p.note, 0, claimed, 'IDLE', math.max(0, group_ttr - ttr), 'JUSTID')
+    if is_ahead(p) then p.started = string.format('%.0f', now) end -- by now it runs
     p.deadline = string.format('%.0f', now + ttr)
     redis.call('HSET', progress, field_of(group, id), format(p))
   else

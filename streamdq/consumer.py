@@ -161,8 +161,7 @@ class Consumer:
             await self._sweep(limits)
         while self._found:
             shard, entries = self._found.popitem()
-            count = max(0, limits.get(shard.topic, 0) - len(entries) // 3)
-            if held := await self._claim(shard, count, entries):
+            if held := await self._claim(shard, limits.get(shard.topic, 0), entries):
                 return held
         for _ in range(len(self._active)):
             shard = self._active.pop(0)
@@ -174,7 +173,7 @@ class Consumer:
         return []
 
     async def _claim(self, shard: ShardKeys, count: int, read: Entries) -> list[Held]:
-        count = min(count, MAX_CLAIM - len(read) // 3)
+        count = min(count, MAX_CLAIM)
         ttr_ms = self._topics.known[shard.topic].ttr_of(self.group)
         asked = time.monotonic()
         claimed: Claimed = await arun(

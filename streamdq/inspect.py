@@ -261,7 +261,8 @@ def _progress(group: str, value: str, waits: bool, job: Job, delayed: bool) -> G
     if state == "r":
         return GroupProgress(
             group, JobState.RUNNING, *counts,
-            started_ms=int(started), deadline_ms=int(deadline), consumer=note.partition("|")[0], own=bool(entry),
+            started_ms=None if started.startswith("-") else int(started), deadline_ms=int(deadline),
+            consumer=note.partition("|")[0], own=bool(entry),
         )  # fmt: skip
     if state == "w":
         due_ms = int(deadline) if deadline else job.due_ms

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from redis.exceptions import ResponseError
 
-from .config import TopicSettings
+from .config import MAX_CLAIM, TopicSettings
 from .connection import Command
 from .errors import GroupMissing, TooManyTopics
 from .keys import ShardKeys
@@ -95,6 +95,7 @@ class Claimed(NamedTuple):
     rows: list[Row]
     expired: int
     generation: str  # of the group: another one once it was removed and made again
+    refused: int  # what its caller would not start at once, though it has been claimed before
 
 
 class Reclaimed(NamedTuple):
@@ -224,13 +225,16 @@ class Scripts:
         count: int,
         ttr_ms: int,
         read: Sequence[bytes | str] = (),
+        at_once: int = MAX_CLAIM,
     ) -> Op[Claimed]:
-        """``read``: what a blocking read returned already, as (stream 'm' or 'g', entry, member) in turn."""
+        """``count`` jobs at most, of which the caller starts the first ``at_once`` at once. ``read``: what a blocking
+        read returned already, as (stream 'm' or 'g', entry, member) in turn; what is too much of it is handed back.
+        """
         own = k.ready_of(group)
-        status, now_ms, group_ttr_ms, unread, claims, ids, records, expired, generation = yield from self._run(
+        status, now_ms, group_ttr_ms, unread, claims, ids, records, expired, generation, refused = yield from self._run(
             "claim",
             (k.ready, own, k.jobs, k.progress, k.counts, k.settings, k.wake, k.history, k.bucket),
-            (self._now(), group, consumer, count, ttr_ms, self._history, *read),
+            (self._now(), group, consumer, count, ttr_ms, self._history, at_once, *read),
         )
         if status < 0:
             raise GroupMissing(f"topic {k.topic!r} has no group {group!r}")
@@ -242,6 +246,7 @@ class Scripts:
             [Row(*row) for row in zip(claims, ids, records, strict=True) if row[0]],
             expired,
             generation.decode(),
+            refused,
         )
 
     def _outcome(

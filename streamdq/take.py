@@ -73,7 +73,7 @@ def _claim_any(
         read = found.get(shard, [])
         asked = time.monotonic()
         claimed = yield from ops.scripts.claim(
-            shard, group, ops.session.consumer, 0 if read else 1, settings.ttr_of(group), read
+            shard, group, ops.session.consumer, 1 if kept is None else 0, settings.ttr_of(group), read
         )
         paused = paused or claimed.paused
         for row in claimed.rows:

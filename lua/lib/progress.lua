@@ -3,6 +3,7 @@
 -- attempt  those that count; with '+N' behind it where N more were snoozed
 -- state    r running, w waiting for its next attempt (bucket or ready:GROUP), d dead, x through
 -- main     entry of the job in the shared ready stream, '-' once that was removed: the job is for groups with progress
+-- started_ms r: when it was claimed, to be started at once; -started_ms: it was claimed ahead of a slot
 -- sequence which delivery is the current one; an entry that carries another one is out of date
 -- deadline_ms r: when the TTR passes; w: when the next attempt is due ('' as the record says)
 -- entry    where the running attempt was claimed: '' means `main`, else an entry of ready:GROUP
@@ -19,6 +20,8 @@ local function parse(value)
   if p.state == 'r' then p.note, p.due = string.match(p.note, '^([^|]*)|?(.*)$') end
   return p
 end
+-- is_ahead(p): a running attempt that nobody knows to have started.
+local function is_ahead(p) return string.sub(p.started, 1, 1) == '-' end
 -- attempt_of(p, more): how attempts stand in the value; `more`: that many are added.
 local function attempt_of(p, more) return p.attempt + more .. (p.snoozed == '' and '' or '+' .. p.snoozed) end
 local function format(p)

@@ -251,7 +251,7 @@ def _running(
         if progress is not None and progress.state == "r":
             line = Line(
                 id,
-                int(progress.started),
+                abs(int(progress.started)),  # claimed ahead: when that was
                 group,
                 int(progress.attempt),
                 progress.note.partition("|")[0],

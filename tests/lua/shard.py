@@ -79,11 +79,18 @@ class Shard:
         return reply
 
     def claim(
-        self, count: int = 10, group: str | None = None, consumer: str | None = None, read: Sequence[Any] = ()
+        self,
+        count: int = 10,
+        group: str | None = None,
+        consumer: str | None = None,
+        read: Sequence[Any] = (),
+        at_once: int = MAX_BATCH,
     ) -> Claimed:
         name = group or self.group
         reply: Claimed = self._step(
-            self.scripts.claim(self.k, name, consumer or self.consumer, count, self.settings.ttr_of(name), read)
+            self.scripts.claim(
+                self.k, name, consumer or self.consumer, count, self.settings.ttr_of(name), read, at_once
+            )
         )
         return reply
 

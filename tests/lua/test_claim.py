@@ -36,7 +36,7 @@ def test_a_first_attempt(shard: Shard) -> None:
 
 
 def test_nothing_ready(shard: Shard) -> None:
-    assert shard.claim() == (False, START_MS, 60_000, 0, [], 0, "1")
+    assert shard.claim() == (False, START_MS, 60_000, 0, [], 0, "1", 0)
 
 
 def test_count_is_kept_over_both_streams_and_retries_go_first(shard: Shard) -> None:
@@ -164,7 +164,7 @@ def test_a_groups_own_ttr_comes_before_the_topics(two: Shard) -> None:
 def test_a_paused_topic_is_not_read(shard: Shard) -> None:
     shard.enqueue("j")
     shard.run(shard.operations.pause("t"))
-    assert shard.claim() == (True, START_MS, 60_000, 0, [], 0, "1")
+    assert shard.claim() == (True, START_MS, 60_000, 0, [], 0, "1", 0)
     assert shard.state("j") == "ready"
     shard.run(shard.operations.resume("t"))
     assert shard.take().id == b"j"
@@ -207,12 +207,13 @@ def test_a_detached_job_read_before_a_pause(shard: Shard) -> None:
     assert shard.empty()
 
 
-def test_entries_read_before_are_claimed_and_count_besides(shard: Shard) -> None:
+def test_entries_read_before_are_claimed_first_and_count_as_read(shard: Shard) -> None:
     shard.enqueue("i", "j")
     read = read_ahead(shard)
-    shard.enqueue("k")
-    assert [row.id for row in shard.claim(1, read=read).rows] == [b"i", b"j", b"k"]
-    assert "ready:default" not in shard.counts
+    shard.enqueue("k", "l")
+    reply = shard.claim(3, read=read)
+    assert [row.id for row in reply.rows] == [b"i", b"j", b"k"]
+    assert reply.unread == shard.counts["ready:default"] == 1
 
 
 def test_entries_read_before_and_cancelled_since_are_dropped(shard: Shard) -> None:
@@ -272,3 +273,65 @@ def test_with_the_clock_set_back_the_first_claim_rings_all_the_same(shard: Shard
     before = shard.rings()
     shard.claim()
     assert shard.rings() != before
+
+
+# -- claimed ahead
+
+
+def test_what_is_not_started_at_once_is_claimed_without_a_start(shard: Shard) -> None:
+    shard.enqueue("i", "j", "k", ttr="90s")
+    shard.enqueue("l")
+    rows = shard.claim(4, at_once=2).rows
+    assert [row.id for row in rows] == [b"i", b"j", b"k", b"l"]
+    started = [job.groups["default"].started_ms for id in "ijkl" if (job := shard.get(id))]
+    assert started == [START_MS, START_MS, None, None]
+    assert shard.state("k") == shard.state("l") == "running"
+    deadlines = [job.groups["default"].deadline_ms for id in "kl" if (job := shard.get(id))]
+    assert deadlines == [START_MS + 90_000, START_MS + 60_000]
+    shard.touch(rows[2])
+    job = shard.get("k")
+    assert job is not None
+    assert job.groups["default"].started_ms == START_MS, "whoever touches it runs it"
+    shard.finish(*rows)
+    assert shard.empty()
+
+
+def test_what_was_claimed_before_is_not_claimed_ahead(shard: Shard) -> None:
+    shard.enqueue("i", "j", "k")
+    shard.release(*shard.claim(3).rows)
+    shard.enqueue("new", "newer")
+    reply = shard.claim(4, at_once=2)
+    assert [row.id for row in reply.rows] == [b"i", b"j", b"new", b"newer"]
+    assert (reply.unread, reply.refused) == (1, 0)
+    reply = shard.claim(4, at_once=0)
+    assert (reply.rows, reply.unread, reply.refused) == ([], 1, 1)
+    row = shard.take()
+    assert (row.id, row.past.split(b"|")[0]) == (b"k", b"1")
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 4])
+def test_what_was_read_beyond_the_room_is_handed_back(two: Shard, count: int) -> None:
+    two.enqueue("retried")
+    two.retry(two.take("a"), delay_ms=10)
+    two.clock.advance("10ms")
+    two.move()
+    two.enqueue("i", "j", "k")
+    read = read_ahead(two, "a")
+    assert len(read) == 3 * 4
+    reply = two.claim(count, group="a", read=read)
+    assert [row.id for row in reply.rows] == [b"retried", b"i", b"j", b"k"][:count]
+    assert reply.unread == 4 - count
+    others = two.claim(9, group="a", consumer="other").rows
+    assert {row.id for row in others} | {row.id for row in reply.rows} == {b"retried", b"i", b"j", b"k"}
+    assert all(row.past.split(b"|")[0] == (b"2" if row.id == b"retried" else b"1") for row in others)
+    two.finish(*reply.rows, *others, group="a")
+    two.finish(*two.claim(9, group="b").rows, group="b")
+    assert two.claim(9, group="b").rows == []
+
+
+def test_while_the_topic_is_paused_what_was_read_waits(shard: Shard) -> None:
+    shard.enqueue("i")
+    read = read_ahead(shard)
+    shard.run(shard.operations.pause("t"))
+    assert shard.claim(0, read=read).rows == []
+    assert shard.state("i") == "delayed"

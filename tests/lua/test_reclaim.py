@@ -357,3 +357,20 @@ def test_with_the_clock_set_back_idle_times_are_no_filter(timed: Shard) -> None:
     timed.redis("HSET", timed.k.progress, field, b"|".join([*value[:7], b"1700000000000", b"1700000000001", value[9]]))
     timed.redis("HSET", timed.k.settings, "watch_until", (int(hour_ago) + 3600) * 1000)
     assert timed.reclaim().reclaimed == 1
+
+
+def test_what_was_claimed_ahead_has_neither_crashed_nor_been_tried(shard: Shard) -> None:
+    shard.enqueue("i", "j")
+    i, j = shard.claim(2, at_once=1).rows
+    shard.clock.advance("60s")
+    assert shard.reclaim().reclaimed == 1
+    assert shard.counts["reclaimed:default"] == 1
+    assert shard.events() == [("reclaimed", "i", "default"), ("released", "j", "default")]
+    assert shard.finish(i, j).stale == {0, 1}
+    crashed, untried = shard.claim(2).rows
+    assert crashed.past.split(b"|")[:3] == [b"2", b"0", b"1"]
+    assert untried.past.split(b"|")[:3] == [b"1", b"0", b"0"]
+    # Now it is sure to be started: lost once more, it has crashed.
+    shard.clock.advance("60s")
+    assert shard.reclaim().reclaimed == 2
+    assert [row.past.split(b"|")[:3] for row in shard.claim(2).rows] == [[b"3", b"0", b"2"], [b"2", b"0", b"1"]]
