@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any, TypeGuard, TypeVar
 
 from . import tally
+from .config import START_WITHIN_S
 from .history import SEPARATOR, Event, moved_ms
 from .job import Job, JobState, attempts_in, decode
 from .keys import ShardKeys
@@ -62,6 +63,7 @@ class Held:
     ended: bool = False
     late: bool = False  # its TTR passed here
     ttr_ms: int = 0
+    start_by: float = float("inf")  # after that it must not start, by this host's monotonic clock
     deadline: float = 0.0  # when its TTR passes, on this host's monotonic clock
     took_s: float = 0.0
     consumer: str = ""  # who claimed it, where that is not who ends it
@@ -100,6 +102,7 @@ def held_of(shard: ShardKeys, group: str, row: Row, claimed: Claimed, asked: flo
     held.generation = claimed.generation
     held.ttr_ms = job.ttr_ms or claimed.ttr_ms
     held.deadline = asked + held.ttr_ms / 1000
+    held.start_by = min(held.deadline, asked + START_WITHIN_S)
     job.attempt = 1
     if rest:
         held.entry, attempts, step, crashes, due = rest.split(b"|")
@@ -146,8 +149,8 @@ def failed(held: Held, error: BaseException | str, schedule: RetrySchedule) -> E
 
 
 def too_late(held: Held, schedule: RetrySchedule, now_ms: int) -> End:
-    """The end of an attempt that was not started, as its TTR had passed: it goes back and does not count. But where the
-    claim alone takes longer than the TTR, that would go on for ever: there the attempt has failed.
+    """The end of an attempt that was not started, as it was too late for it: it goes back and does not count. But where
+    the claim alone takes longer than the TTR, that would go on for ever: there the attempt has failed.
     """
     if time.monotonic() - held.deadline + held.ttr_ms / 1000 > _STALLED_S:
         held.started_ms = 0

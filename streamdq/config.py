@@ -24,6 +24,10 @@ midst of a call, that still ends within 5 ms. Twice as many in a call are hardly
 """
 
 
+START_WITHIN_S = 1.0
+"""A claimed job starts within this time, or goes back: so a topic that was paused longer ago starts nothing more."""
+
+
 class Settings(BaseSettings):
     """What a process may set by environment variable, each prefixed ``STREAMDQ_``."""
 

@@ -24,6 +24,30 @@ from .topics import Topics
 _WATCHDOG_S = 0.05
 _DEAF_S = 1.0  # how long the drain waits for a handler that does not end when it is cancelled
 _AHEAD_S = 0.02  # how much work may be fetched ahead of free slots
+_HOLD_S = 0.05  # how long that may wait for one
+_NO_MORE_S = 1.0  # for so long nothing is fetched ahead, when some had to go back
+
+
+class Pace:
+    """How many attempts end within a span of time."""
+
+    def __init__(self, span_s: float) -> None:
+        self._span_s = span_s
+        self._since = 0.0
+        self._before = self._now = 0
+
+    def count(self, now: float) -> None:
+        self._roll(now)
+        self._now += 1
+
+    def recent(self) -> int:
+        self._roll(time.monotonic())
+        return max(self._before, self._now)
+
+    def _roll(self, now: float) -> None:
+        if now - self._since >= self._span_s:
+            self._before = self._now if now - self._since < 2 * self._span_s else 0
+            self._since, self._now = now, 0
 
 
 class Runner:
@@ -52,11 +76,14 @@ class Runner:
         self._tell_ended = ended
         self._tell_touched = touched
         self._on_dead = list(on_dead)
-        self._waiting: deque[list[Held]] = deque()
+        self._waiting: deque[tuple[float, list[Held]]] = deque()  # when they came
         self._running: dict[asyncio.Task[None], list[Held]] = {}
         self._draining = False
         self._busy = 0  # running calls, and threads that outlived theirs
         self._mean_s = 1.0
+        self._pace = Pace(_AHEAD_S)
+        self._no_more_until = 0.0
+        self._giving_up: asyncio.TimerHandle | None = None
         self._threads = HandlerThreads(concurrency)
         self._background: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
@@ -66,27 +93,36 @@ class Runner:
     def idle(self) -> bool:
         return not self._running and not self._waiting
 
-    def room(self) -> int:
-        """How many more handler calls can be taken: the free slots, and some milliseconds' worth of short jobs, so
-        that the next claim travels while these run.
+    def room(self, *, ahead: bool) -> tuple[int, int]:
+        """How many more handler calls can be taken, and how many of them start at once: there are the free slots, and
+        ``ahead`` of them some milliseconds' worth of short jobs, so that the next claim travels while these run.
         """
-        ahead = min(2 * MAX_BATCH, int(_AHEAD_S / max(self._mean_s, 1e-6)) * self._concurrency)
         in_hand = self._busy + len(self._waiting)
-        room = max(0, self._concurrency + ahead - in_hand)
+        free = max(0, self._concurrency - in_hand)
+        most = max(0, self._concurrency + (self._ahead() if ahead else 0) - in_hand)
         # With plenty in hand, a claim waits until it is worth its round trip.
-        return 0 if in_hand > MAX_BATCH and room < MAX_BATCH // 2 else room
+        return (0 if in_hand > MAX_BATCH and most < MAX_BATCH // 2 else most), free
+
+    def _ahead(self) -> int:
+        """Jobs that will have begun within some milliseconds: those that ended in the last ones tell how many, as the
+        handlers may all be held up now; but if most take long, none.
+        """
+        if self._mean_s > _AHEAD_S or time.monotonic() < self._no_more_until:
+            return 0
+        return min(2 * MAX_BATCH, int(_AHEAD_S / max(self._mean_s, 1e-6)) * self._concurrency, self._pace.recent())
 
     def take(self, held: list[Held]) -> None:
         """Runs jobs of one topic as soon as there are slots; their TTR runs already."""
         handler = self._handlers[held[0].job.topic]
-        size = handler.batch or 1
+        size, arrived = handler.batch or 1, time.monotonic()
         for i in range(0, len(held), size):
-            self._waiting.append(held[i : i + size])
+            self._waiting.append((arrived, held[i : i + size]))
         self._start()
+        self._give_up_at_last()
 
     def _start(self) -> None:
         while self._waiting and self._busy < self._concurrency:
-            held = self._in_time(self._waiting.popleft())
+            held = self._in_time(self._waiting.popleft()[1])
             if not held:
                 continue
             self._busy += 1
@@ -94,11 +130,32 @@ class Runner:
             self._running[task] = held
             task.add_done_callback(self._done)
 
+    # -- what was fetched ahead in vain
+
+    def _give_up_at_last(self) -> None:
+        if self._waiting and self._giving_up is None:
+            due = self._waiting[0][0] + _HOLD_S - time.monotonic()
+            self._giving_up = self._loop.call_later(max(0.0, due), self._give_up)
+
+    def _give_up(self) -> None:
+        """What has waited for a slot too long goes back: another worker may be idle."""
+        self._giving_up = None
+        until = time.monotonic() - _HOLD_S
+        if self._waiting and self._waiting[0][0] <= until:
+            self._no_more_until = time.monotonic() + _NO_MORE_S
+        while self._waiting and self._waiting[0][0] <= until:
+            self._release(self._waiting.popleft()[1])
+        self._give_up_at_last()
+
+    def _release(self, held: list[Held]) -> None:
+        for one in held:
+            self._end(one, End(one, Outcome.RELEASED), 0)
+
     def _in_time(self, held: list[Held]) -> list[Held]:
-        """Without the jobs whose TTR passed while they waited here, as after a SIGSTOP: another has them by now."""
+        """Without the jobs whose time to start passed while they waited here, as after a SIGSTOP."""
         now = time.monotonic()
         for one in held:
-            if one.deadline <= now:
+            if now >= one.start_by:
                 self._too_late(one)
         return [one for one in held if not one.ended]
 
@@ -134,7 +191,9 @@ class Runner:
         if not fit:
             return
         error = await (self._in_loop if handler.is_async else self._in_thread)(handler, fit, bodies)
-        took_s = time.monotonic() - started
+        ended = time.monotonic()
+        took_s = ended - started
+        self._pace.count(ended)
         self._mean_s += (took_s - self._mean_s) * 0.1
         for one in fit:
             if not one.begun:
@@ -161,13 +220,13 @@ class Runner:
         return fit, bodies
 
     def _call(self, handler: Handler, fit: list[Held], bodies: list[Any]) -> Any:
-        """Calls the handler, in the thread where it runs, for those jobs whose TTR has not passed: at this last moment,
-        for the process may have been stopped since they were claimed, and by now another may have them, or have
-        cancelled them.
+        """Calls the handler, in the thread where it runs, for those jobs that may still start: at this last moment, for
+        the process may have been stopped since they were claimed. By now another may have them, or have cancelled
+        them, or paused the topic.
         """
         now = time.monotonic()
         for one in fit:
-            one.begun = one.deadline > now
+            one.begun = now < one.start_by
         if not all(one.begun for one in fit):
             bodies = [body for one, body in zip(fit, bodies, strict=True) if one.begun]
             fit = [one for one in fit if one.begun]
@@ -252,7 +311,8 @@ class Runner:
 
     def _report(self, end: End, outcome: Outcome) -> None:
         job = end.held.job
-        log.info(
+        tell = log.info if end.held.started_ms else log.debug  # handed back before it began: nothing has happened
+        tell(
             "attempt ended", outcome=outcome.value, **self._naming(job), error=class_of(end) or None,
             at=end.at or None, reason=end.reason or None, delay_ms=end.delay_ms or None,
         )  # fmt: skip
@@ -298,8 +358,7 @@ class Runner:
         """What waits is handed back; what runs has ``grace_s`` to finish, then it is cancelled and handed back."""
         self._draining = True
         while self._waiting:
-            for held in self._waiting.popleft():
-                self._end(held, End(held, Outcome.RELEASED), 0)
+            self._release(self._waiting.popleft()[1])
         if self._running:
             log.info("draining", running=len(self._running), grace_s=grace_s)
             await asyncio.wait(self._running, timeout=grace_s)
@@ -321,6 +380,8 @@ class Runner:
         """Waits for callbacks that are still being told, and lets the threads go."""
         if self._background:
             await asyncio.wait(self._background, timeout=timeout_s)
+        if self._giving_up is not None:
+            self._giving_up.cancel()
         self._threads.shutdown()
 
 

@@ -95,7 +95,7 @@ def _unfit(held: Held, settings: TopicSettings) -> End | None:
     if held.crashes >= settings.max_deliveries:
         text = f"lost with its consumer {held.crashes} times in a row"
         return End(held, Outcome.DEAD, text, reason=DeadReason.CRASHED)
-    if held.deadline <= time.monotonic():
+    if held.start_by <= time.monotonic():
         return too_late(held, settings.retry_of(held.group), held.started_ms)
     return None
 

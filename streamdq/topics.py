@@ -7,17 +7,20 @@ by a process that was killed, ends it (``_conform``). Each step of the registry 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .config import DEFAULT_GROUP, TopicSettings, topic_patch
+from .config import DEFAULT_GROUP, START_WITHIN_S, TopicSettings, topic_patch
+from .connection import Command
 from .errors import TopicNotEmpty, UnknownTopic
 from .keys import ShardKeys
 from .scripts import Scripts
-from .session import Op, Session
+from .session import Op, Pause, Session, checked
 
 _LEAVE_STEP = 250
 _NOT_EMPTY = "the number of shards can change only while it is empty; drain it, or use a new topic"
+_LOOK_S = 0.05
 
 
 class Topics:
@@ -279,3 +282,16 @@ class Topics:
         yield from self.get(topic)
         yield from self.ensure(topic)  # should Redis have lost it since
         yield from self._change(topic, {"paused": paused}, {})
+        if paused:
+            yield from self._until_nothing_starts(topic)
+
+    def _until_nothing_starts(self, topic: str) -> Op[None]:
+        """A worker may hold jobs that it claimed before: it starts them within START_WITHIN_S, or not at all."""
+        until = time.monotonic() + START_WITHIN_S
+        fields = [f"running:{group}" for group in self.known[topic].group_names]
+        commands = [Command(shard.counts, ("HMGET", shard.counts, *fields)) for shard in self.shards(topic) if fields]
+        while (left_s := until - time.monotonic()) > 0 and commands:
+            replies = yield from self._session.call(commands)
+            if not any(int(count or 0) > 0 for reply in replies for count in checked(reply)):
+                return
+            yield Pause(min(left_s, _LOOK_S))

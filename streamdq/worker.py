@@ -14,7 +14,7 @@ from .claims import End, Held
 from .clock import RedisClock
 from .config import DEFAULT_GROUP, MAX_BATCH, Settings
 from .connection import AsyncLink
-from .consumer import BLOCK_S, Consumer
+from .consumer import BLOCK_S, Consumer, Limit
 from .durations import Duration
 from .errors import InvalidInput
 from .handlers import Handler, handler_of
@@ -34,6 +34,7 @@ T = TypeVar("T")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _MOST_UNSENT = 4 * MAX_BATCH
 _BURST_WAIT_S = 0.2
+_REGISTRY_S = 20.0  # how often it looks at the registry when nothing rings there
 
 
 class Worker:
@@ -193,9 +194,7 @@ class _Run:
             # A Redis that can't be reached at the start is an error; once at work, loops wait for it to come back.
             await self._prepare()
             bodies = {"mover": self._mover.run, "outbox": self._outbox.run, "watchdog": self._runner.watch}
-            bodies["alive"] = self._consumer.show
-            if self._every is not None:
-                bodies["topics"] = self._find_topics
+            bodies |= {"alive": self._consumer.show, "topics": self._watch_topics}
             namespace = self._session.keys.namespace
             loops = [
                 self._loop.create_task(supervise(name, body, self._ended, namespace)) for name, body in bodies.items()
@@ -230,30 +229,30 @@ class _Run:
         for topic, handler in self.handlers.items():
             own = {"ttr_ms": handler.ttr_ms, "retry": handler.retry}
             await arun(self._link, self._topics.serve(topic, self._group, own))
-        self._consumer.serve(list(self._served))
-        await self._consumer.join()
-        if self._every is not None:
-            await self._look_for_topics(self._every)
+        await self._look_for_topics()
         log.info("worker started", consumer=self.name, group=self._group, topics=sorted(self._served))
 
-    # -- every topic
+    # -- topics
 
-    async def _find_topics(self) -> None:
-        """A loop's body: looks at the registry whenever it changes."""
+    async def _watch_topics(self) -> None:
+        """A loop's body: looks at the registry whenever it changes, and now and then all the same."""
         seen: dict[str, bytes] = {}
-        while self._every is not None:
-            await self._look_for_topics(self._every)
-            seen |= await arun(self._link, ring(self._session, [self._session.keys.wake], seen))
+        while True:
+            await self._look_for_topics()
+            seen |= await arun(self._link, ring(self._session, [self._session.keys.wake], seen, _REGISTRY_S))
 
-    async def _look_for_topics(self, every: Handler) -> None:
-        """Serves the topics that have the group now; one that has lost it must not get it back from here."""
+    async def _look_for_topics(self) -> None:
+        """Serves all shards there are; of every topic, if there is a handler for it, that has the group now: one that
+        has lost it must not get it back from here.
+        """
         known = await arun(self._link, self._topics.refresh())
-        served = {*self._named, *(topic for topic, settings in known.items() if self._group in settings.groups)}
-        if served == self._served:
+        served = set(self._named)
+        if self._every is not None:
+            served |= {topic for topic, settings in known.items() if self._group in settings.groups}
+            for topic in served - self.handlers.keys():
+                self.handlers[topic] = replace(self._every, topic=topic)
+        if not self._consumer.serve(list(served)):
             return
-        for topic in served - self.handlers.keys():
-            self.handlers[topic] = replace(every, topic=topic)
-        self._consumer.serve(list(served))
         await self._consumer.join()
         self._served = served
         log.info("topics served", consumer=self.name, group=self._group, topics=sorted(served))
@@ -263,17 +262,30 @@ class _Run:
     async def _claim(self, burst: bool) -> None:
         """Fetches jobs whenever there is room for some."""
         while not self.stopping.is_set():
-            room = self._runner.room() if self._outbox.size < _MOST_UNSENT else 0
-            if room == 0:
+            most, at_once = self._runner.room(ahead=not self._consumer.crowded)
+            if most == 0 or self._outbox.size >= _MOST_UNSENT:
                 self._runner.freed.clear()
-                await self._unless_stopped(self._runner.freed.wait())
-                continue
-            limits = {name: min(MAX_BATCH, room * (handler.batch or 1)) for name, handler in self.handlers.items()}
-            held = await self._unless_stopped(self._consumer.next(limits, _BURST_WAIT_S if burst else BLOCK_S))
+                held = await self._unless_stopped(self._no_room())
+            else:
+                limits = {name: _limit(most, at_once, handler.batch or 1) for name, handler in self.handlers.items()}
+                held = await self._unless_stopped(self._consumer.next(limits, _BURST_WAIT_S if burst else BLOCK_S))
             if held:
                 self._runner.take(held)
-            elif burst and self._runner.idle and await self._nothing_left():
+            elif burst and most > 0 and self._runner.idle and await self._nothing_left():
                 return
+
+    async def _no_room(self) -> list[Held]:
+        """Until there is. What comes meanwhile is not kept from those who have room."""
+        if not self._consumer.reading:
+            await self._runner.freed.wait()
+            return []
+        freed = self._loop.create_task(self._runner.freed.wait())
+        back = self._loop.create_task(self._consumer.hand_back())
+        try:
+            await asyncio.wait((freed, back), return_when=asyncio.FIRST_COMPLETED)
+            return back.result() if back.done() else []
+        finally:
+            await cancel_and_wait([freed, *([] if back.done() else [back])])
 
     async def _unless_stopped(self, waiting: Coroutine[Any, Any, T]) -> T | None:
         """What is awaited, or None when the worker is told to stop first."""
@@ -324,3 +336,7 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def _limit(most: int, at_once: int, batch: int) -> Limit:
+    return Limit(min(MAX_BATCH, most * batch), at_once * batch)

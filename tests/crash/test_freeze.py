@@ -3,9 +3,11 @@
 import os
 import signal
 import time
+from dataclasses import asdict
 
 import pytest
 
+from streamdq import NewJob
 from tests.crash.crew import TAKEOVER_S, Crew, WorkerProcess, left_in
 from tests.crash.workers import Fault, Options, Work
 from tests.servers import until
@@ -50,19 +52,22 @@ def test_stopped_past_its_ttr_its_ends_are_refused(crew: Crew, threads: bool) ->
 
 
 def test_what_waited_for_a_slot_when_it_was_stopped_does_not_start_late(crew: Crew) -> None:
-    first = crew.start(Options(ttr="800ms", concurrency=2), lease_s=0.5)
-    short = crew.fill(300, Work())
-    until(lambda: crew.journal.ids("end") == set(short), "it has learnt that jobs are short")
-    ids = [crew.put(f"longer-{number}", Work(ms=300)) for number in range(8)]
-    until(lambda: set(crew.held()) == set(ids), "it has fetched them all")
-    until(lambda: len(crew.journal.running(first.pid)) == 2, "its slots are taken")
-    first.signal(signal.SIGSTOP)
+    first = crew.start(Options(ttr="800ms", concurrency=1), lease_s=0.5)
+    learnt = crew.fill(300, Work())
+    until(lambda: crew.journal.ids("end") == set(learnt), "it has learnt that jobs are short")
+    jobs = [NewJob(asdict(Work(stop=first.pid)), id="stops")]
+    jobs += [NewJob(asdict(Work()), id=f"waits-{number}") for number in range(50)]
+    crew.queue.enqueue_many("work", jobs)
+    until(lambda: first.stopped, "it is stopped, in a handler")
+    ids = set(crew.held())
+    assert len(ids) > 1, "it has fetched others ahead"
     second = crew.start(Options(ttr="800ms"), lease_s=0.5)
     crew.emptied()
     first.signal(signal.SIGCONT)
     until(lambda: stale_ends(first) == len(ids), "it is refused all that it holds")
     starts = [line for line in crew.journal.lines("start") if line.id in ids]
-    assert sorted(line.pid == first.pid for line in starts) == [False] * 8 + [True] * 2
+    assert sorted(line.id for line in starts if line.pid == first.pid) == ["stops"]
+    assert {line.id for line in starts if line.pid == second.pid} == ids
     for worker in (first, second):
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0

@@ -1,5 +1,9 @@
 """kill -9: nothing is lost, and little runs twice."""
 
+import signal
+from dataclasses import asdict
+
+from streamdq import NewJob
 from tests.crash.crew import TAKEOVER_S, Crew, WorkerProcess, left_in
 from tests.crash.workers import Options, Work
 from tests.servers import until
@@ -107,3 +111,26 @@ def test_killed_again_and_again_it_is_buried(crew: Crew) -> None:
     assert crew.journal.count("start")[id] == 2, "buried before it runs a third time"
     assert crew.queue.dead("work")[0].groups["default"].reason == "crashed"
     assert crew.queue.audit().balanced
+
+
+def test_what_was_fetched_ahead_of_a_job_that_kills_its_worker_has_not_crashed(crew: Crew) -> None:
+    """Though one crash is enough here."""
+    crew.queue.configure("work", max_deliveries=1)
+    first = crew.serving(crew.start(Options(concurrency=1)))
+    learnt = crew.fill(300, Work())
+    until(lambda: crew.journal.ids("end") == set(learnt), "it has learnt that jobs are short")
+    jobs = [NewJob(asdict(Work(die=True)), id="deadly")]
+    jobs += [NewJob(asdict(Work()), id=f"innocent-{number}") for number in range(50)]
+    crew.queue.enqueue_many("work", jobs)
+    assert first.wait() == -signal.SIGKILL
+    ahead = set(crew.held()) - {"deadly"}
+    assert ahead, "it has fetched some of them ahead"
+    # If the deadly one was fetched ahead as well, nobody could tell that it had started. Now it is told.
+    second = crew.start(Options(concurrency=1))
+    until(lambda: second.ended or not crew.live(), "it has ended too, or all is done")
+    crew.start(Options(concurrency=1))
+    crew.emptied()
+    assert [job.id for job in crew.queue.dead("work")] == ["deadly"]
+    starts = crew.journal.count("start")
+    assert starts.pop("deadly") <= 2
+    assert set(starts.values()) == {1}, "none of the others was tried twice, or not at all"

@@ -34,6 +34,8 @@ class Work:
     fail: int = 0  # how many of its first attempts raise
     bury: bool = False
     deaf: bool = False  # goes on after it was cancelled
+    die: bool = False  # takes its process along, at once
+    stop: int = 0  # stops this process until SIGCONT, if it is the one that runs it
     note: str = ""
 
 
@@ -125,6 +127,13 @@ def inject(fault: Fault) -> None:
     AsyncLink.send = crashing  # type: ignore[assignment, method-assign]
 
 
+def signal_itself(work: Work) -> None:
+    if work.die:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if work.stop == os.getpid():
+        os.kill(work.stop, signal.SIGSTOP)
+
+
 def act(work: Work, job: Job) -> None:
     if work.bury:
         raise Bury("as told")
@@ -145,13 +154,14 @@ def make(url: str, writer: Writer, options: Options) -> Worker:
     """The worker, with one handler for all its topics."""
     worker = Worker(url, options.namespace, options.group, options.concurrency)
 
-    def started(job: Job) -> None:
+    def started(work: Work, job: Job) -> None:
         writer.write("start", job)
+        signal_itself(work)
         if writer.starts == options.stop_after_starts:
             os.kill(os.getpid(), signal.SIGTERM)
 
     async def handle(work: Work, job: Job) -> None:
-        started(job)
+        started(work, job)
         try:
             await sleep(work)
             act(work, job)
@@ -164,7 +174,7 @@ def make(url: str, writer: Writer, options: Options) -> Worker:
         writer.write("end", job)
 
     def handle_in_thread(work: Work, job: Job) -> None:
-        started(job)
+        started(work, job)
         time.sleep(work.ms / 1000)
         try:
             act(work, job)

@@ -185,6 +185,14 @@ class Model:
             self._again(job, group, job.groups[group], job.groups[group].attempt)
         return len(late)
 
+    def put_back(self, job: ModelJob, group: str) -> None:
+        """Read, and not claimed for want of room: it is due since it was."""
+        standing = job.groups[group]
+        due_ms = job.due_ms if standing.kind == "fresh" else standing.due_ms
+        self._again(job, group, standing, standing.attempt, due_ms)
+        if not self.paused:
+            job.groups[group].due_ms = due_ms
+
     def hand_over(self, job: ModelJob, group: str) -> None:
         """Read by a consumer that is gone, never claimed."""
         standing = job.groups[group]

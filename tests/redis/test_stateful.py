@@ -21,11 +21,12 @@ CONSUMERS = st.sampled_from(["one", "two"])
 ALL = 500
 WEIGHTS = {
     "advance": 4, "move": 5, "enqueue": 7, "cancel": 1, "reschedule": 2, "claim_all": 9, "read_ahead": 2,
-    "claim_what_was_read": 3, "end": 8, "retry": 4, "touch": 2, "reclaim": 4, "leave": 1, "kick": 2, "purge": 2,
+    "claim_what_was_read": 4, "end": 8, "retry": 4, "touch": 2, "reclaim": 4, "leave": 1, "kick": 2, "purge": 2,
     "pause": 1, "add_group": 1, "remove_group": 1,
 }  # fmt: skip
 OUTCOMES = {
-    "claim", "claim what was read", "expire", "finish", "retry", "snooze", "bury", "release", "touch", "refuse",
+    "claim", "claim what was read", "hand back what was read",
+    "expire", "finish", "retry", "snooze", "bury", "release", "touch", "refuse",
     "reclaim", "hand over", "cancel", "not cancel", "reschedule", "not reschedule", "replace", "taken", "kick", "purge",
     "leave", "add group", "remove group",
 }  # fmt: skip
@@ -67,7 +68,7 @@ class Engine(RuleBasedStateMachine):
             "kick": 3 * dead, "purge": 3 * dead, "leave": 2 * bool(served),
             "pause": 4 if self.model.paused else 1,
             "end": 8 * bool(served), "retry": 4 * bool(served), "touch": 2 * bool(served),
-            "claim_what_was_read": 3 * any(unclaimed[0][0] in self.model.groups for _, unclaimed in self.read),
+            "claim_what_was_read": 4 * any(unclaimed[0][0] in self.model.groups for _, unclaimed in self.read),
             "add_group": (0, 5, 2, 0)[len(self.model.groups)], "remove_group": len(self.model.groups) > 1,
         }  # fmt: skip
         names = [name for name, weight in WEIGHTS.items() for _ in range(possible.get(name, weight))]
@@ -193,11 +194,21 @@ class Engine(RuleBasedStateMachine):
         choices = [i for i, (_, unclaimed) in enumerate(self.read) if unclaimed[0][0] in self.model.groups]
         entries, unclaimed = self.read.pop(self.draw(st.sampled_from(choices), "read"))
         group, consumer, _, _ = unclaimed[0]
-        rows = self.shard.claim(0, group, consumer, entries).rows
+        room = self.draw(st.sampled_from([0, 100]), "room")
+        rows = self.shard.claim(room, group, consumer, entries).rows
         there = self.only_read(group)
         candidates = [job for _, _, job, delivery in unclaimed if job in there and job.groups[group] is delivery]
-        self.happened["claim what was read"] += len(rows)
-        self.took(rows, group, consumer, candidates)
+        if room:
+            if not self.model.paused:
+                known = self.only_read(group)
+                candidates += [job for job in self.model.ready(group) if job not in known]
+            self.happened["claim what was read"] += len(rows)
+            self.took(rows, group, consumer, candidates)
+            return
+        assert rows == []
+        self.happened["hand back what was read"] += len(candidates)
+        for job in candidates:
+            self.model.put_back(job, group)
 
     def held(self, what: str, reply: Any, claims: list[ModelClaim]) -> list[ModelClaim]:
         """Exactly the claims that no longer hold must be refused; returns the others."""

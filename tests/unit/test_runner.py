@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from streamdq.claims import End, Held, Outcome
-from streamdq.config import TopicSettings
+from streamdq.config import START_WITHIN_S, TopicSettings
 from streamdq.handlers import handler_of
 from streamdq.job import Job
 from streamdq.keys import ShardKeys
@@ -27,6 +27,7 @@ def held(body: str, ttr_ms: int, asked: float) -> Held:
     job = Job("t", body, body.encode(), NOW_MS - 5, NOW_MS - 5, attempt=1)
     one = Held(SHARD, "g", job, b"1800000000000-0", b"", NOW_MS - 5)
     one.ttr_ms, one.deadline = ttr_ms, asked + ttr_ms / 1000
+    one.start_by = min(one.deadline, asked + START_WITHIN_S)
     return one
 
 
@@ -89,8 +90,8 @@ async def test_a_job_whose_time_passed_before_its_task_began_does_not_start(batc
         seen.append(body)
 
     rig = Rig(handle if batch else lambda body: seen.append(body), batch)
-    asked = time.monotonic() - 1
-    late, early = held("1", 1050, asked), held("2", 60_000, asked)
+    asked = time.monotonic() - 0.3
+    late, early = held("1", 320, asked), held("2", 60_000, asked)
     asyncio.get_running_loop().call_soon(stopped_until, late.deadline)  # before the tasks that take() makes
     assert await rig.run(late, early) == {"1": Outcome.RELEASED, "2": Outcome.DONE}
     assert seen == [[2] if batch else 2]
@@ -101,8 +102,8 @@ async def test_a_job_whose_time_passed_before_its_task_began_does_not_start(batc
 async def test_a_job_whose_time_passed_while_it_waited_for_its_thread_does_not_start(batch: int | None) -> None:
     seen: list[Any] = []
     rig = Rig(lambda body: seen.append(body), batch)
-    asked = time.monotonic() - 1
-    late, early = held("1", 1050, asked), held("2", 60_000, asked)
+    asked = time.monotonic() - 0.3
+    late, early = held("1", 320, asked), held("2", 60_000, asked)
     rig.runner._threads = LateThreads(late.deadline)  # type: ignore[assignment]
     assert await rig.run(late, early) == {"1": Outcome.RELEASED, "2": Outcome.DONE}
     assert seen == [[2] if batch else 2]
@@ -114,3 +115,48 @@ async def test_where_the_claim_takes_longer_than_the_ttr_the_attempt_fails() -> 
     rig = Rig(lambda body: seen.append(body))
     assert await rig.run(held("1", 1, time.monotonic() - 0.01)) == {"1": Outcome.RETRY}
     assert (seen, rig.ends[0].error) == ([], "TimeoutError: its TTR of 1 ms passed before the attempt could start")
+
+
+async def test_what_was_claimed_a_second_ago_does_not_start_though_it_has_time_left() -> None:
+    """Whoever paused the topic since has waited for that long, and counts on it."""
+    seen: list[Any] = []
+    rig = Rig(lambda body: seen.append(body))
+    asked = time.monotonic() - START_WITHIN_S
+    assert await rig.run(held("1", 60_000, asked)) == {"1": Outcome.RELEASED}
+    assert seen == []
+
+
+async def test_what_waits_for_a_slot_goes_back_and_nothing_more_is_fetched_ahead_for_a_while() -> None:
+    go_on = asyncio.Event()
+
+    async def handle(_body: int) -> None:
+        await go_on.wait()
+
+    rig = Rig(handle)
+    rig.runner._mean_s = 0.0
+    for _ in range(30):
+        rig.runner._pace.count(time.monotonic())
+    most, at_once = rig.runner.room(ahead=True)
+    assert (most > 10, at_once) == (True, 10)
+    assert rig.runner.room(ahead=False) == (10, 10)
+    before = time.monotonic()
+    rig.runner.take([held(str(n), 60_000, before) for n in range(15)])
+    async with asyncio.timeout(10):
+        while len(rig.ends) < 5:
+            rig.ended.clear()
+            await rig.ended.wait()
+    assert [end.held.job.id for end in rig.ends] == ["10", "11", "12", "13", "14"]
+    assert {end.outcome for end in rig.ends} == {Outcome.RELEASED}
+    assert all(end.held.started_ms == 0 for end in rig.ends)
+    assert rig.runner.room(ahead=True) == (0, 0)
+    go_on.set()
+    await asyncio.wait(rig.runner._running)
+    rig.runner._mean_s = 0.0
+    assert rig.runner.room(ahead=True) == (10, 10), "ten have just ended, but others had to go back"
+
+
+async def test_nothing_is_fetched_ahead_of_handlers_that_are_all_held_up() -> None:
+    """The mean of those that have ended knows nothing of these."""
+    rig = Rig(lambda body: body)
+    rig.runner._mean_s = 0.0001
+    assert rig.runner.room(ahead=True) == (10, 10)
