@@ -7,14 +7,15 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] limit
 -- ARGV[3] groups, 'a,b'
--- returns {moved, now_ms, next_due_ms, open, ...}; moved -1 = the
--- shard has other groups, which follow as 'a,b'; next_due_ms -1 =
--- nothing to wait for (empty or paused: whoever changes that rings); open = ready or claimed jobs of all groups.
+-- ARGV[4] '1': the limit is what `permit` has granted
+-- returns {moved, now_ms, next_due_ms, open, ...}; moved -1 = the shard has other groups, which follow as 'a,b'; -2 = the
+-- topic has a rate, and nobody has granted anything; next_due_ms -1 = nothing to wait for (empty or paused: whoever
+-- changes that rings); open = ready or claimed jobs of all groups.
 -- include: clock, ring, settle
 local bucket, ready, counts, settings = unpack(KEYS)
 local now, limit = now_ms(ARGV[1]), tonumber(ARGV[2])
 
-local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'rate_at')
+local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate')
 local groups = names(topic[1])
 if topic[1] ~= ARGV[3] then return {-1, now, -1, 0, topic[1] or ''} end
 local function open_claims()
@@ -27,12 +28,7 @@ local function open_claims()
 end
 if topic[2] == '1' then return {0, now, -1, open_claims()} end
 
--- The rate is a token bucket one tenth of a second (at least one job) deep: a stampede is spread, a trickle is not slowed.
-local rate, free_at = tonumber(topic[3]), nil
-if rate > 0 then
-  free_at = math.max(tonumber(topic[4] or 0), now - math.max(100, 1000 / rate))
-  limit = math.min(limit, math.max(0, math.floor((now - free_at) * rate / 1000 + 1e-6)))
-end
+if tonumber(topic[3] or 0) > 0 and ARGV[4] == '0' then return {-2, now, -1, open_claims()} end
 
 local due = {}
 if limit > 0 then
@@ -64,13 +60,6 @@ if #due > 0 then
   end
   redis.call('HINCRBY', counts, 'moved', #due)
   redis.call('HSET', settings, 'moved_at', string.format('%.0f', now))
-  if free_at then
-    redis.call('HSET', settings, 'rate_at', string.format('%.3f', free_at + #due * 1000 / rate))
-  end
 end
 
-local next_due = head_ms(bucket) or -1
-if free_at and next_due >= 0 then
-  next_due = math.max(next_due, math.ceil(free_at + (#due + 1) * 1000 / rate))
-end
-return {#due, now, next_due, open_claims()}
+return {#due, now, head_ms(bucket) or -1, open_claims()}

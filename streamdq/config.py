@@ -157,7 +157,7 @@ class TopicSettings(BaseModel):
         """What the scripts of a shard read, as HSET's fields and values ('' removes)."""
         fields: list[str | int | float] = [
             "paused", int(self.paused),
-            "rate", self.rate / self.shards if self.rate else 0,
+            "rate", self.rate or 0,
             "ttr", self.ttr_ms,
         ]  # fmt: skip
         for name, group in self.groups.items():

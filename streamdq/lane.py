@@ -24,7 +24,7 @@ from .keys import ShardKeys
 from .looks import NEVER, Looks
 from .loop import Failures
 from .reclaim import Reclaimer
-from .scripts import Moved, Scripts
+from .scripts import RATED, Moved, Scripts
 from .session import Session, arun
 from .topics import Topics
 
@@ -35,7 +35,9 @@ _MISSED_S = 0.1  # a head that is sooner than expected by more than this was not
 
 
 class Lane:
-    """``look_at`` adds a shard; ``missed`` is told of one whose ring did not arrive."""
+    """``look_at`` adds a shard; ``missed`` is told of one whose ring did not arrive, ``rated`` of one with jobs to move
+    in a topic with a rate.
+    """
 
     def __init__(
         self,
@@ -44,12 +46,14 @@ class Lane:
         scripts: Scripts,
         topics: Topics,
         missed: Callable[[ShardKeys], None],
+        rated: Callable[[ShardKeys], None],
     ) -> None:
         self._link = link
         self._session = session
         self._scripts = scripts
         self._topics = topics
         self._missed = missed
+        self._rated = rated
         self._time = RedisTime()
         self._looks = Looks()
         self._failures = Failures("mover", session.keys.namespace)
@@ -58,8 +62,8 @@ class Lane:
     def __contains__(self, shard: ShardKeys) -> bool:
         return shard in self._looks
 
-    def look_at(self, shard: ShardKeys) -> None:
-        self._looks.at(shard)
+    def look_at(self, shard: ShardKeys, when: float = 0.0) -> None:
+        self._looks.at(shard, when)
 
     def look_everywhere(self) -> None:
         self._looks.everywhere()
@@ -92,18 +96,34 @@ class Lane:
 
     async def _move(self, shard: ShardKeys) -> float:
         """One batch; returns when to look at the shard again, on the monotonic clock."""
-        if shard.topic not in self._topics.known:
+        topic = self._topics.known.get(shard.topic)
+        if topic is None:
             return NEVER
+        if topic.rate and not topic.paused:
+            self._rated(shard)
+            return NEVER
+        reply = await self._move_some(shard, MAX_BATCH, permitted=False)
+        return NEVER if reply is None else self._next_look(reply)
+
+    async def move_permitted(self, shard: ShardKeys, count: int) -> None:
+        """So many jobs of a topic with a rate."""
+        await self._move_some(shard, count, permitted=True)
+
+    async def _move_some(self, shard: ShardKeys, limit: int, permitted: bool) -> Moved | None:
         called = time.monotonic()
-        reply = await self._call_move(shard)
+        reply = await self._call_move(shard, limit, permitted)
         if reply is None:
-            return NEVER
+            return None
         arrived = time.monotonic()
         self._time.observe(reply.now_ms, arrived)
         if reply.moved > 0:
             tally.moved(shard, reply.moved, arrived - called)
         if reply.open > 0:
             self._reclaimer.watch(shard)
+        return reply
+
+    def _next_look(self, reply: Moved) -> float:
+        arrived = time.monotonic()
         if reply.next_due_ms < 0:
             return NEVER
         if reply.next_due_ms <= reply.now_ms:
@@ -115,13 +135,17 @@ class Lane:
         soonest = arrived + (reply.next_due_ms - reply.now_ms - 1) / 1000
         return max(self._time.to_monotonic(reply.next_due_ms), soonest)
 
-    async def _call_move(self, shard: ShardKeys) -> Moved | None:
-        """None: the topic was deleted."""
+    async def _call_move(self, shard: ShardKeys, limit: int, permitted: bool) -> Moved | None:
+        """None: the topic was deleted, or it has a rate by now."""
         groups: Sequence[str] = self._topics.known[shard.topic].group_names
         while True:
-            reply = await arun(self._link, self._scripts.move(shard, groups, MAX_BATCH))
+            reply = await arun(self._link, self._scripts.move(shard, groups, limit, permitted))
             if reply.moved >= 0:
                 return reply
+            if reply.moved == RATED:
+                await arun(self._link, self._topics.get(shard.topic, anew=True))
+                self._rated(shard)
+                return None
             if reply.groups:
                 groups = reply.groups.decode().split(",")  # as they are just being changed
             else:  # Redis lost the shard, or the topic was deleted
@@ -167,7 +191,7 @@ class Lane:
         for shard, head in zip(shards, replies, strict=False):
             if isinstance(head, list) and head:
                 sooner_s = self._looks.at(shard, self._time.to_monotonic(int(float(head[1]))))
-                if sooner_s > _MISSED_S:
+                if sooner_s > _MISSED_S and not self._topics.known[shard.topic].rate:
                     self._missed(shard)
         for shard, numbers in zip(shards, replies[len(shards) + 1 :], strict=False):
             if isinstance(numbers, list) and any(int(number or 0) > 0 for number in numbers):

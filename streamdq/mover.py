@@ -26,6 +26,7 @@ from .lane import Lane
 from .lease import Lease
 from .logs import log
 from .loop import Failures, cancel_and_wait, supervise
+from .rate import RatedTopic
 from .rings import Listener
 from .scripts import Scripts
 from .session import Session, arun, open_session
@@ -57,6 +58,7 @@ class Mover:
         self._lease = Lease(link, session, scripts, name, stopping)
         self._listener = self._new_listener()
         self._lanes: dict[str, Lane] = {}
+        self._rated: dict[str, RatedTopic] = {}
         self._node_of: dict[ShardKeys, str] = {}
         self._running: list[asyncio.Task[None]] = []
         self._failures = Failures("janitor", session.keys.namespace)
@@ -81,7 +83,7 @@ class Mover:
         except ServerUnavailable:  # the registry is where the lease is: see there
             if not self._link.is_cluster or not self._topics.known:
                 raise
-        self._lanes, self._running, self._listener = {}, [], self._new_listener()
+        self._lanes, self._rated, self._running, self._listener = {}, {}, [], self._new_listener()
         self._look_for_shards()
         parts = (self._lease.keep, self._listener.run, self._tidy, self._refresh)
         tasks = [asyncio.create_task(part()) for part in parts]
@@ -125,12 +127,33 @@ class Mover:
 
     def _lane(self, node: str) -> Lane:
         if node not in self._lanes:
-            lane = Lane(self._link, self._session, self._scripts, self._topics, self._missed)
+            lane = Lane(self._link, self._session, self._scripts, self._topics, self._missed, self._want)
             self._lanes[node] = lane
             self._running.append(
                 asyncio.create_task(supervise("mover", lane.run, self._stopping, self._session.keys.namespace))
             )
         return self._lanes[node]
+
+    # -- topics with a rate
+
+    def _want(self, shard: ShardKeys) -> None:
+        if shard.topic not in self._rated:
+            rated = RatedTopic(
+                self._link, self._session, self._scripts, self._topics, shard.topic, self._move_permitted, self._later
+            )
+            self._rated[shard.topic] = rated
+            self._running.append(
+                asyncio.create_task(supervise("rate", rated.run, self._stopping, self._session.keys.namespace))
+            )
+        self._rated[shard.topic].want(shard)
+
+    async def _move_permitted(self, shard: ShardKeys, count: int) -> None:
+        if shard in self._node_of:
+            await self._lanes[self._node_of[shard]].move_permitted(shard, count)
+
+    def _later(self, shard: ShardKeys, when: float) -> None:
+        if shard in self._node_of:
+            self._lanes[self._node_of[shard]].look_at(shard, when)
 
     # -- rings
 

@@ -56,8 +56,11 @@ class Enqueued(NamedTuple):
     taken: dict[int, bytes]  # index of a job whose id was taken -> the record that holds it
 
 
+RATED = -2  # the topic has a rate: permit decides how many may move
+
+
 class Moved(NamedTuple):
-    moved: int  # -1: the shard has other groups than the caller named, these
+    moved: int  # -1: the shard has other groups than the caller named, these; RATED
     now_ms: int
     next_due_ms: int  # -1: nothing to wait for
     open: int  # ready or claimed
@@ -209,13 +212,19 @@ class Scripts:
         )
         return _enqueued(reply)
 
-    def move(self, k: ShardKeys, groups: Sequence[str], limit: int) -> Op[Moved]:
+    def move(self, k: ShardKeys, groups: Sequence[str], limit: int, permitted: bool = False) -> Op[Moved]:
+        """``permitted``: the limit is what permit has granted; a topic with a rate moves nothing without."""
         reply = yield from self._run(
             "move",
             (k.bucket, k.ready, k.counts, k.settings, *map(k.ready_of, groups)),
-            (self._now(), limit, ",".join(groups)),
+            (self._now(), limit, ",".join(groups), int(permitted)),
         )
         return Moved(*reply)
+
+    def permit(self, first: ShardKeys, wanted: int) -> Op[tuple[int, int, int]]:
+        """How many jobs of a topic with a rate may get ready, now_ms, and from when on more. ``first``: its shard 0."""
+        granted, now_ms, free_ms = yield from self._run("permit", (first.settings,), (self._now(), wanted))
+        return granted, now_ms, free_ms
 
     def claim(
         self,

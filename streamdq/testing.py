@@ -16,7 +16,9 @@ from .clock import ManualClock
 from .config import MAX_BATCH, Settings
 from .connection import forget_memory
 from .durations import Duration, to_ms
+from .keys import ShardKeys
 from .queue import AsyncQueue, Queue
+from .scripts import RATED, Moved, ShardStats
 from .session import arun
 from .worker import Worker
 
@@ -109,6 +111,15 @@ async def _settled(queue: AsyncQueue, worker: Worker, serving: asyncio.Task[None
     return None
 
 
+async def _rated(queue: AsyncQueue, shard: ShardKeys, stats: ShardStats) -> Moved:
+    """What the worker's mover is about to do in a topic with a rate; it alone asks for permits."""
+    first = queue._operations.session.keys.shard(shard.topic, 0)
+    _, now_ms, free_ms = await arun(queue._link, queue._operations.scripts.permit(first, 0))
+    is_due = 0 <= stats.first_due_ms <= now_ms
+    due_ms = max(free_ms, now_ms + 1) if is_due else stats.first_due_ms
+    return Moved(int(is_due and free_ms <= now_ms), now_ms, due_ms, 0)
+
+
 async def _look(queue: AsyncQueue, worker: Worker) -> _Look:
     operations, link = queue._operations, queue._link
     known = await arun(link, operations.topics.refresh())
@@ -119,9 +130,11 @@ async def _look(queue: AsyncQueue, worker: Worker) -> _Look:
     for topic in worker.topics & known.keys():
         groups = known[topic].group_names
         for shard in operations.topics.shards(topic):
-            # What the worker's mover does as well; here its answer is needed, which knows of the topic's rate.
+            # What the worker's mover does as well; here its answer is needed.
             moved = await arun(link, operations.scripts.move(shard, groups, MAX_BATCH))
             stats = await arun(link, operations.scripts.stats(shard, groups))
+            if moved.moved == RATED:
+                moved = await _rated(queue, shard, stats)
             look.counts[shard.counts] = stats.counts
             ready, running = (stats.counts.get(f"{counter}:{worker.group}", 0) for counter in ("ready", "running"))
             look.busy = look.busy or moved.moved != 0 or running > 0 or (ready > 0 and not stats.paused)

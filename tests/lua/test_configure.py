@@ -40,9 +40,9 @@ def test_no_rate_is_written_as_0_so_that_jobs_due_at_once_go_straight_on(shard: 
     assert shard.state("j") == "ready"
 
 
-def test_a_shard_gets_its_part_of_the_rate(shard: Shard) -> None:
+def test_each_shard_knows_the_topics_rate(shard: Shard) -> None:
     shard.topic(rate=6, shards=4)
-    assert settings_of(shard)["rate"] == "1.5"
+    assert settings_of(shard)["rate"] == "6.0"
 
 
 def test_again_it_changes_nothing(shard: Shard) -> None:

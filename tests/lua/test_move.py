@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
+from streamdq.scripts import RATED
 from tests.lua.shard import START_MS, Shard
 
 
@@ -68,53 +67,14 @@ def test_it_tells_how_many_jobs_are_ready_or_claimed_in_all_groups(two: Shard) -
     assert two.move().open == 4
 
 
-def moves_within(shard: Shard, ms: int) -> list[int]:
-    """How many moved at each millisecond at which the script said that it is worth a look."""
-    end, moved = shard.clock.now_ms + ms, []
-    while True:
-        reply = shard.run(shard.scripts.move(shard.k, shard.settings.group_names, 500))
-        moved.append(reply.moved)
-        if not shard.clock.now_ms < reply.next_due_ms < end:
-            shard.check()
-            return moved
-        shard.clock.advance((reply.next_due_ms - shard.clock.now_ms) / 1000)
-
-
-def test_a_rate_spreads_a_stampede(shard: Shard) -> None:
-    shard.topic(rate=100)
-    shard.enqueue(*map(str, range(50)), delay="1s")
-    shard.clock.advance("1s")
-    first, *others = moves_within(shard, 200)
-    assert first == 10  # a tenth of a second's worth
-    assert set(others) == {1}
-    assert 29 <= first + len(others) <= 31
-
-
-def test_a_rate_does_not_slow_a_trickle(shard: Shard) -> None:
-    shard.topic(rate=100)
-    for i in range(20):
-        shard.enqueue(str(i), delay="10ms")
-        shard.clock.advance("10ms")
-        assert shard.move().moved == 1
-
-
-@pytest.mark.parametrize("rate", [0.5, 1, 3])
-def test_a_slow_rate_is_kept_over_a_minute(shard: Shard, rate: float) -> None:
-    shard.topic(rate=rate)
-    shard.enqueue(*map(str, range(200)), delay="1s")
-    shard.clock.advance("1s")
-    assert rate * 60 <= sum(moves_within(shard, 60_000)) <= rate * 60 + 1
-
-
-def test_what_waits_for_the_rate_is_announced_when_it_may_go(shard: Shard) -> None:
+def test_a_topic_with_a_rate_moves_nothing_without_a_permit(shard: Shard) -> None:
     shard.topic(rate=2)
     shard.enqueue("i", "j", delay="1s")
     shard.clock.advance("1s")
-    assert shard.move()[:3] == (1, START_MS + 1000, START_MS + 1500)
-    shard.clock.advance("499ms")
-    assert shard.move().moved == 0
-    shard.clock.advance("1ms")
-    assert shard.move().moved == 1
+    assert shard.move()[:3] == (RATED, START_MS + 1000, -1)
+    assert shard.state("i") == "delayed"
+    assert shard.call("move", shard.settings.group_names, 1, True)[:3] == (1, START_MS + 1000, START_MS + 1000)
+    assert (shard.state("i"), shard.state("j")) == ("ready", "delayed")
 
 
 def test_a_rate_taken_away_lets_all_go(shard: Shard) -> None:

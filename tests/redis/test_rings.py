@@ -32,16 +32,16 @@ async def test_a_ring_while_the_shard_is_being_moved(space: Space, seen: Seen, m
     moved, rung, heard = Lane._call_move, asyncio.Event(), asyncio.Event()
     look_at = Lane.look_at
 
-    async def late(self: Lane, shard: ShardKeys) -> Moved | None:
-        reply = await moved(self, shard)
+    async def late(self: Lane, shard: ShardKeys, limit: int, permitted: bool) -> Moved | None:
+        reply = await moved(self, shard, limit, permitted)
         if reply and reply.next_due_ms > reply.now_ms and not rung.is_set():
             rung.set()
             space.queue.reschedule("t", id, delay="100ms")  # earlier than all that waits: it rings
             await heard.wait()
         return reply
 
-    def listening(self: Lane, shard: ShardKeys) -> None:
-        look_at(self, shard)
+    def listening(self: Lane, shard: ShardKeys, when: float = 0.0) -> None:
+        look_at(self, shard, when)
         if shard.shard == 19 and rung.is_set():
             heard.set()
 

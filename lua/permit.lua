@@ -1,0 +1,27 @@
+-- permit: how many jobs of a topic with a rate may get ready now. One state for the whole topic, kept in its first shard,
+-- so that the rate holds across shards, movers and restarts. What is granted is paid for afterwards: n jobs keep the next
+-- waiting for n / rate seconds. Nothing is saved up, and a grant that is lost makes the topic slower, never faster.
+-- KEYS[1] settings  HASH  of the topic's first shard
+-- ARGV[1] now_ms or ''
+-- ARGV[2] wanted; 0 asks when something will be granted
+-- returns {granted, now_ms, free_ms}: granted is at most a twentieth of what the rate allows in a second (at least one
+-- job); nothing more is granted before free_ms, not in the future = at once. Without a rate all is granted.
+-- include: clock
+local settings = KEYS[1]
+local now, wanted = now_ms(ARGV[1]), tonumber(ARGV[2])
+local topic = redis.call('HMGET', settings, 'rate', 'rate_at')
+local rate = tonumber(topic[1] or 0)
+if rate <= 0 then return {wanted, now, now} end
+
+local portion = math.max(1, math.floor(rate / 20))
+local free_at = tonumber(topic[2] or 0)
+-- Further ahead than a grant ever puts it: the clock was set back, or the rate was slower.
+if free_at > now + portion * 1000 / rate then free_at = now end
+if free_at > now then return {0, now, math.ceil(free_at)} end
+local granted = math.min(wanted, portion)
+if granted > 0 then
+  -- Times are whole milliseconds: the fraction of one that this grant waited too long is given back.
+  free_at = (now - free_at < 1 and free_at or now) + granted * 1000 / rate
+  redis.call('HSET', settings, 'rate_at', string.format('%.3f', free_at))
+end
+return {granted, now, math.ceil(free_at)}
