@@ -50,6 +50,7 @@ class TopicStats:
     overdue_ms: int = 0  # how long the head of the bucket has been due
     paused: bool = False
     shards: int = 1
+    unreachable: int = 0  # shards that are not in these figures: the Cluster node that has them does not answer
     groups: dict[str, GroupStats] = field(default_factory=dict)
 
 
@@ -141,34 +142,60 @@ class Inspect:
 
     def _asked(self, topic: str | None) -> Op[list[str]]:
         if topic is None:
-            return sorted((yield from self.topics.refresh()))
-        yield from self.topics.get(check_topic(topic), anew=True)
+            return sorted((yield from self.registry()))
+        try:
+            yield from self.topics.get(check_topic(topic), anew=True)
+        except ServerUnavailable:
+            if not (self.session.is_cluster and topic in self.topics.known):
+                raise
         return [topic]
 
+    def registry(self) -> Op[Mapping[str, TopicSettings]]:
+        """All topics; as they were read before, where the Cluster node that has the registry is lost."""
+        try:
+            return (yield from self.topics.refresh())
+        except ServerUnavailable:
+            if not (self.session.is_cluster and self.topics.known):
+                raise
+            return self.topics.known
+
     def stats(self, topic: str | None = None) -> Op[Stats]:
-        """Figures of one topic, or of all."""
+        """Figures of one topic, or of all. Of a Cluster that has lost a node, figures of what can be reached: how many
+        shards are not in them is in ``unreachable``.
+        """
         stats = Stats()
+        shards = []
         for name in (yield from self._asked(topic)):
-            stats.topics[name] = one = TopicStats()
             settings = self.topics.known[name]
-            one.shards, one.groups = settings.shards, {group: GroupStats() for group in settings.group_names}
-            for shard in self.topics.all_shards(name):
-                add_stats(one, (yield from self.scripts.stats(shard, settings.group_names)))
-                yield from self._count_consumers(shard, one)
-            for group in one.groups.values():
-                stats.delayed += group.delayed
-                stats.ready += group.ready
-                stats.running += group.running
-                stats.dead += group.dead
+            groups = {group: GroupStats() for group in settings.group_names}
+            stats.topics[name] = TopicStats(shards=settings.shards, groups=groups)
+            shards += [(shard, settings.group_names) for shard in self.topics.all_shards(name)]
+        found = yield from self.scripts.stats_reached(shards)
+        there = []
+        for (shard, _), figures in zip(shards, found, strict=True):
+            if figures is None:
+                stats.topics[shard.topic].unreachable += 1
+            else:
+                add_stats(stats.topics[shard.topic], figures)
+                there.append(shard)
+        yield from self._count_consumers(there, stats)
+        for group in (group for one in stats.topics.values() for group in one.groups.values()):
+            stats.delayed += group.delayed
+            stats.ready += group.ready
+            stats.running += group.running
+            stats.dead += group.dead
         return stats
 
-    def _count_consumers(self, shard: ShardKeys, stats: TopicStats) -> Op[None]:
-        names = list(stats.groups)
-        replies = yield from self.session.call(
-            [Command(shard.ready, ("XINFO", "CONSUMERS", shard.ready, group)) for group in names]
-        )
-        for group, reply in zip(names, replies, strict=True):
-            stats.groups[group].consumers = max(stats.groups[group].consumers, alive(reply))
+    def _count_consumers(self, shards: Sequence[ShardKeys], stats: Stats) -> Op[None]:
+        asked = [(shard, group) for shard in shards for group in stats.topics[shard.topic].groups]
+        for start in range(0, len(asked), MAX_BATCH):
+            part = asked[start : start + MAX_BATCH]
+            replies = yield from self.session.call(
+                [Command(shard.ready, ("XINFO", "CONSUMERS", shard.ready, group)) for shard, group in part]
+            )
+            for (shard, group), reply in zip(part, replies, strict=True):
+                figures = stats.topics[shard.topic].groups[group]
+                figures.consumers = max(figures.consumers, alive(reply))
 
     def upcoming(
         self, topic: str | None = None, windows: Sequence[str] = ("1m", "10m", "1h", "1d")

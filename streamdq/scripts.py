@@ -16,13 +16,15 @@ from redis.exceptions import ResponseError
 
 from .config import MAX_CLAIM, TopicSettings
 from .connection import Command
-from .errors import GroupMissing, TooManyTopics
+from .errors import GroupMissing, ServerUnavailable, TooManyTopics
 from .keys import ShardKeys
 from .session import Op, Session, checked
 
 OUTDATED = -2
 """What scripts say to a caller that asked the wrong shard, as its settings of the topic are out of date."""
 
+_STATS_STEP = 50  # Redis carries out what one client sends together before it looks at others
+_BRIEF_S = 2.0
 _INCLUDE = re.compile(r"^-- include: (.+)$", re.MULTILINE)
 
 
@@ -346,14 +348,16 @@ class Scripts:
     def stats(self, k: ShardKeys, groups: Sequence[str]) -> Op[ShardStats]:
         return _stats((yield from self._run("stats", _stats_keys(k, groups), (self._now(),))), groups)
 
-    def stats_of(self, shards: Sequence[tuple[ShardKeys, Sequence[str]]]) -> Op[list[ShardStats]]:
-        """Of several shards with their groups, in one call."""
+    def stats_of(
+        self, shards: Sequence[tuple[ShardKeys, Sequence[str]]], timeout_s: float | None = None
+    ) -> Op[list[ShardStats]]:
+        """Of several shards with their groups, in one call; ``timeout_s``: it is sent once, and takes no longer."""
         commands = []
         for k, groups in shards:
             keys = _stats_keys(k, groups)
             args = ("EVALSHA", load("stats").sha, len(keys), *keys, self._now())
             commands.append(Command(keys[0], args))
-        replies = yield from self._session.call(commands)
+        replies = yield from self._session.call(commands, timeout_s=timeout_s)
         found = []
         for (k, groups), reply in zip(shards, replies, strict=True):
             if isinstance(reply, ResponseError):  # the first time on this server: it has yet to learn the script
@@ -361,6 +365,27 @@ class Scripts:
             else:
                 found.append(_stats(reply, groups))
         return found
+
+    def stats_reached(self, shards: Sequence[tuple[ShardKeys, Sequence[str]]]) -> Op[list[ShardStats | None]]:
+        """As stats_of, any number of them. None: the Cluster node of the shard does not answer, another one does."""
+        found: dict[ShardKeys, ShardStats] = {}
+        of_nodes: dict[str, list[tuple[ShardKeys, Sequence[str]]]] = {}
+        for shard in shards:
+            of_nodes.setdefault(self._session.node_of(shard[0].jobs), []).append(shard)
+        # The others are not to wait for long for a node that is lost.
+        brief_s = min(_BRIEF_S, self._session.settings.call_timeout_s) if self._session.is_cluster else None
+        lost: ServerUnavailable | None = None
+        for part in of_nodes.values():
+            try:
+                for start in range(0, len(part), _STATS_STEP):
+                    step = part[start : start + _STATS_STEP]
+                    stats = yield from self.stats_of(step, brief_s)
+                    found.update(zip((shard for shard, _ in step), stats, strict=True))
+            except ServerUnavailable as error:
+                lost = error
+        if lost is not None and not found:
+            raise lost
+        return [found.get(shard) for shard, _ in shards]
 
     def kick(self, k: ShardKeys, group: str, limit: int, ids: Sequence[str]) -> Op[int]:
         keys = (

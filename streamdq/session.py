@@ -12,7 +12,7 @@ import re
 import secrets
 import socket
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -70,6 +70,7 @@ class Session:
         self.address = target.describe()
         self.is_cluster = target.kind == "cluster"
         self.consumer = consumer_name()
+        self.node_of: Callable[[str], str] = lambda _: ""  # of a Cluster, which node serves a key
         failures.expect(namespace)
 
     def call(
@@ -132,7 +133,9 @@ def open_session(
     settings = settings or Settings()
     limits = Limits(settings.max_connections, settings.max_blocked_reads)
     opened = link(url or settings.url, settings.call_timeout_s, limits)
-    return opened, Session(settings, namespace, clock or RedisClock(), opened.target)
+    session = Session(settings, namespace, clock or RedisClock(), opened.target)
+    session.node_of = opened.node_of
+    return opened, session
 
 
 def checked(reply: Any) -> Any:

@@ -159,6 +159,8 @@ def stats_view(stats: Stats) -> RenderableType:
 
 
 def _next_due(topic: TopicStats) -> Text:
+    if topic.unreachable:
+        return Text(f"{topic.unreachable} of {topic.shards} shards not reachable", "bold red")
     if topic.paused:
         return Text("paused", "bold yellow")
     if topic.overdue_ms > 1000:

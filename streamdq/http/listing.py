@@ -4,7 +4,7 @@ one before ended, by rank in a ZSET or by entry in a stream, and asks each shard
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import islice
@@ -62,15 +62,18 @@ def progress_in(value: bytes) -> Progress:
     return Progress(*value.decode().split("|", 9))
 
 
-def listed(ops: Operations, topic: str, group: str, state: JobState, cursor: str) -> Op[Listed]:
-    """A page of the group's jobs in one state.
+def listed(
+    ops: Operations, topic: str, group: str, state: JobState, cursor: str, lost: Collection[ShardKeys] = ()
+) -> Op[Listed]:
+    """A page of the group's jobs in one state; without those of shards that are ``lost``.
 
     Raises:
         UnknownTopic, UnknownGroup: there is none.
         InvalidInput: the cursor is none that a page ended with.
     """
-    yield from ops.known_group(topic, group)
-    shards = ops.topics.shards(topic)
+    if not lost:
+        yield from ops.known_group(topic, group)
+    shards = [shard for shard in ops.topics.shards(topic) if shard not in lost]
     if state is JobState.DELAYED:
         return (yield from _delayed(ops, shards, cursor))
     if state is JobState.DEAD:

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from ..config import TopicSettings
 from ..connection import Command
+from ..errors import ServerUnavailable
 from ..history import row_in
 from ..inspect import GroupStats, Stats, TopicStats, add_stats, alive
 from ..keys import ShardKeys
@@ -46,6 +47,7 @@ class Glance:
     stats: TopicStats
     now_ms: int = 0
     lateness: Lateness | None = None
+    lost: frozenset[ShardKeys] = frozenset()  # what can't be reached
 
     def total(self, figure: str) -> int:
         """Over the groups."""
@@ -105,27 +107,41 @@ def glance(ops: Operations, topics: Sequence[str]) -> Op[list[Glance]]:
         for settings in [ops.topics.known[name]]
     }
     shards = _shards(ops, topics)
-    stats = yield from ops.scripts.stats_of([(shard, settings.group_names) for shard, settings in shards])
-    for (shard, _), one in zip(shards, stats, strict=True):
-        add_stats(found[shard.topic].stats, one)
-        found[shard.topic].now_ms = one.now_ms
-    samples = yield from _samples(ops, shards)
+    stats = yield from ops.scripts.stats_reached([(shard, settings.group_names) for shard, settings in shards])
+    there = []
+    for (shard, settings), one in zip(shards, stats, strict=True):
+        topic = found[shard.topic]
+        if one is None:
+            topic.lost |= {shard}
+            topic.stats.unreachable += 1
+        else:
+            add_stats(topic.stats, one)
+            topic.now_ms = one.now_ms
+            there.append((shard, settings))
+    samples = yield from _samples(ops, there)
     for name, late in samples.items():
         found[name].lateness = lateness_of(late)
     return list(found.values())
 
 
-def consumers(ops: Operations, topic: str, group: str) -> Op[int]:
+def consumers(ops: Operations, one: Glance, group: str) -> Op[int]:
     """How many consumers the group has, at the shard that has the most."""
-    shards = ops.topics.shards(topic)
+    shards = [shard for shard in ops.topics.shards(one.name) if shard not in one.lost]
     replies = yield from in_chunks(ops, [Command(s.ready, ("XINFO", "CONSUMERS", s.ready, group)) for s in shards])
-    return max(map(alive, replies))
+    return max(map(alive, replies), default=0)
 
 
 def stands_still(ops: Operations, coming: Load) -> Op[bool]:
     """Is something due, and no mover at work?"""
     key = ops.session.keys.mover
-    return coming.overdue > 0 and (yield from ops.session.one(key, "GET", key)) is None
+    if not coming.overdue:
+        return False
+    try:
+        return (yield from ops.session.one(key, "GET", key)) is None
+    except ServerUnavailable:
+        if not ops.session.is_cluster:
+            raise
+        return False  # the node that could tell is lost
 
 
 def _samples(ops: Operations, shards: Sequence[tuple[ShardKeys, TopicSettings]]) -> Op[dict[str, list[int]]]:
@@ -166,11 +182,12 @@ def in_chunks(ops: Operations, commands: Sequence[Command]) -> Op[list[object]]:
     return replies
 
 
-def load(ops: Operations, topics: Sequence[str], horizon: str, now_ms: int) -> Op[Load]:
+def load(ops: Operations, topics: Sequence[Glance], horizon: str, now_ms: int) -> Op[Load]:
     """The coming load of the topics together: a count for each step, and no job is read."""
     steps, step_ms = HORIZONS[horizon]
     ends = [now_ms + step_ms * i for i in range(steps + 1)]
-    commands = [command for shard, _ in _shards(ops, topics) for command in _counts(shard, ends)]
+    shards = [shard for one in topics for shard in ops.topics.all_shards(one.name) if shard not in one.lost]
+    commands = [command for shard in shards for command in _counts(shard, ends)]
     replies = yield from in_chunks(ops, commands)
     found, width = Load(now_ms, step_ms, [0] * steps), steps + 2
     for start in range(0, len(replies), width):

@@ -328,6 +328,7 @@ class TopicStatsOut(BaseModel):
     overdue_ms: int
     paused: bool
     shards: int
+    unreachable: int
     groups: dict[str, GroupStatsOut]
 
 

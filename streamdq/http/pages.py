@@ -37,12 +37,12 @@ async def overview(request: Request, q: Text = "", after: Text = "", horizon: Te
     backend = backend_of(request)
     ops = await backend.operations()
     who = who_asks(request)
-    every = await backend.do(ops.topics.refresh())
+    every = await backend.do(ops.registry())
     known = {name: every[name] for name in sift.topics(who, every)}
     names, more = page_of(known, q, after)
     found = [sift.glance(who, one) for one in await backend.do(glance(ops, names))]
     now_ms = max((one.now_ms for one in found), default=0)
-    coming = await backend.do(load(ops, names, _horizon(horizon), now_ms))
+    coming = await backend.do(load(ops, found, _horizon(horizon), now_ms))
     return page(
         request, "overview.html", topics=found, totals=totals(found), chart=chart(coming), coming=coming, now=now_ms,
         horizon=horizon, horizons=list(HORIZONS), q=q, after=after, next=names[-1] if more else "", known=len(known),
@@ -88,21 +88,21 @@ async def topic_page(
     settings = await _settings(backend, ops, topic)
     who = who_asks(request)
     group = sift.group(who, settings, group)
-    jobs = sift.listed(who, await backend.do(listed(ops, topic, group, state, cursor)))
     one = sift.glance(who, (await backend.do(glance(ops, [topic])))[0])
-    coming = await backend.do(load(ops, [topic], _horizon(horizon), one.now_ms))
+    jobs = sift.listed(who, await backend.do(listed(ops, topic, group, state, cursor, one.lost)))
+    coming = await backend.do(load(ops, [one], _horizon(horizon), one.now_ms))
     return page(
         request, "topic.html", topic=topic, one=one, settings=settings, group=group, state=state.value, jobs=jobs,
         cursor=cursor, states=[s.value for s in _STATES], chart=chart(coming), coming=coming, now=one.now_ms,
         horizon=horizon, horizons=list(HORIZONS), stats=one.stats.groups[group],
-        consumers=await backend.do(consumers(ops, topic, group)), still=await backend.do(stands_still(ops, coming)),
+        consumers=await backend.do(consumers(ops, one, group)), still=await backend.do(stands_still(ops, coming)),
     )  # fmt: skip
 
 
 async def _settings(backend: Backend, ops: Operations, topic: str) -> TopicSettings:
     """As they are now: they may have changed elsewhere."""
     check_topic(topic)
-    known = await backend.do(ops.topics.refresh())
+    known = await backend.do(ops.registry())
     if topic not in known:
         raise ProblemError("unknown-topic", "Nothing was ever enqueued to it, or its name is another one.")
     return known[topic]
