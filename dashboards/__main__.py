@@ -29,7 +29,10 @@ def built(pages: str = PAGES) -> Mapping[Path, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="dashboards", description="Build Grafana dashboards and Prometheus rules.")
     parser.add_argument("--pages", default=PAGES, help="where alerts link to: the address of docs/operations.md")
-    for path, text in built(parser.parse_args().pages).items():
+    pages = parser.parse_args().pages
+    if pages != PAGES and not pages.startswith(("https://", "http://")):
+        parser.error(f"--pages {pages}: alerts can link to an http or https address alone")
+    for path, text in built(pages).items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
         sys.stdout.write(f"{path.relative_to(HERE.parent)}\n")

@@ -41,7 +41,8 @@ def _alert(alert: Alert, scale: Scale, pages: str) -> dict[str, Any]:
         "annotations": {
             "summary": _words(alert.summary),
             "description": _words(alert.description),
-            "runbook_url": f"{pages}#{alert.anchor}",
+            # A link only where it can be opened: a path within this project leads nowhere from an alert.
+            "runbook_url" if "://" in pages else "runbook": f"{pages}#{alert.anchor}",
         },
     }
 

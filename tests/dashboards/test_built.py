@@ -73,6 +73,10 @@ build.main()
     text = (tmp_path / "prometheus" / "streamdq.rules.yml").read_text()
     assert "runbook_url: https://wiki.example.com/streamdq#streamdqoverdue" in text
     assert PAGES not in text
+    refused = subprocess.run(
+        [sys.executable, "-m", "dashboards", "--pages", "wiki/page"], cwd=ROOT, capture_output=True
+    )
+    assert refused.returncode == 2
 
 
 @pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
@@ -218,7 +222,7 @@ def test_each_alert_has_its_words_and_its_page() -> None:
         assert rule["labels"]["severity"] in {"page", "ticket"}
         assert notes["summary"], rule["alert"]
         assert notes["description"].endswith("."), rule["alert"]
-        file, _, anchor = notes["runbook_url"].partition("#")
+        file, _, anchor = notes["runbook"].partition("#")
         assert (ROOT / file) == PAGE
         section = sections.pop(anchor)
         parts = re.findall(r"^\*\*(What it means|Look at|Do)\.\*\*\s+\S", section, re.MULTILINE)
