@@ -42,9 +42,15 @@ class _Socket:
         self._own_s = own_s
 
     def _wait(self) -> None:
-        if _calling.deadline <= time.monotonic():
+        left_s = _calling.deadline - time.monotonic()
+        if left_s <= 0:
             raise TimeoutError("no time left")
-        self._sock.settimeout(_left_s(self._own_s))
+        if self._own_s is not None:
+            left_s = min(left_s, self._own_s)
+        self._sock.settimeout(left_s if left_s != float("inf") else None)
+
+    def fileno(self) -> int:
+        return self._sock.fileno()  # type: ignore[no-any-return]
 
     def recv(self, *args: Any) -> Any:
         self._wait()
@@ -55,7 +61,11 @@ class _Socket:
         return self._sock.recv_into(*args)
 
     def sendall(self, data: Any) -> None:
-        left = memoryview(data)
+        self._wait()
+        sent = self._sock.send(data)
+        if sent == len(data):  # nearly always
+            return
+        left = memoryview(data)[sent:]
         while left:
             self._wait()
             left = left[self._sock.send(left) :]
