@@ -58,20 +58,37 @@ def spark_errors(what: str) -> Iterator[None]:
     except StreamdqError:
         raise
     except (PySparkException, Py4JError, ConnectionError) as error:
-        text = f"{error}\n{getattr(error, '_stackTrace', '')}"
+        text = _text(error)
         if unreadable := _UNREADABLE.search(text):
             raise BadDump(
                 f"{what}: {unreadable[1]} is damaged (FAILED_READ_FILE); restore it, or remove it and leave its events "
                 "out: --quarantine"
             ) from error
-        told = _why_gone(error) or meaning(text) or f"Spark failed with {type(error).__name__}"
-        raise SparkFailed(f"{what}: {told}") from error
+        raise SparkFailed(f"{what}: {_told(error, text)}") from error
 
 
-def _why_gone(error: Exception) -> str:
-    """Why the Java process has ended; '' if it has not. The error of a call that was cut off says next to nothing."""
+def _told(error: Exception, text: str) -> str:
+    """In words. Calls of a Java process that has ended, or is about to, fail for all sorts of things."""
+    if isinstance(error, PySparkException):
+        told = meaning(text)
+    else:
+        is_java_s = "\n" in text
+        told = (is_java_s and known_meaning(text)) or _why_gone() or (is_java_s and _first_words(text)) or ""
+    return told or f"Spark failed with {type(error).__name__}"
+
+
+def _text(error: Exception) -> str:
+    """All that it has to say; '' if that had to be asked of a Java process that has ended."""
+    try:
+        return f"{error}\n{getattr(error, '_stackTrace', '')}".strip()
+    except (Py4JError, ConnectionError):
+        return ""
+
+
+def _why_gone() -> str:
+    """Why the Java process has ended; '' if it has not."""
     process = getattr(SparkContext._gateway, "proc", None)
-    if process is None or isinstance(error, PySparkException) or "\n" in str(error):
+    if process is None:
         return ""
     try:
         code = process.wait(_ENDING_S)

@@ -38,7 +38,7 @@ SMALL = {  # for few events: compiling the plans costs more than interpreting th
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
 }
-FEW_EVENTS = 300_000
+FEW_EVENTS = 200_000
 """Below it the settings for small data are quicker."""
 _HEAP = "spark.driver.memory"  # on one machine the driver does the work
 _LOCAL = {

@@ -10,9 +10,11 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from streamdq.history import Event
-from streamdq_spark.failures import meaning
+from streamdq_spark.errors import SparkFailed
+from streamdq_spark.failures import meaning, spark_errors
 from streamdq_spark.session import FEW_EVENTS, SMALL, settings_for
 from tests.spark.dumps import START, event, write_dump
 
@@ -49,6 +51,17 @@ def test_without_a_cause_it_is_the_first_message() -> None:
         == "it is so"
     )
     assert meaning("") == ""
+
+
+def test_an_error_that_can_t_be_asked_any_more_is_told_too() -> None:
+    """Py4J's errors ask the Java process for their trace when they are printed."""
+
+    class Cut(ConnectionError):
+        def __str__(self) -> str:
+            raise Py4JNetworkError("Error while sending or receiving")
+
+    with pytest.raises(SparkFailed, match=r"^retries: Spark failed with Cut$"), spark_errors("retries"):
+        raise Cut
 
 
 def test_the_settings_for_few_events() -> None:
