@@ -33,7 +33,7 @@ class NamespaceKeys:
 
     @cached_property
     def secret(self) -> str:
-        """STRING: what the HTTP server signs claim tokens with, the same for all of them."""
+        """STRING: what the HTTP server signs claims with, and did before with since when; the same for all of them."""
         return f"{{{self.namespace}}}:secret"
 
     @cached_property

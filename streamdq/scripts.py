@@ -462,6 +462,11 @@ class Scripts:
         answer, left_ms = yield from self._run("try_breaker", (key,), (self._now(), receiver, hold_ms))
         return answer, left_ms
 
+    def rotate(self, new: str) -> Op[str]:
+        """The signing secrets as they are kept now; ``new`` '': the previous one is dropped."""
+        reply: bytes = yield from self._run("rotate", (self._session.keys.secret,), (self._now(), new))
+        return reply.decode()
+
     def register(
         self, topic: str, patch: tuple[str, str, str, str], expected: int | None = None, most: int | None = None
     ) -> Op[TopicSettings | None]:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .. import views
 from ..config import HttpSettings
 from ..errors import InvalidInput
-from .common import Json, commands
+from ..session import run as run_operation
+from .common import Json, answer, commands, open_queue
 from .metrics import LogLevel, begin_logs
+
+if TYPE_CHECKING:
+    from ..http.signing import Secrets
 
 app = commands()
 
@@ -76,6 +81,49 @@ def serve(
     elif ssl_keyfile is not None or ssl_ca_certs is not None:
         raise InvalidInput("tls: without --ssl-certfile there is none")
     run(made, host, port, settings, tokens_file, tls)
+
+
+SECRET = commands(help="What the HTTP server signs claims with: replace it, drop the one before.")
+app.add_typer(SECRET, name="secret")
+
+
+@SECRET.command()
+def rotate(context: typer.Context, as_json: Json = False) -> None:
+    """Sign claims with a new secret.
+
+    Those signed with the one before stay good until that is dropped, by `streamdq secret drop` or by rotating again.
+    The servers hear of it within ten seconds. Sessions are not signed, and go on.
+    """
+    from ..http.signing import Secrets, new_secret
+
+    _tell(Secrets(_rotated(context, new_secret())), as_json)
+
+
+@SECRET.command()
+def drop(context: typer.Context, as_json: Json = False) -> None:
+    """Drop the secret before the current one.
+
+    Claims that were signed with it can't be used any more: their jobs are delivered again when their TTR has passed. So
+    wait for the longest TTR after rotating, unless the secret is known to somebody.
+    """
+    from ..http.signing import Secrets
+
+    _tell(Secrets(_rotated(context, "")), as_json)
+
+
+def _rotated(context: typer.Context, new: str) -> str:
+    with open_queue(context) as queue:
+        return run_operation(queue._link, queue._operations.scripts.rotate(new))
+
+
+def _tell(secrets: Secrets, as_json: bool) -> None:
+    since_ms = secrets.since_ms
+    if since_ms is None:
+        text = "claims are signed with one secret" if secrets.text else "there is no secret yet; a server makes it"
+    else:
+        when = datetime.fromtimestamp(since_ms / 1000, UTC)
+        text = f"claims are signed with a new secret since {when:%Y-%m-%d %H:%M:%S} UTC; the one before is good, too"
+    answer(as_json, {"since_ms": since_ms}, text)
 
 
 @app.command()

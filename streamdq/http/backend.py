@@ -1,9 +1,8 @@
-"""What all requests share: one queue with its connections, the signing secret, and signs of life."""
+"""What all requests share: one queue with its connections, what signs claims, and signs of life."""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 import time
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
@@ -22,6 +21,7 @@ from .auth import Tokens
 from .probe import Probe
 from .rates import Rates
 from .refusals import Refusals
+from .signing import Signing
 
 T = TypeVar("T")
 TICK_S = 0.5
@@ -49,13 +49,14 @@ class Backend:
     rates: Rates = field(init=False)
     _opened: AsyncQueue | None = None
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _secret: bytes | None = None
     probe: Probe = field(init=False)
+    claims: Signing = field(init=False)
     _reader: Reader | None = None
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
         self.probe = Probe(self._write_probe)
+        self.claims = Signing("claim", self.operations, self.do)
         self.rates = Rates(self.http)
 
     async def queue(self) -> AsyncQueue:
@@ -90,16 +91,6 @@ class Backend:
         self.taking.discard(task)
         if not task.cancelled():
             task.exception()  # the request hears of it, if there is still one
-
-    async def secret(self, renew: bool = False) -> bytes:
-        """The namespace's signing secret, made by whoever asks first. ``renew``: look again, Redis may have lost it."""
-        if self._secret is None or renew:
-            ops = await self.operations()
-            key = ops.session.keys.secret
-            mine = (self._secret or secrets.token_bytes(32)).hex()
-            await self.do(ops.session.one(key, "SET", key, mine, "NX"))
-            self._secret = bytes.fromhex((await self.do(ops.session.one(key, "GET", key))).decode())
-        return self._secret
 
     async def _write_probe(self) -> None:
         ops = await self.operations()

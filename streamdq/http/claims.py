@@ -25,13 +25,12 @@ from .jobs import job_bytes
 from .models import BuryIn, ClaimIn, ClaimOut, FailIn, FinishedOut, TouchIn
 from .problems import ProblemError
 from .route import JSON, Route, TopicPath, backend_of, check_group_scope, operation, who_asks
-from .seal import pack, seal, unpack, unseal
+from .seal import pack, unpack
 
 router = APIRouter(route_class=Route)
 MAX_WAIT_S = 60
 _WORKER = (Role.WORKER,)
 _ENDED = {204: {"description": "Done."}}
-_PURPOSE = "claim"
 
 
 @operation(
@@ -60,13 +59,13 @@ async def take_job(
     wait_ms = to_ms(timeout, "timeout")
     if wait_ms > MAX_WAIT_S * 1000:
         raise InvalidInput(f"timeout: at most {MAX_WAIT_S}s; ask again for more")
-    secret = await backend.secret()
+    await backend.claims.secrets()  # a server that can't sign takes no job
     held = await _take(request, backend, topic, group, wait_ms / 1000)
     if held is None:
         return Response(status_code=204)
     about(request, id=held.job.id, group=group)
     queue = await backend.queue()
-    claim = seal(secret, _PURPOSE, pack(held, queue._operations.session.consumer))
+    claim = await backend.claims.seal(pack(held, queue._operations.session.consumer))
     rest = {"claim": claim, "group": group, "ttr_ms": held.ttr_ms}
     return Response(to_json(rest)[:-1] + b',"job":' + job_bytes(held.job) + b"}", media_type=JSON)
 
@@ -106,9 +105,7 @@ async def _left(request: Request) -> None:
 
 
 async def _held(backend: Backend, token: str) -> Held:
-    values = unseal(await backend.secret(), _PURPOSE, token)
-    if values is None:  # perhaps the secret was lost with Redis's data, and another server made a new one
-        values = unseal(await backend.secret(renew=True), _PURPOSE, token)
+    values = await backend.claims.unseal(token)
     if values is None:
         raise InvalidInput("claim: this is none that take gave; send it back unchanged")
     return unpack(await backend.operations(), values)

@@ -20,6 +20,7 @@ from ..logs import log
 from .auth import Tokens, check_bind
 from .limits import Crowd, no_room
 from .problems import problem
+from .reading import PARTING_S
 from .tls import Tls, loaded
 
 _MAX_HEAD_BYTES = 32 * 1024
@@ -51,6 +52,7 @@ class Patient(H11Protocol):
     _giving_up: asyncio.TimerHandle | None = None
     _looking: asyncio.TimerHandle | None = None
     _unread_bytes = 0
+    _parting = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -61,6 +63,8 @@ class Patient(H11Protocol):
         self._look()
 
     def data_received(self, data: bytes) -> None:
+        if self._parting:
+            return
         if self._giving_up is None and self._waits_for_head():
             self._watch()
         super().data_received(data)
@@ -85,7 +89,14 @@ class Patient(H11Protocol):
         )
         for event in events:
             self.transport.write(self.conn.send(event) or b"")
-        self.transport.close()
+        self._part()
+
+    def _part(self) -> None:
+        """Closes the connection when the caller does, or soon: what still comes would reset it, and the answer too."""
+        self._parting = True
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(PARTING_S, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()

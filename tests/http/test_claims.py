@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from streamdq import Queue
+from streamdq.cli import app as cli
 from streamdq.connection import Command, LinkError
 from streamdq.http.seal import seal, unseal
 from tests.http.conftest import Open
@@ -146,7 +147,7 @@ async def test_a_claim_that_was_changed_is_refused(api: Api) -> None:
     claim = (await api.take()).json()["claim"]
     version, body, mac = claim.split(".")
     forged = seal(b"guess", "claim", ["t", 0, "default", "a", "1-0", "", 0, 0, 0, 0, 1, 0, 0, 1, None, "x"])
-    other = seal(await api.app.state.streamdq.secret(), "session", ["t"])
+    other = seal((await api.app.state.streamdq.claims.secrets()).known[0], "session", ["t"])
     for text in ("", "x", "v1..", f"{version}.{body}x.{mac}", f"{version}.{body}.{mac[:-2]}AA", forged, other, "é.é.é"):
         assert kind(await api.end("finish", text)) == "invalid-input", text
     assert (await api.end("finish", claim)).status_code == 204
@@ -167,6 +168,39 @@ async def test_servers_agree_on_a_secret_after_a_flush(open_api: Open, redis_ser
         await api.put("a")
         claim = (await api.take(timeout="5s")).json()["claim"]
         assert (await (one if api is other else other).end("finish", claim)).status_code == 204
+
+
+async def test_a_rotated_secret(open_api: Open, redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Claims of before are good until the previous secret is dropped; servers hear of both within seconds."""
+    monkeypatch.setattr("streamdq.http.signing.KNOWN_FOR_S", 0.0)
+    api = await open_api()
+    claims = []
+    for id in ("before", "after", "last"):
+        await api.put(id)
+        claims.append((await api.take(timeout="5s")).json()["claim"])
+        if id != "last":
+            assert cli.run(["--url", redis_server.url, "secret", "rotate"]) == 0
+    first, second, third = claims
+    assert kind(await api.end("touch", first)) == "invalid-input"  # rotated twice since
+    assert (await api.end("touch", second)).status_code == 204
+    assert cli.run(["--url", redis_server.url, "secret", "drop"]) == 0
+    assert kind(await api.end("finish", second)) == "invalid-input"
+    assert (await (await open_api()).end("finish", third)).status_code == 204
+
+
+async def test_a_server_looks_for_another_secret_now_and_then(open_api: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1000.0
+    monkeypatch.setattr("streamdq.http.signing.time.monotonic", lambda: now)
+    api, other = await open_api(), await open_api()
+    signing = api.app.state.streamdq.claims
+    before = (await signing.secrets()).known[0]
+    ops = await other.app.state.streamdq.operations()
+    await other.app.state.streamdq.do(ops.scripts.rotate("ab" * 32))
+    assert (await signing.secrets()).known == [before]
+    now += 10.1
+    assert (await signing.secrets()).known == [bytes.fromhex("ab" * 32), before]
+    sealed = await other.app.state.streamdq.claims.seal(["x"])
+    assert await signing.unseal(sealed) == ["x"]
 
 
 async def test_a_long_poll_gets_a_job_that_comes_later(api: Api) -> None:

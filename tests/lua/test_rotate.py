@@ -1,0 +1,35 @@
+"""rotate: a new signing secret beside the one before."""
+
+from __future__ import annotations
+
+from tests.lua.shard import START_MS, Shard
+
+
+def rotate(shard: Shard, new: str) -> str:
+    reply: str = shard.run(shard.scripts.rotate(new))
+    kept = shard.redis("GET", shard.session.keys.secret)
+    assert (kept or b"").decode() == reply
+    return reply
+
+
+def test_the_current_one_becomes_the_previous(shard: Shard) -> None:
+    assert rotate(shard, "aa") == "aa"
+    assert rotate(shard, "bb") == f"bb {START_MS} aa"
+    shard.clock.advance(5)
+    assert rotate(shard, "cc") == f"cc {START_MS + 5_000} bb"
+    assert shard.redis("PTTL", shard.session.keys.secret) == -1
+
+
+def test_repeated_it_changes_nothing(shard: Shard) -> None:
+    rotate(shard, "aa")
+    before = rotate(shard, "bb")
+    shard.clock.advance(5)
+    assert rotate(shard, "bb") == before
+
+
+def test_the_previous_one_is_dropped(shard: Shard) -> None:
+    assert rotate(shard, "") == ""
+    rotate(shard, "aa")
+    rotate(shard, "bb")
+    assert rotate(shard, "") == "bb"
+    assert rotate(shard, "") == "bb"
