@@ -19,7 +19,7 @@ from rich.console import Console
 
 from streamdq.binary import ServerBinary, find_server
 
-from . import callback, crash, drain, enqueue, growth, history, idle, metrics, move, timing, web
+from . import callback, calls, crash, drain, enqueue, growth, history, idle, metrics, move, timing, web
 from .figures import table
 from .harness import Bench, Results, Workload
 from .timers import event_loop
@@ -33,6 +33,7 @@ WORKLOADS: dict[str, Workload] = {
     "trickle": timing.trickle,
     "idle": idle.idle,
     "memory": enqueue.memory,
+    "calls": calls.calls,
     "crash": crash.crash,
     "callback": callback.callback,
     "web": web.web,

@@ -12,7 +12,7 @@
 -- returns {code, ...}: 1 = gone, now or by an earlier call that left its receipt; 0 = not dead, or dead anew
 -- include: progress, settle
 local dead, ready, jobs, progress, counts, settings, archive = unpack(KEYS)
-local group, archived, reply = ARGV[1], 0, {}
+local group, reply, gone, mains = ARGV[1], {}, {}, {}
 local k = {jobs = jobs, progress = progress, counts = counts, ready = ready}
 local groups = names(redis.call('HGET', settings, 'groups'))
 
@@ -25,12 +25,12 @@ for i = 2, #ARGV, 5 do
     local p = buried and parse(redis.call('HGET', progress, field_of(group, id)))
     if p and tonumber(buried) == tonumber(ARGV[i + 2]) and p.sequence == ARGV[i + 3] and p.attempt == ARGV[i + 4] then
       redis.call('ZREM', dead, id)
-      settle(k, groups, group, id, p.main)
       redis.call('HSET', archive, receipt, 1)
-      archived, code = archived + 1, 1
+      gone[#gone + 1], mains[#mains + 1], code = id, p.main, 1
     end
   end
   reply[#reply + 1] = code
 end
-if archived > 0 then redis.call('HINCRBY', counts, 'archived:' .. group, archived) end
+settle(k, groups, group, gone, mains)
+if #gone > 0 then redis.call('HINCRBY', counts, 'archived:' .. group, #gone) end
 return reply

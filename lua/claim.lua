@@ -67,17 +67,16 @@ end
 local records, states = redis.call('HMGET', jobs, unpack(ids)), redis.call('HMGET', progress, unpack(fields))
 
 local claims, marks, gone, taken, left, refused = {}, {}, {}, 0, 0, 0
+local late, mains = {}, {} -- what is given up
 local now_text = string.format('%.0f', now)
 
-local function give_back(stream, entry, id, p, due)
-  put_back(k, groups, stream, group, entry, id, p, due, now)
-end
+local function give_back(stream, entry, id, p, due) put_back(k, groups, stream, group, entry, id, p, due, now) end
 local function expire(stream, entry, id, record, p, due)
   drop(stream, group, entry, stream == own)
   redis.call('HINCRBY', counts, 'expired:' .. group, 1)
   gone[#gone + 1] = rare_row('expired', id, group, p, record, now,
     {consumer = consumer, due = due, moved = string.match(entry, '^%d+')})
-  settle(k, groups, group, id, p and p.main or entry)
+  late[#late + 1], mains[#mains + 1] = id, p and p.main or entry
 end
 
 local function tail_of(ttr, started) return '|' .. started .. string.format('|%.0f|', now + ttr) .. consumer end
@@ -147,6 +146,7 @@ for i = 1, n do
     drop(stream, group, entry, true)
   end
 end
+settle(k, groups, group, late, mains)
 remember(history, counts, settings, cap, gone)
 -- 0 first: Lua writes the negative of 0 as '-0', which Redis does not take for a number.
 local unread = redis.call('HINCRBY', counts, 'ready:' .. group, 0 - taken - left)

@@ -7,33 +7,42 @@
 -- KEYS[6] wake      STREAM
 -- ARGV[1] now_ms or ''
 -- ARGV[2] shards: how many the caller spreads this topic over
--- ARGV[3..] per job: id, when ('+delay_ms', or due_ms), rest of the record
--- returns {status, now_ms, i, record_i, ...}: status 1 = done, 0 = the caller's settings of the topic are out of
--- date, nothing was written. i (from 1) are the jobs whose id was taken, each with the record that holds it.
--- include: clock, sequence, ring
+-- ARGV[3] most bytes of records to return; when there are as many the rest of the jobs is not looked at
+-- ARGV[4..] per job: id, when ('+delay_ms', or due_ms), rest of the record
+-- returns {status, now_ms, looked, i, record_i, ...}: status 1 = done, 0 = the caller's settings of the topic are out of
+-- date, nothing was written. looked: how many of the jobs were put in or found taken, at least one. i (from 1) are the
+-- jobs whose id was taken, each with the record that holds it.
+-- include: clock, sequence, ring, largest
 local jobs, bucket, ready, counts, settings, wake = unpack(KEYS)
-local now, shards = now_ms(ARGV[1]), ARGV[2]
+local now, shards, most_bytes = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
-local topic = redis.call('HMGET', settings, 'shards', 'paused', 'rate', 'groups', 'watch_until')
-if topic[1] ~= shards then return {0, now} end
+local topic = redis.call('HMGET', settings, 'shards', 'paused', 'rate', 'groups', 'watch_until', 'largest')
+if topic[1] ~= shards then return {0, now, 0} end
 
 local head = head_ms(bucket)
 local straight = topic[2] == '0' and topic[3] == '0' and not (head and head <= now)
-local count = (#ARGV - 2) / 3
+local count = (#ARGV - 3) / 3
 local before = redis.call('HINCRBY', counts, 'enqueued', count) - count
-local reply, waiting, earliest, created, moved = {1, now}, {}, nil, 0, 0
+local reply, waiting, earliest, created, moved, bytes, longest = {1, now, count}, {}, nil, 0, 0, 0, 0
 local prefix = '\n' .. now .. '\n' -- 13 digits: Lua writes up to 14 in full
 
-for i = 3, #ARGV, 3 do
+for i = 4, #ARGV, 3 do
   local id, when = ARGV[i], ARGV[i + 1]
   local order, due = first_order(before + created + 1), tonumber(when)
   if string.byte(when) == 43 then due = now + due end
   local record = order .. due .. prefix .. ARGV[i + 2]
   if redis.call('HSETNX', jobs, id, record) == 0 then
-    reply[#reply + 1] = i / 3
-    reply[#reply + 1] = redis.call('HGET', jobs, id)
+    local held = redis.call('HGET', jobs, id)
+    reply[#reply + 1] = (i - 1) / 3
+    reply[#reply + 1] = held
+    bytes = bytes + #held
+    if bytes >= most_bytes then
+      reply[3] = (i - 1) / 3
+      break
+    end
   else
     created = created + 1
+    if #record > longest then longest = #record end
     if straight and due <= now then
       redis.call('XADD', ready, '*', 'j', order .. id)
       moved = moved + 1
@@ -45,6 +54,7 @@ for i = 3, #ARGV, 3 do
   end
 end
 
+note_largest(settings, topic[6], longest)
 if created < count then redis.call('HINCRBY', counts, 'enqueued', created - count) end
 if moved > 0 then
   local first = false

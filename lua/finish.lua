@@ -25,23 +25,26 @@ local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
 local held = fence(k, group, 4)
 local shared, ids, fields, n, done, alone, args = {}, {}, {}, 0, 0, #groups == 1, ARGV
+local others_too, mains, own_entries = {}, {}, {}
 for i = 5, #ARGV, 4 do
   if held and not held[i] then
     reply[#reply + 1] = (i - 1) / 4
   else
     done = done + 1
     local main, entry, id = args[i], args[i + 1], args[i + 2]
-    if entry ~= '' then redis.call('XDEL', own, entry) end
+    if entry ~= '' then own_entries[#own_entries + 1] = entry end
     if alone and main ~= '-' then
       n = n + 1
       shared[n], ids[n], fields[n] = main, id, prefix .. id
     else
-      settle(k, groups, group, id, main)
+      others_too[#others_too + 1], mains[#mains + 1] = id, main
     end
     rows[done] = args[i + 3] .. now_text
     if receipts then receipt(receipts, group .. '|' .. main .. '|' .. entry, now) end
   end
 end
+if #own_entries > 0 then redis.call('XDEL', own, unpack(own_entries)) end
+settle(k, groups, group, others_too, mains)
 if not topic[2] and (overtaken > 0 or n >= 50) then take_off(k, settings, group, shared, overtaken)
 elseif n > 0 then redis.call('XDEL', ready, unpack(shared)) end
 if n > 0 then

@@ -11,7 +11,7 @@
 -- returns how many were purged
 -- include: progress, settle
 local dead, ready, jobs, progress, counts, settings = unpack(KEYS)
-local group, purged = ARGV[1], 0
+local group, gone, mains = ARGV[1], {}, {}
 local k = {jobs = jobs, progress = progress, counts = counts, ready = ready}
 local groups = names(redis.call('HGET', settings, 'groups'))
 local ids = {unpack(ARGV, 3)}
@@ -19,10 +19,10 @@ if #ids == 0 then ids = redis.call('ZRANGE', dead, 0, ARGV[2] - 1) end
 
 for _, id in ipairs(ids) do
   if redis.call('ZREM', dead, id) == 1 then
-    purged = purged + 1
     local p = parse(redis.call('HGET', progress, field_of(group, id)))
-    settle(k, groups, group, id, p.main)
+    gone[#gone + 1], mains[#mains + 1] = id, p.main
   end
 end
-if purged > 0 then redis.call('HINCRBY', counts, 'purged:' .. group, purged) end
-return purged
+settle(k, groups, group, gone, mains)
+if #gone > 0 then redis.call('HINCRBY', counts, 'purged:' .. group, #gone) end
+return #gone

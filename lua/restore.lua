@@ -16,11 +16,11 @@
 -- ARGV[5..] per job: id, receipt, attempt, due_ms, rest of the record from created_ms on
 -- returns {status, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date, or the group is
 -- not there, nothing was written; code 1 = ready, now or by an earlier call that left its receipt; 0 = the id is live
--- include: clock, sequence, progress, ring, requeue, history, settle
+-- include: clock, sequence, progress, ring, requeue, history, settle, largest
 local own, bucket, jobs, progress, counts, settings, history, archive, wake = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts, wake = wake}
-local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused', 'rate')
+local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused', 'rate', 'largest')
 local others, served = {}, false
 for _, name in ipairs(names(topic[2])) do
   if name == group then served = true else others[#others + 1] = name end
@@ -60,7 +60,7 @@ local function account()
   for _, other in ipairs(others) do redis.call('HINCRBY', counts, 'base:' .. other, 1) end
 end
 
-local sequence, reply, rows = reserve(counts, (#ARGV - 4) / 5), {1}, {}
+local sequence, reply, rows, longest = reserve(counts, (#ARGV - 4) / 5), {1}, {}, 0
 for i = 5, #ARGV, 5 do
   local id, receipt, due, rest, code = ARGV[i], ARGV[i + 1], ARGV[i + 3], ARGV[i + 4], 1
   if redis.call('HEXISTS', archive, receipt) == 0 then
@@ -70,6 +70,7 @@ for i = 5, #ARGV, 5 do
     local main
     if held then main = return_to(id, rest, held) else main = place(id, record) end
     if main then
+      longest = math.max(longest, #record)
       local p = fresh(order, main)
       p.attempt = ARGV[i + 2]
       account()
@@ -82,5 +83,6 @@ for i = 5, #ARGV, 5 do
   end
   reply[#reply + 1] = code
 end
+note_largest(settings, topic[5], longest)
 remember(history, counts, settings, cap, rows)
 return reply

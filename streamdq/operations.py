@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from . import tally
+from .batches import most_jobs, parts
 from .config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from .doctor import Doctoring
 from .durations import Duration, Moment
@@ -97,7 +98,7 @@ class Operations(Doctoring):
         return decode(topic, job_id, record)
 
     def put(self, topic: str, jobs: Sequence[Encoded], replace: bool) -> Op[Enqueued]:
-        """Puts encoded jobs in, at most MAX_BATCH: one call for each shard that gets some.
+        """Puts encoded jobs in, at most MAX_BATCH: one call for each shard that gets some, more where they are large.
 
         Raises:
             ServerUnavailable: no reply in time; any of them may be in. Repeat it with the same nonces, or ids.
@@ -105,31 +106,45 @@ class Operations(Doctoring):
         settings = self.topics.known.get(topic)
         if settings is None:
             settings = yield from self.topics.ensure(topic)
-        script = self.scripts.replace if replace else self.scripts.enqueue
         left, now_ms = list(range(len(jobs))), 0
         taken: dict[int, bytes] = {}
         for _ in range(REPAIRS):
             outdated = []
-            for shard, part in self._by_shard(topic, settings.shards, jobs, left):
-                reply = yield from script(shard, settings.shards, [value for i in part for value in jobs[i][:3]])
-                if reply.current:
-                    now_ms = reply.now_ms
-                    taken |= {part[i]: record for i, record in reply.taken.items()}
-                else:
-                    outdated += part
+            for shard, part in self._by_shard(topic, settings, jobs, left, replace):
+                reply = yield from self._put_part(shard, settings.shards, [jobs[i] for i in part], replace)
+                now_ms = reply.now_ms
+                taken |= {part[i]: record for i, record in reply.taken.items()}
+                if not reply.current:
+                    outdated += part[reply.looked :]
             if not outdated:
-                return Enqueued(True, now_ms, taken)
+                return Enqueued(True, now_ms, taken, len(jobs))
             left, settings = outdated, (yield from self.topics.repair(topic))
         raise changing(topic)
 
+    def _put_part(self, shard: ShardKeys, shards: int, jobs: list[Encoded], replace: bool) -> Op[Enqueued]:
+        """One call, or several where ids are taken by large jobs: each reads a bounded number of bytes."""
+        script = self.scripts.replace if replace else self.scripts.enqueue
+        taken: dict[int, bytes] = {}
+        done = 0
+        while True:
+            reply = yield from script(shard, shards, [value for job in jobs[done:] for value in job[:3]])
+            taken |= {done + i: record for i, record in reply.taken.items()}
+            done += reply.looked
+            if not reply.current or done == len(jobs):
+                return reply._replace(taken=taken, looked=done)
+
     def _by_shard(
-        self, topic: str, shards: int, jobs: Sequence[Encoded], indexes: list[int]
+        self, topic: str, settings: TopicSettings, jobs: Sequence[Encoded], indexes: list[int], replace: bool
     ) -> Iterable[tuple[ShardKeys, list[int]]]:
-        """Which of the jobs go to which shard."""
+        """Which of the jobs go to which shard, in parts that one call may carry."""
         spread: dict[int, list[int]] = {}
         for i in indexes:
-            spread.setdefault(shard_of(jobs[i][0], shards), []).append(i)
-        return [(self.session.keys.shard(topic, number), part) for number, part in spread.items()]
+            spread.setdefault(shard_of(jobs[i][0], settings.shards), []).append(i)
+        most = most_jobs(MAX_BATCH, len(settings.groups)) if replace else MAX_BATCH
+        for number, numbers in spread.items():
+            shard = self.session.keys.shard(topic, number)
+            for part in parts(numbers, lambda i: len(jobs[i][2]), most):
+                yield shard, part
 
     def enqueue_many(
         self,

@@ -5,18 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from .claims import End, Outcome, settle
-from .config import MAX_CLAIM
+from .claims import End, Outcome, ends_together, settle
 from .connection import AsyncLink
 from .errors import ServerError
 from .keys import ShardKeys
 from .logs import log
 from .scripts import Scripts
 from .session import arun
+from .topics import Topics
 
 _BACKOFF_S = 0.2
-# What a script may take for one job differs: a batch stays well below 5 ms.
-_MOST = {Outcome.DONE: MAX_CLAIM, Outcome.RETRY: 200, Outcome.SNOOZED: 200, Outcome.DEAD: 200, Outcome.RELEASED: 200}
 
 
 class Outbox:
@@ -26,6 +24,7 @@ class Outbox:
         self,
         link: AsyncLink,
         scripts: Scripts,
+        topics: Topics,
         group: str,
         consumer: str,
         settled: Callable[[list[End], set[int]], None],
@@ -33,6 +32,7 @@ class Outbox:
         """``settled`` is told of ends that Redis has, and which of them it refused as stale."""
         self._link = link
         self._scripts = scripts
+        self._topics = topics
         self._group = group
         self._consumer = consumer
         self._settled = settled
@@ -70,12 +70,16 @@ class Outbox:
     async def _send(self, shard: ShardKeys, outcome: Outcome, generation: str) -> None:
         waiting = self._waiting[shard, outcome, generation]
         while waiting:
-            batch = waiting[: _MOST[outcome]]
+            batch = ends_together(waiting, self._groups(shard.topic))
             stale = await arun(self._link, settle(self._scripts, shard, self._group, self._consumer, batch))
             del waiting[: len(batch)]
             self.size -= len(batch)
             self._settled(batch, stale)
         del self._waiting[shard, outcome, generation]
+
+    def _groups(self, topic: str) -> int:
+        settings = self._topics.known.get(topic)  # None: the topic was deleted
+        return len(settings.groups) if settings else 1
 
     async def drained(self) -> None:
         """Waits until nothing is left to send."""

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from redis.exceptions import ResponseError
 
+from .batches import MAX_BYTES
 from .config import MAX_CLAIM, TopicSettings
 from .connection import Command
 from .errors import GroupMissing, ServerUnavailable, TooManyTopics
@@ -56,6 +57,7 @@ class Enqueued(NamedTuple):
     current: bool
     now_ms: int
     taken: dict[int, bytes]  # index of a job whose id was taken -> the record that holds it
+    looked: int  # how many of the jobs were looked at; the rest is for another call
 
 
 RATED = -2  # the topic has a rate: permit decides how many may move
@@ -157,8 +159,8 @@ class Refused(NamedTuple):
 
 
 def _enqueued(reply: list[Any]) -> Enqueued:
-    taken = {i - 1: record for i, record in zip(reply[2::2], reply[3::2], strict=True)} if len(reply) > 2 else {}
-    return Enqueued(reply[0] == 1, reply[1], taken)
+    taken = {i - 1: record for i, record in zip(reply[3::2], reply[4::2], strict=True)} if len(reply) > 3 else {}
+    return Enqueued(reply[0] == 1, reply[1], taken, reply[2])
 
 
 def _stats_keys(k: ShardKeys, groups: Sequence[str]) -> tuple[str, ...]:
@@ -202,7 +204,9 @@ class Scripts:
     def enqueue(self, k: ShardKeys, shards: int, jobs: list[Any]) -> Op[Enqueued]:
         """``jobs``: id, when, rest of the record, for each job in turn."""
         reply = yield from self._run(
-            "enqueue", (k.jobs, k.bucket, k.ready, k.counts, k.settings, k.wake), (self._now(), shards, *jobs)
+            "enqueue",
+            (k.jobs, k.bucket, k.ready, k.counts, k.settings, k.wake),
+            (self._now(), shards, MAX_BYTES, *jobs),
         )
         return _enqueued(reply)
 
@@ -210,7 +214,7 @@ class Scripts:
         reply = yield from self._run(
             "replace",
             (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake),
-            (self._now(), shards, self._history, *jobs),
+            (self._now(), shards, self._history, MAX_BYTES, *jobs),
         )
         return _enqueued(reply)
 

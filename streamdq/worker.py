@@ -183,7 +183,7 @@ class _Run:
             handlers, self._group, worker.concurrency, self._topics, self._consumer.now_ms, self.name,
             ended=self._put, touched=self._touch, on_dead=on_dead,
         )  # fmt: skip
-        self._outbox = Outbox(self._link, scripts, self._group, self.name, self._runner.settled)
+        self._outbox = Outbox(self._link, scripts, self._topics, self._group, self.name, self._runner.settled)
         self._loop = asyncio.get_running_loop()
 
     async def serve(self, burst: bool, signals: bool) -> None:

@@ -28,41 +28,89 @@ local function waiting_in(counts)
   end
   return n
 end
--- forget(k, groups, id, main): the job leaves the pool with everything that is kept of it.
--- k = {jobs=, progress=, counts=, ready=}
-local function forget(k, groups, id, main)
-  redis.call('HDEL', k.jobs, id)
-  for _, group in ipairs(groups) do
-    local field = group .. '\31' .. id
-    local value = redis.call('HGET', k.progress, field)
-    if value then
-      if string.sub(value, 1, 1) == 'x' then redis.call('HINCRBY', k.counts, 'through:' .. group, -1) end
-      redis.call('HDEL', k.progress, field)
+-- values_of(key, fields): as HMGET, of any number of fields: Lua hands on some thousands at once.
+local FIELDS_AT_ONCE = 4000
+local function values_of(key, fields)
+  if #fields <= FIELDS_AT_ONCE then return #fields > 0 and redis.call('HMGET', key, unpack(fields)) or {} end
+  local out = {}
+  for i = 1, #fields, FIELDS_AT_ONCE do
+    local part = redis.call('HMGET', key, unpack(fields, i, math.min(i + FIELDS_AT_ONCE - 1, #fields)))
+    for j = 1, #part do out[i + j - 1] = part[j] end
+  end
+  return out
+end
+-- states_of(k, groups, ids): the groups' progress with the jobs: of the first job with each group, then of the next; and
+-- the fields of these values.
+local function states_of(k, groups, ids)
+  local fields, n = {}, 0
+  for _, id in ipairs(ids) do
+    local suffix = '\31' .. id
+    for _, group in ipairs(groups) do
+      n = n + 1
+      fields[n] = group .. suffix
     end
   end
-  if main == '-' then redis.call('HINCRBY', k.counts, 'detached', -1)
-  elseif main ~= '' then redis.call('XDEL', k.ready, main) end
+  return values_of(k.progress, fields), fields
 end
--- settle(k, groups, group, id, main): `group` is through with the job; the last group takes the record with it. A
--- detached job concerns those groups alone that have progress with it.
-local function settle(k, groups, group, id, main)
-  local alone = main == '-'
-  for _, other in ipairs(groups) do
-    if other ~= group then
-      local value = redis.call('HGET', k.progress, other .. '\31' .. id)
-      if value and string.sub(value, 1, 1) ~= 'x' or not value and not alone then
-        if alone then
-          redis.call('HDEL', k.progress, group .. '\31' .. id)
-        else
-          redis.call('HSET', k.progress, group .. '\31' .. id, 'x|0|0|0|' .. main .. '|||||')
-          redis.call('HINCRBY', k.counts, 'through:' .. group, 1)
-        end
-        return false
+-- erase(k, groups, ids, mains, ended, states, fields): of these jobs, those at the indexes `ended` leave the pool with
+-- everything that is kept of them; states and fields as states_of returns them for all.
+-- k = {jobs=, progress=, counts=, ready=}
+local function erase(k, groups, ids, mains, ended, states, fields)
+  local gone, there, entries, through, detached, n = {}, {}, {}, {}, 0, 0
+  for e, i in ipairs(ended) do
+    gone[e] = ids[i]
+    if mains[i] == '-' then detached = detached + 1 elseif mains[i] ~= '' then entries[#entries + 1] = mains[i] end
+    local before = (i - 1) * #groups
+    for j = 1, #groups do
+      local value = states[before + j]
+      if value then
+        n = n + 1
+        there[n] = fields[before + j]
+        if string.byte(value) == 120 then through[j] = (through[j] or 0) + 1 end -- x
       end
     end
   end
-  forget(k, groups, id, main)
-  return true
+  if #gone == 0 then return end
+  redis.call('HDEL', k.jobs, unpack(gone))
+  for i = 1, n, FIELDS_AT_ONCE do
+    redis.call('HDEL', k.progress, unpack(there, i, math.min(i + FIELDS_AT_ONCE - 1, n)))
+  end
+  for j, number in pairs(through) do redis.call('HINCRBY', k.counts, 'through:' .. groups[j], -number) end
+  if detached > 0 then redis.call('HINCRBY', k.counts, 'detached', -detached) end
+  if #entries > 0 then redis.call('XDEL', k.ready, unpack(entries)) end
+end
+-- forget(k, groups, id, main): the job leaves the pool with everything that is kept of it.
+local function forget(k, groups, id, main)
+  erase(k, groups, {id}, {main}, {1}, states_of(k, groups, {id}))
+end
+-- settle(k, groups, group, ids, mains): `group` is through with the jobs; the last group takes the record with it. A
+-- detached job concerns those groups alone that have progress with it.
+local function settle(k, groups, group, ids, mains)
+  if #ids == 0 then return end
+  local states, fields = states_of(k, groups, ids)
+  local ended, marks, detached = {}, {}, {}
+  for i, main in ipairs(mains) do
+    local open, alone, own, before = false, main == '-', '', (i - 1) * #groups
+    for j, other in ipairs(groups) do
+      local value = states[before + j]
+      if other == group then own = fields[before + j]
+      elseif value and string.byte(value) ~= 120 or not value and not alone then open = true end
+    end
+    if not open then
+      ended[#ended + 1] = i
+    elseif alone then
+      detached[#detached + 1] = own
+    else
+      marks[#marks + 1] = own
+      marks[#marks + 1] = 'x|0|0|0|' .. main .. '|||||'
+    end
+  end
+  if #detached > 0 then redis.call('HDEL', k.progress, unpack(detached)) end
+  if #marks > 0 then
+    redis.call('HSET', k.progress, unpack(marks))
+    redis.call('HINCRBY', k.counts, 'through:' .. group, #marks / 2)
+  end
+  erase(k, groups, ids, mains, ended, states, fields)
 end
 -- detach(k, groups, main): no other group needs the shared entry: remove it. Returns what `main` is from now on.
 local function detach(k, groups, main)

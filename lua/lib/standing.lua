@@ -1,10 +1,11 @@
--- standing(k, groups, id, record): where one job stands with each group that it is for.
+-- standing(k, groups, id): where one job stands with each group that it is for.
 -- Returns the groups concerned, {[group] = progress}, and whether an attempt is running. A group without progress has
 -- not started the job. Once a job is detached it concerns those groups alone that have progress with it.
 local function standing(k, groups, id)
   local states, running, alone = {}, false, {}
-  for _, group in ipairs(groups) do
-    local p = parse(redis.call('HGET', k.progress, field_of(group, id)))
+  local values = states_of(k, groups, {id})
+  for i, group in ipairs(groups) do
+    local p = parse(values[i])
     if p then
       states[group] = p
       running = running or p.state == 'r'

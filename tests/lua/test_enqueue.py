@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from streamdq.job import decode, nonce_of
+from streamdq.job import NewJob, decode, encode, nonce_of
 from tests.lua.shard import START_MS, Shard
 
 
 def test_a_delayed_job_waits_in_the_bucket(shard: Shard) -> None:
     reply = shard.enqueue("j", delay="5s", ttr="7s", expire="9s", retry="1s 2s", url="https://example.org/")
-    assert reply == (True, START_MS, {})
+    assert reply == (True, START_MS, {}, 1)
     assert shard.redis("ZRANGE", shard.k.bucket, 0, -1, "WITHSCORES") == [b"000000000001j", b"1700000005000"]
     job = decode("t", "j", shard.redis("HGET", shard.k.jobs, "j"))
     assert (job.due_ms, job.created_ms, job.ttr_ms, job.expire_ms) == (START_MS + 5000, START_MS, 7000, 9000)
@@ -93,7 +93,7 @@ def test_the_same_id_twice_in_one_call(shard: Shard) -> None:
 
 def test_settings_out_of_date_write_nothing(shard: Shard) -> None:
     before = shard.counts
-    assert shard.call("enqueue", 4, shard.jobs("j", delay=1)) == (False, START_MS, {})
+    assert shard.call("enqueue", 4, shard.jobs("j", delay=1)) == (False, START_MS, {}, 0)
     assert shard.counts == before
     assert shard.empty()
 
@@ -136,3 +136,30 @@ def test_with_the_clock_set_back_the_first_ready_job_rings_all_the_same(shard: S
     before = shard.rings()
     shard.enqueue("j")
     assert shard.rings() != before
+
+
+def test_of_large_jobs_that_hold_the_ids_only_so_many_are_read(shard: Shard) -> None:
+    ids = [f"j{n}" for n in range(9)]
+    jobs = [value for id in ids for value in encode(NewJob("x" * 200_000, id=id, delay=60), 300_000)[:3]]
+    shard.call("enqueue", 1, jobs)
+    reply = shard.call("enqueue", 1, shard.jobs(*ids, "new", delay=60))
+    assert (list(reply.taken), reply.looked) == ([0, 1, 2], 3)
+    assert shard.counts["enqueued"] == 9
+    rest = shard.call("enqueue", 1, shard.jobs(*ids[8:], "new", delay=60))
+    assert (list(rest.taken), rest.looked) == ([0], 2)
+    assert shard.counts["enqueued"] == 10
+
+
+def test_the_length_of_the_largest_record_is_kept(shard: Shard) -> None:
+    def largest() -> int:
+        return int(shard.redis("HGET", shard.k.settings, "largest"))
+
+    shard.enqueue("j")
+    before = largest()
+    assert before == shard.redis("HSTRLEN", shard.k.jobs, "j")
+    shard.enqueue("larger", url="https://example.org/")
+    assert largest() == shard.redis("HSTRLEN", shard.k.jobs, "larger") > before
+    shard.enqueue("k")
+    assert largest() == shard.redis("HSTRLEN", shard.k.jobs, "larger")
+    shard.call("replace", 1, shard.jobs("k", url="https://example.org/longer"))
+    assert largest() == shard.redis("HSTRLEN", shard.k.jobs, "k")

@@ -216,3 +216,22 @@ def test_old_receipts_go_and_there_are_ten_thousand_at_most(shard: Shard) -> Non
     finish_with_receipt(shard, second)
     assert len(receipts_of(shard)) == 10_000
     assert has_receipt(shard, second)
+
+
+def test_a_batch_by_the_last_of_many_groups_leaves_nothing_behind(shard: Shard) -> None:
+    groups = [f"g{n:02}" for n in range(40)]
+    shard.topic(groups=groups)
+    shard.checked = False  # an audit after each of so many steps
+    ids = [f"j{n}" for n in range(150)]
+    shard.enqueue(*ids)
+    for group in groups[1:]:
+        shard.finish(*shard.claim(count=200, group=group).rows, group=group)
+    rows = shard.claim(count=200, group="g00").rows
+    assert shard.counts["through:g01"] == shard.redis("HLEN", shard.k.jobs) == len(ids)
+    shard.finish(*rows[1:], group="g00")  # 6000 fields: more than Lua hands on at once
+    assert shard.redis("HKEYS", shard.k.jobs) == [rows[0].id]
+    assert shard.redis("HLEN", shard.k.progress) == len(groups)
+    shard.finish(rows[0], group="g00")
+    assert shard.empty()
+    assert shard.counts == {"enqueued": 150} | {f"done:{group}": 150 for group in groups}
+    shard.check()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from streamdq.job import NewJob, encode
 from tests.lua.shard import START_MS, Shard
 
 
 def test_a_new_id_is_simply_put_in(shard: Shard) -> None:
-    assert shard.call("replace", 1, shard.jobs("j", delay="1s")) == (True, START_MS, {})
+    assert shard.call("replace", 1, shard.jobs("j", delay="1s")) == (True, START_MS, {}, 1)
     assert shard.state("j") == "delayed"
     assert shard.counts == {"enqueued": 1}
 
@@ -64,7 +65,7 @@ def test_a_job_that_is_dead_for_one_group_is_kept(two: Shard) -> None:
 def test_settings_out_of_date_write_nothing(shard: Shard) -> None:
     shard.enqueue("j", delay="1s")
     before = shard.counts, shard.redis("HGETALL", shard.k.jobs)
-    assert shard.call("replace", 2, shard.jobs("j")) == (False, START_MS, {})
+    assert shard.call("replace", 2, shard.jobs("j")) == (False, START_MS, {}, 0)
     assert (shard.counts, shard.redis("HGETALL", shard.k.jobs)) == before
 
 
@@ -75,3 +76,12 @@ def test_it_rings_for_a_new_earliest(shard: Shard) -> None:
     assert shard.rings() == before
     shard.call("replace", 1, shard.jobs("i", delay="500ms"))
     assert shard.rings() != before
+
+
+def test_of_large_jobs_only_so_many_are_replaced(shard: Shard) -> None:
+    ids = [f"j{n}" for n in range(5)]
+    jobs = [value for id in ids for value in encode(NewJob("x" * 200_000, id=id, delay=60), 300_000)[:3]]
+    shard.call("enqueue", 1, jobs)
+    reply = shard.call("replace", 1, shard.jobs(*ids, "new", delay=60))
+    assert (reply.taken, reply.looked) == ({}, 3)
+    assert shard.counts == {"enqueued": 8, "cancelled:default": 3}

@@ -1,0 +1,100 @@
+"""No script call gets more to do than takes a few milliseconds: what is large goes in parts. Counted, not timed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import pytest
+
+from streamdq import NewJob
+from streamdq.batches import MAX_BYTES
+from streamdq.scripts import Scripts
+from streamdq.session import Op
+from tests.redis.harness import Seen, Space
+
+LARGE = "x" * 200_000
+
+
+class Calls:
+    """Script calls of this process, by name: the arguments of each."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._all: list[tuple[str, list[Any]]] = []
+        original = Scripts._run
+
+        def run(
+            scripts: Scripts, name: str, keys: Sequence[str], args: Iterable[Any], repeatable: bool = True
+        ) -> Op[Any]:
+            arguments = list(args)
+            self._all.append((name, arguments))
+            return original(scripts, name, keys, arguments, repeatable)
+
+        monkeypatch.setattr(Scripts, "_run", run)
+
+    def of(self, name: str) -> list[list[Any]]:
+        return [arguments for each, arguments in self._all if each == name]
+
+    def clear(self) -> None:
+        self._all.clear()
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
+    return Calls(monkeypatch)
+
+
+def bytes_in(arguments: list[Any]) -> int:
+    return sum(len(value) for value in arguments if isinstance(value, bytes | str))
+
+
+@pytest.mark.parametrize("on_conflict", ["reject", "replace"])
+def test_large_jobs_go_in_by_parts(space: Space, calls: Calls, on_conflict: Any) -> None:
+    jobs = [NewJob(LARGE, id=f"j{n}", delay="1h") for n in range(20)]
+    for existing in ([], [] if on_conflict == "replace" else [f"j{n}" for n in range(20)]):
+        calls.clear()
+        result = space.queue.enqueue_many("t", jobs, on_conflict=on_conflict)
+        assert (result.created, result.existing) == (20 - len(existing), existing)
+        sent = calls.of("enqueue") + calls.of("replace")
+        assert len(sent) >= 10
+        assert max(map(bytes_in, sent)) < MAX_BYTES + 1000
+
+
+def test_small_jobs_go_in_together(space: Space, calls: Calls) -> None:
+    space.queue.enqueue_many("t", [NewJob("small", delay="1h") for _ in range(500)])
+    assert len(calls.of("enqueue")) == 1
+
+
+def test_ids_that_large_jobs_hold_are_told_in_parts(space: Space, calls: Calls) -> None:
+    space.queue.enqueue_many("t", [NewJob(LARGE, id=f"j{n}", delay="1h") for n in range(10)])
+    calls.clear()
+    jobs = [NewJob("small", id=f"j{n}", delay="1h") for n in range(12)]
+    result = space.queue.enqueue_many("t", jobs)
+    assert (result.created, result.existing) == (2, [f"j{n}" for n in range(10)])
+    assert [(len(arguments) - 3) // 3 for arguments in calls.of("enqueue")] == [12, 9, 6, 3]
+
+
+def test_a_replacement_looks_at_each_group_so_that_many_make_it_smaller(space: Space, calls: Calls) -> None:
+    space.queue.configure("t", groups=[f"g{n}" for n in range(30)])
+    jobs = [NewJob("small", id=f"j{n}", delay="1h") for n in range(100)]
+    assert space.queue.enqueue_many("t", jobs, on_conflict="replace").created == 100
+    assert space.queue.enqueue_many("t", jobs, on_conflict="replace").created == 100
+    assert [(len(arguments) - 4) // 3 for arguments in calls.of("replace")] == [50, 50, 50, 50]
+
+
+async def test_outcomes_of_a_topic_with_many_groups_go_in_smaller_batches(
+    space: Space, calls: Calls, seen: Seen
+) -> None:
+    space.queue.configure("t", groups=["default", *(f"g{n:02}" for n in range(49))])
+    space.queue.enqueue_many("t", [NewJob(n) for n in range(200)])
+    worker = space.worker(concurrency=100)
+
+    @worker.handler("t", batch=100)
+    async def handler(bodies: list[int]) -> None:
+        seen.all += bodies
+
+    await space.burst(worker)
+    assert sorted(seen.all) == list(range(200))
+    sent = [(len(arguments) - 4) // 4 for arguments in calls.of("finish")]
+    assert sum(sent) == 200
+    assert max(sent) == 30
