@@ -52,7 +52,7 @@ class Settings(BaseSettings):
         ge=0,
         description="About how long history entries are kept; 0 sets no limit.",
     )
-    lease_ms: int = Field(default=2_500, ge=500, description="A dead mover is replaced within this time.")
+    lease_ms: int = Field(default=950, ge=500, description="A dead mover is replaced within this time.")
     grace_s: float = Field(default=10.0, ge=0, description="How long SIGTERM waits for running handlers.")
     metrics: bool = Field(default=True, description="Count and time jobs; false is there to measure what it costs.")
     max_topics: int = Field(default=10_000, ge=1, description="How many topics there may be; no new one beyond.")

@@ -27,6 +27,11 @@ class NamespaceKeys:
         return f"{{{self.namespace}}}:mover"
 
     @cached_property
+    def deputy(self) -> str:
+        """STRING, expires: the consumer whose mover is the next to be at work."""
+        return f"{{{self.namespace}}}:deputy"
+
+    @cached_property
     def wake(self) -> str:
         """STREAM, one entry: rings when the registry changes."""
         return f"{{{self.namespace}}}:wake"

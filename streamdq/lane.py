@@ -2,8 +2,8 @@
 what no ring has told of. On a Cluster each node has a lane of its own, so that one that does not answer holds up no
 other; and in a lane each shard fails for itself.
 
-A ring may be lost: with Redis's data, with an entry that another client deletes. So each second a lane reads the heads
-of up to 64 buckets in one round trip, and in each fifth pass over its shards their counters, too.
+A ring may be lost: with Redis's data, with an entry that another client deletes. So about once a second a lane reads
+the heads of up to 64 buckets in one round trip, and in each tenth pass over its shards their counters, too.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from .scripts import RATED, Moved, Scripts
 from .session import Session, arun
 from .topics import Topics
 
-_BEAT_S = 1.0
+_BEAT_S = 1.15  # with one a second, a worker that is idle would send three commands in one
 _HEADS = 64  # in one beat: a round trip of some 100 µs, and with so many shards what is missed waits a second or two
-_COUNTERS_EVERY = 5  # passes
+_COUNTERS_EVERY = 10  # passes
 _MISSED_S = 0.1  # a head that is sooner than expected by more than this was not told of
 
 

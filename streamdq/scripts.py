@@ -451,9 +451,11 @@ class Scripts:
         status, *codes = yield from self._run("restore", keys, (self._now(), group, self._history, shards, *jobs))
         return [code == 1 for code in codes] if status == 1 else None
 
-    def lease(self, name: str, lease_ms: int) -> Op[tuple[bool, int]]:
-        """Whether ``name`` holds the mover's lease now, and for how many ms it is held, by whomever."""
-        held, left_ms = yield from self._run("lease", (self._session.keys.mover,), (name, lease_ms))
+    def lease(self, name: str, lease_ms: int, key: str | None = None) -> Op[tuple[bool, int]]:
+        """Whether ``name`` holds the mover's lease now, or that of another ``key``, and for how many ms it is held, by
+        whomever.
+        """
+        held, left_ms = yield from self._run("lease", (key or self._session.keys.mover,), (name, lease_ms))
         return held == 1, left_ms
 
     def open_breaker(self, key: str, receiver: str, open_ms: int, keep_ms: int, most: int) -> Op[bool]:

@@ -21,8 +21,8 @@ from tests.crash.workers import Options, Work
 from tests.servers import Server, until
 
 ROOT = Path(__file__).parents[2]
-LEASE_S = 2.5
-TAKEOVER_S = 3.0
+LEASE_S = 0.95
+TAKEOVER_S = 1.5
 """A dead mover is replaced within this time, whatever the TTR."""
 
 

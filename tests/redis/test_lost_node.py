@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
 from streamdq import NewJob, Queue
-from streamdq.connection import AsyncLink
 from streamdq.keys import ShardKeys, shard_of
-from streamdq.mover import Mover
-from streamdq.scripts import Scripts
-from streamdq.session import arun, open_session, run
-from streamdq.topics import Topics
+from streamdq.session import run
 from tests.conftest import EACH_BINARY
 from tests.redis.harness import NAMESPACE, SETTINGS, eventually
+from tests.redis.movers import mover_at
 from tests.servers import Binary, Cluster, Server
 
 SHARDS = 12
@@ -31,25 +26,6 @@ def breakable(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     binary: Binary = request.param
     with Cluster(binary, partial=True) as cluster:
         yield cluster
-
-
-@asynccontextmanager
-async def mover_at(url: str, name: str, leads: bool = True) -> AsyncIterator[Mover]:
-    """A mover alone, without a worker around it."""
-    settings = SETTINGS.model_copy(update={"lease_ms": 500, "call_timeout_s": 1.0})
-    link, session = open_session(url, NAMESPACE, settings, None, AsyncLink)
-    scripts, stopping = Scripts(session), asyncio.Event()
-    topics = Topics(session, scripts)
-    await arun(link, topics.refresh())
-    mover = Mover(link, session, scripts, topics, name, stopping)
-    running = asyncio.create_task(mover.run())
-    try:
-        await eventually(lambda: mover.leading or not leads, "it is at work")
-        yield mover
-    finally:
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        await link.close()
 
 
 def port_of(cluster: Cluster, key: str) -> int:

@@ -106,7 +106,7 @@ async def test_a_claim_whose_ring_was_lost_is_taken_over(space: Space, redis_ser
             client.hset(shard.settings, "watch_until", client.time()[0] * 1000 + 5_000)
         space.queue.enqueue("t", "x", id=id)
         assert run(link, ops.scripts.claim(shard, "default", "dead", 1, 300)).rows
-        await eventually(lambda: space.stats().reclaimed == 1, "it is taken over", 8)
+        await eventually(lambda: space.stats().reclaimed == 1, "it is taken over", 15)
     assert space.queue.cancel("t", id)
     assert space.queue.cancel("t", last)
 

@@ -14,7 +14,16 @@ PAGE = (ROOT / "docs" / "architecture.md").read_text()
 def test_the_key_table_is_that_of_the_code() -> None:
     names = NamespaceKeys("NS")
     shard = names.shard("topic", 0)
-    built = {names.topics, names.mover, names.wake, names.secret, names.probe, names.breakers, names.session("HASH")}
+    built = {
+        names.topics,
+        names.mover,
+        names.deputy,
+        names.wake,
+        names.secret,
+        names.probe,
+        names.breakers,
+        names.session("HASH"),
+    }
     built |= {shard.ready_of("GROUP"), shard.dead_of("GROUP")}
     built |= {getattr(shard, name) for name in shard.__slots__ if name not in ("namespace", "topic", "shard", "prefix")}
     listed = set(re.findall(r"^\| `(\{?NS[^`]+)` \|", PAGE, re.MULTILINE))
