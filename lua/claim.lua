@@ -15,15 +15,15 @@
 -- ARGV[4] count: how many to claim at most; what ARGV[8..] brings beyond that is handed back
 -- ARGV[5] default TTR in ms, where the topic sets none
 -- ARGV[6] history cap
--- ARGV[7] at_once: how many of them the caller starts at once; the others are claimed ahead (progress.lua). Only first
--- attempts are: what was claimed before may be what its consumers die of, and that has to be counted.
+-- ARGV[7] at_once: how many of them the caller starts at once; the others are claimed ahead (progress.lua). What was
+-- lost with a consumer is not: it may be what they die of, and that has to be counted.
 -- ARGV[8..] entries that a blocking XREADGROUP returned already: stream ('m' ready, 'g' ready:GROUP), entry, member
 -- returns {status, now_ms, ttr_ms, unread, {claim, ...}, {id, ...}, {record, ...}, expired, generation, refused}: status
 -- 1, or 0 = the topic is paused (nothing read), or -1 = there is no such group. claim: '' = none, the delivery was out of
 -- date; for a first attempt the entry in the shared stream; else 'main|entry|attempt|step|crashes|due_ms'. main: entry in
 -- the shared stream or '-'. attempt: as in the progress. due_ms: '' as the record says. unread: still ready for this
--- group. expired: given up, as too late. generation: which group of that name this is. refused: what is in ready:GROUP
--- beyond at_once.
+-- group. expired: given up, as too late. generation: which group of that name this is. refused: lost before, and beyond
+-- at_once.
 -- include: clock, read, progress, ring, settle, requeue, put_back, history
 local ready, own, jobs, progress, counts, settings, wake, history, bucket = unpack(KEYS)
 local now, group, consumer, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
@@ -52,8 +52,7 @@ end
 -- Without a read this is the first write: a full Redis lets a script go on that begins with one that needs no memory.
 if count <= 0 then redis.call('HDEL', progress, '') end
 add(given[own])
--- Where none can be started, one is looked for all the same, for the caller must know.
-add(new_entries(own, group, consumer, math.max(math.min(count, 1), at_once) - n))
+add(new_entries(own, group, consumer, count - n))
 local again = n
 add(given[ready])
 add(new_entries(ready, group, consumer, count - n))
@@ -97,8 +96,8 @@ local function consider(i, stream, entry, sequence, p)
   if paused or early then
     left = left + 1
     give_back(stream, entry, id, p or fresh(sequence, entry), due)
-  elseif taken >= (stream == own and at_once or count) then
-    left, refused = left + 1, refused + (stream == own and 1 or 0)
+  elseif taken >= count or taken >= at_once and p and was_lost(p) then
+    left, refused = left + 1, refused + (taken < count and 1 or 0)
     give_back(stream, entry, id, p or fresh(sequence, entry), p and p.deadline or '')
   elseif expiry ~= '' and now > due + expiry then
     left = left + 1

@@ -46,7 +46,7 @@ local function took_over(id, p)
     moved = string.match(p.entry == '' and p.main or p.entry, '^%d+')}
   rows[#rows + 1] = rare_row(ahead and 'released' or 'reclaimed', id, group, p, redis.call('HGET', jobs, id), now, known)
   if ahead then
-    p.attempt, p.note = p.attempt - 1, ''
+    p.attempt, p.note = p.attempt - 1, AHEAD .. p.note .. ', which was lost'
     return
   end
   reclaimed = reclaimed + 1

@@ -71,6 +71,8 @@ class Held:
     ttr_ms: int = 0
     start_by: float = float("inf")  # after that it must not start, by this host's monotonic clock
     deadline: float = 0.0  # when its TTR passes, on this host's monotonic clock
+    touching: bool = False  # a touch of `touch_ms` is about to be told
+    touch_ms: int = 0
     took_s: float = 0.0
     consumer: str = ""  # who claimed it, where that is not who ends it
     generation: str = "0"  # which group of that name claimed it

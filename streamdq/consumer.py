@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from . import tally
@@ -28,6 +28,7 @@ BLOCK_S = 10.0
 _BLOCK_GRACE_S = 3.0
 _SWEEP_S = 0.01  # how often a busy consumer looks at its quiet topics
 _PATIENCE_S, _SHORT_PATIENCE_S = 0.05, 0.005  # how long a call is waited for; the other, while one takes long
+_FAILING_S = 0.2
 _LEAVE_LIMIT = 100
 _REPAIR_S = 0.05  # between repairs, should another client go on breaking things
 _PAUSED_S = 1.0  # how often it looks at paused ones
@@ -91,8 +92,16 @@ class Consumer:
     """Where a worker gets its jobs from. ``next`` and ``hand_back`` are called by one task at a time."""
 
     def __init__(
-        self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics, group: str, name: str
+        self,
+        link: AsyncLink,
+        session: Session,
+        scripts: Scripts,
+        topics: Topics,
+        group: str,
+        name: str,
+        failing: Collection[ShardKeys] = (),
     ) -> None:
+        """``failing``: shards that take no outcomes now; nothing more is claimed from them."""
         self.group = group
         self.name = name
         self.time = RedisTime()
@@ -108,6 +117,7 @@ class Consumer:
         self._late: dict[asyncio.Task[list[Held]], tuple[ShardKeys, Entries]] = {}
         self._found: dict[ShardKeys, Entries] = {}
         self._crowded: set[ShardKeys] = set()
+        self._failing = failing
         self._failures = Failures("claim", session.keys.namespace)
         self._swept = 0.0
         self._changed = asyncio.Event()  # what it serves
@@ -118,7 +128,7 @@ class Consumer:
 
     @property
     def crowded(self) -> bool:
-        """Whether jobs wait that are not claimed ahead: there should be room for them alone."""
+        """Whether jobs wait that are not claimed ahead: there should be room for no more than start at once."""
         return bool(self._crowded)
 
     @property
@@ -199,7 +209,9 @@ class Consumer:
         for _ in range(len(self._active)):
             shard = self._active.pop(0)
             limit = limits.get(shard.topic, _NONE)
-            if limit.most <= 0:
+            if shard in self._failing:
+                self._rest(shard, time.monotonic() + _FAILING_S)
+            elif limit.most <= 0:
                 self._active.append(shard)
             elif held := await self._try(shard, limit):
                 return held
@@ -290,7 +302,8 @@ class Consumer:
         held = [held_of(shard, self.group, row, claimed, asked) for row in claimed.rows]
         if count > 0:
             again = sum(1 for one in held if one.entry)
-            if claimed.refused or again >= min(count, limit.at_once) > 0:
+            more = shard in self._crowded and again >= min(count, limit.at_once) > 0
+            if claimed.refused or more:
                 self._crowded.add(shard)
             else:
                 self._crowded.discard(shard)

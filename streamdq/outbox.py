@@ -10,11 +10,15 @@ from .connection import AsyncLink
 from .errors import ServerError
 from .keys import ShardKeys
 from .logs import log
+from .loop import cancel_and_wait
 from .scripts import Scripts
 from .session import arun
 from .topics import Topics
 
 _BACKOFF_S = 0.2
+
+
+_Key = tuple[ShardKeys, Outcome, str]  # shard, outcome, generation of the group
 
 
 class Outbox:
@@ -36,7 +40,8 @@ class Outbox:
         self._group = group
         self._consumer = consumer
         self._settled = settled
-        self._waiting: dict[tuple[ShardKeys, Outcome, str], list[End]] = {}  # shard, outcome, generation of the group
+        self._waiting: dict[_Key, list[End]] = {}
+        self.failing: set[ShardKeys] = set()
         self._filled = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -49,23 +54,60 @@ class Outbox:
         self._filled.set()
         self._empty.clear()
 
+    @property
+    def unsent(self) -> int:
+        """How many wait, but for those of shards that are ``failing``: nothing new is claimed from these."""
+        if not self.failing:
+            return self.size
+        return sum(len(ends) for (shard, *_), ends in self._waiting.items() if shard not in self.failing)
+
     async def run(self) -> None:
-        """Sends whatever there is, as soon as the call before has returned: load makes the batches larger."""
-        while True:
-            await self._filled.wait()
-            await asyncio.sleep(0)  # handlers that end in this turn of the loop come along
-            failed: ServerError | None = None
-            for key in list(self._waiting):
-                try:
-                    await self._send(*key)
-                except ServerError as error:  # of this shard or this outcome; the others go on
-                    failed = error
-            if failed is not None:
-                log.warning("outcomes not sent yet", waiting=self.size, error=str(failed))
-                await asyncio.sleep(_BACKOFF_S)
-            if not self._waiting:
-                self._filled.clear()
-                self._empty.set()
+        """Sends whatever there is, as soon as the call before has returned: load makes the batches larger. On Cluster
+        each shard by itself, as the others may be on nodes that are there.
+        """
+        sending: dict[ShardKeys, asyncio.Task[None]] = {}
+        try:
+            while True:
+                await self._filled.wait()
+                await asyncio.sleep(0)  # handlers that end in this turn of the loop come along
+                if not self._link.is_cluster:
+                    await self._send_all(list(self._waiting))
+                else:
+                    self._filled.clear()
+                    await self._send_beside(sending)
+                if not self._waiting:
+                    self._filled.clear()
+                    self._empty.set()
+        finally:
+            await cancel_and_wait(sending.values())
+
+    async def _send_beside(self, sending: dict[ShardKeys, asyncio.Task[None]]) -> None:
+        """Until something else is to be sent, or has been."""
+        for shard in {key[0] for key in self._waiting} - sending.keys():
+            keys = [key for key in self._waiting if key[0] == shard]
+            sending[shard] = asyncio.create_task(self._send_all(keys))
+        filled = asyncio.create_task(self._filled.wait())
+        await asyncio.wait((filled, *sending.values()), return_when=asyncio.FIRST_COMPLETED)
+        filled.cancel()
+        for shard in [shard for shard, task in sending.items() if task.done()]:
+            sending.pop(shard).result()
+        if self._waiting:
+            self._filled.set()
+
+    async def _send_all(self, keys: list[_Key]) -> None:
+        failed: ServerError | None = None
+        for key in keys:
+            try:
+                await self._send(*key)
+            except ServerError as error:  # of this shard or this outcome; the others go on
+                failed = error
+                if self._link.is_cluster:
+                    self.failing.add(key[0])
+            else:
+                self.failing.discard(key[0])
+        if failed is not None:
+            log.warning("outcomes not sent yet", waiting=self.size, error=str(failed))
+            await asyncio.sleep(_BACKOFF_S)
 
     async def _send(self, shard: ShardKeys, outcome: Outcome, generation: str) -> None:
         waiting = self._waiting[shard, outcome, generation]

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -18,6 +18,7 @@ from .durations import Duration
 from .handlers import Handler
 from .job import GroupProgress, Job, JobState, check_ttr
 from .logs import log, way, what, where
+from .notices import Notices
 from .threads import HandlerThreads
 from .topics import Topics
 
@@ -63,7 +64,7 @@ class Runner:
         consumer: str,
         *,
         ended: Callable[[End], None],
-        touched: Callable[[Held, int], Coroutine[Any, Any, None]],
+        touched: Callable[[Held, int], None],
         on_dead: Iterable[Callable[..., Any]],
     ) -> None:
         """``now_ms``: Redis's time. ``consumer``: who runs them, for the log. ``ended`` and ``touched``: tell Redis."""
@@ -75,17 +76,16 @@ class Runner:
         self._consumer = consumer
         self._tell_ended = ended
         self._tell_touched = touched
-        self._on_dead = list(on_dead)
+        self._notices = Notices(on_dead, self._naming)
         self._waiting: deque[tuple[float, list[Held]]] = deque()  # when they came
         self._running: dict[asyncio.Task[None], list[Held]] = {}
         self._draining = False
         self._busy = 0  # running calls, and threads that outlived theirs
         self._mean_s = 1.0
         self._pace = Pace(_AHEAD_S)
-        self._no_more_until = 0.0
+        self._gave_up_at = self._no_more_until = 0.0
         self._giving_up: asyncio.TimerHandle | None = None
         self._threads = HandlerThreads(concurrency)
-        self._background: set[asyncio.Task[None]] = set()
         self._loop = asyncio.get_running_loop()
         self.freed = asyncio.Event()
 
@@ -113,6 +113,9 @@ class Runner:
 
     def take(self, held: list[Held]) -> None:
         """Runs jobs of one topic as soon as there are slots; their TTR runs already."""
+        if held[0].deadline - held[0].ttr_ms / 1000 < self._gave_up_at:
+            self._release(held)  # asked for before others went back that were before these
+            return
         handler = self._handlers[held[0].job.topic]
         size, arrived = handler.batch or 1, time.monotonic()
         for i in range(0, len(held), size):
@@ -142,7 +145,8 @@ class Runner:
         self._giving_up = None
         until = time.monotonic() - _HOLD_S
         if self._waiting and self._waiting[0][0] <= until:
-            self._no_more_until = time.monotonic() + _NO_MORE_S
+            self._gave_up_at = time.monotonic()
+            self._no_more_until = self._gave_up_at + _NO_MORE_S
         while self._waiting and self._waiting[0][0] <= until:
             self._release(self._waiting.popleft()[1])
         self._give_up_at_last()
@@ -295,7 +299,14 @@ class Runner:
         held: Held = job._held
         ttr_ms = held.ttr_ms if ttr is None else check_ttr(ttr)
         held.deadline = time.monotonic() + ttr_ms / 1000
-        self._loop.call_soon_threadsafe(lambda: self._in_background(job, self._tell_touched(held, ttr_ms)))
+        held.touch_ms = ttr_ms
+        if not held.touching:  # else the latest goes along with the one that is about to be told
+            held.touching = True
+            self._loop.call_soon_threadsafe(self._touched, held)
+
+    def _touched(self, held: Held) -> None:
+        held.touching = False
+        self._tell_touched(held, held.touch_ms)
 
     # -- endings
 
@@ -330,27 +341,13 @@ class Runner:
             error=end.error,
         )
         job.groups = {self._group: progress}
-        for function in self._on_dead:
-            self._in_background(job, _tell(function, job))
+        self._notices.put(job)
 
     def _naming(self, job: Job) -> dict[str, Any]:
         """Whose line it is in the log."""
         return {
             "topic": job.topic, "id": job.id, "group": self._group, "attempt": job.attempt, "consumer": self._consumer,
         }  # fmt: skip
-
-    def _in_background(self, job: Job, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Does it for the job; it may fail."""
-
-        async def logged() -> None:
-            try:
-                await coroutine
-            except Exception as error:
-                log.error("background call failed", error=what(error), **self._naming(job))
-
-        task = self._loop.create_task(logged())
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
 
     # -- stopping
 
@@ -378,8 +375,7 @@ class Runner:
 
     async def close(self, timeout_s: float) -> None:
         """Waits for callbacks that are still being told, and lets the threads go."""
-        if self._background:
-            await asyncio.wait(self._background, timeout=timeout_s)
+        await self._notices.close(timeout_s)
         if self._giving_up is not None:
             self._giving_up.cancel()
         self._threads.shutdown()
@@ -391,10 +387,3 @@ def _why_invalid(error: ValidationError) -> str:
     if failure is not None:
         return text_of(failure)[:MAX_ERROR_CHARS]
     return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in found)[:MAX_ERROR_CHARS]
-
-
-async def _tell(function: Callable[..., Any], job: Job) -> None:
-    if asyncio.iscoroutinefunction(function):
-        await function(job)
-    else:
-        await asyncio.to_thread(function, job)

@@ -102,7 +102,7 @@ class Claimed(NamedTuple):
     rows: list[Row]
     expired: int
     generation: str  # of the group: another one once it was removed and made again
-    refused: int  # what its caller would not start at once, though it has been claimed before
+    refused: int  # what its caller would not start at once, though it was lost with a consumer before
 
 
 class Reclaimed(NamedTuple):

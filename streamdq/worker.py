@@ -28,6 +28,7 @@ from .retry import RetryInput, RetrySchedule
 from .rings import ring
 from .runner import Runner
 from .session import arun, open_session
+from .touches import Touches
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -177,13 +178,16 @@ class _Run:
         self._operations = Operations(self._session)
         self._topics = self._operations.topics
         scripts = self._operations.scripts
-        self._consumer = Consumer(self._link, self._session, scripts, self._topics, self._group, self.name)
+        self._outbox = Outbox(self._link, scripts, self._topics, self._group, self.name, self._settled)
+        self._consumer = Consumer(
+            self._link, self._session, scripts, self._topics, self._group, self.name, self._outbox.failing
+        )
         self._mover = Mover(self._link, self._session, scripts, self._topics, self.name, self._ended)
+        self._touches = Touches(self._link, scripts, self._topics, self._group)
         self._runner = Runner(
             handlers, self._group, worker.concurrency, self._topics, self._consumer.now_ms, self.name,
-            ended=self._put, touched=self._touch, on_dead=on_dead,
+            ended=self._outbox.put, touched=self._touches.put, on_dead=on_dead,
         )  # fmt: skip
-        self._outbox = Outbox(self._link, scripts, self._topics, self._group, self.name, self._runner.settled)
         self._loop = asyncio.get_running_loop()
 
     async def serve(self, burst: bool, signals: bool) -> None:
@@ -263,7 +267,7 @@ class _Run:
         """Fetches jobs whenever there is room for some."""
         while not self.stopping.is_set():
             most, at_once = self._runner.room(ahead=not self._consumer.crowded)
-            if most == 0 or self._outbox.size >= _MOST_UNSENT:
+            if most == 0 or self._outbox.unsent >= _MOST_UNSENT:
                 self._runner.freed.clear()
                 held = await self._unless_stopped(self._no_room())
             else:
@@ -307,26 +311,23 @@ class _Run:
 
     # -- what the runner tells
 
-    def _put(self, end: End) -> None:
-        self._outbox.put(end)
+    def _settled(self, ends: list[End], stale: set[int]) -> None:
+        self._runner.settled(ends, stale)
 
-    async def _touch(self, held: Held, ttr_ms: int) -> None:
-        group_ttr_ms = self._topics.known[held.job.topic].ttr_of(self._group)
-        claim = [held.main, held.entry, held.job.id, ttr_ms]
-        await arun(
-            self._link, self._operations.scripts.touch(held.shard, self._group, held.generation, group_ttr_ms, claim)
-        )
+    async def _in_time(self, telling: Coroutine[Any, Any, None]) -> None:
+        try:
+            async with asyncio.timeout(self._settings.call_timeout_s):
+                await telling
+        except Exception as error:
+            log.warning("left without a word", unsent=self._outbox.size, error=what(error))
 
     async def _drain(self) -> None:
         """Lets what runs end, hands the rest back, and leaves the group."""
         await self._runner.drain(self._settings.grace_s)
-        # Redis may be down: what it is not told now is delivered again when its TTR passes.
-        try:
-            async with asyncio.timeout(self._settings.call_timeout_s):
-                await self._outbox.drained()
-                await self._consumer.leave()
-        except Exception as error:
-            log.warning("left without a word", unsent=self._outbox.size, error=what(error))
+        # Redis may be down, or a part of it: what it is not told now is delivered again when its TTR passes.
+        await self._in_time(self._outbox.drained())
+        await self._in_time(self._consumer.leave())
+        self._touches.close()
         await self._runner.close(self._settings.call_timeout_s)
         log.info("worker stopped", consumer=self.name)
 

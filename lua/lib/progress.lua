@@ -22,6 +22,9 @@ local function parse(value)
 end
 -- is_ahead(p): a running attempt that nobody knows to have started.
 local function is_ahead(p) return string.sub(p.started, 1, 1) == '-' end
+local AHEAD = 'claimed ahead of a slot by '
+-- was_lost(p): its last consumer was, with the job in hand; whether it ran is known (crashes) or not (AHEAD).
+local function was_lost(p) return p.crashes ~= '0' or string.find(p.note, AHEAD, 1, true) == 1 end
 -- attempt_of(p, more): how attempts stand in the value; `more`: that many are added.
 local function attempt_of(p, more) return p.attempt + more .. (p.snoozed == '' and '' or '+' .. p.snoozed) end
 local function format(p)

@@ -296,17 +296,29 @@ def test_what_is_not_started_at_once_is_claimed_without_a_start(shard: Shard) ->
     assert shard.empty()
 
 
-def test_what_was_claimed_before_is_not_claimed_ahead(shard: Shard) -> None:
+def test_what_was_lost_with_a_consumer_is_not_claimed_ahead(shard: Shard) -> None:
     shard.enqueue("i", "j", "k")
-    shard.release(*shard.claim(3).rows)
+    shard.claim(3, at_once=1)
+    shard.clock.advance("60s")
+    shard.reclaim()
     shard.enqueue("new", "newer")
-    reply = shard.claim(4, at_once=2)
+    reply = shard.claim(5, at_once=2)
     assert [row.id for row in reply.rows] == [b"i", b"j", b"new", b"newer"]
-    assert (reply.unread, reply.refused) == (1, 0)
+    assert (reply.unread, reply.refused) == (1, 1)
     reply = shard.claim(4, at_once=0)
     assert (reply.rows, reply.unread, reply.refused) == ([], 1, 1)
     row = shard.take()
     assert (row.id, row.past.split(b"|")[0]) == (b"k", b"1")
+
+
+def test_what_was_handed_back_or_retried_may_be_claimed_ahead(shard: Shard) -> None:
+    shard.enqueue("i", "j")
+    i, j = shard.claim(2).rows
+    shard.release(i)
+    shard.retry(j, delay_ms=0)
+    shard.move()
+    reply = shard.claim(2, at_once=0)
+    assert (len(reply.rows), reply.refused) == (2, 0)
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 4])

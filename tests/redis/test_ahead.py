@@ -101,8 +101,7 @@ async def test_a_worker_takes_no_more_than_it_has_room_for(space: Space, redis_s
     assert sorted(seen.all) == sorted(topics)
 
 
-async def test_poisoned_jobs_do_not_hold_up_what_is_fetched_ahead(space: Space, seen: Seen) -> None:
-    """Jobs that have been claimed before are not fetched ahead; what comes behind them is not forgotten."""
+async def test_retries_and_what_was_handed_back_are_fetched_ahead_too(space: Space, seen: Seen) -> None:
     worker = space.worker(concurrency=2)
 
     @worker.handler("t", retry="0")

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import time
 from collections.abc import Iterator
 from functools import partial
 
 import pytest
 
-from streamdq import NewJob, Queue
+from streamdq import NewJob, Queue, Worker
+from streamdq.errors import ServerUnavailable
 from streamdq.keys import ShardKeys, shard_of
 from streamdq.session import run
 from tests.conftest import EACH_BINARY
-from tests.redis.harness import NAMESPACE, SETTINGS, eventually
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, eventually
 from tests.redis.movers import mover_at
 from tests.servers import Binary, Cluster, Server
 
@@ -121,3 +124,60 @@ async def test_without_the_lease_each_is_at_work_and_one_again_with_it(breakable
         await eventually(lambda: first.leading != second.leading, "one is at work")
         with node.client() as client:
             await eventually(lambda: client.get(key) == (b"a" if first.leading else b"b"), "it has the lease")
+
+
+@pytest.mark.parametrize("lost", ["another", "namespace's"])
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+async def test_a_worker_goes_on_with_the_other_nodes(breakable: Cluster, seen: Seen, lost: str, how: str) -> None:
+    """Also while it holds a job of the lost one, whose end it can't tell."""
+    go_on = asyncio.Event()
+    worker = Worker(breakable.url, NAMESPACE, concurrency=5, settings=SETTINGS)
+
+    @worker.handler("t")
+    async def handle(body: str | int) -> None:
+        seen.add(body)
+        if body == "held":
+            await go_on.wait()
+
+    with Queue(breakable.url, NAMESPACE, settings=SETTINGS) as queue:
+        queue.configure("t", shards=SHARDS)
+        shards = where(breakable, queue)
+        names = port_of(breakable, f"{{{NAMESPACE}}}:mover")
+        gone = names if lost == "namespace's" else next(port for port in shards if port != names)
+        healthy = {shard.shard for port, some in shards.items() if port != gone for shard in some}
+        numbers = [n for n in range(300) if shard_of(f"j{n}", SHARDS) in healthy][:165]
+        queue.enqueue("t", "held", id=next(f"h{n}" for n in range(99) if shard_of(f"h{n}", SHARDS) not in healthy))
+        serving = asyncio.create_task(worker.serve())
+        await seen.count(1)
+        queue.enqueue_many("t", [NewJob(n, id=f"j{n}", delay="3s") for n in numbers])
+        at = time.monotonic() + 3
+        if how == "killed":
+            node_at(breakable, gone).kill()
+        else:
+            os.kill(node_at(breakable, gone).pid, signal.SIGSTOP)
+        go_on.set()
+        await seen.count(1 + len(numbers))
+        assert time.monotonic() - at < 5
+
+        def done() -> int:
+            found = 0
+            for port in shards.keys() - {gone}:
+                with node_at(breakable, port).client() as client:
+                    found += sum(int(client.hget(one.counts, "done:default") or 0) for one in shards[port])
+            return found
+
+        await eventually(lambda: done() == len(numbers), "their ends have been told", 5)
+        worker.stop()
+        async with asyncio.timeout(30):
+            await serving
+
+
+async def test_a_worker_that_starts_when_the_registry_is_lost_says_so(breakable: Cluster) -> None:
+    worker = Worker(breakable.url, NAMESPACE, settings=SETTINGS.model_copy(update={"call_timeout_s": 1.0}))
+
+    @worker.handler("t")
+    async def handle(_body: str) -> None: ...
+
+    node_at(breakable, port_of(breakable, f"{{{NAMESPACE}}}:topics")).kill()
+    with pytest.raises(ServerUnavailable):
+        await worker.serve()

@@ -47,7 +47,7 @@ class Rig:
         self.ends.append(end)
         self.ended.set()
 
-    async def _touch(self, _held: Held, _ttr_ms: int) -> None: ...
+    def _touch(self, _held: Held, _ttr_ms: int) -> None: ...
 
     async def run(self, *jobs: Held) -> dict[str, Outcome]:
         """How each of them ended, by its body."""
