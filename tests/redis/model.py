@@ -122,7 +122,7 @@ class Model:
         standing = job.groups[group]
         due_ms = job.due_ms if standing.kind == "fresh" else standing.due_ms
         if self.paused or due_ms > self.now_ms:
-            self._again(job, group, standing, standing.attempt, due_ms)
+            self._again(job, group, standing, standing.attempt)
             return "waiting"
         if job.expire_ms is not None and self.now_ms > due_ms + job.expire_ms:
             self.tallies[group]["expired"] += 1
@@ -133,11 +133,11 @@ class Model:
         )
         return "running"
 
-    def _again(self, job: ModelJob, group: str, standing: Standing, attempt: int, due_ms: int = 0) -> None:
-        """Handed back: ready, or waiting while the topic is paused."""
+    def _again(self, job: ModelJob, group: str, standing: Standing, attempt: int) -> None:
+        """Handed back: ready, or waiting while the topic is paused; due when it was."""
         if standing.kind == "fresh" or standing.shared:
             self._detach(job, group)
-        due_ms = max(due_ms, self.now_ms)
+        due_ms = job.due_ms if standing.kind == "fresh" else standing.due_ms
         kind = "waiting" if self.paused or due_ms > self.now_ms else "ready"
         job.groups[group] = Standing(kind, due_ms, attempt)
 
@@ -185,19 +185,9 @@ class Model:
             self._again(job, group, job.groups[group], job.groups[group].attempt)
         return len(late)
 
-    def put_back(self, job: ModelJob, group: str) -> None:
-        """Read, and not claimed for want of room: it is due since it was."""
-        standing = job.groups[group]
-        due_ms = job.due_ms if standing.kind == "fresh" else standing.due_ms
-        self._again(job, group, standing, standing.attempt, due_ms)
-        if not self.paused:
-            job.groups[group].due_ms = due_ms
-
     def hand_over(self, job: ModelJob, group: str) -> None:
-        """Read by a consumer that is gone, never claimed."""
-        standing = job.groups[group]
-        due_ms = job.due_ms if standing.kind == "fresh" else self.now_ms
-        self._again(job, group, standing, standing.attempt, due_ms)
+        """Read and never claimed: its consumer is gone, or had no room."""
+        self._again(job, group, job.groups[group], job.groups[group].attempt)
 
     def cancel(self, id: str) -> int:
         """1 cancelled, 0 nothing to cancel, -1 running."""
@@ -207,9 +197,7 @@ class Model:
             return 0 if open_groups is not None or job is None else -1
         for group in open_groups:
             self.tallies[group]["cancelled"] += 1
-            job.groups[group] = Standing("done")
-        if not any(standing.kind == "dead" for standing in job.groups.values()):
-            del self.jobs[id]
+        del self.jobs[id]  # with what is dead of it elsewhere
         return 1
 
     def _open(self, job: ModelJob) -> list[str] | None:

@@ -208,7 +208,7 @@ class Engine(RuleBasedStateMachine):
         assert rows == []
         self.happened["hand back what was read"] += len(candidates)
         for job in candidates:
-            self.model.put_back(job, group)
+            self.model.hand_over(job, group)
 
     def held(self, what: str, reply: Any, claims: list[ModelClaim]) -> list[ModelClaim]:
         """Exactly the claims that no longer hold must be refused; returns the others."""
