@@ -52,6 +52,7 @@ class Promises:
     # called, answered, due in ms
     rescheduled: dict[Key, list[tuple[float, float, float]]] = field(default_factory=lambda: defaultdict(list))
     paused: dict[str, list[tuple[float, float]]] = field(default_factory=lambda: defaultdict(list))
+    buried: set[str] = field(default_factory=set)  # ids: kicked, they start whatever they were rescheduled to elsewhere
     faults: Counter[str] = field(default_factory=Counter)
     broken: list[str] = field(default_factory=list)
 
@@ -107,6 +108,8 @@ class Soak:
     def job(self, dice: random.Random, id: str) -> NewJob:
         kind = dice.random()
         work = Work(ms=dice.choice((0, 0, 1, 5, 20, 200)), fail=1 if kind < 0.1 else 0, bury=kind > 0.98)
+        if work.bury:
+            self.said.buried.add(id)
         return NewJob(body=asdict(work), id=id, delay=dice.choice((0, 0, dice.random() * 5)))
 
     def put(self, queue: Queue, topic: str, jobs: list[NewJob]) -> None:
@@ -388,7 +391,8 @@ class Soak:
 
     def check_start(self, line: Line) -> None:
         key, said = (line.topic, line.id), self.said
-        if key not in said.unsure and line.at * 1000 < (due := said.due_at(key, line.at)) - GRACE_MS:
+        kicked = line.attempt > 1 and line.id in said.buried
+        if key not in said.unsure and not kicked and line.at * 1000 < (due := said.due_at(key, line.at)) - GRACE_MS:
             said.broken.append(f"early by {due - line.at * 1000:.0f} ms: {line}")
         if line.at > said.cancelled.get(key, float("inf")):
             said.broken.append(f"started {line.at - said.cancelled[key]:.3f} s after it was cancelled: {line}")
