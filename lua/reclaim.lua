@@ -45,11 +45,11 @@ local function took_over(id, p)
   local known = {consumer = p.note, started = ahead and '' or p.started, due = p.due ~= '' and p.due or nil,
     moved = string.match(p.entry == '' and p.main or p.entry, '^%d+')}
   rows[#rows + 1] = rare_row(ahead and 'released' or 'reclaimed', id, group, p, redis.call('HGET', jobs, id), now, known)
+  reclaimed = reclaimed + 1
   if ahead then
     p.attempt, p.note = p.attempt - 1, AHEAD .. p.note .. ', which was lost'
     return
   end
-  reclaimed = reclaimed + 1
   p.crashes, p.note = p.crashes + 1, 'not finished within its TTR by ' .. p.note
 end
 local function look_at(stream, entry, sequence, id)

@@ -161,12 +161,14 @@ class Consumer:
             ),
         )
 
-    async def next(self, limits: Limits, wait_s: float = BLOCK_S) -> list[Held]:
+    async def next(self, room: Callable[[], Limits], wait_s: float = BLOCK_S) -> list[Held]:
         """Claimed jobs of one shard, at most its topic's limit; waits for some, and returns none after about
-        ``wait_s``. A topic without a limit above 0 is left alone.
+        ``wait_s``, or when there is no room. A topic without a limit above 0 is left alone.
+
+        ``room`` is asked anew before each round: slots are freed and taken while this waits.
         """
         give_up = time.monotonic() + wait_s
-        while True:
+        while limits := room():
             try:
                 held = await self._claim_some(limits)
                 if held or self._changed.is_set() or time.monotonic() >= give_up:
@@ -179,6 +181,7 @@ class Consumer:
                     await arun(self._link, self._topics.repair(topic))
                 self._active = list(self._shards)
                 await asyncio.sleep(_REPAIR_S)
+        return []
 
     async def hand_back(self) -> list[Held]:
         """While there is no room: what reads bring that are still under way goes back at once. Returns only with jobs

@@ -266,7 +266,7 @@ class Topics:
             TopicNotEmpty: it holds jobs, and ``force`` is not given.
         """
         yield from self.get(topic, anew=True)
-        refusal = "drain it, or delete it by force, with its jobs"
+        refusal = "drain it for each of its groups, or delete it by force, with its jobs"
         if not force:
             yield from self._check_empty(topic, refusal)
         registered = yield from self._register(topic, {"deleting": "force" if force else "empty"}, {})

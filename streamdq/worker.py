@@ -14,7 +14,7 @@ from .claims import End, Held
 from .clock import RedisClock
 from .config import DEFAULT_GROUP, MAX_BATCH, Settings
 from .connection import AsyncLink
-from .consumer import BLOCK_S, Consumer, Limit
+from .consumer import BLOCK_S, Consumer, Limit, Limits
 from .durations import Duration
 from .errors import InvalidInput
 from .handlers import Handler, handler_of
@@ -266,17 +266,23 @@ class _Run:
     async def _claim(self, burst: bool) -> None:
         """Fetches jobs whenever there is room for some."""
         while not self.stopping.is_set():
-            most, at_once = self._runner.room(ahead=not self._consumer.crowded)
-            if most == 0 or self._outbox.unsent >= _MOST_UNSENT:
+            full = not self._room()
+            if full:
                 self._runner.freed.clear()
                 held = await self._unless_stopped(self._no_room())
             else:
-                limits = {name: _limit(most, at_once, handler.batch or 1) for name, handler in self.handlers.items()}
-                held = await self._unless_stopped(self._consumer.next(limits, _BURST_WAIT_S if burst else BLOCK_S))
+                held = await self._unless_stopped(self._consumer.next(self._room, _BURST_WAIT_S if burst else BLOCK_S))
             if held:
                 self._runner.take(held)
-            elif burst and most > 0 and self._runner.idle and await self._nothing_left():
+            elif burst and not full and self._runner.idle and await self._nothing_left():
                 return
+
+    def _room(self) -> Limits:
+        """How much of each topic can be taken now; empty: nothing at all."""
+        most, at_once = self._runner.room(ahead=not self._consumer.crowded)
+        if most == 0 or self._outbox.unsent >= _MOST_UNSENT:
+            return {}
+        return {name: _limit(most, at_once, handler.batch or 1) for name, handler in self.handlers.items()}
 
     async def _no_room(self) -> list[Held]:
         """Until there is. What comes meanwhile is not kept from those who have room."""

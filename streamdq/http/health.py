@@ -54,7 +54,7 @@ async def get_ready(request: Request) -> Response:
 
 
 @operation(
-    router, "GET", "/metrics", roles=(Role.VIEWER,), tag="Health", response_class=Response,
+    router, "GET", "/metrics", roles=(Role.VIEWER,), tag="Health", response_class=Response, every_group=True,
     responses={200: {"description": "Prometheus's text format.", "content": {"text/plain": {
         "schema": {"type": "string"}}}}},
 )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from ..connection import Command
 from ..errors import InvalidInput
-from ..job import JobState
+from ..job import JobState, attempts_in
 from ..keys import ShardKeys
 from ..operations import Operations
 from ..session import Op, checked
@@ -125,7 +125,7 @@ def _delayed(ops: Operations, shards: Sequence[ShardKeys], cursor: str) -> Op[Li
     for (_, group, id, due_ms), progress in zip(found, known, strict=True):
         line = Line(id, due_ms, group)
         if group and progress:
-            line.attempt, line.error = int(progress.attempt), progress.note or None
+            line.attempt, line.error = attempts_in(progress.attempt)[0], progress.note or None
         lines.append(line)
     return Listed(lines, following)
 
@@ -137,7 +137,7 @@ def _dead(ops: Operations, shards: Sequence[ShardKeys], group: str, cursor: str)
     for (_, member, died_ms), progress in zip(page, known, strict=True):
         line = Line(member.decode(), died_ms, group)
         if progress:
-            line.attempt = int(progress.attempt)
+            line.attempt = attempts_in(progress.attempt)[0]
             line.reason, _, line.error = progress.note.partition("|")
         lines.append(line)
     return Listed(lines, following)
@@ -256,7 +256,7 @@ def _running(
                 id,
                 abs(int(progress.started)),  # claimed ahead: when that was
                 group,
-                int(progress.attempt),
+                attempts_in(progress.attempt)[0],
                 progress.note.partition("|")[0],
                 int(progress.deadline),
             )

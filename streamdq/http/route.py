@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 from urllib.parse import unquote, urlsplit
@@ -121,7 +121,7 @@ class Route(APIRoute):
             if not who.may(needs.roles):
                 wanted = " or ".join(sorted({*needs.roles, Role.ADMIN}))
                 raise ProblemError("forbidden", f"this takes the role {wanted}")
-            _check_scope(request, needs, who)
+            _check_scope(request, needs, who, {field.alias for field in self.dependant.query_params})
         check_content_type(request, needs)
         return who
 
@@ -153,15 +153,17 @@ def refused(request: Request, error: ProblemError) -> ProblemError:
     return error
 
 
-def _check_scope(request: Request, needs: Needs, who: Identity) -> None:
-    named = [*request.query_params.getlist("topic")]
+def _check_scope(request: Request, needs: Needs, who: Identity, queries: Collection[str]) -> None:
+    """``queries``: the query parameters that the operation heeds; one that it ignores narrows nothing."""
+    named = [*request.query_params.getlist("topic")] if "topic" in queries else []
     if "topic" in request.path_params:
         named.append(request.path_params["topic"])
     for topic in named:
         if not who.topics.holds(topic):
             raise ProblemError("forbidden", f"this token is for other topics: {who.topics}")
     if not (named or needs.sifts or who.topics.is_all):
-        raise ProblemError("forbidden", "this takes a token for all topics, or one topic's name")
+        hint = ", or one topic's name" if "topic" in queries else ""
+        raise ProblemError("forbidden", f"this takes a token for all topics{hint}")
     for group in request.query_params.getlist("group"):
         check_group_scope(who, group)
     if needs.every_group and not who.groups.is_all:

@@ -12,7 +12,7 @@ import pytest
 from fastapi.routing import APIRoute
 from structlog.testing import capture_logs
 
-from streamdq import Bury, NewJob, Queue, Worker
+from streamdq import Bury, NewJob, Queue, Snooze, Worker
 from streamdq.config import Settings
 from streamdq.http import Tokens, actions, pages
 from streamdq.http.auth import Role, new_token
@@ -160,6 +160,20 @@ async def test_jobs_by_state_a_page_at_a_time(site: Api, queue: Queue, shards: i
     assert await walk(site, "/topics/t?state=running") == []
     queue.kick("t", taken[0])
     assert sorted(await walk(site, "/topics/t?state=ready")) == sorted([*left, taken[0]])
+
+
+async def test_jobs_that_were_snoozed_are_listed_in_every_state(site: Api, queue: Queue) -> None:
+    queue.enqueue("t", 1, id="j")
+    snoozed = queue.take("t", timeout=5)
+    assert snoozed
+    snoozed.fail(Snooze("1h"))
+    assert await walk(site, "/topics/t?state=delayed") == ["j"]
+    queue.reschedule("t", "j", delay=0)
+    claim = queue.take("t", timeout=5)
+    assert claim
+    assert await walk(site, "/topics/t?state=running") == ["j"]
+    claim.bury("why not")
+    assert await walk(site, "/topics/t?state=dead") == ["j"]
 
 
 async def test_a_group_s_own_retries(site: Api, queue: Queue) -> None:

@@ -363,8 +363,8 @@ def test_what_was_claimed_ahead_has_neither_crashed_nor_been_tried(shard: Shard)
     shard.enqueue("i", "j")
     i, j = shard.claim(2, at_once=1).rows
     shard.clock.advance("60s")
-    assert shard.reclaim().reclaimed == 1
-    assert shard.counts["reclaimed:default"] == 1
+    assert shard.reclaim().reclaimed == 2
+    assert shard.counts["reclaimed:default"] == 2
     assert shard.events() == [("reclaimed", "i", "default"), ("released", "j", "default")]
     assert shard.finish(i, j).stale == {0, 1}
     crashed, untried = shard.claim(2).rows
