@@ -18,45 +18,42 @@
 -- ARGV[7] at_once: how many of them the caller starts at once; the others are claimed ahead (progress.lua). What was
 -- lost with a consumer is not: it may be what they die of, and that has to be counted.
 -- ARGV[8..] entries that a blocking XREADGROUP returned already: stream ('m' ready, 'g' ready:GROUP), entry, member
--- returns {status, now_ms, ttr_ms, unread, {claim, ...}, {id, ...}, {record, ...}, expired, generation, refused}: status
--- 1, or 0 = the topic is paused (nothing read), or -1 = there is no such group. claim: '' = none, the delivery was out of
--- date; for a first attempt the entry in the shared stream; else 'main|entry|attempt|step|crashes|due_ms'. main: entry in
--- the shared stream or '-'. attempt: as in the progress. due_ms: '' as the record says. unread: still ready for this
--- group. expired: given up, as too late. generation: which group of that name this is. refused: lost before, and beyond
--- at_once.
+-- returns {status, now_ms, ttr_ms, unread, {claim, ...}, {id, ...}, {record, ...}, expired, generation, refused,
+-- unlooked}: status 1, or 0 = the topic is paused (nothing read), or -1 = there is no such group. claim: '' = none, the
+-- delivery was out of date; for a first attempt the entry in the shared stream; else
+-- 'main|entry|attempt|step|crashes|due_ms'. main: entry in the shared stream or '-'. attempt: as in the progress. due_ms:
+-- '' as the record says. unread: still ready for this group. expired: given up, as too late. generation: which group of
+-- that name this is. refused: lost before, and beyond at_once. unlooked: so many of the last in ARGV[8..] are as they
+-- were, for another call: records are large.
 -- include: clock, read, progress, ring, settle, requeue, put_back, history
 local ready, own, jobs, progress, counts, settings, wake, history, bucket = unpack(KEYS)
 local now, group, consumer, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
 local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts, bucket = bucket, wake = wake}
 
 local topic = redis.call('HMGET', settings, 'paused', 'ttr:' .. group, 'ttr', 'watch_until', 'groups', 'rate',
-  'generation:' .. group)
+  'generation:' .. group, 'largest')
 local paused, groups, generation = topic[1] == '1', names(topic[5]), topic[7] or '0'
-if not has(groups, group) then return {-1, now, 0, 0, {}, {}, {}, 0, '', 0} end
+if not has(groups, group) then return {-1, now, 0, 0, {}, {}, {}, 0, '', 0, 0} end
 k.waits = waits(topic[1], topic[6])
 local count = paused and 0 or tonumber(ARGV[4])
 local group_ttr, at_once = tonumber(topic[2] or topic[3] or ARGV[5]), math.min(count, tonumber(ARGV[7]))
--- entries: as Redis gives them, {entry, {'j', member}}; the first `again` are of ready:GROUP, the others of ready.
-local entries, n, given = {}, 0, {[own] = {}, [ready] = {}}
-local function add(found)
-  for i = 1, #found do entries[n + i] = found[i] end
-  n = n + #found
-end
+local given, unlooked = {[own] = {}, [ready] = {}}, 0
+local budget = budget_of(jobs, topic[8], count + #ARGV / 3)
 for i = 8, #ARGV, 3 do
   local stream = ARGV[i] == 'm' and ready or own
   -- A consumer that slept between its read and this call has lost the entry: it was handed over, under another id.
-  if #redis.call('XPENDING', stream, group, ARGV[i + 1], ARGV[i + 1], 1, consumer) == 1 then
+  if not fits(budget) then
+    unlooked = unlooked + 1
+  elseif #redis.call('XPENDING', stream, group, ARGV[i + 1], ARGV[i + 1], 1, consumer) == 1 then
     table.insert(given[stream], {ARGV[i + 1], {'j', ARGV[i + 2]}})
+    spend(budget, given[stream], #given[stream])
   end
 end
 -- Without a read this is the first write: a full Redis lets a script go on that begins with one that needs no memory.
 if count <= 0 then redis.call('HDEL', progress, '') end
-add(given[own])
-add(new_entries(own, group, consumer, count - n))
-local again = n
-add(given[ready])
-add(new_entries(ready, group, consumer, count - n))
-if n == 0 then return {paused and 0 or 1, now, group_ttr, 0, {}, {}, {}, 0, generation, 0} end
+local entries, again = both_streams(budget, k, group, consumer, given, count, now)
+local n = #entries
+if n == 0 then return {paused and 0 or 1, now, group_ttr, 0, {}, {}, {}, 0, generation, 0, 0} end
 local ids, fields, prefix = {}, {}, field_of(group, '')
 for i = 1, n do
   local delivery = entries[i][2][2]
@@ -156,4 +153,4 @@ if taken > 0 then
   if running == taken and not is_watched(topic[4], now) then ring(wake, now + group_ttr) end
 end
 for i = 1, taken < n and n or 0 do claims[i] = claims[i] or '' end
-return {paused and 0 or 1, now, group_ttr, unread, claims, ids, records, #gone, generation, refused}
+return {paused and 0 or 1, now, group_ttr, unread, claims, ids, records, #gone, generation, refused, unlooked}

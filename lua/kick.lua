@@ -11,17 +11,17 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
--- ARGV[4] limit: how many of the longest dead to kick, when no id is given
+-- ARGV[4] limit: how many of the longest dead to kick, when no id is given; fewer where jobs of the shard are large
 -- ARGV[5..] ids
--- returns how many were kicked
--- include: clock, sequence, progress, ring, requeue, history
+-- returns how many were kicked; 0 = none is dead
+-- include: clock, sequence, progress, ring, requeue, history, largest
 local own, dead, bucket, jobs, progress, counts, settings, history, wake = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-local topic, kicked, rows = redis.call('HMGET', settings, 'paused', 'rate'), 0, {}
+local topic, kicked, rows = redis.call('HMGET', settings, 'paused', 'rate', 'largest'), 0, {}
 local k = {own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts, wake = wake,
   waits = waits(topic[1], topic[2])}
 local ids = {unpack(ARGV, 5)}
-if #ids == 0 then ids = redis.call('ZRANGE', dead, 0, ARGV[4] - 1) end
+if #ids == 0 then ids = redis.call('ZRANGE', dead, 0, fitting(topic[3], tonumber(ARGV[4])) - 1) end
 local sequence = reserve(counts, #ids)
 
 for _, id in ipairs(ids) do

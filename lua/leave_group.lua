@@ -18,15 +18,15 @@ if not has(leaving, group) then return 0 end
 
 -- Until the last group that it concerns is through with it, a job is open.
 local function is_open(id, alone)
-  for _, other in ipairs(groups) do
-    local p = parse(redis.call('HGET', progress, field_of(other, id)))
+  for _, value in ipairs(states_of(k, groups, {id})) do
+    local p = parse(value)
     if p and p.state ~= 'x' or not p and not alone then return true end
   end
   return false
 end
 local function end_unless_open(id, main)
+  if redis.call('HEXISTS', jobs, id) == 0 or is_open(id, main == '-') then return end
   local record = redis.call('HGET', jobs, id)
-  if not record or is_open(id, main == '-') then return end
   redis.call('ZREM', bucket, string.sub(record, 1, 12) .. id)
   forget(k, groups, id, main)
 end

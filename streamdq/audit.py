@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from .connection import Command
-from .inspect import Inspect, job_of
-from .job import Job, JobState
+from .batches import most_jobs
+from .inspect import Inspect
 from .keys import ShardKeys
 from .scripts import ShardStats
-from .session import Op, checked
+from .session import Op
 
-_PAGE = 500
+_PAGE = 250
 
 
 @dataclass(slots=True)
@@ -81,7 +79,7 @@ class Auditing(Inspect):
     def audit(self, topic: str | None = None) -> Op[Audit]:
         """Balances every topic and group from the counters, each shard at one moment, and walks through every job to
         find orphans. Right also while workers are busy: a suspect is looked at again before it is named. Reads in
-        pages of 500; its own memory grows with what is ready, not with what waits.
+        pages of 250; its own memory grows with what is ready, not with what waits.
         """
         audit = Audit()
         for name in (yield from self._asked(topic)):
@@ -103,48 +101,38 @@ class Auditing(Inspect):
 
     def _suspects(self, shard: ShardKeys) -> Op[dict[str, str]]:
         """{id: what is wrong with it}. Streams are read after the jobs: a job moves from the bucket to a stream."""
-        claimed_or_ready: list[tuple[str, str]] = []  # (stream, id)
+        in_streams: dict[str, set[str]] = {}  # stream -> ids that should be in it
+        most = most_jobs(_PAGE, len(self.topics.known[shard.topic].groups))
         cursor = b"0"
         while True:
-            cursor, page = yield from self.session.one(shard.jobs, "HSCAN", shard.jobs, cursor, "COUNT", _PAGE)
-            for raw in page[::2]:
-                reply = yield from self.scripts.get(shard, raw.decode())
-                if reply:
-                    claimed_or_ready += _in_streams(shard, job_of(shard.topic, raw.decode(), reply))
+            cursor, page = yield from self.scripts.audit_jobs(shard, cursor, most)
+            for id, group in page:
+                in_streams.setdefault(shard.ready_of(group) if group else shard.ready, set()).add(id)
             if cursor == b"0":
                 break
-        there: dict[str, set[str]] = {}
-        for stream in {stream for stream, _ in claimed_or_ready}:
-            there[stream] = yield from self._ids_in(stream)
         suspects = yield from self._without_record(shard)
-        for stream, id in claimed_or_ready:
-            if id not in there[stream]:
-                suspects[id] = f"ready or running, but not in {stream.rpartition('}:')[2]}"
+        for stream, ids in in_streams.items():
+            yield from self._strike_off(stream, ids)
+            suspects |= dict.fromkeys(ids, f"ready or running, but not in {stream.rpartition('}:')[2]}")
         return suspects
 
     def _without_record(self, shard: ShardKeys) -> Op[dict[str, str]]:
         suspects: dict[str, str] = {}
         cursor = b"0"
         while True:
-            cursor, page = yield from self.session.one(shard.bucket, "ZSCAN", shard.bucket, cursor, "COUNT", _PAGE)
-            ids = [member_id(raw) for raw in page[::2]]
-            if ids:
-                records = yield from self.session.one(shard.jobs, "HMGET", shard.jobs, *ids)
-                for id, record in zip(ids, records, strict=True):
-                    if record is None:
-                        suspects[id] = "waits in the bucket, but has no record"
+            cursor, ids = yield from self.scripts.audit_bucket(shard, cursor, _PAGE)
+            suspects |= dict.fromkeys(ids, "waits in the bucket, but has no record")
             if cursor == b"0":
                 return suspects
 
-    def _ids_in(self, stream: str) -> Op[set[str]]:
-        ids: set[str] = set()
+    def _strike_off(self, stream: str, ids: set[str]) -> Op[None]:
+        """Takes away the ids that the stream has."""
         start = "-"
-        while True:
-            replies = yield from self.session.call([Command(stream, ("XRANGE", stream, start, "+", "COUNT", _PAGE))])
-            entries = checked(replies[0])
-            ids.update(member_id(fields[1]) for _, fields in entries)
+        while ids:
+            entries = yield from self.session.one(stream, "XRANGE", stream, start, "+", "COUNT", _PAGE)
+            ids.difference_update(member_id(fields[1]) for _, fields in entries)
             if len(entries) < _PAGE:
-                return ids
+                return
             start = f"({entries[-1][0].decode()}"
 
 
@@ -155,9 +143,3 @@ def member_id(member: bytes) -> str:
     """The job id in a member of the bucket or of a ready stream."""
     rest = member[12:].decode()
     return rest.split("\x1f", 2)[2] if rest.startswith("\x1f") else rest
-
-
-def _in_streams(shard: ShardKeys, job: Job) -> Iterator[tuple[str, str]]:
-    for group, progress in job.groups.items():
-        if progress.state is JobState.READY or progress.state is JobState.RUNNING:
-            yield (shard.ready_of(group) if progress.own else shard.ready), job.id

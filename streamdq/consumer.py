@@ -189,8 +189,8 @@ class Consumer:
         """
         while True:
             self._harvest()
-            for shard in [shard for shard in self._found if shard not in self._resting]:
-                await self._try(shard, _NONE)
+            while found := [shard for shard in self._found if shard not in self._resting]:
+                await self._try(found[0], _NONE)
             if held := self._late_ones():
                 return held
             if not self.reading:
@@ -234,9 +234,7 @@ class Consumer:
         """What a claim brings, at once or, on Cluster, later: it is then not waited for any longer."""
         read = self._found.get(shard, [])
         if not self._link.is_cluster:
-            held = await self._claim(shard, limit, read)
-            self._found.pop(shard, None)  # not before: a call that fails is made again with it
-            return held
+            return await self._claim(shard, limit, read)
         self._found.pop(shard, None)
         task = asyncio.create_task(self._claim_or_repair(shard, limit, read))
         self._late[task] = shard, read
@@ -298,6 +296,10 @@ class Consumer:
         )
         arrived = time.monotonic()
         self.time.observe(claimed.now_ms, arrived)
+        if not self._link.is_cluster:
+            self._found.pop(shard, None)  # not before: a call that fails is made again with it
+        if claimed.unlooked:
+            self._keep({shard: list(read[-3 * claimed.unlooked :])})
         if claimed.paused:
             self._rest(shard, arrived + _PAUSED_S)
         elif count > 0 and (claimed.unread > 0 or len(claimed.rows) >= count):

@@ -28,6 +28,7 @@ from .job import (
     nonce_of,
 )
 from .keys import ShardKeys, shard_of
+from .pace import SLICE, Pace
 from .retry import RetryInput, RetrySchedule
 from .scripts import Enqueued, Scripts
 from .session import Op, Session
@@ -35,7 +36,7 @@ from .topics import Topics
 
 OnConflict = Literal["reject", "keep", "replace"]
 MAX_SHARDS = 256
-_DEAD_BATCH = 200
+_PURGE_BATCH = 100
 
 
 @dataclass(slots=True)
@@ -208,24 +209,29 @@ class Operations(Doctoring):
     # -- dead letters
 
     def kick(self, topic: str, id: str | None = None, group: str = DEFAULT_GROUP) -> Op[int]:
-        """Sends a dead job back, or all of the group's; returns how many. They are ready at once."""
-        return (yield from self._each_dead(self.scripts.kick, topic, id, group))
+        """Sends a dead job back, or all of the group's; returns how many. They are ready at once; many go in slices, as
+        fast as they are claimed, so that what comes due meanwhile is not held up. Cut off, the rest is still dead.
+        """
+        pace = Pace(self.session)
+        return (yield from self._each_dead(self.scripts.kick, topic, id, group, SLICE, pace))
 
     def purge(self, topic: str, group: str = DEFAULT_GROUP, id: str | None = None) -> Op[int]:
         """Deletes a dead job for good, or all of the group's; returns how many."""
-        return (yield from self._each_dead(self.scripts.purge, topic, id, group))
+        return (yield from self._each_dead(self.scripts.purge, topic, id, group, _PURGE_BATCH, None))
 
-    def _each_dead(self, script: Any, topic: str, id: str | None, group: str) -> Op[int]:
+    def _each_dead(self, script: Any, topic: str, id: str | None, group: str, most: int, pace: Pace | None) -> Op[int]:
         settings = yield from self.known_group(topic, group, anew=True)
         if id is not None:
             shard = self.session.keys.shard(topic, shard_of(check_id(id), settings.shards))
             return (yield from script(shard, group, 0, [id]))  # type: ignore[no-any-return]
-        total = 0
+        total, most = 0, most_jobs(most, len(settings.groups))
         for shard in self.topics.shards(topic):
             # No more than are dead now: a job that dies again at once is not kicked for ever.
             left = yield from self.session.one(shard.dead_of(group), "ZCARD", shard.dead_of(group))
             while left > 0:
-                done = yield from script(shard, group, min(left, _DEAD_BATCH), [])
+                if pace and total:
+                    yield from pace.wait(shard, group)
+                done = yield from script(shard, group, min(left, most), [])
                 total += done
                 left = left - done if done else 0
         return total

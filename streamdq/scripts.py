@@ -103,6 +103,7 @@ class Claimed(NamedTuple):
     expired: int
     generation: str  # of the group: another one once it was removed and made again
     refused: int  # what its caller would not start at once, though it was lost with a consumer before
+    unlooked: int  # so many of the last entries handed in are for another call, as records are large
 
 
 class Reclaimed(NamedTuple):
@@ -246,11 +247,12 @@ class Scripts:
         read returned already, as (stream 'm' or 'g', entry, member) in turn; what is too much of it is handed back.
         """
         own = k.ready_of(group)
-        status, now_ms, group_ttr_ms, unread, claims, ids, records, expired, generation, refused = yield from self._run(
+        reply = yield from self._run(
             "claim",
             (k.ready, own, k.jobs, k.progress, k.counts, k.settings, k.wake, k.history, k.bucket),
             (self._now(), group, consumer, count, ttr_ms, self._history, at_once, *read),
         )
+        status, now_ms, group_ttr_ms, unread, claims, ids, records, expired, generation, refused, unlooked = reply
         if status < 0:
             raise GroupMissing(f"topic {k.topic!r} has no group {group!r}")
         return Claimed(
@@ -262,6 +264,7 @@ class Scripts:
             expired,
             generation.decode(),
             refused,
+            unlooked,
         )
 
     def _outcome(
@@ -348,6 +351,20 @@ class Scripts:
         shards = topic.shards if topic else ""
         reply: list[Any] | None = yield from self._run("get", (k.jobs, k.bucket, k.progress, k.settings), (id, shards))
         return reply
+
+    def audit_jobs(self, k: ShardKeys, cursor: bytes, limit: int) -> Op[tuple[bytes, list[tuple[str, str]]]]:
+        """The next cursor, b"0" at the end; and the jobs that should be in a stream: id, and the group whose own it is,
+        '' for the shared one.
+        """
+        keys = (k.jobs, k.bucket, k.progress, k.settings)
+        following, *flat = yield from self._run("audit_jobs", keys, (cursor, limit))
+        names = [value.decode() for value in flat]
+        return following, list(zip(names[::2], names[1::2], strict=True))
+
+    def audit_bucket(self, k: ShardKeys, cursor: bytes, limit: int) -> Op[tuple[bytes, list[str]]]:
+        """The next cursor, b"0" at the end; and the ids of jobs that wait and have no record."""
+        following, *ids = yield from self._run("audit_bucket", (k.bucket, k.jobs), (cursor, limit))
+        return following, [id.decode() for id in ids]
 
     def stats(self, k: ShardKeys, groups: Sequence[str]) -> Op[ShardStats]:
         return _stats((yield from self._run("stats", _stats_keys(k, groups), (self._now(),))), groups)

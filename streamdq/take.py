@@ -69,13 +69,16 @@ def _claim_any(
     """
     kept: Held | None = None
     paused = False
-    for shard in found or ops.topics.shards(topic):
-        read = found.get(shard, [])
+    turns = [(shard, found.get(shard, [])) for shard in found or ops.topics.shards(topic)]
+    while turns:
+        shard, read = turns.pop(0)
         asked = time.monotonic()
         claimed = yield from ops.scripts.claim(
             shard, group, ops.session.consumer, 1 if kept is None else 0, settings.ttr_of(group), read
         )
         paused = paused or claimed.paused
+        if claimed.unlooked:
+            turns.insert(0, (shard, read[-3 * claimed.unlooked :]))
         for row in claimed.rows:
             held = held_of(shard, group, row, claimed, asked)
             held.started_ms = claimed.now_ms

@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .batches import most_jobs
 from .config import DEFAULT_GROUP, START_WITHIN_S, TopicSettings, topic_patch
 from .connection import Command
 from .errors import TopicNotEmpty, UnknownTopic
@@ -219,8 +220,9 @@ class Topics:
             shard = self._session.keys.shard(topic, number)
             while True:
                 configured = yield from self._scripts.configure(shard, settings)
+                step = most_jobs(_LEAVE_STEP, len(configured.groups))
                 for group in configured.leaving:
-                    while (yield from self._scripts.leave_group(shard, group, _LEAVE_STEP)):
+                    while (yield from self._scripts.leave_group(shard, group, step)):
                         pass
                 if not configured.leaving:
                     break

@@ -17,6 +17,7 @@ from ..durations import Duration, to_ms
 from ..errors import InvalidInput, UnknownGroup, UnknownTopic
 from ..job import check_id, check_topic
 from ..keys import ShardKeys
+from ..pace import Pace
 from ..queue import Queue
 from ..session import Op, run
 from .letters import GIVEN, PAGE, TAKEN, Letter, Letters, Row, RowState, Wanted
@@ -158,6 +159,7 @@ class _Side:
 
     def __init__(self, queue: Queue) -> None:
         self._link = queue._link
+        self.session = queue._operations.session
         self.letters = Letters(queue._operations)
 
     def run(self, op: Op[T]) -> T:
@@ -276,8 +278,11 @@ class _Return:
             return
         total, until = self._store.extent(wanted)  # no more than are there now: a job may die again at once
         after = done = 0
+        pace = Pace(side.session)
         while rows := self._store.rows(wanted, _KICK_BATCH, after, until):
             after = rows[-1].number
+            for topic, group in {(row.letter.topic, row.letter.group) for row in rows if done}:
+                side.run(side.letters.wait(pace, topic, group))
             self._kick(rows)
             done += len(rows)
             self._progress(done, max(total, done))

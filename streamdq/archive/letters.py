@@ -6,15 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..batches import MAX_BYTES, most_jobs, parts
 from ..config import MAX_BATCH
 from ..errors import ServerUnavailable
 from ..job import attempts_in
 from ..keys import ShardKeys, shard_of
 from ..operations import Operations
+from ..pace import Pace
 from ..session import Op
 
 PAGE = 200
-_PAGE_BYTES = 1 << 20
+_TAKE_BATCH, _GIVE_BATCH = 100, 50
 _REPAIRS = 5
 _SEPARATOR = "\x1f"
 
@@ -148,17 +150,22 @@ class Letters:
 
     def page(self, shard: ShardKeys, group: str, until_ms: int, offset: int) -> Op[tuple[int, list[Letter]]]:
         """How many were looked at, 0 at the end, and the letters among them."""
-        looked, rows = yield from self._scripts.letters(shard, group, until_ms, offset, PAGE, _PAGE_BYTES)
+        looked, rows = yield from self._scripts.letters(shard, group, until_ms, offset, PAGE, MAX_BYTES)
         return looked, [letter_in(shard.topic, group, row) for row in rows]
 
     def take_out(self, shard: ShardKeys, group: str, letters: Sequence[Letter]) -> Op[list[bool]]:
         """Takes letters of one shard and group out of Redis; False: that letter is not there any more, it was kicked
         or purged, and perhaps buried anew. May be repeated until ``forget``.
         """
-        args: list[str | int] = []
-        for letter in letters:
-            args += [letter.id, letter.receipt(TAKEN), letter.buried_ms, letter.sequence, letter.attempts]
-        return (yield from self._scripts.archive(shard, group, args))
+        settings = self._topics.known.get(shard.topic)
+        most = most_jobs(_TAKE_BATCH, len(settings.groups) if settings else 1)
+        gone: list[bool] = []
+        for start in range(0, len(letters), most):
+            args: list[str | int] = []
+            for letter in letters[start : start + most]:
+                args += [letter.id, letter.receipt(TAKEN), letter.buried_ms, letter.sequence, letter.attempts]
+            gone += yield from self._scripts.archive(shard, group, args)
+        return gone
 
     def shard(self, topic: str, group: str, id: str) -> Op[ShardKeys]:
         """Where the job belongs.
@@ -193,6 +200,11 @@ class Letters:
             yield from self._topics.repair(topic)
         raise ServerUnavailable(f"topic {topic!r}: its settings were changed during the call; try again")
 
+    def wait(self, pace: Pace, topic: str, group: str) -> Op[None]:
+        """Until most of what was given back has been claimed."""
+        for shard in self._topics.shards(topic):
+            yield from pace.wait(shard, group)
+
     def receipts(self, shard: ShardKeys) -> Op[list[Receipt]]:
         """What a run that was killed left; few, as each run clears its own after every batch."""
         fields = yield from self._session.one(shard.archive, "HKEYS", shard.archive)
@@ -209,20 +221,12 @@ def _receipt_in(topic: str, field: bytes) -> Receipt:
 
 
 def _parts(letters: Sequence[Letter], shards: int) -> Iterator[list[Letter]]:
-    """By shard, and no part with more bytes than a script call should carry."""
+    """By shard, and no part with more than a script call should carry."""
     spread: dict[int, list[Letter]] = {}
     for letter in letters:
         spread.setdefault(shard_of(letter.id, shards), []).append(letter)
     for group in spread.values():
-        part: list[Letter] = []
-        size = 0
-        for letter in group:
-            if part and size + len(letter.body) > _PAGE_BYTES:
-                yield part
-                part, size = [], 0
-            part.append(letter)
-            size += len(letter.body)
-        yield part
+        yield from parts(group, lambda letter: len(letter.body.encode()), _GIVE_BATCH)
 
 
 def _restored(letters: Sequence[Letter]) -> list[str | int | bytes]:

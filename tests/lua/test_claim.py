@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamdq.errors import GroupMissing
+from streamdq.job import NewJob, encode
 from tests.lua.shard import START_MS, Shard
 
 
@@ -36,7 +37,7 @@ def test_a_first_attempt(shard: Shard) -> None:
 
 
 def test_nothing_ready(shard: Shard) -> None:
-    assert shard.claim() == (False, START_MS, 60_000, 0, [], 0, "1", 0)
+    assert shard.claim() == (False, START_MS, 60_000, 0, [], 0, "1", 0, 0)
 
 
 def test_count_is_kept_over_both_streams_and_retries_go_first(shard: Shard) -> None:
@@ -164,7 +165,7 @@ def test_a_groups_own_ttr_comes_before_the_topics(two: Shard) -> None:
 def test_a_paused_topic_is_not_read(shard: Shard) -> None:
     shard.enqueue("j")
     shard.run(shard.operations.pause("t"))
-    assert shard.claim() == (True, START_MS, 60_000, 0, [], 0, "1", 0)
+    assert shard.claim() == (True, START_MS, 60_000, 0, [], 0, "1", 0, 0)
     assert shard.state("j") == "ready"
     shard.run(shard.operations.resume("t"))
     assert shard.take().id == b"j"
@@ -347,3 +348,104 @@ def test_while_the_topic_is_paused_what_was_read_waits(shard: Shard) -> None:
     shard.run(shard.operations.pause("t"))
     assert shard.claim(0, read=read).rows == []
     assert shard.state("i") == "delayed"
+
+
+def test_of_many_kicked_jobs_no_more_are_claimed_than_of_those_that_come_due(shard: Shard) -> None:
+    shard.checked = False
+    shard.enqueue(*[f"kicked-{n:02}" for n in range(30)])
+    shard.bury(*shard.claim(count=30).rows)
+    shard.call("kick", "default", 30, [])
+    shard.enqueue(*[f"due-{n}" for n in range(30)])
+    ids = [row.id.decode() for row in shard.claim(count=10).rows]
+    assert ids == [*[f"kicked-{n:02}" for n in range(5)], *[f"due-{n}" for n in range(5)]]
+    ids = [row.id.decode() for row in shard.claim(count=11).rows]
+    assert ids == [*[f"kicked-{n:02}" for n in range(5, 11)], *[f"due-{n}" for n in range(5, 10)]]
+
+
+@pytest.mark.parametrize(("due", "kicked"), [(2, 8), (8, 2), (0, 10), (10, 0)])
+def test_what_one_stream_does_not_have_the_other_gives(shard: Shard, due: int, kicked: int) -> None:
+    shard.enqueue(*[f"kicked-{n}" for n in range(kicked)])
+    if kicked:
+        shard.bury(*shard.claim().rows)
+        shard.call("kick", "default", 30, [])
+    if due:
+        shard.enqueue(*[f"due-{n}" for n in range(due)])
+    assert len(shard.claim(count=10).rows) == 10
+
+
+def test_a_single_slot_is_for_both_streams_in_turn(shard: Shard) -> None:
+    shard.enqueue("kicked-1", "kicked-2")
+    shard.bury(*shard.claim().rows)
+    shard.call("kick", "default", 30, [])
+    shard.enqueue("due-1", "due-2")
+    seen = []
+    for _ in range(4):
+        seen.append(shard.claim(1).rows[0].id.decode().partition("-")[0])
+        shard.clock.now_ms += 1
+    assert seen == ["kicked", "due", "kicked", "due"]
+
+
+def large(shard: Shard, count: int, size: int = 200_000) -> None:
+    jobs = [value for n in range(count) for value in encode(NewJob("x" * size, id=f"j{n}"), size + 100)[:3]]
+    shard.call("enqueue", 1, jobs)
+
+
+def test_of_large_jobs_only_so_many_are_claimed_at_once(shard: Shard) -> None:
+    large(shard, 7)
+    assert [len(shard.claim(count=200).rows) for _ in range(5)] == [2, 2, 2, 1, 0]
+
+
+def test_a_job_that_is_larger_than_a_call_should_read_is_claimed_alone(shard: Shard) -> None:
+    large(shard, 2, 600_000)
+    assert [len(shard.claim(count=200).rows) for _ in range(3)] == [1, 1, 0]
+
+
+def test_after_one_large_job_small_ones_are_claimed_together_all_the_same(shard: Shard) -> None:
+    large(shard, 1)
+    shard.finish(shard.take())
+    shard.enqueue(*[f"j{n}" for n in range(100)])
+    assert len(shard.claim(count=100).rows) == 100
+
+
+def test_of_large_jobs_that_were_read_blocked_the_rest_stays_read(shard: Shard) -> None:
+    large(shard, 5)
+    shard.checked = False
+    read = read_ahead(shard)
+    first = shard.claim(count=10, read=read)
+    assert (len(first.rows), first.unlooked) == (2, 3)
+    second = shard.claim(count=10, read=read[-3 * first.unlooked :])
+    assert (len(second.rows), second.unlooked) == (2, 1)
+    third = shard.claim(count=10, read=read[-3 * second.unlooked :])
+    assert (len(third.rows), third.unlooked) == (1, 0)
+    shard.finish(*first.rows, *second.rows, *third.rows)
+    assert shard.empty()
+
+
+@pytest.mark.parametrize("size", [200_000, 600_000])
+def test_large_kicked_jobs_leave_room_for_large_ones_that_come_due(shard: Shard, size: int) -> None:
+    large(shard, 4, size)
+    while rows := shard.claim().rows:
+        shard.bury(*rows)
+    shard.call("kick", "default", 1, [])
+    shard.call("kick", "default", 1, [])
+    jobs = [value for n in range(2) for value in encode(NewJob("x" * size, id=f"due{n}"), size + 100)[:3]]
+    shard.call("enqueue", 1, jobs)
+    seen = []
+    for _ in range(2 if size < 500_000 else 4):
+        seen += [row.id.decode()[0] for row in shard.claim(count=2).rows]
+        shard.clock.now_ms += 1
+    assert seen == ["j", "d", "j", "d"]
+
+
+def test_small_jobs_of_both_streams_are_claimed_by_halves_after_one_large_job(shard: Shard) -> None:
+    large(shard, 1)
+    shard.finish(shard.take())
+    shard.checked = False
+    shard.enqueue(*[f"kicked-{n}" for n in range(20)])
+    shard.bury(*shard.claim(count=20).rows)
+    shard.call("kick", "default", 20, [])
+    while shard.counts.get("dead:default"):
+        shard.call("kick", "default", 20, [])
+    shard.enqueue(*[f"due-{n}" for n in range(20)])
+    ids = [row.id.decode() for row in shard.claim(count=20).rows]
+    assert [sum(id.startswith(kind) for id in ids) for kind in ("kicked", "due")] == [10, 10]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -98,3 +99,81 @@ async def test_outcomes_of_a_topic_with_many_groups_go_in_smaller_batches(
     sent = [(len(arguments) - 4) // 4 for arguments in calls.of("finish")]
     assert sum(sent) == 200
     assert max(sent) == 30
+
+
+async def test_large_jobs_that_a_blocked_read_brings_all_run(space: Space, seen: Seen) -> None:
+    worker = space.worker(concurrency=50)
+
+    @worker.handler("t")
+    async def handler(body: str) -> None:
+        seen.add(len(body))
+
+    async with space.serving(worker):
+        at_ms = space.queue.enqueue("other", 1).created_ms + 200
+        space.queue.enqueue_many("t", [NewJob(LARGE, at=at_ms) for _ in range(12)])
+        assert await seen.count(12) == [len(LARGE)] * 12
+    assert space.stats().done == 12
+
+
+def test_taking_large_jobs_one_by_one(space: Space) -> None:
+    space.queue.enqueue_many("t", [NewJob("y" * 260_000, id=f"j{n}") for n in range(3)])
+    for _ in range(3):
+        claim = space.queue.take("t")
+        assert claim is not None
+        claim.finish()
+    assert space.stats().done == 3
+
+
+def bury(space: Space, count: int) -> None:
+    space.queue.enqueue_many("t", [NewJob(n, id=f"j{n}", retry="none") for n in range(count)])
+    while claim := space.queue.take("t"):
+        claim.bury("no")
+
+
+async def test_many_are_kicked_as_fast_as_they_are_claimed(space: Space, calls: Calls, seen: Seen) -> None:
+    bury(space, 300)
+    worker = space.worker(concurrency=5)
+    most = 0
+
+    @worker.handler("t")
+    async def handler(body: int) -> None:
+        nonlocal most
+        most = max(most, await asyncio.to_thread(lambda: space.stats().ready))
+        seen.add(body)
+
+    calls.clear()
+    async with space.serving(worker):
+        assert await asyncio.to_thread(space.queue.kick, "t") == 300
+        assert sorted(await seen.count(300)) == list(range(300))
+    assert most < 100
+    assert len(calls.of("kick")) == 6
+
+
+def test_without_a_consumer_many_are_kicked_all_the_same(
+    space: Space, calls: Calls, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamdq.pace._PATIENCE_S", 0.01)
+    bury(space, 160)
+    assert space.queue.kick("t") == 160
+    assert space.stats().ready == 160
+    assert len(calls.of("kick")) == 4
+
+
+def test_dead_letters_are_purged_in_slices_by_the_number_of_groups(space: Space, calls: Calls) -> None:
+    bury(space, 120)
+    assert space.queue.purge("t") == 120
+    assert len(calls.of("purge")) == 2
+    bury(space, 120)
+    space.queue.configure("t", groups=["default", *(f"g{n}" for n in range(29))])
+    assert space.queue.purge("t") == 120
+    assert len(calls.of("purge")) == 2 + 3
+
+
+def test_an_audit_reads_pages(space: Space, calls: Calls) -> None:
+    space.queue.enqueue_many("t", [NewJob(n) for n in range(450)])
+    space.queue.enqueue_many("t", [NewJob(n, delay="1h") for n in range(450)])
+    calls.clear()
+    assert space.queue.audit("t").balanced
+    assert 3 <= len(calls.of("audit_jobs")) <= 5
+    assert 2 <= len(calls.of("audit_bucket")) <= 3
+    assert not calls.of("get")

@@ -76,7 +76,7 @@ def test_an_error_that_can_not_be_written_as_utf8_is_made_so() -> None:
         assert failed(held(step=9), error, SCHEDULE).error.encode()
 
 
-CLAIMED = Claimed(False, 0, 60_000, 0, [], 0, "3", 0)
+CLAIMED = Claimed(False, 0, 60_000, 0, [], 0, "3", 0, 0)
 
 
 def test_a_first_attempt() -> None:

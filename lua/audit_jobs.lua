@@ -1,0 +1,50 @@
+-- audit_jobs: a page of the shard's jobs, and in which stream each of them should be. Nothing is changed.
+-- KEYS[1] jobs      HASH
+-- KEYS[2] bucket    ZSET
+-- KEYS[3] progress  HASH
+-- KEYS[4] settings  HASH
+-- ARGV[1] cursor, as the page before returned it; '0' at first
+-- ARGV[2] limit: about how many jobs; fewer where jobs of the shard are large
+-- returns {cursor, id, group, ...}: the jobs that are ready or running for a group, by an entry of ready:GROUP, or of the
+-- shared stream where group is ''. cursor '0' = this was the last page
+-- include: progress, settle, largest
+local jobs, bucket, progress, settings = unpack(KEYS)
+local topic = redis.call('HMGET', settings, 'groups', 'largest')
+local groups, cursor, left = names(topic[1]), ARGV[1], tonumber(ARGV[2])
+-- What HSCAN returns of a job is also its body. So it is asked for a few, until they are as many or as large together.
+local step, bytes = fitting(topic[2], left), 0
+local ids, sequences = {}, {}
+repeat
+  local page = redis.call('HSCAN', jobs, cursor, 'COUNT', step)
+  cursor = page[1]
+  for i = 1, #page[2], 2 do
+    ids[#ids + 1], sequences[#sequences + 1] = page[2][i], string.sub(page[2][i + 1], 1, 12)
+    left, bytes = left - 1, bytes + #page[2][i + 1]
+  end
+until cursor == '0' or left <= 0 or bytes + step * (tonumber(topic[2]) or 0) > BYTES_AT_ONCE
+
+local reply, states = {cursor}, states_of({progress = progress}, groups, ids)
+local function should_be(id, group)
+  reply[#reply + 1] = id
+  reply[#reply + 1] = group
+end
+for i, id in ipairs(ids) do
+  local untouched, alone, shared = 0, false, false
+  for j, group in ipairs(groups) do
+    local p = parse(states[(i - 1) * #groups + j])
+    if not p then
+      untouched = untouched + 1
+    else
+      alone = alone or p.main == '-'
+      if p.state == 'r' then
+        if p.entry == '' then shared = true else should_be(id, group) end
+      elseif p.state == 'w' and not redis.call('ZSCORE', bucket, member(p.sequence, group, id)) then
+        should_be(id, group)
+      end
+    end
+  end
+  -- A group that has not started the job waits for its first delivery, unless it is detached: then it is not for it.
+  shared = shared or untouched > 0 and not alone and not redis.call('ZSCORE', bucket, sequences[i] .. id)
+  if shared then should_be(id, '') end
+end
+return reply

@@ -1,0 +1,69 @@
+"""audit_jobs: where the shard's jobs should be, a page at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamdq.job import NewJob, encode
+from tests.lua.shard import Shard
+
+
+def walk(shard: Shard, limit: int = 250) -> list[tuple[str, str]]:
+    found, cursor = [], b"0"
+    while True:
+        cursor, page = shard.run(shard.scripts.audit_jobs(shard.k, cursor, limit))
+        found += page
+        if cursor == b"0":
+            return sorted(found)
+
+
+def test_what_waits_and_what_is_dead_is_in_no_stream(shard: Shard) -> None:
+    shard.enqueue("dead", "retried")
+    dead, retried = shard.claim().rows
+    shard.bury(dead)
+    shard.retry(retried, delay_ms=1000)
+    shard.enqueue("delayed", delay="1s")
+    assert walk(shard) == []
+
+
+def test_what_is_ready_or_running_is_in_the_shared_stream_until_it_comes_back(two: Shard) -> None:
+    two.enqueue("running", "retried", "ready")
+    running, retried = two.claim(count=2).rows
+    assert walk(two) == [("ready", ""), ("retried", ""), ("running", "")]
+    two.retry(retried)
+    two.move()
+    assert walk(two) == [("ready", ""), ("retried", ""), ("retried", "a"), ("running", "")]
+    two.finish(running)
+    for row in two.claim(group="b").rows:
+        two.finish(row, group="b")
+    assert walk(two) == [("ready", ""), ("retried", "a")]
+
+
+def test_a_detached_job_is_for_the_groups_that_have_begun_it(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.bury(shard.take())
+    shard.topic(groups=["default", "later"])
+    assert walk(shard) == []
+    shard.call("kick", "default", 10, [])
+    assert walk(shard) == [("j", "default")]
+
+
+@pytest.mark.parametrize("limit", [1, 7, 250])
+def test_pages_are_all_there_is(shard: Shard, limit: int) -> None:
+    shard.checked = False
+    ids = [f"j{n:03}" for n in range(300)]
+    shard.enqueue(*ids)
+    assert walk(shard, limit) == [(id, "") for id in ids]
+
+
+def test_of_large_jobs_a_page_has_few(shard: Shard) -> None:
+    jobs = [value for n in range(200) for value in encode(NewJob("x" * 100_000, id=f"j{n}"), 200_000)[:3]]
+    shard.checked = False
+    shard.call("enqueue", 1, jobs)
+    pages: list[int] = []
+    cursor = b"0"
+    while not pages or cursor != b"0":
+        cursor, page = shard.run(shard.scripts.audit_jobs(shard.k, cursor, 250))
+        pages.append(len(page))
+    assert sum(pages) >= 200
+    assert max(pages) <= 10  # 512 KiB of them, and what HSCAN may give beyond its count
