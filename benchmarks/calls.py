@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from streamdq import NewJob, Queue
-from streamdq.claims import End, Held, Outcome, ends_together, held_of, settle
+from streamdq.claims import DeadReason, End, Held, Outcome, ends_together, held_of, settle
 from streamdq.config import MAX_CLAIM
 from streamdq.connection import Link
 from streamdq.operations import Operations
@@ -75,7 +75,8 @@ class _Redis:
 
     def end_all(self, group: str, outcome: Outcome) -> None:
         """As a worker's outbox does."""
-        ends = [End(held, outcome, "Oops: no") for held in self.claimed.pop(group, [])]
+        reason = DeadReason.EXHAUSTED if outcome is Outcome.DEAD else ""
+        ends = [End(held, outcome, reason and "Oops: no", reason=reason) for held in self.claimed.pop(group, [])]
         groups = len(self.groups)
         while ends:
             batch = ends_together(ends, groups)

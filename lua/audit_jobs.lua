@@ -10,17 +10,22 @@
 -- include: progress, settle, largest
 local jobs, bucket, progress, settings = unpack(KEYS)
 local topic = redis.call('HMGET', settings, 'groups', 'largest')
-local groups, cursor, left = names(topic[1]), ARGV[1], tonumber(ARGV[2])
+local groups, left = names(topic[1]), tonumber(ARGV[2])
+local cursor, skip = string.match(ARGV[1], '^(%d+)%+?(%d*)$')
+skip = tonumber(skip) or 0
 -- What HSCAN returns of a job is also its body. So it is asked for a few, until they are as many or as large together.
 local step, bytes = fitting(topic[2], left), 0
 local ids, sequences = {}, {}
 repeat
   local page = redis.call('HSCAN', jobs, cursor, 'COUNT', step)
-  cursor = page[1]
-  for i = 1, #page[2], 2 do
+  local last, following = #page[2], page[1]
+  -- A small hash comes whole, whatever the count: then a part of it is looked at, and the rest the next time.
+  if last / 2 - skip > 2 * left then last, following = 2 * (skip + left), cursor .. '+' .. skip + left end
+  for i = 2 * skip + 1, last, 2 do
     ids[#ids + 1], sequences[#sequences + 1] = page[2][i], string.sub(page[2][i + 1], 1, 12)
     left, bytes = left - 1, bytes + #page[2][i + 1]
   end
+  cursor, skip = following, 0
 until cursor == '0' or left <= 0 or bytes + step * (tonumber(topic[2]) or 0) > BYTES_AT_ONCE
 
 local reply, states = {cursor}, states_of({progress = progress}, groups, ids)

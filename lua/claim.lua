@@ -40,18 +40,17 @@ local group_ttr, at_once = tonumber(topic[2] or topic[3] or ARGV[5]), math.min(c
 local given, unlooked = {[own] = {}, [ready] = {}}, 0
 local budget = budget_of(jobs, topic[8], count + #ARGV / 3)
 for i = 8, #ARGV, 3 do
-  local stream = ARGV[i] == 'm' and ready or own
+  local stream, entry = ARGV[i] == 'm' and ready or own, {ARGV[i + 1], {'j', ARGV[i + 2]}}
   -- A consumer that slept between its read and this call has lost the entry: it was handed over, under another id.
-  if not fits(budget) then
+  if unlooked > 0 or not fits(budget, length_of(budget, entry)) then
     unlooked = unlooked + 1
   elseif #redis.call('XPENDING', stream, group, ARGV[i + 1], ARGV[i + 1], 1, consumer) == 1 then
-    table.insert(given[stream], {ARGV[i + 1], {'j', ARGV[i + 2]}})
-    spend(budget, given[stream], #given[stream])
+    table.insert(given[stream], entry)
   end
 end
 -- Without a read this is the first write: a full Redis lets a script go on that begins with one that needs no memory.
-if count <= 0 then redis.call('HDEL', progress, '') end
-local entries, again = both_streams(budget, k, group, consumer, given, count, now)
+if count <= 0 or unlooked > 0 then redis.call('HDEL', progress, '') end
+local entries, again = both_streams(budget, k, group, consumer, given, unlooked > 0 and 0 or count, now)
 local n = #entries
 if n == 0 then return {paused and 0 or 1, now, group_ttr, 0, {}, {}, {}, 0, generation, 0, 0} end
 local ids, fields, prefix = {}, {}, field_of(group, '')

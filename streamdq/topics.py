@@ -20,6 +20,7 @@ from .scripts import Scripts
 from .session import Op, Pause, Session, checked
 
 _LEAVE_STEP = 250
+_LEAVE_LOOKS = 5  # at every group's progress with a job: whether it is open, and to erase it
 _NOT_EMPTY = "the number of shards can change only while it is empty; drain it, or use a new topic"
 _LOOK_S = 0.05
 
@@ -220,7 +221,7 @@ class Topics:
             shard = self._session.keys.shard(topic, number)
             while True:
                 configured = yield from self._scripts.configure(shard, settings)
-                step = most_jobs(_LEAVE_STEP, len(configured.groups))
+                step = most_jobs(_LEAVE_STEP, _LEAVE_LOOKS * len(configured.groups))
                 for group in configured.leaving:
                     while (yield from self._scripts.leave_group(shard, group, step)):
                         pass

@@ -67,3 +67,19 @@ def test_of_large_jobs_a_page_has_few(shard: Shard) -> None:
         pages.append(len(page))
     assert sum(pages) >= 200
     assert max(pages) <= 10  # 512 KiB of them, and what HSCAN may give beyond its count
+
+
+def test_of_a_small_hash_that_redis_gives_whole_a_page_has_a_part(shard: Shard) -> None:
+    shard.checked = False
+    ids = [f"j{n:03}" for n in range(100)]
+    jobs = [value for id in ids for value in encode(NewJob(1, id=id), 100)[:3]]
+    shard.call("enqueue", 1, jobs)
+    pages: list[int] = []
+    found: list[tuple[str, str]] = []
+    cursor = b"0"
+    while not pages or cursor != b"0":
+        cursor, page = shard.run(shard.scripts.audit_jobs(shard.k, cursor, 10))
+        pages.append(len(page))
+        found += page
+    assert sorted(found) == [(id, "") for id in ids]
+    assert max(pages) <= 20
