@@ -12,16 +12,20 @@
 -- ARGV[3] groups, 'a,b'
 -- ARGV[4] groups that leave, 'c,d'
 -- ARGV[5..] field, value, ... ('' takes the field away)
--- returns {status, groups, leaving}: status 1 = done, 0 = refused: the number of shards can't change while the shard
--- holds jobs; what the shard has now: groups, those that ARGV[3] does not name among them, and groups that are leaving
+-- returns {status, groups, leaving, version, shards}: status 1 = done, 0 = refused: the number of shards can't change while
+-- the shard holds jobs; what the shard has now: groups, those that ARGV[3] does not name among them, groups that are
+-- leaving, its version (a newer one than ARGV[1]: nothing was done), and the number of shards by it
 -- include: ring, settle, relook
 local settings, jobs, bucket, ready, counts, wake = unpack(KEYS)
 local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving')
 local had, leaving = names(known[3]), names(known[4])
-local function answer(status) return {status, table.concat(had, ','), table.concat(leaving, ',')} end
-if tonumber(known[1] or 0) > tonumber(ARGV[1]) then return answer(1) end
+local function answer(status, version, shards)
+  return {status, table.concat(had, ','), table.concat(leaving, ','), tonumber(version), tonumber(shards or 0)}
+end
+if tonumber(known[1] or 0) > tonumber(ARGV[1]) then return answer(1, known[1], known[2]) end
 local live = redis.call('HLEN', jobs)
-if known[2] and known[2] ~= ARGV[2] and live > 0 then return answer(0) end
+if known[2] and known[2] ~= ARGV[2] and live > 0 then return answer(0, known[1], known[2]) end
+if known[1] and not known[2] then redis.call('DEL', settings) end -- what drop_shard left, which expires
 
 local delayed = redis.call('ZCARD', bucket) - waiting_in(counts)
 local detached = tonumber(redis.call('HGET', counts, 'detached') or 0)
@@ -91,4 +95,4 @@ for i, group in ipairs(had) do
 end
 relook_all(settings, raised)
 if changed then ring(wake, 0) end
-return answer(1)
+return answer(1, ARGV[1], ARGV[2])

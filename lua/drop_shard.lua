@@ -1,5 +1,5 @@
 -- drop_shard: a shard of a topic that is being deleted goes, with all its keys. Without settings nothing can be
--- enqueued to it.
+-- enqueued to it. Its version stays for an hour: who was stopped while changing the topic does not make it again.
 -- KEYS[1] settings  HASH
 -- KEYS[2] jobs      HASH
 -- KEYS[3..] others  STREAM  or HASH or ZSET: all other keys of the shard
@@ -11,4 +11,6 @@ if tonumber(redis.call('HGET', settings, 'version') or 0) > tonumber(ARGV[1]) th
 if ARGV[2] ~= '1' and redis.call('HLEN', jobs) > 0 then return 0 end
 redis.call('UNLINK', settings, jobs)
 for i = 3, #KEYS do redis.call('UNLINK', KEYS[i]) end
+redis.call('HSET', settings, 'version', ARGV[1])
+redis.call('PEXPIRE', settings, 3600000)
 return 1

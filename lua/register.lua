@@ -9,10 +9,15 @@
 -- ARGV[6] '': only if the topic is there; '0': only if it is new; else only if this is still its version
 -- ARGV[7] how many topics there may be: no new one beyond; '' for a topic that was lost, which is made again
 -- returns the topic's settings as JSON, changed or as they are; nil = there is no such topic; 0 = there are too many
+-- include: clock
 local topics, wake, topic, expected, most = KEYS[1], KEYS[2], ARGV[1], ARGV[6], ARGV[7]
 local stored = redis.call('HGET', topics, topic)
-local settings = stored and cjson.decode(stored) or {version = 0, groups = {}}
-if expected ~= '' and tonumber(expected) ~= settings.version or expected == '' and not stored then return stored end
+local settings = stored and cjson.decode(stored) 
+  -- Higher than any that a deleted topic of the same name had: who still acts for that one is refused.
+  or {version = now_ms(''), groups = {}}
+local is_expected = expected == '' and stored or stored and tonumber(expected) == settings.version
+  or not stored and expected == '0'
+if not is_expected then return stored end
 if most ~= '' and not stored and redis.call('HLEN', topics) >= tonumber(most) then return 0 end
 settings.leaving = settings.leaving or {}
 

@@ -148,6 +148,8 @@ class Consumer:
         tally.expect(self._session.keys.namespace, steps, self.group)
         self._served, self._shards, self._active = set(topics), shards, list(shards)
         self._crowded.clear()
+        for shard in self._found.keys() - set(shards):
+            del self._found[shard]
         self._changed.set()
         return True
 
@@ -234,7 +236,11 @@ class Consumer:
         """What a claim brings, at once or, on Cluster, later: it is then not waited for any longer."""
         read = self._found.get(shard, [])
         if not self._link.is_cluster:
-            return await self._claim(shard, limit, read)
+            try:
+                return await self._claim(shard, limit, read)
+            except GroupMissing:
+                self._found.pop(shard, None)  # what was read went with the group
+                raise
         self._found.pop(shard, None)
         task = asyncio.create_task(self._claim_or_repair(shard, limit, read))
         self._late[task] = shard, read
@@ -289,7 +295,7 @@ class Consumer:
 
     async def _claim(self, shard: ShardKeys, limit: Limit, read: Entries) -> list[Held]:
         count = min(limit.most, MAX_CLAIM)
-        ttr_ms = self._topics.known[shard.topic].ttr_of(self.group)
+        ttr_ms = self._topics.settings_of(shard.topic).ttr_of(self.group)
         asked = time.monotonic()
         claimed: Claimed = await arun(
             self._link, self._scripts.claim(shard, self.group, self.name, count, ttr_ms, read, limit.at_once)

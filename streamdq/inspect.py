@@ -15,7 +15,7 @@ from .job import GroupProgress, Job, JobState, attempts_in, check_group, check_i
 from .keys import ShardKeys, shard_of
 from .scripts import OUTDATED, Scripts, ShardStats
 from .session import Op, Session, checked
-from .topics import Topics
+from .topics import Topics, changing
 
 T = TypeVar("T")
 REPAIRS = 5
@@ -238,10 +238,6 @@ class Inspect:
                 held = yield from self.scripts.hold(shard, dump)
                 found = found or held.known
         return found
-
-
-def changing(topic: str) -> ServerUnavailable:
-    return ServerUnavailable(f"topic {topic!r}: its settings were changed during the call; try again")
 
 
 def add_stats(topic: TopicStats, shard: ShardStats) -> None:

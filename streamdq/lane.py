@@ -26,8 +26,9 @@ from .loop import Failures
 from .reclaim import Reclaimer
 from .scripts import RATED, Moved, Scripts
 from .session import Session, arun
-from .topics import Topics
+from .topics import Topics, changing
 
+_TRIES = 5
 _BEAT_S = 1.15  # with one a second, a worker that is idle would send three commands in one
 _HEADS = 64  # in one beat: a round trip of some 100 µs, and with so many shards what is missed waits a second or two
 _COUNTERS_EVERY = 10  # passes
@@ -137,8 +138,8 @@ class Lane:
 
     async def _call_move(self, shard: ShardKeys, limit: int, permitted: bool) -> Moved | None:
         """None: the topic was deleted, or it has a rate by now."""
-        groups: Sequence[str] = self._topics.known[shard.topic].group_names
-        while True:
+        groups: Sequence[str] = self._topics.settings_of(shard.topic).group_names
+        for _ in range(_TRIES):
             reply = await arun(self._link, self._scripts.move(shard, groups, limit, permitted))
             if reply.moved >= 0:
                 return reply
@@ -150,9 +151,10 @@ class Lane:
                 groups = reply.groups.decode().split(",")  # as they are just being changed
             else:  # Redis lost the shard, or the topic was deleted
                 settings = await arun(self._link, self._topics.mend(shard.topic))
-                if settings is None:
+                if settings is None or shard not in self._topics.shards(shard.topic):
                     return None
                 groups = settings.group_names
+        raise changing(shard.topic)  # the lane goes on with the other shards, and comes back to this one
 
     # -- what no ring has told of
 
@@ -191,14 +193,14 @@ class Lane:
         for shard, head in zip(shards, replies, strict=False):
             if isinstance(head, list) and head:
                 sooner_s = self._looks.at(shard, self._time.to_monotonic(int(float(head[1]))))
-                if sooner_s > _MISSED_S and not self._topics.known[shard.topic].rate:
+                if sooner_s > _MISSED_S and not self._topics.settings_of(shard.topic).rate:
                     self._missed(shard)
         for shard, numbers in zip(shards, replies[len(shards) + 1 :], strict=False):
             if isinstance(numbers, list) and any(int(number or 0) > 0 for number in numbers):
                 self._reclaimer.notice(shard)
 
     def _open_fields(self, shard: ShardKeys) -> list[str]:
-        groups = self._topics.known[shard.topic].group_names
+        groups = self._topics.settings_of(shard.topic).group_names
         return [f"{state}:{group}" for group in groups for state in ("ready", "running")] or ["ready:"]
 
     async def _send(self, *commands: tuple[Any, ...]) -> list[Any]:

@@ -11,6 +11,7 @@ moment. The mover sleeps on its own timer until the next due time.
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Collection
 from functools import partial
@@ -219,6 +220,7 @@ class MoverThread:
 
     def __init__(self, url: str | None, namespace: str, settings: Settings, clock: RedisClock) -> None:
         self._arguments = (url, namespace, settings, clock)
+        self._pid = os.getpid()
         self._started = threading.Event()
         self._thread = threading.Thread(target=self._main, name="streamdq-mover", daemon=True)
         self._thread.start()
@@ -237,6 +239,10 @@ class MoverThread:
         mover = Mover(link, session, scripts, Topics(session, scripts), session.consumer, self._stopping)
         await supervise("mover", mover.run, self._stopping, session.keys.namespace)
         await link.close()
+
+    @property
+    def is_here(self) -> bool:
+        return self._pid == os.getpid()
 
     def stop(self) -> None:
         """Gives the lease up and ends the thread."""

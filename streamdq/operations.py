@@ -13,7 +13,7 @@ from .config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from .doctor import Doctoring
 from .durations import Duration, Moment
 from .errors import InvalidInput, JobExists
-from .inspect import REPAIRS, changing
+from .inspect import REPAIRS
 from .job import (
     Encoded,
     Job,
@@ -32,10 +32,11 @@ from .pace import SLICE, Pace
 from .retry import RetryInput, RetrySchedule
 from .scripts import Enqueued, Scripts
 from .session import Op, Session
-from .topics import Topics
+from .topics import Topics, changing
 
 OnConflict = Literal["reject", "keep", "replace"]
 MAX_SHARDS = 256
+_LEAST_RATE = 1e-6
 _PURGE_BATCH = 100
 
 
@@ -267,8 +268,7 @@ class Operations(Doctoring):
         if max_deliveries is not None:
             changes["max_deliveries"] = _in_range("max_deliveries", max_deliveries, 1, 10_000)
         if rate is not None:
-            if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1e6:
-                raise InvalidInput(f"rate: {rate!r} is not a number of jobs per second between 0 and 1 000 000")
+            _check_rate(rate)
             changes["rate"] = rate or None
         if groups is not None:
             if isinstance(groups, str) or not groups:
@@ -293,6 +293,12 @@ class Operations(Doctoring):
     def resume(self, topic: str) -> Op[None]:
         """Ends a pause; what became due meanwhile is delivered now."""
         yield from self.topics.pause(check_topic(topic), False)
+
+
+def _check_rate(rate: float) -> None:
+    number = isinstance(rate, int | float) and not isinstance(rate, bool)
+    if not number or not (rate == 0 or _LEAST_RATE <= rate <= 1e6):
+        raise InvalidInput(f"rate: {rate!r} is not a number of jobs per second: 0, or from 0.000001 to 1 000 000")
 
 
 def _in_range(name: str, value: int, low: int, high: int) -> int:

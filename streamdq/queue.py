@@ -67,13 +67,13 @@ class _Base:
     def _carry_mover(self) -> None:
         """Starts a mover in this process, once."""
         with self._mover_lock:
-            if self._mover is None:
+            if self._mover is None or not self._mover.is_here:  # a forked child has its parent's object, not its thread
                 session = self._operations.session
                 self._mover = MoverThread(self._url, self.namespace, session.settings, session.clock)
 
     def _stop_mover(self) -> None:
         with self._mover_lock:
-            if self._mover is not None:
+            if self._mover is not None and self._mover.is_here:
                 self._mover.stop()
                 self._mover = None
 

@@ -164,7 +164,7 @@ class Runner:
         return [one for one in held if not one.ended]
 
     def _too_late(self, held: Held) -> None:
-        schedule = self._topics.known[held.job.topic].retry_of(self._group)
+        schedule = self._topics.settings_of(held.job.topic).retry_of(self._group)
         self._end(held, too_late(held, schedule, self._now_ms()), 0)
 
     def _done(self, task: asyncio.Task[None]) -> None:
@@ -209,7 +209,7 @@ class Runner:
         """The jobs whose bodies the handler's type accepts, and the bodies; the others are buried."""
         fit, bodies = [], []
         for one in held:
-            if one.crashes and one.crashes >= self._topics.known[one.job.topic].max_deliveries:
+            if one.crashes and one.crashes >= self._topics.settings_of(one.job.topic).max_deliveries:
                 text = f"lost with its consumer {one.crashes} times in a row"
                 self._end(one, End(one, Outcome.DEAD, text, reason=DeadReason.CRASHED), 0)
                 continue
@@ -271,7 +271,7 @@ class Runner:
             # Neither: it awaited something that was cancelled. Handed back, it would run again at once, for ever.
             text = "the handler took longer than its TTR" if held.late else "the handler cancelled itself"
             error = TimeoutError(text) if held.late else asyncio.CancelledError(text)
-        end = failed(held, error, self._topics.known[held.job.topic].retry_of(self._group))
+        end = failed(held, error, self._topics.settings_of(held.job.topic).retry_of(self._group))
         end.at = at
         return end
 

@@ -140,6 +140,8 @@ class Configured(NamedTuple):
     done: bool
     groups: tuple[str, ...]
     leaving: tuple[str, ...]
+    version: int  # the shard's; if it is newer than the caller's, nothing was done
+    shards: int  # by the shard's settings; 0: it is closed
 
 
 class Held(NamedTuple):
@@ -524,8 +526,8 @@ class Scripts:
         for group in leaving:
             keys += [k.ready_of(group), k.dead_of(group)]
         args = (settings.version, settings.spread, ",".join(groups), ",".join(leaving), *settings.shard_fields())
-        status, there, left = yield from self._run("configure", keys, args)
-        return Configured(status == 1, _names(there), _names(left))
+        status, there, left, version, shards = yield from self._run("configure", keys, args)
+        return Configured(status == 1, _names(there), _names(left), version, shards)
 
     def leave_group(self, k: ShardKeys, group: str, limit: int) -> Op[bool]:
         """True: there is more to do; False: the group is gone from the shard."""

@@ -47,6 +47,8 @@ def take(
                 return held
         except GroupMissing:
             yield from ops.topics.repair(topic)
+            if time.monotonic() >= deadline:
+                return None
 
 
 def _wait(ops: Operations, topic: str, group: str, left_s: float) -> Op[dict[ShardKeys, Entries]]:

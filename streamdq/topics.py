@@ -14,13 +14,14 @@ from typing import Any
 from .batches import most_jobs
 from .config import DEFAULT_GROUP, START_WITHIN_S, TopicSettings, topic_patch
 from .connection import Command
-from .errors import TopicNotEmpty, UnknownTopic
+from .errors import ServerUnavailable, TopicNotEmpty, UnknownTopic
 from .keys import ShardKeys
-from .scripts import Scripts
+from .scripts import Configured, Scripts
 from .session import Op, Pause, Session, checked
 
 _LEAVE_STEP = 250
 _LEAVE_LOOKS = 5  # at every group's progress with a job: whether it is open, and to erase it
+_RACES = 5
 _NOT_EMPTY = "the number of shards can change only while it is empty; drain it, or use a new topic"
 _LOOK_S = 0.05
 
@@ -118,6 +119,10 @@ class Topics:
         settings = yield from self._read(topic)
         return (yield from self._conform(topic, settings))
 
+    def settings_of(self, topic: str) -> TopicSettings:
+        """As far as this process knows; the defaults for a topic that was deleted since."""
+        return self.known.get(topic) or TopicSettings()
+
     def mend(self, topic: str) -> Op[TopicSettings | None]:
         """As ``repair``, for one who only looks after the topic: one that is neither in the registry nor served here
         was deleted, and is not made again; None.
@@ -194,29 +199,35 @@ class Topics:
                 ended: dict[str, Any] = {"deleting": None}
                 settings = yield from self._register(topic, ended, {}, expected=settings.version)
                 continue
-            empty, groups = yield from self._apply(topic, settings)
-            unknown = groups - settings.groups.keys()
-            if settings.resharding is not None:
+            found = yield from self._apply(topic, settings)
+            unknown = {group for shard in found for group in shard.groups} - settings.groups.keys()
+            newest, others = max(found, key=lambda shard: shard.version), [one for one in found if not one.done]
+            if newest.version > settings.version:
+                # These settings are out of date; or the registry is, which was lost, or put back from an old copy.
+                ended = {"version": newest.version, "shards": newest.shards or settings.shards}
+                settings = yield from self._register(topic, ended, {}, expected=settings.version)
+            elif settings.resharding is not None:
                 ended = {"resharding": None}
-                if empty:
+                if not others:
                     ended |= {"shards": settings.resharding, "most_shards": max(settings.reach, settings.resharding)}
                 settings = yield from self._register(topic, ended, {}, expected=settings.version)
+            elif others and (shards := max(shard.shards for shard in others)) > settings.shards:
+                # A registry that was lost was made again by one who did not know how many there are.
+                settings = yield from self._register(topic, {"shards": shards}, {}, expected=settings.version)
             elif settings.leaving or unknown:
                 # A group that shards have, and the registry does not: it was lost and made again by one who did not
                 # know the group. Jobs wait for it.
-                found: dict[str, dict[str, Any]] = {name: {} for name in unknown}
+                groups: dict[str, dict[str, Any]] = {name: {} for name in unknown}
                 settings = yield from self._register(
-                    topic, {}, found, left=sorted(settings.leaving), expected=settings.version
+                    topic, {}, groups, left=sorted(settings.leaving), expected=settings.version
                 )
             else:
                 break
         return settings
 
-    def _apply(self, topic: str, settings: TopicSettings) -> Op[tuple[bool, set[str]]]:
-        """Configures every shard, and has groups leave. Whether no shard refused another number of shards, because it
-        holds jobs; and which groups there are.
-        """
-        empty, there = True, set[str]()
+    def _apply(self, topic: str, settings: TopicSettings) -> Op[list[Configured]]:
+        """Configures every shard, and has groups leave; what each shard then said."""
+        found = []
         for number in range(settings.reach):
             shard = self._session.keys.shard(topic, number)
             while True:
@@ -227,9 +238,8 @@ class Topics:
                         pass
                 if not configured.leaving:
                     break
-            empty = empty and configured.done
-            there |= set(configured.groups)
-        return empty, there
+            found.append(configured)
+        return found
 
     def _drop(self, topic: str, settings: TopicSettings) -> Op[bool]:
         """Deletes the topic; False: it holds jobs, or was changed meanwhile, and stays."""
@@ -247,18 +257,20 @@ class Topics:
         Raises:
             TopicNotEmpty: another number of shards was asked for while the topic holds jobs.
         """
-        before = yield from self.ensure(topic)
-        removed = [name for name in before.groups if groups is not None and name not in groups]
-        shards = changes.get("shards", before.shards)
+        shards = changes.get("shards")
         rest = {name: value for name, value in changes.items() if name != "shards"}
-        if shards != before.shards:
-            yield from self._check_empty(topic, _NOT_EMPTY)
-            # While it is closed nobody can enqueue, so that no job is put where it would not be looked for.
-            rest["resharding"] = shards
-        settings = yield from self._change(topic, rest, {name: {} for name in groups or ()}, removed)
-        if settings.shards != shards:
-            raise TopicNotEmpty(f"topic {topic!r} holds jobs: {_NOT_EMPTY}")
-        return settings
+        for _ in range(_RACES):
+            before = yield from self.ensure(topic)
+            removed = [name for name in before.groups if groups is not None and name not in groups]
+            if shards not in (None, before.shards):
+                yield from self._check_empty(topic, _NOT_EMPTY)
+                # While it is closed nobody can enqueue, so that no job is put where it would not be looked for.
+                rest["resharding"] = shards
+            settings = yield from self._change(topic, rest, {name: {} for name in groups or ()}, removed)
+            if shards in (None, settings.shards):
+                return settings
+            yield from self._check_empty(topic, _NOT_EMPTY)  # else another has changed it at the same time
+        raise changing(topic)
 
     def delete(self, topic: str, force: bool) -> Op[None]:
         """Deletes the topic, its counters and its history; ``force``: with its jobs. Whoever enqueues to it or serves
@@ -270,11 +282,13 @@ class Topics:
         """
         yield from self.get(topic, anew=True)
         refusal = "drain it for each of its groups, or delete it by force, with its jobs"
-        if not force:
-            yield from self._check_empty(topic, refusal)
-        registered = yield from self._register(topic, {"deleting": "force" if force else "empty"}, {})
-        if (yield from self._conform(topic, registered)) is not None:
-            raise TopicNotEmpty(f"topic {topic!r} holds jobs: {refusal}")
+        for _ in range(_RACES):
+            if not force:
+                yield from self._check_empty(topic, refusal)
+            registered = yield from self._register(topic, {"deleting": "force" if force else "empty"}, {})
+            if (yield from self._conform(topic, registered)) is None:
+                return
+        raise changing(topic)
 
     def _check_empty(self, topic: str, refusal: str) -> Op[None]:
         for shard in self.shards(topic):
@@ -298,3 +312,7 @@ class Topics:
             if not any(int(count or 0) > 0 for reply in replies for count in checked(reply)):
                 return
             yield Pause(min(left_s, _LOOK_S))
+
+
+def changing(topic: str) -> ServerUnavailable:
+    return ServerUnavailable(f"topic {topic!r}: its settings were changed during the call; try again")

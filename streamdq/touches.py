@@ -55,7 +55,7 @@ class Touches:
             del self._waiting[shard, generation]
 
     async def _call(self, shard: ShardKeys, generation: str, batch: dict[Held, int]) -> None:
-        group_ttr_ms = self._topics.known[shard.topic].ttr_of(self._group)
+        group_ttr_ms = self._topics.settings_of(shard.topic).ttr_of(self._group)
         claims = [part for held, ttr_ms in batch.items() for part in (held.main, held.entry, held.job.id, ttr_ms)]
         await arun(self._link, self._scripts.touch(shard, self._group, generation, group_ttr_ms, claims))
 

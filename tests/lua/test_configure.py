@@ -14,6 +14,11 @@ def settings_of(shard: Shard) -> dict[str, str]:
     return {name.decode(): value.decode() for name, value in zip(flat[::2], flat[1::2], strict=True)}
 
 
+def later(shard: Shard, by: int, **changes: int) -> TopicSettings:
+    """The topic's settings after so many changes more."""
+    return shard.settings.model_copy(update={"version": shard.settings.version + by, **changes})
+
+
 def groups_of(shard: Shard, stream: str) -> set[str]:
     return {
         dict(zip(row[::2], row[1::2], strict=True))[b"name"].decode() for row in shard.redis("XINFO", "GROUPS", stream)
@@ -48,7 +53,7 @@ def test_each_shard_knows_the_topics_rate(shard: Shard) -> None:
 def test_again_it_changes_nothing(shard: Shard) -> None:
     shard.enqueue("j")
     before = settings_of(shard), shard.counts, shard.rings()
-    assert shard.call("configure", shard.settings) == (True, ("default",), ())
+    assert shard.call("configure", shard.settings) == (True, ("default",), (), shard.settings.version, 1)
     assert (settings_of(shard), shard.counts, shard.rings()) == before
 
 
@@ -71,15 +76,15 @@ def test_a_groups_own_ttr_comes_and_goes(shard: Shard) -> None:
     def of(version: int, ttr_ms: int | None) -> TopicSettings:
         return TopicSettings(version=version, groups={"default": GroupSettings(ttr_ms=ttr_ms)})
 
-    shard.call("configure", of(10, 7))
+    shard.call("configure", of(shard.settings.version + 10, 7))
     assert settings_of(shard)["ttr:default"] == "7"
-    shard.call("configure", of(11, None))
+    shard.call("configure", of(shard.settings.version + 11, None))
     assert "ttr:default" not in settings_of(shard)
 
 
 def test_shards_change_only_while_it_is_empty(shard: Shard) -> None:
     shard.enqueue("j", delay="1s")
-    assert shard.call("configure", shard.settings.model_copy(update={"shards": 2, "version": 9})).done is False
+    assert shard.call("configure", later(shard, 9, shards=2)).done is False
     with pytest.raises(TopicNotEmpty):
         shard.topic(shards=2)
     shard.call("cancel", "j")
@@ -139,15 +144,15 @@ def test_groups_are_listed_in_the_order_in_which_clients_name_them(shard: Shard)
 
 
 def test_a_closed_shard_takes_no_job(shard: Shard) -> None:
-    closed = shard.settings.model_copy(update={"version": 5, "resharding": 4})
+    closed = later(shard, 5, resharding=4)
     assert shard.call("configure", closed).done
     assert not shard.run(shard.scripts.enqueue(shard.k, 1, shard.jobs("j"))).current
     assert not shard.run(shard.scripts.enqueue(shard.k, 4, shard.jobs("j"))).current
-    shard.call("configure", shard.settings.model_copy(update={"version": 6}))
+    shard.call("configure", later(shard, 6))
     assert shard.enqueue("j").current
 
 
 def test_a_shard_with_jobs_can_not_be_closed(shard: Shard) -> None:
     shard.enqueue("j")
-    assert not shard.call("configure", shard.settings.model_copy(update={"version": 5, "resharding": 4})).done
+    assert not shard.call("configure", later(shard, 5, resharding=4)).done
     assert shard.enqueue("i").current

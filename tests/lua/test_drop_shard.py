@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.lua.shard import Shard
 
 
-def deleting(shard: Shard, how: str, version: int = 50) -> bool:
-    settings = shard.settings.model_copy(update={"version": version, "deleting": how})
+def deleting(shard: Shard, how: str, later: int = 5) -> bool:
+    settings = shard.settings.model_copy(update={"version": shard.settings.version + later, "deleting": how})
     return bool(shard.run(shard.scripts.drop_shard(shard.k, settings)))
 
 
@@ -18,7 +18,8 @@ def test_nothing_stays_and_nothing_can_be_enqueued(two: Shard) -> None:
     two.bury(dead)
     two.retry(waits)
     assert deleting(two, "force")
-    assert two.redis("KEYS", f"{two.k.prefix}:*") == []
+    assert two.redis("KEYS", f"{two.k.prefix}:*") == [two.k.settings.encode()], "only what it was"
+    assert 0 < two.redis("PTTL", two.k.settings) <= 3_600_000
     assert not two.run(two.scripts.enqueue(two.k, 1, two.jobs("j"))).current
 
 
@@ -32,5 +33,16 @@ def test_a_shard_with_jobs_stays_unless_it_is_forced(shard: Shard) -> None:
 
 def test_one_that_was_made_again_since_stays(shard: Shard) -> None:
     shard.enqueue("j")
-    assert deleting(shard, "force", version=0)
+    assert deleting(shard, "force", later=-5)
     assert shard.state("j") == "ready"
+
+
+def test_who_was_stopped_while_changing_the_topic_does_not_make_it_again(shard: Shard) -> None:
+    old = shard.settings
+    assert deleting(shard, "empty")
+    assert shard.run(shard.scripts.configure(shard.k, old)).groups == ()
+    assert not shard.run(shard.scripts.enqueue(shard.k, 1, shard.jobs("j"))).current
+    again = old.model_copy(update={"version": old.version + 6})
+    assert shard.run(shard.scripts.configure(shard.k, again)).groups == ("default",)
+    assert shard.redis("PTTL", shard.k.settings) == -1
+    assert shard.run(shard.scripts.enqueue(shard.k, 1, shard.jobs("j"))).current

@@ -28,16 +28,17 @@ def register(
 
 def test_a_new_topic(shard: Shard) -> None:
     settings = register(shard, {"ttr_ms": 5}, {"a": {}}, expected=0)
-    assert (settings.version, settings.ttr_ms, settings.shards) == (1, 5, 1)
+    assert (settings.ttr_ms, settings.shards) == (5, 1)
+    assert settings.version > 1_700_000_000_000, "above any that a deleted topic of that name had"
     assert settings.group_names == ("a",)
     entries = shard.entries(shard.session.keys.wake)
     assert entries[-1:] == [b"other"]
 
 
 def test_changes_are_merged_and_counted(shard: Shard) -> None:
-    register(shard, {"ttr_ms": 5, "rate": 2.5}, {"a": {"ttr_ms": 7}}, expected=0)
+    before = register(shard, {"ttr_ms": 5, "rate": 2.5}, {"a": {"ttr_ms": 7}}, expected=0)
     settings = register(shard, {"retry": "1000ms"}, {"a": {"retry": "none"}, "b": {}})
-    assert (settings.version, settings.ttr_ms, settings.rate, settings.retry) == (2, 5, 2.5, "1000ms")
+    assert (settings.version, settings.ttr_ms, settings.rate, settings.retry) == (before.version + 1, 5, 2.5, "1000ms")
     assert (settings.groups["a"].ttr_ms, settings.groups["a"].retry) == (7, "none")
     assert settings.group_names == ("a", "b")
 
@@ -63,11 +64,11 @@ def test_a_group_that_leaves_comes_back_only_when_it_has_left(shard: Shard) -> N
 
 
 def test_another_version_is_not_changed(shard: Shard) -> None:
-    register(shard, {}, {"a": {}}, expected=0)
-    settings = register(shard, {"ttr_ms": 5}, expected=1)
-    assert (settings.version, settings.ttr_ms) == (2, 5)
-    assert register(shard, {"ttr_ms": 6}, expected=1) == settings
-    assert register(shard, {"ttr_ms": 6}, expected=3) == settings
+    made = register(shard, {}, {"a": {}}, expected=0)
+    settings = register(shard, {"ttr_ms": 5}, expected=made.version)
+    assert (settings.version, settings.ttr_ms) == (made.version + 1, 5)
+    assert register(shard, {"ttr_ms": 6}, expected=made.version) == settings
+    assert register(shard, {"ttr_ms": 6}, expected=made.version + 2) == settings
 
 
 def test_a_change_makes_no_topic(shard: Shard) -> None:
@@ -94,5 +95,6 @@ def test_no_new_topic_beyond_the_most_there_may_be(shard: Shard) -> None:
     with pytest.raises(TooManyTopics, match="STREAMDQ_MAX_TOPICS"):
         shard.run(shard.scripts.register("other", topic_patch({}, {"a": {}}), 0, most=there))
     assert len(shard.redis("HKEYS", shard.session.keys.topics)) == there
-    assert shard.run(shard.scripts.register("other", topic_patch({}, {"a": {}}), 0, most=there + 1)).version == 1
-    assert shard.run(shard.scripts.register("other", topic_patch({"ttr_ms": 5}, {}), most=0)).version == 2
+    made = shard.run(shard.scripts.register("other", topic_patch({}, {"a": {}}), 0, most=there + 1))
+    changed = shard.run(shard.scripts.register("other", topic_patch({"ttr_ms": 5}, {}), most=0))
+    assert changed.version == made.version + 1

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from streamdq import Bury, NewJob, Queue
-from streamdq.errors import StaleClaim, TopicNotEmpty, UnknownTopic
+from streamdq import AsyncQueue, Bury, NewJob, Queue
+from streamdq.errors import GroupMissing, StaleClaim, TopicNotEmpty, UnknownGroup, UnknownTopic
+from streamdq.lane import Lane
 from streamdq.session import Op, Pause, run
 from tests.redis.harness import Seen, Space, eventually, recorder
 from tests.servers import Cluster, Server
@@ -358,9 +359,6 @@ async def test_a_group_that_sorts_first_leaves_an_idle_topic_quiet(
 
 async def test_takes_at_the_same_time_of_a_group_that_is_not_there_yet(space: Space) -> None:
     """They share one cache of the registry."""
-    from streamdq import AsyncQueue
-    from streamdq.errors import UnknownGroup
-
     space.queue.configure("t", groups=["a"])
     async with AsyncQueue(space.url, "test", settings=space.settings) as queue:
         await queue.stats("t")
@@ -396,7 +394,7 @@ async def test_a_deletion_that_was_cut_anywhere_is_ended_by_a_mover(
             assert cuts <= 4, "it had not begun"
             other.delete_topic("t", force=True)
         with redis_server.client() as client:
-            left = [key for key in client.scan_iter() if b"{t:" in key]
+            left = [key for key in client.scan_iter() if b"{t:" in key and client.pttl(key) < 0]
         assert left == []
         assert other.stats().topics == {}
 
@@ -449,3 +447,111 @@ async def test_a_mover_does_not_make_a_deleted_topic_again(space: Space, seen: S
         await seen.count(2)
         await eventually(lambda: space.stats("served").done == 2, "done")
         assert list(space.queue.stats().topics) == ["served"]
+
+
+async def test_a_shard_that_is_gone_holds_up_no_other(space: Space, seen: Seen) -> None:
+    """A worker and its mover still look at shards of a topic that was deleted, and made anew with fewer."""
+    worker = space.worker()
+    worker.every_topic(recorder(seen))
+    async with space.serving(worker):
+        for _ in range(5):
+            space.queue.configure("t", shards=8)
+            space.queue.enqueue_many("t", [NewJob("lost", delay="1ms") for _ in range(16)])
+            space.queue.delete_topic("t", force=True)
+            space.queue.configure("t", shards=1)
+            space.queue.enqueue("other", "x", delay="20ms")
+            await eventually(lambda: "x" in seen.all, "another topic's job runs")
+            seen.all.clear()
+
+
+async def test_a_mover_asks_once_for_a_shard_that_its_topic_no_longer_has(space: Space) -> None:
+    space.queue.configure("t", shards=4)
+    async with AsyncQueue(space.url, "test", settings=space.settings) as queue:
+        operations = queue._operations
+        await queue.stats("t")
+        gone = operations.topics.shards("t")[3]
+        lane = Lane(
+            queue._link, operations.session, operations.scripts, operations.topics, lambda _: None, lambda _: None
+        )
+        space.queue.delete_topic("t")
+        space.queue.configure("t", shards=1)
+        async with asyncio.timeout(5):
+            assert await lane._call_move(gone, 10, permitted=False) is None
+
+
+@pytest.mark.parametrize("stopped", range(2, 8))
+def test_a_mover_that_was_stopped_while_ending_a_deletion_spares_the_topic_that_was_made_since(
+    space: Space, stopped: int
+) -> None:
+    space.queue.configure("t", shards=2)
+    space.queue.enqueue("t", "old")
+    killed = steps(space.queue, space.queue._operations.delete_topic("t", force=True))
+    for _ in zip(range(3), killed, strict=False):  # it has begun
+        pass
+    other = space.another_queue()
+    ending = steps(other, other._operations.topics.end_changes())
+    for _ in zip(range(stopped), ending, strict=False):
+        pass
+    with contextlib.suppress(UnknownTopic):
+        space.another_queue().delete_topic("t", force=True)
+    ids = {f"j{n}" for n in range(20)}
+    space.another_queue().enqueue_many("t", [NewJob(id, id=id) for id in ids])
+    for _ in ending:
+        pass
+    assert all(space.another_queue().get("t", id) is not None for id in ids)
+
+
+@pytest.mark.parametrize("stopped", range(1, 10))
+async def test_one_who_was_stopped_while_changing_does_not_bring_a_deleted_topic_back(
+    space: Space, stopped: int
+) -> None:
+    space.queue.configure("t", shards=4)
+    stale = space.another_queue()
+    stale.stats("t")
+    other = space.another_queue()
+    begun = steps(other, other._operations.configure("t", ttr="5s"))
+    for _ in zip(range(stopped), begun, strict=False):
+        pass
+    space.queue.delete_topic("t", force=True)
+    for _ in begun:
+        pass
+    ids = {f"j{n}" for n in range(20)}
+    stale.enqueue_many("t", [NewJob(id, id=id) for id in ids])
+    space.another_queue().enqueue("t", "more", id="more")
+    await all_run(space, {*ids, "more"})
+
+
+@pytest.mark.parametrize("how", ["lost", "old"])
+async def test_a_registry_that_is_behind_its_shards_catches_up(space: Space, how: str) -> None:
+    """It was lost, or put back from an old copy."""
+    space.queue.configure("t", shards=1)
+    operations = space.queue._operations
+    topics, session = operations.session.keys.topics, operations.session
+    old = run(space.queue._link, session.one(topics, "HGET", topics, "t"))
+    space.queue.configure("t", shards=4)
+    space.queue.configure("t", groups=["default", "late"])
+    ids = {f"{how}{n}" for n in range(8)}
+    space.queue.enqueue_many("t", [NewJob(id, id=id) for id in ids])
+    if how == "lost":
+        # One that knows nothing makes it again, at a time that Redis's clock was set back from.
+        run(space.queue._link, session.one(topics, "HSET", topics, "t", b'{"version":5,"groups":{"default":{}}}'))
+    else:
+        run(space.queue._link, session.one(topics, "HSET", topics, "t", old))
+    fresh = space.another_queue()
+    fresh.enqueue("t", "new", id="new")
+    assert fresh.stats("t").topics["t"].shards == 4
+    assert set(fresh.configure("t").groups) == {"default", "late"}
+    fresh.configure("t", groups=["default"])
+    await all_run(space, {*ids, "new"})
+
+
+def test_take_keeps_its_time_when_its_group_is_never_there(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: Any) -> Op[None]:
+        yield Pause(0)
+        raise GroupMissing("gone again")
+
+    space.queue.configure("t", groups=["a"])
+    monkeypatch.setattr("streamdq.take._claim_any", missing)
+    began = time.monotonic()
+    assert space.queue.take("t", "a", timeout="100ms") is None
+    assert time.monotonic() - began < 5
