@@ -37,7 +37,7 @@ class Rig:
     def __init__(self, function: Callable[..., Any], batch: int | None = None) -> None:
         self.ends: list[End] = []
         self.ended = asyncio.Event()
-        topics: Any = SimpleNamespace(known={"t": TopicSettings()})
+        topics: Any = SimpleNamespace(settings_of=lambda _topic: TopicSettings())
         handler = handler_of("t", function, batch, None, None)
         self.runner = Runner(
             {"t": handler}, "g", 10, topics, lambda: NOW_MS, "me", ended=self._end, touched=self._touch, on_dead=()
