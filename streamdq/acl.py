@@ -6,11 +6,10 @@ from __future__ import annotations
 
 COMMANDS = (
     "del", "eval", "evalsha", "exists", "get", "getex", "hdel", "hexists", "hget", "hgetall", "hincrby", "hkeys",
-    "hlen",
-    "hmget", "hscan", "hset", "hsetnx", "hstrlen", "info", "pexpire", "pttl", "select", "set", "time", "unlink", "xack", "xadd",
-    "xautoclaim", "xclaim", "xdel", "xgroup", "xinfo", "xlen", "xpending", "xrange", "xread", "xreadgroup",
-    "xrevrange", "xtrim", "zadd", "zcard", "zcount", "zrange", "zrangebyscore", "zrem", "zremrangebyrank", "zscan",
-    "zscore",
+    "hlen", "hmget", "hscan", "hset", "hsetnx", "hstrlen", "info", "pexpire", "pttl", "select", "set", "time",
+    "unlink", "xack", "xadd", "xautoclaim", "xclaim", "xdel", "xgroup", "xinfo", "xlen", "xpending", "xrange",
+    "xread", "xreadgroup", "xrevrange", "xtrim", "zadd", "zcard", "zcount", "zrange", "zrangebyscore", "zrem",
+    "zremrangebyrank", "zscan", "zscore",
 )  # fmt: skip
 CLUSTER_COMMANDS = ("asking", "cluster|slots")
 """What a client of a Cluster sends beside them, to learn who serves what, and while a slot moves."""
