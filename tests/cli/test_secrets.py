@@ -92,7 +92,7 @@ def test_a_worker_whose_handlers_fail_writes_no_secret(start: Start, server: Ser
     assert failed["at"] == f"{tmp_path / 'shop.py'}:{raised}"
     traced = next(event for event in of_one if event["event"] == "attempt failed")
     assert traced["way"][-1] == f"{failed['at']} handle"
-    assert {"attempt ended", "background call failed", "loop failed, restarting"} <= {e["event"] for e in events}
+    assert {"attempt ended", "on_dead failed", "loop failed, restarting"} <= {e["event"] for e in events}
     assert SECRET not in text
 
 

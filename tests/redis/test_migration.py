@@ -114,7 +114,8 @@ async def test_a_key_is_asked_for_where_it_is(nodes: Cluster, link: str) -> None
 
 
 def redirected() -> float:
-    return REGISTRY.get_sample_value("streamdq_redis_errors_total", {"kind": "cluster"}) or 0
+    labels = {"namespace": NAMESPACE, "kind": "cluster"}
+    return REGISTRY.get_sample_value("streamdq_redis_errors_total", labels) or 0
 
 
 class Producers:
