@@ -122,14 +122,19 @@ def consumer_name() -> str:
     return f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
+def check_namespace(namespace: str) -> str:
+    if not _NAMESPACE.fullmatch(namespace):
+        raise InvalidInput(f"namespace: {namespace!r} can't be one; use 1 to 64 of A-Z a-z 0-9 . _ : -")
+    return namespace
+
+
 def open_session(
     url: str | None, namespace: str, settings: Settings | None, clock: RedisClock | None, link: type[Any]
 ) -> tuple[Any, Session]:
     """A Link or AsyncLink, and what operations need to know. ``url`` None: ``$STREAMDQ_URL``, else the embedded
     server.
     """
-    if not _NAMESPACE.fullmatch(namespace):
-        raise InvalidInput(f"namespace: {namespace!r} can't be one; use 1 to 64 of A-Z a-z 0-9 . _ : -")
+    check_namespace(namespace)
     settings = settings or Settings()
     limits = Limits(settings.max_connections, settings.max_blocked_reads)
     opened = link(url or settings.url, settings.call_timeout_s, limits)

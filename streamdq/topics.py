@@ -72,7 +72,8 @@ class Topics:
         return settings
 
     def unknown(self, topic: str) -> UnknownTopic:
-        return UnknownTopic(f"no topic {topic!r} in namespace {self._session.keys.namespace!r}: enqueue a job to it")
+        where = f"no topic {topic!r} in namespace {self._session.keys.namespace!r}"
+        return UnknownTopic(f"{where}; the first job that is enqueued to a topic makes it")
 
     def _read(self, topic: str) -> Op[TopicSettings | None]:
         reply = yield from self._session.one(self._session.keys.topics, "HGET", self._session.keys.topics, topic)

@@ -44,7 +44,7 @@ class Globals:
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Topic = Annotated[str, typer.Argument(help="The topic, such as order.close", show_default=False)]
-Id = Annotated[str, typer.Argument(help="The job's id; after -- if it begins so", show_default=False)]
+Id = Annotated[str, typer.Argument(help="The job's id; put -- before it if it begins with --", show_default=False)]
 OptionalTopic = Annotated[str | None, typer.Argument(help="One topic instead of all", show_default=False)]
 GroupOption = Annotated[str, typer.Option("--group", help="The consumer group.")]
 Delay = Annotated[str | None, typer.Option(help="Due after this long, such as 30m, by Redis's clock.")]

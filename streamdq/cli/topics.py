@@ -15,6 +15,7 @@ from ..acl import rights
 from ..config import Settings
 from ..durations import to_ms
 from ..queue import Queue
+from ..session import check_namespace
 from .common import EXIT_NO, Json, OptionalTopic, Topic, answer, commands, open_queue
 
 app = commands()
@@ -186,8 +187,8 @@ def doctor(
     streamdq doctor --acl      # a line for redis-cli, with a user's least rights for this namespace
     """  # noqa: D301 - typer reads the mark
     if acl:
-        namespace, url = context.obj.namespace or "streamdq", context.obj.url or Settings().url
-        line = f"ACL SETUSER streamdq on >PASSWORD {rights(namespace, url.startswith('redis+cluster://'))}"
+        namespace, url = check_namespace(context.obj.namespace or "streamdq"), context.obj.url or Settings().url
+        line = f"ACL SETUSER streamdq on resetpass >PASSWORD {rights(namespace, url.startswith('redis+cluster://'))}"
         answer(as_json, {"acl": line}, line)
         return
     with open_queue(context) as queue:

@@ -107,7 +107,8 @@ async def _left(request: Request) -> None:
 async def _held(backend: Backend, token: str) -> Held:
     values = await backend.claims.unseal(token)
     if values is None:
-        raise InvalidInput("claim: this is none that take gave; send it back unchanged")
+        why = "not one that `take` gave out, or its secret was dropped since; then the job is delivered again"
+        raise InvalidInput(f"claim: {why}")
     return unpack(await backend.operations(), values)
 
 

@@ -90,7 +90,7 @@ def _ranks(cursor: str, shards: Sequence[ShardKeys]) -> list[int]:
         return [0] * len(shards)
     ranks = cursor.split(".")
     if len(ranks) != len(shards) or not all(rank.isascii() and rank.isdigit() and len(rank) < 16 for rank in ranks):
-        raise InvalidInput("from: this is none that a page ended with")
+        raise InvalidInput("from: not a value that an earlier page ended with")
     return [int(rank) for rank in ranks]
 
 
@@ -192,7 +192,7 @@ def _streamed(ops: Operations, shards: Sequence[ShardKeys], group: str, cursor: 
             _order(entry)
             starts = [f"({entry}" if number <= int(last) else entry for number in range(len(streams))]
         except ValueError:
-            raise InvalidInput("from: this is none that a page ended with") from None
+            raise InvalidInput("from: not a value that an earlier page ended with") from None
     found = yield from read(ops, streams, group, starts)
     rows = [[(_order(entry), number, entry, line) for entry, line in one] for number, one in enumerate(found)]
     page = list(islice(merge(*rows, key=lambda row: row[:2]), PAGE + 1))

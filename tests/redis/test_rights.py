@@ -264,12 +264,17 @@ def test_a_database_of_its_own(redis_server: Server) -> None:
         limited.close()
 
 
+def test_a_namespace_that_can_not_be_one_gets_no_rights(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run(["--namespace", "a*b", "doctor", "--acl"]) == 2
+    assert "namespace: 'a*b'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("url", ["redis://none:1", "redis+cluster://none:1"])
 def test_doctor_prints_them(redis_server: Server, capsys: pytest.CaptureFixture[str], url: str) -> None:
     """Redis need not be there, and takes the line as it is."""
     assert cli.run(["--url", url, "--namespace", NAMESPACE, "doctor", "--acl"]) == 0
     line = capsys.readouterr().out
-    assert line == f"ACL SETUSER {USER} on >PASSWORD {rights(NAMESPACE, 'cluster' in url)}\n"
+    assert line == f"ACL SETUSER {USER} on resetpass >PASSWORD {rights(NAMESPACE, 'cluster' in url)}\n"
     with redis_server.client() as client:
         assert client.execute_command(*line.split()) == b"OK"
         client.execute_command("ACL", "DELUSER", USER)
