@@ -283,6 +283,7 @@ async def test_a_waiting_consumer_gives_signs_of_life(redis_server: Server, monk
         worker = space.worker()
         worker.handler("t")(nothing)
         async with space.serving(worker):
+            await eventually(lambda: space.stats().consumers == 1, "it has joined")
             client.xgroup_delconsumer(keys.ready, "default", worker.name)
             await eventually(lambda: client.xinfo_consumers(keys.ready, "default"), "it is there again")
         assert not client.xinfo_consumers(keys.ready, "default")
