@@ -44,11 +44,13 @@ class RatedTopic:
         self._later = later
         self._first = session.keys.shard(topic, 0)
         self._wanting: set[ShardKeys] = set()
+        self._anew: set[ShardKeys] = set()  # wanted again while it was being looked at
         self._wanted = asyncio.Event()
         self._failures = Failures("rate", session.keys.namespace)
 
     def want(self, shard: ShardKeys) -> None:
         self._wanting.add(shard)
+        self._anew.add(shard)
         self._wanted.set()
 
     async def run(self) -> None:
@@ -124,13 +126,14 @@ class RatedTopic:
     async def _due_in(self, shards: list[ShardKeys], now_ms: int, most: int) -> _DueJobs:
         """The same on one node."""
         commands = [Command(k.bucket, ("ZRANGE", k.bucket, 0, most - 1, "WITHSCORES")) for k in shards]
+        self._anew -= set(shards)
         try:
             replies = await arun(self._link, self._session.call(commands))
             found: _DueJobs = []
             for shard, reply in zip(shards, replies, strict=True):
                 dues = [int(float(score)) for score in checked(reply)[1::2]]
                 found += [(due_ms, shard) for due_ms in dues if due_ms <= now_ms]
-                if not dues or dues[0] > now_ms:
+                if (not dues or dues[0] > now_ms) and shard not in self._anew:
                     self._give_back([shard], time.monotonic() + _wait_s(dues, now_ms, self._session))
         except Exception as error:
             self._give_back(shards, time.monotonic() + self._failures.failed(shards[0], error))
