@@ -2,16 +2,17 @@
 -- KEYS[1] secret  STRING  `current`, or `current since_ms previous`
 -- ARGV[1] now_ms or ''
 -- ARGV[2] the new one, in hex; '' = drop the previous
--- returns what is kept now, '' when there is none. Repeated with the same new one, it changes nothing.
+-- returns {before, after}: what was kept and what is, '' when there is none. A new one is not taken while there is a
+--   previous one, whose claims it would end. Repeated with the same new one, it changes nothing.
 -- include: clock
 local secret, now, new = KEYS[1], now_ms(ARGV[1]), ARGV[2]
-local kept = redis.call('GET', secret) or ''
-local current = string.match(kept, '^%x+')
+local before = redis.call('GET', secret) or ''
+local current, previous = string.match(before, '^(%x*) ?(.*)$')
+local after = before
 if new == '' then
-  if current then redis.call('SET', secret, current) end
-  return current or ''
+  after = current
+elseif previous == '' and current ~= new then
+  after = current == '' and new or new .. string.format(' %.0f ', now) .. current
 end
-if current == new then return kept end
-if current then new = new .. string.format(' %.0f ', now) .. current end
-redis.call('SET', secret, new)
-return new
+if after ~= before then redis.call('SET', secret, after) end
+return {before, after}

@@ -107,21 +107,26 @@ class Inspect:
         raise changing(topic)
 
     def dead(self, topic: str, group: str = DEFAULT_GROUP, limit: int = 100) -> Op[list[Job]]:
-        """The group's dead letters, the longest dead first, at most ``limit``; why is in ``job.groups[group]``.
+        """The group's dead letters, the longest dead first over all shards, at most ``limit``; why is in
+        ``job.groups[group]``.
 
         Raises:
             UnknownTopic, UnknownGroup
         """
         yield from self.known_group(topic, group, anew=True)
+        shards = self.topics.shards(topic)
+        replies = yield from self.session.call(
+            [Command(key, ("ZRANGE", key, 0, limit - 1, "WITHSCORES")) for key in (k.dead_of(group) for k in shards)]
+        )
+        buried = []
+        for shard, reply in zip(shards, replies, strict=True):
+            flat = checked(reply)
+            buried += [(float(at_ms), id, shard) for id, at_ms in zip(flat[::2], flat[1::2], strict=True)]
         jobs: list[Job] = []
-        for shard in self.topics.shards(topic):
-            if (left := limit - len(jobs)) <= 0:
-                break
-            ids = yield from self.session.one(shard.dead_of(group), "ZRANGE", shard.dead_of(group), 0, left - 1)
-            for raw in ids:
-                reply = yield from self.scripts.get(shard, raw.decode())
-                if reply:
-                    jobs.append(job_of(topic, raw.decode(), reply))
+        for _, raw, shard in sorted(buried, key=lambda one: one[:2])[:limit]:
+            reply = yield from self.scripts.get(shard, raw.decode())
+            if reply:
+                jobs.append(job_of(topic, raw.decode(), reply))
         return jobs
 
     def known_group(self, topic: str, group: str, *, anew: bool = False) -> Op[TopicSettings]:

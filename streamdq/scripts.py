@@ -487,10 +487,12 @@ class Scripts:
         answer, left_ms = yield from self._run("try_breaker", (key,), (self._now(), receiver, hold_ms))
         return answer, left_ms
 
-    def rotate(self, new: str) -> Op[str]:
-        """The signing secrets as they are kept now; ``new`` '': the previous one is dropped."""
-        reply: bytes = yield from self._run("rotate", (self._session.keys.secret,), (self._now(), new))
-        return reply.decode()
+    def rotate(self, new: str) -> Op[tuple[str, str]]:
+        """The signing secrets as they were kept before and are now. ``new`` '': the previous one is dropped; another is
+        not taken while there is a previous one.
+        """
+        before, after = yield from self._run("rotate", (self._session.keys.secret,), (self._now(), new))
+        return before.decode(), after.decode()
 
     def register(
         self, topic: str, patch: tuple[str, str, str, str], expected: int | None = None, most: int | None = None

@@ -73,7 +73,7 @@ class Topics:
 
     def unknown(self, topic: str) -> UnknownTopic:
         where = f"no topic {topic!r} in namespace {self._session.keys.namespace!r}"
-        return UnknownTopic(f"{where}; the first job that is enqueued to a topic makes it")
+        return UnknownTopic(f"{where}: check its name; a topic is made by its first job, its worker, or configure")
 
     def _read(self, topic: str) -> Op[TopicSettings | None]:
         reply = yield from self._session.one(self._session.keys.topics, "HGET", self._session.keys.topics, topic)
@@ -282,7 +282,9 @@ class Topics:
             TopicNotEmpty: it holds jobs, and ``force`` is not given.
         """
         yield from self.get(topic, anew=True)
-        refusal = "drain it for each of its groups, or delete it by force, with its jobs"
+        refusal = (
+            "let every group finish them first, or pass force to delete them, too (force=True, --force, ?force=true)"
+        )
         for _ in range(_RACES):
             if not force:
                 yield from self._check_empty(topic, refusal)

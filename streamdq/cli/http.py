@@ -79,11 +79,11 @@ def serve(
     if ssl_certfile is not None:
         tls = Tls(ssl_certfile, ssl_keyfile, settings.ssl_keyfile_password, ssl_ca_certs)
     elif ssl_keyfile is not None or ssl_ca_certs is not None:
-        raise InvalidInput("tls: without --ssl-certfile there is none")
+        raise InvalidInput("tls: name the certificate with --ssl-certfile")
     run(made, host, port, settings, tokens_file, tls)
 
 
-SECRET = commands(help="What the HTTP server signs claims with: replace it, drop the one before.")
+SECRET = commands(help="Replace the secret that signs claims over HTTP.")
 app.add_typer(SECRET, name="secret")
 
 
@@ -91,39 +91,58 @@ app.add_typer(SECRET, name="secret")
 def rotate(context: typer.Context, as_json: Json = False) -> None:
     """Sign claims with a new secret.
 
-    Those signed with the one before stay good until that is dropped, by `streamdq secret drop` or by rotating again.
-    The servers hear of it within ten seconds. Sessions are not signed, and go on.
+    Claims signed with the previous one stay good until `streamdq secret drop`. Run that before the next rotation. The
+    servers use the new one within ten seconds. Sessions are not signed, and go on. Exit code 1: there still is a
+    previous secret, and nothing was changed.
     """
-    from ..http.signing import Secrets, new_secret
+    from ..http.signing import new_secret
 
-    _tell(Secrets(_rotated(context, new_secret())), as_json)
+    new = new_secret()
+    before, after = _rotated(context, new)
+    made = after.text.startswith(new)
+    if not made:
+        text = (
+            f"not rotated: the secret that was replaced at {_since(after)} still makes claims good. If the longest TTR "
+            "has passed since, or that secret is known to somebody: streamdq secret drop, then rotate again"
+        )
+    elif not before.text:
+        text = "a first secret is made: claims are signed with it"
+    else:
+        text = (
+            "claims are signed with a new secret, by every server within ten seconds. The previous one still makes "
+            "claims good: when the longest TTR has passed, streamdq secret drop"
+        )
+    answer(as_json, {"rotated": made, "since_ms": after.since_ms}, text, yes=made)
 
 
 @SECRET.command()
 def drop(context: typer.Context, as_json: Json = False) -> None:
-    """Drop the secret before the current one.
+    """Drop the previous secret, which `rotate` replaced.
 
-    Claims that were signed with it can't be used any more: their jobs are delivered again when their TTR has passed. So
-    wait for the longest TTR after rotating, unless the secret is known to somebody.
+    Claims signed with it can't be used any more: their jobs are delivered again when their TTR has passed. So wait for
+    the longest TTR after rotating, unless the secret is known to somebody.
     """
+    before, _ = _rotated(context, "")
+    if before.since_ms is None:
+        text = "nothing to drop: there is no previous secret"
+    else:
+        text = (
+            f"the secret that was replaced at {_since(before)} is dropped: within ten seconds no server takes claims "
+            "signed with it"
+        )
+    answer(as_json, {"dropped": before.since_ms is not None}, text)
+
+
+def _rotated(context: typer.Context, new: str) -> tuple[Secrets, Secrets]:
     from ..http.signing import Secrets
 
-    _tell(Secrets(_rotated(context, "")), as_json)
-
-
-def _rotated(context: typer.Context, new: str) -> str:
     with open_queue(context) as queue:
-        return run_operation(queue._link, queue._operations.scripts.rotate(new))
+        before, after = run_operation(queue._link, queue._operations.scripts.rotate(new))
+    return Secrets(before), Secrets(after)
 
 
-def _tell(secrets: Secrets, as_json: bool) -> None:
-    since_ms = secrets.since_ms
-    if since_ms is None:
-        text = "claims are signed with one secret" if secrets.text else "there is no secret yet; a server makes it"
-    else:
-        when = datetime.fromtimestamp(since_ms / 1000, UTC)
-        text = f"claims are signed with a new secret since {when:%Y-%m-%d %H:%M:%S} UTC; the one before is good, too"
-    answer(as_json, {"since_ms": since_ms}, text)
+def _since(secrets: Secrets) -> str:
+    return f"{datetime.fromtimestamp((secrets.since_ms or 0) / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 @app.command()

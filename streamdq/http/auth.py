@@ -178,8 +178,9 @@ def roles_in(text: str, source: str = "roles") -> frozenset[Role]:
     """
     try:
         return frozenset(Role(name) for name in text.split(","))
-    except ValueError as error:
-        raise InvalidInput(f"{source}: {error}; roles are {', '.join(Role)}") from None
+    except ValueError:
+        unknown = ", ".join(repr(name) for name in text.split(",") if name not in set(map(str, Role)))
+        raise InvalidInput(f"{source}: there is no role {unknown}; roles are {', '.join(Role)}") from None
 
 
 def hash_token(token: str) -> str:
@@ -200,6 +201,8 @@ def new_token(
     Raises:
         InvalidInput: the name can't be one, there is no role, or a limit can't be read.
     """
+    if not (names := sorted(set(roles))):
+        raise InvalidInput(f"token: it needs a role: {', '.join(Role)}")
     token = PREFIX + secrets.token_urlsafe(32)
     limits = [
         f" {what}={scope_in(given, what, check)}"
@@ -209,9 +212,9 @@ def new_token(
     if expires is not None:
         until = datetime.fromtimestamp(int(time.time() + to_ms(expires, "expires") / 1000), UTC)
         limits.append(f" expires={until:%Y-%m-%dT%H:%M:%SZ}")
-    line = f"{name} {','.join(sorted(set(roles)))}{''.join(limits)} sha256:{hash_token(token)}"
+    line = f"{name} {','.join(names)}{''.join(limits)} sha256:{hash_token(token)}"
     if not _LINE.fullmatch(line):
-        raise InvalidInput(f"token: {name!r} can't name one, or it has no role; use 1 to 64 of A-Z a-z 0-9 . _ @ -")
+        raise InvalidInput(f"token: {name!r} can't be a token's name: use 1 to 64 of A-Z a-z 0-9 . _ @ -")
     return token, line
 
 

@@ -84,6 +84,7 @@ class Story:
         return sorted([*self.attempts, *self.others], key=when)
 
 
+SNOOZED = "snoozed"  # in the history a released row with an error
 _ATTEMPTS = (Event.DONE, Event.RETRY, Event.DEAD, Event.RELEASED, Event.RECLAIMED, Event.EXPIRED)
 
 
@@ -102,7 +103,7 @@ def story_of(rows: Iterable[HistoryRow], job: Job | None, moved: dict[str, int],
                     row.moved_ms,
                     row.started_ms,
                     row.finished_ms,
-                    row.event.value,
+                    SNOOZED if row.event is Event.RELEASED and row.error else row.event.value,
                     row.consumer,
                     row.error,
                     row.reason,

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import uvicorn
 
 from ..errors import InvalidInput
+
+StrPath = str | PathLike[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class Tls:
             assert config.ssl is not None
             config.ssl.load_cert_chain(self.certfile, self.keyfile, self._password())
         except (OSError, ValueError) as error:
-            raise InvalidInput(f"tls: can't read {self.certfile} with its key: {_why(error)}") from None
+            raise _refused(self.certfile, self.keyfile, error) from None
 
     def _password(self) -> str:
         """Without one OpenSSL would ask for it at the terminal, and wait."""
@@ -62,9 +65,26 @@ def loaded(config: uvicorn.Config) -> uvicorn.Config:
     except (OSError, ValueError) as error:
         if config.ssl_certfile is None:
             raise
-        raise InvalidInput(f"tls: can't read {config.ssl_certfile} with its key: {_why(error)}") from None
+        raise _refused(config.ssl_certfile, config.ssl_keyfile, error, config.ssl_ca_certs) from None
     return config
 
 
-def _why(error: OSError | ValueError) -> str:
-    return getattr(error, "strerror", None) or str(error)
+def _refused(
+    certfile: StrPath, keyfile: StrPath | None, error: OSError | ValueError, ca_certs: StrPath | None = None
+) -> InvalidInput:
+    """OpenSSL names neither the file nor what is wrong with it."""
+    for path in (path for path in (certfile, keyfile, ca_certs) if path is not None):
+        try:
+            Path(path).open("rb").close()
+        except OSError as unreadable:
+            return InvalidInput(f"tls: can't read {path}: {unreadable.strerror}")
+    why = getattr(error, "strerror", None) or str(error)
+    if keyfile is None:
+        return InvalidInput(
+            f"tls: {certfile} is no certificate with its key in one file ({why}); is --ssl-keyfile missing?"
+        )
+    also = f", or {ca_certs} holds none" if ca_certs else ""
+    return InvalidInput(
+        f"tls: {certfile} and {keyfile} are no certificate and its key{also} ({why}); the password of a key is "
+        "$STREAMDQ_HTTP_SSL_KEYFILE_PASSWORD"
+    )

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from streamdq.errors import InvalidInput
 from streamdq.http import Tokens, claims, health, jobs, topics
-from streamdq.http.auth import Role, check_bind, hash_token, is_loopback, new_token
+from streamdq.http.auth import Role, check_bind, hash_token, is_loopback, new_token, roles_in
 from streamdq.http.route import needs_of
 from tests.http.conftest import Open
 from tests.http.harness import Api, kind
@@ -210,9 +210,11 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "none"):
         with pytest.raises(InvalidInput, match="tokens: "):
             Tokens.read(path)
-    for name, roles in (("a b", [Role.VIEWER]), ("a", [])):
-        with pytest.raises(InvalidInput, match="can't name one"):
+    for name, roles, why in (("a b", [Role.VIEWER], "can't be a token's name"), ("a", [], "needs a role")):
+        with pytest.raises(InvalidInput, match=why):
             new_token(name, roles)
+    with pytest.raises(InvalidInput, match=r"there is no role 'boss'; roles are producer, "):
+        roles_in("viewer,boss")
 
 
 @pytest.mark.parametrize(

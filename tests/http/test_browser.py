@@ -200,7 +200,7 @@ def test_dead_letters(ann: Page, queue: Queue) -> None:
     ann.page.locator("summary", has_text="Purge chosen").click()
     ann.page.locator(".confirm-box").get_by_role("button", name="Purge chosen").click()
     ann.sees("Deleted for good: 1.", ".note")
-    ann.page.locator("summary", has_text="All 2").click()
+    ann.page.locator("summary", has_text="Kick or purge all 2").click()
     ann.click("Kick all")
     ann.sees("Sent back: 2.", ".note")
     ann.sees("No dead letters.")

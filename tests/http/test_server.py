@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -462,14 +463,19 @@ async def test_nothing_is_to_be_kept(api: Api) -> None:
 
 
 def test_the_secret_by_the_command_line(redis_server: Server, capsys: pytest.CaptureFixture[str]) -> None:
-    def secret(*words: str) -> str:
-        assert cli.run(["--url", redis_server.url, "secret", *words]) == 0
+    def secret(*words: str, ends: int = 0) -> str:
+        assert cli.run(["--url", redis_server.url, "secret", *words]) == ends
         return capsys.readouterr().out.strip()
 
-    assert "no secret yet" in secret("drop")
-    assert secret("rotate") == "claims are signed with one secret"
-    assert "the one before is good, too" in secret("rotate")
-    assert json.loads(secret("rotate", "--json"))["since_ms"] > 1_600_000_000_000
-    assert secret("drop") == "claims are signed with one secret"
+    assert "nothing to drop" in secret("drop")
+    assert "a first secret is made" in secret("rotate")
+    told = json.loads(secret("rotate", "--json"))
+    assert (told["rotated"], told["since_ms"] > 1_600_000_000_000) == (True, True)
+    when = f"{datetime.fromtimestamp(told['since_ms'] / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+    assert f"replaced at {when} still makes claims good" in secret("rotate", ends=1)
+    assert json.loads(secret("rotate", "--json", ends=1)) == {"rotated": False, "since_ms": told["since_ms"]}
+    assert f"replaced at {when} is dropped" in secret("drop")
+    assert json.loads(secret("drop", "--json")) == {"dropped": False}
+    shown = secret("rotate") + secret("drop") + secret("drop", "--json")
     with redis_server.client() as client:
-        assert client.get("{streamdq}:secret").decode() not in secret("drop", "--json")
+        assert client.get("{streamdq}:secret").decode() not in shown

@@ -101,8 +101,10 @@ def test_callers_must_have_a_certificate_where_that_is_asked(redis_server: Serve
     ("arguments", "told"),
     [
         (["--ssl-certfile", "/nowhere/cert.pem"], "tls: can't read /nowhere/cert.pem"),
-        (["--ssl-certfile", "CERT", "--ssl-keyfile", "LOCKED"], "tls: can't read"),
-        (["--ssl-keyfile", "LOCKED"], "without --ssl-certfile"),
+        (["--ssl-certfile", "CERT", "--ssl-keyfile", "/nowhere/key.pem"], "tls: can't read /nowhere/key.pem"),
+        (["--ssl-certfile", "CERT", "--ssl-keyfile", "LOCKED"], "no certificate and its key"),
+        (["--ssl-certfile", "CERT"], "is --ssl-keyfile missing?"),
+        (["--ssl-keyfile", "LOCKED"], "name the certificate with --ssl-certfile"),
     ],
 )
 def test_files_that_are_refused(

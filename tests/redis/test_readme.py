@@ -147,8 +147,8 @@ def test_using_it(shell: Shell, queue: Queue) -> None:
 def test_the_command_line(shell: Shell, queue: Queue) -> None:
     (shell.folder / "shop.py").write_text(block("python", "closing order"))
     (shell.folder / "jobs.ndjson").write_text('{"body": {"order_id": 1}, "delay": "1h"}\n{"order_id": 2}\n')
-    queue.enqueue("notify", 1, id="n")
-    claim = queue.take("notify")
+    queue.enqueue("order.close", {"order_id": 3}, id="n")
+    claim = queue.take("order.close")
     assert claim is not None
     claim.bury("no")
     printed = []
@@ -159,11 +159,10 @@ def test_the_command_line(shell: Shell, queue: Queue) -> None:
         else:
             printed.append(shell.run(line))
 
-    until(lambda: queue.stats("order.close").topics["order.close"].groups["default"].done == 1, "what was due is done")
+    until(lambda: queue.stats("order.close").topics["order.close"].groups["default"].done == 2, "what was due is done")
     shell.stop()
     assert "order.close" in (shell.folder / "1.out").read_text()  # of a file it tells at its end
-    assert queue.get("notify", "n") is not None
-    assert queue.dead("notify") == []
+    assert queue.dead("order.close") == []  # kicked, and done
     assert "order.close / order-42, due " in printed[0]
     assert "balanced" in printed[-1]
 

@@ -308,6 +308,19 @@ async def test_a_kicked_job_starts_its_schedule_again(space: Space, seen: Seen) 
     assert space.stats().done == 1
 
 
+async def test_dead_letters_are_in_order_over_all_shards(stepped: Space, clock: ManualClock) -> None:
+    stepped.queue.configure("t", shards=4)
+    ids = [f"j{n}" for n in range(12)]
+    for id in ids:
+        stepped.queue.enqueue("t", 1, id=id)
+        claim = stepped.queue.take("t")
+        assert claim is not None
+        claim.bury("x")
+        clock.advance(1)
+    assert [job.id for job in stepped.queue.dead("t")] == ids
+    assert [job.id for job in stepped.queue.dead("t", limit=5)] == ids[:5]
+
+
 async def test_kick_and_purge_take_one_or_all(space: Space) -> None:
     worker = space.worker()
 

@@ -48,8 +48,8 @@ def test_a_pause_is_named() -> None:
 
 
 def test_a_story_from_rows_alone() -> None:
-    def row(event: Event, attempt: int, at: int, started: int | None) -> HistoryRow:
-        return HistoryRow("t", 0, f"{at}-0", event, "a", "g", attempt, 0, "c", T, T, T, started, at, "E", "", 7)
+    def row(event: Event, attempt: int, at: int, started: int | None, error: str = "E") -> HistoryRow:
+        return HistoryRow("t", 0, f"{at}-0", event, "a", "g", attempt, 0, "c", T, T, T, started, at, error, "", 7)
 
     story = story_of(
         [row(Event.RETRY, 1, T + 5, T + 1), row(Event.KICKED, 1, T + 7, None), row(Event.DONE, 2, T + 9, T + 8)],
@@ -58,6 +58,8 @@ def test_a_story_from_rows_alone() -> None:
     assert (story.created_ms, story.body_bytes) == (T, 7)
     assert [one.event for one in story.events] == ["retry", "kicked", "done"]
     assert [one.ran_ms(T + 20) for one in story.attempts] == [4, 1]
+    put_off = [row(Event.RELEASED, 1, T + 5, T + 1, "Snooze"), row(Event.RELEASED, 1, T + 7, None, "")]
+    assert [one.event for one in story_of(put_off, None, {}, T + 20).events] == ["snoozed", "released"]
 
 
 @pytest.mark.parametrize(
