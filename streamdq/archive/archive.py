@@ -165,8 +165,12 @@ class _Side:
     def run(self, op: Op[T]) -> T:
         return run(self._link, op)
 
-    def clear(self, store: Store, shard: ShardKeys) -> None:
+    def clear(self, store: Store, topic: str | None) -> None:
         """Takes up the receipts of runs that were killed: the database learns what Redis did."""
+        for shard in self.run(self.letters.with_receipts(topic)):
+            self._clear(store, shard)
+
+    def _clear(self, store: Store, shard: ShardKeys) -> None:
         receipts = self.run(self.letters.receipts(shard))
         for start in range(0, len(receipts), PAGE):
             part = receipts[start : start + PAGE]
@@ -201,8 +205,7 @@ class _Intake:
     def run(self, older_ms: int) -> None:
         side = self._side
         places = side.run(side.letters.places(self._wanted.topic, self._wanted.group))
-        for shard in dict.fromkeys(shard for _, shard in places):
-            side.clear(self._store, shard)
+        side.clear(self._store, self._wanted.topic)
         self.settle()
         waiting: list[tuple[str, ShardKeys, int]] = []
         for group, shard in places:
@@ -269,8 +272,8 @@ class _Return:
 
     def run(self) -> None:
         side, wanted = self._side, self._wanted
-        for shard in {shard for _, shard in side.run(side.letters.places(wanted.topic, wanted.group))}:
-            side.clear(self._store, shard)
+        side.run(side.letters.places(wanted.topic, wanted.group))  # they are there
+        side.clear(self._store, wanted.topic)
         # What a killed run had committed may still be in Redis, too: it is taken out first.
         _Intake(self._store, side, Wanted(wanted.topic, wanted.group), None, None).settle()
         if wanted.id is not None:

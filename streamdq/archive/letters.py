@@ -205,6 +205,15 @@ class Letters:
         for shard in self._topics.shards(topic):
             yield from pace.wait(shard, group)
 
+    def with_receipts(self, topic: str | None) -> Op[list[ShardKeys]]:
+        """Every shard that may have receipts: also those that a topic uses no more since it has fewer.
+
+        Raises:
+            UnknownTopic
+        """
+        names = yield from self._operations._asked(topic)
+        return [shard for name in names for shard in self._topics.all_shards(name)]
+
     def receipts(self, shard: ShardKeys) -> Op[list[Receipt]]:
         """What a run that was killed left; few, as each run clears its own after every batch."""
         fields = yield from self._session.one(shard.archive, "HKEYS", shard.archive)

@@ -12,7 +12,8 @@ import pytest
 
 from streamdq import Queue
 from streamdq.archive.archive import Archive, Kicked
-from tests.archive.letters import archived, balanced, bury, dead_now, finish, receipts, rows
+from streamdq.keys import shard_of
+from tests.archive.letters import archived, balanced, bury, dead_now, finish, receipts, rows, states
 from tests.servers import Server
 
 IDS = sorted(f"j{number}" for number in range(10))
@@ -121,3 +122,36 @@ def test_killed_while_kicking_and_run_again(queue: Queue, server: Server, databa
     assert receipts(server) == []
     (balance,) = queue.audit().balances
     assert (balance.enqueued, balance.done, balance.dead) == (10, 10, 0)
+
+
+# -- and the topic has fewer shards when it is run again
+
+LAST_OF_FOUR = [id for number in range(40) if shard_of(id := f"j{number}", 4) == 3]
+
+
+def test_killed_while_storing_and_its_shard_is_used_no_more(queue: Queue, database: str, kill: Kill) -> None:
+    """What it had taken out of there is archived, not left: else nothing would send it back."""
+    queue.configure("t", shards=4)
+    bury(queue, *LAST_OF_FOUR[:3])
+    kill("store", ("take_out", "after", 1))
+
+    queue.configure("t", shards=1)
+
+    with Archive(database) as archive:
+        archive.store(queue)
+        assert states(archive) == {"archived": 3}
+
+
+def test_killed_while_kicking_and_its_shard_is_used_no_more(queue: Queue, database: str, kill: Kill) -> None:
+    """What had been sent back, and was done, is not sent again."""
+    queue.configure("t", shards=4)
+    bury(queue, *LAST_OF_FOUR[:3])
+    with Archive(database) as archive:
+        archive.store(queue)
+        kill("kick", ("give_back", "after", 1))
+        assert finish(queue) == sorted(LAST_OF_FOUR[:3])
+
+        queue.configure("t", shards=1)
+
+        assert archive.kick(queue) == Kicked()
+        assert states(archive) == {"kicked": 3}
