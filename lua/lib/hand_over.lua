@@ -32,6 +32,6 @@ local function hand_over(k, stream, entry, group, id, sequence, now, ended)
   redis.call('HINCRBY', k.counts, (running and 'running:' or 'ready:') .. group, -1)
   local due = running and p.due or p.deadline
   if unread and due == '' then due = string.match(record, '^%d+', 13) end
-  requeue(k, group, id, p, due, now)
+  requeue(k, group, id, p, due, now, unread)
   return nil
 end

@@ -9,5 +9,5 @@ end
 local function put_back(k, groups, stream, group, entry, id, p, due, now)
   drop(stream, group, entry, stream == k.own)
   if stream == k.ready then p.main = detach(k, groups, p.main) end
-  requeue(k, group, id, p, due, now)
+  requeue(k, group, id, p, due, now, p.state ~= 'r')
 end

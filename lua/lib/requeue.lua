@@ -1,14 +1,16 @@
--- requeue(k, group, id, p, due, now): the job is ready for `group` again, in the group's own stream. It goes by the
--- bucket when it is not due yet, or the topic is paused or has a rate (k.waits). The caller has taken the old entry away
--- and written off the state it left. `due`: when the attempt is due, or was: being handed on makes no job younger. It is
--- text, '' = as the record says, and then not later than now.
+-- requeue(k, group, id, p, due, now, permitted): the job is ready for `group` again, in the group's own stream. It goes by
+-- the bucket when it is not due yet, or the topic is paused or has a rate (k.waits). The caller has taken the old entry
+-- away and written off the state it left. `due`: when the attempt is due, or was: being handed on makes no job younger.
+-- It is text, '' = as the record says, and then not later than now. permitted: it was ready and has not been claimed
+-- since, so the rate has let it pass already.
 -- k = {jobs=, progress=, counts=, own=, bucket=, wake=, waits=}
-local function requeue(k, group, id, p, due, now)
+local function requeue(k, group, id, p, due, now, permitted)
+  local waits = k.waits == 'paused' or k.waits and not permitted
   p.state, p.entry, p.started, p.deadline = 'w', '', '', due
   redis.call('HSET', k.progress, field_of(group, id), format(p))
-  if due == '' and k.waits then due = string.match(redis.call('HGET', k.jobs, id), '^%d+', 13) end
+  if due == '' and waits then due = string.match(redis.call('HGET', k.jobs, id), '^%d+', 13) end
   local at = tonumber(due) or now
-  if k.waits or at > now then
+  if waits or at > now then
     local head = head_ms(k.bucket)
     redis.call('ZADD', k.bucket, at, member(p.sequence, group, id))
     redis.call('HINCRBY', k.counts, 'waiting:' .. group, 1)
@@ -18,8 +20,9 @@ local function requeue(k, group, id, p, due, now)
     redis.call('HINCRBY', k.counts, 'ready:' .. group, 1)
   end
 end
--- waits(paused, rate): by these two fields of the settings, whether all goes by the bucket.
-local function waits(paused, rate) return paused == '1' or tonumber(rate or 0) > 0 end
+-- waits(paused, rate): by these two fields of the settings, whether all goes by the bucket, and why: 'paused', 'rate' or
+-- false.
+local function waits(paused, rate) return paused == '1' and 'paused' or tonumber(rate or 0) > 0 and 'rate' end
 -- fresh(sequence, main): the progress of a group that has not started the job yet.
 local function fresh(sequence, main)
   return {state = 'w', attempt = 0, snoozed = '', step = 0, crashes = 0, main = main, sequence = sequence, entry = '',

@@ -132,6 +132,39 @@ def test_read_but_never_claimed_is_handed_on(shard: Shard) -> None:
     assert sorted(row.id for row in shard.claim().rows) == [b"i", b"j"]
 
 
+@pytest.mark.parametrize("change", ["reclaim", "leave", "claim"])
+def test_what_was_ready_and_not_claimed_needs_no_second_permit(shard: Shard, change: str) -> None:
+    """It may have been read just now, and time stands still until the test goes on."""
+    shard.enqueue("j")
+    shard.topic(rate=1)
+    reply = shard.redis("XREADGROUP", "GROUP", "default", "me", "COUNT", 1, "STREAMS", shard.k.ready, ">")
+    ((entry, fields),) = reply[0][1]
+    if change == "reclaim":
+        shard.reclaim()
+    elif change == "leave":
+        shard.call("leave", "default", "me", 10)
+    else:
+        assert shard.claim(0, read=["m", entry, fields[1]]).rows == []
+    assert shard.redis("ZCARD", shard.k.bucket) == 0
+    assert shard.take().id == b"j"
+    shard.clock.advance("60s")
+    assert shard.reclaim().reclaimed == 1
+    assert shard.redis("ZCARD", shard.k.bucket) == 1, "an attempt that ran needs one"
+
+
+@pytest.mark.parametrize("change", ["reclaim", "leave"])
+def test_what_was_ready_and_not_claimed_waits_for_a_paused_topic(shard: Shard, change: str) -> None:
+    shard.enqueue("j")
+    shard.redis("XREADGROUP", "GROUP", "default", "me", "COUNT", 1, "STREAMS", shard.k.ready, ">")
+    shard.topic(rate=1)
+    shard.run(shard.operations.pause("t"))
+    if change == "reclaim":
+        shard.reclaim()
+    else:
+        shard.call("leave", "default", "me", 10)
+    assert shard.redis("ZCARD", shard.k.bucket) == 1
+
+
 def test_read_but_never_claimed_is_watched_like_a_claim(timed: Shard) -> None:
     timed.enqueue("j")
     timed.redis("XREADGROUP", "GROUP", "default", "dead", "COUNT", 1, "STREAMS", timed.k.ready, ">")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import pytest
@@ -11,8 +11,14 @@ import pytest
 from streamdq import Job, JobState, NewJob
 from streamdq.clock import ManualClock
 from streamdq.config import GroupSettings, TopicSettings
+from streamdq.connection import AsyncLink
 from streamdq.errors import InvalidInput, TopicNotEmpty, UnknownTopic
-from tests.redis.harness import Seen, Space, eventually, recorder
+from streamdq.keys import ShardKeys
+from streamdq.rate import RatedTopic
+from streamdq.scripts import Scripts
+from streamdq.session import arun, open_session
+from streamdq.topics import Topics
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually, recorder
 from tests.servers import Server
 
 
@@ -117,6 +123,40 @@ async def test_rate_by_the_clock(stepped: Space, clock: ManualClock, seen: Seen)
             assert stepped.stats().ready == 0
             clock.advance("100ms")
     assert seen.all == [0, 1, 2, 3, 4]
+
+
+async def test_what_gets_due_while_a_rated_topic_is_looked_at_is_moved(
+    stepped: Space, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the time at which the look began nothing was due: the shard must not be given back for good."""
+    stepped.queue.configure("t", rate=10)
+    stepped.queue.enqueue("t", 1, delay="1s")
+    link, session = open_session(stepped.url, NAMESPACE, SETTINGS, clock, AsyncLink)
+    scripts = Scripts(session)
+    topics, shard, moved = Topics(session, scripts), session.keys.shard("t", 0), asyncio.Event()
+
+    async def move(_: ShardKeys, __: int) -> None:
+        moved.set()
+
+    rated = RatedTopic(link, session, scripts, topics, "t", move, lambda *_: None)
+    calls = count()
+
+    async def answered_late(link: AsyncLink, op: Any) -> Any:
+        reply = await arun(link, op)
+        if next(calls) == 1:  # the permit's is 0
+            clock.advance("1s")
+            rated.want(shard)
+        return reply
+
+    monkeypatch.setattr("streamdq.rate.arun", answered_late)
+    await arun(link, topics.refresh())
+    rated.want(shard)
+    running = asyncio.create_task(rated.run())
+    try:
+        await asyncio.wait_for(moved.wait(), 5)
+    finally:
+        running.cancel()
+        await link.close()
 
 
 @pytest.mark.parametrize("shards", [1, 64])
