@@ -18,6 +18,7 @@ from .consumer import BLOCK_S, Consumer, Limit, Limits
 from .durations import Duration
 from .errors import InvalidInput
 from .handlers import Handler, handler_of
+from .heap import settled
 from .job import check_group, check_topic, check_ttr
 from .logs import log, what
 from .loop import cancel_and_wait, supervise
@@ -121,15 +122,17 @@ class Worker:
 
     def run(self, burst: bool = False) -> None:
         """Serves until SIGTERM or SIGINT; ``burst``: until nothing is ready, running or delayed. Signals reach the main
-        thread alone: in another, it serves until ``stop`` is called.
+        thread alone: in another, it serves until ``stop`` is called. In the main thread the process is the worker's:
+        what is in memory by then is kept from the garbage collector, whose full collections would hold up due jobs.
         """
         signals = threading.current_thread() is threading.main_thread()
-        try:
-            import uvloop
-        except ImportError:
-            asyncio.run(self.serve(burst, signals=signals))
-        else:
-            uvloop.run(self.serve(burst, signals=signals))
+        with settled() if signals else contextlib.nullcontext():
+            try:
+                import uvloop
+            except ImportError:
+                asyncio.run(self.serve(burst, signals=signals))
+            else:
+                uvloop.run(self.serve(burst, signals=signals))
 
     async def serve(self, burst: bool = False, *, signals: bool = False) -> None:
         """The same within a running event loop; ``signals``: handle SIGTERM and SIGINT."""
