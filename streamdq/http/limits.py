@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import resource
+from typing import Protocol
 
 from starlette.types import Receive, Scope, Send
 
@@ -53,6 +53,14 @@ def _allowed(wanted: int) -> int:
     return wanted if soft == resource.RLIM_INFINITY else soft
 
 
+class Connection(Protocol):
+    """What the crowd needs to know of a transport."""
+
+    def get_write_buffer_size(self) -> int: ...
+
+    def abort(self) -> None: ...
+
+
 class Crowd:
     """The connections of one server, no more than ``most``. A new one takes the place of the one that has been silent
     for longest; where none has, it is told to come back later, and closed. When it gets dense, each connection is
@@ -61,19 +69,19 @@ class Crowd:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._open = 0
-        self._silent: dict[asyncio.Transport, float] = {}  # those that owe a request, the longest silent first
+        self._open: set[Connection] = set()
+        self._silent: dict[Connection, float] = {}  # those that owe a request, the longest silent first
 
     @property
     def dense(self) -> bool:
         """Is there so little room left that an answered connection had better be closed?"""
-        return self._open * 4 > self._most * 3
+        return len(self._open) * 4 > self._most * 3
 
-    def enter(self, transport: asyncio.Transport, now: float) -> bool:
+    def enter(self, transport: Connection, now: float) -> bool:
         """A connection was made; False: it is one too many."""
-        self._open += 1
-        welcome = self._open <= self._most or self._make_room(now)
-        if not welcome and self._open > self._most + _STANDING:
+        self._open.add(transport)
+        welcome = len(self._open) <= self._most or self._make_room(now)
+        if not welcome and len(self._open) > self._most + _STANDING:
             transport.abort()
         self._silent[transport] = now
         return welcome
@@ -88,16 +96,16 @@ class Crowd:
                 return True
         return False
 
-    def speaks(self, transport: asyncio.Transport) -> None:
+    def speaks(self, transport: Connection) -> None:
         """Its request has arrived."""
         self._silent.pop(transport, None)
 
-    def waits(self, transport: asyncio.Transport, now: float) -> None:
+    def waits(self, transport: Connection, now: float) -> None:
         """It has its answer."""
         self._silent[transport] = now
 
-    def leave(self, transport: asyncio.Transport) -> None:
-        self._open -= 1
+    def leave(self, transport: Connection) -> None:
+        self._open.discard(transport)
         self._silent.pop(transport, None)
 
 

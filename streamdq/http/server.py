@@ -18,7 +18,8 @@ from ..config import HttpSettings
 from ..errors import InvalidInput
 from ..logs import log
 from .auth import Tokens, check_bind
-from .limits import Crowd, no_room
+from .handshakes import Handshakes
+from .limits import Connection, Crowd, no_room
 from .problems import problem
 from .reading import PARTING_S
 from .tls import Tls, loaded
@@ -49,6 +50,7 @@ class Patient(H11Protocol):
 
     header_timeout_s = 10.0
     crowd: Crowd
+    arriving: Connection | None = None  # what the crowd knew it as while it shook hands
     _giving_up: asyncio.TimerHandle | None = None
     _looking: asyncio.TimerHandle | None = None
     _unread_bytes = 0
@@ -57,6 +59,8 @@ class Patient(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.conn = _Connection(h11.SERVER, _MAX_HEAD_BYTES)
+        if self.arriving is not None:
+            self.crowd.leave(self.arriving)
         if not self.crowd.enter(transport, self.loop.time()):
             self.app = no_room
         self._watch()
@@ -130,11 +134,15 @@ class Server(uvicorn.Server):
     which ends no server.
     """
 
-    def __init__(self, config: uvicorn.Config, app: FastAPI, tokens_file: Path | None, tls: Tls | None) -> None:
+    def __init__(
+        self, config: uvicorn.Config, app: FastAPI, crowd: Crowd, tokens_file: Path | None, tls: Tls | None
+    ) -> None:
         super().__init__(config)
-        self._tls = tls
         self._app = app
+        self._crowd = crowd
         self._tokens_file = tokens_file
+        self._tls = tls
+        self._handshakes: Handshakes | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signal handlers are called
         """As uvicorn's, but for the end: that is a regular one, and not by the signal raised again."""
@@ -145,7 +153,9 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Raises what keeps the queue from being opened, which uvicorn would only log, with a traceback."""
         await self._app.state.streamdq.queue()
-        await super().startup(sockets)
+        await super().startup([] if self._tls else sockets)
+        if self._tls and self.started and sockets:
+            self._handshakes = self._accept_tls(sockets[0])
         tell_if_none(self._app.state.streamdq.tokens)
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._hang_up)
         if self.started and sockets:
@@ -153,12 +163,30 @@ class Server(uvicorn.Server):
             shown = f"[{host}]" if ":" in host else host
             log.info("serving", url=f"{'https' if self._tls else 'http'}://{shown}:{port}")
 
+    def _accept_tls(self, listening: socket.socket) -> Handshakes:
+        def made(arriving: Connection) -> asyncio.Protocol:  # as uvicorn does it
+            speaks = self.config.http_protocol_class(  # type: ignore[call-arg]
+                config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+            )
+            assert isinstance(speaks, Patient)
+            speaks.arriving = arriving
+            return speaks
+
+        assert self.config.ssl is not None
+        timeout_s = self._app.state.streamdq.http.header_timeout_s
+        return Handshakes(listening, self.config.ssl, self._crowd, timeout_s, made)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._handshakes is not None:
+            await self._handshakes.close()
+        await super().shutdown(sockets)
+
     def _hang_up(self) -> None:
         """Reads the files again; what can't be read stays as it was."""
         self._app.state.streamdq.audit.open_again()
-        if self._tls is not None:
+        if self._tls is not None and self.config.ssl is not None:
             try:
-                self._tls.read_again(self.config)
+                self._tls.read_again(self.config.ssl)
                 log.info("certificate read again")
             except InvalidInput as error:
                 log.error("certificate not read again", error=str(error))
@@ -215,11 +243,10 @@ def serve(
     certificate are read again.
     """
     check_bind(host, app.state.streamdq.tokens)
+    crowd = Crowd(http.max_connections)
     with listen(host, port) as opened:
         options: dict[str, Any] = {
-            "http": type(
-                "Patient", (Patient,), {"header_timeout_s": http.header_timeout_s, "crowd": Crowd(http.max_connections)}
-            ),
+            "http": type("Patient", (Patient,), {"header_timeout_s": http.header_timeout_s, "crowd": crowd}),
             "proxy_headers": bool(http.trusted_proxies),
             "forwarded_allow_ips": [part.strip() for part in http.trusted_proxies.split(",")],
             **(tls.options() if tls else {}),
@@ -228,4 +255,4 @@ def serve(
             app, lifespan="on", ws="none", log_config=None, access_log=False, server_header=False,
             timeout_graceful_shutdown=_GRACE_S, **options,
         )  # fmt: skip
-        Server(loaded(config), app, tokens_file, tls).run(sockets=[opened])
+        Server(loaded(config), app, crowd, tokens_file, tls).run(sockets=[opened])

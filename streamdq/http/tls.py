@@ -37,15 +37,14 @@ class Tls:
             found |= {"ssl_ca_certs": str(self.ca_certs), "ssl_cert_reqs": ssl.CERT_REQUIRED}
         return found
 
-    def read_again(self, config: uvicorn.Config) -> None:
+    def read_again(self, context: ssl.SSLContext) -> None:
         """What new connections are shown.
 
         Raises:
             InvalidInput: the files can't be read; what was shown stays.
         """
         try:
-            assert config.ssl is not None
-            config.ssl.load_cert_chain(self.certfile, self.keyfile, self._password())
+            context.load_cert_chain(self.certfile, self.keyfile, self._password())
         except (OSError, ValueError) as error:
             raise _refused(self.certfile, self.keyfile, error) from None
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import ssl
+from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
@@ -20,6 +22,7 @@ from streamdq.cli import app as cli
 from streamdq.config import HttpSettings
 from streamdq.http.auth import Role, new_token
 from tests.http.live import Live
+from tests.http.test_limits import open_files
 from tests.servers import Server, until
 
 
@@ -95,6 +98,35 @@ def test_callers_must_have_a_certificate_where_that_is_asked(redis_server: Serve
         context.load_cert_chain(own, own_key)
         with live.client() as client:
             assert client.get("/health/alive").status_code == 200
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_callers_that_never_shake_hands_keep_nobody_out(redis_server: Server, tmp_path: Path, loop: str) -> None:
+    cert, key = certificate(tmp_path, "server")
+    files = ["--ssl-certfile", str(cert), "--ssl-keyfile", str(key)]
+    environment = {**os.environ, "STREAMDQ_HTTP_HEADER_TIMEOUT_S": "5"}
+    if loop == "asyncio":
+        (tmp_path / "uvloop.py").write_text("raise ImportError")
+        environment["PYTHONPATH"] = str(tmp_path)
+    with Live(redis_server.url, *files, files=256, env=environment) as live, ExitStack() as opened:
+        live.verify = ssl.create_default_context(cafile=str(cert))
+        silent = [opened.enter_context(socket.create_connection(("127.0.0.1", live.port), 20)) for _ in range(300)]
+        until(lambda: answers(live), "another caller is served")
+        assert open_files(live) < 200
+        assert silent[-1].recv(1) == b""  # it was given up
+        until(lambda: open_files(live) < 50, "no file is left open for them")
+        assert answers(live)
+        begun = opened.enter_context(socket.create_connection(("127.0.0.1", live.port), 20))
+        begun.sendall(b"\x16\x03\x01")
+        assert live.stop() == 0
+
+
+def answers(live: Live) -> bool:
+    try:
+        with live.client() as client:
+            return client.get("/health/alive").status_code == 200
+    except httpx.TransportError:
+        return False
 
 
 @pytest.mark.parametrize(
