@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from .retry import DEFAULT_RETRY, RetrySchedule
 
 DEFAULT_GROUP = "default"
+DEFAULT_NAMESPACE = "streamdq"
 MAX_BATCH = 500
 """Jobs in one script call: the measured cost stays below 5 ms, so that no other client waits longer."""
 
@@ -34,6 +35,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="STREAMDQ_", frozen=True, extra="ignore")
 
     url: str = Field(default="embedded://", repr=False)
+    namespace: str = Field(default=DEFAULT_NAMESPACE, description="The prefix of every key: one queue among several.")
     call_timeout_s: float = Field(default=5.0, gt=0, description="One overall deadline for a call, retries included.")
     max_connections: int = Field(
         default=50, ge=1, description="Connections to one Redis node in use at once; further calls wait in line."
@@ -57,6 +59,11 @@ class Settings(BaseSettings):
     metrics: bool = Field(default=True, description="Count and time jobs; false is there to measure what it costs.")
     max_topics: int = Field(default=10_000, ge=1, description="How many topics there may be; no new one beyond.")
     metrics_topics: int = Field(default=200, ge=1, description="Topics that are labels of their own; then `other`.")
+
+    @field_validator("namespace")
+    @classmethod
+    def _set(cls, namespace: str) -> str:
+        return namespace or DEFAULT_NAMESPACE
 
 
 class HttpSettings(BaseSettings):

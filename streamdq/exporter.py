@@ -36,12 +36,12 @@ class RedisCollector(Collector):
     those of the process, so that all it serves has no more topics than it may name.
     """
 
-    def __init__(self, url: str | None, namespace: str, labels: TopicLabels | None = None) -> None:
+    def __init__(self, url: str | None, namespace: str | None, labels: TopicLabels | None = None) -> None:
         settings = Settings()
         settings = settings.model_copy(update={"call_timeout_s": min(_ANSWER_S, settings.call_timeout_s)})
         self._reading = threading.Lock()
-        self._reader = Reader(namespace, labels or metrics.topic_labels())
         self._link, session = open_session(url, namespace, settings, None, Link)
+        self._reader = Reader(session.keys.namespace, labels or metrics.topic_labels())
         self._operations = Operations(session)
 
     def describe(self) -> Iterable[Metric]:

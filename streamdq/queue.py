@@ -44,7 +44,8 @@ def _awaited(
 class _Base:
     """What both queues are made of.
 
-    ``url`` None: ``$STREAMDQ_URL``, else the embedded server. ``clock``: for tests (streamdq.testing).
+    ``url`` None: ``$STREAMDQ_URL``, else the embedded server. ``namespace`` None: ``$STREAMDQ_NAMESPACE``, else
+    ``streamdq``. ``clock``: for tests (streamdq.testing).
     """
 
     _link_class: type[Any]
@@ -52,7 +53,7 @@ class _Base:
     def __init__(
         self,
         url: str | None = None,
-        namespace: str = "streamdq",
+        namespace: str | None = None,
         *,
         settings: Settings | None = None,
         clock: RedisClock | None = None,
@@ -60,7 +61,7 @@ class _Base:
         self._link, session = open_session(url, namespace, settings, clock, self._link_class)
         self._operations = Operations(session)
         self._url = url
-        self.namespace = namespace
+        self.namespace = session.keys.namespace
         self._mover: MoverThread | None = None
         self._mover_lock = threading.Lock()
 
@@ -81,7 +82,8 @@ class _Base:
 class Queue(_Base):
     """A delay queue for synchronous code. Safe to share between threads; a forked child makes its own connections.
 
-    ``url`` None: ``$STREAMDQ_URL``, else the embedded server. Use it as a context manager, or ``close`` it.
+    ``url`` None: ``$STREAMDQ_URL``, else the embedded server. ``namespace`` None: ``$STREAMDQ_NAMESPACE``, else
+    ``streamdq``. Use it as a context manager, or ``close`` it.
     """
 
     _link_class = Link

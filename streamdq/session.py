@@ -129,13 +129,13 @@ def check_namespace(namespace: str) -> str:
 
 
 def open_session(
-    url: str | None, namespace: str, settings: Settings | None, clock: RedisClock | None, link: type[Any]
+    url: str | None, namespace: str | None, settings: Settings | None, clock: RedisClock | None, link: type[Any]
 ) -> tuple[Any, Session]:
     """A Link or AsyncLink, and what operations need to know. ``url`` None: ``$STREAMDQ_URL``, else the embedded
-    server.
+    server; ``namespace`` None: ``$STREAMDQ_NAMESPACE``, else ``streamdq``.
     """
-    check_namespace(namespace)
     settings = settings or Settings()
+    namespace = check_namespace(settings.namespace if namespace is None else namespace)
     limits = Limits(settings.max_connections, settings.max_blocked_reads)
     opened = link(url or settings.url, settings.call_timeout_s, limits)
     session = Session(settings, namespace, clock or RedisClock(), opened.target)

@@ -34,13 +34,13 @@ class Memory:
     url: str
     clock: ManualClock
 
-    def queue(self, namespace: str = "streamdq", settings: Settings | None = None) -> Queue:
+    def queue(self, namespace: str | None = None, settings: Settings | None = None) -> Queue:
         return Queue(self.url, namespace, settings=settings, clock=self.clock)
 
-    def async_queue(self, namespace: str = "streamdq", settings: Settings | None = None) -> AsyncQueue:
+    def async_queue(self, namespace: str | None = None, settings: Settings | None = None) -> AsyncQueue:
         return AsyncQueue(self.url, namespace, settings=settings, clock=self.clock)
 
-    def worker(self, namespace: str = "streamdq", group: str = "default", concurrency: int = 100) -> Worker:
+    def worker(self, namespace: str | None = None, group: str = "default", concurrency: int = 100) -> Worker:
         return Worker(self.url, namespace, group, concurrency, clock=self.clock)
 
     def close(self) -> None:

@@ -49,7 +49,7 @@ class Worker:
     def __init__(
         self,
         url: str | None = None,
-        namespace: str = "streamdq",
+        namespace: str | None = None,
         group: str = DEFAULT_GROUP,
         concurrency: int = 100,
         *,
@@ -59,11 +59,11 @@ class Worker:
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or not 1 <= concurrency <= 10_000:
             raise InvalidInput(f"concurrency: {concurrency!r} is not a whole number between 1 and 10 000")
         self.url = url
-        self.namespace = namespace
         self.group = check_group(group)
         self.concurrency = concurrency
         self.name = ""  # the consumer's, once it serves
         self._settings = settings or Settings()
+        self.namespace = self._settings.namespace if namespace is None else namespace
         self._clock = clock
         self._handlers: dict[str, Handler] = {}
         self._every: Handler | None = None

@@ -34,6 +34,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from streamdq.config import Settings
 from streamdq.errors import InvalidInput
 
 from .errors import HistoryLost
@@ -101,7 +102,7 @@ class Options:
         topics = tuple(topic.strip() for topic in given.get("topic", "").split(",") if topic.strip())
         return cls(
             given.get("url") or None,
-            given.get("namespace") or "streamdq",
+            given.get("namespace") or Settings().namespace,
             topics,
             _moment_ms("from", given["from"]) if "from" in given else 0,
             _moment_ms("to", given["to"]) if "to" in given else _ENDLESS_MS,

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from ..claims import DeadReason
+from ..config import Settings
 from ..durations import Duration, to_ms
 from ..errors import InvalidInput, UnknownGroup, UnknownTopic
 from ..job import check_id, check_topic
@@ -62,14 +63,14 @@ class Archive:
         ArchiveMissing, ArchiveVersion, ArchiveUnavailable, ArchiveRefusesWrites, ArchiveError
     """
 
-    def __init__(self, url: str, namespace: str = "streamdq", *, create: bool = True) -> None:
+    def __init__(self, url: str, namespace: str | None = None, *, create: bool = True) -> None:
         try:
             from .store import Store
         except ImportError as error:
             raise InvalidInput(f"archive: needs SQLAlchemy ({error}): pip install 'streamdq[archive]'") from None
-        self._store: Store = Store(url, namespace, create)
+        self.namespace = Settings().namespace if namespace is None else namespace
+        self._store: Store = Store(url, self.namespace, create)
         self.address = self._store.address
-        self.namespace = namespace
 
     def store(
         self,

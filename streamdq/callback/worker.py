@@ -56,7 +56,7 @@ class CallbackWorker(Worker):
     def __init__(
         self,
         url: str | None = None,
-        namespace: str = "streamdq",
+        namespace: str | None = None,
         group: str = DEFAULT_GROUP,
         concurrency: int = CONCURRENCY,
         *,
@@ -69,10 +69,10 @@ class CallbackWorker(Worker):
         self._callback = callback or CallbackSettings.load()
         self._targets = Targets(self._callback.allow, self._callback.deny)
         self._signer = Signer(self._callback.plain_secrets())
-        self._endpoints = Endpoints(self._callback.per_host, self._now_s, namespace)
+        self._endpoints = Endpoints(self._callback.per_host, self._now_s, self.namespace)
         self._shared: Shared | None = None
         for outcome, status_class in _USUAL:  # there from the beginning: a rate needs a 0 to start from
-            metrics.CALLBACKS.labels(namespace, outcome, status_class)
+            metrics.CALLBACKS.labels(self.namespace, outcome, status_class)
         if topics is None:
             self.every_topic(self._deliver)
         else:

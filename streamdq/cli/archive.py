@@ -222,7 +222,7 @@ def show(
 
 
 def _opened(context: typer.Context, source: str) -> Archive:
-    return Archive(source, context.obj.namespace or "streamdq", create=False)
+    return Archive(source, context.obj.namespace, create=False)
 
 
 def _row_json(row: Row) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def callback(
 
     given = {"allow": tuple(allow)} if allow else {}
     worker = CallbackWorker(
-        context.obj.url, context.obj.namespace or "streamdq", group, concurrency,
+        context.obj.url, context.obj.namespace, group, concurrency,
         topics=None if topic == [_ALL] else topic, callback=CallbackSettings.load(settings, **given),
     )  # fmt: skip
     begin_logs(log_level)

@@ -53,7 +53,7 @@ At = Annotated[str | None, typer.Option(help="Due at: 2030-01-31T09:00:00+08:00,
 
 @contextmanager
 def open_queue(context: typer.Context) -> Iterator[Queue]:
-    with Queue(context.obj.url, context.obj.namespace or "streamdq") as queue:
+    with Queue(context.obj.url, context.obj.namespace) as queue:
         yield queue
 
 

@@ -111,7 +111,7 @@ def dump(
     they could be dumped.
     """  # noqa: D301 - typer reads the mark
     pause_s = max(0.1, to_ms(every, "every") / 1000)
-    dumper = Dumper(open_folder(out), context.obj.url, context.obj.namespace or "streamdq", topics=topic or ())
+    dumper = Dumper(open_folder(out), context.obj.url, context.obj.namespace, topics=topic or ())
     with dumper.opened():
         if forget:
             dumper.forget()

@@ -72,7 +72,7 @@ def serve(
     check_bind(host, tokens)
     hosts = None if tokens.required else (*LOOPBACK_NAMES, host)
     made = create_app(
-        context.obj.url, context.obj.namespace or "streamdq", http=settings, tokens=tokens, allowed_hosts=hosts,
+        context.obj.url, context.obj.namespace, http=settings, tokens=tokens, allowed_hosts=hosts,
         audit_log=audit_log,
     )  # fmt: skip
     tls = None

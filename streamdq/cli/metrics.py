@@ -52,7 +52,7 @@ def exporter(
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    collector = RedisCollector(context.obj.url, context.obj.namespace or "streamdq")
+    collector = RedisCollector(context.obj.url, context.obj.namespace)
     with contextlib.closing(collector), served(host, port, collector):
         stop.wait()
 

@@ -187,7 +187,8 @@ def doctor(
     streamdq doctor --acl      # a line for redis-cli, with a user's least rights for this namespace
     """  # noqa: D301 - typer reads the mark
     if acl:
-        namespace, url = check_namespace(context.obj.namespace or "streamdq"), context.obj.url or Settings().url
+        settings = Settings()
+        namespace, url = check_namespace(context.obj.namespace or settings.namespace), context.obj.url or settings.url
         line = f"ACL SETUSER streamdq on resetpass >PASSWORD {rights(namespace, url.startswith('redis+cluster://'))}"
         answer(as_json, {"acl": line}, line)
         return

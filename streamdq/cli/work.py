@@ -49,16 +49,17 @@ def worker(
 
     streamdq worker shop.jobs:worker --processes 2 --concurrency 50
 
-    The module is looked for in the current directory first. --url and --namespace, or STREAMDQ_URL and
-    STREAMDQ_NAMESPACE, come before those in the code (the latter URL only where the code names none). With
-    --processes, a second signal kills. Logs go to stderr, as JSON lines unless that is a terminal.
+    The module is looked for in the current directory first. --url and --namespace come before those in the code,
+    STREAMDQ_URL and STREAMDQ_NAMESPACE count where the code names none. With --processes, a second signal kills. Logs
+    go to stderr, as JSON lines unless that is a terminal.
     """  # noqa: D301 - typer reads the mark
     begin_logs(log_level)
     serving = Serving(metrics_host, metrics_port, gauges)
     found = _import_worker(target)
     if given(context, "url") or found.url is None:
         found.url = context.obj.url
-    found.namespace = context.obj.namespace or found.namespace
+    if given(context, "namespace"):
+        found.namespace = context.obj.namespace
     found.concurrency = concurrency or found.concurrency
     arguments = ["worker", target, "--until-eof", "--log-level", log_level]
     arguments += ["--burst"] if burst else []

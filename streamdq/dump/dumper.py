@@ -97,7 +97,7 @@ class Dumper:
         self,
         folder: Folder,
         url: str | None = None,
-        namespace: str = "streamdq",
+        namespace: str | None = None,
         *,
         topics: Sequence[str] = (),
         settings: Settings | None = None,

@@ -33,7 +33,7 @@ are problem details (RFC 9457). On a 503, wait as long as `Retry-After` says and
 
 def create_app(
     url: str | None = None,
-    namespace: str = "streamdq",
+    namespace: str | None = None,
     *,
     queue: AsyncQueue | None = None,
     settings: Settings | None = None,
@@ -55,6 +55,10 @@ def create_app(
     http = http or HttpSettings()
     if tokens is None:
         tokens = Tokens.parse(http.tokens, "STREAMDQ_HTTP_TOKENS")
+    if queue is not None:
+        namespace = queue.namespace
+    elif namespace is None:
+        namespace = (settings or Settings()).namespace
     backend = Backend(
         url, namespace, settings, http, tokens, None if allowed_hosts is None else frozenset(allowed_hosts), queue,
         audit=AuditLog(audit_log),

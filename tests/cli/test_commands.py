@@ -317,6 +317,11 @@ def test_url_and_namespace_come_from_the_environment(
 
     assert cli.run(["stats"]) == 0
     assert " 1 " in capsys.readouterr().out
+    with Queue() as queue, Queue(namespace="other") as other:
+        assert (queue.stats().delayed, other.stats().delayed) == (1, 0)
+    assert (Worker().namespace, Worker(namespace="other").namespace) == ("mine", "other")
+    monkeypatch.setenv("STREAMDQ_NAMESPACE", "")
+    assert Worker().namespace == "streamdq"
 
 
 @pytest.mark.parametrize(

@@ -201,3 +201,9 @@ def test_consumers_are_never_named_the_same_twice() -> None:
 def test_namespaces_that_are_refused(namespace: str) -> None:
     with pytest.raises(InvalidInput, match=r"^namespace: "):
         open_session("memory://x", namespace, None, None, Link)
+
+
+def test_a_bad_namespace_of_the_environment_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMDQ_NAMESPACE", "a b")
+    with pytest.raises(InvalidInput, match=r"^namespace: 'a b'"):
+        open_session("memory://x", None, None, None, Link)

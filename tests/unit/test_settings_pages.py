@@ -1,0 +1,65 @@
+"""The settings that the docs list are those that there are, with their defaults."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from pydantic_settings import BaseSettings
+
+from streamdq.callback import CallbackSettings
+from streamdq.config import HttpSettings, Settings
+
+ROOT = Path(__file__).parents[2]
+UNITS = {"KiB": 1024, "MiB": 1024**2, "GiB": 1024**3}
+
+
+def page(name: str) -> str:
+    return (ROOT / "docs" / name).read_text()
+
+
+def number(cell: str) -> float | None:
+    """What a cell begins with: 10 s, 1 MiB, 500, each with …; None: no number."""
+    found = re.match(r"([\d ]+)(KiB|MiB|GiB)?", cell.strip())
+    return float(found[1].replace(" ", "")) * UNITS.get(found[2] or "", 1) if found and found[1].strip() else None
+
+
+def test_operations_has_all_settings_of_a_process() -> None:
+    rows = re.findall(r"^\| `STREAMDQ_(\w+)` \| `?([^`|]+?)`? \|", page("operations.md"), re.MULTILINE)
+
+    defaults = {name.upper(): field.default for name, field in Settings.model_fields.items()}
+    assert {name for name, _ in rows} == defaults.keys()
+    for name, told in rows:
+        assert told in (str(defaults[name]), str(defaults[name]).lower()) or float(told) == defaults[name]
+
+
+def test_the_http_page_has_all_limits_of_the_server() -> None:
+    rows = dict(re.findall(r"`STREAMDQ_HTTP_(\w+)` \| (.+) \|$", page("http.md"), re.MULTILINE))
+
+    defaults = {name.upper(): field.default for name, field in HttpSettings.model_fields.items()}
+    numbers = {name: value for name, value in defaults.items() if not isinstance(value, str)}
+    assert rows.keys() == numbers.keys()
+    for name, told in rows.items():
+        assert number(told) == (numbers[name] or None), name
+    for name in defaults.keys() - numbers.keys():
+        assert f"STREAMDQ_HTTP_{name}" in page("http.md")
+
+
+def test_the_callback_page_has_all_settings() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+?) \|", page("callbacks.md"), re.MULTILINE))
+
+    assert rows.keys() == CallbackSettings.model_fields.keys()
+    for name, told in rows.items():
+        default = CallbackSettings.model_fields[name].default
+        assert not isinstance(default, int | float) or number(told) == default
+
+
+@pytest.mark.parametrize("settings", [Settings, HttpSettings, CallbackSettings])
+def test_no_page_names_a_setting_that_is_none(settings: type[BaseSettings]) -> None:
+    prefix = settings.model_config["env_prefix"]
+    others = {"HTTP", "CALLBACK", "ARCHIVE", "REDIS_SERVER", "SPARK_MEMORY"} if settings is Settings else set()
+    known = {name.upper() for name in settings.model_fields}
+    for path in [ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").glob("*.md")]:
+        for name in re.findall(rf"{prefix}([A-Z]\w*[A-Z])\b", path.read_text()):
+            assert name in known or any(name == other or name.startswith(f"{other}_") for other in others), path
