@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from .config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from .connection import Command
 from .durations import to_ms
-from .errors import ServerUnavailable, UnknownGroup, UnknownTopic
+from .errors import UnknownGroup, UnknownTopic
 from .history import HistoryPage, row_in
 from .job import GroupProgress, Job, JobState, attempts_in, check_group, check_id, check_topic, decode
 from .keys import ShardKeys, shard_of
@@ -135,8 +135,9 @@ class Inspect:
         Raises:
             UnknownTopic, UnknownGroup
         """
-        settings = yield from self.topics.get(check_topic(topic), anew=anew)
-        if check_group(group) not in settings.groups and not anew:
+        read = self.topics.latest if anew else self.topics.get
+        settings = yield from read(check_topic(topic))
+        if check_group(group) not in settings.groups:
             settings = yield from self.topics.get(topic, anew=True)
         if group not in settings.groups:
             raise UnknownGroup(
@@ -147,22 +148,9 @@ class Inspect:
 
     def _asked(self, topic: str | None) -> Op[list[str]]:
         if topic is None:
-            return sorted((yield from self.registry()))
-        try:
-            yield from self.topics.get(check_topic(topic), anew=True)
-        except ServerUnavailable:
-            if not (self.session.is_cluster and topic in self.topics.known):
-                raise
+            return sorted((yield from self.topics.registry()))
+        yield from self.topics.latest(check_topic(topic))
         return [topic]
-
-    def registry(self) -> Op[Mapping[str, TopicSettings]]:
-        """All topics; as they were read before, where the Cluster node that has the registry is lost."""
-        try:
-            return (yield from self.topics.refresh())
-        except ServerUnavailable:
-            if not (self.session.is_cluster and self.topics.known):
-                raise
-            return self.topics.known
 
     def stats(self, topic: str | None = None) -> Op[Stats]:
         """Figures of one topic, or of all. Of a Cluster that has lost a node, figures of what can be reached: how many

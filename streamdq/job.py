@@ -23,6 +23,8 @@ from .retry import RetryInput, RetrySchedule
 MAX_ID_BYTES = 255
 MAX_URL_BYTES = 2048
 _SURELY_READABLE_DEPTH = 150
+_MOST_DIGITS = 4300  # of a number
+_HALF = re.compile(rb"\d{%d}" % (_MOST_DIGITS // 2))
 # Control characters delimit what the scripts keep; braces would break the Cluster hash tag.
 # . and .. in a path are another place: clients take them out of a URL, percent-encoded or not.
 _ID = re.compile(r"(?!\.\.?\Z)[^\x00-\x1f\x7f\ud800-\udfff]+")
@@ -193,17 +195,25 @@ def encode_body(body: Any, max_bytes: int) -> bytes:
             json.dumps(from_json(encoded), allow_nan=False)
         except (ValueError, RecursionError) as error:
             raise InvalidInput(f"body: can't be written as JSON: {error}") from None
-    if encoded.count(b"[") + encoded.count(b"{") > _SURELY_READABLE_DEPTH:
-        _check_depth(encoded)
+    if encoded.count(b"[") + encoded.count(b"{") > _SURELY_READABLE_DEPTH or _has_many_digits(encoded):
+        _check_readable(encoded)
     return encoded
 
 
-def _check_depth(encoded: bytes) -> None:
-    """What pydantic writes may be nested deeper than what it reads: no handler could have such a body."""
+def _has_many_digits(encoded: bytes) -> bool:
+    """Whether there may be too long a number: half of such a one lies behind one of these places."""
+    step = _MOST_DIGITS // 2
+    return len(encoded) > _MOST_DIGITS and any(_HALF.match(encoded, i) for i in range(0, len(encoded), step))
+
+
+def _check_readable(encoded: bytes) -> None:
+    """Pydantic writes deeper nesting and longer numbers than it reads: no handler could have such a body."""
     try:
         from_json(encoded)
     except ValueError as error:
-        raise InvalidInput(f"body: can't be read again: {error}; nest it less deep") from None
+        raise InvalidInput(
+            f"body: can't be read again: {error}; nest it less deep, or pass the number as text"
+        ) from None
 
 
 def encode_when(delay: Duration | None, at: Moment | None) -> str:

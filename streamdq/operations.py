@@ -105,9 +105,9 @@ class Operations(Doctoring):
         Raises:
             ServerUnavailable: no reply in time; any of them may be in. Repeat it with the same nonces, or ids.
         """
-        settings = self.topics.known.get(topic)
+        settings = self.topics.settled(topic)
         if settings is None:
-            settings = yield from self.topics.ensure(topic)
+            settings = yield from self.topics.shared(topic, self.topics.ensure)
         left, now_ms = list(range(len(jobs))), 0
         taken: dict[int, bytes] = {}
         for _ in range(REPAIRS):
@@ -120,7 +120,7 @@ class Operations(Doctoring):
                     outdated += part[reply.looked :]
             if not outdated:
                 return Enqueued(True, now_ms, taken, len(jobs))
-            left, settings = outdated, (yield from self.topics.repair(topic))
+            left, settings = outdated, (yield from self.topics.shared(topic, self.topics.repair))
         raise changing(topic)
 
     def _put_part(self, shard: ShardKeys, shards: int, jobs: list[Encoded], replace: bool) -> Op[Enqueued]:
@@ -169,7 +169,8 @@ class Operations(Doctoring):
             raise InvalidInput(f"on_conflict: {on_conflict!r} is none of 'reject', 'keep', 'replace'")
         if not 1 <= batch_size <= MAX_BATCH:
             raise InvalidInput(f"batch_size: {batch_size!r} is not between 1 and {MAX_BATCH}")
-        yield from self.topics.ensure(topic)
+        if self.topics.settled(topic) is None:  # it is made, also if there are no jobs
+            yield from self.topics.shared(topic, self.topics.ensure)
         result, source = EnqueueResult(0, []), iter(jobs)
         while batch := list(islice(self._encoded(source), batch_size)):
             reply = yield from self.put(topic, batch, on_conflict == "replace")

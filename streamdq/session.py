@@ -74,7 +74,12 @@ class Session:
         failures.expect(namespace)
 
     def call(
-        self, commands: Sequence[Command], *, repeatable: bool = True, timeout_s: float | None = None
+        self,
+        commands: Sequence[Command],
+        *,
+        repeatable: bool = True,
+        timeout_s: float | None = None,
+        within_s: float = float("inf"),
     ) -> Op[list[Any]]:
         """The replies of commands sent together, error replies among them. One overall deadline.
 
@@ -91,8 +96,8 @@ class Session:
                 return (yield Request(commands, timeout_s, blocking=True))  # type: ignore[no-any-return]
             except LinkError as error:
                 raise self.unavailable(error) from error
-        deadline, pause_s = time.monotonic() + self.settings.call_timeout_s, _FIRST_PAUSE_S
-        left_s = self.settings.call_timeout_s
+        left_s, pause_s = min(within_s, self.settings.call_timeout_s), _FIRST_PAUSE_S
+        deadline = time.monotonic() + left_s
         while True:
             try:
                 return (yield Request(commands, left_s))  # type: ignore[no-any-return]
@@ -103,9 +108,9 @@ class Session:
             yield Pause(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
-    def one(self, key: str, *args: Any, repeatable: bool = True) -> Op[Any]:
+    def one(self, key: str, *args: Any, repeatable: bool = True, within_s: float = float("inf")) -> Op[Any]:
         """The reply of one plain command."""
-        replies = yield from self.call([Command(key, args)], repeatable=repeatable)
+        replies = yield from self.call([Command(key, args)], repeatable=repeatable, within_s=within_s)
         return checked(replies[0])
 
     def unavailable(self, error: LinkError) -> ServerUnavailable:

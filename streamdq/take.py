@@ -27,8 +27,8 @@ def take(
     """Claims one job of the topic; None after ``timeout``, or when it is ``wanted`` no longer."""
     deadline = time.monotonic() + to_ms(timeout, "timeout") / 1000
     check_topic(topic)
-    if topic not in ops.topics.known:
-        yield from ops.topics.ensure(topic)
+    if ops.topics.settled(topic) is None:
+        yield from ops.topics.shared(topic, ops.topics.ensure)
     while True:
         settings = yield from ops.known_group(topic, group)
         try:
@@ -46,7 +46,7 @@ def take(
             if held:
                 return held
         except GroupMissing:
-            yield from ops.topics.repair(topic)
+            yield from ops.topics.shared(topic, ops.topics.repair)
             if time.monotonic() >= deadline:
                 return None
 

@@ -8,8 +8,8 @@ by a process that was killed, ends it (``_conform``). Each step of the registry 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from .batches import most_jobs
 from .config import DEFAULT_GROUP, START_WITHIN_S, TopicSettings, topic_patch
@@ -24,6 +24,11 @@ _LEAVE_LOOKS = 5  # at every group's progress with a job: whether it is open, an
 _RACES = 5
 _NOT_EMPTY = "the number of shards can change only while it is empty; drain it, or use a new topic"
 _LOOK_S = 0.05
+_TURN_S, _LONGEST_TURN_S = 0.005, 0.5
+_BRIEF_S = 0.5  # how long a registry is waited for that need not be read
+_LOST_S = 5.0  # for so long it is not asked again
+
+T = TypeVar("T")
 
 
 class Topics:
@@ -34,6 +39,8 @@ class Topics:
         self._scripts = scripts
         self.known: dict[str, TopicSettings] = {}
         self._served: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._asked: set[str] = set()
+        self._lost_until = 0.0
 
     def shards(self, topic: str) -> list[ShardKeys]:
         """The shards that jobs are spread over; none of a topic that is not known."""
@@ -45,9 +52,10 @@ class Topics:
         settings = self.known.get(topic)
         return [self._session.keys.shard(topic, i) for i in range(settings.reach)] if settings else []
 
-    def refresh(self) -> Op[dict[str, TopicSettings]]:
+    def refresh(self, within_s: float = float("inf")) -> Op[dict[str, TopicSettings]]:
         """Reads the whole registry: one command, unless it has lost what this process serves."""
-        reply = yield from self._session.one(self._session.keys.topics, "HGETALL", self._session.keys.topics)
+        key = self._session.keys.topics
+        reply = yield from self._session.one(key, "HGETALL", key, within_s=within_s)
         found = {name.decode(): TopicSettings.decode(text) for name, text in zip(reply[::2], reply[1::2], strict=True)}
         lost = self._served.keys() - found.keys()
         self.known = found | {topic: self.known[topic] for topic in lost if topic in self.known}
@@ -58,7 +66,7 @@ class Topics:
                 yield from self.ensure(topic, group, own)
         return self.known
 
-    def get(self, topic: str, *, anew: bool = False) -> Op[TopicSettings]:
+    def get(self, topic: str, *, anew: bool = False, within_s: float = float("inf")) -> Op[TopicSettings]:
         """The topic's settings, read once, or ``anew``.
 
         Raises:
@@ -66,17 +74,40 @@ class Topics:
         """
         settings = self.known.get(topic)
         if settings is None or anew:
-            settings = (yield from self._read(topic)) or settings  # a registry that was lost is made again
+            settings = (yield from self._read(topic, within_s)) or settings  # a registry that was lost is made again
         if settings is None:
             raise self.unknown(topic)
         return settings
+
+    def latest(self, topic: str) -> Op[TopicSettings]:
+        """As ``get``, anew; of a Cluster that has lost the registry's node, as it was read before: whoever is out of
+        date with that is refused by the shards.
+        """
+        known = self.known.get(topic)
+        return (yield from self._if_there(lambda brief_s: self.get(topic, anew=True, within_s=brief_s), known))
+
+    def registry(self) -> Op[Mapping[str, TopicSettings]]:
+        """All topics, likewise."""
+        return (yield from self._if_there(self.refresh, self.known or None))
+
+    def _if_there(self, read: Callable[[float], Op[T]], known: T | None) -> Op[T]:
+        if known is None or not self._session.is_cluster:
+            return (yield from read(float("inf")))
+        if time.monotonic() < self._lost_until:
+            return known
+        try:
+            return (yield from read(_BRIEF_S))
+        except ServerUnavailable:
+            self._lost_until = time.monotonic() + _LOST_S
+            return known
 
     def unknown(self, topic: str) -> UnknownTopic:
         where = f"no topic {topic!r} in namespace {self._session.keys.namespace!r}"
         return UnknownTopic(f"{where}: check its name; a topic is made by its first job, its worker, or configure")
 
-    def _read(self, topic: str) -> Op[TopicSettings | None]:
-        reply = yield from self._session.one(self._session.keys.topics, "HGET", self._session.keys.topics, topic)
+    def _read(self, topic: str, within_s: float = float("inf")) -> Op[TopicSettings | None]:
+        key = self._session.keys.topics
+        reply = yield from self._session.one(key, "HGET", key, topic, within_s=within_s)
         if reply is None:
             return None
         self.known[topic] = settings = TopicSettings.decode(reply)
@@ -96,6 +127,27 @@ class Topics:
         if have is None or any(getattr(have, name) != value for name, value in wanted.items()):
             settings = yield from self._change(topic, {}, {group: wanted})
         return settings
+
+    def settled(self, topic: str) -> TopicSettings | None:
+        """As this process knows the topic; None: it does not, or is just making or mending it."""
+        return None if topic in self._asked else self.known.get(topic)
+
+    def shared(self, topic: str, ask: Callable[[str], Op[TopicSettings]]) -> Op[TopicSettings]:
+        """``ensure`` or ``repair``, once for all calls that need it at the same time: the first one asks, the others
+        wait for it a moment.
+        """
+        until, pause_s = time.monotonic() + _LONGEST_TURN_S, _TURN_S
+        waited = topic in self._asked
+        while topic in self._asked and time.monotonic() < until:
+            yield Pause(pause_s)
+            pause_s *= 2  # a thousand that look often would hold up the one they wait for
+        if waited and (settings := self.settled(topic)) is not None:
+            return settings
+        self._asked.add(topic)
+        try:
+            return (yield from ask(topic))
+        finally:
+            self._asked.discard(topic)
 
     def serve(self, topic: str, group: str, own: Mapping[str, Any]) -> Op[None]:
         """As ``ensure``; and from now on, whoever loses the topic or the group, ``refresh`` and ``repair`` here make

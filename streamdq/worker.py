@@ -135,7 +135,9 @@ class Worker:
                 uvloop.run(self.serve(burst, signals=signals))
 
     async def serve(self, burst: bool = False, *, signals: bool = False) -> None:
-        """The same within a running event loop; ``signals``: handle SIGTERM and SIGINT."""
+        """The same within a running event loop; ``signals``: handle SIGTERM and SIGINT. Cancelled, it hands back at
+        once what runs, without losing an attempt, and then ends.
+        """
         if not self._handlers and self._every is None:
             raise InvalidInput("worker: no handlers; register one with @worker.handler(topic)")
         if self._run is not None:
@@ -206,9 +208,14 @@ class _Run:
             loops = [
                 self._loop.create_task(supervise(name, body, self._ended, namespace)) for name, body in bodies.items()
             ]
+            self._sending = loops[1]
             try:
                 await supervise("claim", lambda: self._claim(burst), self.stopping, namespace)
-                await self._drain()
+                await self._drain(self._settings.grace_s)
+            except asyncio.CancelledError:
+                # Nobody would watch over the handlers, nor tell Redis how they end: they go back as well.
+                await self._drain(0.0)
+                raise
             finally:
                 self._ended.set()
                 await asyncio.wait(loops[:1], timeout=1)  # the mover gives its lease up
@@ -330,11 +337,17 @@ class _Run:
         except Exception as error:
             log.warning("left without a word", unsent=self._outbox.size, error=what(error))
 
-    async def _drain(self) -> None:
+    async def _all_sent(self) -> None:
+        """Outcomes; or nobody sends them any more, as all tasks were cancelled together."""
+        drained = self._loop.create_task(self._outbox.drained())
+        await asyncio.wait((drained, self._sending), return_when=asyncio.FIRST_COMPLETED)
+        drained.cancel()
+
+    async def _drain(self, grace_s: float) -> None:
         """Lets what runs end, hands the rest back, and leaves the group."""
-        await self._runner.drain(self._settings.grace_s)
+        await self._runner.drain(grace_s)
         # Redis may be down, or a part of it: what it is not told now is delivered again when its TTR passes.
-        await self._in_time(self._outbox.drained())
+        await self._in_time(self._all_sent())
         await self._in_time(self._consumer.leave())
         self._touches.close()
         await self._runner.close(self._settings.call_timeout_s)

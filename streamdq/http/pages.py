@@ -37,7 +37,7 @@ async def overview(request: Request, q: Text = "", after: Text = "", horizon: Te
     backend = backend_of(request)
     ops = await backend.operations()
     who = who_asks(request)
-    every = await backend.do(ops.registry())
+    every = await backend.do(ops.topics.registry())
     known = {name: every[name] for name in sift.topics(who, every)}
     names, more = page_of(known, q, after)
     found = [sift.glance(who, one) for one in await backend.do(glance(ops, names))]
@@ -102,7 +102,7 @@ async def topic_page(
 async def _settings(backend: Backend, ops: Operations, topic: str) -> TopicSettings:
     """As they are now: they may have changed elsewhere."""
     check_topic(topic)
-    known = await backend.do(ops.registry())
+    known = await backend.do(ops.topics.registry())
     if topic not in known:
         raise ProblemError("unknown-topic", "Nothing was ever enqueued to it, or its name is another one.")
     return known[topic]

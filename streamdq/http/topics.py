@@ -41,7 +41,7 @@ def _topic_json(topic: str, settings: TopicSettings) -> dict[str, object]:
 async def list_topics(request: Request) -> Response:
     """All topics that the token is for, with their settings."""
     backend, who = backend_of(request), who_asks(request)
-    known = await backend.do((await backend.operations()).registry())
+    known = await backend.do((await backend.operations()).topics.registry())
     return _json({"topics": [_topic_json(name, sift.settings(who, known[name])) for name in sift.topics(who, known)]})
 
 

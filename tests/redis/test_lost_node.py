@@ -16,7 +16,7 @@ from streamdq.errors import ServerUnavailable
 from streamdq.keys import ShardKeys, shard_of
 from streamdq.session import run
 from tests.conftest import EACH_BINARY
-from tests.redis.harness import NAMESPACE, SETTINGS, Seen, eventually
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually
 from tests.redis.movers import mover_at
 from tests.servers import Binary, Cluster, Server
 
@@ -170,6 +170,40 @@ async def test_a_worker_goes_on_with_the_other_nodes(breakable: Cluster, seen: S
         worker.stop()
         async with asyncio.timeout(30):
             await serving
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+def test_who_knows_a_topic_needs_no_registry(breakable: Cluster, how: str) -> None:
+    """Jobs for shards on other nodes are put in, taken and kicked; a moment is lost once in a while, at most."""
+    with Queue(breakable.url, NAMESPACE, settings=SETTINGS) as queue:
+        registry = port_of(breakable, f"{{{NAMESPACE}}}:topics")
+        topic = next(
+            name
+            for name in map("t{}".format, range(99))
+            if port_of(breakable, f"{NAMESPACE}:{{{name}:0}}:jobs") != registry
+        )
+        queue.enqueue(topic, 0, id="dead")
+        claim = queue.take(topic)
+        assert claim is not None
+        claim.bury("to be kicked")
+        if how == "killed":
+            node_at(breakable, registry).kill()
+        else:
+            os.kill(node_at(breakable, registry).pid, signal.SIGSTOP)
+        began = time.monotonic()
+        for n in range(5):
+            assert queue.enqueue_many(topic, [NewJob(n), NewJob(n)]).created == 2
+        assert queue.enqueue_many(topic, [NewJob(n, id="same") for n in range(2)]).existing == ["same"]
+        assert queue.kick(topic, "dead") == 1
+        for _ in range(12):
+            claim = queue.take(topic, timeout=2)
+            assert claim is not None
+            claim.finish()
+        assert queue.take(topic, timeout=0.5) is None
+        assert queue.stats(topic).topics[topic].groups["default"].done == 12
+        assert time.monotonic() - began < 10  # one call that waited for the registry takes 5
+    with Queue(breakable.url, NAMESPACE, settings=Space.quick()) as queue, pytest.raises(ServerUnavailable):
+        queue.enqueue(topic, 1)
 
 
 async def test_a_worker_that_starts_when_the_registry_is_lost_says_so(breakable: Cluster) -> None:

@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from streamdq import Job, JobState, StaleClaim, Worker
 from streamdq.errors import InvalidInput, ServerUnavailable
-from tests.redis.harness import Seen, Space, recorder
+from tests.redis.harness import Seen, Space, eventually, recorder
 from tests.servers import free_port
 
 
@@ -225,6 +225,61 @@ async def test_what_outlasts_the_grace_is_handed_back_without_losing_an_attempt(
     await space.burst(worker)
     assert seen.all == [1, 1]
     assert space.stats().done == 1
+
+
+async def test_serve_that_is_cancelled_hands_back_what_runs(space: Space, seen: Seen) -> None:
+    """As an application does that ends its tasks. Grace is for those who ask it to stop."""
+    worker, never = space.worker(concurrency=3, grace_s=60), asyncio.Event()
+    left = threading.Event()
+
+    @worker.handler("t")
+    async def handler(_body: int, job: Job) -> None:
+        seen.add(job.id)
+        try:
+            await never.wait()
+        finally:
+            seen.add("cancelled")
+
+    @worker.handler("plain")
+    def plain(_body: int) -> None:
+        left.wait(10)
+
+    space.queue.enqueue("plain", 1, id="p")
+    space.queue.enqueue_many("t", ({"body": n} for n in range(9)))
+    serving = asyncio.create_task(worker.serve())
+    await space.becomes("p", JobState.RUNNING, "plain")
+    await seen.count(2)
+    serving.cancel()
+    try:
+        async with asyncio.timeout(5):
+            with pytest.raises(asyncio.CancelledError):
+                await serving
+    finally:
+        left.set()
+    assert seen.all.count("cancelled") == 2
+    assert (space.stats().ready, space.stats().running, space.stats().consumers) == (9, 0, 0)
+    assert {space.job(id).attempt for id in seen.all if id != "cancelled"} == {0}
+    assert (space.state("p", "plain"), space.job("p", "plain").attempt) == (JobState.READY, 0)
+
+
+def test_a_loop_that_ends_with_its_worker_at_work_leaves_nothing_claimed(space: Space) -> None:
+    """asyncio.run cancels every task at once, those of the worker itself among them."""
+    worker = space.worker(concurrency=3)
+
+    @worker.handler("t")
+    async def handler(_body: int) -> None:
+        await asyncio.Event().wait()
+
+    space.queue.enqueue_many("t", ({"body": n} for n in range(9)))
+    serving: list[asyncio.Task[None]] = []
+
+    async def main() -> None:
+        serving.append(asyncio.create_task(worker.serve()))
+        await eventually(lambda: space.stats().running == 3, "three run")
+
+    asyncio.run(main())
+    assert serving[0].cancelled()
+    assert (space.stats().ready, space.stats().running, space.stats().consumers) == (9, 0, 0)
 
 
 async def test_a_cancellation_of_the_handlers_own_making_is_a_failure(space: Space, seen: Seen) -> None:

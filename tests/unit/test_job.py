@@ -124,6 +124,16 @@ def test_the_deepest_body_is_read_again() -> None:
     assert from_json(encode_body(nested(150), LIMIT)) == nested(150)
 
 
+@pytest.mark.parametrize("before", [0, 1, 2149, 2150, 2151, 4299, 7000])
+def test_the_longest_number_is_read_again_and_no_longer_one_is_taken(before: int) -> None:
+    text = "x" * before
+    assert from_json(encode_body([text, 10**4299], LIMIT)) == [text, 10**4299]
+    assert from_json(encode_body([text, "1" * 9000], LIMIT)) == [text, "1" * 9000]
+    for number in (10**4300, -(10**5000)):
+        with pytest.raises(InvalidInput, match="number out of range"):
+            encode_body([text, number], LIMIT)
+
+
 @pytest.mark.parametrize(
     "body",
     [
