@@ -6,14 +6,15 @@
 -- KEYS[5] counts       HASH
 -- KEYS[6] settings     HASH
 -- KEYS[7] history      STREAM
+-- KEYS[8] receipts     ZSET    only given where the caller may ask again whether it was its claim
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
 -- ARGV[4] generation: which group of that name, as claim returned it
 -- ARGV[5..] per claim: main, entry (as claimed), id, history row, reason, error
 -- returns {now_ms, i, ...}: i (from 1) are the claims refused.
--- include: clock, progress, settle, fence, inter, take_off, history
-local ready, own, dead, progress, counts, settings, history = unpack(KEYS)
+-- include: clock, progress, settle, fence, inter, take_off, history, receipt
+local ready, own, dead, progress, counts, settings, history, receipts = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, dead = dead, progress = progress, counts = counts}
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group)
@@ -33,6 +34,7 @@ for i = 5, #ARGV, 6 do
     if entry == '' then p.main = detach(k, groups, main) else redis.call('XDEL', own, entry) end
     inter(k, group, id, p, now, ARGV[i + 4], ARGV[i + 5])
     rows[#rows + 1] = ARGV[i + 3] .. now_text
+    if receipts then receipt(receipts, group, main, entry, 'dead', now) end
   end
 end
 if not topic[2] and overtaken > 0 then take_off(k, settings, group, {}, overtaken) end

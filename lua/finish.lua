@@ -6,7 +6,7 @@
 -- KEYS[5] counts       HASH
 -- KEYS[6] settings     HASH
 -- KEYS[7] history      STREAM
--- KEYS[8] receipts     ZSET    only given where the caller may ask again whether it was its claim that finished
+-- KEYS[8] receipts     ZSET    only given where the caller may ask again whether it was its claim
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
@@ -40,7 +40,7 @@ for i = 5, #ARGV, 4 do
       others_too[#others_too + 1], mains[#mains + 1] = id, main
     end
     rows[done] = args[i + 3] .. now_text
-    if receipts then receipt(receipts, group .. '|' .. main .. '|' .. entry, now) end
+    if receipts then receipt(receipts, group, main, entry, '', now) end
   end
 end
 if #own_entries > 0 then redis.call('XDEL', own, unpack(own_entries)) end

@@ -8,14 +8,15 @@
 -- KEYS[7] history      STREAM
 -- KEYS[8] jobs         HASH
 -- KEYS[9] wake         STREAM
+-- KEYS[10] receipts    ZSET    only given where the caller may ask again whether it was its claim
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
 -- ARGV[4] generation: which group of that name, as claim returned it
 -- ARGV[5..] per claim: main, entry (as claimed), id, history row
 -- returns {now_ms, i, ...}: i (from 1) are the claims refused.
--- include: clock, progress, ring, settle, fence, requeue, history
-local ready, own, bucket, progress, counts, settings, history, jobs, wake = unpack(KEYS)
+-- include: clock, progress, ring, settle, fence, requeue, history, receipt
+local ready, own, bucket, progress, counts, settings, history, jobs, wake, receipts = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'generation:' .. group)
 local groups = served(topic[1], group, topic[4], ARGV[4])
@@ -36,6 +37,7 @@ for i = 5, #ARGV, 4 do
     p.attempt, p.note = p.attempt - 1, ''
     requeue(k, group, id, p, p.due, now)
     rows[#rows + 1] = ARGV[i + 3] .. now_text
+    if receipts then receipt(receipts, group, main, entry, 'released', now) end
   end
 end
 if released > 0 then redis.call('HINCRBY', counts, 'running:' .. group, -released) end

@@ -7,6 +7,7 @@
 -- KEYS[6] settings     HASH
 -- KEYS[7] history      STREAM
 -- KEYS[8] wake         STREAM
+-- KEYS[9] receipts     ZSET    only given where the caller may ask again whether it was its claim
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
@@ -14,8 +15,8 @@
 -- ARGV[5..] per claim: main, entry (as claimed), id, history row, delay_ms, steps to advance (-1: snoozed, the attempt
 -- does not count either), error
 -- returns {now_ms, i, ...}: i (from 1) are the claims refused.
--- include: clock, sequence, progress, ring, settle, fence, history
-local ready, own, bucket, progress, counts, settings, history, wake = unpack(KEYS)
+-- include: clock, sequence, progress, ring, settle, fence, history, receipt
+local ready, own, bucket, progress, counts, settings, history, wake, receipts = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, progress = progress, counts = counts}
 local topic = redis.call('HMGET', settings, 'groups', 'generation:' .. group)
@@ -45,6 +46,7 @@ for i = 5, #ARGV, 7 do
     redis.call('ZADD', bucket, due, member(p.sequence, group, id))
     if not earliest or due < earliest then earliest = due end
     rows[#rows + 1] = ARGV[i + 3] .. now_text
+    if receipts then receipt(receipts, group, main, entry, ARGV[i + 5] == '-1' and 'snoozed' or 'retry', now) end
   end
 end
 if retried > 0 then

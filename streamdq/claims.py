@@ -214,11 +214,8 @@ def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: 
             args += [end.delay_ms, _NO_ATTEMPT if outcome is Outcome.SNOOZED else end.steps, end.error]
         elif outcome is Outcome.DEAD:
             args += [end.reason, end.error]
-    generation = ends[0].held.generation
-    if outcome is Outcome.DONE and ends[0].held.receipt:
-        refused: Refused = yield from scripts.finish(shard, group, generation, args, receipts=True)
-    else:
-        refused = yield from _SCRIPTS[outcome](scripts, shard, group, generation, args)
+    first = ends[0].held
+    refused: Refused = yield from _SCRIPTS[outcome](scripts, shard, group, first.generation, args, first.receipt)
     tally.attempts_ended(ends, refused.stale, refused.now_ms)
     return set(refused.stale)
 

@@ -107,6 +107,12 @@ class HistoryRow:
     reason: str
     body_bytes: int
 
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it stands in its shard's history: the order in which things came about, also when the clock was set."""
+        ms, _, sequence = self.entry.partition("-")
+        return int(ms), int(sequence)
+
 
 @dataclass(slots=True)
 class HistoryPage:

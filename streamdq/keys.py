@@ -92,7 +92,7 @@ class ShardKeys:
         self.settings = f"{self.prefix}:settings"  # HASH what the scripts need to know of the topic
         self.history = f"{self.prefix}:history"  # STREAM ended attempts and rare events, capped
         self.archive = f"{self.prefix}:archive"  # HASH receipts: what an archive took or gave back a moment ago
-        self.receipts = f"{self.prefix}:receipts"  # ZSET claims that finished a moment ago over HTTP -> when
+        self.receipts = f"{self.prefix}:receipts"  # ZSET claims that ended a moment ago over HTTP, and how -> when
         self.wake = f"{self.prefix}:wake"  # STREAM, one entry: rings when something earlier arrived
 
     def __str__(self) -> str:

@@ -24,6 +24,7 @@ from .session import Op, Session, checked
 OUTDATED = -2
 """What scripts say to a caller that asked the wrong shard, as its settings of the topic are out of date."""
 
+_OTHER_ENDS = ("retry", "snoozed", "dead", "released")  # as receipts name them; one that finished has no name
 _STATS_STEP = 50  # Redis carries out what one client sends together before it looks at others
 _BRIEF_S = 2.0
 _INCLUDE = re.compile(r"^-- include: (.+)$", re.MULTILINE)
@@ -270,39 +271,56 @@ class Scripts:
         )
 
     def _outcome(
-        self, name: str, keys: Sequence[str], group: str, generation: str, claims: Iterable[Any]
+        self,
+        name: str,
+        keys: Sequence[str],
+        k: ShardKeys,
+        group: str,
+        generation: str,
+        claims: Iterable[Any],
+        receipts: bool,
     ) -> Op[Refused]:
-        reply = yield from self._run(name, keys, (self._now(), group, self._history, generation, *claims))
+        """``receipts``: each claim leaves one."""
+        all_keys = (*keys, k.receipts) if receipts else keys
+        reply = yield from self._run(name, all_keys, (self._now(), group, self._history, generation, *claims))
         return Refused(reply[0], frozenset(i - 1 for i in reply[1:]))
 
     def finish(
         self, k: ShardKeys, group: str, generation: str, claims: list[Any], receipts: bool = False
     ) -> Op[Refused]:
-        """``claims``: main, entry, id, history row, for each in turn. ``receipts``: each leaves one."""
+        """``claims``: main, entry, id, history row, for each in turn."""
         keys = (k.ready, k.ready_of(group), k.jobs, k.progress, k.counts, k.settings, k.history)
-        return self._outcome("finish", (*keys, k.receipts) if receipts else keys, group, generation, claims)
+        return self._outcome("finish", keys, k, group, generation, claims, receipts)
 
-    def has_receipt(self, k: ShardKeys, group: str, main: bytes, entry: bytes) -> Op[bool]:
-        """Was it this claim that finished, some minutes ago at most?"""
+    def ended(self, k: ShardKeys, group: str, main: bytes, entry: bytes) -> Op[str | None]:
+        """How this claim has ended itself, lately: done, retry, snoozed, dead or released; None: it has no receipt."""
         claim = b"%b|%b|%b" % (group.encode(), main, entry)
-        return (yield from self._session.one(k.receipts, "ZSCORE", k.receipts, claim)) is not None
+        known = {"done": claim} | {how: b"%b|%b" % (claim, how.encode()) for how in _OTHER_ENDS}
+        replies = yield from self._session.call(
+            [Command(k.receipts, ("ZSCORE", k.receipts, v)) for v in known.values()]
+        )
+        return next((how for how, reply in zip(known, replies, strict=True) if checked(reply) is not None), None)
 
-    def retry(self, k: ShardKeys, group: str, generation: str, claims: list[Any]) -> Op[Refused]:
+    def retry(
+        self, k: ShardKeys, group: str, generation: str, claims: list[Any], receipts: bool = False
+    ) -> Op[Refused]:
         """``claims``: main, entry, id, history row, delay_ms, steps to advance (-1: snoozed), error, in turn."""
         keys = (k.ready, k.ready_of(group), k.bucket, k.progress, k.counts, k.settings, k.history, k.wake)
-        return self._outcome("retry", keys, group, generation, claims)
+        return self._outcome("retry", keys, k, group, generation, claims, receipts)
 
-    def bury(self, k: ShardKeys, group: str, generation: str, claims: list[Any]) -> Op[Refused]:
+    def bury(self, k: ShardKeys, group: str, generation: str, claims: list[Any], receipts: bool = False) -> Op[Refused]:
         """``claims``: main, entry, id, history row, reason, error, for each in turn."""
         keys = (k.ready, k.ready_of(group), k.dead_of(group), k.progress, k.counts, k.settings, k.history)
-        return self._outcome("bury", keys, group, generation, claims)
+        return self._outcome("bury", keys, k, group, generation, claims, receipts)
 
-    def release(self, k: ShardKeys, group: str, generation: str, claims: list[Any]) -> Op[Refused]:
+    def release(
+        self, k: ShardKeys, group: str, generation: str, claims: list[Any], receipts: bool = False
+    ) -> Op[Refused]:
         """``claims``: main, entry, id, history row, for each in turn."""
         keys = (
             k.ready, k.ready_of(group), k.bucket, k.progress, k.counts, k.settings, k.history, k.jobs, k.wake,
         )  # fmt: skip
-        return self._outcome("release", keys, group, generation, claims)
+        return self._outcome("release", keys, k, group, generation, claims, receipts)
 
     def touch(self, k: ShardKeys, group: str, generation: str, ttr_ms: int, claims: list[Any]) -> Op[Refused]:
         """``claims``: main, entry, id, ttr_ms, for each in turn."""

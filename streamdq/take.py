@@ -10,7 +10,7 @@ from .config import TopicSettings
 from .consumer import Entries, read_streams
 from .durations import Duration, to_ms
 from .errors import GroupMissing, StaleClaim
-from .job import check_topic, check_ttr
+from .job import JobState, check_topic, check_ttr
 from .keys import ShardKeys
 from .operations import Operations
 from .retry import Bury
@@ -123,17 +123,6 @@ def finish(ops: Operations, held: Held) -> Op[None]:
     yield from _end(ops, End(held, Outcome.DONE))
 
 
-def finish_again(ops: Operations, held: Held) -> Op[bool]:
-    """As ``finish``, for claims that leave receipts; False: it was this very claim that finished before."""
-    try:
-        yield from finish(ops, held)
-    except StaleClaim:
-        if (yield from ops.scripts.has_receipt(held.shard, held.group, held.main, held.entry)):
-            return False
-        raise
-    return True
-
-
 def fail(ops: Operations, held: Held, error: BaseException | str, delay: Duration | None) -> Op[None]:
     settings = yield from ops.topics.get(held.job.topic)
     end = failed(held, error, settings.retry_of(held.group))
@@ -157,6 +146,26 @@ def touch(ops: Operations, held: Held, ttr: Duration | None) -> Op[None]:
     refused = yield from ops.scripts.touch(held.shard, held.group, held.generation, group_ttr_ms, claim)
     if held.ended or refused.stale:
         raise StaleClaim(f"job {held.job.id!r}: its TTR passed, or the claim has ended; it can't be extended")
+
+
+_LEFT = {
+    Outcome.DONE: JobState.DONE, Outcome.RETRY: JobState.DELAYED, Outcome.SNOOZED: JobState.DELAYED,
+    Outcome.DEAD: JobState.DEAD, Outcome.RELEASED: JobState.READY,
+}  # fmt: skip
+
+
+def repeatable(ops: Operations, held: Held, ending: Op[None], *ends: Outcome) -> Op[JobState | None]:
+    """Ends a claim that leaves a receipt. The state that it left its job in, where it was this very claim that has
+    ended before, in one of these ways; None: it has ended now.
+    """
+    try:
+        yield from ending
+    except StaleClaim:
+        ended = yield from ops.scripts.ended(held.shard, held.group, held.main, held.entry)
+        if ended not in ends:
+            raise
+        return _LEFT[Outcome(ended)]
+    return None
 
 
 def leaving(ops: Operations, held: Held, error: BaseException | None) -> Op[None] | None:

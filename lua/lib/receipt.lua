@@ -1,7 +1,9 @@
--- receipt(receipts, claim, now): remembers for ten minutes that it was this claim that ended its attempt, so that a caller
--- who did not hear of it can be told. Old ones go, some with each new one; there are 10 000 at most.
-local function receipt(receipts, claim, now)
-  redis.call('ZADD', receipts, now, claim)
+-- receipt(receipts, group, main, entry, ended, now): remembers for ten minutes that it was this claim that ended its
+-- attempt, and how (ended: '' when it finished), so that a caller who did not hear of it can be told. Old ones go, some with
+-- each new one; there are 10 000 at most.
+local function receipt(receipts, group, main, entry, ended, now)
+  local claim = group .. '|' .. main .. '|' .. entry
+  redis.call('ZADD', receipts, now, ended == '' and claim or claim .. '|' .. ended)
   local old = redis.call('ZRANGEBYSCORE', receipts, '-inf', now - 600000, 'LIMIT', 0, 10)
   if #old > 0 then redis.call('ZREM', receipts, unpack(old)) end
   redis.call('ZREMRANGEBYRANK', receipts, 0, -10001)

@@ -67,7 +67,8 @@ class CallbackSettings(BaseSettings):
             return cls(**{**({} if file is None else _read(file)), **given})
         except ValidationError as error:
             first = error.errors(include_input=False, include_context=False)[0]
-            raise InvalidInput(f"callback settings: {'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+            text = first["msg"].removeprefix("Value error, ")
+            raise InvalidInput(f"callback settings: {'.'.join(map(str, first['loc']))}: {text}") from None
         except SettingsError as error:
             raise InvalidInput(f"callback settings: {error}; dictionaries are written as JSON") from None
 

@@ -121,7 +121,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except ValidationError as error:
         first = error.errors()[0]
         prefix = "STREAMDQ_HTTP_" if error.title == "HttpSettings" else "STREAMDQ_"
-        views.complain(f"{prefix}{'_'.join(map(str, first['loc'])).upper()}: {first['msg']}")
+        text = first["msg"].removeprefix("Value error, ")
+        views.complain(f"{prefix}{'_'.join(map(str, first['loc'])).upper()}: {text}")
         return EXIT_USAGE
     except StreamdqError as error:
         views.complain(str(error))

@@ -94,7 +94,7 @@ def steps_of(rows: Iterable[HistoryRow], scale: Scale) -> list[Step]:
             by_job[row.id].append(row)
     waited: dict[int, list[int]] = defaultdict(list)
     for history in by_job.values():
-        history.sort(key=lambda row: row.finished_ms)
+        history.sort(key=lambda row: row.place)
         step = 0
         for row, following in zip(history, [*history[1:], None], strict=True):
             step = 0 if row.event is Event.KICKED else step + (row.event is Event.RETRY)

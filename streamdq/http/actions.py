@@ -6,6 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from ..config import DEFAULT_GROUP
 from ..errors import InvalidInput
+from .audited import about
 from .auth import Role
 from .problems import ProblemError
 from .render import base_of, page, segment
@@ -36,6 +37,7 @@ async def resume(request: Request, topic: TopicPath) -> Response:
 
 def _group_in(request: Request, form: dict[str, list[str]]) -> str:
     group = form.get("group", [DEFAULT_GROUP])[0]
+    about(request, group=group)
     check_group_scope(who_asks(request), group)
     return group
 
@@ -116,8 +118,11 @@ async def login(request: Request) -> Response:
     who = backend_of(request).tokens.identify(token)
     request.state.who = who
     if who is None or not who.may((Role.VIEWER,)):
+        unknown = backend_of(request).tokens.why_not(token)
         why = (
-            "This token is not known." if who is None else "This token may not look at pages: it takes viewer or admin."
+            f"{unknown[0].upper()}{unknown[1:]}."
+            if who is None
+            else "This token may not look at pages: it takes viewer or admin."
         )
         error = refused(request, ProblemError("unauthenticated" if who is None else "forbidden", why))
         request.state.who = None

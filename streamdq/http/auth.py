@@ -131,11 +131,20 @@ class Tokens:
 
     def holder(self, digest: str) -> Identity | None:
         """Whose token has this hash, if it has not expired."""
+        found = self._find(digest)
+        return None if found is None or found.expired else found
+
+    def why_not(self, token: str) -> str:
+        """What to say of one that is not let in."""
+        found = self._find(hash_token(token))
+        return "this token is not known" if found is None else f"the token {found.name} has expired"
+
+    def _find(self, digest: str) -> Identity | None:
         found = None
         for known in self._known:
             if hmac.compare_digest(known.digest, digest):
                 found = known.identity
-        return None if found is None or found.expired else found
+        return found
 
 
 def _limits_in(text: str, source: str) -> dict[str, Any]:

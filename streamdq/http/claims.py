@@ -5,24 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic_core import to_json
 
 from .. import take as engine
-from ..claims import Held
+from ..claims import Held, Outcome
 from ..durations import to_ms
 from ..errors import InvalidInput
-from ..job import JobState
 from ..loop import cancel_and_wait
 from ..operations import Operations
+from ..retry import Snooze
 from ..session import Op
 from .audited import about
 from .auth import Role
 from .backend import Backend
 from .jobs import job_bytes
-from .models import BuryIn, ClaimIn, ClaimOut, FailIn, FinishedOut, TouchIn
+from .models import BuryIn, ClaimIn, ClaimOut, EndedOut, FailIn, SnoozeIn, TouchIn
 from .problems import ProblemError
 from .route import JSON, Route, TopicPath, backend_of, check_group_scope, operation, who_asks
 from .seal import pack, unpack
@@ -30,7 +30,6 @@ from .seal import pack, unpack
 router = APIRouter(route_class=Route)
 MAX_WAIT_S = 60
 _WORKER = (Role.WORKER,)
-_ENDED = {204: {"description": "Done."}}
 
 
 @operation(
@@ -122,31 +121,32 @@ async def _own(request: Request, backend: Backend, claim: ClaimIn) -> Held:
     return held
 
 
-async def _end(request: Request, claim: ClaimIn, how: Callable[[Operations, Held], Op[None]]) -> Response:
-    backend = backend_of(request)
-    await backend.do(how(await backend.operations(), await _own(request, backend, claim)))
-    return Response(status_code=204)
-
-
 _ending = partial(operation, router, "POST", roles=_WORKER, takes=JSON, tag="Claims", sifts=True, status=204)
+_ENDED: dict[int, dict[str, Any]] = {
+    204: {"description": "Done."},
+    200: {"description": "This claim has ended like that before.", "model": EndedOut},
+}
 _STALE, _STALE_OR_UNKNOWN = ["stale-claim"], ["stale-claim", "unknown-topic"]
 
 
-@_ending(
-    "/v1/claims/finish", problems=_STALE,
-    responses=_ENDED | {200: {"description": "This claim has finished it before.", "model": FinishedOut}},
-)  # fmt: skip
+async def _end(
+    request: Request, claim: ClaimIn, how: Callable[[Operations, Held], Op[None]], *ends: Outcome
+) -> Response:
+    """Whoever did not hear of the end may ask for it again."""
+    backend = backend_of(request)
+    held, ops = await _own(request, backend, claim), await backend.operations()
+    state = await backend.do(engine.repeatable(ops, held, how(ops, held), *ends))
+    return Response(status_code=204) if state is None else Response(to_json({"state": state}), media_type=JSON)
+
+
+@_ending("/v1/claims/finish", problems=_STALE, responses=_ENDED)
 async def finish_claim(request: Request, claim: ClaimIn) -> Response:
     """The job is done, for this group.
 
-    Safe to repeat when the answer was lost: for ten minutes, a claim that has finished the job is told so with a 200. A
-    claim that was taken over has not, whatever became of the job.
+    Safe to repeat when the answer was lost, as is each other way to end a claim: for ten minutes, a claim that has
+    ended like that is told so with a 200. A claim that was taken over has not, whatever became of the job.
     """
-    backend = backend_of(request)
-    held = await _own(request, backend, claim)
-    if await backend.do(engine.finish_again(await backend.operations(), held)):
-        return Response(status_code=204)
-    return Response(to_json({"state": JobState.DONE}), media_type=JSON)
+    return await _end(request, claim, engine.finish, Outcome.DONE)
 
 
 @_ending("/v1/claims/fail", problems=_STALE_OR_UNKNOWN, responses=_ENDED)
@@ -155,22 +155,34 @@ async def fail_claim(request: Request, claim: FailIn) -> Response:
 
     No step left: the job is buried, among the dead letters.
     """
-    return await _end(request, claim, lambda ops, held: engine.fail(ops, held, claim.error, claim.delay))
+    return await _end(
+        request, claim, lambda ops, held: engine.fail(ops, held, claim.error, claim.delay), Outcome.RETRY, Outcome.DEAD
+    )
+
+
+@_ending("/v1/claims/snooze", problems=_STALE_OR_UNKNOWN, responses=_ENDED)
+async def snooze_claim(request: Request, claim: SnoozeIn) -> Response:
+    """Put the job off: run it again after the delay. Neither an attempt nor a step is used up."""
+    later = Snooze(claim.delay, claim.reason)
+    return await _end(request, claim, lambda ops, held: engine.fail(ops, held, later, None), Outcome.SNOOZED)
 
 
 @_ending("/v1/claims/bury", problems=_STALE_OR_UNKNOWN, responses=_ENDED)
 async def bury_claim(request: Request, claim: BuryIn) -> Response:
     """The job is given up: among the dead letters until it is kicked or purged."""
-    return await _end(request, claim, lambda ops, held: engine.bury(ops, held, claim.reason))
+    return await _end(request, claim, lambda ops, held: engine.bury(ops, held, claim.reason), Outcome.DEAD)
 
 
 @_ending("/v1/claims/release", problems=_STALE, responses=_ENDED)
 async def release_claim(request: Request, claim: ClaimIn) -> Response:
     """Hand the job back unfinished; the attempt does not count."""
-    return await _end(request, claim, engine.release)
+    return await _end(request, claim, engine.release, Outcome.RELEASED)
 
 
-@_ending("/v1/claims/touch", problems=_STALE_OR_UNKNOWN, responses=_ENDED)
+@_ending("/v1/claims/touch", problems=_STALE_OR_UNKNOWN, responses={204: {"description": "Done."}})
 async def touch_claim(request: Request, claim: TouchIn) -> Response:
     """The claim's TTR starts again, or another one does."""
-    return await _end(request, claim, lambda ops, held: engine.touch(ops, held, claim.ttr))
+    backend = backend_of(request)
+    held = await _own(request, backend, claim)
+    await backend.do(engine.touch(await backend.operations(), held, claim.ttr))
+    return Response(status_code=204)

@@ -219,10 +219,10 @@ class ClaimIn(_In):
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"claim": "v1.W10.c2lnbmF0dXJl"}]})
 
 
-class FinishedOut(BaseModel):
+class EndedOut(BaseModel):
     """What came of a claim that was sent again."""
 
-    state: JobState = Field(description="Where the job stands for the claim's group: done.")
+    state: JobState = Field(description="Where it left the job, for its group: done, delayed, ready or dead.")
 
     model_config = example({"state": "done"})
 
@@ -239,6 +239,17 @@ class FailIn(ClaimIn):
     model_config = ConfigDict(
         extra="forbid",
         json_schema_extra={"examples": [{"claim": "v1.W10.c2lnbmF0dXJl", "error": "no answer from bank"}]},
+    )
+
+
+class SnoozeIn(ClaimIn):
+    """An attempt that can't be made now."""
+
+    delay: Annotated[DurationIn, Field(description=f"Run it again after this long. {_DURATION}", examples=["5m"])]
+    reason: StrictStr = Field(default="", description="Why; kept with the job.", max_length=10_000)
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"claim": "v1.W10.c2lnbmF0dXJl", "delay": "5m"}]}
     )
 
 

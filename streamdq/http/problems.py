@@ -92,7 +92,8 @@ KINDS: Mapping[str, tuple[int, str]] = {
 _IN_THE_MIDST = ("too-large", "stopping")
 _OF_STATUS = {400: "malformed", 401: "unauthenticated", 403: "forbidden", 404: "not-found", 405: "method-not-allowed",
               408: "timeout", 413: "too-large", 415: "unsupported-media-type", 422: "invalid-input"}  # fmt: skip
-_OF_ERROR: tuple[tuple[type[StreamdqError], str], ...] = (
+_OF_ERROR: tuple[tuple[type[Exception], str], ...] = (
+    (ClientDisconnect, "malformed"),
     (JobExists, "job-exists"),
     (StaleClaim, "stale-claim"),
     (TopicNotEmpty, "topic-not-empty"),
@@ -135,12 +136,19 @@ def problem(kind: str, detail: str | None = None, headers: Mapping[str, str] | N
     return made(json.dumps(content | more), status, given, media_type=MEDIA)
 
 
-def kind_of(error: StreamdqError) -> str:
-    """What kind of problem one of streamdq's errors is."""
-    for cls, kind in _OF_ERROR:
-        if isinstance(error, cls):
-            return kind
-    return "internal-error"
+def kind_of(error: Exception) -> str:
+    """What kind of problem an error is."""
+    if isinstance(error, ProblemError):
+        return error.kind
+    if isinstance(error, StarletteHTTPException):
+        return _OF_STATUS.get(error.status_code, "malformed")
+    if isinstance(error, RequestValidationError):
+        return "malformed" if _is_no_json(error) else "invalid-input"
+    return next((kind for cls, kind in _OF_ERROR if isinstance(error, cls)), "internal-error")
+
+
+def _is_no_json(error: RequestValidationError) -> bool:
+    return any(one["type"] == "json_invalid" for one in error.errors())
 
 
 def problem_of(error: StreamdqError, **more: Any) -> Response:
@@ -161,9 +169,9 @@ def place(loc: Iterable[int | str]) -> str:
 
 def _on_invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
-    found = error.errors()
-    if any(one["type"] == "json_invalid" for one in found):
+    if _is_no_json(error):
         return problem("malformed", "the body is not JSON")
+    found = error.errors()
     errors = [{"at": place(one["loc"])[:200], "message": str(one["msg"])[:200]} for one in found[:_SHOWN_ERRORS]]
     told = [f"{error['at']}: {error['message']}" for error in errors[:_TOLD_ERRORS]]
     if len(found) > _TOLD_ERRORS:
@@ -184,10 +192,13 @@ def _on_http(request: Request, error: Exception) -> Response:
     if isinstance(error, ProblemError):
         return problem(error.kind, error.detail, error.headers, **error.more)
     assert isinstance(error, StarletteHTTPException)
-    headers = dict(error.headers or {})
+    headers, detail = dict(error.headers or {}), str(error.detail)
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = _allowed(request, headers.get("Allow", ""))
-    return problem(_OF_STATUS.get(error.status_code, "malformed"), str(error.detail), headers)
+        detail = f"this path takes {headers['Allow']}"
+    elif error.status_code == HTTPStatus.NOT_FOUND:
+        detail = "no operation and no page has this path; /openapi.json has them all"
+    return problem(kind_of(error), detail, headers)
 
 
 def _on_streamdq(_: Request, error: Exception) -> Response:

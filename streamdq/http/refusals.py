@@ -27,16 +27,16 @@ class Refusals:
         self._since = time.monotonic()
         self._untold = 0
 
-    def tell(self, request: Request, error: ProblemError) -> None:
-        """Writes the line, where this is about who asks."""
+    def tell(self, request: Request, error: ProblemError) -> bool:
+        """Writes the line, where this is about who asks; False: there are too many."""
         if error.kind not in _KINDS:
-            return
+            return True
         now = time.monotonic()
         self._room = min(_BURST, self._room + (now - self._since) * _PER_S)
         self._since = now
         if self._room < 1:
             self._untold += 1
-            return
+            return False
         self._room -= 1
         who = getattr(request.state, "who", None)
         more = {"who": who.name} if who is not None else {}
@@ -47,3 +47,4 @@ class Refusals:
             "refused", why=error.kind, detail=str(error.detail), peer=peer_of(request), method=request.method,
             path=request.url.path[:_SHOWN_PATH_CHARS], **more,
         )  # fmt: skip
+        return True

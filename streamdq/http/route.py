@@ -16,13 +16,14 @@ from starlette.types import Message, Receive
 from .audited import fields_of
 from .auth import ANYONE, MAX_TOKEN_CHARS, Identity, Role
 from .backend import Backend
-from .problems import KINDS, ProblemError, documented
+from .problems import KINDS, ProblemError, documented, kind_of
 from .reading import Reading
 from .refusals import peer_of
 
 JSON, NDJSON = "application/json", "application/x-ndjson"
 _SAFE = ("GET", "HEAD")
 NOBODY_IN_PARTICULAR = Identity("anyone", ANYONE)
+_STRANGER = Identity("", frozenset())
 
 
 class _Segment(Convertor[str]):
@@ -69,11 +70,14 @@ def who_asks(request: Request) -> Identity:
     return identity
 
 
-def _tell(request: Request, needs: Needs, who: Identity, **how: Any) -> None:
-    """Who did what, and how it ended; looking is not worth a word."""
-    if request.method not in _SAFE:
-        asks = getattr(request.state, "who", None) or who  # signing in tells who it is
-        backend_of(request).audit.tell(needs.notable, fields_of(request, asks, **how))
+def _tell(request: Request, needs: Needs, **how: Any) -> None:
+    """Who did what, and how it ended; looking is not worth a word. Strangers who are refused can't fill the log: of
+    them it has what the server's own log has.
+    """
+    who = getattr(request.state, "who", None)  # signing in tells who it is
+    told = getattr(request.state, "told", True) or who not in (None, NOBODY_IN_PARTICULAR)
+    if request.method not in _SAFE and told:
+        backend_of(request).audit.tell(needs.notable, fields_of(request, who or _STRANGER, **how))
 
 
 class Route(APIRoute):
@@ -84,17 +88,16 @@ class Route(APIRoute):
 
         async def handle(request: Request) -> Response:
             try:
-                who = await self.let_in(request, needs)
-            except ProblemError as error:
-                raise self.refused(request, error) from None
-            try:
+                await self.let_in(request, needs)
                 response = await inner(Reading(request.scope, limited(request, needs)))
+            except ProblemError as error:
+                found = self.refused(request, error)
+                _tell(request, needs, failed=found.kind)
+                raise found from None
             except Exception as error:
-                _tell(request, needs, who, failed=getattr(error, "kind", type(error).__name__))
-                if isinstance(error, ProblemError):
-                    raise self.refused(request, error) from None
+                _tell(request, needs, failed=kind_of(error))
                 raise
-            _tell(request, needs, who, status=response.status_code)
+            _tell(request, needs, status=response.status_code)
             return response
 
         return handle
@@ -103,8 +106,8 @@ class Route(APIRoute):
         """What the caller is told instead; it is counted and logged."""
         return refused(request, error)
 
-    async def let_in(self, request: Request, needs: Needs) -> Identity:
-        """Who asks.
+    async def let_in(self, request: Request, needs: Needs) -> None:
+        """Sees who asks.
 
         Raises:
             ProblemError: they may not, or not like this.
@@ -123,7 +126,6 @@ class Route(APIRoute):
                 raise ProblemError("forbidden", f"this takes the role {wanted}")
             _check_scope(request, needs, who, {field.alias for field in self.dependant.query_params})
         check_content_type(request, needs)
-        return who
 
     async def identify(self, request: Request, backend: Backend) -> Identity:
         return _bearer(request, backend)
@@ -149,7 +151,7 @@ def refused(request: Request, error: ProblemError) -> ProblemError:
             backend.rates.failed(peer_of(request))
         except ProblemError as limited:
             error = limited
-    backend.refusals.tell(request, error)
+    request.state.told = backend.refusals.tell(request, error)
     return error
 
 
@@ -190,10 +192,11 @@ def _bearer(request: Request, backend: Backend) -> Identity:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise ProblemError("unauthenticated", "send the header: Authorization: Bearer TOKEN")
-    who = backend.tokens.identify(token.strip()) if len(token) <= MAX_TOKEN_CHARS else None
+    token = token.strip()[: MAX_TOKEN_CHARS + 1]  # longer than any
+    who = backend.tokens.identify(token)
     if who is None:
         raise ProblemError(
-            "unauthenticated", "this token is not known", {"WWW-Authenticate": 'Bearer error="invalid_token"'}
+            "unauthenticated", backend.tokens.why_not(token), {"WWW-Authenticate": 'Bearer error="invalid_token"'}
         )
     return who
 

@@ -68,20 +68,8 @@ class Story:
     now_ms: int
     created_ms: int | None = None
     body_bytes: int | None = None
-    attempts: list[Attempt] = field(default_factory=list)
-    others: list[HistoryRow] = field(default_factory=list)  # cancelled, kicked: what is no attempt
+    events: list[Attempt | HistoryRow] = field(default_factory=list)  # in the order in which they came about
     complete: bool = True
-
-    @property
-    def events(self) -> list[Attempt | HistoryRow]:
-        """In the order in which they came about."""
-
-        def when(one: Attempt | HistoryRow) -> int:
-            if isinstance(one, HistoryRow):
-                return one.finished_ms
-            return one.ended_ms or one.started_ms or max(self.now_ms, one.due_ms or 0)
-
-        return sorted([*self.attempts, *self.others], key=when)
 
 
 SNOOZED = "snoozed"  # in the history a released row with an error
@@ -89,13 +77,15 @@ _ATTEMPTS = (Event.DONE, Event.RETRY, Event.DEAD, Event.RELEASED, Event.RECLAIME
 
 
 def story_of(rows: Iterable[HistoryRow], job: Job | None, moved: dict[str, int], now_ms: int) -> Story:
-    """From the job's rows and the job itself. ``moved``: when the attempt that each group is at became ready."""
+    """From the job's rows, in the order of their history, and the job itself. ``moved``: when the attempt that each
+    group is at became ready.
+    """
     story = Story(job, now_ms)
     for row in rows:
         story.created_ms = story.created_ms or row.created_ms
         story.body_bytes = story.body_bytes or row.body_bytes or None
         if row.event in _ATTEMPTS:
-            story.attempts.append(
+            story.events.append(
                 Attempt(
                     row.group,
                     row.attempt,
@@ -110,10 +100,11 @@ def story_of(rows: Iterable[HistoryRow], job: Job | None, moved: dict[str, int],
                 )
             )
         else:
-            story.others.append(row)
+            story.events.append(row)  # cancelled, kicked: what is no attempt
     if job is not None:
         story.created_ms, story.body_bytes = job.created_ms, len(job.raw_body)
-        story.attempts += [_open(one, job, moved) for one in job.groups.values() if one.state in _OPEN]
+        still = [_open(one, job, moved) for one in job.groups.values() if one.state in _OPEN]
+        story.events += sorted(still, key=lambda one: one.started_ms or max(now_ms, one.due_ms or 0))
     return story
 
 

@@ -11,6 +11,7 @@ from ..config import TopicSettings
 from ..errors import InvalidInput
 from ..shapes import audit_json, settings_json, stats_json
 from . import sift
+from .audited import about
 from .auth import Role
 from .dead import dead_page
 from .models import AuditOut, CountOut, DeadIn, DeadOut, StatsOut, TopicIn, TopicOut, TopicsOut, UpcomingOut
@@ -155,6 +156,7 @@ async def list_dead(
 )  # fmt: skip
 async def kick_dead(request: Request, topic: TopicPath, which: DeadIn) -> Response:
     """Send dead letters back. They are ready at once, and their retry schedule starts again."""
+    about(request, group=which.group)
     check_group_scope(who_asks(request), which.group)
     queue = await backend_of(request).queue()
     counts = [await queue.kick(topic, id, which.group) for id in _ids(which)]
@@ -167,6 +169,7 @@ async def kick_dead(request: Request, topic: TopicPath, which: DeadIn) -> Respon
 )  # fmt: skip
 async def purge_dead(request: Request, topic: TopicPath, which: DeadIn) -> Response:
     """Delete dead letters for good."""
+    about(request, group=which.group)
     check_group_scope(who_asks(request), which.group)
     queue = await backend_of(request).queue()
     counts = [await queue.purge(topic, which.group, id) for id in _ids(which)]

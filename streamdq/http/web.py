@@ -50,10 +50,10 @@ class PageRoute(Route):
 
         return handle
 
-    async def let_in(self, request: Request, needs: Needs) -> Identity:
+    async def let_in(self, request: Request, needs: Needs) -> None:
         if request.method == "POST" and not _is_own(request):
             raise ProblemError("forbidden", "a form of another site is refused")
-        return await super().let_in(request, needs)
+        await super().let_in(request, needs)
 
     def refused(self, request: Request, error: ProblemError) -> ProblemError:
         if error.kind == "unauthenticated" and request.method != "POST":

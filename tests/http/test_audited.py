@@ -39,7 +39,7 @@ async def test_every_request_that_changes_something_has_a_line(open_api: Open, t
     await api.client.delete(api.job("t", posted))
     boss = {"Authorization": f"Bearer {BOSS}"}
     await api.client.post("/v1/topics/t/pause", headers=boss)
-    await api.client.post("/v1/topics/t/pause")  # refused, and told of as such
+    await api.client.post("/v1/topics/t/pause")  # refused: that has a line, too
     form = {"Origin": "http://localhost"}
     await api.client.post("/login", data={"token": BOSS}, headers=form)
     await api.client.post("/topics/t/resume", data={"x": ""}, headers=form)
@@ -49,18 +49,53 @@ async def test_every_request_that_changes_something_has_a_line(open_api: Open, t
     assert all(line.pop("at").endswith("+00:00") for line in lines)
     assert lines == [
         who | {"action": "put_job", "topic": "t", "id": "a", "status": 201},
-        who | {"action": "put_job", "topic": "t", "id": "a", "failed": "JobExists"},
+        who | {"action": "put_job", "topic": "t", "id": "a", "failed": "job-exists"},
         who | {"action": "post_job", "topic": "t", "id": posted, "status": 201},
         who | {"action": "take_job", "topic": "t", "id": "a", "group": "default", "status": 200},
         who | {"action": "finish_claim", "topic": "t", "id": "a", "group": "default", "status": 204},
         who | {"action": "cancel_job", "topic": "t", "id": posted, "status": 204},
         boss_is | {"action": "pause_topic", "topic": "t", "status": 204},
+        who | {"action": "pause_topic", "topic": "t", "failed": "forbidden"},
         boss_is | {"action": "login", "status": 303},
         boss_is | {"action": "resume", "topic": "t", "status": 303},
     ]
     for secret in ("s3cret", TOKEN, BOSS, claim):
         assert secret not in file.read_text()
     assert file.stat().st_mode & 0o077 == 0
+
+
+async def test_a_failure_is_named_as_its_problem(open_api: Open, tmp_path: Path) -> None:
+    file = tmp_path / "audit.log"
+    api = await open_api(token=BOSS, tokens=TOKENS, audit_log=file)
+    sent = {"Content-Type": "application/json"}
+    for content in (b"{", b"[" * 200_000, b'{"body": null}', b'{"x": 1}'):
+        await api.client.put(api.job("t", "a"), content=content, headers=sent)
+    await api.client.put(api.job("t", "a"), content=b"{}", headers={"Content-Type": "text/plain"})
+    await api.client.post("/v1/topics/none/dead/purge", json={"all": True, "group": "audit"})
+    await api.end("finish", "v1.x.y")
+    assert [line["failed"] for line in lines_in(file)] == [
+        "malformed", "malformed", "invalid-input", "invalid-input", "unsupported-media-type", "unknown-topic",
+        "invalid-input",
+    ]  # fmt: skip
+    assert lines_in(file)[-2]["group"] == "audit"
+
+
+async def test_strangers_have_no_more_lines_than_in_the_log(open_api: Open, tmp_path: Path) -> None:
+    file = tmp_path / "audit.log"
+    api = await open_api(token="sdq_guessed", tokens=TOKENS, audit_log=file)
+    with capture_logs() as logs:
+        for n in range(150):
+            await api.put(f"a{n}")
+        for _ in range(50):
+            await api.client.post("/login", data={"token": "x"}, headers={"Origin": "http://localhost"})
+        api.client.headers["Authorization"] = f"Bearer {TOKEN}"
+        await api.client.post("/v1/topics/t/pause")
+    refused = [line for line in logs if line["event"] == "refused"]
+    *strangers, last = lines_in(file)
+    assert len(strangers) == len(refused) < 100
+    assert {(line["who"], line["roles"], line["action"]) for line in strangers} == {("", "", "put_job")}
+    assert {line["failed"] for line in strangers} == {"unauthenticated"}
+    assert (last["who"], last["failed"]) == ("clerk", "forbidden")  # whom it knows it tells of in any case
 
 
 async def test_without_a_file_it_is_in_the_log(open_api: Open) -> None:

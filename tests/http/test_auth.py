@@ -22,8 +22,8 @@ TOKENS = Tokens.parse("\n".join(line for _, line in MADE.values()))
 MAY = {
     Role.PRODUCER: {"put_job", "post_job", "put_bulk", "cancel_job", "reschedule_job", "list_topics", "get_job"},
     Role.WORKER: {
-        "take_job", "finish_claim", "fail_claim", "bury_claim", "release_claim", "touch_claim", "list_topics",
-        "get_job",
+        "take_job", "finish_claim", "fail_claim", "bury_claim", "release_claim", "snooze_claim", "touch_claim",
+        "list_topics", "get_job",
     },
     Role.VIEWER: {"list_topics", "get_job", "get_stats", "get_upcoming", "list_dead", "get_metrics"},
 }  # fmt: skip

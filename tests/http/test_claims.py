@@ -76,9 +76,11 @@ async def test_a_claim_that_was_taken_over_is_refused(api: Api, redis_server: Se
     late = (await api.take(timeout="5s")).json()["claim"]
     taken = (await api.take(timeout="10s")).json()  # as its TTR has passed
     assert taken["job"]["attempt"] == 2
-    for how, more in (("finish", {}), ("fail", {"error": "x"}), ("bury", {"reason": "x"}), ("release", {})):
+    for how, more, _ in [("finish", {}, ""), *ENDS]:
         assert kind(await api.end(how, late, **more)) == "stale-claim", how
     assert (await api.end("finish", taken["claim"])).status_code == 204
+    for how, more, _ in [("finish", {}, ""), *ENDS]:
+        assert kind(await api.end(how, late, **more)) == "stale-claim", how
 
 
 async def test_finish_may_be_repeated(api: Api, open_api: Open, redis_server: Server) -> None:
@@ -105,6 +107,57 @@ async def test_a_claim_that_ended_otherwise_has_not_finished(api: Api, how: str,
     claim = (await api.take()).json()["claim"]
     assert (await api.end(how, claim, **more)).status_code == 204
     assert kind(await api.end("finish", claim)) == "stale-claim"
+
+
+ENDS: list[tuple[str, dict[str, Any], str]] = [
+    ("fail", {"error": "x"}, "delayed"),
+    ("fail", {"error": "x", "delay": "2h"}, "delayed"),
+    ("snooze", {"delay": "1h"}, "delayed"),
+    ("bury", {"reason": "x"}, "dead"),
+    ("release", {}, "ready"),
+]
+
+
+@pytest.mark.parametrize(("how", "more", "state"), ENDS)
+async def test_each_end_may_be_repeated(
+    api: Api, open_api: Open, redis_server: Server, how: str, more: dict[str, Any], state: str
+) -> None:
+    """It changes nothing the second time, whichever server is asked. Another end is refused."""
+    await api.put("a", retry="1h")
+    claim = (await api.take()).json()["claim"]
+    assert (await api.end(how, claim, **more)).status_code == 204
+    before = (await api.get("a")).json()
+    assert before["groups"]["default"]["state"] == state
+    for other in (api, await open_api()):
+        again = await other.end(how, claim, **more)
+        assert (again.status_code, again.json()) == (200, {"state": state})
+    assert (await api.get("a")).json() == before
+    for otherwise, given, _ in [*ENDS, ("finish", {}, ""), ("touch", {}, "")]:
+        if otherwise != how and (how, otherwise) != ("bury", "fail"):  # a failure may have buried it as well
+            assert kind(await api.end(otherwise, claim, **given)) == "stale-claim", otherwise
+    with Queue(redis_server.url, NAMESPACE) as queue:
+        assert len(queue.history("t").rows) == 1
+        assert queue.audit("t").balanced
+
+
+async def test_a_failure_that_was_the_last_may_be_repeated(api: Api) -> None:
+    await api.put("a", retry="none")
+    claim = (await api.take()).json()["claim"]
+    assert (await api.end("fail", claim, error="x")).status_code == 204
+    again = await api.end("fail", claim, error="x")
+    assert (again.status_code, again.json()) == (200, {"state": "dead"})
+
+
+async def test_a_job_that_is_put_off(api: Api) -> None:
+    await api.put("a")
+    claim = (await api.take()).json()["claim"]
+    for wrong in ({}, {"delay": None}, {"delay": -1}, {"delay": "soon"}):
+        assert kind(await api.end("snooze", claim, **wrong)) == "invalid-input", wrong
+    assert (await api.end("snooze", claim, delay="50ms", reason="the bank is closed")).status_code == 204
+    job = (await api.get("a")).json()["groups"]["default"]
+    assert (job["attempt"], job["step"], job["snoozed"]) == (0, 0, 1)
+    assert job["error"] == "Snooze: the bank is closed"
+    assert (await api.take(timeout="5s")).json()["job"]["attempt"] == 1
 
 
 async def test_a_claim_that_was_taken_over_has_not_finished(api: Api, redis_server: Server) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from fastapi.routing import APIRoute
+from structlog.testing import capture_logs
 
 from streamdq import Queue
 from streamdq.cli import app as cli
@@ -33,7 +34,7 @@ ROUTES = [
     if isinstance(route, APIRoute) and needs_of(route).roles is not None
 ]
 EVERYWHERE = {"list_topics", "get_stats", "overview"}  # and there what the token is for
-BY_CLAIM = {"finish_claim", "fail_claim", "bury_claim", "release_claim", "touch_claim"}
+BY_CLAIM = {"finish_claim", "fail_claim", "bury_claim", "release_claim", "snooze_claim", "touch_claim"}
 
 
 def test_scopes() -> None:
@@ -89,6 +90,22 @@ async def test_a_session_ends_when_its_token_expires(open_api: Open, monkeypatch
     assert (await site.client.get("/")).status_code == 200
     monkeypatch.setattr("streamdq.http.auth.time.time", lambda: time.time_ns() / 1e9 + 3601)
     assert (await site.client.get("/")).status_code == 303
+
+
+async def test_an_expired_token_is_told_so(open_api: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    token, line = new_token("Mailer", [Role.VIEWER], expires="1h")
+    api = await open_api(token=token, tokens=Tokens.parse(line))
+    monkeypatch.setattr("streamdq.http.auth.time.time", lambda: time.time_ns() / 1e9 + 3601)
+    with capture_logs() as logs:
+        refused = await api.client.get("/v1/stats")
+        page = await api.client.post("/login", data={"token": token}, headers={"Origin": "http://localhost"})
+    assert (refused.status_code, refused.json()["detail"]) == (401, "the token Mailer has expired")
+    assert [line["detail"] for line in logs if line["event"] == "refused"] == [
+        "the token Mailer has expired", "The token Mailer has expired.",
+    ]  # fmt: skip
+    assert "The token Mailer has expired." in page.text
+    unknown = await api.client.get("/v1/stats", headers={"Authorization": "Bearer sdq_other"})
+    assert unknown.json()["detail"] == "this token is not known"
 
 
 def test_limits_by_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

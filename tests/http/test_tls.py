@@ -169,6 +169,11 @@ def test_who_asks_is_what_a_trusted_proxy_says(redis_server: Server, tmp_path: P
 
 
 @pytest.mark.parametrize("text", ["*", "proxy.example", "10.0.0.0/99"])
-def test_proxies_are_addresses(text: str) -> None:
+def test_proxies_are_addresses(text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ValueError, match="trusted_proxies"):
         HttpSettings(trusted_proxies=text)
+    monkeypatch.setenv("STREAMDQ_HTTP_TRUSTED_PROXIES", text)
+    assert cli.run(["--url", "memory://unused", "serve", "--port", "0"]) == 2
+    told = capsys.readouterr().err
+    assert "STREAMDQ_HTTP_TRUSTED_PROXIES: " in told
+    assert "Value error" not in told

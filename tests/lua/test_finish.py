@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from streamdq.scripts import Refused, Row
@@ -178,7 +180,7 @@ def finish_with_receipt(shard: Shard, row: Row) -> Refused:
 
 
 def has_receipt(shard: Shard, row: Row, group: str = "default") -> bool:
-    return bool(shard.run(shard.scripts.has_receipt(shard.k, group, row.main, row.entry)))
+    return shard.run(shard.scripts.ended(shard.k, group, row.main, row.entry)) == "done"
 
 
 def test_a_receipt_is_left_where_it_is_wanted_and_the_claim_was_held(shard: Shard) -> None:
@@ -204,6 +206,29 @@ def test_a_retried_attempt_has_a_receipt_of_its_own(shard: Shard) -> None:
     second = shard.take()
     finish_with_receipt(shard, second)
     assert (has_receipt(shard, first), has_receipt(shard, second)) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("script", "more", "ended"),
+    [
+        ("retry", [1000, 1, "Oops"], "retry"),
+        ("retry", [1000, -1, "later"], "snoozed"),
+        ("bury", ["buried", "Oops"], "dead"),
+        ("release", [], "released"),
+    ],
+)
+def test_each_end_leaves_a_receipt_of_its_own(shard: Shard, script: str, more: list[Any], ended: str) -> None:
+    shard.enqueue("i", "j")
+    first, second = shard.claim().rows
+    for row, receipts in ((first, True), (second, False)):
+        claim = [row.main, row.entry, row.id.decode(), "row", *more]
+        end = getattr(shard.scripts, script)
+        for stale in ([], [0]):
+            refused = shard.run(end(shard.k, "default", shard.generation("default"), claim, receipts))
+            assert list(refused.stale) == stale
+    assert shard.run(shard.scripts.ended(shard.k, "default", first.main, first.entry)) == ended
+    assert shard.run(shard.scripts.ended(shard.k, "default", second.main, second.entry)) is None
+    assert len(receipts_of(shard)) == 1
 
 
 def test_old_receipts_go_and_there_are_ten_thousand_at_most(shard: Shard) -> None:

@@ -7,6 +7,7 @@ import pytest
 from streamdq.history import Event, HistoryRow
 from streamdq.http.look import lateness_of
 from streamdq.http.timeline import Attempt, brief, story_of, why
+from streamdq.job import GroupProgress, Job, JobState
 
 T = 1_800_000_000_000
 
@@ -57,9 +58,20 @@ def test_a_story_from_rows_alone() -> None:
     )  # fmt: skip
     assert (story.created_ms, story.body_bytes) == (T, 7)
     assert [one.event for one in story.events] == ["retry", "kicked", "done"]
-    assert [one.ran_ms(T + 20) for one in story.attempts] == [4, 1]
+    assert [one.ran_ms(T + 20) for one in story.events if isinstance(one, Attempt)] == [4, 1]
     put_off = [row(Event.RELEASED, 1, T + 5, T + 1, "Snooze"), row(Event.RELEASED, 1, T + 7, None, "")]
     assert [one.event for one in story_of(put_off, None, {}, T + 20).events] == ["snoozed", "released"]
+
+
+def test_events_are_told_in_the_order_of_their_history() -> None:
+    """The clock was set back before the second; the third came in the same millisecond."""
+    progress = GroupProgress("g", JobState.RUNNING, attempt=3, started_ms=T - 90)
+    job = Job("t", "a", b"1", T, T, groups={"g": progress})
+    rows = [
+        HistoryRow("t", 0, f"{T}-{n}", event, "a", "g", n, 0, "c", T, T, T, finished - 1, finished, "E", "", 7)
+        for n, event, finished in ((1, Event.RETRY, T), (2, Event.DEAD, T - 100), (3, Event.KICKED, T - 100))
+    ]
+    assert [one.event for one in story_of(rows, job, {}, T - 80).events] == ["retry", "dead", "kicked", "running"]
 
 
 @pytest.mark.parametrize(
