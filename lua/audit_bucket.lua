@@ -1,15 +1,19 @@
 -- audit_bucket: a page of the bucket's members, and which of them have no record. Nothing is changed.
--- KEYS[1] bucket  ZSET
--- KEYS[2] jobs    HASH
+-- KEYS[1] bucket    ZSET
+-- KEYS[2] jobs      HASH
+-- KEYS[3] settings  HASH
 -- ARGV[1] cursor, as the page before returned it; '0' at first
 -- ARGV[2] limit: about how many members
--- returns {cursor, id, ...}: the jobs that wait and have no record. cursor '0' = this was the last page
-local bucket, jobs = unpack(KEYS)
+-- returns {cursor, id, ...}: the jobs that wait and have no record, but for those of groups that are leaving (leave_group
+-- takes these away). cursor '0' = this was the last page
+-- include: settle
+local bucket, jobs, settings = unpack(KEYS)
+local leaving = names(redis.call('HGET', settings, 'leaving'))
 local page = redis.call('ZSCAN', bucket, ARGV[1], 'COUNT', ARGV[2])
 local reply = {page[1]}
 for i = 1, #page[2], 2 do
   local rest = string.sub(page[2][i], 13)
-  local id = string.match(rest, '^\31[^\31]*\31(.*)$') or rest
-  if redis.call('HEXISTS', jobs, id) == 0 then reply[#reply + 1] = id end
+  local group, id = string.match(rest, '^\31([^\31]*)\31(.*)$')
+  if redis.call('HEXISTS', jobs, id or rest) == 0 and not has(leaving, group) then reply[#reply + 1] = id or rest end
 end
 return reply

@@ -7,9 +7,9 @@
 -- ARGV[2] limit: about how many jobs; fewer where jobs of the shard are large
 -- returns {cursor, id, group, ...}: the jobs that are ready or running for a group, by an entry of ready:GROUP, or of the
 -- shared stream where group is ''. cursor '0' = this was the last page
--- include: progress, settle, largest
+-- include: progress, settle, leaving, largest
 local jobs, bucket, progress, settings = unpack(KEYS)
-local topic = redis.call('HMGET', settings, 'groups', 'largest')
+local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving')
 local groups, left = names(topic[1]), tonumber(ARGV[2])
 local cursor, skip = string.match(ARGV[1], '^(%d+)%+?(%d*)$')
 skip = tonumber(skip) or 0
@@ -29,6 +29,7 @@ repeat
 until cursor == '0' or left <= 0 or bytes + step * (tonumber(topic[2]) or 0) > BYTES_AT_ONCE
 
 local reply, states = {cursor}, states_of({progress = progress}, groups, ids)
+local k = {progress = progress, settings = settings, leaving = topic[3]}
 local function should_be(id, group)
   reply[#reply + 1] = id
   reply[#reply + 1] = group
@@ -50,6 +51,7 @@ for i, id in ipairs(ids) do
   end
   -- A group that has not started the job waits for its first delivery, unless it is detached: then it is not for it.
   shared = shared or untouched > 0 and not alone and not redis.call('ZSCORE', bucket, sequences[i] .. id)
+    and not (untouched == #groups and is_left(k, id, sequences[i]))
   if shared then should_be(id, '') end
 end
 return reply

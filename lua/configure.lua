@@ -15,7 +15,7 @@
 -- returns {status, groups, leaving, version, shards}: status 1 = done, 0 = refused: the number of shards can't change while
 -- the shard holds jobs; what the shard has now: groups, those that ARGV[3] does not name among them, groups that are
 -- leaving, its version (a newer one than ARGV[1]: nothing was done), and the number of shards by it
--- include: ring, settle, relook
+-- include: sequence, ring, settle, relook
 local settings, jobs, bucket, ready, counts, wake = unpack(KEYS)
 local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving')
 local had, leaving = names(known[3]), names(known[4])
@@ -48,6 +48,7 @@ local function begin_to_leave(group, own, dead)
     redis.call('HDEL', counts, name .. ':' .. group)
   end
   redis.call('HDEL', settings, 'generation:' .. group, 'ttr:' .. group, 'relook:' .. group)
+  redis.call('HSET', settings, 'left_at:' .. group, numbers_now(counts))
   leaving[#leaving + 1] = group
 end
 for i, group in ipairs(names(ARGV[4])) do

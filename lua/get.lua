@@ -7,15 +7,17 @@
 -- ARGV[2] shards: how many the caller spreads this topic over; '' = the caller knows that the job is here
 -- returns nil = the caller's settings of the topic are out of date; {} or {record, delayed, group, progress, waits, ...}: delayed 1 = its first delivery is in the bucket;
 -- progress '' = not started; waits 1 = the group's next attempt is in the bucket
--- include: progress, settle, standing
+-- include: progress, settle, leaving, standing
 local jobs, bucket, progress, settings = unpack(KEYS)
-local id, topic = ARGV[1], redis.call('HMGET', settings, 'shards', 'groups')
+local id, topic = ARGV[1], redis.call('HMGET', settings, 'shards', 'groups', 'leaving')
 if ARGV[2] ~= '' and topic[1] ~= ARGV[2] then return false end
 local record = redis.call('HGET', jobs, id)
 if not record then return {} end
 local delayed = redis.call('ZSCORE', bucket, string.sub(record, 1, 12) .. id)
+local k = {progress = progress, settings = settings, leaving = topic[3]}
 local reply = {record, delayed and 1 or 0}
-local concerned, states = standing({progress = progress}, names(topic[2]), id)
+local concerned, states = standing(k, names(topic[2]), id, string.sub(record, 1, 12))
+if #concerned == 0 then return {} end -- it is about to end with its groups
 for _, group in ipairs(concerned) do
   local p, n = states[group], #reply
   reply[n + 1], reply[n + 2] = group, p and format(p) or ''

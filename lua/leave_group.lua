@@ -9,10 +9,10 @@
 -- ARGV[1] group
 -- ARGV[2] limit: about how many fields of progress to look at
 -- returns 1 = there is more to do; 0 = the group is gone, or not leaving
--- include: progress, settle
+-- include: progress, settle, leaving
 local settings, jobs, bucket, ready, progress, counts = unpack(KEYS)
 local group, k = ARGV[1], {jobs = jobs, progress = progress, counts = counts, ready = ready}
-local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'left:' .. group)
+local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'left:' .. group, 'left_at:' .. group)
 local groups, leaving = names(topic[1]), names(topic[2])
 if not has(leaving, group) then return 0 end
 
@@ -24,10 +24,11 @@ local function is_open(id, alone)
   end
   return false
 end
-local function end_unless_open(id, main)
+local function end_unless_open(id, main, since)
   if redis.call('HEXISTS', jobs, id) == 0 or is_open(id, main == '-') then return end
-  local record = redis.call('HGET', jobs, id)
-  redis.call('ZREM', bucket, string.sub(record, 1, 12) .. id)
+  local sequence = string.sub(redis.call('HGET', jobs, id), 1, 12)
+  if is_newer(sequence, since) then return end
+  redis.call('ZREM', bucket, sequence .. id)
   forget(k, groups, id, main)
 end
 
@@ -44,7 +45,7 @@ for i = 1, #page[2], 2 do
     if p.state == 'w' and redis.call('ZREM', bucket, member(p.sequence, group, id)) == 1 then
       redis.call('HINCRBY', counts, 'waiting:' .. group, -1)
     end
-    end_unless_open(id, p.main)
+    end_unless_open(id, p.main, topic[4])
   elseif p.state == 'x' then
     end_unless_open(id, p.main)
   end
@@ -56,6 +57,6 @@ if page[1] ~= '0' then
 end
 take_out(leaving, group)
 redis.call('HDEL', counts, 'waiting:' .. group)
-redis.call('HDEL', settings, 'left:' .. group, 'leaving')
+redis.call('HDEL', settings, 'left:' .. group, 'left_at:' .. group, 'leaving')
 if #leaving > 0 then redis.call('HSET', settings, 'leaving', table.concat(leaving, ',')) end
 return 0

@@ -14,14 +14,14 @@
 -- ARGV[5..] per job: id, when ('+delay_ms', or due_ms), rest of the record
 -- returns {status, now_ms, looked, i, record_i, ...} as enqueue does; i are the jobs that could not be replaced, because
 -- an attempt is running or the job is dead.
--- include: clock, sequence, progress, ring, settle, history, standing, drop_job, largest
+-- include: clock, sequence, progress, ring, settle, history, leaving, standing, drop_job, largest
 local jobs, bucket, ready, progress, counts, settings, history, wake = unpack(KEYS)
 local now, most_bytes = now_ms(ARGV[1]), tonumber(ARGV[4])
-local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest')
+local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving')
 if topic[1] ~= ARGV[2] then return {0, now, 0} end
 local groups = names(topic[2])
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
-  history = history, cap = ARGV[3]}
+  history = history, cap = ARGV[3], leaving = topic[4]}
 local head, count = head_ms(bucket), (#ARGV - 4) / 3
 local before = redis.call('HINCRBY', counts, 'enqueued', count) - count
 local reply, created, earliest, bytes, longest = {1, now, count}, 0, nil, 0, 0

@@ -383,7 +383,7 @@ class Scripts:
 
     def audit_bucket(self, k: ShardKeys, cursor: bytes, limit: int) -> Op[tuple[bytes, list[str]]]:
         """The next cursor, b"0" at the end; and the ids of jobs that wait and have no record."""
-        following, *ids = yield from self._run("audit_bucket", (k.bucket, k.jobs), (cursor, limit))
+        following, *ids = yield from self._run("audit_bucket", (k.bucket, k.jobs, k.settings), (cursor, limit))
         return following, [id.decode() for id in ids]
 
     def stats(self, k: ShardKeys, groups: Sequence[str]) -> Op[ShardStats]:

@@ -2,7 +2,7 @@
 -- among all that were enqueued; a later one (retry, reschedule, kick) counts on its own behind an 'f', so that no two
 -- deliveries of a job ever carry the same.
 -- first_order(number): of a first delivery. reserve(counts, n): n numbers for later ones, returns the one before them.
--- later_order(number): of a later delivery.
+-- later_order(number): of a later delivery. numbers_now(counts): the last of both kinds, one after the other.
 local function first_order(number)
   return string.format('%012x', number)
 end
@@ -11,4 +11,8 @@ local function reserve(counts, n)
 end
 local function later_order(number)
   return string.format('f%011x', number)
+end
+local function numbers_now(counts)
+  local both = redis.call('HMGET', counts, 'enqueued', 'sequence')
+  return first_order(tonumber(both[1] or 0)) .. later_order(tonumber(both[2] or 0))
 end

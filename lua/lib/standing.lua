@@ -1,7 +1,8 @@
--- standing(k, groups, id): where one job stands with each group that it is for.
+-- standing(k, groups, id, sequence): where one job, whose record has that sequence, stands with each group that it is for.
 -- Returns the groups concerned, {[group] = progress}, and whether an attempt is running. A group without progress has
--- not started the job. Once a job is detached it concerns those groups alone that have progress with it.
-local function standing(k, groups, id)
+-- not started the job. Once a job is detached it concerns those groups alone that have progress with it: none, if they are
+-- leaving. k = {progress=, settings=, leaving=}
+local function standing(k, groups, id, sequence)
   local states, running, alone = {}, false, {}
   local values = states_of(k, groups, {id})
   for i, group in ipairs(groups) do
@@ -12,6 +13,7 @@ local function standing(k, groups, id)
       if p.main == '-' then alone[#alone + 1] = group end
     end
   end
+  if next(states) == nil and is_left(k, id, sequence) then return {}, states, false end
   return #alone > 0 and alone or groups, states, running
 end
 -- withdraw(k, groups, states, id, sequence): takes the job out of the bucket and out of the ready counts for every

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamdq.config import topic_patch
 from tests.lua.shard import Shard
 
 
@@ -22,6 +23,18 @@ def test_first_deliveries_and_retries_without_a_record_are_found(shard: Shard) -
     assert walk(shard) == []
     shard.redis("HDEL", shard.k.jobs, "retried", "first")
     assert walk(shard) == ["first", "retried"]
+
+
+def test_what_waits_for_a_group_that_is_leaving_is_about_to_go(shard: Shard) -> None:
+    shard.topic(groups=["a", "b"])
+    shard.enqueue("x")
+    shard.retry(shard.take("b"), delay_ms=1000, group="b")
+    settings = shard.run(shard.scripts.register("t", topic_patch({}, {}, ["b"])))
+    shard.topics.known["t"] = settings
+    shard.call("configure", settings)
+    shard.finish(shard.take("a"), group="a")
+    assert shard.redis("ZCARD", shard.k.bucket) == 1
+    assert walk(shard) == []
 
 
 def test_pages_are_all_there_is(shard: Shard) -> None:

@@ -176,3 +176,42 @@ def test_a_job_that_is_dead_for_the_group_that_stays_is_kept(two: Shard) -> None
     assert two.state("j", "a") == "dead"
     assert two.call("purge", "a", 0, ["j"]) == 1
     assert two.empty()
+
+
+@pytest.fixture
+def detached(shard: Shard) -> Shard:
+    """Job `x` waits for its next attempt in a group that is about to leave, and concerns no other."""
+    shard.enqueue("x")
+    shard.retry(shard.take(), delay_ms=500)
+    shard.topic(groups=["default", "b"])
+    begin(shard, "default")
+    return shard
+
+
+def test_a_job_of_the_leaving_group_alone_concerns_no_other(detached: Shard) -> None:
+    """It is about to end: whoever asks before that must not take it for another group's."""
+    assert detached.get("x") is None
+    assert detached.call("cancel", "x") == 0
+    assert detached.call("reschedule", "x", "+0") == 0
+    (replaced,) = detached._step(detached.scripts.replace(detached.k, 1, detached.jobs("x"))).taken
+    assert replaced == 0
+    assert not step(detached, "default")
+    assert detached.empty()
+    assert detached.counts == {"enqueued": 1, "base:b": 1}
+
+
+@pytest.mark.parametrize("again", ["enqueued", "rescheduled"])
+def test_what_has_the_id_of_a_job_that_ended_since_stays(detached: Shard, again: str) -> None:
+    """The old job has ended by hand; the new one is none of the leaving group's, whose progress is still here."""
+    record = detached.redis("HGET", detached.k.jobs, "x")
+    detached.redis("HDEL", detached.k.jobs, "x")
+    detached.redis("HINCRBY", detached.k.counts, "detached", -1)
+    detached.enqueue("x", delay="1s")
+    if again == "rescheduled":
+        assert detached.call("reschedule", "x", "+2000") == 1
+    assert detached.redis("HGET", detached.k.jobs, "x") != record
+    assert detached.state("x", "b") == "delayed"
+    assert not step(detached, "default")
+    assert detached.state("x", "b") == "delayed"
+    assert detached.call("cancel", "x") == 1
+    assert detached.empty()
