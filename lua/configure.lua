@@ -14,7 +14,8 @@
 -- ARGV[5..] field, value, ... ('' takes the field away)
 -- returns {status, groups, leaving, version, shards}: status 1 = done, 0 = refused: the number of shards can't change while
 -- the shard holds jobs; what the shard has now: groups, those that ARGV[3] does not name among them, groups that are
--- leaving, its version (a newer one than ARGV[1]: nothing was done), and the number of shards by it
+-- leaving, its version (a newer one than ARGV[1]: nothing was done), and the number of shards by it. A shard that was
+-- dropped says which version the next topic of that name must have at least
 -- include: sequence, ring, settle, relook
 local settings, jobs, bucket, ready, counts, wake = unpack(KEYS)
 local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving')
@@ -22,10 +23,12 @@ local had, leaving = names(known[3]), names(known[4])
 local function answer(status, version, shards)
   return {status, table.concat(had, ','), table.concat(leaving, ','), tonumber(version), tonumber(shards or 0)}
 end
+local dropped = known[1] and not known[2] -- all that drop_shard left, which expires
+if dropped and tonumber(known[1]) >= tonumber(ARGV[1]) then return answer(1, known[1] + 1, 0) end
 if tonumber(known[1] or 0) > tonumber(ARGV[1]) then return answer(1, known[1], known[2]) end
 local live = redis.call('HLEN', jobs)
 if known[2] and known[2] ~= ARGV[2] and live > 0 then return answer(0, known[1], known[2]) end
-if known[1] and not known[2] then redis.call('DEL', settings) end -- what drop_shard left, which expires
+if dropped then redis.call('DEL', settings) end
 
 local delayed = redis.call('ZCARD', bucket) - waiting_in(counts)
 local detached = tonumber(redis.call('HGET', counts, 'detached') or 0)

@@ -13,8 +13,7 @@
 local topics, wake, topic, expected, most = KEYS[1], KEYS[2], ARGV[1], ARGV[6], ARGV[7]
 local stored = redis.call('HGET', topics, topic)
 local settings = stored and cjson.decode(stored) 
-  -- Higher than any that a deleted topic of the same name had: who still acts for that one is refused.
-  or {version = now_ms(''), groups = {}}
+  or {version = 0, groups = {}}
 local is_expected = expected == '' and stored or stored and tonumber(expected) == settings.version
   or not stored and expected == '0'
 if not is_expected then return stored end
@@ -38,8 +37,10 @@ end
 for group in pairs(cjson.decode(ARGV[4])) do
   if settings.groups[group] then settings.groups[group], settings.leaving[group] = nil, true end
 end
--- A caller that makes a lost topic again names the version that shards may still have.
-settings.version = math.max(version, settings.version) + 1
+-- A caller that makes a lost topic again names the version that shards may still have. And it is higher than any that a
+-- deleted topic of the same name had, or that was lost with the end of an append-only file: who still acts for that one
+-- is refused.
+settings.version = math.max(version + 1, settings.version + 1, now_ms(''))
 
 stored = cjson.encode(settings)
 redis.call('HSET', topics, topic, stored)

@@ -3,7 +3,8 @@ what no ring has told of. On a Cluster each node has a lane of its own, so that 
 other; and in a lane each shard fails for itself.
 
 A ring may be lost: with Redis's data, with an entry that another client deletes. So about once a second a lane reads
-the heads of up to 64 buckets in one round trip, and in each tenth pass over its shards their counters, too.
+the heads of up to 64 buckets in one round trip, and in each tenth pass over its shards their counters and versions,
+too.
 """
 
 from __future__ import annotations
@@ -160,15 +161,17 @@ class Lane:
 
     async def _walk(self) -> None:
         for number in count(1):
-            shards = [shard for shard in self._looks.shards if self._is_awake(shard)]
+            shards, thorough = self._looks.shards, number % _COUNTERS_EVERY == 0
             for begin in range(0, max(1, len(shards)), _HEADS):
                 await asyncio.sleep(_BEAT_S)
                 if not self._session.clock.manual:
-                    await self._beat(shards[begin : begin + _HEADS], counters=number % _COUNTERS_EVERY == 0)
+                    await self._beat(shards[begin : begin + _HEADS], thorough)
 
-    async def _beat(self, shards: list[ShardKeys], counters: bool) -> None:
+    async def _beat(self, shards: list[ShardKeys], thorough: bool) -> None:
         try:
-            await self._look_for_missed(shards, counters)
+            await self._look_for_missed(shards, counters=thorough)
+            if thorough and shards:
+                await self.bring_up(shards)
         except Exception as error:
             await asyncio.sleep(self._failures.failed("heads", error))
         else:
@@ -198,6 +201,14 @@ class Lane:
         for shard, numbers in zip(shards, replies[len(shards) + 1 :], strict=False):
             if isinstance(numbers, list) and any(int(number or 0) > 0 for number in numbers):
                 self._reclaimer.notice(shard)
+
+    async def bring_up(self, shards: list[ShardKeys]) -> None:
+        """To the settings in the registry: a shard may have lost a change, with the end of an append-only file."""
+        replies = await self._send(*((k.settings, "HGET", k.settings, "version") for k in shards))
+        versions = {(shard.topic, version) for shard, version in zip(shards, replies, strict=True)}
+        known = {(topic, b"%d" % settings.version) for topic, settings in self._topics.known.items()}
+        for topic in {topic for topic, _ in versions - known}:
+            await arun(self._link, self._topics.mend(topic))
 
     def _open_fields(self, shard: ShardKeys) -> list[str]:
         groups = self._topics.settings_of(shard.topic).group_names

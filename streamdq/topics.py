@@ -275,7 +275,11 @@ class Topics:
                     topic, {}, groups, left=sorted(settings.leaving), expected=settings.version
                 )
             else:
-                break
+                # Redis may have lost what we acted for, with the end of its append-only file.
+                current = yield from self._read(topic)
+                if current is not None and current.version == settings.version:
+                    break
+                settings = current
         return settings
 
     def _apply(self, topic: str, settings: TopicSettings) -> Op[list[Configured]]:
@@ -296,10 +300,15 @@ class Topics:
 
     def _drop(self, topic: str, settings: TopicSettings) -> Op[bool]:
         """Deletes the topic; False: it holds jobs, or was changed meanwhile, and stays."""
-        for number in range(settings.reach):
-            if not (yield from self._scripts.drop_shard(self._session.keys.shard(topic, number), settings)):
+        shards = [self._session.keys.shard(topic, number) for number in range(settings.reach)]
+        for shard in shards:
+            if not (yield from self._scripts.drop_shard(shard, settings)):
                 return False
-        return (yield from self._scripts.unregister(topic, settings.version))
+        gone = yield from self._scripts.unregister(topic, settings.version)
+        if gone:
+            for shard in shards:  # Redis may have lost that meanwhile, with the end of its append-only file
+                yield from self._scripts.drop_shard(shard, settings)
+        return gone
 
     # -- what an operator does
 

@@ -37,6 +37,17 @@ def test_one_that_was_made_again_since_stays(shard: Shard) -> None:
     assert shard.state("j") == "ready"
 
 
+def test_the_next_topic_of_that_name_has_a_higher_version(shard: Shard) -> None:
+    """Versions are times, and a topic may come and go within a millisecond."""
+    old = shard.settings
+    assert deleting(shard, "empty", later=0)
+    same = shard.run(shard.scripts.configure(shard.k, old))
+    assert (same.groups, same.version, same.shards) == ((), old.version + 1, 0)
+    assert shard.topic(ttr="5s").version > old.version
+    assert deleting(shard, "empty", later=-1)
+    assert shard.run(shard.scripts.enqueue(shard.k, 1, shard.jobs("j"))).current
+
+
 def test_who_was_stopped_while_changing_the_topic_does_not_make_it_again(shard: Shard) -> None:
     old = shard.settings
     assert deleting(shard, "empty")

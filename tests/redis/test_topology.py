@@ -13,7 +13,7 @@ import pytest
 from streamdq import AsyncQueue, Bury, NewJob, Queue
 from streamdq.errors import GroupMissing, StaleClaim, TopicNotEmpty, UnknownGroup, UnknownTopic
 from streamdq.lane import Lane
-from streamdq.session import Op, Pause, run
+from streamdq.session import Op, Pause, arun, run
 from tests.redis.harness import Seen, Space, eventually, recorder
 from tests.servers import Cluster, Server
 
@@ -543,6 +543,82 @@ async def test_a_registry_that_is_behind_its_shards_catches_up(space: Space, how
     assert set(fresh.configure("t").groups) == {"default", "late"}
     fresh.configure("t", groups=["default"])
     await all_run(space, {*ids, "new"})
+
+
+# -- Redis loses the end of its append-only file
+
+CHANGES: dict[str, Callable[[Queue], Op[Any]]] = {
+    "pause": lambda queue: queue._operations.pause("t"),
+    "more shards": lambda queue: queue._operations.configure("t", shards=3),
+    "fewer shards": lambda queue: queue._operations.configure("t", shards=1),
+    "a group comes": lambda queue: queue._operations.configure("t", groups=["a", "b", "c"]),
+    "a group goes": lambda queue: queue._operations.configure("t", groups=["a"]),
+    "rate": lambda queue: queue._operations.configure("t", rate=5),
+    "deletion": lambda queue: queue._operations.delete_topic("t", force=True),
+}
+
+
+def lose_since(client: Any, kept: dict[bytes, bytes]) -> None:
+    client.flushall()
+    for key, value in kept.items():
+        client.restore(key, 0, value)
+
+
+async def disagreement(space: Space, client: Any) -> list[str]:
+    """What shards have otherwise than the registry, once the mover at work has looked at them."""
+    async with AsyncQueue(space.url, "test", settings=space.settings) as queue:
+        operations, topics = queue._operations, queue._operations.topics
+        await arun(queue._link, topics.end_changes())
+        lane = Lane(queue._link, operations.session, operations.scripts, topics, lambda _: None, lambda _: None)
+        if shards := topics.shards("t"):
+            await lane.bring_up(shards)
+        known = (await arun(queue._link, topics.refresh())).get("t")
+        wrong = []
+        for number in range(3):
+            shard = operations.session.keys.shard("t", number)
+            found = {name.decode(): value.decode() for name, value in client.hgetall(shard.settings).items()}
+            if known is None or number >= known.shards:
+                wrong += [f"shard {number} is there"] if "groups" in found and known is None else []
+                continue
+            wanted = {
+                "groups": ",".join(known.group_names), "paused": str(int(known.paused)), "shards": str(known.shards),
+                "leaving": None,
+            }  # fmt: skip
+            wrong += [f"{number} {name} {found.get(name)}" for name in wanted if found.get(name) != wanted[name]]
+            wrong += [f"{number} rate"] if float(found.get("rate", -1)) != (known.rate or 0) else []
+    return wrong
+
+
+@pytest.mark.parametrize("other", [None, "pause", "deletion"])
+@pytest.mark.parametrize("change", list(CHANGES))
+async def test_shards_follow_the_registry_though_redis_lost_a_part_of_the_change(
+    space: Space, redis_server: Server, change: str, other: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is restarted before a call of the change, and has lost the calls from any other one on."""
+    monkeypatch.setattr("streamdq.topics.START_WITHIN_S", 0)
+    with redis_server.client() as client:
+        for cut in range(2, 40):
+            for lost in range(cut):
+                client.flushall()
+                space.another_queue().configure("t", shards=2, groups=["a", "b"])
+                changing = steps(operator := space.another_queue(), CHANGES[change](operator))
+                done = -1
+                for done, _ in zip(range(cut), changing, strict=False):
+                    if done == lost:
+                        kept = {key: client.dump(key) for key in client.scan_iter()}
+                if done + 1 < cut:
+                    assert cut > 4
+                    return
+                lose_since(client, kept)
+                await asyncio.sleep(0.003)  # Redis takes longer to start
+                with contextlib.suppress(UnknownTopic):
+                    if other is not None:
+                        another = space.another_queue()
+                        run(another._link, CHANGES[other](another))
+                    for _ in changing:
+                        pass
+                assert await disagreement(space, client) == [], f"before call {cut}, lost from {lost} on"
+    raise AssertionError("it never ends")
 
 
 def test_take_keeps_its_time_when_its_group_is_never_there(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
