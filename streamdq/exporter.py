@@ -6,6 +6,7 @@ import contextlib
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,7 @@ class RedisCollector(Collector):
         settings = Settings()
         settings = settings.model_copy(update={"call_timeout_s": min(_ANSWER_S, settings.call_timeout_s)})
         self._reading = threading.Lock()
+        self._read: tuple[float, Readings] | None = None  # when it ended, and what it found
         self._link, session = open_session(url, namespace, settings, None, Link)
         self._reader = Reader(session.keys.namespace, labels or metrics.topic_labels())
         self._operations = Operations(session)
@@ -49,14 +51,27 @@ class RedisCollector(Collector):
         return [_family(metric) for metric in metrics.FROM_REDIS]
 
     def collect(self) -> Iterator[Metric]:
+        yield from families(self._latest())
+
+    def _latest(self) -> Readings:
+        """Read now; or what another scrape was just reading: one for each in turn would take, while Redis hangs, longer
+        than Prometheus waits.
+        """
+        came = time.monotonic()
+        with self._reading:
+            if self._read is None or self._read[0] < came:
+                readings = self._read_now()
+                self._read = time.monotonic(), readings
+            return self._read[1]
+
+    def _read_now(self) -> Readings:
         try:
-            with self._reading:
-                readings = run(self._link, read_gauges(self._operations, self._reader))
+            return run(self._link, read_gauges(self._operations, self._reader))
         except ServerError as error:
             log.warning("gauges not read", error=str(error))
             readings = self._reader.readings()
             readings.put(metrics.UP, 0)
-        yield from families(readings)
+            return readings
 
     def close(self) -> None:
         self._link.close()

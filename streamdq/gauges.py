@@ -13,6 +13,7 @@ from .audit import Balance
 from .config import TopicSettings
 from .connection import Command
 from .durations import to_ms
+from .errors import ServerUnavailable
 from .history import dumps_in
 from .inspect import alive
 from .keys import ShardKeys
@@ -24,6 +25,8 @@ from .session import Op, checked
 _WINDOWS = {window: to_ms(window) for window in ("1m", "10m", "1h", "1d")}
 _CHUNK = 50  # shards asked about in one call: some hundred commands, a few milliseconds of Redis
 _COUNTERS = {metrics.DONE: "done", metrics.CANCELLED: "cancelled", metrics.EXPIRED: "expired"}
+_LONGEST_S = 4.0
+"""Of a Redis that answers, but slowly, this and two calls more is too long: Prometheus waits ten seconds for a scrape."""
 _PENDING = 10  # the oldest entries are not always the oldest claims: one may have been touched
 
 Key = tuple[RedisMetric, tuple[str, ...]]
@@ -93,8 +96,12 @@ class Readings:
 
 
 def read_gauges(operations: Operations, reader: Reader) -> Op[Readings]:
-    """All of them, at about one moment; each shard's counters at exactly one."""
-    readings = reader.readings()
+    """All of them, at about one moment; each shard's counters at exactly one.
+
+    Raises:
+        ServerUnavailable: also when Redis answers, and all of it would take too long.
+    """
+    readings, until = reader.readings(), time.monotonic() + _LONGEST_S
     topics = yield from operations.topics.refresh()
     reader.forget_but(topics)
     yield from _read_namespace(operations, readings)
@@ -110,6 +117,10 @@ def read_gauges(operations: Operations, reader: Reader) -> Op[Readings]:
     ]
     balances: dict[tuple[str, str], Balance] = {}
     for start in range(0, len(shards), _CHUNK):
+        if time.monotonic() > until:
+            raise ServerUnavailable(
+                f"Redis at {operations.session.address} answers slowly: {start} of {len(shards)} shards were read"
+            )
         yield from _read_shards(operations, shards[start : start + _CHUNK], readings, balances)
     for (topic, _), balance in balances.items():
         readings.put(metrics.IMBALANCE, balance.imbalance, topic)

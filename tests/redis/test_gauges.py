@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -274,6 +275,35 @@ def test_a_redis_that_hangs_is_told_and_not_waited_for(redis_server: Server, mon
 
     assert found["up",] == 0
     assert time.monotonic() - began < 2
+
+
+def test_scrapes_at_once_wait_for_a_redis_that_hangs_no_longer_than_one(
+    redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the last of them would hear of it later than Prometheus waits."""
+    monkeypatch.setenv("STREAMDQ_CALL_TIMEOUT_S", "0.5")
+    with closing(collector_of(redis_server.url)) as collector, ThreadPoolExecutor(8) as scrapes:
+        assert values_of(collector)["up",] == 1
+        os.kill(redis_server.pid, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            found = list(scrapes.map(lambda _: values_of(collector), range(8)))
+            took_s = time.monotonic() - began
+        finally:
+            os.kill(redis_server.pid, signal.SIGCONT)
+        assert [one["up",] for one in found] == [0] * 8
+        assert took_s < 8 * 0.5 / 2
+        assert values_of(collector)["up",] == 1
+
+
+def test_a_redis_that_is_slow_is_told_before_all_is_read(
+    redis_server: Server, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.configure("t", shards=3)
+    monkeypatch.setattr("streamdq.gauges._CHUNK", 1)
+    assert read(redis_server.url)["up",] == 1
+    monkeypatch.setattr("streamdq.gauges._LONGEST_S", 0.0)
+    assert read(redis_server.url)["up",] == 0
 
 
 async def test_a_waiting_consumer_gives_signs_of_life(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
