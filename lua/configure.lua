@@ -28,7 +28,11 @@ if dropped and tonumber(known[1]) >= tonumber(ARGV[1]) then return answer(1, kno
 if tonumber(known[1] or 0) > tonumber(ARGV[1]) then return answer(1, known[1], known[2]) end
 local live = redis.call('HLEN', jobs)
 if known[2] and known[2] ~= ARGV[2] and live > 0 then return answer(0, known[1], known[2]) end
-if dropped then redis.call('DEL', settings) end
+if dropped then
+  local ended = redis.call('HGET', settings, 'history_ended')
+  redis.call('DEL', settings)
+  if ended then redis.call('HSET', settings, 'history_ended', ended) end
+end
 
 local delayed = redis.call('ZCARD', bucket) - waiting_in(counts)
 local detached = tonumber(redis.call('HGET', counts, 'detached') or 0)

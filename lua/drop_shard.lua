@@ -1,16 +1,21 @@
 -- drop_shard: a shard of a topic that is being deleted goes, with all its keys. Without settings nothing can be
--- enqueued to it. Its version stays for an hour: who was stopped while changing the topic does not make it again.
+-- enqueued to it. Its version stays for an hour: who was stopped while changing the topic does not make it again; and so
+-- does how much history went with it, for dumps: settings field `history_ended`, text 'since:written'.
 -- KEYS[1] settings  HASH
 -- KEYS[2] jobs      HASH
--- KEYS[3..] others  STREAM  or HASH or ZSET: all other keys of the shard
+-- KEYS[3] counts    HASH
+-- KEYS[4..] others  STREAM  or HASH or ZSET: all other keys of the shard
 -- ARGV[1] version: a shard with a newer one stays
 -- ARGV[2] '1': with the jobs that it holds
 -- returns 1 = it is gone; 0 = it holds jobs
-local settings, jobs = unpack(KEYS)
+local settings, jobs, counts = unpack(KEYS)
 if tonumber(redis.call('HGET', settings, 'version') or 0) > tonumber(ARGV[1]) then return 1 end
 if ARGV[2] ~= '1' and redis.call('HLEN', jobs) > 0 then return 0 end
-redis.call('UNLINK', settings, jobs)
-for i = 3, #KEYS do redis.call('UNLINK', KEYS[i]) end
+local life = redis.call('HMGET', settings, 'history_since', 'history_ended')
+local ended = life[1] and life[1] .. ':' .. (redis.call('HGET', counts, 'history') or 0) or life[2]
+redis.call('UNLINK', settings, jobs, counts)
+for i = 4, #KEYS do redis.call('UNLINK', KEYS[i]) end
 redis.call('HSET', settings, 'version', ARGV[1])
+if ended then redis.call('HSET', settings, 'history_ended', ended) end
 redis.call('PEXPIRE', settings, 3600000)
 return 1

@@ -26,7 +26,7 @@ _WINDOWS = {window: to_ms(window) for window in ("1m", "10m", "1h", "1d")}
 _CHUNK = 50  # shards asked about in one call: some hundred commands, a few milliseconds of Redis
 _COUNTERS = {metrics.DONE: "done", metrics.CANCELLED: "cancelled", metrics.EXPIRED: "expired"}
 _LONGEST_S = 4.0
-"""Of a Redis that answers, but slowly, this and two calls more is too long: Prometheus waits ten seconds for a scrape."""
+"""When Redis is slow, this and two calls more is what may be read for: Prometheus waits ten seconds for a scrape."""
 _PENDING = 10  # the oldest entries are not always the oldest claims: one may have been touched
 
 Key = tuple[RedisMetric, tuple[str, ...]]

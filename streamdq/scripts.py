@@ -557,7 +557,7 @@ class Scripts:
 
     def drop_shard(self, k: ShardKeys, settings: TopicSettings) -> Op[bool]:
         """False: it holds jobs, and ``settings.deleting`` does not force it."""
-        keys = [k.settings, k.jobs, k.bucket, k.ready, k.progress, k.counts, k.history, k.archive, k.wake]
+        keys = [k.settings, k.jobs, k.counts, k.bucket, k.ready, k.progress, k.history, k.archive, k.wake]
         for group in (*settings.groups, *settings.leaving):
             keys += [k.ready_of(group), k.dead_of(group)]
         force = int(settings.deleting == "force")

@@ -140,7 +140,7 @@ def _dumped_text(done: Dumped, out: str) -> str:
     if done.skipped:
         lines.append(f"{done.skipped:,} older rows had been trimmed before the dump began")
     if done.lost:
-        lines.append(f"LOST: {done.lost:,} rows were trimmed before they were dumped")
+        lines.append(f"LOST: {done.lost:,} rows were trimmed before they were dumped, or deleted with their topic")
     if done.resets:
         lines.append(f"LOST: Redis has lost {done.resets:,} history streams; what they held then is not known")
     if done.unreadable:

@@ -60,7 +60,7 @@ class Dumped:
     files: int = 0
     seconds: float = field(default=0.0, compare=False)
     skipped: int = 0  # had been trimmed before the dump of their stream began
-    lost: int = 0  # trimmed since the last run, and never dumped
+    lost: int = 0  # trimmed, or deleted with their topic, since the last run, and never dumped
     resets: int = 0  # streams that Redis had lost since; what it lost with them is not known
     unreadable: int = 0  # entries that are not rows of this schema, left out
 
@@ -206,7 +206,8 @@ class Dumper:
     def _shards(self) -> list[ShardKeys]:
         """Those of the registry, and those that the dump knows of from before and that are still there."""
         known = self._run(self._operations.topics.refresh())
-        if missing := [topic for topic in self._topics if topic not in known]:
+        dumped = {mark.topic for mark in self._manifest.streams}  # a topic among them was deleted, and may come back
+        if missing := [topic for topic in self._topics if topic not in known and topic not in dumped]:
             raise InvalidInput(f"no topic {missing[0]!r} in namespace {self._session.keys.namespace!r}")
         shards = [shard for topic in self._topics or known for shard in self._operations.topics.all_shards(topic)]
         for mark in self._manifest.streams:
@@ -215,7 +216,7 @@ class Dumper:
                 if self._run(self._session.one(shard.history, "EXISTS", shard.history)):
                     shards.append(shard)
                 elif mark.since:
-                    self._reset(lost := mark.model_copy(), "")
+                    self._end_life(lost := mark.model_copy(), "")
                     self._note(lost)
         return shards
 
@@ -260,7 +261,7 @@ class Dumper:
         """
         gone = max(0, held.written - held.length)
         if mark.since:
-            self._reset(mark, held.since)
+            self._end_life(mark, held.since)
         if mark.resets or _order(held.since)[0] > self._manifest.created_ms:
             mark.lost += gone
             self._result.lost += gone
@@ -275,7 +276,7 @@ class Dumper:
         mark, held = stream.mark, stream.held
         life = mark.earlier[held.since]
         if mark.since:
-            self._reset(mark, held.since)
+            self._end_life(mark, held.since)
         mark.since, mark.last, mark.written = held.since, life.last, life.written
         if held.written < life.written:
             self._recount(stream)
@@ -293,13 +294,26 @@ class Dumper:
         stream.mark.written = stream.held.written - sum(len(entries) for entries in self._pages(stream))
         self._note(stream.mark)
 
-    def _reset(self, mark: StreamMark, since: str) -> None:
-        log.warning("Redis has lost a history stream since the last dump", topic=mark.topic, shard=mark.shard)
-        self._result.resets += 1
-        mark.resets += 1
+    def _end_life(self, mark: StreamMark, since: str) -> None:
+        """The stream of the last run is gone: deleted with its topic, which tells how much was in it, or lost."""
+        settings = self._session.keys.shard(mark.topic, mark.shard).settings
+        ended = self._run(self._session.one(settings, "HGET", settings, "history_ended")) or b""
+        life, _, written = ended.decode().partition(":")
+        if life == mark.since:
+            self._note_lost(mark, int(written) - mark.written)
+        else:
+            log.warning("Redis has lost a history stream since the last dump", topic=mark.topic, shard=mark.shard)
+            self._result.resets += 1
+            mark.resets += 1
         if mark.last and since != mark.since:
             mark.keep_life()
         mark.since, mark.last, mark.written = since, "", 0
+
+    def _note_lost(self, mark: StreamMark, rows: int) -> None:
+        if rows > 0:
+            log.warning("history was gone before it was dumped", topic=mark.topic, shard=mark.shard, rows=rows)
+            mark.lost += rows
+            self._result.lost += rows
 
     def _note(self, mark: StreamMark) -> None:
         """The mark is committed with the next batch."""
@@ -353,11 +367,8 @@ class Dumper:
         """At its end: Redis says how many rows there should have been."""
         mark, written = stream.mark, stream.held.written
         missing = written - mark.written
-        if missing > 0:
-            log.warning("history was trimmed before it was dumped", topic=mark.topic, shard=mark.shard, rows=missing)
-            mark.lost += missing
-            self._result.lost += missing
-        elif missing < 0 and not stream.new:  # and has written as many again
+        self._note_lost(mark, missing)
+        if missing < 0 and not stream.new:  # and has written as many again
             self._went_back(mark)
         if mark.written != written:
             mark.written = written

@@ -23,6 +23,21 @@ def test_nothing_stays_and_nothing_can_be_enqueued(two: Shard) -> None:
     assert not two.run(two.scripts.enqueue(two.k, 1, two.jobs("j"))).current
 
 
+def test_dumps_can_learn_how_much_history_went_with_it(shard: Shard) -> None:
+    shard.enqueue("j", "k")
+    shard.finish(*shard.claim(2).rows)
+    since = shard.redis("HGET", shard.k.settings, "history_since")
+    for _ in range(2):  # repeated, as after a kill
+        assert deleting(shard, "force")
+        assert shard.redis("HGET", shard.k.settings, "history_ended") == since + b":2"
+
+    again = shard.settings.model_copy(update={"version": shard.settings.version + 6})
+    shard.run(shard.scripts.configure(shard.k, again))
+    assert shard.redis("HGET", shard.k.settings, "history_ended") == since + b":2", "also when the topic is there again"
+    assert deleting(shard, "force", later=7)
+    assert shard.redis("HGET", shard.k.settings, "history_ended") == since + b":2", "which had no history"
+
+
 def test_a_shard_with_jobs_stays_unless_it_is_forced(shard: Shard) -> None:
     shard.enqueue("j")
     assert not deleting(shard, "empty")

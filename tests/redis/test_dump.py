@@ -306,6 +306,37 @@ def test_a_stream_that_was_deleted_is_counted(here: Setting) -> None:
     assert (here.dump().lost, here.entries[-3:]) == (0, again)
 
 
+@pytest.mark.parametrize("again", [True, False])
+@pytest.mark.parametrize("lacking", [0, 2])
+def test_a_topic_that_was_deleted_takes_along_what_was_not_dumped(here: Setting, lacking: int, again: bool) -> None:
+    """No more than that is lost, and it is known how much."""
+    here.write(3)
+    assert here.dump().rows == 3
+    here.write(lacking, begin_ms=START_MS + HOUR_MS)
+    here.queue.delete_topic("t")
+    if again:
+        here.queue.configure("t")
+        here.write(1, begin_ms=START_MS + 2 * HOUR_MS)
+
+    done = here.dump()
+    assert (done.rows, done.lost, done.resets, done.whole) == (int(again), lacking, 0, not lacking)
+    assert len(here.entries) == 3 + again
+    assert here.dump().whole
+
+
+def test_a_topic_that_is_deleted_and_made_again_while_it_is_followed(here: Setting) -> None:
+    here.write(3)
+    dumper = Dumper(here.folder, here.server.url, topics=["t"])
+    with dumper.opened():
+        assert dumper.dump().rows == 3
+        here.queue.delete_topic("t")
+        assert dumper.dump() == Dumped()
+        here.queue.configure("t")
+        here.write(2, begin_ms=START_MS + HOUR_MS)
+        assert (dumper.dump().rows, dumper.dump().rows) == (2, 0)
+    assert len(here.entries) == 5
+
+
 def test_after_a_flush_everything_is_new(here: Setting) -> None:
     first = here.write(10, begin_ms=START_MS + HOUR_MS)
     here.dump()
