@@ -39,6 +39,8 @@ def _life(
         if kind == "retry" and step == len(WAITS):
             kind = "dead"
         error = chance.choice(["ValueError", "TimeoutError", "Ünïcode<x>"]) if kind in {"retry", "dead"} else None
+        if kind == "released" and start % 2:
+            error = "Snooze"
         reason = chance.choice(["exhausted", "buried", "invalid", "crashed"]) if kind == "dead" else None
         ran = kind not in {"cancelled", "expired"}
         yield Happened(

@@ -11,7 +11,7 @@ HOUR = 3_600_000
 DAY = 24 * HOUR
 WEEK = 7 * DAY
 ENDED = {"done", "retry", "dead"}
-KINDS = ["done", "retry", "dead", "released", "reclaimed", "cancelled", "expired", "kicked"]
+KINDS = ["done", "retry", "dead", "released", "reclaimed", "cancelled", "expired", "kicked", "snoozed"]
 
 Table = list[dict[str, Any]]
 
@@ -66,6 +66,11 @@ def lateness(e: Happened) -> int | None:
     return e.started - e.due if e.event in ENDED and e.started is not None and e.due is not None else None
 
 
+def is_snoozed(e: Happened) -> bool:
+    """A handler that raises Snooze leaves its class."""
+    return e.event == "released" and bool(e.error)
+
+
 def duration(e: Happened) -> int | None:
     return e.finished - e.started if e.started is not None and e.started <= e.finished else None
 
@@ -108,7 +113,7 @@ def punctuality_topics(log: Log, slo: int = 1000, objective: float = 0.99) -> Ta
 def throughput(log: Log) -> Table:
     table = []
     for (topic, group, hour), rows in by(log, lambda e: (e.topic, e.group, hour_of(e.finished))).items():
-        counts = Counter(e.event for e in rows)
+        counts = Counter("snoozed" if is_snoozed(e) else e.event for e in rows)
         minutes = Counter(e.finished // 60_000 for e in rows if e.event == "done")
         table.append(
             {
@@ -254,7 +259,7 @@ def duplicates(log: Log) -> Table:
                 "done_again": sum(n["done"] - 1 for _, n in lives if n["done"] > 1),
                 "jobs_done_again": sum(n["done"] > 1 for _, n in lives), "reclaimed": reclaimed,
                 "jobs_reclaimed": sum(n["reclaimed"] > 0 for _, n in lives),
-                "released": sum(n["released"] for _, n in lives),
+                "released": sum(e.event == "released" and not is_snoozed(e) for e in own),
                 "share_reclaimed": ratio(reclaimed, attempts + reclaimed), "most_reclaimed": most,
                 "most_reclaimed_id": id if most else None,
             }

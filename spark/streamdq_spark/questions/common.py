@@ -31,6 +31,18 @@ def is_event(*events: Event) -> Column:
     return F.col("event").isin(*(event.value for event in events))
 
 
+def is_snoozed() -> Column:
+    """Whether the job was put off by its handler. The row is that of an attempt handed back, with what the handler
+    raised.
+    """
+    return is_event(Event.RELEASED) & F.col("error").isNotNull()
+
+
+def is_released() -> Column:
+    """Whether the job was handed back for its worker's sake: that stopped, or was lost before it started the job."""
+    return is_event(Event.RELEASED) & F.col("error").isNull()
+
+
 def entry_order() -> Column:
     """What happened first within a shard: times don't tell, as a clock may be set back, and a millisecond is long."""
     ms, number = (F.substring_index("entry", "-", at) for at in (1, -1))

@@ -7,7 +7,7 @@ from pyspark.sql import functions as F
 
 from streamdq.history import Event
 
-from .common import LIFE, count_where, is_attempt, is_event, share
+from .common import LIFE, count_where, is_attempt, is_event, is_released, share
 
 
 def duplicates(events: DataFrame) -> DataFrame:
@@ -15,15 +15,16 @@ def duplicates(events: DataFrame) -> DataFrame:
 
     ``done_again``: ends as done beyond the first of the same life and group; ``jobs_done_again`` had any. A life is
     topic, id and ``created``: an id that is used again after its job ended is another job. ``reclaimed``: attempts
-    taken over because their TTR passed; ``released``: handed back by a consumer that stopped. ``share_reclaimed``: of
-    all that was started. ``most_reclaimed``: of one job, whose id is ``most_reclaimed_id``.
+    taken over because their TTR passed; ``released``: handed back by a consumer that stopped, or lost with one before
+    it was started. ``share_reclaimed``: of all that was started. ``most_reclaimed``: of one job, whose id is
+    ``most_reclaimed_id``.
     """
     done, reclaimed = is_event(Event.DONE), is_event(Event.RECLAIMED)
     lives = events.groupBy(*LIFE, "group").agg(
         count_where(is_attempt()).alias("attempts"),
         count_where(done).alias("done"),
         count_where(reclaimed).alias("reclaimed"),
-        count_where(is_event(Event.RELEASED)).alias("released"),
+        count_where(is_released()).alias("released"),
     )
     worst = F.max(F.when(F.col("reclaimed") > 0, F.struct("reclaimed", "id")))
     return (

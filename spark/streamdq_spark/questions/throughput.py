@@ -7,26 +7,29 @@ from pyspark.sql import functions as F
 
 from streamdq.history import Event
 
-from .common import count_where, hour_start, is_event
+from .common import count_where, hour_start, is_event, is_released, is_snoozed
 
 MINUTES = 60
 
 
 def throughput(events: DataFrame) -> DataFrame:
-    """Rows of each event. ``peak_done_per_minute``: the most that were done in one minute of the hour.
-    ``done_bytes``: the bodies of what was done.
+    """Rows of each event; those of jobs that their handler put off are ``snoozed``, not ``released``.
+    ``peak_done_per_minute``: the most that were done in one minute of the hour. ``done_bytes``: the bodies of what
+    was done.
     """
     done = is_event(Event.DONE)
+    kinds = {event.value: is_event(event) for event in Event}
+    kinds |= {Event.RELEASED.value: is_released(), "snoozed": is_snoozed()}
     minutes = events.groupBy(
         "topic", "group", F.floor(F.unix_seconds(F.col("finished")) / MINUTES).alias("minute")
     ).agg(
-        *(count_where(is_event(event)).alias(event.value) for event in Event),
+        *(count_where(condition).alias(kind) for kind, condition in kinds.items()),
         F.sum(F.when(done, F.col("body_bytes"))).alias("done_bytes"),
     )
     return (
         minutes.groupBy("topic", "group", F.floor(F.col("minute") / MINUTES).alias("at"))
         .agg(
-            *(F.sum(event.value).alias(event.value) for event in Event),
+            *(F.sum(kind).alias(kind) for kind in kinds),
             F.max(Event.DONE.value).alias("peak_done_per_minute"),
             F.coalesce(F.sum("done_bytes"), F.lit(0)).alias("done_bytes"),
         )
@@ -34,7 +37,7 @@ def throughput(events: DataFrame) -> DataFrame:
             "topic",
             "group",
             hour_start(F.col("at")).alias("hour"),
-            *(event.value for event in Event),
+            *kinds,
             "peak_done_per_minute",
             "done_bytes",
         )

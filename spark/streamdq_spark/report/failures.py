@@ -171,7 +171,9 @@ def duplicates(tables: Tables) -> Section:
             ],
         )
     ]  # fmt: skip
-    section.notes = ["Handed back: by a worker that was stopped; such an attempt is not counted and loses nothing."]
+    section.notes = [
+        "Handed back: by a worker that stopped, or was lost before it started the job; it loses no attempt."
+    ]
     return section
 
 

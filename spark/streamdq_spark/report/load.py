@@ -37,12 +37,12 @@ def throughput(tables: Tables) -> Section:
     groups = has_groups(rows)
     by_subject = grouped(rows, "topic", "group")
     ranked = sorted(by_subject.values(), key=lambda own: -total(own, "done"))
-    names = ("done", "retry", "dead", "released", "reclaimed", "cancelled", "expired", "kicked")
+    names = ("done", "retry", "snoozed", "dead", "released", "reclaimed", "cancelled", "expired", "kicked")
     section.grids = [
         grid(
             [
-                "Topic", "Done", "Tried again", "Given up", "Handed back", "Taken over", "Cancelled", "Expired",
-                "Kicked", "Most a minute", "Bodies",
+                "Topic", "Done", "Tried again", "Put off", "Given up", "Handed back", "Taken over", "Cancelled",
+                "Expired", "Kicked", "Most a minute", "Bodies",
             ],
             [
                 [
