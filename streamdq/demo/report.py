@@ -77,6 +77,24 @@ def lateness(rows: Iterable[HistoryRow]) -> Lateness:
     )  # fmt: skip
 
 
+def lateness_by_kill(rows: Sequence[HistoryRow], killed_ms: int | None) -> dict[str, Lateness]:
+    """Apart: the attempts that the kill could delay. A job that was lost is due when it was before, so its next attempt
+    may have been due before the kill.
+    """
+    hit = {
+        id(row)
+        for row in _attempts(rows)
+        if killed_ms is not None
+        and (row.started_ms or 0) >= killed_ms
+        and (row.due_ms or 0) <= killed_ms + UNSETTLED_S * 1000
+    }
+    return {
+        "undisturbed": lateness(row for row in rows if id(row) not in hit),
+        f"lost by the kill, or due within {UNSETTLED_S:.0f} s": lateness(row for row in rows if id(row) in hit),
+        "all": lateness(rows),
+    }
+
+
 def _attempts(rows: Iterable[HistoryRow]) -> list[HistoryRow]:
     return [row for row in rows if row.event in _ATTEMPTS and row.started_ms is not None and row.due_ms is not None]
 
@@ -139,19 +157,10 @@ def build(
     groups = [group for topic in stats.topics.values() for group in topic.groups.values()]
     counters = {name: sum(getattr(g, name) for g in groups) for name in ("done", "retried", "reclaimed", "cancelled")}
     counters["kicked"] = sum(row.event is Event.KICKED for row in rows)
-    end = None if killed_ms is None else killed_ms + UNSETTLED_S * 1000
-    unsettled = [
-        row for row in rows if killed_ms is not None and end is not None and killed_ms <= (row.due_ms or 0) <= end
-    ]
-    settled = {id(row) for row in unsettled}
     return Report(
         audit,
         counters,
-        {
-            "undisturbed": lateness(row for row in rows if id(row) not in settled),
-            f"due within {UNSETTLED_S:.0f} s of the kill": lateness(unsettled),
-            "all": lateness(rows),
-        },
+        lateness_by_kill(rows, killed_ms),
         steps_of(rows, scale),
         [row.id for row in rows if row.event is Event.RECLAIMED],
         takeover_ms(rows, killed_ms),

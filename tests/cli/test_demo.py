@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from streamdq.demo.report import lateness, steps_of
+from streamdq.demo.report import lateness, lateness_by_kill, steps_of
 from streamdq.demo.shop import NOTIFY, SHOP_GROUP, Scale
 from streamdq.history import Event, HistoryRow
 from tests.cli.conftest import Start
@@ -99,6 +99,23 @@ def test_lateness_is_start_minus_due() -> None:
     found = lateness(rows)
 
     assert (found.attempts, found.p50_ms, found.p99_ms, found.max_ms, found.early) == (101, 49, 98, 99, 1)
+
+
+def test_what_the_kill_delayed_is_told_apart() -> None:
+    rows = [
+        row(Event.DONE, started_ms=990, finished_ms=995, due_ms=985),  # before the kill
+        row(Event.RECLAIMED, started_ms=998, finished_ms=1990, due_ms=997),  # lost by it
+        row(Event.DONE, started_ms=2000, finished_ms=2001, due_ms=997),  # the lost one again
+        row(Event.DONE, started_ms=1050, finished_ms=1051, due_ms=1020),
+        row(Event.DONE, started_ms=7000, finished_ms=7001, due_ms=6998),
+    ]
+
+    undisturbed, hit, every = lateness_by_kill(rows, 1000).values()
+
+    assert (undisturbed.attempts, undisturbed.max_ms) == (3, 5)
+    assert (hit.attempts, hit.max_ms) == (2, 1003)
+    assert every.attempts == 5
+    assert lateness_by_kill(rows, None)["undisturbed"] == every
 
 
 def test_steps_count_again_after_a_kick() -> None:
