@@ -7,11 +7,11 @@
 -- KEYS[5] progress  HASH
 -- KEYS[6] counts    HASH
 -- ARGV[1] group
--- ARGV[2] limit: about how many fields of progress to look at
+-- ARGV[2] limit: about how many fields of progress to look at; fewer where records are large
 -- returns 1 = there is more to do; 0 = the group is gone, or not leaving
--- include: progress, settle, leaving
+-- include: progress, settle, leaving, largest
 local settings, jobs, bucket, ready, progress, counts = unpack(KEYS)
-local group, k = ARGV[1], {jobs = jobs, progress = progress, counts = counts, ready = ready}
+local group, bytes, k = ARGV[1], 0, {jobs = jobs, progress = progress, counts = counts, ready = ready}
 local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'left:' .. group, 'left_at:' .. group)
 local groups, leaving = names(topic[1]), names(topic[2])
 if not has(leaving, group) then return 0 end
@@ -26,8 +26,10 @@ local function is_open(id, alone)
 end
 local function end_unless_open(id, main, since)
   if redis.call('HEXISTS', jobs, id) == 0 or is_open(id, main == '-') then return end
-  local sequence = string.sub(redis.call('HGET', jobs, id), 1, 12)
+  local record = redis.call('HGET', jobs, id)
+  local sequence = string.sub(record, 1, 12)
   if is_newer(sequence, since) then return end
+  bytes = bytes + #record
   redis.call('ZREM', bucket, sequence .. id)
   forget(k, groups, id, main)
 end
@@ -49,6 +51,7 @@ for i = 1, #page[2], 2 do
   elseif p.state == 'x' then
     end_unless_open(id, p.main)
   end
+  if is_enough(bytes) then return 1 end -- what is done is gone from the page, which is looked at again
 end
 
 if page[1] ~= '0' then

@@ -102,7 +102,7 @@ class Auditing(Inspect):
     def _suspects(self, shard: ShardKeys) -> Op[dict[str, str]]:
         """{id: what is wrong with it}. Streams are read after the jobs: a job moves from the bucket to a stream."""
         in_streams: dict[str, set[str]] = {}  # stream -> ids that should be in it
-        most = most_jobs(_PAGE, len(self.topics.known[shard.topic].groups))
+        most = most_jobs(_PAGE, 2 * len(self.topics.known[shard.topic].groups))  # what it looks at it takes apart, too
         cursor = b"0"
         while True:
             cursor, page = yield from self.scripts.audit_jobs(shard, cursor, most)

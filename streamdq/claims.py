@@ -7,10 +7,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import attrgetter
 from typing import Any, TypeGuard, TypeVar
 
 from . import tally
-from .batches import most_jobs, parts
+from .batches import FREED_BYTES, MAX_BYTES, most_jobs, parts
 from .config import MAX_CLAIM, START_WITHIN_S
 from .history import SEPARATOR, Event, moved_ms
 from .job import Job, JobState, attempts_in, decode
@@ -37,6 +38,7 @@ class Outcome(StrEnum):
     STALE = "stale"
 
 
+_body_of = attrgetter("held.job.raw_body")
 # What a script does for one job differs: a batch stays well below 5 ms.
 _MOST = {Outcome.DONE: MAX_CLAIM, Outcome.RETRY: 200, Outcome.SNOOZED: 200, Outcome.DEAD: 200, Outcome.RELEASED: 200}
 
@@ -191,10 +193,12 @@ def ends_together(ends: Sequence[End], groups: int) -> list[End]:
     """The first of these ends (of one outcome) that one script call may carry, in a topic with so many groups."""
     outcome = ends[0].outcome
     most = most_jobs(_MOST[outcome], groups if outcome is Outcome.DONE else 1)
-    if outcome is not Outcome.RELEASED:
-        return list(ends[:most])
+    batch = list(ends[:most])
     # When the attempt was due is read from the record where the topic is paused or has a rate.
-    return next(parts(ends[:most], lambda end: len(end.held.job.raw_body), most))
+    max_bytes = MAX_BYTES if outcome is Outcome.RELEASED else FREED_BYTES
+    if sum(map(len, map(_body_of, batch))) <= max_bytes:
+        return batch
+    return next(parts(batch, lambda end: len(end.held.job.raw_body), most, max_bytes))
 
 
 def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[set[int]]:

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any, Literal
 
 from . import tally
-from .batches import most_jobs, parts
+from .batches import MAX_BYTES, REPLACED_BYTES, most_jobs, parts
 from .config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from .doctor import Doctoring
 from .durations import Duration, Moment
@@ -142,10 +142,12 @@ class Operations(Doctoring):
         spread: dict[int, list[int]] = {}
         for i in indexes:
             spread.setdefault(shard_of(jobs[i][0], settings.shards), []).append(i)
-        most = most_jobs(MAX_BATCH, len(settings.groups)) if replace else MAX_BATCH
+        most, max_bytes = MAX_BATCH, MAX_BYTES
+        if replace:
+            most, max_bytes = most_jobs(MAX_BATCH, len(settings.groups)), REPLACED_BYTES
         for number, numbers in spread.items():
             shard = self.session.keys.shard(topic, number)
-            for part in parts(numbers, lambda i: len(jobs[i][2]), most):
+            for part in parts(numbers, lambda i: len(jobs[i][2]), most, max_bytes):
                 yield shard, part
 
     def enqueue_many(

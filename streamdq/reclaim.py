@@ -13,7 +13,7 @@ from .errors import GroupMissing
 from .keys import ShardKeys
 from .logs import log
 from .loop import Failures
-from .scripts import Scripts
+from .scripts import Reclaimed, Scripts
 from .session import Session, arun
 from .topics import Topics
 
@@ -21,6 +21,7 @@ _TICK_S = 0.5
 _SLOW_S = 5.0  # jobs that are ready and not claimed: only one lost between a read and its claim is looked for
 _WATCH_S = 5.0  # how long a shard is watched after its last claim ended
 _LIMIT = 100
+_CALLS = 200  # of one look at one group of a shard
 _START = (b"0-0", b"0-0")
 
 
@@ -35,7 +36,8 @@ class _Watch:
 class Reclaimer:
     """Looks at the pending claims of shards where something runs, twice a second; at none when nothing is open.
 
-    XAUTOCLAIM examines ten times its COUNT from a cursor, so the cursors are kept from one look to the next.
+    A call looks at a thousand claims from a cursor, and takes over a hundred, or fewer that are large: so a look may
+    take several. What some hundred calls leave is for the next look.
     """
 
     def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics) -> None:
@@ -102,23 +104,29 @@ class Reclaimer:
 
     async def _sweep(self, shard: ShardKeys, topic: TopicSettings, group: str, watch: _Watch) -> tuple[int, int]:
         """How many jobs of the group are pending, and how many are ready."""
-        cursors = self._cursors.get((shard, group), _START)
-        # So long it is looked at again in any case: until then nobody needs to ring.
-        watch_ms = max(0, int((watch.until - 2 * _TICK_S - time.monotonic()) * 1000))
+        missing = self._missing.pop((shard, group), 0)
         try:
-            missing = self._missing.pop((shard, group), 0)
-            reply = await arun(
-                self._link, self._scripts.reclaim(shard, group, topic, _LIMIT, cursors, watch_ms, missing)
-            )
+            for _ in range(_CALLS):
+                reply = await self._call(shard, topic, group, watch, missing)
+                missing = 0
+                if not reply.more:
+                    break
         except GroupMissing:
             await arun(self._link, self._topics.mend(shard.topic))
             return 0, 0
+        if reply.missing:
+            self._missing[shard, group] = reply.missing
+        return reply.running, reply.ready
+
+    async def _call(self, shard: ShardKeys, topic: TopicSettings, group: str, watch: _Watch, missing: int) -> Reclaimed:
+        cursors = self._cursors.get((shard, group), _START)
+        # So long it is looked at again in any case: until then nobody needs to ring.
+        watch_ms = max(0, int((watch.until - 2 * _TICK_S - time.monotonic()) * 1000))
+        reply = await arun(self._link, self._scripts.reclaim(shard, group, topic, _LIMIT, cursors, watch_ms, missing))
         self._cursors[shard, group] = (reply.cursor, reply.own_cursor)
         tally.reclaimed(shard, group, reply.reclaimed)
         if reply.reclaimed:
             log.warning("claims taken over, TTR passed", topic=shard.topic, group=group, jobs=reply.reclaimed)
-        if reply.missing:
-            self._missing[shard, group] = reply.missing
         if reply.lost:
             log.error("jobs lost: Redis has them no longer", topic=shard.topic, group=group, jobs=reply.lost)
-        return reply.running, reply.ready
+        return reply

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from redis.exceptions import ResponseError
 
-from .batches import MAX_BYTES
+from .batches import MAX_BYTES, REPLACED_BYTES
 from .config import MAX_CLAIM, TopicSettings
 from .connection import Command
 from .errors import GroupMissing, ServerUnavailable, TooManyTopics
@@ -111,6 +111,7 @@ class Reclaimed(NamedTuple):
     now_ms: int
     cursor: bytes
     own_cursor: bytes
+    more: int  # 1: there are claims that were not looked at
     running: int
     ready: int
     reclaimed: int
@@ -218,7 +219,7 @@ class Scripts:
         reply = yield from self._run(
             "replace",
             (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake),
-            (self._now(), shards, self._history, MAX_BYTES, *jobs),
+            (self._now(), shards, self._history, REPLACED_BYTES, *jobs),
         )
         return _enqueued(reply)
 

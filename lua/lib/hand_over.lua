@@ -1,16 +1,19 @@
 -- hand_over(k, stream, entry, group, id, sequence, now, ended): a pending entry whose consumer is gone or too late. The
 -- old entry is confirmed and a new one made, so that its claim is refused from now on. `ended` (may be nil) is told of
--- the attempt that was running and may change its progress; without it a running attempt goes back at once.
+-- the attempt that was running, with its record, and may change its progress; without it a running attempt goes back at
+-- once. k.bytes counts what was read of records.
 -- Returns the progress of an attempt that still has time, untouched; else nil. A running job without a record is lost:
 -- there is nothing to hand over; it is counted, also in k.lost.
 -- k = {jobs=, progress=, counts=, ready=, own=, bucket=, wake=, groups=, waits=}
 local function hand_over(k, stream, entry, group, id, sequence, now, ended)
-  local record, p = redis.call('HGET', k.jobs, id), parse(redis.call('HGET', k.progress, field_of(group, id)))
-  local shared, same = stream == k.ready, record and string.sub(record, 1, 12) == sequence
+  local p = parse(redis.call('HGET', k.progress, field_of(group, id)))
   local running = p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry
-  local unread = not running and (shared and not p and same or not shared and p and p.state == 'w' and p.sequence == sequence)
   if running and ended and tonumber(p.deadline) > now then return p end
 
+  local record = redis.call('HGET', k.jobs, id)
+  local shared, same = stream == k.ready, record and string.sub(record, 1, 12) == sequence
+  local unread = not running and (shared and not p and same or not shared and p and p.state == 'w' and p.sequence == sequence)
+  k.bytes = (k.bytes or 0) + #(record or '')
   redis.call('XACK', stream, group, entry)
   if running and not record then
     redis.call('HINCRBY', k.counts, 'running:' .. group, -1)
@@ -25,13 +28,13 @@ local function hand_over(k, stream, entry, group, id, sequence, now, ended)
   end
   p = p or fresh(sequence, entry)
   if running then
-    if ended then ended(id, p) else p.attempt, p.note = p.attempt - 1, '' end
+    if ended then ended(id, p, record) else p.attempt, p.note = p.attempt - 1, '' end
   end
   if shared then p.main = detach(k, k.groups, p.main) else redis.call('XDEL', stream, entry) end
   -- read, but never claimed: its consumer died between the two, and it still counts as ready
   redis.call('HINCRBY', k.counts, (running and 'running:' or 'ready:') .. group, -1)
   local due = running and p.due or p.deadline
-  if unread and due == '' then due = string.match(record, '^%d+', 13) end
+  if due == '' and (unread or k.waits) then due = string.match(record, '^%d+', 13) end
   requeue(k, group, id, p, due, now, unread)
   return nil
 end

@@ -2,7 +2,7 @@
 -- enough nothing is counted; else the lengths of the records that are next are asked for before they are read.
 -- budget_of(jobs, largest, most): for so many entries. fits(b, bytes): whether a record of this length may be read, too.
 -- length_of(b, entry): of its record. Entries are as Redis gives them, {id, {'j', member}}.
-local READ_BYTES, PLAIN_BYTES = 524288, 1048576
+local READ_BYTES, PLAIN_BYTES = 262144, 1048576
 local function budget_of(jobs, largest, most)
   return {jobs = jobs, left = READ_BYTES, plain = most * tonumber(largest or 0) <= PLAIN_BYTES}
 end

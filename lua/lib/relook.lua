@@ -4,7 +4,7 @@
 -- 2 through.
 -- relook_of(field): {ready, own}, or nil.
 -- relooked(state, from, to): the state after a walk from one cursor to the next.
--- note_relook(settings, group, relook): keeps how far it is.
+-- note_relook(settings, group, relook): keeps how far it is, and returns whether it is through.
 local function relook_all(settings, groups)
   for _, group in ipairs(groups) do redis.call('HSET', settings, 'relook:' .. group, '0|0') end
 end
@@ -17,6 +17,8 @@ local function relooked(state, from, to)
   return state == '1' and to == '0-0' and '2' or state
 end
 local function note_relook(settings, group, relook)
-  if relook[1] == '2' and relook[2] == '2' then redis.call('HDEL', settings, 'relook:' .. group)
+  local through = relook[1] == '2' and relook[2] == '2'
+  if through then redis.call('HDEL', settings, 'relook:' .. group)
   else redis.call('HSET', settings, 'relook:' .. group, relook[1] .. '|' .. relook[2]) end
+  return through
 end

@@ -8,6 +8,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks.__main__ import WORKLOADS, about, environment, main, report, run
+from benchmarks.calls import longest_ms
 from benchmarks.enqueue import memory
 from benchmarks.figures import Figure, shown, table
 from benchmarks.harness import Bench, Order, Results, body, in_turn, new_jobs, percentile
@@ -48,6 +49,11 @@ def test_a_figure_is_met_when_every_bound_is_kept(bounds: dict[str, Any], met: b
 def test_a_ratio_without_a_floor_is_missed() -> None:
     assert Figure("w", "x", 100, "/s", floor=0, ratio_at_most=1.3).met is False
     assert Figure("w", "x", 100, "/s", ratio_at_least=0.7).met is False
+
+
+def test_the_longest_call_is_what_was_long_in_every_round() -> None:
+    assert longest_ms([[1.0, 9.0, 2.0], [7.0, 3.0, 2.5]]) == 3.0
+    assert longest_ms([[1.0, 9.0], [7.0]]) == 7.0, "other calls in another round"
 
 
 def test_bounds_and_values_are_told_with_their_units() -> None:

@@ -66,7 +66,7 @@ def test_of_large_jobs_a_page_has_few(shard: Shard) -> None:
         cursor, page = shard.run(shard.scripts.audit_jobs(shard.k, cursor, 250))
         pages.append(len(page))
     assert sum(pages) >= 200
-    assert max(pages) <= 10  # 512 KiB of them, and what HSCAN may give beyond its count
+    assert max(pages) <= 8  # 256 KiB of them, and what HSCAN may give beyond its count
 
 
 def test_of_a_small_hash_that_redis_gives_whole_a_page_has_a_part(shard: Shard) -> None:

@@ -385,7 +385,7 @@ def test_a_single_slot_is_for_both_streams_in_turn(shard: Shard) -> None:
     assert seen == ["kicked", "due", "kicked", "due"]
 
 
-def large(shard: Shard, count: int, size: int = 200_000) -> None:
+def large(shard: Shard, count: int, size: int = 100_000) -> None:
     jobs = [value for n in range(count) for value in encode(NewJob("x" * size, id=f"j{n}"), size + 100)[:3]]
     shard.call("enqueue", 1, jobs)
 
@@ -421,7 +421,7 @@ def test_of_large_jobs_that_were_read_blocked_the_rest_stays_read(shard: Shard) 
     assert shard.empty()
 
 
-@pytest.mark.parametrize("size", [200_000, 600_000])
+@pytest.mark.parametrize("size", [100_000, 600_000])
 def test_large_kicked_jobs_leave_room_for_large_ones_that_come_due(shard: Shard, size: int) -> None:
     large(shard, 4, size)
     while rows := shard.claim().rows:

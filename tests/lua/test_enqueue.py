@@ -140,7 +140,7 @@ def test_with_the_clock_set_back_the_first_ready_job_rings_all_the_same(shard: S
 
 def test_of_large_jobs_that_hold_the_ids_only_so_many_are_read(shard: Shard) -> None:
     ids = [f"j{n}" for n in range(9)]
-    jobs = [value for id in ids for value in encode(NewJob("x" * 200_000, id=id, delay=60), 300_000)[:3]]
+    jobs = [value for id in ids for value in encode(NewJob("x" * 100_000, id=id, delay=60), 300_000)[:3]]
     shard.call("enqueue", 1, jobs)
     reply = shard.call("enqueue", 1, shard.jobs(*ids, "new", delay=60))
     assert (list(reply.taken), reply.looked) == ([0, 1, 2], 3)

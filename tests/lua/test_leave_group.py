@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from streamdq import NewJob
 from streamdq.config import topic_patch
 from streamdq.errors import GroupMissing
 from streamdq.scripts import Refused
@@ -215,3 +216,16 @@ def test_what_has_the_id_of_a_job_that_ended_since_stays(detached: Shard, again:
     assert detached.state("x", "b") == "delayed"
     assert detached.call("cancel", "x") == 1
     assert detached.empty()
+
+
+def test_large_records_end_a_few_at_once(two: Shard) -> None:
+    jobs = [NewJob("x" * 100_000, id=f"j{n}") for n in range(10)]
+    two.run(two.operations.enqueue_many("t", jobs))
+    while rows := two.claim(group="a").rows:
+        two.finish(*rows, group="a")
+    begin(two, "b")
+    left = []
+    while step(two, "b"):
+        left.append(two.redis("HLEN", two.k.jobs))
+    assert left == [7, 4, 1]
+    assert two.empty()

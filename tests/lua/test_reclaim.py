@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from streamdq import NewJob
+from streamdq.scripts import Row
 from tests.lua.shard import BEGIN, START_MS, Shard
 from tests.servers import until
 
@@ -110,6 +114,66 @@ def test_a_cursor_walks_through_many(shard: Shard) -> None:
         if cursors == BEGIN:
             break
     assert seen == 60
+
+
+def walk(shard: Shard, limit: int = 100) -> list[int]:
+    """How many claims each call took over, until there are no more."""
+    cursors, taken = BEGIN, []
+    for _ in range(100):
+        reply = shard.reclaim(cursors=cursors, limit=limit)
+        cursors = (reply.cursor, reply.own_cursor)
+        taken.append(reply.reclaimed)
+        if not reply.more:
+            return taken
+    raise AssertionError("without an end")
+
+
+def claim_all(shard: Shard) -> list[Row]:
+    rows = []
+    while found := shard.claim(100).rows:
+        rows += found
+    return rows
+
+
+def large_ones(shard: Shard, count: int, **fields: Any) -> None:
+    jobs = [NewJob("x" * 100_000, id=f"large{n}", **fields) for n in range(count)]
+    shard.run(shard.operations.enqueue_many("t", jobs))
+
+
+@pytest.mark.parametrize("retried", [False, True])
+def test_large_records_are_taken_over_a_few_at_once(shard: Shard, retried: bool) -> None:
+    large_ones(shard, 7)
+    if retried:
+        shard.retry(*claim_all(shard))
+        shard.move()
+    assert len(claim_all(shard)) == 7
+    shard.clock.advance("60s")
+    assert walk(shard) == [2, 2, 2, 1]
+
+
+def test_one_large_record_among_small_ones_holds_up_none(shard: Shard) -> None:
+    large_ones(shard, 1)
+    shard.enqueue(*(f"j{n}" for n in range(60)))
+    claim_all(shard)
+    shard.clock.advance("60s")
+    assert walk(shard) == [61]
+
+
+def test_a_look_through_claims_with_time_left_reads_no_record(shard: Shard) -> None:
+    large_ones(shard, 7, ttr="10m")
+    claim_all(shard)
+    shard.clock.advance("60s")
+    assert walk(shard) == [0]
+
+
+def test_after_a_raised_ttr_there_is_more_until_all_were_looked_at(timed: Shard) -> None:
+    timed.topic(ttr="30s")
+    timed.enqueue(*map(str, range(250)))
+    timed.claim(250)
+    timed.topic(ttr="1h")
+    assert walk(timed) == [0, 0, 0]
+    assert timed.redis("HGET", timed.k.settings, "relook:default") is None
+    assert walk(timed) == [0]
 
 
 def test_entries_deleted_while_pending_are_let_go(two: Shard) -> None:

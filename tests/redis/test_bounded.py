@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from streamdq import NewJob
-from streamdq.batches import MAX_BYTES
+from streamdq.batches import FREED_BYTES, MAX_BYTES, REPLACED_BYTES
+from streamdq.clock import ManualClock
 from streamdq.scripts import Scripts
 from streamdq.session import Op
-from tests.redis.harness import Seen, Space
+from tests.redis.harness import Seen, Space, eventually
 
-LARGE = "x" * 200_000
+LARGE = "x" * 100_000
 
 
 class Calls:
@@ -57,8 +58,9 @@ def test_large_jobs_go_in_by_parts(space: Space, calls: Calls, on_conflict: Any)
         result = space.queue.enqueue_many("t", jobs, on_conflict=on_conflict)
         assert (result.created, result.existing) == (20 - len(existing), existing)
         sent = calls.of("enqueue") + calls.of("replace")
-        assert len(sent) >= 10
-        assert max(map(bytes_in, sent)) < MAX_BYTES + 1000
+        most = REPLACED_BYTES if on_conflict == "replace" else MAX_BYTES
+        assert len(sent) >= 20 * len(LARGE) // most
+        assert max(map(bytes_in, sent)) < most + 1000
 
 
 def test_small_jobs_go_in_together(space: Space, calls: Calls) -> None:
@@ -122,6 +124,39 @@ def test_taking_large_jobs_one_by_one(space: Space) -> None:
         assert claim is not None
         claim.finish()
     assert space.stats().done == 3
+
+
+async def test_all_claims_whose_ttr_passed_are_taken_over_in_one_look(
+    stepped: Space, clock: ManualClock, calls: Calls
+) -> None:
+    """However many calls that takes: with this clock there is no other look."""
+    stepped.queue.enqueue_many("t", [NewJob(n) for n in range(250)] + [NewJob(LARGE) for _ in range(5)])
+    held = [stepped.queue.take("t") for _ in range(255)]
+    assert None not in held
+    worker = stepped.worker()
+
+    @worker.handler("another")
+    async def handler(_body: int) -> None:
+        pass
+
+    async with stepped.serving(worker):
+        clock.advance("60s")
+        await eventually(lambda: stepped.stats().reclaimed == 255, "all are taken over")
+    assert len(calls.of("reclaim")) <= 12
+
+
+async def test_large_jobs_end_so_many_at_once_that_freeing_them_is_soon_done(space: Space, calls: Calls) -> None:
+    body = "x" * 250_000
+    space.queue.enqueue_many("t", [NewJob(body) for _ in range(100)])
+    worker = space.worker(concurrency=1)
+
+    @worker.handler("t", batch=100)
+    async def handler(bodies: list[str]) -> None:
+        pass
+
+    await space.burst(worker)
+    assert space.stats().done == 100
+    assert max((len(arguments) - 4) // 4 for arguments in calls.of("finish")) <= FREED_BYTES // len(body)
 
 
 def bury(space: Space, count: int) -> None:
