@@ -9,6 +9,7 @@ from redis.exceptions import (
     AuthenticationError,
     BusyLoadingError,
     InvalidResponse,
+    ReadOnlyError,
     ResponseError,
 )
 
@@ -20,7 +21,7 @@ _KINDS = (
     ("refused_writes", ("OOM ", "OutOfMemoryError", "READONLY", "ReadOnlyError", "MISCONF", "NOREPLICAS")),
     ("group_missing", ("NOGROUP", "requires the key to exist", "UNBLOCKED")),
     ("cluster", ("MovedError", "AskError", "ClusterDownError", "TryAgainError", "CrossSlot")),
-    ("login", ("WRONGPASS", "NOAUTH", "NOPERM", "NoPermissionError", "Authentication")),
+    ("login", ("WRONGPASS", "NOAUTH", "NOPERM", "NoPermissionError", "Authentication", "unauthenticated")),
     ("loading", ("LOADING", "BusyLoadingError")),
 )
 KINDS = ("timeout", "connection", "protocol", "server", "crowded", *(kind for kind, _ in _KINDS))
@@ -88,6 +89,11 @@ def count_reply(error: ResponseError) -> None:
     if not any(word in text for word in _NO_FAILURE):
         kind = next((kind for kind, words in _KINDS if any(word in text for word in words)), "server")
         count(kind)
+
+
+def is_read_only(error: ResponseError) -> bool:
+    """Redis is a replica and takes no writes; before 7.0 it tells so of a script in the midst of the text."""
+    return isinstance(error, ReadOnlyError) or "READONLY" in str(error)
 
 
 def count_call(error: BaseException, seen_as: Exception) -> None:

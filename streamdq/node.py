@@ -22,7 +22,7 @@ from hiredis import pack_command
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from .deadline import set_deadline
-from .failures import Crowded, count_reply, translate
+from .failures import Crowded, count_reply, is_read_only, translate
 from .line import Line
 
 KEPT = 4
@@ -96,6 +96,13 @@ def _was_closed(sock: Any) -> bool:
     except (OSError, ValueError):  # it has no descriptor any more
         return True
     return bool(look.poll(0))
+
+
+def _is_replicas(replies: Sequence[Any]) -> bool:
+    """Whether one of them says that the server is a replica. It may have been the primary before, and the same address
+    may lead to another one by now: only new connections get there.
+    """
+    return any(isinstance(reply, ResponseError) and is_read_only(reply) for reply in replies)
 
 
 # -- synchronous
@@ -176,7 +183,7 @@ class Connections:
             if isinstance(error, _FAILURES):
                 raise translate(error, sent) from error
             raise
-        self._put(connection)
+        self._put(connection, replies)
         return replies
 
     def _take(self) -> Any:
@@ -197,10 +204,10 @@ class Connections:
         connection.send_packed_command([pack_command(command.args) for command in commands], check_health=False)
         return [_read(connection) for _ in commands]
 
-    def _put(self, connection: Any) -> None:
+    def _put(self, connection: Any, replies: Sequence[Any]) -> None:
         self._idle.put(connection)
-        if self._closed.is_set():  # while the call was under way
-            self.close()
+        if self._closed.is_set() or _is_replicas(replies):  # closed while the call was under way
+            self._close_idle()
         elif len(self._idle) > KEPT and self._sweeping.acquire(blocking=False):
             try:
                 threading.Thread(
@@ -221,6 +228,9 @@ class Connections:
     def close(self) -> None:
         """Those in use are closed when their call has ended."""
         self._closed.set()
+        self._close_idle()
+
+    def _close_idle(self) -> None:
         while (connection := self._idle.take()) is not None:
             connection.disconnect()
 
@@ -276,7 +286,7 @@ class AsyncConnections:
                     await connection.connect()
                 sent = True
                 replies = await self._exchange(connection, commands)
-            self._put(connection)
+            self._put(connection, replies)
             return replies
         except BaseException as error:
             if connection is not None:
@@ -307,9 +317,9 @@ class AsyncConnections:
         await connection.send_packed_command([pack_command(command.args) for command in commands], check_health=False)
         return [await _aread(connection) for _ in commands]
 
-    def _put(self, connection: Any) -> None:
+    def _put(self, connection: Any, replies: Sequence[Any]) -> None:
         self._idle.put(connection)
-        if self._closed:
+        if self._closed or _is_replicas(replies):
             self._close_idle()
         elif len(self._idle) > KEPT and self._sweeping is None:
             self._sweeping = asyncio.get_running_loop().call_later(IDLE_S, self._sweep)

@@ -165,7 +165,7 @@ def checked(reply: Any) -> Any:
     ):
         raise ServerRefusesWrites(f"Redis takes no writes: {text}; run `streamdq doctor`") from reply
     if isinstance(reply, NoPermissionError) or any(
-        word in text for word in ("NOPERM", "NOAUTH", "user executing the script")
+        word in text for word in ("NOPERM", "NOAUTH", "unauthenticated", "user executing the script")
     ):
         raise AuthenticationFailed(
             f"Redis does not allow this user: {text}; `streamdq doctor --acl` prints the rights that it takes"

@@ -50,6 +50,10 @@ class Proxy:
             with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
+    def lead_to(self, port: int) -> None:
+        """New connections reach another server; those that are open go on."""
+        self._target = ("127.0.0.1", port)
+
     def close(self) -> None:
         """Ends the listener and every connection."""
         with contextlib.suppress(OSError):

@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from streamdq import AsyncQueue, NewJob, Queue
-from streamdq.errors import ServerUnavailable, TooManyCalls
+from streamdq.errors import AuthenticationFailed, ServerUnavailable, TooManyCalls
 from streamdq.node import KEPT
 from tests.redis.harness import NAMESPACE, SETTINGS, Space, eventually
 from tests.redis.proxies import proxy
@@ -279,6 +279,19 @@ def test_a_server_that_takes_no_more_clients_has_run_nothing(redis_server: Serve
             assert queue.cancel("t", "j") is True  # sent again: it can't have run
         finally:
             later.join()
+
+
+def test_a_password_that_is_asked_for_since_then(redis_server: Server) -> None:
+    """Redis answers a call of many words by one who is not logged in with a protocol error."""
+    with redis_server.client() as client, Queue(redis_server.url, NAMESPACE, settings=SETTINGS) as queue:
+        queue.enqueue("t", 1)
+        client.config_set("requirepass", "secret")
+        cut_all(client)
+        try:
+            with pytest.raises(AuthenticationFailed):
+                queue.enqueue("t", 1)
+        finally:
+            client.config_set("requirepass", "")
 
 
 def test_a_forked_child_has_connections_of_its_own(redis_server: Server) -> None:
