@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime
 from functools import cache
@@ -91,6 +91,8 @@ def plan(
     Raises:
         InvalidInput: a folder that can't be used or holds tables of another SLO, or no events in these days.
         BadDump: the dump holds a bad file and `quarantine` is off.
+        FolderBusy: another analysis writes its tables there.
+        FolderError: the output can't be written to.
     """
     if first_day and last_day and last_day < first_day:
         raise InvalidInput(f"--to {last_day} is before --from {first_day}")
@@ -101,7 +103,9 @@ def plan(
     target = _target(input, output)
     _check_slo(target, slo_ms, objective)
     dump = open_dump(input, quarantine=quarantine)
-    return Plan(dump, *_days(dump, first_day, last_day), target, slo_ms, objective)
+    made = Plan(dump, *_days(dump, first_day, last_day), target, slo_ms, objective)
+    with _alone(target):  # to say so now, and not once Spark has started
+        return made
 
 
 def chosen(names: Collection[str]) -> dict[str, Question]:
@@ -129,9 +133,26 @@ def analyze(
 
     Raises:
         BadDump: Spark could not read a file.
+        FolderBusy: another analysis writes its tables there.
         AnalysisError: Spark can't reach a folder.
         SparkFailed: it failed at its work.
     """
+    with _alone(plan.target):
+        return _analyze(spark, plan, waiting, questions, progress)
+
+
+def _alone(target: Folder) -> AbstractContextManager[None]:
+    """Two that replace the same days at once would leave rows of both."""
+    return target.lock("analysis", "another analysis")
+
+
+def _analyze(
+    spark: SparkSession,
+    plan: Plan,
+    waiting: Waiting | None,
+    questions: Mapping[str, Question],
+    progress: Progress | None,
+) -> Summary:
     for folder in (plan.dump.folder, plan.target):
         with spark_errors(folder.url):
             check_reach(spark, folder)

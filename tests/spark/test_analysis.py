@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from streamdq.dump.places import open_folder
-from streamdq.errors import HistoryUnreadable, InvalidInput
+from streamdq.errors import FolderBusy, FolderError, HistoryUnreadable, InvalidInput
 from streamdq.views import spark_progress
 from streamdq_spark.analysis import Summary, analyze, plan
 from streamdq_spark.errors import AnalysisError
@@ -145,6 +145,30 @@ def test_the_output_is_a_folder(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     with pytest.raises(InvalidInput, match="is a file: name a folder"):
         plan(str(tmp_path / "dump"), str(tmp_path / "out"))
+
+
+def test_an_output_that_can_t_be_written_to_is_told_before_spark_starts(tmp_path: Path) -> None:
+    write_dump(tmp_path / "dump", days_of(1))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FolderError, match="check the folder and its space"):
+        plan(str(tmp_path / "dump"), str(tmp_path / "file" / "out"))
+
+
+def test_two_do_not_write_into_one_folder_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    write_dump(tmp_path / "dump", days_of(1))
+    planned = plan(str(tmp_path / "dump"), str(tmp_path / "out"))
+    seen: list[str] = []
+
+    def meanwhile(name: str, _done: int, _of: int) -> None:
+        with pytest.raises(FolderBusy, match="another analysis is at work there"):
+            plan(str(tmp_path / "dump"), str(tmp_path / "out"))
+        with pytest.raises(FolderBusy, match="another analysis is at work there"):
+            analyze(spark, planned, questions=QUESTIONS)
+        seen.append(name)
+
+    analyze(spark, planned, questions=QUESTIONS, progress=meanwhile)
+    assert seen == list(QUESTIONS)
+    assert len(rows(spark, tmp_path, "by_hour")) == 10
 
 
 def test_what_spark_can_t_do_is_told_without_java_s_trace(spark: SparkSession, tmp_path: Path) -> None:
