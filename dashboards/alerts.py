@@ -88,7 +88,7 @@ def _standing_still(scale: Scale) -> Iterator[Alert]:
         "30s",
         "No mover is at work for @namespace",
         "For 30 seconds no process has held the mover's lease of namespace @namespace. Jobs that wait to come due, and "
-        "then stay where they are: {{ $value | humanize }}. A worker takes the lease within 3 seconds, if one is "
+        "then stay where they are: {{ $value | humanize }}. A worker takes the lease within 5 seconds, if one is "
         "running.",
     )
     yield Alert(

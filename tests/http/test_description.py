@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streamdq.http import create_app
+from streamdq.http.problems import KINDS
 
 DESCRIPTION: dict[str, Any] = create_app("memory://unused").openapi()
 OPERATIONS = {
@@ -57,3 +60,12 @@ def test_every_operation_tells_who_may_and_what_may_go_wrong(name: str) -> None:
     assert {422, 500} <= statuses
     assert ({401, 403, 503} <= statuses) or not guarded
     assert {400, 408, 413, 415} <= statuses or "requestBody" not in operation
+
+
+def test_the_page_lists_every_problem_under_its_status() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
+    rows = re.findall(r"^\| ([\d, ]+) \| (`.+) \|$", page.partition("## Errors")[2], re.MULTILINE)
+    listed = {kind: statuses.split(", ") for statuses, told in rows for kind in re.findall(r"`([a-z][a-z-]+)`", told)}
+    listed.pop("errors")  # a member
+    assert listed.keys() == KINDS.keys()
+    assert all(str(KINDS[kind][0]) in statuses for kind, statuses in listed.items())
