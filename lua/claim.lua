@@ -75,12 +75,12 @@ local function expire(stream, entry, id, record, p, due)
 end
 
 local function tail_of(ttr, started) return '|' .. started .. string.format('|%.0f|', now + ttr) .. consumer end
-local group_tail, ahead_tail = tail_of(group_ttr, now_text), tail_of(group_ttr, '-' .. now_text)
-local function tail_now() return taken < at_once and group_tail or ahead_tail end
+local tail_now = tail_of(group_ttr, at_once > 0 and now_text or '-' .. now_text) -- from the at_once-th on, that of a claim ahead
 
 local function start(i, claim, mark)
   claims[i], marks[taken * 2 + 1], marks[taken * 2 + 2] = claim, fields[i], mark
   taken = taken + 1
+  if taken == at_once and taken < count then tail_now = tail_of(group_ttr, '-' .. now_text) end
 end
 
 -- A job that is not simply a first attempt: with progress, or options of its own.
@@ -99,7 +99,7 @@ local function consider(i, stream, entry, sequence, p)
     left = left + 1
     expire(stream, entry, id, record, p, due)
   else
-    local claim, begun, tail = entry, '1|0|0|' .. entry .. '|' .. sequence .. '|', tail_now()
+    local claim, begun, tail = entry, '1|0|0|' .. entry .. '|' .. sequence .. '|', tail_now
     if p then
       local counted = attempt_of(p, 1) .. '|' .. p.step .. '|' .. p.crashes
       claim = p.main .. '|' .. entry .. '|' .. counted .. '|' .. p.deadline
@@ -125,7 +125,7 @@ for i = 1, n do
   local p = state and parse(state)
   if shared and same and not p and not paused and taken < count and string.find(record, '\n\n\n', 40, true) == 40
       and string.sub(record, 13, 25) <= now_text then -- nearly all: no TTR or expiry of its own, and due
-    start(i, entry, 'r|1|0|0|' .. entry .. '|' .. sequence .. '|' .. tail_now())
+    start(i, entry, 'r|1|0|0|' .. entry .. '|' .. sequence .. '|' .. tail_now)
   elseif not record then
     drop(stream, group, entry, true)
     if p and p.state == 'w' then redis.call('HDEL', progress, fields[i]) end -- of a lost job: reclaim counts it

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from redis.exceptions import ResponseError
 
+from .assembly import assembled
 from .batches import MAX_BYTES, REPLACED_BYTES
 from .config import MAX_CLAIM, TopicSettings
 from .connection import Command
@@ -43,12 +44,12 @@ def lua_directory() -> Path:
 
 @cache
 def load(name: str) -> Script:
-    """The script with its includes in front."""
+    """The script with what it needs of its includes in front."""
     directory = lua_directory()
     source = (directory / f"{name}.lua").read_text()
     found = _INCLUDE.search(source)
     parts = [(directory / "lib" / f"{lib.strip()}.lua").read_text() for lib in found[1].split(",")] if found else []
-    source = "\n".join([*parts, source])
+    source = assembled(parts, source)
     return Script(source, sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 

@@ -15,14 +15,20 @@ local function length_of(b, entry)
   local rest = string.sub(entry[2][2], 13)
   return b.plain and 0 or redis.call('HSTRLEN', b.jobs, string.match(rest, '^\31[^\31]*\31(.*)$') or rest)
 end
--- new_entries(to, stream, group, consumer, most): adds entries that no consumer of the group has had to the list `to`; they
--- are pending for `consumer` from now on. Returns how many.
+-- joined(to, more): the entries of both lists, in this order; which list becomes that is left open.
+local function joined(to, more)
+  if #to == 0 then return more end
+  local n = #to
+  for i = 1, #more do to[n + i] = more[i] end
+  return to
+end
+-- new_entries(to, stream, group, consumer, most): the list `to` with entries that no consumer of the group has had, which
+-- are pending for `consumer` from now on; and how many these are.
 local function new_entries(to, stream, group, consumer, most)
-  if most <= 0 then return 0 end
+  if most <= 0 then return to, 0 end
   local reply = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', most, 'STREAMS', stream, '>')
-  local found = reply and reply[1] and reply[1][2] or {}
-  for i = 1, #found do to[#to + 1] = found[i] end
-  return #found
+  if not (reply and reply[1]) then return to, 0 end
+  return joined(to, reply[1][2]), #reply[1][2]
 end
 -- following(stream, group, most): the entries that new_entries would read, untouched.
 local function following(stream, group, most)
@@ -54,14 +60,14 @@ local function both_streams(b, k, group, consumer, given, count, now)
   local half = most == 1 and 2 - turn or math.ceil(most / 2)
   if not b.plain then
     local share = shares(b, {k.own, k.ready}, group, most, turn)
-    new_entries(entries, k.own, group, consumer, share[1])
-    new_entries(shared, k.ready, group, consumer, share[2])
+    entries = new_entries(entries, k.own, group, consumer, share[1])
+    shared = new_entries(shared, k.ready, group, consumer, share[2])
   else
-    local own = new_entries(entries, k.own, group, consumer, half)
-    local others = new_entries(shared, k.ready, group, consumer, most - own)
-    if own == half then new_entries(entries, k.own, group, consumer, most - own - others) end
+    local own, others
+    entries, own = new_entries(entries, k.own, group, consumer, half)
+    shared, others = new_entries(shared, k.ready, group, consumer, most - own)
+    if own == half then entries = new_entries(entries, k.own, group, consumer, most - own - others) end
   end
   local again = #entries
-  for i = 1, #shared do entries[again + i] = shared[i] end
-  return entries, again
+  return joined(entries, shared), again
 end

@@ -1,0 +1,55 @@
+"""A script and what it needs of its includes."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from streamdq.assembly import assembled
+from streamdq.scripts import load, lua_directory
+
+LIB = """-- one(x), two(x): of the first. unused(x): nobody asks for it
+local LIMIT = 10
+local function one(x) return x + LIMIT end
+local function two(x)
+  local function within(y) return y end
+  return within(one(x))
+end
+local function unused(x)
+  for i = 1, x do
+    x = x + i
+  end
+  return x
+end
+"""
+OTHER = """local function three(x) return two(x) end
+local function recursive(x) return x > 0 and recursive(x - 1) end
+"""
+
+
+def functions(source: str) -> list[str]:
+    return re.findall(r"^local function (\w+)", source, re.MULTILINE)
+
+
+def test_what_is_used_directly_or_by_what_is_used_is_kept() -> None:
+    source = assembled([LIB, OTHER], "return three(1)")
+    assert functions(source) == ["one", "two", "three"]
+    assert "local LIMIT = 10" in source
+    assert source.endswith("return three(1)")
+
+
+def test_a_word_in_a_comment_or_within_another_is_no_use() -> None:
+    assert functions(assembled([LIB], "-- two(1)\nlocal attwo = 1 -- and two(2)\nreturn attwo")) == []
+    assert functions(assembled([LIB], "return one(1)")) == ["one"]
+
+
+def test_a_function_that_is_handed_on_is_used() -> None:
+    assert functions(assembled([LIB], "return each(list, one)")) == ["one"]
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in lua_directory().glob("*.lua")))
+def test_each_script_has_no_function_that_it_does_not_use(name: str) -> None:
+    source = load(name).source
+    for function in functions(source):
+        assert len(re.findall(rf"^[^\n]*?\b{function}\b", re.sub(r"--.*", "", source), re.MULTILINE)) > 1, function
