@@ -36,7 +36,9 @@ class Settings(BaseSettings):
 
     url: str = Field(default="embedded://", repr=False)
     namespace: str = Field(default=DEFAULT_NAMESPACE, description="The prefix of every key: one queue among several.")
-    call_timeout_s: float = Field(default=5.0, gt=0, description="One overall deadline for a call, retries included.")
+    call_timeout_s: float = Field(
+        default=5.0, gt=0, le=86_400, description="One overall deadline for a call, retries included."
+    )
     max_connections: int = Field(
         default=50, ge=1, description="Connections to one Redis node in use at once; further calls wait in line."
     )
@@ -47,14 +49,16 @@ class Settings(BaseSettings):
     history_length: int = Field(
         default=100_000,
         ge=0,
+        le=10**15,
         description="About how many history entries each topic shard keeps; 0 keeps none.",
     )
     history_age_s: int = Field(
         default=7 * 86_400,
         ge=0,
+        le=10**10,
         description="About how long history entries are kept; 0 sets no limit.",
     )
-    lease_ms: int = Field(default=950, ge=500, description="A dead mover is replaced within this time.")
+    lease_ms: int = Field(default=950, ge=500, le=600_000, description="A dead mover is replaced within this time.")
     grace_s: float = Field(default=10.0, ge=0, description="How long SIGTERM waits for running handlers.")
     metrics: bool = Field(default=True, description="Count and time jobs; false is there to measure what it costs.")
     max_topics: int = Field(default=10_000, ge=1, description="How many topics there may be; no new one beyond.")

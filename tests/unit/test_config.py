@@ -26,7 +26,19 @@ def test_without_it_the_server_is_embedded(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("CALL_TIMEOUT_S", "0"), ("LEASE_MS", "10"), ("MAX_BODY_BYTES", "0"), ("GRACE_S", "-1"), ("HISTORY_LENGTH", "x")],
+    [
+        ("CALL_TIMEOUT_S", "0"),
+        ("LEASE_MS", "10"),
+        ("MAX_BODY_BYTES", "0"),
+        ("GRACE_S", "-1"),
+        ("HISTORY_LENGTH", "x"),
+        # What Redis or the operating system would refuse, in the midst of the work.
+        ("CALL_TIMEOUT_S", "inf"),
+        ("CALL_TIMEOUT_S", "1e10"),
+        ("LEASE_MS", "9" * 20),
+        ("HISTORY_LENGTH", "9" * 20),
+        ("HISTORY_AGE_S", "9" * 20),
+    ],
 )
 def test_values_that_make_no_sense_are_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
     monkeypatch.setenv(f"STREAMDQ_{name}", value)
