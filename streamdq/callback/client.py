@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from typing import Self
 
 import aiohttp
+from aiohttp.connector import Connection
+from aiohttp.http_parser import RawResponseMessage
+from aiohttp.streams import StreamReader
 from yarl import URL
 
 from .. import __version__
@@ -25,6 +28,7 @@ from .settings import CallbackSettings
 from .target import Targets
 
 MOST_REPLY_BYTES = 64 * 1024
+MOST_PROVISIONAL = 10
 _REPLY_S = 1.0  # how long the rest of a reply may take whose status is known
 _KEEP_S = 1.5  # below the 2 s after which some servers close idle connections: no call meets a closing one
 _HEADERS = {
@@ -33,6 +37,10 @@ _HEADERS = {
     "Accept": "*/*",
     "Accept-Encoding": "identity",
 }
+
+
+class TooManyProvisional(aiohttp.ClientConnectionError):
+    """The receiver answers that it will answer, again and again."""
 
 
 class CallbackFailed(Retry):
@@ -65,6 +73,30 @@ class Reply:
     def alive(self) -> bool:
         """Is it the answer of a receiver that works, whatever it thinks of the job?"""
         return self.status < 500 and self.status != 429
+
+
+class _Answer(aiohttp.ClientResponse):
+    """One that has few provisional answers (1xx) before it. aiohttp reads any number, and lets nothing else run while
+    more of them are there.
+    """
+
+    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+        protocol = connection.protocol
+        assert protocol is not None
+        read, left = protocol.read, MOST_PROVISIONAL + 1
+
+        async def read_few() -> tuple[RawResponseMessage, StreamReader]:
+            nonlocal left
+            left -= 1
+            if left < 0:
+                raise TooManyProvisional
+            return await read()
+
+        protocol.read = read_few  # type: ignore[method-assign]
+        try:
+            return await super().start(connection)
+        finally:
+            protocol.read = read  # type: ignore[method-assign]
 
 
 class Client:
@@ -104,6 +136,7 @@ class Client:
             auto_decompress=False,
             trust_env=False,  # neither a proxy nor passwords from the environment
             read_bufsize=MOST_REPLY_BYTES // 4,
+            response_class=_Answer,
         )
 
     async def post(self, url: URL, headers: Mapping[str, str], body: bytes, timeout_s: float) -> Reply:

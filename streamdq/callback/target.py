@@ -53,6 +53,7 @@ class Targets:
         try:
             url = URL(text).with_fragment(None)
             host, port = url.raw_host, url.port
+            _ = url.host  # reads a name in Punycode, where it is asked for
         except ValueError:
             raise TargetRefused("the URL can't be read") from None
         if url.scheme not in _SCHEMES or not host or port is None:

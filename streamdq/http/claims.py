@@ -24,7 +24,7 @@ from .backend import Backend
 from .jobs import job_bytes
 from .models import BuryIn, ClaimIn, ClaimOut, EndedOut, FailIn, SnoozeIn, TouchIn
 from .problems import ProblemError
-from .route import JSON, Route, TopicPath, backend_of, check_group_scope, operation, who_asks
+from .route import JSON, Route, TopicPath, backend_of, check_group_scope, may_still, operation, who_asks
 from .seal import pack, unpack
 
 router = APIRouter(route_class=Route)
@@ -70,14 +70,20 @@ async def take_job(
 
 
 async def _take(request: Request, backend: Backend, topic: str, group: str, wait_s: float) -> Held | None:
-    """As Queue.take; ends early when the caller leaves or the server stops."""
+    """As Queue.take; ends early when the caller leaves or the server stops. If its token is revoked or expires
+    meanwhile, it gets nothing.
+    """
     claim = await (await backend.queue()).take(topic, group, 0)
     if claim is not None or wait_s == 0:
         return None if claim is None else claim._held
     if backend.takes >= backend.http.max_takes:
         raise ProblemError("too-busy", f"{backend.takes} requests wait for a job already")
     ends = [asyncio.create_task(_left(request)), asyncio.create_task(backend.stopping.wait())]
-    taking = backend.begin(_claim(backend, topic, group, wait_s, lambda: not any(end.done() for end in ends)))
+
+    def wanted() -> bool:
+        return not any(end.done() for end in ends) and may_still(request)
+
+    taking = backend.begin(_claim(backend, topic, group, wait_s, wanted))
     try:
         await asyncio.wait([taking, *ends], return_when=asyncio.FIRST_COMPLETED)
         return taking.result() if taking.done() else None

@@ -188,6 +188,15 @@ def check_content_type(request: Request, needs: Needs) -> None:
             raise ProblemError("unsupported-media-type", f"send the body as {needs.takes}")
 
 
+def may_still(request: Request) -> bool:
+    """Is the token that this request came with as good as it was then? It may have waited for long."""
+    backend = backend_of(request)
+    try:
+        return not backend.tokens.required or _bearer(request, backend) == who_asks(request)
+    except ProblemError:
+        return False
+
+
 def _bearer(request: Request, backend: Backend) -> Identity:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():

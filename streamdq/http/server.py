@@ -12,6 +12,7 @@ from typing import Any
 import h11
 import uvicorn
 from fastapi import FastAPI
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..config import HttpSettings
@@ -26,13 +27,39 @@ from .tls import Tls, loaded
 
 _MAX_HEAD_BYTES = 32 * 1024
 _GRACE_S = 5
+_EVENTS_A_TURN = 100
+
+
+class _Flow(FlowControl):
+    """Reads no more while what was read has yet to be looked at."""
+
+    held = False
+
+    def hold(self) -> None:
+        self.held = self.read_paused = True
+        self._transport.pause_reading()  # uvicorn may have resumed it past this
+
+    def resume_reading(self) -> None:
+        if not self.held:
+            super().resume_reading()
 
 
 class _Connection(h11.Connection):
-    """h11 holds a head to its limit while that is incomplete; one that came at once may be as long as what was read."""
+    """h11 holds a head to its limit while that is incomplete; one that came at once may be as long as what was read.
+
+    It gives out a limited number of events in a turn: a body may come in chunks of one byte, and while 40 000 of them
+    are looked at, nobody else is served.
+    """
+
+    turn_left = _EVENTS_A_TURN
+    is_paused = False
 
     def next_event(self) -> Any:
+        if self.turn_left == 0:
+            return h11.NEED_DATA
+        self.turn_left -= 1
         event = super().next_event()
+        self.is_paused = event is h11.PAUSED  # until the request before it is answered
         if isinstance(event, h11.Request) and _head_bytes(event) > _MAX_HEAD_BYTES:
             raise h11.RemoteProtocolError("the head is too large", error_status_hint=431)
         return event
@@ -58,7 +85,8 @@ class Patient(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.conn = _Connection(h11.SERVER, _MAX_HEAD_BYTES)
+        self.conn: _Connection = _Connection(h11.SERVER, _MAX_HEAD_BYTES)
+        self.flow: _Flow = _Flow(transport)
         if self.arriving is not None:
             self.crowd.leave(self.arriving)
         if not self.crowd.enter(transport, self.loop.time()):
@@ -72,11 +100,28 @@ class Patient(H11Protocol):
         if self._giving_up is None and self._waits_for_head():
             self._watch()
         super().data_received(data)
+        if not self._waits_for_head() and self.crowd.dense:  # uvicorn closes as the caller asks for it
+            self.headers.append((b"connection", b"close"))
+
+    def handle_events(self) -> None:
+        """Some of them; the others have their turn after those of other connections."""
+        self.conn.turn_left = _EVENTS_A_TURN
+        super().handle_events()
         if not self._waits_for_head():
             self._unwatch()
             self.crowd.speaks(self.transport)
-            if self.crowd.dense:  # uvicorn closes as the caller asks for it
-                self.headers.append((b"connection", b"close"))
+        if self.conn.turn_left == 0 and not self.flow.held:
+            self.flow.hold()
+            self.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        self.flow.held = False
+        if self._parting or self.transport.is_closing():
+            return
+        self.handle_events()
+        body = b"" if self._waits_for_head() else self.cycle.body
+        if not self.conn.is_paused and len(body) <= HIGH_WATER_LIMIT:
+            self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import parse_qs, quote
@@ -16,7 +16,7 @@ from ..logs import log
 from . import sessions
 from .auth import Identity, Role
 from .backend import Backend
-from .problems import KINDS, ProblemError, kind_of
+from .problems import KINDS, RETRY_AFTER_S, ProblemError, kind_of
 from .render import HEADERS, base_of, page
 from .route import Needs, Route, backend_of, declare
 
@@ -39,7 +39,7 @@ class PageRoute(Route):
                 if error.kind == "unauthenticated":
                     asked = request.url.path if request.method == "GET" else base_of(request) + "/"
                     return _to_sign_in(request, f"{base_of(request)}/login?next={quote(asked, safe='/%')}")
-                return _problem_page(request, error.kind, str(error.detail))
+                return _problem_page(request, error.kind, str(error.detail), error.headers)
             except RequestValidationError as error:
                 return _problem_page(request, "invalid-input", str(error.errors()[0]["msg"]))
             except StreamdqError as error:
@@ -79,11 +79,15 @@ def _is_own(request: Request) -> bool:
     return "origin" in request.headers or request.headers.get("sec-fetch-site") in _SAME
 
 
-def _problem_page(request: Request, kind: str, detail: str) -> Response:
+def _problem_page(request: Request, kind: str, detail: str, headers: Mapping[str, str] | None = None) -> Response:
     status, title = KINDS[kind]
     # A form is not sent again by itself: what it asked for may have been done.
     retry = status == HTTPStatus.SERVICE_UNAVAILABLE and request.method == "GET"
-    return page(request, "problem.html", status, title=title, detail=detail, retry=retry)
+    answer = page(request, "problem.html", status, title=title, detail=detail, retry=retry)
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        answer.headers["Retry-After"] = str(RETRY_AFTER_S)
+    answer.headers.update(headers or {})
+    return answer
 
 
 def redirect(to: str) -> RedirectResponse:

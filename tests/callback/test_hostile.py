@@ -94,7 +94,7 @@ async def broken_chunks(_request: Request, writer: asyncio.StreamWriter) -> None
     [
         (silent, CallbackTimeout),
         (slow_head, CallbackTimeout),
-        (endless_informational, CallbackTimeout),
+        (endless_informational, CallbackUnreachable),
         (huge_header, CallbackUnreachable),
         (endless_headers, CallbackUnreachable),
         (huge_status_line, CallbackUnreachable),

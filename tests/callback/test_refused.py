@@ -40,7 +40,7 @@ localhost LOCALHOST localhost. localhost.. a.localhost a.localhost.
 [0:0:0:0:0:ffff:7f00:0001] [::127.0.0.1] [64:ff9b::127.0.0.1] [64:ff9b::7f00:1] [64:ff9b:1::7f00:1] [2002:7f00:1::]
 [2002:7f00:1::1] [2001::7f00:1] [fec0::1]
 127。0。0。1 127．0．0．1 127｡0｡0｡1 １２７.0.0.1 ①②⑦.0.0.1 ⓵27.0.0.1 127%2e0%2e0%2e1 %31%32%37.0.0.1
-loc%61lhost ⓛocalhost ｌocalhost
+loc%61lhost ⓛocalhost ｌocalhost xn-- xn--a.example
 """.split()  # noqa: SIM905, RUF001
 # With something in front of the host or after it that another parser may read otherwise.
 AROUND = """

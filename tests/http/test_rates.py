@@ -80,6 +80,7 @@ async def test_an_address_that_asks_too_often(open_api: Open, monkeypatch: pytes
     assert (await api.client.get("/health/alive")).status_code == 200
     page = await api.client.get("/")
     assert (page.status_code, page.headers["content-type"]) == (429, "text/html; charset=utf-8")
+    assert int(page.headers["retry-after"]) >= 1
 
 
 async def test_unless_it_is_set_a_good_token_has_no_limit(open_api: Open) -> None:

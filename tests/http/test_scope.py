@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,6 +22,7 @@ from streamdq.http.scope import ALL, Scope, scope_in
 from streamdq.job import check_topic
 from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api, kind
+from tests.redis.harness import eventually
 from tests.servers import Server
 
 TOKEN, LINE = new_token("clerk", list(Role), topics="mine,order.*", groups="default")
@@ -90,6 +92,29 @@ async def test_a_session_ends_when_its_token_expires(open_api: Open, monkeypatch
     assert (await site.client.get("/")).status_code == 200
     monkeypatch.setattr("streamdq.http.auth.time.time", lambda: time.time_ns() / 1e9 + 3601)
     assert (await site.client.get("/")).status_code == 303
+
+
+@pytest.mark.parametrize("how", ["revoked", "made less", "expired"])
+async def test_who_waits_for_a_job_with_a_token_that_ends_gets_none(
+    open_api: Open, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    token, line = new_token("mailer", [Role.WORKER, Role.PRODUCER], expires="1h")
+    boss, boss_line = new_token("boss", [Role.ADMIN])
+    api = await open_api(token=token, tokens=Tokens.parse(f"{line}\n{boss_line}"))
+    backend = api.app.state.streamdq
+    await api.client.patch("/v1/topics/t", json={"ttr": "1h"}, headers={"Authorization": f"Bearer {boss}"})
+    waiting = asyncio.create_task(api.take(timeout="30s"))
+    await eventually(lambda: backend.takes == 1, "it waits")
+    if how == "expired":
+        monkeypatch.setattr("streamdq.http.auth.time.time", lambda: time.time_ns() / 1e9 + 3601)
+    else:
+        less = line.replace("mailer producer,worker", "mailer producer,worker topics=other")
+        backend.tokens = Tokens.parse(boss_line if how == "revoked" else f"{less}\n{boss_line}")
+    api.client.headers["Authorization"] = f"Bearer {boss}"
+    await api.put("a")
+    assert (await waiting).status_code == 204
+    taken = await api.take(timeout="10s")
+    assert (taken.status_code, taken.json()["job"]["attempt"]) == (200, 1)
 
 
 async def test_an_expired_token_is_told_so(open_api: Open, monkeypatch: pytest.MonkeyPatch) -> None:
