@@ -255,10 +255,11 @@ class _Intake:
         left = [letter for letter, each in zip(letters, gone, strict=True) if not each]
         with self._store.writing() as db:
             self._store.mark(db, taken, RowState.ARCHIVED, (RowState.STORED,))
+            # Others that are not there have just been archived by another run.
+            self.stored.left += self._store.count(db, left, RowState.STORED)
             self._store.mark(db, left, RowState.LEFT, (RowState.STORED,))
         self._side.run(self._side.letters.forget(shard, [letter.receipt(TAKEN) for letter in taken]))
         self.stored.archived += len(taken)
-        self.stored.left += len(left)
 
 
 class _Return:

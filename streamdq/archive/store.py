@@ -139,6 +139,21 @@ class Store:
         own = (self._namespace, burial.topic, burial.group, burial.id, burial.buried_ms, burial.sequence)
         return {f"of_{name}": value for name, value in zip(KEY, own, strict=True)}
 
+    def count(self, db: Connection, burials: Sequence[Letter], state: RowState) -> int:
+        """How many of these burials, all of one topic and group, have a row in this state."""
+        if not burials:
+            return 0
+        c = LETTERS.c
+        query = select(c.id, c.buried_ms, c.sequence).where(
+            c.namespace == self._namespace,
+            c.topic == burials[0].topic,
+            c.group_name == burials[0].group,
+            c.id.in_({each.id for each in burials}),
+            c.state == state.value,
+        )
+        found = {tuple(row) for row in db.execute(query)}
+        return sum((each.id, each.buried_ms, each.sequence) in found for each in burials)
+
     def own(self, db: Connection, receipts: Sequence[Receipt]) -> list[Receipt]:
         """Those of one topic's receipts that are of rows here."""
         if not receipts:

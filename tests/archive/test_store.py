@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from streamdq import Claim, Queue
 from streamdq.archive.archive import Archive, Stored
-from streamdq.archive.letters import Letter, RowState, Wanted
+from streamdq.archive.letters import Letter, Letters, RowState, Wanted
 from streamdq.archive.store import Store
 from streamdq.errors import InvalidInput, ServerRefusesWrites, UnknownGroup, UnknownTopic
+from streamdq.session import Op
 from streamdq.testing import ManualClock
 from tests.archive.letters import archived, balanced, bury, dead_now, finish, receipts, rows, states, take
 from tests.servers import Cluster, Server
@@ -255,3 +257,21 @@ def test_it_frees_a_redis_that_is_full(queue: Queue, server: Server, archive: Ar
             assert archive.store(queue) == Stored(archived=2)
         finally:
             client.config_set("maxmemory", 0)
+
+
+def test_what_another_run_has_just_archived_did_not_leave_by_another_way(
+    queue: Queue, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bury(queue, "a", "b")
+    with Archive(database) as archive, Archive(database) as other:
+        page = Letters.page
+
+        def overtaken(*args: Any) -> Op[tuple[int, list[Letter]]]:
+            found = yield from page(*args)
+            monkeypatch.undo()
+            assert other.store(queue) == Stored(archived=2)
+            return found
+
+        monkeypatch.setattr(Letters, "page", overtaken)
+        assert archive.store(queue) == Stored()
+        assert archived(archive) == ["a", "b"]
