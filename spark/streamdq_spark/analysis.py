@@ -38,9 +38,9 @@ Progress = Callable[[str, int, int], None]
 class Summary:
     """What an analysis covers: also written, as `analysis.json`, when all tables are.
 
-    `lost`: events that Redis trimmed before they were dumped, and entries that were no events. `resets`: how often
-    Redis lost a history stream or went back to an earlier state; what went with it nobody knows. `unlisted`: files
-    beside the dump's that are no part of it. `quarantined`: bad files, left out. `tables`: rows by name. An attempt is
+    `lost`: events that were gone before they were dumped, and entries that were none. `resets`: how often Redis lost
+    a history stream or went back to an earlier state; what went with it nobody knows. `unlisted`: files beside the
+    dump's that are no part of it. `quarantined`: bad files, left out. `tables`: rows by name. An attempt is
     on time that starts within `slo_ms`; `objective`: the share that is to be.
     """
 

@@ -193,7 +193,8 @@ class HistoryStreamReader(DataSourceStreamReader):
 
     def _after_a_loss(self, now: Standing) -> list[Part]:
         if self._options.fail_on_loss:
-            raise HistoryLost(now.topic, now.shard, "Redis has lost the stream, and another has begun")
+            what = "the topic was deleted, or Redis has lost its history, and another has begun"
+            raise HistoryLost(now.topic, now.shard, what)
         return split(now, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

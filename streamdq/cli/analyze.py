@@ -124,7 +124,8 @@ def _gaps(summary: dict[str, Any]) -> Iterator[str]:
     for file in summary["quarantined"]:
         yield f"left out, {file['rows']:,} events: {file['path']} {file['problem']}"
     if summary["lost"]:
-        yield f"{summary['lost']:,} events are not in the dump: Redis had trimmed them before they were dumped"
+        lost = f"{summary['lost']:,} events are not in the dump"
+        yield f"{lost}: they were trimmed before they were dumped, or deleted with their topic"
     if times := summary["resets"]:
         yield (
             f"Redis lost history, or went back to an earlier state, {f'{times:,} times' if times > 1 else 'once'}: "

@@ -33,7 +33,7 @@ class About:
     slo_ms: int = SLO_MS
     objective: float = OBJECTIVE
     unreadable: int = 0  # files of the dump that were left out
-    lost: int = 0  # events that were trimmed before they were dumped
+    lost: int = 0  # events that were trimmed before they were dumped, or deleted with their topic
     resets: int = 0  # how often Redis lost a stream of them
 
 
