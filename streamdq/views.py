@@ -25,7 +25,7 @@ from .logs import hide_credentials
 from .retry import RetrySchedule
 from .terminal import visible, visible_json
 
-_PIPE_WIDTH, _WIDE = 200, 106
+_PIPE_WIDTH, _WIDE, _NAMES_AND_DUE = 200, 106, 64
 _MARKS = {"ok": ("✔", "green"), "advice": ("!", "yellow"), "problem": ("✘", "red")}
 _STYLES = {"delayed": "cyan", "ready": "yellow", "running": "blue", "dead": "red", "done": "green"}
 
@@ -145,14 +145,15 @@ def stats_view(stats: Stats) -> RenderableType:
     groups = [group for topic in stats.topics.values() for group in topic.groups.values()]
     rare = () if narrow() else _WHERE_ANY
     columns = (*_ALWAYS, *(name for name in rare if any(getattr(group, name) for group in groups)))
-    made = table("topic", "group", *columns, "next due", numbers=(*columns, "next due"))
+    due = ("next due",) if console().width >= _NAMES_AND_DUE else ()
+    made = table("topic", "group", *columns, *due, numbers=(*columns, *due))
     for name, topic in stats.topics.items():
         first = True
         for group_name, figures in topic.groups.items():
             cells = [number(getattr(figures, column), _STYLES.get(column, "")) for column in columns]
             made.add_row(
                 Text(name if first else ""), group_name, *cells,
-                _next_due(topic) if first else Text(""),
+                *[_next_due(topic) if first else Text("")] * len(due),
             )  # fmt: skip
             first = False
     return made
