@@ -11,7 +11,7 @@ from .errors import GroupMissing
 from .keys import ShardKeys
 from .session import Op, Pause, Session, checked
 
-SLICE = 50
+SLICE = 25
 _LOOK_S = 0.003
 _PATIENCE_S = 1.0  # without one claim
 _LONGEST_S = 30.0  # of waiting in all

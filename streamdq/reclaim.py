@@ -104,16 +104,19 @@ class Reclaimer:
 
     async def _sweep(self, shard: ShardKeys, topic: TopicSettings, group: str, watch: _Watch) -> tuple[int, int]:
         """How many jobs of the group are pending, and how many are ready."""
-        missing = self._missing.pop((shard, group), 0)
+        missing, taken = self._missing.pop((shard, group), 0), 0
         try:
             for _ in range(_CALLS):
                 reply = await self._call(shard, topic, group, watch, missing)
-                missing = 0
+                missing, taken = 0, taken + reply.reclaimed
                 if not reply.more:
                     break
         except GroupMissing:
             await arun(self._link, self._topics.mend(shard.topic))
             return 0, 0
+        finally:
+            if taken:
+                log.warning("claims taken over, TTR passed", topic=shard.topic, group=group, jobs=taken)
         if reply.missing:
             self._missing[shard, group] = reply.missing
         return reply.running, reply.ready
@@ -125,8 +128,6 @@ class Reclaimer:
         reply = await arun(self._link, self._scripts.reclaim(shard, group, topic, _LIMIT, cursors, watch_ms, missing))
         self._cursors[shard, group] = (reply.cursor, reply.own_cursor)
         tally.reclaimed(shard, group, reply.reclaimed)
-        if reply.reclaimed:
-            log.warning("claims taken over, TTR passed", topic=shard.topic, group=group, jobs=reply.reclaimed)
         if reply.lost:
             log.error("jobs lost: Redis has them no longer", topic=shard.topic, group=group, jobs=reply.lost)
         return reply
