@@ -259,6 +259,11 @@ def job_of(topic: str, id: str, reply: Sequence[bytes | int]) -> Job:
         assert isinstance(value, bytes)
         progress = _progress(group.decode(), value.decode(), bool(waits), job, bool(delayed))
         groups[progress.group] = progress
+    return led(job, groups)
+
+
+def led(job: Job, groups: dict[str, GroupProgress]) -> Job:
+    """The job with the progress of these groups; it stands where the most active of them is."""
     job.groups = groups
     leading = min(groups.values(), key=lambda progress: _ACTIVE_FIRST.index(progress.state), default=None)
     if leading is not None:

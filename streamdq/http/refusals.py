@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import time
 
 from fastapi import Request
@@ -16,7 +17,16 @@ _SHOWN_PATH_CHARS = 200
 
 def peer_of(request: Request) -> str:
     """The address that a request came from; '' where the server does not know."""
-    return request.client.host if request.client is not None else ""
+    return unmapped(request.client.host) if request.client is not None else ""
+
+
+def unmapped(address: str) -> str:
+    """A socket for both families tells an IPv4 caller's address as an IPv6 one: ::ffff:192.0.2.7."""
+    try:
+        inner = ipaddress.IPv6Address(address.partition("%")[0]).ipv4_mapped
+    except ValueError:
+        return address
+    return address if inner is None else str(inner)
 
 
 class Refusals:

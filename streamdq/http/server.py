@@ -23,6 +23,7 @@ from .handshakes import Handshakes
 from .limits import Connection, Crowd, no_room
 from .problems import problem
 from .reading import PARTING_S
+from .refusals import unmapped
 from .tls import Tls, loaded
 
 _MAX_HEAD_BYTES = 32 * 1024
@@ -85,6 +86,8 @@ class Patient(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        if self.client is not None:  # a proxy is trusted by its own address
+            self.client = (unmapped(self.client[0]), self.client[1])
         self.conn: _Connection = _Connection(h11.SERVER, _MAX_HEAD_BYTES)
         self.flow: _Flow = _Flow(transport)
         if self.arriving is not None:

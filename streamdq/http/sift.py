@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..audit import Audit
 from ..config import DEFAULT_GROUP, TopicSettings
 from ..history import HistoryRow
-from ..inspect import GroupStats, Stats, TopicStats
+from ..inspect import GroupStats, Stats, TopicStats, led
 from ..job import Job
 from .auth import Identity
 from .listing import Listed
@@ -30,7 +30,7 @@ def settings(who: Identity, found: TopicSettings) -> TopicSettings:
 def job(who: Identity, found: Job) -> Job:
     if who.groups.is_all:
         return found
-    return replace(found, groups={name: found.groups[name] for name in who.groups.of(found.groups)})
+    return led(replace(found), {name: found.groups[name] for name in who.groups.of(found.groups)})
 
 
 def topic_stats(who: Identity, found: TopicStats) -> TopicStats:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
+import httpx
 import pytest
 
 from streamdq.config import HttpSettings
 from streamdq.http import Tokens
 from streamdq.http.auth import Role, new_token
 from streamdq.http.rates import MAX_BUCKETS, Buckets, Rates, _network
+from streamdq.http.refusals import unmapped
 from tests.http.conftest import Open
 from tests.http.harness import kind
+from tests.http.live import Live
+from tests.servers import Server, until
 
 GOOD, LINE = new_token("good", [Role.VIEWER])
 OTHER, OTHER_LINE = new_token("other", [Role.VIEWER])
@@ -36,6 +43,35 @@ def test_there_are_no_more_buckets_than_fit() -> None:
         buckets.wait_s("0", 100.0 + number * 10)  # asks again and again
     assert len(buckets._full_at) == MAX_BUCKETS
     assert "0" in buckets._full_at
+
+
+@pytest.mark.parametrize(
+    ("told", "address"),
+    [
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("2001:db8::1", "2001:db8::1"),
+        ("192.0.2.7", "192.0.2.7"),
+        ("", ""),
+        ("x", "x"),
+    ],
+)
+def test_an_ipv4_address_that_a_socket_for_both_families_tells(told: str, address: str) -> None:
+    assert unmapped(told) == address
+
+
+def test_callers_at_a_socket_for_both_families_are_told_apart(redis_server: Server, tmp_path: Path) -> None:
+    """And a proxy that calls there is trusted by its own address."""
+    (tmp_path / "tokens").write_text("")
+    environment = {**os.environ, "STREAMDQ_HTTP_TRUSTED_PROXIES": "127.0.0.1"}
+    files = ["--host", "::", "--tokens-file", str(tmp_path / "tokens")]
+    with Live(redis_server.url, *files, env=environment) as live:
+        for source, forwarded in (("127.0.0.1", "192.0.2.7"), ("127.0.0.2", None)):
+            transport = httpx.HTTPTransport(local_address=source)
+            with httpx.Client(transport=transport) as client:
+                headers = {"X-Forwarded-For": forwarded} if forwarded else {}
+                client.post(f"http://127.0.0.1:{live.port}/v1/topics/t/pause", headers=headers)
+        until(lambda: sum(line["event"] == "refused" for line in live.log) == 2, "both are refused")
+        assert [line["peer"] for line in live.log if line["event"] == "refused"] == ["192.0.2.7", "127.0.0.2"]
 
 
 def test_who_has_an_ipv6_address_has_many() -> None:

@@ -235,16 +235,24 @@ async def test_bodies_that_name_another_group(open_api: Open) -> None:
 
 @pytest.mark.usefixtures("queue")
 @pytest.mark.parametrize(("topic", "group"), [("secret", "default"), ("mine", "audit")])
-@pytest.mark.parametrize("how", ["finish", "fail", "bury", "release", "touch"])
+@pytest.mark.parametrize("how", ["finish", "fail", "snooze", "bury", "release", "touch"])
 async def test_a_claim_of_another(open_api: Open, topic: str, group: str, how: str) -> None:
     """Whoever has the claim: the token must be for its topic and group."""
     boss, api = await open_api(token=BOSS, tokens=TOKENS), await open_api(token=TOKEN, tokens=TOKENS)
-    more = {"fail": {"error": "x"}, "bury": {"reason": "x"}}.get(how, {})
+    more = {"fail": {"error": "x"}, "snooze": {"delay": "1h"}, "bury": {"reason": "x"}}.get(how, {})
     claim = (await boss.take(topic, group=group)).json()["claim"]
     assert kind(await api.end(how, claim, **more)) == "forbidden"
     assert (await boss.end(how, claim, **more)).status_code == 204
     own = (await boss.take("mine", group="default")).json()["claim"]
     assert (await api.end(how, own, **more)).status_code == 204
+
+
+@pytest.mark.usefixtures("queue")
+async def test_a_job_stands_where_the_groups_of_the_token_are_with_it(open_api: Open) -> None:
+    api, boss = await open_api(token=TOKEN, tokens=TOKENS), await open_api(token=BOSS, tokens=TOKENS)
+    await boss.take("mine", group="audit")
+    assert [(await one.get("a", "mine")).json()["state"] for one in (boss, api)] == ["running", "ready"]
+    assert [(await one.get("a", "mine")).json()["attempt"] for one in (boss, api)] == [1, 0]
 
 
 @pytest.mark.usefixtures("queue")
