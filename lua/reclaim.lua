@@ -1,5 +1,6 @@
 -- reclaim: running -> ready, the claims of one group whose TTR has passed. Who claims such a job next sees how often it
--- crashed, and buries it when that is too often. What was claimed ahead goes back as if it had not been claimed.
+-- crashed, and buries it when that is too often. What was claimed ahead goes back as if it had not been claimed. What was
+-- lost twice in a row waits for a while, four TTRs or 10 s at most, not to be claimed again beside what was lost with it.
 -- KEYS[1] ready        STREAM
 -- KEYS[2] ready:GROUP  STREAM
 -- KEYS[3] jobs         HASH
@@ -23,6 +24,7 @@
 -- will if it died in between. missing: ready jobs by the counters that are in no stream. lost: those that also the last
 -- look missed; they count as lost from now on, as do claims whose record is gone.
 -- include: clock, progress, ring, settle, requeue, hand_over, history, missing, relook, largest
+local APART_MS = 10000
 local ready, own, jobs, bucket, progress, counts, settings, history, wake = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts,
@@ -31,6 +33,8 @@ local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'p
   'watch_until', 'relook:' .. group, 'largest')
 local group_ttr = tonumber(topic[1] or topic[2] or ARGV[4])
 k.groups, k.waits = names(topic[3]), waits(topic[4], topic[5])
+k.apart_ms = math.min(APART_MS, 4 * group_ttr)
+math.randomseed(now % 2147483647) -- each script begins with the same seed
 -- Further ahead than it ever is: the clock was set back.
 local set_back = topic[6] and tonumber(topic[6]) > now and not is_watched(topic[6], now)
 if set_back then

@@ -4,7 +4,9 @@
 -- once. k.bytes counts what was read of records.
 -- Returns the progress of an attempt that still has time, untouched; else nil. A running job without a record is lost:
 -- there is nothing to hand over; it is counted, also in k.lost.
--- k = {jobs=, progress=, counts=, ready=, own=, bucket=, wake=, groups=, waits=}
+-- Jobs that `ended` says were lost twice in a row are held back, each by another time, at most k.apart_ms: one of them may
+-- be what their consumers die of, and the others were only claimed beside it.
+-- k = {jobs=, progress=, counts=, ready=, own=, bucket=, wake=, groups=, waits=, apart_ms=}
 local function hand_over(k, stream, entry, group, id, sequence, now, ended)
   local p = parse(redis.call('HGET', k.progress, field_of(group, id)))
   local running = p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry
@@ -35,6 +37,7 @@ local function hand_over(k, stream, entry, group, id, sequence, now, ended)
   redis.call('HINCRBY', k.counts, (running and 'running:' or 'ready:') .. group, -1)
   local due = running and p.due or p.deadline
   if due == '' and (unread or k.waits) then due = string.match(record, '^%d+', 13) end
+  k.not_before = running and ended and tonumber(p.crashes) >= 2 and now + math.random(0, k.apart_ms) or nil
   requeue(k, group, id, p, due, now, unread)
   return nil
 end

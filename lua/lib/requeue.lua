@@ -3,13 +3,14 @@
 -- away and written off the state it left. `due`: when the attempt is due, or was: being handed on makes no job younger.
 -- It is text, '' = as the record says, and then not later than now. permitted: it was ready and has not been claimed
 -- since, so the rate has let it pass already.
--- k = {jobs=, progress=, counts=, own=, bucket=, wake=, waits=}
+-- k = {jobs=, progress=, counts=, own=, bucket=, wake=, waits=, not_before=}; not_before, which may be nil: the job is held
+-- back until then
 local function requeue(k, group, id, p, due, now, permitted)
   local waits = k.waits == 'paused' or k.waits and not permitted
   p.state, p.entry, p.started, p.deadline = 'w', '', '', due
   redis.call('HSET', k.progress, field_of(group, id), format(p))
   if due == '' and waits then due = string.match(redis.call('HGET', k.jobs, id), '^%d+', 13) end
-  local at = tonumber(due) or now
+  local at = math.max(tonumber(due) or now, k.not_before or 0)
   if waits or at > now then
     local head = head_ms(k.bucket)
     redis.call('ZADD', k.bucket, at, member(p.sequence, group, id))

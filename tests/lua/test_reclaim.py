@@ -12,6 +12,12 @@ from tests.lua.shard import BEGIN, START_MS, Shard
 from tests.servers import until
 
 
+def held_back(shard: Shard) -> None:
+    """What was lost twice in a row waits for 10 s at most."""
+    shard.clock.advance("10s")
+    shard.move()
+
+
 def test_a_claim_whose_ttr_passed_is_ready_again(shard: Shard) -> None:
     shard.enqueue("j")
     row = shard.take()
@@ -39,6 +45,7 @@ def test_crashes_in_a_row_add_up(shard: Shard) -> None:
         assert past == b"" if not crashes else past.split(b"|")[:3] == [b"%d" % (crashes + 1), b"0", b"%d" % crashes]
         shard.clock.advance("60s")
         shard.reclaim()
+        held_back(shard)
 
 
 def test_a_retried_attempt(shard: Shard) -> None:
@@ -332,6 +339,7 @@ def test_a_job_taken_over_is_as_old_as_before(shard: Shard) -> None:
     assert again.past == b"2|0|1|"
     shard.clock.advance("60s")
     shard.reclaim()
+    held_back(shard)
     assert shard.claim().expired == 1
     assert shard.empty()
 
@@ -470,4 +478,42 @@ def test_what_was_claimed_ahead_has_neither_crashed_nor_been_tried(shard: Shard)
     # Now it is sure to be started: lost once more, it has crashed.
     shard.clock.advance("60s")
     assert shard.reclaim().reclaimed == 2
-    assert [row.past.split(b"|")[:3] for row in shard.claim(2).rows] == [[b"3", b"0", b"2"], [b"2", b"0", b"1"]]
+    held_back(shard)
+    found = {row.id: row.past.split(b"|")[:3] for row in shard.claim(2).rows}
+    assert found == {b"i": [b"3", b"0", b"2"], b"j": [b"2", b"0", b"1"]}
+
+
+def test_what_was_lost_twice_in_a_row_is_held_back_each_for_another_time(shard: Shard) -> None:
+    """One of them may be what consumers die of: the others are not to be claimed beside it again and again."""
+    ids = [f"j{n}" for n in range(12)]
+    shard.enqueue(*ids)
+    orders = []
+    for losses in range(1, 5):
+        rows = shard.claim(20).rows
+        assert len(rows) == 12
+        shard.clock.advance("60s")
+        assert shard.reclaim().reclaimed == 12
+        if losses == 1:
+            continue
+        waits = shard.redis("ZRANGE", shard.k.bucket, 0, -1, "WITHSCORES")
+        dues = [int(due) - shard.clock.now_ms for due in waits[1::2]]
+        assert len(set(dues)) > 6
+        assert max(dues) <= 10_000
+        orders.append([member.rpartition(b"\x1f")[2] for member in waits[::2]])
+        job = shard.get("j0")
+        assert job is not None
+        assert job.due_ms == START_MS, "it is as old as it was"
+        held_back(shard)
+    assert len({tuple(order) for order in orders}) == 3, "nor always in the same order"
+
+
+def test_a_short_ttr_holds_nothing_back_for_long(shard: Shard) -> None:
+    shard.topic(ttr="100ms")
+    shard.enqueue("j")
+    for _ in range(2):
+        shard.take()
+        shard.clock.advance("100ms")
+        shard.reclaim()
+    shard.clock.advance("400ms")
+    shard.move()
+    assert shard.take().past.split(b"|")[2] == b"2"
