@@ -63,7 +63,7 @@ class Options:
     ttr: str = "1s"
     retry: str = "0"
     burst: bool = False
-    stop_after_starts: int = 0  # drains by itself once so many handlers have started
+    stop_after_starts: int = 0  # drains by itself once so many handlers have started, which end when they are cancelled
     watch_s: float = 0  # replaces how long reclaim watches a shard
     fault: Fault | None = None
 
@@ -163,7 +163,7 @@ def make(url: str, writer: Writer, options: Options) -> Worker:
     async def handle(work: Work, job: Job) -> None:
         started(work, job)
         try:
-            await sleep(work)
+            await (asyncio.Event().wait() if options.stop_after_starts else sleep(work))
             act(work, job)
         except asyncio.CancelledError:
             writer.write("cancelled", job)
