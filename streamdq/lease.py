@@ -70,7 +70,6 @@ class Lease:
         self._is_cluster = link.is_cluster
         self._name = name
         self._stopping = stopping
-        self._lease_s = lease_ms / 1000
         self._mover = _Hold(link, session, scripts, keys.mover, name, lease_ms)
         self._deputy = _Hold(link, session, scripts, keys.deputy, name, lease_ms * _DEPUTY)
         self._is_deputy = False
@@ -125,13 +124,11 @@ class Lease:
             await self._deputy.give_up()
 
     async def keep(self) -> None:
-        """Returns when the lease is lost to another, or may be."""
-        held_until = time.monotonic() + self._lease_s
+        """Returns when the lease is lost: another holds it, or nobody does, as this process was stopped for a while.
+        Redis tells, and not a clock here: on a machine that is busy enough each wait ends late.
+        """
         while True:
             await asyncio.sleep(self._mover.renew_after_s)
-            if time.monotonic() > held_until:  # this process was stopped for a while
-                return
-            renewed = time.monotonic()
             try:
                 held = await self._mover.renew()
                 if held is None and self._is_cluster:  # lost with its node, or never held
@@ -141,8 +138,6 @@ class Lease:
             except ServerUnavailable:
                 if not self._is_cluster:
                     raise
-                renewed = time.monotonic()
-            held_until = renewed + self._lease_s
 
     async def give_up(self) -> None:
         await self._mover.give_up()

@@ -6,11 +6,18 @@ import asyncio
 import time
 from contextlib import AsyncExitStack
 
+import pytest
 import redis
 
 from streamdq.config import Settings
+from streamdq.connection import AsyncLink
+from streamdq.errors import ServerUnavailable
+from streamdq.lease import Lease
+from streamdq.loop import cancel_and_wait
 from streamdq.mover import Mover
-from tests.redis.harness import NAMESPACE, Space, eventually
+from streamdq.scripts import Scripts
+from streamdq.session import open_session
+from tests.redis.harness import NAMESPACE, SETTINGS, Space, eventually
 from tests.redis.movers import mover_at
 from tests.servers import Server
 
@@ -48,6 +55,29 @@ async def test_when_the_deputy_is_killed_as_well_the_next_one_is_at_work(space: 
             async with mover_at(space.url, "c", leads=False) as third:
                 await killed.aclose()
                 await eventually(lambda: third.leading, "it is at work", 4 * 0.5 + 0.5 + 1)
+
+
+async def test_who_works_without_the_lease_goes_on_when_its_waits_end_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a busy machine. To begin anew takes two calls to the node that does not answer; nothing moves meanwhile."""
+    asked = asyncio.Event()
+
+    async def renew(_: object) -> bool:
+        asked.set()
+        raise ServerUnavailable("lost")
+
+    monkeypatch.setattr("streamdq.lease._Hold.renew", renew)
+    settings = SETTINGS.model_copy(update={"lease_ms": 100})
+    link, session = open_session("redis+cluster://127.0.0.1:1", NAMESPACE, settings, None, AsyncLink)
+    lease = Lease(link, session, Scripts(session), "m", asyncio.Event())
+    keeping = asyncio.create_task(lease.keep())
+    for _ in range(2):
+        await asyncio.wait_for(asked.wait(), 5)
+        asked.clear()
+        time.sleep(0.15)  # noqa: ASYNC251  (the loop is to be late)
+    await asyncio.wait({keeping}, timeout=0.2)
+    assert not keeping.done()
+    await cancel_and_wait([keeping])
+    await link.close()
 
 
 async def test_however_many_stand_by_one_watches_the_lease(space: Space, redis_server: Server) -> None:
