@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..config import Settings
 from ..connection import Command, Link
-from ..errors import FolderBusy, InvalidInput
+from ..errors import FolderBusy, InvalidInput, ServerUnavailable
 from ..job import check_topic
 from ..keys import ShardKeys
 from ..logs import log
@@ -119,6 +120,7 @@ class Dumper:
         self._batch = _Batch()
         self._result = Dumped()
         self._progress: Callable[[int, int | None], None] = lambda _rows, _total: None
+        self._lost: dict[str, ServerUnavailable] = {}  # nodes of a Cluster that do not answer
         self._fetcher = ThreadPoolExecutor(1, "streamdq-dump")
 
     @contextmanager
@@ -171,18 +173,19 @@ class Dumper:
         progress: Callable[[int, int | None], None] = lambda _rows, _total: None,
     ) -> Dumped:
         """Dumps what there is now, of all streams. ``stopping`` ends it early, with what was read by then written.
-        ``progress`` is told rows as they are read, and at first how many to expect.
+        ``progress`` is told rows as they are read, and at first how many to expect. A node of a Cluster that does not
+        answer is told at the end, when what the others have is dumped.
 
         Raises:
             ServerUnavailable, FolderError: run it again; what was committed stays.
         """
         begun = time.perf_counter()
-        self._result, self._batch, self._manifest = Dumped(), _Batch(), self._load()
-        streams = [self._begin(shard) for shard in self._shards()]
+        self._result, self._batch, self._manifest, self._lost = Dumped(), _Batch(), self._load(), {}
+        streams = [stream for shard in self._shards() if (stream := self._reach(shard, partial(self._begin, shard)))]
         self._progress = progress
         progress(0, sum(max(0, stream.held.written - stream.mark.written) for stream in streams))
         for stream in streams:
-            if not self._read(stream, stopping):
+            if self._reach(stream.shard, partial(self._read, stream, stopping)) is False:
                 break
         self._flush()
         self._result.seconds = time.perf_counter() - begun
@@ -191,7 +194,22 @@ class Dumper:
                 "the dump is not whole", lost=self._result.lost, resets=self._result.resets,
                 unreadable=self._result.unreadable,
             )  # fmt: skip
+        for error in self._lost.values():
+            raise error
         return self._result
+
+    def _reach(self, shard: ShardKeys, step: Callable[[], T]) -> T | None:
+        """What the step returns; None: the Cluster node that has the shard does not answer."""
+        node = self._session.node_of(shard.history)
+        if node in self._lost:
+            return None
+        try:
+            return step()
+        except ServerUnavailable as error:
+            if not self._session.is_cluster:
+                raise
+            self._lost[node] = error
+            return None
 
     def forget(self) -> None:
         """Redis keeps no history for this dump any more. The next run registers it again.
@@ -237,8 +255,8 @@ class Dumper:
             mark.since = held.since
             self._recount(stream)
         elif held.written < mark.written:
-            self._went_back(mark)
             self._recount(stream)
+            self._went_back(mark)  # last: what is noted is committed, and a node may be lost before
         return stream
 
     def _hold(self, shard: ShardKeys, mark: StreamMark) -> Held:
@@ -409,13 +427,16 @@ class Dumper:
 
     def _tell(self, marks: Iterable[StreamMark]) -> None:
         """Redis may trim up to the marks, and does."""
-        scripts = self._operations.scripts
+
+        def tell(shard: ShardKeys, mark: StreamMark) -> None:
+            self._hold(shard, mark)
+            while self._run(self._operations.scripts.trim(shard)):
+                pass
+
         for mark in marks:
-            shard = self._session.keys.shard(mark.topic, mark.shard)
             if mark.since:
-                self._hold(shard, mark)
-                while self._run(scripts.trim(shard)):
-                    pass
+                shard = self._session.keys.shard(mark.topic, mark.shard)
+                self._reach(shard, partial(tell, shard, mark))
 
 
 def _order(entry: str) -> tuple[int, int]:

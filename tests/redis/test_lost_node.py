@@ -8,14 +8,18 @@ import signal
 import time
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from streamdq import NewJob, Queue, Worker
+from streamdq.dump import Dumper
+from streamdq.dump.local import LocalFolder
 from streamdq.errors import ServerUnavailable
 from streamdq.keys import ShardKeys, shard_of
 from streamdq.session import run
 from tests.conftest import EACH_BINARY
+from tests.dumps import dumped
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually
 from tests.redis.movers import mover_at
 from tests.servers import Binary, Cluster, Server
@@ -204,6 +208,38 @@ def test_who_knows_a_topic_needs_no_registry(breakable: Cluster, how: str) -> No
         assert time.monotonic() - began < 10  # one call that waited for the registry takes 5
     with Queue(breakable.url, NAMESPACE, settings=Space.quick()) as queue, pytest.raises(ServerUnavailable):
         queue.enqueue(topic, 1)
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+def test_a_dump_has_what_the_other_nodes_have(
+    breakable: Cluster, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STREAMDQ_CALL_TIMEOUT_S", "1")
+    with Queue(breakable.url) as queue:
+        queue.configure("t", shards=SHARDS)
+        for number in range(60):
+            queue.enqueue("t", 1, id=str(number), delay="1h")
+            assert queue.cancel("t", str(number))
+        shards = where(breakable, queue)
+        registry = port_of(breakable, queue._operations.session.keys.topics)
+    port = next(port for port in shards if port != registry)
+    node = node_at(breakable, port)
+    if how == "killed":
+        node.kill()
+    else:
+        os.kill(node.pid, signal.SIGSTOP)
+    try:
+        with Dumper(LocalFolder(tmp_path), breakable.url).opened() as dumper, pytest.raises(ServerUnavailable):
+            dumper.dump()
+    finally:
+        if how == "frozen":
+            os.kill(node.pid, signal.SIGCONT)
+    lost = {shard.shard for shard in shards[port]}
+    rest = {str(number) for number in range(60) if shard_of(str(number), SHARDS) not in lost}
+    assert {row["id"] for row in dumped(tmp_path)} == rest
+    if how == "frozen":
+        with Dumper(LocalFolder(tmp_path), breakable.url).opened() as dumper:
+            assert dumper.dump().rows == 60 - len(rest)
 
 
 async def test_a_worker_that_starts_when_the_registry_is_lost_says_so(breakable: Cluster) -> None:
