@@ -284,11 +284,15 @@ class Runner:
     # -- TTR
 
     async def watch(self) -> None:
-        """A loop's body: cancels handlers whose TTR has passed."""
+        """A loop's body: cancels handlers whose TTR has passed. One that goes on regardless, or takes long to clean up,
+        keeps its slot; its attempt has ended.
+        """
         while True:
             await asyncio.sleep(_WATCHDOG_S)
             now = time.monotonic()
             for task, held in list(self._running.items()):
+                for one in [one for one in held if one.late and not one.ended]:
+                    self._end(one, self._end_of(one, asyncio.CancelledError()), now - one.deadline + one.ttr_ms / 1000)
                 if any(one.deadline <= now and not one.late and not one.ended for one in held):
                     for one in held:
                         one.late = True

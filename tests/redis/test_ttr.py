@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 
+import pytest
+
 from streamdq import Bury, Job, JobState
 from streamdq.consumer import read_streams
+from streamdq.reclaim import Reclaimer
 from streamdq.session import run
 from tests.redis.harness import Seen, Space, eventually, recorder
 
@@ -49,6 +53,36 @@ async def test_over_its_ttr_in_the_last_attempt_is_dead(space: Space, seen: Seen
     async with space.serving(worker):
         await seen.count(1)
     assert seen.all == ["TimeoutError: the handler took longer than its TTR"]
+
+
+async def test_a_handler_that_goes_on_regardless_has_failed_all_the_same(
+    space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its job follows the retry schedule, and is not taken over again and again as if the worker had died."""
+
+    async def never(_: Reclaimer) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Reclaimer, "run", never)
+    worker, go_on = space.worker(), asyncio.Event()
+
+    @worker.handler("t", ttr="100ms", retry="10ms")
+    async def deaf(_body: int, job: Job) -> None:
+        seen.add(job.attempt)
+        while not go_on.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await go_on.wait()
+
+    space.queue.enqueue("t", 1, id="a")
+    async with space.serving(worker):
+        try:
+            await space.becomes("a", JobState.DEAD)
+        finally:
+            go_on.set()
+    assert seen.all == [1, 2]
+    progress = space.job("a").groups["default"]
+    assert (progress.reason, progress.crashes) == ("exhausted", 0)
+    assert progress.error == "TimeoutError: the handler took longer than its TTR"
 
 
 async def test_a_thread_over_its_ttr_is_given_up_and_the_job_retried(space: Space, seen: Seen) -> None:
