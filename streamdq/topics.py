@@ -19,7 +19,7 @@ from .keys import ShardKeys
 from .scripts import Configured, Scripts
 from .session import Op, Pause, Session, checked
 
-_LEAVE_STEP = 250
+_LEAVE_STEP = 150
 _LEAVE_LOOKS = 5  # at every group's progress with a job: whether it is open, and to erase it
 _RACES = 5
 _NOT_EMPTY = "the number of shards can change only while it is empty; drain it, or use a new topic"
