@@ -203,6 +203,10 @@ class Operations(Doctoring):
     def reschedule(self, topic: str, id: str, *, delay: Duration | None = None, at: Moment | None = None) -> Op[bool]:
         """Gives a job that waits (delayed, ready, or for its next attempt) another due time. False: there is no such
         job, or it is dead, or an attempt is running now; then nothing was changed.
+
+        Raises:
+            UnknownTopic: nothing was ever enqueued to the topic.
+            ServerUnavailable: no reply in time; ask again (False may then mean that the first call did it).
         """
         if delay is None and at is None:
             raise InvalidInput("reschedule: pass delay or at")

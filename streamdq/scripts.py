@@ -363,7 +363,7 @@ class Scripts:
     def reschedule(self, k: ShardKeys, topic: TopicSettings, id: str, when: str) -> Op[int]:
         """1 moved, 0 nothing to move, -1 running, OUTDATED."""
         keys = (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.wake)
-        reply: int = yield from self._run("reschedule", keys, (self._now(), id, when, topic.shards))
+        reply: int = yield from self._run("reschedule", keys, (self._now(), id, when, topic.shards), repeatable=False)
         return reply
 
     def get(self, k: ShardKeys, id: str, topic: TopicSettings | None = None) -> Op[list[Any] | None]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from streamdq import Bury, Job, JobState, Retry
-from streamdq.errors import InvalidInput, UnknownTopic
+from streamdq.connection import Command, LinkError
+from streamdq.errors import InvalidInput, ServerUnavailable, UnknownTopic
 from tests.redis.harness import Seen, Space, recorder
 
 
@@ -282,3 +285,24 @@ async def test_a_retry_asked_for_can_be_rescheduled_to_a_moment(space: Space, se
     at_ms = space.job("a").created_ms + 7_200_000
     assert space.queue.reschedule("t", "a", at=at_ms) is True
     assert space.job("a").due_ms == at_ms
+
+
+def test_a_change_whose_reply_is_lost_is_not_denied(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Repeated, the call might find the job running, because of what it did the first time."""
+    space.queue.enqueue("t", "x", id="x", delay="1h")
+    assert space.queue.reschedule("t", "x", delay="2h")  # the script is known
+    send, lost = space.queue._link.send, 0
+
+    def losing_one(commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
+        nonlocal lost
+        replies = send(commands, timeout_s, blocking)
+        lost += 1
+        if lost == 1:
+            raise LinkError(ConnectionResetError("the reply is lost"), sent=True)
+        return replies
+
+    monkeypatch.setattr(space.queue._link, "send", losing_one)
+    with pytest.raises(ServerUnavailable):
+        space.queue.reschedule("t", "x", delay="3h")
+    assert lost == 1
+    assert space.queue.reschedule("t", "x", delay="4h")
