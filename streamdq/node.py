@@ -340,7 +340,10 @@ class AsyncConnections:
         if self._sweeping is not None:
             self._sweeping.cancel()
         while (connection := self._idle.take()) is not None:
+            writer = getattr(connection, "_writer", None)
             await connection.disconnect(nowait=True)
+            if writer is not None:
+                writer.transport.abort()  # TLS would take its leave first, in a loop that may end now
 
 
 def _has_ended(connection: Any) -> bool:

@@ -13,7 +13,7 @@ import pytest
 from streamdq import AsyncQueue, NewJob, Queue
 from streamdq.errors import ServerUnavailable
 from tests.certificates import certificate
-from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, recorder
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually, recorder
 from tests.redis.proxies import Losing, proxy
 from tests.servers import Binary, Server, binaries, free_port
 
@@ -34,6 +34,11 @@ class Secured(NamedTuple):
         """Made by others than this, ever."""
         with self.server.client() as client:
             return int(client.info("stats")["total_connections_received"]) - 1
+
+    async def has_closed(self, but: int = 0) -> None:
+        """Closing takes TLS a round trip, which an event loop must be there for."""
+        with self.server.client() as client:
+            await eventually(lambda: len(client.client_list()) - 1 <= but, "connections are closed")
 
     def count_anew(self) -> None:
         with self.server.client() as client:
@@ -84,6 +89,7 @@ async def test_an_async_queue_keeps_its_connection(secured: Secured) -> None:
             await queue.enqueue("t", [n, LARGE])
         assert secured.connections() == 1
         await asyncio.gather(*(queue.enqueue("t", n) for n in range(200)))
+    await secured.has_closed()
 
 
 async def test_a_worker_runs_jobs(secured: Secured, seen: Seen) -> None:
@@ -94,6 +100,7 @@ async def test_a_worker_runs_jobs(secured: Secured, seen: Seen) -> None:
             space.queue.enqueue("t", LARGE)
             space.queue.enqueue("t", "later", delay="100ms")
             assert await seen.count(2) == [LARGE, "later"]
+        await secured.has_closed(but=1)
 
 
 def test_a_reply_that_is_lost(secured: Secured) -> None:
