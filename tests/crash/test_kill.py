@@ -119,20 +119,22 @@ def test_what_was_fetched_ahead_of_a_job_that_kills_its_worker_has_not_crashed(c
     """Though one crash is enough here."""
     crew.queue.configure("work", max_deliveries=1)
     first = crew.serving(crew.start(Options(concurrency=1)))
-    learnt = crew.fill(300, Work())
-    until(lambda: crew.journal.ids("end") == set(learnt), "it has learnt that jobs are short")
-    jobs = [NewJob(asdict(Work(die=True)), id="deadly")]
-    jobs += [NewJob(asdict(Work()), id=f"innocent-{number}") for number in range(50)]
+    # All at once: how much it fetches ahead goes by what ended in the last milliseconds.
+    jobs = [NewJob(asdict(Work()), id=f"short-{number}") for number in range(300)]
+    jobs += [NewJob(asdict(Work(die=True)), id="deadly")]
+    jobs += [NewJob(asdict(Work()), id=f"innocent-{number}") for number in range(200)]
     crew.queue.enqueue_many("work", jobs)
     assert first.wait() == -signal.SIGKILL
-    ahead = set(crew.held()) - {"deadly"}
+    untold = crew.journal.ids("end") & set(crew.held())  # ended, and Redis was not told any more
+    ahead = set(crew.held()) - untold - {"deadly"}
     assert ahead, "it has fetched some of them ahead"
     # If the deadly one was fetched ahead as well, nobody could tell that it had started. Now it is told.
     second = crew.start(Options(concurrency=1))
     until(lambda: second.ended or not crew.live(), "it has ended too, or all is done")
+    untold |= crew.journal.ids("end") & set(crew.held())
     crew.start(Options(concurrency=1))
     crew.emptied()
     assert [job.id for job in crew.queue.dead("work")] == ["deadly"]
-    starts = crew.journal.count("start")
+    starts = {id: count for id, count in crew.journal.count("start").items() if id not in untold}
     assert starts.pop("deadly") <= 2
     assert set(starts.values()) == {1}, "none of the others was tried twice, or not at all"
