@@ -41,6 +41,18 @@ class Refusals:
         """Writes the line, where this is about who asks; False: there are too many."""
         if error.kind not in _KINDS:
             return True
+        who = getattr(request.state, "who", None)
+        more = {"who": who.name} if who is not None else {}
+        return self._line(
+            why=error.kind, detail=str(error.detail), peer=peer_of(request), method=request.method,
+            path=request.url.path[:_SHOWN_PATH_CHARS], **more,
+        )  # fmt: skip
+
+    def unreadable(self, peer: str, detail: str) -> None:
+        """Somebody sent what can't be read as a request."""
+        self._line(why="malformed", detail=detail, peer=peer)
+
+    def _line(self, **fields: str) -> bool:
         now = time.monotonic()
         self._room = min(_BURST, self._room + (now - self._since) * _PER_S)
         self._since = now
@@ -48,13 +60,7 @@ class Refusals:
             self._untold += 1
             return False
         self._room -= 1
-        who = getattr(request.state, "who", None)
-        more = {"who": who.name} if who is not None else {}
-        if self._untold:
-            more["untold"] = self._untold
-            self._untold = 0
-        log.warning(
-            "refused", why=error.kind, detail=str(error.detail), peer=peer_of(request), method=request.method,
-            path=request.url.path[:_SHOWN_PATH_CHARS], **more,
-        )  # fmt: skip
+        more = {"untold": self._untold} if self._untold else {}
+        self._untold = 0
+        log.warning("refused", **fields, **more)
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import socket
 from pathlib import Path
@@ -23,12 +24,13 @@ from .handshakes import Handshakes
 from .limits import Connection, Crowd, no_room
 from .problems import problem
 from .reading import PARTING_S
-from .refusals import unmapped
+from .refusals import Refusals, unmapped
 from .tls import Tls, loaded
 
 _MAX_HEAD_BYTES = 32 * 1024
 _GRACE_S = 5
 _EVENTS_A_TURN = 100
+_UNREADABLE = "Invalid HTTP request received."  # uvicorn's
 
 
 class _Flow(FlowControl):
@@ -78,6 +80,7 @@ class Patient(H11Protocol):
 
     header_timeout_s = 10.0
     crowd: Crowd
+    refusals: Refusals
     arriving: Connection | None = None  # what the crowd knew it as while it shook hands
     _giving_up: asyncio.TimerHandle | None = None
     _looking: asyncio.TimerHandle | None = None
@@ -133,6 +136,7 @@ class Patient(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """What can't be read as a request is answered as every problem is."""
+        self.refusals.unreadable(self.client[0] if self.client else "", msg)
         answer = problem("malformed", msg, {"Connection": "close"})
         events = (
             h11.Response(status_code=answer.status_code, headers=answer.raw_headers, reason=b"Bad Request"),
@@ -284,6 +288,11 @@ def listen(host: str, port: int) -> socket.socket:
     return opened
 
 
+def _is_not_told_here(record: logging.LogRecord) -> bool:
+    """The line that uvicorn writes itself names nobody, and a stranger could fill the disk with it."""
+    return record.msg != _UNREADABLE
+
+
 def serve(
     app: FastAPI, host: str, port: int, http: HttpSettings, tokens_file: Path | None = None, tls: Tls | None = None
 ) -> None:
@@ -293,8 +302,10 @@ def serve(
     check_bind(host, app.state.streamdq.tokens)
     crowd = Crowd(http.max_connections)
     with listen(host, port) as opened:
+        here = {"header_timeout_s": http.header_timeout_s, "crowd": crowd, "refusals": app.state.streamdq.refusals}
+        logging.getLogger("uvicorn.error").addFilter(_is_not_told_here)
         options: dict[str, Any] = {
-            "http": type("Patient", (Patient,), {"header_timeout_s": http.header_timeout_s, "crowd": crowd}),
+            "http": type("Patient", (Patient,), here),
             "proxy_headers": bool(http.trusted_proxies),
             "forwarded_allow_ips": [part.strip() for part in http.trusted_proxies.split(",")],
             **(tls.options() if tls else {}),

@@ -124,6 +124,18 @@ def test_a_large_head(live: Live) -> None:
         assert b"application/problem+json" in answered
 
 
+def test_who_sends_what_is_no_request_is_told_of_as_often_as_somebody_can_read(redis_server: Server) -> None:
+    with Live(redis_server.url) as live:
+        for _ in range(80):
+            with connect(live) as connection:
+                connection.sendall(b"no request\r\n\r\n")
+                assert answer(connection).startswith(b"HTTP/1.1 400")
+        assert live.stop() == 0
+        told = [line for line in live.log if "event" in line and "Invalid HTTP" in str(line)]
+    assert 60 <= len(told) < 80
+    assert {(line["event"], line["why"], line["peer"]) for line in told} == {("refused", "malformed", "127.0.0.1")}
+
+
 def head_of(size: int) -> bytes:
     """A request without a body whose head has so many bytes."""
     begins, ends = b"GET /health/alive HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nX-Large: ", b"\r\n\r\n"
