@@ -342,7 +342,7 @@ class AsyncConnections:
         while (connection := self._idle.take()) is not None:
             writer = getattr(connection, "_writer", None)
             await connection.disconnect(nowait=True)
-            if writer is not None:
+            if isinstance(writer, asyncio.StreamWriter):
                 writer.transport.abort()  # TLS would take its leave first, in a loop that may end now
 
 

@@ -91,8 +91,6 @@ def plan(
     Raises:
         InvalidInput: a folder that can't be used or holds tables of another SLO, or no events in these days.
         BadDump: the dump holds a bad file and `quarantine` is off.
-        FolderBusy: another analysis writes its tables there.
-        FolderError: the output can't be written to.
     """
     if first_day and last_day and last_day < first_day:
         raise InvalidInput(f"--to {last_day} is before --from {first_day}")
@@ -103,9 +101,18 @@ def plan(
     target = _target(input, output)
     _check_slo(target, slo_ms, objective)
     dump = open_dump(input, quarantine=quarantine)
-    made = Plan(dump, *_days(dump, first_day, last_day), target, slo_ms, objective)
-    with _alone(target):  # to say so now, and not once Spark has started
-        return made
+    return Plan(dump, *_days(dump, first_day, last_day), target, slo_ms, objective)
+
+
+def check_output(plan: Plan) -> None:
+    """What can be told of the output before Spark has started; it is there from now on.
+
+    Raises:
+        FolderBusy: another analysis writes its tables there.
+        FolderError: it can't be written to.
+    """
+    with _alone(plan.target):
+        pass
 
 
 def chosen(names: Collection[str]) -> dict[str, Question]:
@@ -134,9 +141,13 @@ def analyze(
     Raises:
         BadDump: Spark could not read a file.
         FolderBusy: another analysis writes its tables there.
+        FolderError: the output can't be written to.
         AnalysisError: Spark can't reach a folder.
         SparkFailed: it failed at its work.
     """
+    for folder in (plan.dump.folder, plan.target):
+        with spark_errors(folder.url):
+            check_reach(spark, folder)
     with _alone(plan.target):
         return _analyze(spark, plan, waiting, questions, progress)
 
@@ -153,9 +164,6 @@ def _analyze(
     questions: Mapping[str, Question],
     progress: Progress | None,
 ) -> Summary:
-    for folder in (plan.dump.folder, plan.target):
-        with spark_errors(folder.url):
-            check_reach(spark, folder)
     dump, first, last = plan.dump, plan.first_day, plan.last_day
     covered = dump.between(first, last)
     events = sum(file.rows for file in covered)

@@ -75,6 +75,7 @@ def analyze(
         input, output, *days, quarantine=quarantine, slo_ms=to_ms(slo, "slo"), objective=_share(objective)
     )
     asked = _waiting(context) if waiting else None
+    analysis.check_output(plan)
     settings = settings_for(analysis.events_to_read(plan, questions)) if master is None else {}
     started = session(master, settings=settings, memory=memory, verbose=verbose)
     with views.spark_progress() as tell, started as spark:

@@ -53,10 +53,9 @@ def test_stopped_past_its_ttr_its_ends_are_refused(crew: Crew, threads: bool) ->
 
 def test_what_waited_for_a_slot_when_it_was_stopped_does_not_start_late(crew: Crew) -> None:
     first = crew.start(Options(ttr="800ms", concurrency=1), lease_s=0.5)
-    # All at once: how much it fetches ahead goes by what ended in the last milliseconds.
     jobs = [NewJob(asdict(Work()), id=f"short-{number}") for number in range(300)]
-    jobs += [NewJob(asdict(Work(stop=first.pid)), id="stops")]
-    jobs += [NewJob(asdict(Work()), id=f"waits-{number}") for number in range(200)]
+    jobs += [NewJob(asdict(Work(stop=first.pid, company=first.pid)), id="stops")]
+    jobs += [NewJob(asdict(Work()), id=f"waits-{number}") for number in range(2000)]
     crew.queue.enqueue_many("work", jobs)
     until(lambda: first.stopped, "it is stopped, in a handler")
     ids = set(crew.held())

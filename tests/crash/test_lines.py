@@ -26,7 +26,7 @@ RETRY = "500ms"
 SLOW_MS = 150
 WORK = [
     *[Work(ms=SLOW_MS)] * 4,
-    *[Work(ms=ms, bury=True) for ms in (0, 100)],
+    *[Work(bury=True, fail=fail) for fail in (0, 1)],
     *[Work(ms=ms, fail=fail) for ms in (0, 100) for fail in (1, 2)],
 ]
 DEAD = 2

@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from streamdq import Bury, Job, Worker
+from streamdq import Bury, Job, Snooze, Worker
 from streamdq import reclaim as reclaim_module
 from streamdq.connection import AsyncLink, Command
 from streamdq.scripts import load
@@ -36,6 +36,7 @@ class Work:
     deaf: bool = False  # goes on after it was cancelled
     die: bool = False  # takes its process along, at once
     stop: int = 0  # stops this process until SIGCONT, if it is the one that runs it
+    company: int = 0  # put off, and not counted, while it is alone in this process: no other waits for a slot
     note: str = ""
 
 
@@ -135,10 +136,10 @@ def signal_itself(work: Work) -> None:
 
 
 def act(work: Work, job: Job) -> None:
-    if work.bury:
-        raise Bury("as told")
     if job.attempt <= work.fail:
         raise ValueError("as told")
+    if work.bury:
+        raise Bury("as told")
 
 
 async def sleep(work: Work) -> None:
@@ -155,6 +156,8 @@ def make(url: str, writer: Writer, options: Options) -> Worker:
     worker = Worker(url, options.namespace, options.group, options.concurrency)
 
     def started(work: Work, job: Job) -> None:
+        if work.company == os.getpid() and worker._run is not None and not worker._run._runner._waiting:
+            raise Snooze("1ms")
         writer.write("start", job)
         signal_itself(work)
         if writer.starts == options.stop_after_starts:

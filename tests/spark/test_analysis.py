@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from streamdq.dump.places import open_folder
 from streamdq.errors import FolderBusy, FolderError, HistoryUnreadable, InvalidInput
 from streamdq.views import spark_progress
-from streamdq_spark.analysis import Summary, analyze, plan
+from streamdq_spark.analysis import Summary, analyze, check_output, plan
 from streamdq_spark.errors import AnalysisError
 from streamdq_spark.questions import Context, Question
 from streamdq_spark.tables import read_table
@@ -150,8 +150,9 @@ def test_the_output_is_a_folder(tmp_path: Path) -> None:
 def test_an_output_that_can_t_be_written_to_is_told_before_spark_starts(tmp_path: Path) -> None:
     write_dump(tmp_path / "dump", days_of(1))
     (tmp_path / "file").write_text("")
+    planned = plan(str(tmp_path / "dump"), str(tmp_path / "file" / "out"))
     with pytest.raises(FolderError, match="check the folder and its space"):
-        plan(str(tmp_path / "dump"), str(tmp_path / "file" / "out"))
+        check_output(planned)
 
 
 def test_two_do_not_write_into_one_folder_at_once(spark: SparkSession, tmp_path: Path) -> None:
@@ -161,7 +162,7 @@ def test_two_do_not_write_into_one_folder_at_once(spark: SparkSession, tmp_path:
 
     def meanwhile(name: str, _done: int, _of: int) -> None:
         with pytest.raises(FolderBusy, match="another analysis is at work there"):
-            plan(str(tmp_path / "dump"), str(tmp_path / "out"))
+            check_output(planned)
         with pytest.raises(FolderBusy, match="another analysis is at work there"):
             analyze(spark, planned, questions=QUESTIONS)
         seen.append(name)
