@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import os
+import re
 import sqlite3
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -26,6 +25,7 @@ from streamdq.errors import (
     InvalidInput,
 )
 from tests.archive.letters import archived, balanced, bury, dead_now, finish, states
+from tests.extras import run_without
 from tests.postgres import PASSWORD, Postgres
 
 
@@ -49,20 +49,11 @@ def test_urls_that_can_not_be_used(url: str, why: str) -> None:
 
 
 @pytest.mark.parametrize(("missing", "extra"), [("sqlalchemy", "SQLAlchemy"), ("psycopg", "driver")])
-def test_without_the_extra(monkeypatch: pytest.MonkeyPatch, missing: str, extra: str) -> None:
-    real = builtins.__import__
-
-    def refuse(name: str, *args: Any, **options: Any) -> Any:
-        if name.partition(".")[0] == missing:
-            raise ModuleNotFoundError(f"No module named '{missing}'", name=missing)
-        return real(name, *args, **options)
-
-    if missing == "sqlalchemy":
-        for module in ("streamdq.archive.store", "streamdq.archive.schema"):
-            monkeypatch.delitem(sys.modules, module, raising=False)
-    monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(InvalidInput, match=rf"{extra}.*pip install 'streamdq\[archive\]'"):
-        Archive("postgresql://127.0.0.1:1/x")
+def test_without_the_extra(missing: str, extra: str) -> None:
+    target = ("--to", "postgresql://127.0.0.1:1/x")
+    code, error = run_without(missing, "--url", "memory://unused", "archive", *target)
+    assert code == 2
+    assert re.search(rf"{extra}.*pip install 'streamdq\[archive\]'", error), error
 
 
 def test_a_database_that_is_not_there(tmp_path: Path) -> None:

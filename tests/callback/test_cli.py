@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from tests.callback.receiver import Receiver
 from tests.callback.test_signing import A
 from tests.cli.conftest import COMMAND
 from tests.conftest import BINARIES
+from tests.extras import run_without
 from tests.servers import Pool, Server
 
 
@@ -87,9 +87,6 @@ def test_bad_input_is_told_in_one_line(capsys: pytest.CaptureFixture[str], argum
     assert error.count("\n") == 1
 
 
-def test_a_missing_extra_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("streamdq.callback")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "aiohttp", None)
-    assert cli.run(["--url", "memory://unused", "callback", "--topic", "t"]) == 2
-    assert capsys.readouterr().err == "streamdq: callbacks need aiohttp: pip install 'streamdq[http]'\n"
+def test_a_missing_extra_is_named() -> None:
+    told = "streamdq: callbacks need aiohttp: pip install 'streamdq[http]'\n"
+    assert run_without("aiohttp", "--url", "memory://unused", "callback", "--topic", "t") == (2, told)

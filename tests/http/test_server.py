@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -28,6 +27,7 @@ from streamdq.config import Settings
 from streamdq.http import create_app
 from streamdq.http.auth import Role, new_token
 from tests.conftest import BINARIES
+from tests.extras import run_without
 from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api, kind
 from tests.http.live import Live
@@ -333,16 +333,11 @@ def test_a_queue_that_can_not_be_opened(arguments: list[str], told: str, capsys:
     assert "Traceback" not in error
 
 
-def test_without_its_packages_it_names_the_extra(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name in [name for name in sys.modules if name.startswith("streamdq.http.")]:
-        monkeypatch.delitem(sys.modules, name)
-    for missing in ("fastapi", "uvicorn"):
-        with monkeypatch.context() as without:
-            without.setitem(sys.modules, missing, None)
-            assert cli.run(["serve"]) == 2
-        assert f"needs {missing}" in capsys.readouterr().err
+@pytest.mark.parametrize("missing", ["fastapi", "uvicorn"])
+def test_without_its_packages_it_names_the_extra(missing: str) -> None:
+    code, error = run_without(missing, "serve")
+    assert code == 2
+    assert f"needs {missing}" in error
 
 
 # -- in another app
