@@ -13,8 +13,6 @@ sys.modules[sys.argv[1]] = None
 from streamdq.cli import app
 sys.exit(app.run(sys.argv[2:]))
 """
-    "import sys; sys.modules[sys.argv[1]] = None; from streamdq.cli import app as cli; sys.exit(cli.run(sys.argv[2:]))"
-)
 
 
 def run_without(missing: str, *arguments: str) -> tuple[int, str]:
