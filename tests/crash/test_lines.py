@@ -37,9 +37,10 @@ def namespace(fault: Fault) -> str:
 
 
 def faulty(fault: Fault) -> Options:
+    drains = fault.call in ONCE
     return Options(
         namespace=namespace(fault), concurrency=3, retry=f"{RETRY} {RETRY}", burst=True, fault=fault,
-        stop_after_starts=3 if fault.call in ONCE else 0,
+        stop_after_starts=3 if drains else 0, ttr="5s" if drains else "1s",  # a drain that comes later has nothing left
     )  # fmt: skip
 
 
