@@ -12,8 +12,7 @@
 -- include: clock
 local topics, wake, topic, expected, most = KEYS[1], KEYS[2], ARGV[1], ARGV[6], ARGV[7]
 local stored = redis.call('HGET', topics, topic)
-local settings = stored and cjson.decode(stored) 
-  or {version = 0, groups = {}}
+local settings = stored and cjson.decode(stored) or {version = 0, groups = {}}
 local is_expected = expected == '' and stored or stored and tonumber(expected) == settings.version
   or not stored and expected == '0'
 if not is_expected then return stored end
