@@ -87,6 +87,7 @@ class RatedTopic:
         if not rate:
             self._give_back(self._wanting, 0.0)
             return None
+        self._anew.clear()  # before the time is asked by which something is due
         _, now_ms, free_ms = await arun(self._link, self._scripts.permit(self._first, 0))
         if free_ms > now_ms:
             return (free_ms - now_ms) / 1000
@@ -126,7 +127,6 @@ class RatedTopic:
     async def _due_in(self, shards: list[ShardKeys], now_ms: int, most: int) -> _DueJobs:
         """The same on one node."""
         commands = [Command(k.bucket, ("ZRANGE", k.bucket, 0, most - 1, "WITHSCORES")) for k in shards]
-        self._anew -= set(shards)
         try:
             replies = await arun(self._link, self._session.call(commands))
             found: _DueJobs = []
