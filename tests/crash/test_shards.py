@@ -44,5 +44,7 @@ def test_sharded_load_with_kills_leaves_nothing(crew: Crew) -> None:
     assert not ended & buried
     assert (account.enqueued, account.dead, account.cancelled) == (len(ids), len(buried), len(cancelled))
     assert crew.queue.purge("sharded") == len(buried)
-    assert left_in(crew.server, "sharded", SHARDS) == {}
+    # A job that was cancelled between its read and its claim leaves an entry, which goes when that claim comes, or when
+    # reclaim sees that its consumer is gone.
+    until(lambda: left_in(crew.server, "sharded", SHARDS) == {}, "no entry is left")
     assert crew.queue.audit().balanced
