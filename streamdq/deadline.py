@@ -13,10 +13,11 @@ from functools import cache
 from typing import Any
 
 _SHORTEST_S = 0.001  # 0 would mean: don't wait at all
+_FOREVER = float("inf")
 
 
 class _Calling(threading.local):
-    deadline = float("inf")
+    deadline = _FOREVER
 
 
 _calling = _Calling()
@@ -31,7 +32,7 @@ def _left_s(own_s: float | None) -> float | None:
     left_s = max(_SHORTEST_S, _calling.deadline - time.monotonic())
     if own_s is not None:
         return min(own_s, left_s)
-    return left_s if left_s != float("inf") else None
+    return left_s if left_s != _FOREVER else None
 
 
 class _Socket:
@@ -40,6 +41,7 @@ class _Socket:
     def __init__(self, sock: Any, own_s: float | None) -> None:
         self._sock = sock
         self._own_s = own_s
+        self._timeout_s = -1.0  # the socket's; not known yet
 
     def _wait(self) -> None:
         left_s = _calling.deadline - time.monotonic()
@@ -47,7 +49,9 @@ class _Socket:
             raise TimeoutError("no time left")
         if self._own_s is not None:
             left_s = min(left_s, self._own_s)
-        self._sock.settimeout(left_s if left_s != float("inf") else None)
+        if abs(left_s - self._timeout_s) > _SHORTEST_S:  # to set it is a system call, and it nearly always fits
+            self._sock.settimeout(left_s if left_s != _FOREVER else None)
+            self._timeout_s = left_s
 
     def fileno(self) -> int:
         return self._sock.fileno()  # type: ignore[no-any-return]

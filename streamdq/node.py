@@ -102,7 +102,10 @@ def _is_replicas(replies: Sequence[Any]) -> bool:
     """Whether one of them says that the server is a replica. It may have been the primary before, and the same address
     may lead to another one by now: only new connections get there.
     """
-    return any(isinstance(reply, ResponseError) and is_read_only(reply) for reply in replies)
+    for reply in replies:  # noqa: SIM110 - for each call, and twice as fast
+        if isinstance(reply, ResponseError) and is_read_only(reply):
+            return True
+    return False
 
 
 # -- synchronous

@@ -108,47 +108,43 @@ class Operations(Doctoring):
         settings = self.topics.settled(topic)
         if settings is None:
             settings = yield from self.topics.shared(topic, self.topics.ensure)
+        script = self.scripts.replace if replace else self.scripts.enqueue
         left, now_ms = list(range(len(jobs))), 0
         taken: dict[int, bytes] = {}
         for _ in range(REPAIRS):
-            outdated = []
+            outdated: list[int] = []
             for shard, part in self._by_shard(topic, settings, jobs, left, replace):
-                reply = yield from self._put_part(shard, settings.shards, [jobs[i] for i in part], replace)
-                now_ms = reply.now_ms
-                taken |= {part[i]: record for i, record in reply.taken.items()}
-                if not reply.current:
-                    outdated += part[reply.looked :]
+                while part:  # once, unless ids are taken by large jobs: each call reads a bounded number of bytes
+                    reply = yield from script(shard, settings.shards, [value for i in part for value in jobs[i][:3]])
+                    now_ms = reply.now_ms
+                    for i, record in reply.taken.items():
+                        taken[part[i]] = record
+                    part = part[reply.looked :]
+                    if not reply.current:
+                        outdated += part
+                        break
             if not outdated:
                 return Enqueued(True, now_ms, taken, len(jobs))
             left, settings = outdated, (yield from self.topics.shared(topic, self.topics.repair))
         raise changing(topic)
 
-    def _put_part(self, shard: ShardKeys, shards: int, jobs: list[Encoded], replace: bool) -> Op[Enqueued]:
-        """One call, or several where ids are taken by large jobs: each reads a bounded number of bytes."""
-        script = self.scripts.replace if replace else self.scripts.enqueue
-        taken: dict[int, bytes] = {}
-        done = 0
-        while True:
-            reply = yield from script(shard, shards, [value for job in jobs[done:] for value in job[:3]])
-            taken |= {done + i: record for i, record in reply.taken.items()}
-            done += reply.looked
-            if not reply.current or done == len(jobs):
-                return reply._replace(taken=taken, looked=done)
-
     def _by_shard(
         self, topic: str, settings: TopicSettings, jobs: Sequence[Encoded], indexes: list[int], replace: bool
     ) -> Iterable[tuple[ShardKeys, list[int]]]:
         """Which of the jobs go to which shard, in parts that one call may carry."""
+        if len(indexes) == 1:
+            return [(self.session.keys.shard(topic, shard_of(jobs[indexes[0]][0], settings.shards)), indexes)]
         spread: dict[int, list[int]] = {}
         for i in indexes:
             spread.setdefault(shard_of(jobs[i][0], settings.shards), []).append(i)
         most, max_bytes = MAX_BATCH, MAX_BYTES
         if replace:
             most, max_bytes = most_jobs(MAX_BATCH, len(settings.groups)), REPLACED_BYTES
-        for number, numbers in spread.items():
-            shard = self.session.keys.shard(topic, number)
-            for part in parts(numbers, lambda i: len(jobs[i][2]), most, max_bytes):
-                yield shard, part
+        return [
+            (self.session.keys.shard(topic, number), part)
+            for number, numbers in spread.items()
+            for part in parts(numbers, lambda i: len(jobs[i][2]), most, max_bytes)
+        ]
 
     def enqueue_many(
         self,

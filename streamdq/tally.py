@@ -106,7 +106,9 @@ def _move_batch(namespace: str) -> metrics.BatchHistogram:
 
 def _count(metric: prometheus_client.Counter, namespace: str, topic: str, count: int) -> None:
     if metrics.counting():
-        _of_topic(metric, namespace, metrics.topic_labels().of(namespace, topic)).inc(count)
+        counter = _of_topic(metric, namespace, metrics.topic_labels().of(namespace, topic))
+        if count:
+            counter.inc(count)
 
 
 def not_put_in(namespace: str, topic: str, count: int) -> None:
