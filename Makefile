@@ -22,9 +22,10 @@ MINUTES ?= 20
 soak: $(STAMP) ## let everything fail and change under load; MINUTES=20
 	@$(BIN)/python -m tests.crash.soak --minutes $(MINUTES)
 
-lint: $(STAMP) ## check style and format
+lint: $(STAMP) ## check style, format, and which room imports which
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --config pyproject.toml --no-logo
 
 types: $(STAMP) ## check types
 	@$(BIN)/mypy

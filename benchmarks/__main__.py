@@ -17,7 +17,7 @@ from typing import Any
 import redis
 from rich.console import Console
 
-from streamdq.binary import ServerBinary, find_server
+from streamdq.embedded.binary import ServerBinary, find_server
 
 from . import callback, calls, crash, drain, enqueue, growth, history, idle, metrics, move, timing, web
 from .figures import table

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from streamdq import NewJob
-from streamdq.batches import MAX_BYTES
-from streamdq.claims import DeadReason, End, Held, Outcome, ends_together, held_of, settle
+from streamdq.claims.attempts import DeadReason, End, Held, Outcome, ends_together, held_of, settle
 from streamdq.config import MAX_CLAIM
-from streamdq.connection import Command, Link
-from streamdq.operations import Operations
-from streamdq.session import Op, open_session, run
+from streamdq.link.connection import Command, Link
+from streamdq.link.session import Op, open_session, run
+from streamdq.operations.jobs import Operations
+from streamdq.store.batches import MAX_BYTES
 
 from .figures import Figure
 from .harness import BATCH, NAMESPACE, Bench

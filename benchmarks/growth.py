@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from streamdq import Queue
-from streamdq.connection import Link
 from streamdq.keys import NamespaceKeys
-from streamdq.scripts import Scripts
-from streamdq.session import open_session, run
+from streamdq.link.connection import Link
+from streamdq.link.session import open_session, run
+from streamdq.store.scripts import Scripts
 
 from .figures import Figure
 from .harness import BATCH, GROUP, NAMESPACE, Bench, body, hours, median, must, new_jobs, spread

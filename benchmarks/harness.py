@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pydantic import BaseModel
 
 from streamdq import NewJob
-from streamdq.binary import ServerBinary
+from streamdq.embedded.binary import ServerBinary
 from streamdq.keys import NamespaceKeys, ShardKeys
 
 from .figures import Figure

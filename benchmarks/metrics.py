@@ -8,7 +8,7 @@ from contextlib import closing
 from prometheus_client import CollectorRegistry, generate_latest
 
 from streamdq import Queue
-from streamdq.exporter import RedisCollector
+from streamdq.exporter.exporter import RedisCollector
 
 from .drain import Drained, drained
 from .figures import Figure

@@ -7,9 +7,9 @@ import time
 import redis
 
 from streamdq import Queue
-from streamdq.connection import Link
-from streamdq.scripts import Scripts
-from streamdq.session import open_session, run
+from streamdq.link.connection import Link
+from streamdq.link.session import open_session, run
+from streamdq.store.scripts import Scripts
 
 from .figures import Figure
 from .harness import BATCH, GROUP, NAMESPACE, SHARD, TOPIC, Bench, in_turn, median, must, new_jobs, spread

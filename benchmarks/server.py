@@ -17,7 +17,7 @@ from typing import Any, Self
 
 import redis
 
-from streamdq.binary import ServerBinary
+from streamdq.embedded.binary import ServerBinary
 
 _START_S = 10.0
 _SLOW_US = 250

@@ -24,9 +24,9 @@ from typing import Any
 import psutil
 from rich.console import Console
 
-from streamdq.dump.places import open_folder
-from streamdq.dump.simulate import simulate
-from streamdq.views import table
+from streamdq.demo.simulated import simulate
+from streamdq.dump.open_folder import open_folder
+from streamdq.terminal import table
 
 SIZES, QUICK = (1_000_000, 3_000_000, 10_000_000), (10_000, 30_000)
 DAYS = 28

@@ -4,9 +4,8 @@ from .errors import JobExists, StaleClaim, StreamdqError
 from .job import Job, JobState, NewJob
 from .queue import AsyncQueue, Claim, Queue
 from .retry import Bury, Retry, RetrySchedule, Snooze
-from .worker import Worker
-
-__version__ = "0.1.0"
+from .version import __version__
+from .worker.worker import Worker
 
 __all__ = [
     "AsyncQueue",
@@ -23,4 +22,5 @@ __all__ = [
     "StaleClaim",
     "StreamdqError",
     "Worker",
+    "__version__",
 ]

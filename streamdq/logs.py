@@ -18,7 +18,7 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from .errors import StreamdqError
-from .terminal import visible
+from .printable import visible
 
 _MOST_CALLS = 50
 LEVELS = ("debug", "info", "warning", "error")

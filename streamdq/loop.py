@@ -9,9 +9,9 @@ import traceback
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Any
 
-from . import metrics
 from .errors import ServerError
 from .logs import log, what
+from .metrics import declared
 
 _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S, _HEALTHY_S = 0.05, 2.0, 10.0
 
@@ -20,7 +20,7 @@ async def supervise(name: str, body: Callable[[], Awaitable[None]], stopping: as
     """Runs ``body`` until it returns or ``stopping`` is set. A body that raises is logged, counted, and run again
     after a pause that doubles from 50 ms to 2 s; ten healthy seconds reset it.
     """
-    backoff_s, restarts = _FIRST_BACKOFF_S, metrics.LOOP_RESTARTS.labels(namespace, name)
+    backoff_s, restarts = _FIRST_BACKOFF_S, declared.LOOP_RESTARTS.labels(namespace, name)
     while not stopping.is_set():
         started = time.monotonic()
         try:
@@ -60,7 +60,7 @@ class Failures:
 
     def __init__(self, loop: str, namespace: str) -> None:
         self._loop = loop
-        self._restarts = metrics.LOOP_RESTARTS.labels(namespace, loop)
+        self._restarts = declared.LOOP_RESTARTS.labels(namespace, loop)
         self._pauses_s: dict[Hashable, float] = {}
 
     def failed(self, name: Hashable, error: Exception) -> float:

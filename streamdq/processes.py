@@ -21,9 +21,9 @@ from types import FrameType
 from typing import Any
 
 from .errors import InvalidInput
-from .exporter import ProcessFiles
+from .exporter.exporter import ProcessFiles
 from .logs import log
-from .worker import Worker
+from .worker.worker import Worker
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
 _HEALTHY_S = 10.0

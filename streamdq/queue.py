@@ -9,15 +9,15 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from .claims import Held
+from .claims.attempts import Held
 from .clock import RedisClock
 from .config import DEFAULT_GROUP, Settings
-from .connection import AsyncLink, Link
 from .durations import Duration
-from .mover import MoverThread
-from .operations import Operations
-from .session import Op, arun, open_session, run
-from .take import bury, fail, finish, leaving, take, touch
+from .link.connection import AsyncLink, Link
+from .link.session import Op, arun, open_session, run
+from .mover.mover import MoverThread
+from .operations.jobs import Operations
+from .operations.take import bury, fail, finish, leaving, take, touch
 
 P = ParamSpec("P")
 T = TypeVar("T")

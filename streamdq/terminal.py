@@ -1,23 +1,249 @@
-"""What may reach a terminal. An id, a body or an error is a stranger's text: a terminal obeys control characters in it,
-also the 8-bit ones, and characters that set the direction of writing make one name look like another.
-"""
+"""What the command line prints: tables for people, and the same as JSON for programs."""
 
 from __future__ import annotations
 
-import re
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
 
-# C0 but for tab and newline, DEL, C1; the marks, embeddings, overrides and isolates of Unicode's bidirectional
-# algorithm; the separators of lines and paragraphs; a byte order mark; surrogates, which can't be written at all.
-_OBEYED = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
-)
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+
+from .config import TopicSettings
+from .durations import show_ms
+from .job import Job
+from .logs import hide_credentials
+from .operations.audit import Audit, Balance
+from .operations.doctor import Finding
+from .operations.inspect import Stats, TopicStats
+from .printable import visible, visible_json
+from .retry import RetrySchedule
+
+_PIPE_WIDTH, _WIDE, _NAMES_AND_DUE = 200, 106, 64
+_MARKS = {"ok": ("✔", "green"), "advice": ("!", "yellow"), "problem": ("✘", "red")}
+_STYLES = {"delayed": "cyan", "ready": "yellow", "running": "blue", "dead": "red", "done": "green"}
 
 
-def visible(text: str) -> str:
-    r"""The text with characters that a terminal would obey written as Python does: ``\x9b``, ``\u202e``."""
-    return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+class _Screen(Console):
+    """Shows what is in texts, and obeys none of it."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible(segment.text), segment.style)
 
 
-def visible_json(text: str) -> str:
-    """JSON with the same characters escaped: it stays the same JSON, where they can stand in texts alone."""
-    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+def console(*, stderr: bool = False) -> Console:
+    """A console as wide as the terminal; wide enough for any table when it is none."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() else _PIPE_WIDTH
+    return _Screen(stderr=stderr, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+
+@contextmanager
+def spark_progress() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on the terminal, by question that Spark works on; nothing where stderr is none."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (
+        SpinnerColumn(),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.description}"),
+    )
+    to = console(stderr=True)
+    with Progress(*columns, console=to, transient=True, disable=not to.is_terminal) as bar:
+        task = bar.add_task("starting Spark", total=None)
+        yield lambda name, done, total: bar.update(task, description=name, completed=done, total=total)
+
+
+def say(text: str) -> None:
+    """One plain line on stdout."""
+    console().print(Text(text), soft_wrap=True)
+
+
+def complain(text: str) -> None:
+    """One line on stderr, whatever the text holds; never a password."""
+    line = " ".join(hide_credentials(text).split())
+    console(stderr=True).print(Text.assemble(("streamdq: ", "bold red"), line), soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """One line of JSON."""
+    sys.stdout.write(visible_json(json.dumps(value, ensure_ascii=False, default=str)) + "\n")
+    sys.stdout.flush()
+
+
+# -- for people
+
+
+def narrow() -> bool:
+    """Is there no room for wide tables?"""
+    return console().width < _WIDE
+
+
+def table(*columns: str, title: str | None = None, numbers: Sequence[str] = ()) -> Table:
+    """A table in the one look that all have. ``numbers``: the columns set right."""
+    padding = (0, 0) if narrow() else (0, 1)
+    made = Table(
+        box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, show_edge=False, padding=padding
+    )
+    for name in columns:
+        made.add_column(name, justify="right" if name in numbers else "left", no_wrap=name in numbers)
+    return made
+
+
+def moment(ms: int | None) -> str:
+    """As people read it, in UTC; the milliseconds count here."""
+    return "" if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat(" ", "milliseconds")[:-6] + " UTC"
+
+
+def number(value: int, style: str) -> Text:
+    """Zero is dim: what is not zero is what one looks for."""
+    return Text(f"{value:,}".replace(",", " "), style if value else "dim")
+
+
+def job_view(job: Job) -> RenderableType:
+    facts = Table.grid(padding=(0, 2))
+    rows: dict[str, Any] = {
+        "job": f"{job.topic} / {job.id}",
+        "state": Text(job.state, _STYLES[job.state]),
+        "due": moment(job.due_ms),
+        "created": moment(job.created_ms),
+        "ttr": "as the group has it" if job.ttr_ms is None else show_ms(job.ttr_ms),
+        "retry": "as the group has it" if job.retry is None else str(RetrySchedule.of(job.retry)),
+        "url": job.url,
+        "expire": None if job.expire_ms is None else show_ms(job.expire_ms),
+        "body": json.dumps(job.body, ensure_ascii=False),
+    }
+    for name, value in rows.items():
+        if value is not None:
+            facts.add_row(Text(name, "dim"), value if isinstance(value, Text) else Text(value))
+    groups = table("group", "state", "attempt", "step", "due", "consumer", "error", numbers=("attempt", "step"))
+    for name, progress in job.groups.items():
+        why = ": ".join(part for part in (progress.reason, progress.error) if part)
+        groups.add_row(
+            name, Text(progress.state, _STYLES[progress.state]), str(progress.attempt), str(progress.step),
+            moment(progress.due_ms), progress.consumer or "", Text(why),
+        )  # fmt: skip
+    return Group(facts, groups)
+
+
+_ALWAYS = ("delayed", "ready", "running", "dead", "done")
+_WHERE_ANY = ("retried", "snoozed", "reclaimed", "cancelled", "expired")  # shown once there are some
+
+
+def stats_view(stats: Stats) -> RenderableType:
+    if not stats.topics:
+        return Text("no topics yet: enqueue a job, or start a worker", "dim")
+    groups = [group for topic in stats.topics.values() for group in topic.groups.values()]
+    rare = () if narrow() else _WHERE_ANY
+    columns = (*_ALWAYS, *(name for name in rare if any(getattr(group, name) for group in groups)))
+    due = ("next due",) if console().width >= _NAMES_AND_DUE else ()
+    made = table("topic", "group", *columns, *due, numbers=(*columns, *due))
+    for name, topic in stats.topics.items():
+        first = True
+        for group_name, figures in topic.groups.items():
+            cells = [number(getattr(figures, column), _STYLES.get(column, "")) for column in columns]
+            made.add_row(
+                Text(name if first else ""), group_name, *cells,
+                *[_next_due(topic) if first else Text("")] * len(due),
+            )  # fmt: skip
+            first = False
+    return made
+
+
+def _next_due(topic: TopicStats) -> Text:
+    if topic.unreachable:
+        return Text(f"{topic.unreachable} of {topic.shards} shards not reachable", "bold red")
+    if topic.paused:
+        return Text("paused", "bold yellow")
+    if topic.overdue_ms > 1000:
+        return Text(f"overdue by {show_ms(topic.overdue_ms)}", "bold red")
+    return Text(moment(topic.next_due_ms)[5:19])
+
+
+def upcoming_view(totals: Mapping[str, int]) -> RenderableType:
+    made = table("within", "attempts due", numbers=("attempts due",))
+    for window, count in totals.items():
+        made.add_row(window, number(count, ""))
+    return made
+
+
+def dead_view(jobs: Sequence[Job], group: str) -> RenderableType:
+    if not jobs:
+        return Text("no dead letters", "green")
+    made = table("id", "attempts", "reason", "error", "created", numbers=("attempts",))
+    for job in jobs:
+        progress = job.groups[group]
+        made.add_row(
+            Text(job.id), str(progress.attempt), progress.reason or "", Text(progress.error or ""),
+            moment(job.created_ms),
+        )  # fmt: skip
+    return made
+
+
+_AUDIT_COLUMNS = ("enqueued", "done", "dead", "cancelled", "expired", "live", "missing")
+
+
+def audit_view(audit: Audit) -> RenderableType:
+    return Group(balances_view(audit.balances), _orphans_view(audit), Text(""), _verdict(audit))
+
+
+def balances_view(balances: Iterable[Balance]) -> Table:
+    made = table("topic", "group", *_AUDIT_COLUMNS, numbers=_AUDIT_COLUMNS)
+    for b in balances:
+        cells = [number(getattr(b, name), _STYLES.get(name, "")) for name in _AUDIT_COLUMNS[:-1]]
+        made.add_row(Text(b.topic), b.group, *cells, number(b.imbalance, "bold red"))
+    return made
+
+
+def _orphans_view(audit: Audit) -> RenderableType:
+    if not audit.orphans:
+        return Text("no orphans", "dim")
+    made = table("topic", "orphan", "what is wrong")
+    for orphan in audit.orphans:
+        made.add_row(Text(orphan.topic), Text(orphan.id), Text(orphan.what))
+    return made
+
+
+def _verdict(audit: Audit) -> Text:
+    if audit.balanced:
+        return Text("✔ balanced: enqueued = done + dead + cancelled + expired + live", "bold green")
+    return Text("✘ not balanced: see the column missing and the orphans", "bold red")
+
+
+def doctor_view(findings: Iterable[Finding]) -> RenderableType:
+    made = Table.grid(padding=(0, 1))
+    for finding in findings:
+        mark, style = _MARKS[finding.verdict]
+        made.add_row(Text(mark, f"bold {style}"), Text(finding.what))
+        if finding.advice:
+            made.add_row("", Text(f"→ {finding.advice}", style))
+    return made
+
+
+def settings_view(topic: str, settings: TopicSettings) -> RenderableType:
+    made = Table.grid(padding=(0, 2))
+    rows = {
+        "topic": topic,
+        "shards": str(settings.shards),
+        "ttr": show_ms(settings.ttr_ms),
+        "retry": settings.retry,
+        "max_deliveries": str(settings.max_deliveries),
+        "rate": "no limit" if settings.rate is None else f"{settings.rate:g} jobs/s",
+        "paused": "yes" if settings.paused else "no",
+    }
+    for name, value in rows.items():
+        made.add_row(Text(name, "dim"), Text(value))
+    for name, group in settings.groups.items():
+        own = [f"ttr {show_ms(group.ttr_ms)}"] if group.ttr_ms is not None else []
+        own += [f"retry {RetrySchedule.of(group.retry)}"] if group.retry is not None else []
+        made.add_row(Text("group", "dim"), Text(" ".join([name, *([f"({', '.join(own)})"] if own else [])])))
+    return made

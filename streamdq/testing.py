@@ -14,13 +14,13 @@ from uuid import uuid4
 
 from .clock import ManualClock
 from .config import MAX_BATCH, Settings
-from .connection import forget_memory
 from .durations import Duration, to_ms
 from .keys import ShardKeys
+from .link.connection import forget_memory
+from .link.session import arun
 from .queue import AsyncQueue, Queue
-from .scripts import RATED, Moved, ShardStats
-from .session import arun
-from .worker import Worker
+from .store.scripts import RATED, Moved, ShardStats
+from .worker.worker import Worker
 
 __all__ = ["ManualClock", "Memory", "drain", "memory"]
 

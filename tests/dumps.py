@@ -15,8 +15,8 @@ from streamdq.dump.arrow import arrow_schema, by_hour, table_in, write_parquet
 from streamdq.dump.folder import Folder
 from streamdq.dump.local import LocalFolder
 from streamdq.dump.manifest import EVENTS, DumpFile, Manifest, path_of, require_manifest, update_manifest
-from streamdq.history import SEPARATOR, VERSION_KEY
 from streamdq.keys import ShardKeys
+from streamdq.store.history import SEPARATOR, VERSION_KEY
 
 HOUR_MS = 3_600_000
 START_MS = 1_700_000_000_000 - 1_700_000_000_000 % HOUR_MS

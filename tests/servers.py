@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import redis
 
-from streamdq.binary import installed_servers
+from streamdq.embedded.binary import installed_servers
 
 SLOTS = 16384
 START_S = 20.0

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
+from streamdq.demo.simulated import simulate
 from streamdq.dump.local import LocalFolder
-from streamdq.dump.simulate import simulate
 from streamdq_spark.analysis import analyze, plan
 from streamdq_spark.report import write_report
 from streamdq_spark.session import session

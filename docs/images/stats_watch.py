@@ -19,7 +19,7 @@ from rich.text import Text
 
 from examples.compose.customers import order
 from streamdq import NewJob, Queue
-from streamdq.views import stats_view
+from streamdq.terminal import stats_view
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "compose"

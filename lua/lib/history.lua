@@ -1,4 +1,4 @@
--- remember(history, counts, settings, cap, rows): history entries, `rows` of streamdq/history.py, and their number. The
+-- remember(history, counts, settings, cap, rows): history entries, `rows` of streamdq/store/history.py, and their number. The
 -- cap is approximate: whole nodes go, which costs next to nothing. Where a dump is registered nothing goes here, for
 -- only trim knows what the dump has. cap 0: no history. The first row ever gives the stream's life its name (hold).
 local function remember(history, counts, settings, cap, rows)

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from streamdq.dump.folder import Folder
 from streamdq.dump.local import LocalFolder
 from streamdq.dump.manifest import EVENTS
-from streamdq.dump.places import open_folder
+from streamdq.dump.open_folder import open_folder
 from streamdq.errors import InvalidInput
 
 from .dump_files import BadFile, Dump, open_dump

@@ -19,9 +19,9 @@ from pyarrow import parquet
 from streamdq.dump.arrow import arrow_schema
 from streamdq.dump.folder import Folder
 from streamdq.dump.manifest import EVENTS, DumpFile, Manifest, require_manifest
-from streamdq.dump.places import open_folder
+from streamdq.dump.open_folder import open_folder
 from streamdq.errors import FolderError
-from streamdq.history import SCHEMA_VERSION, VERSION_KEY
+from streamdq.store.history import SCHEMA_VERSION, VERSION_KEY
 
 from .errors import BadDump
 

@@ -8,7 +8,7 @@ from datetime import date
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
-from streamdq.history import COLUMNS, ColumnType
+from streamdq.store.history import COLUMNS, ColumnType
 
 from .dump_files import Dump, GoodFile, open_dump
 from .places import check_reach, to_read

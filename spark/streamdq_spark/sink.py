@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame
 
 from streamdq.dump.arrow import parquet_options
 from streamdq.dump.folder import Folder
-from streamdq.dump.places import open_folder
+from streamdq.dump.open_folder import open_folder
 from streamdq.errors import FolderError, InvalidInput
 
 from .places import check_reach, spark_url

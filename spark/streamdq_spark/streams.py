@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from streamdq.connection import Command, Link
 from streamdq.dump.arrow import table_in
 from streamdq.errors import HistoryUnreadable, ServerUnavailable, UnknownTopic
 from streamdq.keys import ShardKeys
-from streamdq.operations import Operations
-from streamdq.session import Op, checked, open_session, run
+from streamdq.link.connection import Command, Link
+from streamdq.link.session import Op, checked, open_session, run
+from streamdq.operations.jobs import Operations
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from ..claims import DeadReason
+from ..claims.attempts import DeadReason
 from ..config import Settings
 from ..durations import Duration, to_ms
 from ..errors import InvalidInput, UnknownGroup, UnknownTopic
 from ..job import check_id, check_topic
 from ..keys import ShardKeys
-from ..pace import Pace
+from ..link.session import Op, run
+from ..operations.pace import Pace
 from ..queue import Queue
-from ..session import Op, run
-from .letters import GIVEN, PAGE, TAKEN, Letter, Letters, Row, RowState, Wanted
+from .dead_letters import GIVEN, PAGE, TAKEN, Letter, Letters, Row, RowState, Wanted
 
 if TYPE_CHECKING:
     from .store import Store

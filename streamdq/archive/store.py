@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from ..errors import ArchiveMissing, ArchiveVersion
-from .letters import Letter, Receipt, Row, RowState, Wanted
+from .dead_letters import Letter, Receipt, Row, RowState, Wanted
 from .schema import (
     KEY,
     LETTERS,

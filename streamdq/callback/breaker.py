@@ -17,7 +17,7 @@ from itertools import count
 
 from yarl import URL
 
-from .. import metrics
+from ..metrics import declared
 from .shared import Answer, Breaker, Shared
 
 PATIENCE_S = 0.25
@@ -45,7 +45,7 @@ class Endpoint:
     def __init__(self, limit: int, clock: Callable[[], float], namespace: str, receiver: str = "") -> None:
         self._limit = limit
         self._clock = clock
-        self._breaks = metrics.CALLBACK_BREAKS.labels(namespace)
+        self._breaks = declared.CALLBACK_BREAKS.labels(namespace)
         self._receiver = receiver
         self.shared: Shared | None = None
         self._window = min(_FIRST_WINDOW, limit)
@@ -217,7 +217,7 @@ class Endpoints:
         self._limit = limit
         self._clock = clock
         self._namespace = namespace
-        metrics.CALLBACK_BREAKS.labels(namespace)  # there from the beginning: a rate needs a 0 to start from
+        declared.CALLBACK_BREAKS.labels(namespace)  # there from the beginning: a rate needs a 0 to start from
         self._known: dict[str, Endpoint] = {}
         self._shared: Shared | None = None
 

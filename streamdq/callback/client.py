@@ -19,8 +19,8 @@ from aiohttp.http_parser import RawResponseMessage
 from aiohttp.streams import StreamReader
 from yarl import URL
 
-from .. import __version__
 from ..retry import Retry
+from ..version import __version__
 from .address import AddressRefused
 from .lookup import Lookup
 from .retry_after import retry_after_s

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from ..connection import AsyncLink
 from ..errors import ServerError
+from ..link.connection import AsyncLink
+from ..link.session import Op, Session, arun
 from ..logs import log
 from ..loop import cancel_and_wait
-from ..scripts import Scripts
-from ..session import Op, Session, arun
+from ..store.scripts import Scripts
 
 LOOK_EVERY_S = 1.0
 MOST = 500

@@ -9,13 +9,13 @@ from typing import Any
 
 from yarl import URL
 
-from .. import metrics
 from ..clock import RedisClock
 from ..config import DEFAULT_GROUP, Settings
 from ..job import Job
 from ..logs import log
+from ..metrics import declared
 from ..retry import Bury, Retry, Snooze
-from ..worker import Worker
+from ..worker.worker import Worker
 from .breaker import Endpoints, NotNow
 from .client import CallbackFailed, Client, Reply
 from .settings import CallbackSettings
@@ -72,7 +72,7 @@ class CallbackWorker(Worker):
         self._endpoints = Endpoints(self._callback.per_host, self._now_s, self.namespace)
         self._shared: Shared | None = None
         for outcome, status_class in _USUAL:  # there from the beginning: a rate needs a 0 to start from
-            metrics.CALLBACKS.labels(self.namespace, outcome, status_class)
+            declared.CALLBACKS.labels(self.namespace, outcome, status_class)
         if topics is None:
             self.every_topic(self._deliver)
         else:
@@ -138,7 +138,7 @@ class CallbackWorker(Worker):
 
     def _judge(self, job: Job, url: URL, reply: Reply) -> None:
         if reply.status // 100 == 2:
-            metrics.CALLBACKS.labels(self.namespace, "delivered", "2xx").inc()
+            declared.CALLBACKS.labels(self.namespace, "delivered", "2xx").inc()
             return
         gone = reply.status == 410
         text = f"HTTP {reply.status} from {url.raw_host}"
@@ -152,7 +152,7 @@ class CallbackWorker(Worker):
         if busy.wait_s is not None and job.snoozed >= _SNOOZES * (job.step + 1):
             self._tell("failed", job, text, url)
             return CallbackNotMade(text)
-        metrics.CALLBACKS.labels(self.namespace, "snoozed", _NO_STATUS).inc()
+        declared.CALLBACKS.labels(self.namespace, "snoozed", _NO_STATUS).inc()
         # Spread, so that they do not all come back at once.
         if busy.wait_s is not None:
             delay_s = busy.wait_s * random.uniform(1, 1.5)  # noqa: S311
@@ -162,7 +162,7 @@ class CallbackWorker(Worker):
 
     def _tell(self, outcome: str, job: Job, text: str, url: URL | None = None, status: int | None = None) -> None:
         """A line and a count for a callback that was not delivered. A URL's path and query may be secret."""
-        metrics.CALLBACKS.labels(self.namespace, outcome, f"{status // 100}xx" if status else _NO_STATUS).inc()
+        declared.CALLBACKS.labels(self.namespace, outcome, f"{status // 100}xx" if status else _NO_STATUS).inc()
         log.warning(
             f"callback {outcome}", topic=job.topic, id=job.id, group=self.group, attempt=job.attempt,
             consumer=self.name, host=url.raw_host if url else None, error=text,

@@ -11,7 +11,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from .. import views
+from .. import terminal
 from ..durations import to_ms
 from ..errors import InvalidInput, MissingExtra
 from .common import Json, commands, open_queue
@@ -78,16 +78,16 @@ def analyze(
     analysis.check_output(plan)
     settings = settings_for(analysis.events_to_read(plan, questions)) if master is None else {}
     started = session(master, settings=settings, memory=memory, verbose=verbose)
-    with views.spark_progress() as tell, started as spark:
+    with terminal.spark_progress() as tell, started as spark:
         summary = analysis.analyze(spark, plan, waiting=asked, questions=questions, progress=tell)
     if report:
         write_report(plan.target, summary, report)
     if as_json:
-        views.print_json(summary.as_json())
+        terminal.print_json(summary.as_json())
         return
-    views.console().print(_view(summary.as_json(), output))
+    terminal.console().print(_view(summary.as_json(), output))
     if report:
-        views.console().print(Text(f"report: {report.absolute().as_uri()}"), soft_wrap=True)
+        terminal.console().print(Text(f"report: {report.absolute().as_uri()}"), soft_wrap=True)
 
 
 def _share(text: str) -> float:
@@ -110,9 +110,9 @@ def _waiting(context: typer.Context) -> Waiting:
 
 
 def _view(summary: dict[str, Any], output: str) -> RenderableType:
-    made = views.table("table", "rows", numbers=("rows",))
+    made = terminal.table("table", "rows", numbers=("rows",))
     for name, rows in summary["tables"].items():
-        made.add_row(Text(name), views.number(rows, ""))
+        made.add_row(Text(name), terminal.number(rows, ""))
     covered = (
         f"{summary['events']:,} events of {summary['first_day']} to {summary['last_day']} "
         f"in {summary['files']:,} files; the tables are in {output}"

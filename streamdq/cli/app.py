@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from pydantic import ValidationError
 
-from .. import __version__, views
+from .. import terminal
 from ..errors import (
     ArchiveError,
     ArchiveMissing,
@@ -22,7 +22,8 @@ from ..errors import (
     UnknownGroup,
     UnknownTopic,
 )
-from ..terminal import visible
+from ..printable import visible
+from ..version import __version__
 from . import analyze as cli_analyze
 from . import archive as cli_archive
 from . import callback as cli_callback
@@ -71,7 +72,7 @@ for part in _PARTS:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        views.say(f"streamdq {__version__}")
+        terminal.say(f"streamdq {__version__}")
         raise typer.Exit
 
 
@@ -108,7 +109,7 @@ def _complain_of_usage(error: Any) -> None:
     hint = f"see {command} --help"
     if getattr(error, "option_name", None) in ("--url", "--namespace"):
         hint = f"it goes before the command: streamdq {error.option_name} … {command.removeprefix('streamdq ')}"
-    views.complain(f"{message.rstrip('.')}; {hint}")
+    terminal.complain(f"{message.rstrip('.')}; {hint}")
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -122,10 +123,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         first = error.errors()[0]
         prefix = "STREAMDQ_HTTP_" if error.title == "HttpSettings" else "STREAMDQ_"
         text = first["msg"].removeprefix("Value error, ")
-        views.complain(f"{prefix}{'_'.join(map(str, first['loc'])).upper()}: {text}")
+        terminal.complain(f"{prefix}{'_'.join(map(str, first['loc'])).upper()}: {text}")
         return EXIT_USAGE
     except StreamdqError as error:
-        views.complain(str(error))
+        terminal.complain(str(error))
         return _exit_code(error)
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED

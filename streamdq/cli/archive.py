@@ -15,9 +15,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from .. import views
+from .. import terminal
 from ..archive.archive import Archive, Kicked, Progress, Stored
-from ..archive.letters import Row, RowState, Wanted
+from ..archive.dead_letters import Row, RowState, Wanted
 from ..durations import show_ms, to_ms
 from ..errors import ArchiveUnavailable, InvalidInput, ServerError
 from ..queue import Queue
@@ -109,7 +109,7 @@ def _follow(run: Callable[[Callable[[], bool]], Stored], pause_s: float, as_json
             stored = run(stop.is_set)
         except (ArchiveUnavailable, ServerError) as error:
             backoff_s = min(backoff_s * 2, _LONGEST_PAUSE_S)
-            views.complain(f"{error}; next try in {backoff_s:g} s")
+            terminal.complain(f"{error}; next try in {backoff_s:g} s")
         else:
             backoff_s = pause_s
             if stored.archived or stored.left:
@@ -130,7 +130,7 @@ def _bar() -> Iterator[Progress | None]:
         BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[speed]}/s"), TimeElapsedColumn(),
         TimeRemainingColumn(),
     )  # fmt: skip
-    with Bar(*columns, console=views.console(stderr=True), transient=True) as bar:
+    with Bar(*columns, console=terminal.console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=None, speed=0)
 
         def tell(done: int, total: int) -> None:
@@ -193,9 +193,9 @@ def list_(
     with _opened(context, source) as keep:
         rows = keep.rows(wanted, limit, after)
     if as_json:
-        views.print_json([_row_json(row) for row in rows])
+        terminal.print_json([_row_json(row) for row in rows])
     else:
-        views.console().print(_list_view(rows))
+        terminal.console().print(_list_view(rows))
 
 
 @ARCHIVE.command(cls=WithId)
@@ -214,9 +214,11 @@ def show(
     with _opened(context, source) as keep:
         rows = keep.rows(Wanted(topic, group, id))
     if as_json:
-        views.print_json([_row_json(row) for row in rows])
+        terminal.print_json([_row_json(row) for row in rows])
     else:
-        views.console().print(Group(*map(_row_view, rows)) if rows else Text(f"no job {id!r} of {topic} is archived"))
+        terminal.console().print(
+            Group(*map(_row_view, rows)) if rows else Text(f"no job {id!r} of {topic} is archived")
+        )
     if not rows:
         raise typer.Exit(EXIT_NO)
 
@@ -239,14 +241,14 @@ def _list_view(rows: list[Row]) -> RenderableType:
     if not rows:
         return Text("nothing is archived", "dim")
     columns = ("number", "topic", "id", "group", "attempts", "reason", "error", "buried")
-    made = views.table(*columns, numbers=("number", "attempts"))
+    made = terminal.table(*columns, numbers=("number", "attempts"))
     states = {row.state for row in rows}
     if states != {RowState.ARCHIVED}:
         made.add_column("state")
     for row in rows:
         letter = row.letter
         cells = [str(row.number), letter.topic, letter.id, letter.group, str(letter.attempts), letter.reason]
-        cells += [letter.error, views.moment(letter.buried_ms), row.state.value]
+        cells += [letter.error, terminal.moment(letter.buried_ms), row.state.value]
         made.add_row(*map(Text, cells[: len(made.columns)]))
     return made
 
@@ -261,11 +263,11 @@ def _row_view(row: Row) -> RenderableType:
         "reason": letter.reason,
         "error": letter.error,
         "attempts": f"{letter.attempts}, steps used {letter.step}, crashes {letter.crashes}",
-        "created": views.moment(letter.created_ms),
-        "due": views.moment(letter.due_ms),
-        "buried": views.moment(letter.buried_ms),
-        "archived": views.moment(row.archived_ms),
-        "kicked": views.moment(row.kicked_ms) or None,
+        "created": terminal.moment(letter.created_ms),
+        "due": terminal.moment(letter.due_ms),
+        "buried": terminal.moment(letter.buried_ms),
+        "archived": terminal.moment(row.archived_ms),
+        "kicked": terminal.moment(row.kicked_ms) or None,
         "ttr": None if letter.ttr_ms is None else show_ms(letter.ttr_ms),
         "retry": letter.retry,
         "url": letter.url,

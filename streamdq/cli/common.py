@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from .. import views
+from .. import terminal
 from ..queue import Queue
 
 EXIT_OK, EXIT_NO, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
@@ -60,9 +60,9 @@ def open_queue(context: typer.Context) -> Iterator[Queue]:
 def answer(as_json: bool, value: Any, text: str, *, yes: bool = True) -> None:
     """Prints one answer; 'no' is exit code 1."""
     if as_json:
-        views.print_json(value)
+        terminal.print_json(value)
     else:
-        views.say(text)
+        terminal.say(text)
     if not yes:
         raise typer.Exit(EXIT_NO)
 

@@ -15,11 +15,11 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from .. import views
+from .. import terminal
+from ..demo.simulated import START_MS, simulate
 from ..dump.compaction import compact
 from ..dump.dumper import Dumped, Dumper
-from ..dump.places import open_folder
-from ..dump.simulate import START_MS, simulate
+from ..dump.open_folder import open_folder
 from ..durations import to_ms
 from ..errors import FolderBusy, FolderError, InvalidInput, ServerError
 from .common import EXIT_NO, Json, answer, commands, open_queue
@@ -43,7 +43,7 @@ def progress(what: str, shown: bool) -> Iterator[Callable[[int, int | None], Non
     """A bar on stderr with the rate and the time left; hidden where nobody looks. Yields what advances it by a count of
     rows; given a total, it begins anew.
     """
-    console = views.console(stderr=True)
+    console = terminal.console(stderr=True)
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), RateColumn(), TimeRemainingColumn()
     )  # fmt: skip
@@ -161,7 +161,7 @@ def _follow(dumper: Dumper, pause_s: float, out: str, as_json: bool) -> None:
         except FolderBusy:
             raise
         except (ServerError, FolderError) as error:
-            views.complain(f"{error}; next try in {pause_s:g} s")
+            terminal.complain(f"{error}; next try in {pause_s:g} s")
         else:
             whole = whole and done.whole
             if done.rows or not done.whole:

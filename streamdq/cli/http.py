@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .. import views
+from .. import terminal
 from ..config import HttpSettings
 from ..errors import InvalidInput
-from ..session import run as run_operation
+from ..link.session import run as run_operation
 from .common import Json, answer, commands, open_queue
 from .metrics import LogLevel, begin_logs
 
 if TYPE_CHECKING:
-    from ..http.signing import Secrets
+    from ..http.signing_secrets import Secrets
 
 app = commands()
 
@@ -95,7 +95,7 @@ def rotate(context: typer.Context, as_json: Json = False) -> None:
     servers use the new one within ten seconds. Sessions are not signed, and go on. Exit code 1: there still is a
     previous secret, and nothing was changed.
     """
-    from ..http.signing import new_secret
+    from ..http.signing_secrets import new_secret
 
     new = new_secret()
     before, after = _rotated(context, new)
@@ -134,7 +134,7 @@ def drop(context: typer.Context, as_json: Json = False) -> None:
 
 
 def _rotated(context: typer.Context, new: str) -> tuple[Secrets, Secrets]:
-    from ..http.signing import Secrets
+    from ..http.signing_secrets import Secrets
 
     with open_queue(context) as queue:
         before, after = run_operation(queue._link, queue._operations.scripts.rotate(new))
@@ -176,11 +176,11 @@ def token(
     if file is not None:
         _add(file, line)
     if as_json:
-        views.print_json({"token": made, "line": line})
+        terminal.print_json({"token": made, "line": line})
         return
-    views.say(made)
+    terminal.say(made)
     if file is None:
-        views.say(line)
+        terminal.say(line)
 
 
 def _add(file: Path, line: str) -> None:

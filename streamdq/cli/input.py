@@ -13,7 +13,7 @@ from ..config import MAX_BATCH, Settings
 from ..durations import Moment
 from ..errors import InvalidInput
 from ..job import NewJob, encode
-from ..operations import OnConflict
+from ..operations.jobs import OnConflict
 from ..queue import Queue
 
 JOB_FIELDS = tuple(NewJob.__dataclass_fields__)

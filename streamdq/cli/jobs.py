@@ -12,9 +12,10 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from .. import shapes, views
+from .. import terminal
 from ..config import DEFAULT_GROUP
 from ..errors import InvalidInput
+from ..operations import json_out
 from ..queue import Queue
 from .common import At, Delay, GroupOption, Id, Json, Topic, WithId, answer, commands, open_queue
 from .input import BadLine, Loaded, load, parse_json, parse_moment
@@ -79,7 +80,7 @@ def enqueue(
         if file is None:
             text = sys.stdin.buffer.read() if body == "-" else body or ""
             job = queue.enqueue(topic, _body(text), id=id, on_conflict=on_conflict.value, **fields)
-            answer(as_json, shapes.job_json(job), f"{job.topic} / {job.id}, due {views.moment(job.due_ms)}")
+            answer(as_json, json_out.job_json(job), f"{job.topic} / {job.id}, due {terminal.moment(job.due_ms)}")
             return
         if id is not None:
             raise InvalidInput('id: a file\'s jobs have their own; put "id" on each line')
@@ -103,7 +104,7 @@ def _enqueue_file(
             )  # fmt: skip
         except BadLine as error:
             if as_json:
-                views.print_json({**_loaded_json(error.loaded), "bad_line": error.number, "error": str(error)})
+                terminal.print_json({**_loaded_json(error.loaded), "bad_line": error.number, "error": str(error)})
             raise
     text = f"{loaded.created} jobs created"
     if loaded.existing:
@@ -143,7 +144,7 @@ def _progress(source: BinaryIO) -> Iterator[Callable[[int, int], None]]:
         SpinnerColumn(), BarColumn(), TextColumn("{task.fields[lines]} lines, {task.fields[speed]}/s"),
         TimeElapsedColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=views.console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=terminal.console(stderr=True), transient=True) as bar:
         task = bar.add_task("", total=total, lines=0, speed=0)
 
         def tell(size: int, lines: int) -> None:
@@ -167,9 +168,9 @@ def get(context: typer.Context, topic: Topic, id: Id, as_json: Json = False) -> 
     if job is None:
         answer(as_json, None, f"no job {id!r} in {topic!r}: it has ended, or never was", yes=False)
     elif as_json:
-        views.print_json(shapes.job_json(job))
+        terminal.print_json(json_out.job_json(job))
     else:
-        views.console().print(views.job_view(job))
+        terminal.console().print(terminal.job_view(job))
 
 
 @app.command(cls=WithId)
@@ -218,9 +219,9 @@ def dead_list(
     with open_queue(context) as queue:
         jobs = queue.dead(topic, group, limit)
     if as_json:
-        views.print_json([shapes.job_json(job) for job in jobs])
+        terminal.print_json([json_out.job_json(job) for job in jobs])
     else:
-        views.console().print(views.dead_view(jobs, group))
+        terminal.console().print(terminal.dead_view(jobs, group))
 
 
 OptionalId = Annotated[str | None, typer.Argument(help="The job's id", show_default=False)]

@@ -12,9 +12,9 @@ import typer
 
 from .. import logs
 from ..errors import InvalidInput
-from ..exporter import ProcessFiles, RedisCollector, served
+from ..exporter.exporter import ProcessFiles, RedisCollector, served
 from ..processes import Supervisor, end_with_parent
-from ..worker import Worker
+from ..worker.worker import Worker
 from .common import commands
 
 app = commands()

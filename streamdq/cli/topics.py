@@ -10,12 +10,13 @@ from typing import Annotated
 import typer
 from rich.live import Live
 
-from .. import shapes, views
-from ..acl import rights
+from .. import terminal
 from ..config import Settings
 from ..durations import to_ms
+from ..link.session import check_namespace
+from ..operations import json_out
+from ..operations.acl import rights
 from ..queue import Queue
-from ..session import check_namespace
 from .common import EXIT_NO, Json, OptionalTopic, Topic, answer, commands, open_queue
 
 app = commands()
@@ -41,23 +42,23 @@ def stats(
         if not watch:
             found = queue.stats(topic)
             if as_json:
-                views.print_json(shapes.stats_json(found))
+                terminal.print_json(json_out.stats_json(found))
             else:
-                views.console().print(views.stats_view(found))
+                terminal.console().print(terminal.stats_view(found))
             return
         _watch(queue, topic, pause_s, as_json)
 
 
 def _watch(queue: Queue, topic: str | None, pause_s: float, as_json: bool) -> None:
 
-    live = Live(console=views.console(), auto_refresh=False, screen=sys.stdout.isatty())
+    live = Live(console=terminal.console(), auto_refresh=False, screen=sys.stdout.isatty())
     with nullcontext() if as_json else live:
         while True:
             found = queue.stats(topic)
             if as_json:
-                views.print_json(shapes.stats_json(found))
+                terminal.print_json(json_out.stats_json(found))
             else:
-                live.update(views.stats_view(found), refresh=True)
+                live.update(terminal.stats_view(found), refresh=True)
             time.sleep(pause_s)
 
 
@@ -75,9 +76,9 @@ def upcoming(
     with open_queue(context) as queue:
         totals = queue.upcoming(topic, windows=window or ("1m", "10m", "1h", "1d"))
     if as_json:
-        views.print_json(totals)
+        terminal.print_json(totals)
     else:
-        views.console().print(views.upcoming_view(totals))
+        terminal.console().print(terminal.upcoming_view(totals))
 
 
 # -- topics
@@ -131,9 +132,9 @@ def configure(
             topic, ttr=ttr, retry=retry, shards=shards, max_deliveries=max_deliveries, groups=group, rate=rate
         )
     if as_json:
-        views.print_json(shapes.settings_json(topic, settings))
+        terminal.print_json(json_out.settings_json(topic, settings))
     else:
-        views.console().print(views.settings_view(topic, settings))
+        terminal.console().print(terminal.settings_view(topic, settings))
 
 
 @app.command()
@@ -165,9 +166,9 @@ def audit(context: typer.Context, topic: OptionalTopic = None, as_json: Json = F
     with open_queue(context) as queue:
         found = queue.audit(topic)
     if as_json:
-        views.print_json(shapes.audit_json(found))
+        terminal.print_json(json_out.audit_json(found))
     else:
-        views.console().print(views.audit_view(found))
+        terminal.console().print(terminal.audit_view(found))
     if not found.balanced:
         raise typer.Exit(EXIT_NO)
 
@@ -195,8 +196,8 @@ def doctor(
     with open_queue(context) as queue:
         findings = queue.doctor()
     if as_json:
-        views.print_json([{"verdict": f.verdict, "what": f.what, "advice": f.advice} for f in findings])
+        terminal.print_json([{"verdict": f.verdict, "what": f.what, "advice": f.advice} for f in findings])
     else:
-        views.console().print(views.doctor_view(findings))
+        terminal.console().print(terminal.doctor_view(findings))
     if any(finding.verdict == "problem" for finding in findings):
         raise typer.Exit(EXIT_NO)

@@ -12,7 +12,7 @@ import typer
 
 from ..errors import InvalidInput, StreamdqError
 from ..processes import command_line, import_worker
-from ..worker import Worker
+from ..worker.worker import Worker
 from .common import Json, commands, given, given_globals
 from .metrics import LOOPBACK, AlsoGauges, LogLevel, MetricsHost, MetricsPort, Serving, begin_logs, run_worker
 

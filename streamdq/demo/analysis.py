@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import views
+from .. import terminal
 from ..errors import MissingExtra, StreamdqError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ DUMP, TABLES, PAGE = "dump", "tables", "report.html"
 def keep_history(url: str, namespace: str) -> Path | None:
     """Dumps the history into a new folder, while its Redis is there. None: what that needs is not installed."""
     from ..dump.dumper import Dumper
-    from ..dump.places import open_folder
+    from ..dump.open_folder import open_folder
 
     folder = Path(tempfile.mkdtemp(prefix="streamdq-demo-report-"))
     try:
@@ -28,7 +28,7 @@ def keep_history(url: str, namespace: str) -> Path | None:
             dumper.dump()
     except MissingExtra as error:
         folder.rmdir()
-        views.complain(f"no report: {error}")
+        terminal.complain(f"no report: {error}")
         return None
     return folder
 
@@ -41,15 +41,15 @@ def write_up(folder: Path, session: Callable[[], AbstractContextManager[SparkSes
         from streamdq_spark.session import SMALL
         from streamdq_spark.session import session as start
     except ModuleNotFoundError as error:
-        views.complain(f"no report: {MissingExtra(error.name or 'pyspark', 'spark')}")
+        terminal.complain(f"no report: {MissingExtra(error.name or 'pyspark', 'spark')}")
         return None
     try:
         plan = analysis.plan(str(folder / DUMP), str(folder / TABLES))
-        with views.spark_progress() as tell, session() if session else start(settings=SMALL) as spark:
+        with terminal.spark_progress() as tell, session() if session else start(settings=SMALL) as spark:
             summary = analysis.analyze(spark, plan, progress=tell)
         write_report(plan.target, summary, folder / PAGE)
     except StreamdqError as error:
-        views.complain(f"no report: {error}")
+        terminal.complain(f"no report: {error}")
         return None
     return folder / PAGE
 
@@ -61,9 +61,9 @@ def say_where(page: Path) -> None:
         f"report           {page.as_uri()}",
         "of your own      streamdq dump --out DIR; streamdq analyze --input DIR --output DIR --report FILE",
     ]
-    views.console().print()
+    terminal.console().print()
     for line in lines:
-        views.say(line)
+        terminal.say(line)
 
 
 def as_json(page: Path | None) -> dict[str, Any]:

@@ -19,10 +19,10 @@ from pathlib import Path
 from ..config import Settings
 from ..durations import show_ms
 from ..errors import StreamdqError
-from ..history import Event, HistoryRow
-from ..inspect import Stats
 from ..job import JobState
+from ..operations.inspect import Stats
 from ..queue import Queue
+from ..store.history import Event, HistoryRow
 from .shop import (
     ANALYST_GROUP,
     CLOSE,

@@ -15,13 +15,13 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ..audit import Audit
 from ..durations import show_ms
-from ..history import Event, HistoryRow
-from ..inspect import Stats
+from ..operations.audit import Audit
+from ..operations.inspect import Stats
+from ..operations.json_out import audit_json
 from ..retry import DEFAULT_RETRY, RetrySchedule
-from ..shapes import audit_json
-from ..views import balances_view, number, table
+from ..store.history import Event, HistoryRow
+from ..terminal import balances_view, number, table
 from .shop import NOTIFY, SHOP_GROUP, Scale, effects_file
 
 UNSETTLED_S = 5.0  # after a kill: the TTR has to pass, and perhaps the mover's lease

@@ -11,22 +11,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from .. import keeper
 from ..durations import show_ms
+from ..embedded import supervisor
 from ..queue import Queue
 from ..retry import DEFAULT_RETRY
-from ..views import console, print_json
+from ..terminal import console, print_json
 from .analysis import as_json as page_json
 from .analysis import keep_history, say_where, write_up
 from .play import Play
 from .report import build, report_json, report_view
-from .shop import (
-    ANALYST_GROUP,
-    NAMESPACE,
-    SHOP_GROUP,
-    UNPAID_AFTER_S,
-    Scale,
-)
+from .shop import ANALYST_GROUP, NAMESPACE, SHOP_GROUP, UNPAID_AFTER_S, Scale
 from .staff import Staff
 from .view import open_view
 
@@ -88,9 +82,9 @@ def _temporary_directory() -> Iterator[Path]:
 
 
 def _await_keeper(directory: Path) -> None:
-    lock = keeper.open_lock(directory / keeper.KEEPER_LOCK)
+    lock = supervisor.open_lock(directory / supervisor.KEEPER_LOCK)
     deadline = time.monotonic() + _END_S
-    while not keeper.try_lock(lock) and time.monotonic() < deadline:
+    while not supervisor.try_lock(lock) and time.monotonic() < deadline:
         time.sleep(_TICK_S)
     os.close(lock)
 

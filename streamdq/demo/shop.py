@@ -16,7 +16,7 @@ from pydantic import BaseModel
 
 from ..job import Job
 from ..retry import DEFAULT_RETRY, RetrySchedule
-from ..worker import Worker
+from ..worker.worker import Worker
 
 SPEED_VARIABLE, DIRECTORY_VARIABLE = "STREAMDQ_DEMO_SPEED", "STREAMDQ_DEMO_DIRECTORY"
 NAMESPACE = "demo"

@@ -17,8 +17,8 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from ..inspect import Stats
-from ..views import console, narrow, number, table
+from ..operations.inspect import Stats
+from ..terminal import console, narrow, number, table
 
 _PLAIN_EVERY_S = 5.0
 _COLUMNS = ("delayed", "ready", "running", "dead", "done", "retried", "reclaimed", "cancelled")

@@ -3,6 +3,6 @@
 from .compaction import compact
 from .dumper import Dumper
 from .manifest import require_manifest
-from .places import open_folder
+from .open_folder import open_folder
 
 __all__ = ["Dumper", "compact", "open_folder", "require_manifest"]

@@ -7,7 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import HistoryUnreadable, MissingExtra
-from ..history import COLUMNS, FIELDS, SCHEMA_VERSION, SEPARATOR, VERSION_KEY, ColumnType, Event
+from ..store.history import COLUMNS, FIELDS, SCHEMA_VERSION, SEPARATOR, VERSION_KEY, ColumnType, Event
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -21,14 +21,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..config import Settings
-from ..connection import Command, Link
 from ..errors import FolderBusy, InvalidInput, ServerUnavailable
 from ..job import check_topic
 from ..keys import ShardKeys
+from ..link.connection import Command, Link
+from ..link.session import Op, checked, open_session, run
 from ..logs import log
-from ..operations import Operations
-from ..scripts import Held
-from ..session import Op, checked, open_session, run
+from ..operations.jobs import Operations
+from ..store.scripts import Held
 from .arrow import by_hour, pyarrow, table_in, write_parquet
 from .folder import Folder
 from .manifest import (

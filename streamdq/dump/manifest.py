@@ -15,7 +15,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..errors import FolderBusy, HistoryUnreadable
-from ..history import SCHEMA_VERSION
+from ..store.history import SCHEMA_VERSION
 from .folder import Folder
 
 MANIFEST = "manifest.json"

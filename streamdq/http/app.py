@@ -14,13 +14,15 @@ from starlette.responses import Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .. import __version__
 from ..config import HttpSettings, Settings
 from ..queue import AsyncQueue
-from . import actions, claims, health, jobs, pages, problems, topics
-from .audited import AuditLog
+from ..version import __version__
+from . import problems
+from .api import claims, health, jobs, topics
+from .audit_log import AuditLog
 from .auth import Tokens
 from .backend import Backend
+from .pages import actions, pages
 
 _ABOUT = """Jobs that wait until they are due, for any language.
 
@@ -47,7 +49,7 @@ def create_app(
     ``url``, ``namespace`` and ``settings`` are those of AsyncQueue; or pass a ``queue``, which stays yours to close.
     ``tokens`` None: those of ``$STREAMDQ_HTTP_TOKENS``. Without any, whoever reaches the app may do everything;
     ``allowed_hosts`` then keeps out web pages that point a name of theirs here. ``audit_log``: a file that gets a line
-    for each request that may change something; else the logger ``streamdq.audit`` alone.
+    for each request that may change something; else the logger ``streamdq.operations.audit`` alone.
 
     Mounted in another app it needs nothing more: ``app.mount("/queue", create_app())``. Frameworks don't pass a
     lifespan on to what is mounted, so enter ``app.router.lifespan_context(app)`` in your own to close its connections.

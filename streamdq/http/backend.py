@@ -10,18 +10,18 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from ..config import HttpSettings, Settings
-from ..gauges import Reader
+from ..exporter.gauges import Reader
+from ..link.session import Op, arun
 from ..loop import cancel_and_wait
-from ..metrics import TopicLabels
-from ..operations import Operations
+from ..metrics.declared import TopicLabels
+from ..operations.jobs import Operations
 from ..queue import AsyncQueue
-from ..session import Op, arun
-from .audited import AuditLog
+from .audit_log import AuditLog
 from .auth import Tokens
 from .probe import Probe
-from .rates import Rates
+from .rate_limits import Rates
 from .refusals import Refusals
-from .signing import Signing
+from .signing_secrets import Signing
 
 T = TypeVar("T")
 TICK_S = 0.5

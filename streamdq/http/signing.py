@@ -1,83 +1,82 @@
-"""The secrets that claims are signed with: the current one, and the one before for as long as it is kept.
+"""What the server hands out and must recognise when it comes back: claims, signed and not kept.
 
-They are in Redis, the same for all servers of a namespace. A server that uses them looks again every ten seconds: by
-then it signs with a new one, and knows one that was dropped no more.
+The secret is in Redis, so a claim outlives a restart of the server and is known to every server of the namespace.
 """
 
 from __future__ import annotations
 
-import secrets
+import base64
+import binascii
+import hmac
+import json
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
-from ..operations import Operations
-from ..session import Op
-from .seal import seal, unseal
+from ..claims.attempts import Held
+from ..job import Job, JobState
+from ..operations.jobs import Operations
 
-KNOWN_FOR_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Secrets:
-    """As they are kept: ``current``, or ``current since_ms previous``."""
-
-    text: str
-
-    @property
-    def known(self) -> list[bytes]:
-        """The current one first."""
-        current, _, rest = self.text.partition(" ")
-        return [bytes.fromhex(word) for word in (current, rest.partition(" ")[2]) if word]
-
-    @property
-    def since_ms(self) -> int | None:
-        """When the previous one was replaced; None when none is kept."""
-        since = self.text.partition(" ")[2].partition(" ")[0]
-        return int(since) if since else None
+_VERSION = "v1"
+_MAC_BYTES = 16
 
 
-def new_secret() -> str:
-    return secrets.token_bytes(32).hex()
+def seal(secret: bytes, purpose: str, value: Any) -> str:
+    """The value as text that only a holder of the secret can have made; ``purpose`` tells one use from another."""
+    payload = json.dumps(value, separators=(",", ":")).encode()
+    return f"{_VERSION}.{_base64(payload)}.{_base64(_mac(secret, purpose, payload))}"
 
 
-def kept(ops: Operations, mine: str) -> Op[Secrets]:
-    """What is kept; ``mine``, where there was nothing: Redis may have lost it."""
-    key = ops.session.keys.secret
-    yield from ops.session.one(key, "SET", key, mine, "NX")
-    return Secrets((yield from ops.session.one(key, "GET", key)).decode())
-
-
-class Signing:
-    """One server's. Seals and unseals for one purpose."""
-
-    def __init__(
-        self, purpose: str, operations: Callable[[], Awaitable[Operations]], do: Callable[[Op[Any]], Awaitable[Any]]
-    ) -> None:
-        self._purpose = purpose
-        self._operations = operations
-        self._do = do
-        self._secrets: Secrets | None = None
-        self._read_at = 0.0
-
-    async def seal(self, value: Any) -> str:
-        return seal((await self.secrets()).known[0], self._purpose, value)
-
-    async def unseal(self, text: str) -> Any | None:
-        """The value; None when it was not sealed here, or with a secret that is kept no more."""
-        for renew in (False, True):  # perhaps another server has made a new one
-            for secret in (await self.secrets(renew)).known:
-                value = unseal(secret, self._purpose, text)
-                if value is not None:
-                    return value
+def unseal(secret: bytes, purpose: str, text: str) -> Any | None:
+    """The value, or None when the text was not made by ``seal`` for this purpose, or was changed."""
+    version, _, rest = text.partition(".")
+    body, _, mac = rest.partition(".")
+    if version != _VERSION or not text.isascii():
         return None
+    try:
+        payload, given = _bytes(body), _bytes(mac)
+    except (ValueError, binascii.Error):
+        return None
+    if not hmac.compare_digest(_mac(secret, purpose, payload), given):
+        return None
+    return json.loads(payload)
 
-    async def secrets(self, renew: bool = False) -> Secrets:
-        """Made by whoever asks first."""
-        now = time.monotonic()
-        if self._secrets is None or renew or now - self._read_at > KNOWN_FOR_S:
-            mine = self._secrets.text if self._secrets else new_secret()
-            self._secrets = await self._do(kept(await self._operations(), mine))
-            self._read_at = now
-        return self._secrets
+
+def _mac(secret: bytes, purpose: str, payload: bytes) -> bytes:
+    return hmac.digest(secret, purpose.encode() + b"\0" + payload, sha256)[:_MAC_BYTES]
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+
+
+def pack(held: Held, consumer: str) -> list[Any]:
+    """What ``unpack`` needs to end the claim anywhere: the entry, which is the fence, and what history will tell."""
+    job = held.job
+    return [
+        job.topic, held.shard.shard, held.group, job.id, held.main.decode(), held.entry.decode(), held.due_ms,
+        held.crashes, held.started_ms, held.ttr_ms, job.attempt, job.step, job.created_ms, len(job.raw_body),
+        job.retry, consumer, held.generation,
+    ]  # fmt: skip
+
+
+def unpack(ops: Operations, values: list[Any]) -> Held:
+    """The claim that was packed. Its body is not in it, only as long: history tells the length."""
+    (topic, shard, group, id, main, entry, due_ms, crashes, started_ms, ttr_ms, attempt, step, created_ms, body_bytes,
+     retry, consumer, *rest) = values  # fmt: skip
+    job = Job(
+        topic, id, bytes(body_bytes), due_ms, created_ms, ttr_ms=ttr_ms, retry=retry, state=JobState.RUNNING,
+        attempt=attempt, step=step,
+    )  # fmt: skip
+    held = Held(
+        ops.session.keys.shard(topic, shard), group, job, main.encode(), entry.encode(), due_ms, crashes, started_ms
+    )
+    held.ttr_ms, held.consumer, held.receipt = ttr_ms, consumer, True
+    held.generation = rest[0] if rest else "0"  # one that an older server gave out has none
+    # As this host's clock tells: it only dates a metric.
+    held.deadline = time.monotonic() + ttr_ms / 1000 - max(0.0, time.time() - started_ms / 1000)
+    return held

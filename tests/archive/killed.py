@@ -12,16 +12,16 @@ from typing import Any
 from sqlalchemy import Engine, event
 
 from streamdq import Queue
-from streamdq.archive import Archive, archive, letters
+from streamdq.archive import Archive, archive, dead_letters
 from streamdq.archive.store import Store
-from streamdq.session import Op
+from streamdq.link.session import Op
 
 SMALL = 4
 """Letters in a batch, so that ten of them take three."""
 
 _PLACES: dict[str, type[Any]] = {
     "put": Store, "lock": Store, "mark": Store, "turn": Store,
-    "take_out": letters.Letters, "give_back": letters.Letters, "forget": letters.Letters,
+    "take_out": dead_letters.Letters, "give_back": dead_letters.Letters, "forget": dead_letters.Letters,
 }  # fmt: skip
 
 
@@ -66,11 +66,11 @@ def arm(step: str, when: str, number: int) -> None:
             reached()
         return result
 
-    setattr(place, step, operation if place is letters.Letters else plain)
+    setattr(place, step, operation if place is dead_letters.Letters else plain)
 
 
 def carry_out(order: dict[str, Any]) -> None:
-    letters.PAGE = archive._KICK_BATCH = SMALL
+    dead_letters.PAGE = archive._KICK_BATCH = SMALL
     arm(*order["die"])
     with Queue(order["redis"]) as queue, Archive(order["database"]) as opened:
         getattr(opened, order["do"])(queue)

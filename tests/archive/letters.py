@@ -8,7 +8,7 @@ from typing import Any
 
 from streamdq import Queue
 from streamdq.archive import Archive
-from streamdq.archive.letters import Row, RowState, Wanted
+from streamdq.archive.dead_letters import Row, RowState, Wanted
 from tests.servers import Server
 
 EVERY = Wanted()

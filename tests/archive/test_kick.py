@@ -8,7 +8,7 @@ import pytest
 
 from streamdq import Queue
 from streamdq.archive.archive import Archive, Kicked
-from streamdq.archive.letters import RowState, Wanted
+from streamdq.archive.dead_letters import RowState, Wanted
 from streamdq.archive.store import Store
 from streamdq.errors import InvalidInput, UnknownGroup, UnknownTopic
 from tests.archive.letters import archived, balanced, bury, finish, rows, states, take

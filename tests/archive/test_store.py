@@ -11,10 +11,10 @@ import pytest
 
 from streamdq import Claim, Queue
 from streamdq.archive.archive import Archive, Stored
-from streamdq.archive.letters import Letter, Letters, RowState, Wanted
+from streamdq.archive.dead_letters import Letter, Letters, RowState, Wanted
 from streamdq.archive.store import Store
 from streamdq.errors import InvalidInput, ServerRefusesWrites, UnknownGroup, UnknownTopic
-from streamdq.session import Op
+from streamdq.link.session import Op
 from streamdq.testing import ManualClock
 from tests.archive.letters import archived, balanced, bury, dead_now, finish, receipts, rows, states, take
 from tests.servers import Cluster, Server
@@ -236,7 +236,7 @@ def test_receipts_of_another_archive_are_left_to_it(
     queue: Queue, server: Server, archive: Archive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bury(queue, "j")
-    monkeypatch.setattr("streamdq.archive.letters.Letters.forget", lambda *_: iter(()))
+    monkeypatch.setattr("streamdq.archive.dead_letters.Letters.forget", lambda *_: iter(()))
     archive.store(queue)
     monkeypatch.undo()
     assert len(receipts(server)) == 1

@@ -14,7 +14,7 @@ from benchmarks.figures import Figure, shown, table
 from benchmarks.harness import Bench, Order, Results, body, in_turn, new_jobs, percentile
 from benchmarks.history import dump, history
 from benchmarks.metrics import scrape
-from streamdq.binary import find_server
+from streamdq.embedded.binary import find_server
 from streamdq.job import encode
 from tests.conftest import BINARIES
 

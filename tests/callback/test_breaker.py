@@ -11,17 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from yarl import URL
 
-from streamdq import metrics
-from streamdq.callback.breaker import (
-    FIRST_OPEN_S,
-    LONGEST_OPEN_S,
-    OPENS_AFTER,
-    Endpoint,
-    Endpoints,
-    NotNow,
-)
+from streamdq.callback.breaker import FIRST_OPEN_S, LONGEST_OPEN_S, OPENS_AFTER, Endpoint, Endpoints, NotNow
 from streamdq.clock import ManualClock
-from streamdq.history import Event, HistoryRow
+from streamdq.metrics import declared
+from streamdq.store.history import Event, HistoryRow
 from streamdq.testing import drain
 from tests.callback.conftest import caller
 from tests.callback.receiver import Receiver, Request, answer, receiving
@@ -121,7 +114,7 @@ async def test_a_call_waits_where_its_turn_comes_soon_and_else_not(endpoint: End
 async def test_it_opens_for_twice_as_long_each_time_and_closes_with_an_answer(
     endpoint: Endpoint, clock_s: Clock
 ) -> None:
-    breaks = metrics.CALLBACK_BREAKS.labels(NAMESPACE)._value.get()
+    breaks = declared.CALLBACK_BREAKS.labels(NAMESPACE)._value.get()
     for _ in range(OPENS_AFTER):
         await call(endpoint, False)
     opened: list[float] = []
@@ -137,7 +130,7 @@ async def test_it_opens_for_twice_as_long_each_time_and_closes_with_an_answer(
     assert opened[0] == FIRST_OPEN_S
     assert opened[-1] == LONGEST_OPEN_S
     assert all(later == min(2 * before, LONGEST_OPEN_S) for before, later in pairwise(opened))
-    assert metrics.CALLBACK_BREAKS.labels(NAMESPACE)._value.get() == breaks + 1
+    assert declared.CALLBACK_BREAKS.labels(NAMESPACE)._value.get() == breaks + 1
     clock_s.now += LONGEST_OPEN_S
     await call(endpoint, True)
     tickets = await at_once(endpoint)

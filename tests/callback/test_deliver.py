@@ -14,8 +14,8 @@ from itertools import pairwise
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from streamdq import metrics
 from streamdq.clock import ManualClock
+from streamdq.metrics import declared
 from streamdq.testing import drain
 from tests.callback.conftest import caller
 from tests.callback.receiver import Receiver, Request, answer, receiving
@@ -49,14 +49,14 @@ async def test_the_body_is_posted_and_2xx_finishes_the_job(space: Space, receive
 
 async def test_callbacks_are_counted_by_outcome_and_answer(space: Space, receiver: Receiver) -> None:
     def counted() -> dict[tuple[str, str], float]:
-        (family,) = metrics.CALLBACKS.collect()
+        (family,) = declared.CALLBACKS.collect()
         return {
             (sample.labels["outcome"], sample.labels["status_class"]): sample.value
             for sample in family.samples
             if sample.name.endswith("_total")
         }
 
-    metrics.CALLBACKS.clear()
+    declared.CALLBACKS.clear()
     worker = caller(space, "t")
     assert list(counted().values()) == [0] * 8, "they are there before the first is counted"
     for path in ("ok", "gone", "down"):

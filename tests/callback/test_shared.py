@@ -16,9 +16,9 @@ from streamdq.callback.breaker import FIRST_OPEN_S, OPENS_AFTER, Endpoint, Endpo
 from streamdq.callback.shared import LOOK_EVERY_S, MOST, Shared
 from streamdq.clock import ManualClock
 from streamdq.config import Settings
-from streamdq.connection import AsyncLink
 from streamdq.keys import NamespaceKeys
-from streamdq.session import open_session
+from streamdq.link.connection import AsyncLink
+from streamdq.link.session import open_session
 from tests.callback.conftest import caller
 from tests.callback.receiver import Receiver, answer
 from tests.redis.harness import NAMESPACE, Space, eventually

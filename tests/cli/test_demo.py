@@ -12,7 +12,7 @@ import pytest
 
 from streamdq.demo.report import lateness, lateness_by_kill, steps_of
 from streamdq.demo.shop import NOTIFY, SHOP_GROUP, Scale
-from streamdq.history import Event, HistoryRow
+from streamdq.store.history import Event, HistoryRow
 from tests.cli.conftest import Start
 from tests.servers import binaries, until
 

@@ -13,7 +13,7 @@ import pytest
 from streamdq import Queue
 from streamdq.cli import app as cli
 from streamdq.dump.manifest import MANIFEST, require_manifest
-from streamdq.dump.places import open_folder
+from streamdq.dump.open_folder import open_folder
 from streamdq.keys import ShardKeys
 from tests.cli.conftest import Start
 from tests.dumps import HOUR_MS, START_MS, entries_of, fill, write_rows

@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from streamdq import Queue, views
+from streamdq import Queue, terminal
 from streamdq.cli import app as cli
 from streamdq.dump import dumper as dump_module
 from streamdq.dump.local import LocalFolder
@@ -60,7 +60,7 @@ def test_a_terminal_sees_a_bar_with_the_rate_and_the_time_left(
 ) -> None:
     monkeypatch.setattr(dump_module, "PAGE", 100)
     screen = io.StringIO()
-    monkeypatch.setattr(views, "console", lambda **_: Console(file=screen, force_terminal=looking, width=100))
+    monkeypatch.setattr(terminal, "console", lambda **_: Console(file=screen, force_terminal=looking, width=100))
     write(redis_server, 1000)
     assert run("dump", "--out", out).code == 0
     shown = re.search(r"dumped [^\d]*1000/1000 [\d,]+/s 0:00:00", Text.from_ansi(screen.getvalue()).plain)

@@ -14,7 +14,8 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamdq import Queue, metrics
+from streamdq import Queue
+from streamdq.metrics import declared
 from tests.cli.conftest import Run, Start
 from tests.servers import Server, free_port, until
 
@@ -126,12 +127,12 @@ def test_the_exporter_serves_every_gauge_and_says_when_redis_is_gone(
     text = scrape(port)
     lint(text)
     names = {name for name, _ in samples(text)}
-    assert {metric.name for metric in metrics.FROM_REDIS} <= names
+    assert {metric.name for metric in declared.FROM_REDIS} <= names
 
     server.kill()
     without = samples(scrape(port))
     assert without["streamdq_up", frozenset({("namespace", NAMESPACE)})] == 0
-    left = {name for name, _ in without} & {metric.name for metric in metrics.FROM_REDIS}
+    left = {name for name, _ in without} & {metric.name for metric in declared.FROM_REDIS}
     assert left == {"streamdq_up", "streamdq_build_info"}
     assert without["streamdq_redis_errors_total", frozenset({("namespace", NAMESPACE), ("kind", "connection")})] > 0
 

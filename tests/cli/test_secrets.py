@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from streamdq import Queue
-from streamdq.address import parse_url
 from streamdq.cli import app as cli
 from streamdq.config import Settings
+from streamdq.link.address import parse_url
 from streamdq.logs import hide_credentials, log
 from tests.cli.conftest import Start
 from tests.servers import Server, binaries, until

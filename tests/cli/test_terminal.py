@@ -13,7 +13,7 @@ import structlog
 
 from streamdq import NewJob, Queue
 from streamdq.logs import configure
-from streamdq.terminal import visible, visible_json
+from streamdq.printable import visible, visible_json
 from tests.cli.conftest import Run
 
 # 8-bit CSI and OSC, an override of the direction, an escape, a bell.

@@ -15,8 +15,8 @@ from typing import Any, Self
 import redis
 
 from streamdq import NewJob, Queue
-from streamdq.audit import Audit
 from streamdq.keys import NamespaceKeys
+from streamdq.operations.audit import Audit
 from tests.crash.workers import Options, Work
 from tests.servers import Server, until
 

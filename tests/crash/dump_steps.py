@@ -27,10 +27,10 @@ from streamdq.dump import compaction as compact
 from streamdq.dump import dumper as dump
 from streamdq.dump.folder import Folder
 from streamdq.dump.local import LocalFolder
-from streamdq.dump.places import open_folder
+from streamdq.dump.open_folder import open_folder
 from streamdq.dump.remote import RemoteFolder
-from streamdq.scripts import Scripts
-from streamdq.session import Op
+from streamdq.link.session import Op
+from streamdq.store.scripts import Scripts
 from tests.dumps import row_text
 
 # What Arrow does once in a process is done once.

@@ -6,8 +6,8 @@ from dataclasses import asdict
 import pytest
 
 from streamdq import NewJob, Queue
-from streamdq.audit import Audit
-from streamdq.scripts import load
+from streamdq.operations.audit import Audit
+from streamdq.store.scripts import load
 from tests.crash.crew import Crew, left_in
 from tests.crash.workers import FAULT_EXIT, Fault, Options, Work
 from tests.servers import Server

@@ -19,9 +19,9 @@ from typing import Any
 import structlog
 
 from streamdq import Bury, Job, Snooze, Worker
-from streamdq import reclaim as reclaim_module
-from streamdq.connection import AsyncLink, Command
-from streamdq.scripts import load
+from streamdq.link.connection import AsyncLink, Command
+from streamdq.mover import reclaim as reclaim_module
+from streamdq.store.scripts import load
 
 FAULT_EXIT = 77
 

@@ -20,8 +20,9 @@ from dashboards.alerts import PAGES, alerts
 from dashboards.promql import Scale, Where, fill
 from dashboards.records import AHEAD
 from dashboards.slo import ON_TIME_LE
-from streamdq import failures, metrics
 from streamdq.job import JobState
+from streamdq.link import failures
+from streamdq.metrics import declared
 from streamdq_spark.questions import punctuality
 
 ROOT = Path(__file__).parents[2]
@@ -153,13 +154,13 @@ def test_rules_tell_namespaces_apart() -> None:
 
 def test_what_is_measured_is_shown() -> None:
     asked = {name for expr in every_expr() for name in _NAME.findall(_TEXT.sub('""', expr))}
-    parts = {metric.name: {metric.name, f"{metric.name}_bucket"} for metric in metrics.described()}
+    parts = {metric.name: {metric.name, f"{metric.name}_bucket"} for metric in declared.described()}
     assert [name for name, either in parts.items() if not asked & either] == []
 
 
 def test_what_is_asked_for_is_measured() -> None:
     measured: set[str] = set()
-    for metric in metrics.described():
+    for metric in declared.described():
         measured |= {metric.name}
         if metric.kind == "histogram":
             measured |= {f"{metric.name}_{part}" for part in ("bucket", "count", "sum")}
@@ -170,7 +171,7 @@ def test_what_is_asked_for_is_measured() -> None:
 
 
 def test_labels_asked_for_are_there() -> None:
-    labels = {metric.name: set(metric.labels) for metric in metrics.described()}
+    labels = {metric.name: set(metric.labels) for metric in declared.described()}
     known = set().union(*labels.values()) | {"le", "alertname", "alertstate", "severity", "job", "instance"}
     for expr in every_expr():
         for by in re.findall(r"(?:by|on) \(([^)]*)\)", expr):
@@ -184,11 +185,11 @@ def test_labels_asked_for_are_there() -> None:
 
 def test_values_of_labels_asked_for_are_those_of_the_code() -> None:
     known = {
-        "outcome": set(metrics.OUTCOMES),
+        "outcome": set(declared.OUTCOMES),
         "kind": set(failures.KINDS),
         "state": {state.value for state in JobState},
         "window": set(AHEAD),
-        "le": {floatToGoString(bound) for bound in metrics.LATENESS._upper_bounds},
+        "le": {floatToGoString(bound) for bound in declared.LATENESS._upper_bounds},
         "alertstate": {"firing"},
     }
     chosen = {"namespace", "topic", "group", "alertname", "job"}  # by who looks, or a pattern
@@ -207,7 +208,7 @@ def test_grafana_s_own_types_take_the_dashboards() -> None:
 
 
 def test_the_promised_second_is_a_bucket_of_the_lateness() -> None:
-    assert ON_TIME_LE in {floatToGoString(bound) for bound in metrics.LATENESS._upper_bounds}
+    assert ON_TIME_LE in {floatToGoString(bound) for bound in declared.LATENESS._upper_bounds}
 
 
 def test_each_alert_has_its_words_and_its_page() -> None:

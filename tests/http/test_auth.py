@@ -10,9 +10,10 @@ from fastapi.routing import APIRoute
 from structlog.testing import capture_logs
 
 from streamdq.errors import InvalidInput
-from streamdq.http import Tokens, claims, health, jobs, topics
+from streamdq.http import Tokens
+from streamdq.http.api import claims, health, jobs, topics
+from streamdq.http.api.route import needs_of
 from streamdq.http.auth import Role, check_bind, hash_token, is_loopback, new_token, roles_in
-from streamdq.http.route import needs_of
 from tests.http.conftest import Open
 from tests.http.harness import Api, kind
 

@@ -11,7 +11,7 @@ from typing import Any
 from structlog.testing import capture_logs
 
 from streamdq.config import HttpSettings, Settings
-from streamdq.http.bulk import lines_of
+from streamdq.http.api.bulk import lines_of
 from tests.http.conftest import Open
 from tests.http.harness import Api, kind
 from tests.servers import Server

@@ -10,8 +10,8 @@ import pytest
 
 from streamdq import Queue
 from streamdq.cli import app as cli
-from streamdq.connection import Command, LinkError
-from streamdq.http.seal import seal, unseal
+from streamdq.http.signing import seal, unseal
+from streamdq.link.connection import Command, LinkError
 from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api, kind
 from tests.redis.harness import eventually
@@ -225,7 +225,7 @@ async def test_servers_agree_on_a_secret_after_a_flush(open_api: Open, redis_ser
 
 async def test_a_rotated_secret(open_api: Open, redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """Claims of before are good until the previous secret is dropped; servers hear of both within seconds."""
-    monkeypatch.setattr("streamdq.http.signing.KNOWN_FOR_S", 0.0)
+    monkeypatch.setattr("streamdq.http.signing_secrets.KNOWN_FOR_S", 0.0)
     api = await open_api()
     claims = []
     for id in ("before", "after", "last"):
@@ -243,7 +243,7 @@ async def test_a_rotated_secret(open_api: Open, redis_server: Server, monkeypatc
 
 async def test_a_server_looks_for_another_secret_now_and_then(open_api: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr("streamdq.http.signing.time.monotonic", lambda: now)
+    monkeypatch.setattr("streamdq.http.signing_secrets.time.monotonic", lambda: now)
     api, other = await open_api(), await open_api()
     signing = api.app.state.streamdq.claims
     before = (await signing.secrets()).known[0]

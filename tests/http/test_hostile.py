@@ -18,9 +18,9 @@ from uvicorn.server import ServerState
 from streamdq.durations import _to_ms, to_ms
 from streamdq.errors import InvalidInput
 from streamdq.http import create_app
-from streamdq.http.bulk import JobLine
+from streamdq.http.api.bulk import JobLine
+from streamdq.http.api.models import BuryIn, ClaimIn, DeadIn, FailIn, JobIn, TopicIn, TouchIn, WhenIn
 from streamdq.http.limits import Crowd
-from streamdq.http.models import BuryIn, ClaimIn, DeadIn, FailIn, JobIn, TopicIn, TouchIn, WhenIn
 from streamdq.http.server import Patient
 from streamdq.retry import RetrySchedule
 from tests.http.harness import JSON, Api, kind

@@ -17,7 +17,7 @@ import pytest
 from streamdq.config import HttpSettings
 from streamdq.errors import InvalidInput
 from streamdq.http import limits
-from streamdq.http.render import pretty
+from streamdq.http.pages.render import pretty
 from tests.http.live import Live
 from tests.http.test_topics import bury
 from tests.servers import Server, until

@@ -14,10 +14,11 @@ from structlog.testing import capture_logs
 
 from streamdq import Bury, NewJob, Queue, Snooze, Worker
 from streamdq.config import Settings
-from streamdq.http import Tokens, actions, pages
+from streamdq.http import Tokens
+from streamdq.http.api.route import needs_of
 from streamdq.http.auth import Role, new_token
-from streamdq.http.look import MAX_SHARDS
-from streamdq.http.route import needs_of
+from streamdq.http.pages import actions, pages
+from streamdq.http.pages.overview import MAX_SHARDS
 from streamdq.keys import NamespaceKeys
 from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api
@@ -507,8 +508,8 @@ async def test_no_page_asks_for_more_with_more_jobs(
     site: Api, queue: Queue, redis_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Commands and the size of their replies, with 300 jobs in every state and with ten times as many."""
-    monkeypatch.setattr("streamdq.http.timeline.LOOKBACK_ROWS", 100)  # so much is looked through anyway
-    monkeypatch.setattr("streamdq.http.timeline._PAGE", 50)
+    monkeypatch.setattr("streamdq.http.pages.timeline.LOOKBACK_ROWS", 100)  # so much is looked through anyway
+    monkeypatch.setattr("streamdq.http.pages.timeline._PAGE", 50)
     paths = [f"/topics/t?state={state}" for state in ("delayed", "ready", "running", "dead")]
     paths += ["/", "/?horizon=1w", "/topics/t/jobs/r1", "/topics/t/jobs/d1"]
     queue.configure("t", ttr="1h")

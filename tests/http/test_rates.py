@@ -11,7 +11,7 @@ import pytest
 from streamdq.config import HttpSettings
 from streamdq.http import Tokens
 from streamdq.http.auth import Role, new_token
-from streamdq.http.rates import MAX_BUCKETS, Buckets, Rates, _network
+from streamdq.http.rate_limits import MAX_BUCKETS, Buckets, Rates, _network
 from streamdq.http.refusals import unmapped
 from tests.http.conftest import Open
 from tests.http.harness import kind
@@ -82,7 +82,7 @@ def test_who_has_an_ipv6_address_has_many() -> None:
 
 async def test_who_has_no_valid_token_too_often(open_api: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr("streamdq.http.rates.time.monotonic", lambda: now)
+    monkeypatch.setattr("streamdq.http.rate_limits.time.monotonic", lambda: now)
     api = await open_api(tokens=TOKENS, http=HttpSettings(failures_per_minute=3))
     wrong = {"Authorization": "Bearer sdq_wrong"}
     statuses = [(await api.client.get("/v1/topics", headers=wrong)).status_code for _ in range(4)]
@@ -100,7 +100,7 @@ async def test_who_has_no_valid_token_too_often(open_api: Open, monkeypatch: pyt
 
 
 async def test_a_token_that_comes_too_often(open_api: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamdq.http.rates.time.monotonic", lambda: 1000.0)
+    monkeypatch.setattr("streamdq.http.rate_limits.time.monotonic", lambda: 1000.0)
     api = await open_api(tokens=TOKENS, http=HttpSettings(token_rate=1))
     statuses = [
         (await api.client.get("/v1/topics", headers={"Authorization": f"Bearer {token}"})).status_code
@@ -110,7 +110,7 @@ async def test_a_token_that_comes_too_often(open_api: Open, monkeypatch: pytest.
 
 
 async def test_an_address_that_asks_too_often(open_api: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamdq.http.rates.time.monotonic", lambda: 1000.0)
+    monkeypatch.setattr("streamdq.http.rate_limits.time.monotonic", lambda: 1000.0)
     api = await open_api(http=HttpSettings(address_rate=1))
     assert [(await api.client.get("/v1/topics")).status_code for _ in range(11)] == [200] * 10 + [429]
     assert (await api.client.get("/health/alive")).status_code == 200

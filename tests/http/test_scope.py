@@ -15,9 +15,11 @@ from structlog.testing import capture_logs
 from streamdq import Queue
 from streamdq.cli import app as cli
 from streamdq.errors import InvalidInput
-from streamdq.http import Tokens, actions, claims, health, jobs, pages, topics
+from streamdq.http import Tokens
+from streamdq.http.api import claims, health, jobs, topics
+from streamdq.http.api.route import needs_of
 from streamdq.http.auth import Identity, Role, new_token
-from streamdq.http.route import needs_of
+from streamdq.http.pages import actions, pages
 from streamdq.http.scope import ALL, Scope, scope_in
 from streamdq.job import check_topic
 from tests.http.conftest import Open

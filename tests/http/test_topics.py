@@ -8,7 +8,7 @@ import pytest
 
 from streamdq import AsyncQueue, Bury, NewJob, Worker
 from streamdq.config import Settings
-from streamdq.http import dead
+from streamdq.http.api import dead_letters
 from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api, kind
 from tests.servers import Server
@@ -137,7 +137,7 @@ async def test_a_page_of_dead_letters_ends_by_bytes(api: Api, redis_server: Serv
     found = await pages(api, limit=500)
 
     assert sorted(job["id"] for page in found for job in page["jobs"]) == sorted(bodies)
-    assert all(page["bytes"] < dead.PAGE_BYTES + 1_100_000 for page in found)
+    assert all(page["bytes"] < dead_letters.PAGE_BYTES + 1_100_000 for page in found)
     assert len(found) >= 5
     for after in ("x", ".a", "-1.a", "1", "9" * 20 + ".a"):
         assert kind(await api.client.get("/v1/topics/t/dead", params={"after": after})) == "invalid-input"

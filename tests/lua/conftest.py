@@ -7,7 +7,7 @@ from uuid import uuid4
 
 import pytest
 
-from streamdq.connection import forget_memory
+from streamdq.link.connection import forget_memory
 from tests.conftest import EACH_BINARY
 from tests.leaks import leaked_keys
 from tests.lua.shard import Shard

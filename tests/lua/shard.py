@@ -7,12 +7,12 @@ from typing import Any
 
 from streamdq.clock import ManualClock, RedisClock
 from streamdq.config import MAX_BATCH, Settings, TopicSettings
-from streamdq.connection import Link
-from streamdq.inspect import job_of
 from streamdq.job import Job, NewJob, encode
-from streamdq.operations import Operations
-from streamdq.scripts import Claimed, Enqueued, Moved, Reclaimed, Refused, Row
-from streamdq.session import Op, open_session, run
+from streamdq.link.connection import Link
+from streamdq.link.session import Op, open_session, run
+from streamdq.operations.inspect import job_of
+from streamdq.operations.jobs import Operations
+from streamdq.store.scripts import Claimed, Enqueued, Moved, Reclaimed, Refused, Row
 
 START_MS = 1_700_000_000_000
 BEGIN = (b"0-0", b"0-0")

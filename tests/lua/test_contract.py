@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streamdq.scripts import Scripts, load, lua_directory
+from streamdq.store.scripts import Scripts, load, lua_directory
 
 SCRIPTS = sorted(lua_directory().glob("*.lua"))
 PARTS = sorted((lua_directory() / "lib").glob("*.lua"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamdq.scripts import Refused, Row
+from streamdq.store.scripts import Refused, Row
 from tests.lua.shard import START_MS, Shard
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamdq.scripts import Held
+from streamdq.store.scripts import Held
 from tests.lua.shard import Shard
 
 

@@ -10,7 +10,7 @@ import pytest
 from streamdq import NewJob
 from streamdq.config import topic_patch
 from streamdq.errors import GroupMissing
-from streamdq.scripts import Refused
+from streamdq.store.scripts import Refused
 from tests.lua.shard import Shard
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamdq.scripts import RATED
+from streamdq.store.scripts import RATED
 from tests.lua.shard import START_MS, Shard
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamdq import NewJob
-from streamdq.scripts import Row
+from streamdq.store.scripts import Row
 from tests.lua.shard import BEGIN, START_MS, Shard
 from tests.servers import until
 

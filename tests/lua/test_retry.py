@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamdq.history import FIELDS
+from streamdq.store.history import FIELDS
 from tests.lua.shard import START_MS, Shard
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import redis
 
 from streamdq import Job, JobState, Queue, Worker
-from streamdq.audit import Audit
 from streamdq.clock import RedisClock
 from streamdq.config import Settings
-from streamdq.inspect import GroupStats
+from streamdq.operations.audit import Audit
+from streamdq.operations.inspect import GroupStats
 
 NAMESPACE = "test"
 WITHIN_S = 10.0

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from streamdq.connection import AsyncLink
-from streamdq.mover import Mover
-from streamdq.scripts import Scripts
-from streamdq.session import arun, open_session
-from streamdq.topics import Topics
+from streamdq.link.connection import AsyncLink
+from streamdq.link.session import arun, open_session
+from streamdq.mover.mover import Mover
+from streamdq.store.scripts import Scripts
+from streamdq.store.topics import Topics
 from tests.redis.harness import NAMESPACE, SETTINGS, eventually
 
 

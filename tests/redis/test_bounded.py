@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from streamdq import NewJob
-from streamdq.batches import FREED_BYTES, MAX_BYTES, REPLACED_BYTES
 from streamdq.clock import ManualClock
-from streamdq.pace import SLICE
-from streamdq.scripts import Scripts
-from streamdq.session import Op
+from streamdq.link.session import Op
+from streamdq.operations.pace import SLICE
+from streamdq.store.batches import FREED_BYTES, MAX_BYTES, REPLACED_BYTES
+from streamdq.store.scripts import Scripts
 from tests.redis.harness import Seen, Space, eventually
 
 LARGE = "x" * 100_000
@@ -188,7 +188,7 @@ async def test_many_are_kicked_as_fast_as_they_are_claimed(space: Space, calls: 
 def test_without_a_consumer_many_are_kicked_all_the_same(
     space: Space, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamdq.pace._PATIENCE_S", 0.01)
+    monkeypatch.setattr("streamdq.operations.pace._PATIENCE_S", 0.01)
     bury(space, 160)
     assert space.queue.kick("t") == 160
     assert space.stats().ready == 160

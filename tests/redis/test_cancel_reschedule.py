@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from streamdq import Bury, Job, JobState, Retry
-from streamdq.connection import Command, LinkError
 from streamdq.errors import InvalidInput, ServerUnavailable, UnknownTopic
+from streamdq.link.connection import Command, LinkError
 from tests.redis.harness import Seen, Space, recorder
 
 

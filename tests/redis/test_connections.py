@@ -17,7 +17,7 @@ import redis
 
 from streamdq import AsyncQueue, NewJob, Queue
 from streamdq.errors import AuthenticationFailed, ServerUnavailable, TooManyCalls
-from streamdq.node import KEPT
+from streamdq.link.node import KEPT
 from tests.redis.harness import NAMESPACE, SETTINGS, Space, eventually
 from tests.redis.proxies import proxy
 from tests.servers import Cluster, Server, until
@@ -190,7 +190,7 @@ async def test_takers_keep_nobody_waiting(redis_server: Server) -> None:
 
 @pytest.fixture
 def soon_old(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamdq.node.IDLE_S", SHORT_S)
+    monkeypatch.setattr("streamdq.link.node.IDLE_S", SHORT_S)
 
 
 @pytest.mark.usefixtures("soon_old")

@@ -23,10 +23,10 @@ from streamdq.dump.dumper import Dumped, Dumper
 from streamdq.dump.folder import Folder
 from streamdq.dump.local import LocalFolder
 from streamdq.dump.manifest import MANIFEST, Manifest, load_manifest, require_manifest, update_manifest
-from streamdq.dump.places import open_folder
+from streamdq.dump.open_folder import open_folder
 from streamdq.errors import FolderBusy, FolderError, HistoryUnreadable, InvalidInput, ServerRefusesWrites
-from streamdq.history import COLUMNS, HistoryRow
 from streamdq.keys import ShardKeys
+from streamdq.store.history import COLUMNS, HistoryRow
 from tests.dumps import HOUR_MS, START_MS, dumped, entries_of, marks, now_ms, row_text, write_rows
 from tests.redis.harness import Space, eventually
 from tests.servers import Cluster, Server, until

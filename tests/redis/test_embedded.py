@@ -15,10 +15,10 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from streamdq.binary import find_server, installed_servers
-from streamdq.embedded import EmbeddedServer, default_directory
+from streamdq.embedded.binary import find_server, installed_servers
+from streamdq.embedded.server import EmbeddedServer, default_directory
+from streamdq.embedded.supervisor import KEEPER_LOCK, open_lock, try_lock
 from streamdq.errors import EmbeddedError, StreamdqError
-from streamdq.keeper import KEEPER_LOCK, open_lock, try_lock
 from tests.servers import Binary, until
 
 ROOT = Path(__file__).parents[2]
@@ -139,7 +139,7 @@ def serving(folder: Path) -> list[psutil.Process]:
     for process in psutil.process_iter(["cmdline", "cwd", "status"]):
         words = process.info["cmdline"] or []
         of_it = any(word.startswith(str(folder)) for word in [process.info["cwd"] or "", *words])
-        of_us = any("keeper.py" in word or "-server" in word for word in words)
+        of_us = any("supervisor.py" in word or "-server" in word for word in words)
         if of_it and of_us and process.info["status"] != psutil.STATUS_ZOMBIE:
             found.append(process)
     return found

@@ -8,7 +8,7 @@ import time
 
 from streamdq import AsyncQueue
 from streamdq.config import TopicSettings
-from streamdq.session import Op, Pause, run
+from streamdq.link.session import Op, Pause, run
 from tests.redis.harness import NAMESPACE, SETTINGS, Space
 from tests.servers import Server
 

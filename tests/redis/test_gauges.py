@@ -17,10 +17,10 @@ from streamdq import AsyncQueue, NewJob, Queue, __version__
 from streamdq.config import Settings
 from streamdq.dump import Dumper
 from streamdq.dump.local import LocalFolder
-from streamdq.exporter import RedisCollector
-from streamdq.inspect import ALIVE_MS, alive
+from streamdq.exporter.exporter import RedisCollector
 from streamdq.keys import NamespaceKeys
-from streamdq.metrics import TopicLabels
+from streamdq.metrics.declared import TopicLabels
+from streamdq.operations.inspect import ALIVE_MS, alive
 from tests.redis.harness import NAMESPACE, Space, eventually, opened
 from tests.servers import Cluster, Server, until
 
@@ -195,7 +195,7 @@ def test_a_job_that_vanished_is_missing_from_the_account(redis_server: Server, q
 
 
 async def test_a_lost_job_is_counted_once(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamdq.reclaim._TICK_S", 0.05)
+    monkeypatch.setattr("streamdq.mover.reclaim._TICK_S", 0.05)
     with closing(Space(redis_server.url)) as space, redis_server.client() as client:
         space.queue.enqueue_many("t", [NewJob({}, id="lost", delay="50ms"), NewJob({}, id="kept", delay="50ms")])
         client.hdel(NamespaceKeys(NAMESPACE).shard("t", 0).jobs, "lost")
@@ -300,14 +300,14 @@ def test_a_redis_that_is_slow_is_told_before_all_is_read(
     redis_server: Server, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue.configure("t", shards=3)
-    monkeypatch.setattr("streamdq.gauges._CHUNK", 1)
+    monkeypatch.setattr("streamdq.exporter.gauges._CHUNK", 1)
     assert read(redis_server.url)["up",] == 1
-    monkeypatch.setattr("streamdq.gauges._LONGEST_S", 0.0)
+    monkeypatch.setattr("streamdq.exporter.gauges._LONGEST_S", 0.0)
     assert read(redis_server.url)["up",] == 0
 
 
 async def test_a_waiting_consumer_gives_signs_of_life(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamdq.consumer._SHOW_S", 0.05)
+    monkeypatch.setattr("streamdq.worker.consumer._SHOW_S", 0.05)
     keys = NamespaceKeys(NAMESPACE).shard("t", 0)
     with opened(redis_server.url) as space, redis_server.client(protocol=2) as client:
         worker = space.worker()

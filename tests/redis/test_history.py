@@ -7,7 +7,7 @@ import asyncio
 from pydantic import BaseModel
 
 from streamdq import Bury, Job, NewJob
-from streamdq.history import FIELDS, SEPARATOR
+from streamdq.store.history import FIELDS, SEPARATOR
 from tests.redis.harness import Seen, Space, eventually, recorder
 from tests.servers import Server
 

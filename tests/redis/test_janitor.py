@@ -8,12 +8,12 @@ from typing import Any
 
 from streamdq import Queue
 from streamdq.config import Settings
-from streamdq.connection import AsyncLink
-from streamdq.janitor import Janitor
 from streamdq.keys import ShardKeys
-from streamdq.scripts import Scripts
-from streamdq.session import arun, open_session
-from streamdq.topics import Topics
+from streamdq.link.connection import AsyncLink
+from streamdq.link.session import arun, open_session
+from streamdq.mover.janitor import Janitor
+from streamdq.store.scripts import Scripts
+from streamdq.store.topics import Topics
 from tests.servers import Server
 
 

@@ -10,13 +10,13 @@ import pytest
 import redis
 
 from streamdq.config import Settings
-from streamdq.connection import AsyncLink
 from streamdq.errors import ServerUnavailable
-from streamdq.lease import Lease
+from streamdq.link.connection import AsyncLink
+from streamdq.link.session import open_session
 from streamdq.loop import cancel_and_wait
-from streamdq.mover import Mover
-from streamdq.scripts import Scripts
-from streamdq.session import open_session
+from streamdq.mover.lease import Lease
+from streamdq.mover.mover import Mover
+from streamdq.store.scripts import Scripts
 from tests.redis.harness import NAMESPACE, SETTINGS, Space, eventually
 from tests.redis.movers import mover_at
 from tests.servers import Server
@@ -65,7 +65,7 @@ async def test_who_works_without_the_lease_goes_on_when_its_waits_end_late(monke
         asked.set()
         raise ServerUnavailable("lost")
 
-    monkeypatch.setattr("streamdq.lease._Hold.renew", renew)
+    monkeypatch.setattr("streamdq.mover.lease._Hold.renew", renew)
     settings = SETTINGS.model_copy(update={"lease_ms": 100})
     link, session = open_session("redis+cluster://127.0.0.1:1", NAMESPACE, settings, None, AsyncLink)
     lease = Lease(link, session, Scripts(session), "m", asyncio.Event())

@@ -17,7 +17,7 @@ from streamdq.dump import Dumper
 from streamdq.dump.local import LocalFolder
 from streamdq.errors import ServerUnavailable
 from streamdq.keys import ShardKeys, shard_of
-from streamdq.session import run
+from streamdq.link.session import run
 from tests.conftest import EACH_BINARY
 from tests.dumps import dumped
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually

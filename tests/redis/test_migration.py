@@ -11,8 +11,8 @@ import pytest
 from prometheus_client import REGISTRY
 
 from streamdq import AsyncQueue, Job
-from streamdq.connection import AsyncLink, Command, Limits, Link
 from streamdq.errors import ServerUnavailable
+from streamdq.link.connection import AsyncLink, Command, Limits, Link
 from tests.conftest import EACH_BINARY
 from tests.leaks import leaked_keys
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually, opened

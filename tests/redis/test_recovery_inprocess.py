@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from streamdq import Job, JobState, NewJob, metrics
+from streamdq import Job, JobState, NewJob
+from streamdq.metrics import declared
 from tests.redis.harness import NAMESPACE, Seen, Space, eventually, recorder
 from tests.servers import Server
 
@@ -116,7 +117,7 @@ async def test_a_group_destroyed_while_jobs_wait_and_run(space: Space, redis_ser
 
 async def test_streams_deleted(space: Space, redis_server: Server, seen: Seen) -> None:
     """A read that is blocked on them is told so by Redis 7: repaired at once, no loop fails."""
-    worker, restarts = space.worker(), metrics.LOOP_RESTARTS.labels(NAMESPACE, "claim")
+    worker, restarts = space.worker(), declared.LOOP_RESTARTS.labels(NAMESPACE, "claim")
     before = restarts._value.get()
     worker.handler("t")(recorder(seen))
     async with space.serving(worker):

@@ -15,12 +15,12 @@ import pytest
 import redis
 
 from streamdq import AsyncQueue, Bury, NewJob, Queue, Worker
-from streamdq.acl import CLUSTER_COMMANDS, COMMANDS, rights
 from streamdq.cli import app as cli
 from streamdq.config import HttpSettings, Settings
 from streamdq.errors import AuthenticationFailed
 from streamdq.http import Tokens, create_app
 from streamdq.http.auth import Role, new_token
+from streamdq.operations.acl import CLUSTER_COMMANDS, COMMANDS, rights
 from tests.conftest import BINARIES, EACH_BINARY
 from tests.sentinels import Sentinels
 from tests.servers import Binary, Cluster, Server, until

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from streamdq.keys import ShardKeys, shard_of
-from streamdq.lane import Lane
-from streamdq.scripts import Moved
-from streamdq.session import run
+from streamdq.link.session import run
+from streamdq.mover.lane import Lane
+from streamdq.store.scripts import Moved
 from tests.redis.harness import Seen, Space, eventually, recorder
 from tests.servers import Server
 
@@ -136,7 +136,7 @@ async def test_a_topic_whose_ring_was_lost_is_found(
     space: Space, redis_server: Server, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the worker's own consumer has read of the registry is looked through now and then."""
-    monkeypatch.setattr("streamdq.mover._SHARDS_S", 0.2)
+    monkeypatch.setattr("streamdq.mover.mover._SHARDS_S", 0.2)
     worker = space.worker()
     worker.handler("t")(recorder(seen))
     async with space.serving(worker):

@@ -11,13 +11,13 @@ import pytest
 from streamdq import Job, JobState, NewJob
 from streamdq.clock import ManualClock
 from streamdq.config import GroupSettings, TopicSettings
-from streamdq.connection import AsyncLink
 from streamdq.errors import InvalidInput, TopicNotEmpty, UnknownTopic
 from streamdq.keys import ShardKeys
-from streamdq.rate import RatedTopic
-from streamdq.scripts import Scripts
-from streamdq.session import arun, open_session
-from streamdq.topics import Topics
+from streamdq.link.connection import AsyncLink
+from streamdq.link.session import arun, open_session
+from streamdq.mover.rate import RatedTopic
+from streamdq.store.scripts import Scripts
+from streamdq.store.topics import Topics
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually, recorder
 from tests.servers import Server
 
@@ -149,7 +149,7 @@ async def test_what_gets_due_while_a_rated_topic_is_looked_at_is_moved(
             rated.want(shard)
         return reply
 
-    monkeypatch.setattr("streamdq.rate.arun", answered_late)
+    monkeypatch.setattr("streamdq.mover.rate.arun", answered_late)
     await arun(link, topics.refresh())
     rated.want(shard)
     running = asyncio.create_task(rated.run())

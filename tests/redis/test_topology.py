@@ -12,8 +12,8 @@ import pytest
 
 from streamdq import AsyncQueue, Bury, NewJob, Queue
 from streamdq.errors import GroupMissing, StaleClaim, TopicNotEmpty, UnknownGroup, UnknownTopic
-from streamdq.lane import Lane
-from streamdq.session import Op, Pause, arun, run
+from streamdq.link.session import Op, Pause, arun, run
+from streamdq.mover.lane import Lane
 from tests.redis.harness import Seen, Space, eventually, recorder
 from tests.servers import Cluster, Server
 
@@ -595,7 +595,7 @@ async def test_shards_follow_the_registry_though_redis_lost_a_part_of_the_change
     space: Space, redis_server: Server, change: str, other: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is restarted before a call of the change, and has lost the calls from any other one on."""
-    monkeypatch.setattr("streamdq.topics.START_WITHIN_S", 0)
+    monkeypatch.setattr("streamdq.store.topics.START_WITHIN_S", 0)
     with redis_server.client() as client:
         for cut in range(2, 40):
             for lost in range(cut):
@@ -627,7 +627,7 @@ def test_take_keeps_its_time_when_its_group_is_never_there(space: Space, monkeyp
         raise GroupMissing("gone again")
 
     space.queue.configure("t", groups=["a"])
-    monkeypatch.setattr("streamdq.take._claim_any", missing)
+    monkeypatch.setattr("streamdq.operations.take._claim_any", missing)
     began = time.monotonic()
     assert space.queue.take("t", "a", timeout="100ms") is None
     assert time.monotonic() - began < 5

@@ -302,7 +302,7 @@ async def test_a_cancellation_of_the_handlers_own_making_is_a_failure(space: Spa
 
 
 async def test_same_millisecond_keeps_its_order(space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamdq.runner._HOLD_S", 60)  # what is handed back loses its place
+    monkeypatch.setattr("streamdq.worker.runner._HOLD_S", 60)  # what is handed back loses its place
     worker = space.worker(concurrency=1)
     worker.handler("t")(recorder(seen))
     at_ms = space.queue.enqueue("other", 1).created_ms + 150
@@ -420,7 +420,7 @@ async def test_a_worker_that_waited_for_its_outcomes_to_be_sent_claims_again(
     space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It claims nothing while too many are unsent; nothing runs then whose end could wake it."""
-    monkeypatch.setattr("streamdq.worker._MOST_UNSENT", 1)
+    monkeypatch.setattr("streamdq.worker.worker._MOST_UNSENT", 1)
     worker = space.worker(concurrency=5)
 
     @worker.handler("t")

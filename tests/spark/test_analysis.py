@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from streamdq.dump.places import open_folder
+from streamdq.dump.open_folder import open_folder
 from streamdq.errors import FolderBusy, FolderError, HistoryUnreadable, InvalidInput
-from streamdq.views import spark_progress
+from streamdq.terminal import spark_progress
 from streamdq_spark.analysis import Summary, analyze, check_output, plan
 from streamdq_spark.errors import AnalysisError
 from streamdq_spark.questions import Context, Question

@@ -14,7 +14,7 @@ import redis
 from pyspark.sql import SparkSession
 
 from streamdq import Queue
-from streamdq.dump.places import open_folder
+from streamdq.dump.open_folder import open_folder
 from streamdq_spark.analysis import analyze, plan
 from streamdq_spark.questions import QUESTIONS
 from streamdq_spark.tables import read_table

@@ -18,7 +18,7 @@ from streamdq import Queue
 from streamdq.cli import analyze as cli_analyze
 from streamdq.cli import app as cli
 from streamdq.dump.manifest import StreamMark
-from streamdq.dump.places import open_folder
+from streamdq.dump.open_folder import open_folder
 from streamdq_spark.analysis import analyze, chosen, plan
 from streamdq_spark.questions.punctuality import OBJECTIVE, SLO_MS
 from streamdq_spark.tables import read_table

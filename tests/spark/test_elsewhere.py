@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 from streamdq.cli import app as cli
 from streamdq.dump.compaction import compact
-from streamdq.dump.places import open_folder
+from streamdq.dump.open_folder import open_folder
 from streamdq_spark.analysis import analyze, chosen, plan
 from streamdq_spark.dump_files import open_dump
 from streamdq_spark.errors import AnalysisError, BadDump

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from py4j.protocol import Py4JNetworkError
 
-from streamdq.history import Event
+from streamdq.store.history import Event
 from streamdq_spark.errors import SparkFailed
 from streamdq_spark.failures import meaning, spark_errors
 from streamdq_spark.session import FEW_EVENTS, SMALL, settings_for

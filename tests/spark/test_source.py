@@ -20,7 +20,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streamdq import Queue
 from streamdq.errors import InvalidInput
-from streamdq.history import HistoryRow
+from streamdq.store.history import HistoryRow
 from streamdq_spark.errors import HistoryLost
 from streamdq_spark.source import HistoryReader, Options, Part, register, rows_of
 from streamdq_spark.streams import BEGIN, Standing, StreamReader

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from streamdq.assembly import assembled
-from streamdq.scripts import load, lua_directory
+from streamdq.store.assembly import assembled
+from streamdq.store.scripts import load, lua_directory
 
 LIB = """-- one(x), two(x): of the first. unused(x): nobody asks for it
 local LIMIT = 10

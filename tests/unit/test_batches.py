@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdq.batches import MAX_BYTES, most_jobs, parts
+from streamdq.store.batches import MAX_BYTES, most_jobs, parts
 
 
 def test_few_groups_cost_nothing_and_many_make_calls_smaller() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from streamdq.claims import MAX_ERROR_CHARS, DeadReason, End, Held, Outcome, class_of, failed, held_of, row_of
+from streamdq.claims.attempts import MAX_ERROR_CHARS, DeadReason, End, Held, Outcome, class_of, failed, held_of, row_of
 from streamdq.errors import HistoryUnreadable
-from streamdq.history import FIELDS, SEPARATOR, Event, moved_ms, row_in
 from streamdq.job import Job, JobState
 from streamdq.keys import ShardKeys
 from streamdq.retry import Bury, Retry, RetrySchedule
-from streamdq.scripts import Claimed, Row
+from streamdq.store.history import FIELDS, SEPARATOR, Event, moved_ms, row_in
+from streamdq.store.scripts import Claimed, Row
 
 SHARD = ShardKeys("ns", "t", 0)
 SCHEDULE = RetrySchedule.of("15s 3m")

@@ -16,7 +16,7 @@ from streamdq.dump.compaction import Compacted, compact
 from streamdq.dump.folder import Folder
 from streamdq.dump.local import LocalFolder
 from streamdq.dump.manifest import DumpFile, require_manifest, update_manifest
-from streamdq.dump.places import open_folder
+from streamdq.dump.open_folder import open_folder
 from streamdq.errors import FolderBusy, HistoryUnreadable
 from tests.dumps import HOUR_MS, START_MS, dumped, fill
 

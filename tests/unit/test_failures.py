@@ -6,7 +6,7 @@ from prometheus_client import REGISTRY
 from redis import exceptions
 
 from streamdq.errors import AuthenticationFailed, UnsupportedServer
-from streamdq.failures import KINDS, calls_of, count_call, count_reply
+from streamdq.link.failures import KINDS, calls_of, count_call, count_reply
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ from streamdq.dump.arrow import pyarrow
 from streamdq.dump.folder import Folder
 from streamdq.dump.local import LocalFolder
 from streamdq.dump.manifest import MANIFEST, Manifest, require_manifest, update_manifest
-from streamdq.dump.places import open_folder
+from streamdq.dump.open_folder import open_folder
 from streamdq.dump.remote import RemoteFolder
 from streamdq.errors import FolderBusy, FolderError, InvalidInput, MissingExtra
 

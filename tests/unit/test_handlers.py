@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from streamdq import Job
 from streamdq.errors import InvalidInput
-from streamdq.handlers import Handler, handler_of
+from streamdq.worker.handlers import Handler, handler_of
 
 
 class Order(BaseModel):

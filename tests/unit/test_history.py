@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamdq.dump.arrow import arrow_schema
-from streamdq.history import COLUMNS, FIELDS, KEY_COLUMNS, SCHEMA_VERSION, VERSION_KEY, Column, Event, HistoryRow
+from streamdq.store.history import COLUMNS, FIELDS, KEY_COLUMNS, SCHEMA_VERSION, VERSION_KEY, Column, Event, HistoryRow
 
 PAGE = Path(__file__).parents[2] / "docs" / "history.md"
 

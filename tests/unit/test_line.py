@@ -6,7 +6,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from streamdq.line import Line
+from streamdq.link.line import Line
 from tests.servers import until
 
 

@@ -6,7 +6,7 @@ import asyncio
 import time
 
 from streamdq.keys import NamespaceKeys
-from streamdq.looks import NEVER, Looks
+from streamdq.mover.looks import NEVER, Looks
 
 A, B = (NamespaceKeys("ns").shard("t", number) for number in range(2))
 

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY, CollectorRegistry, Histogram, generate_latest
 
-from streamdq import failures, metrics, tally
-from streamdq.claims import DeadReason, End, Outcome
+from streamdq.claims import measured
+from streamdq.claims.attempts import DeadReason, End, Outcome
 from streamdq.keys import ShardKeys
+from streamdq.link import failures
+from streamdq.metrics import declared, recorded
 
 
 def buckets(text: bytes) -> list[str]:
@@ -20,7 +22,7 @@ def buckets(text: bytes) -> list[str]:
 def test_many_at_once_is_the_same_as_one_by_one(count: int) -> None:
     values = [random.Random(count).choice([0.0, 0.001, 0.0015, 0.3, 1.0, 10.0, 1800.0, 4000.0]) for _ in range(count)]
     together, single = CollectorRegistry(), CollectorRegistry()
-    batch = metrics.BatchHistogram("h", "help", ("topic",), buckets=(0.001, 0.01, 1, 1800), registry=together)
+    batch = declared.BatchHistogram("h", "help", ("topic",), buckets=(0.001, 0.01, 1, 1800), registry=together)
     plain = Histogram("h", "help", ("topic",), buckets=(0.001, 0.01, 1, 1800), registry=single)
 
     batch.labels("t").observe_all(list(values))
@@ -33,7 +35,7 @@ def test_many_at_once_is_the_same_as_one_by_one(count: int) -> None:
 
 def test_a_time_before_zero_counts_as_zero() -> None:
     registry = CollectorRegistry()
-    batch = metrics.BatchHistogram("h", "help", buckets=(0.001, 1), registry=registry)
+    batch = declared.BatchHistogram("h", "help", buckets=(0.001, 1), registry=registry)
 
     batch.observe_all([-5.0, 0.5])
 
@@ -42,16 +44,16 @@ def test_a_time_before_zero_counts_as_zero() -> None:
 
 
 def test_words_of_labels_are_those_of_the_code() -> None:
-    assert set(metrics.OUTCOMES) == {outcome.value for outcome in Outcome}
-    assert set(metrics.REASONS) == {reason.value for reason in DeadReason}
-    help_of = {metric.name: metric.help for metric in metrics.described()}
-    assert all(outcome in help_of["streamdq_job_attempts_total"] for outcome in metrics.OUTCOMES)
-    assert all(reason in help_of["streamdq_jobs_dead_total"] for reason in metrics.REASONS)
+    assert set(declared.OUTCOMES) == {outcome.value for outcome in Outcome}
+    assert set(declared.REASONS) == {reason.value for reason in DeadReason}
+    help_of = {metric.name: metric.help for metric in declared.described()}
+    assert all(outcome in help_of["streamdq_job_attempts_total"] for outcome in declared.OUTCOMES)
+    assert all(reason in help_of["streamdq_jobs_dead_total"] for reason in declared.REASONS)
     assert all(kind in help_of["streamdq_redis_errors_total"] for kind in failures.KINDS)
 
 
 def test_every_name_is_declared_once_and_in_base_units() -> None:
-    names = [metric.name for metric in metrics.described()]
+    names = [metric.name for metric in declared.described()]
 
     assert len(names) == len(set(names))
     assert all(name.startswith("streamdq_") for name in names)
@@ -59,15 +61,15 @@ def test_every_name_is_declared_once_and_in_base_units() -> None:
 
 
 def test_steps_are_few() -> None:
-    assert metrics.step_label(0, 1) == "1"
-    assert metrics.step_label(metrics.MOST_STEPS - 1, 1) == "20"
-    assert metrics.step_label(metrics.MOST_STEPS, 1) == "later"
-    assert metrics.step_label(500, 1) == "later"
-    assert metrics.step_label(3, 0) == "asked"
+    assert declared.step_label(0, 1) == "1"
+    assert declared.step_label(declared.MOST_STEPS - 1, 1) == "20"
+    assert declared.step_label(declared.MOST_STEPS, 1) == "later"
+    assert declared.step_label(500, 1) == "later"
+    assert declared.step_label(3, 0) == "asked"
 
 
 def test_topics_after_the_first_few_are_one() -> None:
-    labels = metrics.TopicLabels(2)
+    labels = declared.TopicLabels(2)
 
     assert [labels.of("n", topic) for topic in ("a", "b", "c", "a", "d", "b")] == ["a", "b", "other", "a", "other", "b"]
     assert labels.of("m", "a") == "other", "another namespace's topic is another topic"
@@ -76,9 +78,9 @@ def test_topics_after_the_first_few_are_one() -> None:
 def test_series_are_there_before_they_grow() -> None:
     labels = {"namespace": "n", "topic": "seen.early", "group": "default"}
 
-    tally.expect("n", {"seen.early": 2}, "default")
-    tally.reclaimed(ShardKeys("n", "seen.late", 0), "default", 0)
-    tally.not_put_in("n", "seen.early", 0)
+    measured.expect("n", {"seen.early": 2}, "default")
+    recorded.reclaimed(ShardKeys("n", "seen.late", 0), "default", 0)
+    recorded.not_put_in("n", "seen.early", 0)
 
     steps = [REGISTRY.get_sample_value("streamdq_job_retries_total", labels | {"step": step}) for step in "123"]
     assert steps == [0, 0, None]
@@ -96,7 +98,7 @@ def test_what_was_handed_back_has_no_times() -> None:
         started_ms=2, due_ms=1, entry="1700000000000-0", main="", took_s=1,
     )  # fmt: skip
 
-    tally.attempts_ended([End(held, Outcome.RELEASED)], (), 3)
+    measured.attempts_ended([End(held, Outcome.RELEASED)], (), 3)
 
     assert REGISTRY.get_sample_value("streamdq_job_attempts_total", labels | {"outcome": "released"}) == 1
     assert REGISTRY.get_sample_value("streamdq_job_lateness_seconds_count", labels) == 0
@@ -104,12 +106,12 @@ def test_what_was_handed_back_has_no_times() -> None:
 
 def test_counting_can_be_left_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMDQ_METRICS", "0")
-    metrics.counting.cache_clear()
+    declared.counting.cache_clear()
     try:
-        tally.not_put_in("n", "left-off", 1)
-        tally.expect("n", {"left-off": 1}, "default")
-        tally.reclaimed(ShardKeys("n", "left-off", 0), "default", 1)
-        tally.moved(ShardKeys("n", "left-off", 0), 1, 0.1)
+        recorded.not_put_in("n", "left-off", 1)
+        measured.expect("n", {"left-off": 1}, "default")
+        recorded.reclaimed(ShardKeys("n", "left-off", 0), "default", 1)
+        recorded.moved(ShardKeys("n", "left-off", 0), 1, 0.1)
         assert b"left-off" not in generate_latest()
     finally:
-        metrics.counting.cache_clear()
+        declared.counting.cache_clear()

@@ -3,8 +3,8 @@
 import re
 from pathlib import Path
 
-from streamdq import metrics
 from streamdq.config import Settings
+from streamdq.metrics import declared
 
 PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
 
@@ -13,9 +13,9 @@ def test_the_table_has_every_metric_as_it_is_declared() -> None:
     rows = re.findall(r"^\| `(streamdq_\w+)` \| (\w+) \| ([\w, ]*?) ?\| (.+) \|$", PAGE, re.MULTILINE)
 
     assert [
-        metrics.Described(name, kind, tuple(label for label in labels.split(", ") if label), text)
+        declared.Described(name, kind, tuple(label for label in labels.split(", ") if label), text)
         for name, kind, labels, text in rows
-    ] == metrics.described()
+    ] == declared.described()
 
 
 def test_every_setting_it_names_is_there() -> None:

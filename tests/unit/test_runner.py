@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from streamdq.claims import End, Held, Outcome
+from streamdq.claims.attempts import End, Held, Outcome
 from streamdq.config import START_WITHIN_S, TopicSettings
-from streamdq.handlers import handler_of
 from streamdq.job import Job
 from streamdq.keys import ShardKeys
-from streamdq.runner import Runner
+from streamdq.worker.handlers import handler_of
+from streamdq.worker.runner import Runner
 
 SHARD = ShardKeys("ns", "t", 0)
 NOW_MS = 1_800_000_000_000

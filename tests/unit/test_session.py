@@ -14,10 +14,8 @@ from redis.exceptions import (
     ResponseError,
 )
 
-from streamdq.address import Target
 from streamdq.clock import RedisClock
 from streamdq.config import Settings
-from streamdq.connection import Command, Link, LinkError
 from streamdq.errors import (
     AuthenticationFailed,
     GroupMissing,
@@ -27,7 +25,9 @@ from streamdq.errors import (
     ServerUnavailable,
     UnsupportedServer,
 )
-from streamdq.session import Op, Session, arun, checked, consumer_name, open_session, run
+from streamdq.link.address import Target
+from streamdq.link.connection import Command, Link, LinkError
+from streamdq.link.session import Op, Session, arun, checked, consumer_name, open_session, run
 
 COMMANDS = [Command("k", ("GET", "k"))]
 UNSENT, SENT = LinkError(ConnectionError("refused"), sent=False), LinkError(TimeoutError("no reply"), sent=True)
@@ -74,12 +74,12 @@ def carry(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Ca
 
     def carried(op: Callable[[], Op[Any]], *outcomes: Any, takes_s: float = 0.0) -> tuple[Any, Wire]:
         wire: Any = kind(outcomes, takes_s)
-        monkeypatch.setattr("streamdq.session.time.monotonic", lambda: wire.now_s)
+        monkeypatch.setattr("streamdq.link.session.time.monotonic", lambda: wire.now_s)
         if kind is Wire:
-            monkeypatch.setattr("streamdq.session.time.sleep", wire.sleep)
+            monkeypatch.setattr("streamdq.link.session.time.sleep", wire.sleep)
             return run(wire, op()), wire
         loop = asyncio.new_event_loop()
-        monkeypatch.setattr("streamdq.session.asyncio.sleep", wire.sleep)
+        monkeypatch.setattr("streamdq.link.session.asyncio.sleep", wire.sleep)
         try:
             coroutine = arun(wire, op())
             try:
@@ -128,8 +128,8 @@ def test_no_reply_in_time_is_an_error_that_says_where(session: Session, carry: C
 
 def test_all_tries_together_keep_one_deadline(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     wire: Any = Wire([SENT], takes_s=1.0)
-    monkeypatch.setattr("streamdq.session.time.monotonic", lambda: wire.now_s)
-    monkeypatch.setattr("streamdq.session.time.sleep", wire.sleep)
+    monkeypatch.setattr("streamdq.link.session.time.monotonic", lambda: wire.now_s)
+    monkeypatch.setattr("streamdq.link.session.time.sleep", wire.sleep)
     with pytest.raises(ServerUnavailable):
         run(wire, session.call(COMMANDS))
     assert wire.timeouts_s[0] == 5.0
@@ -140,8 +140,8 @@ def test_all_tries_together_keep_one_deadline(session: Session, monkeypatch: pyt
 
 def test_pauses_grow_to_half_a_second(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     wire: Any = Wire([UNSENT])
-    monkeypatch.setattr("streamdq.session.time.monotonic", lambda: wire.now_s)
-    monkeypatch.setattr("streamdq.session.time.sleep", wire.sleep)
+    monkeypatch.setattr("streamdq.link.session.time.monotonic", lambda: wire.now_s)
+    monkeypatch.setattr("streamdq.link.session.time.sleep", wire.sleep)
     with pytest.raises(ServerUnavailable):
         run(wire, session.call(COMMANDS))
     assert wire.pauses_s[:6] == [0.02, 0.04, 0.08, 0.16, 0.32, 0.5]

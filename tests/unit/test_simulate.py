@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from streamdq.cli import app as cli
+from streamdq.demo.simulated import START_MS, simulate
 from streamdq.dump.arrow import arrow_schema
 from streamdq.dump.local import LocalFolder
 from streamdq.dump.manifest import require_manifest
-from streamdq.dump.simulate import START_MS, simulate
 from streamdq.errors import InvalidInput
-from streamdq.history import COLUMNS, Event
 from streamdq.retry import DEFAULT_RETRY, RetrySchedule
+from streamdq.store.history import COLUMNS, Event
 
 ROWS, DAYS = 20_000, 3
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from streamdq.history import Event, HistoryRow
-from streamdq.http.look import lateness_of
-from streamdq.http.timeline import Attempt, brief, story_of, why
+from streamdq.http.pages.overview import lateness_of
+from streamdq.http.pages.timeline import Attempt, brief, story_of, why
 from streamdq.job import GroupProgress, Job, JobState
+from streamdq.store.history import Event, HistoryRow
 
 T = 1_800_000_000_000
 

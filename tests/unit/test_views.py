@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from streamdq import views
-from streamdq.inspect import GroupStats, Stats, TopicStats
+from streamdq import terminal
+from streamdq.operations.inspect import GroupStats, Stats, TopicStats
 
 
 @pytest.mark.parametrize("width", [45, 50, 60, 80, 200])
@@ -16,10 +16,10 @@ def test_figures_name_their_topic_and_group_however_narrow_the_terminal(
     width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     screen = io.StringIO()
-    monkeypatch.setattr(views, "console", lambda **_: Console(file=screen, width=width))
+    monkeypatch.setattr(terminal, "console", lambda **_: Console(file=screen, width=width))
     topic = TopicStats(overdue_ms=1_967_000, groups={"default": GroupStats(delayed=138), "billing": GroupStats()})
 
-    views.console().print(views.stats_view(Stats(topics={"order.close": topic})))
+    terminal.console().print(terminal.stats_view(Stats(topics={"order.close": topic})))
 
     shown = screen.getvalue()
     assert "ord" in shown

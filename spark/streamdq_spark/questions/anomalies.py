@@ -7,7 +7,7 @@ from datetime import date
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from streamdq.history import Event
+from streamdq.store.history import Event
 
 from .common import DAY_H, FAILED, WEEK_H, complete_hours, count_where, hour_start, is_event, ms_between
 from .punctuality import SLO_MS, late

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from streamdq.history import Event
+from streamdq.store.history import Event
 
 from .common import FAILED, is_attempt, is_event, ms_between, percentile, value_counts
 from .punctuality import SLO_MS, late

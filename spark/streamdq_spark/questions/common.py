@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.window import WindowSpec
 
-from streamdq.history import Event
+from streamdq.store.history import Event
 
 ATTEMPTS = (Event.DONE.value, Event.RETRY.value, Event.DEAD.value)
 """Attempts that came to an end of their own: the handler returned, failed, or was refused the job."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from streamdq.history import Event
+from streamdq.store.history import Event
 
 from .common import LIFE, count_where, is_attempt, is_event, is_released, share
 

@@ -1,0 +1,245 @@
+"""Dead letters on their way to an archive and back: the Redis side, as operations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ..config import MAX_BATCH
+from ..errors import ServerUnavailable
+from ..job import attempts_in
+from ..keys import ShardKeys, shard_of
+from ..link.session import Op
+from ..operations.jobs import Operations
+from ..operations.pace import Pace
+from ..store.batches import MAX_BYTES, most_jobs, parts
+
+PAGE = 200
+_TAKE_BATCH, _GIVE_BATCH = 100, 50
+_REPAIRS = 5
+_SEPARATOR = "\x1f"
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One dead letter: a job that one group gave up, with all that is needed to send it back. Times are Redis's."""
+
+    topic: str
+    group: str
+    id: str
+    sequence: str  # of the delivery that was buried: with buried_ms it tells this burial from every other
+    buried_ms: int
+    created_ms: int
+    due_ms: int
+    attempts: int
+    step: int
+    crashes: int
+    reason: str
+    error: str
+    body: str  # JSON
+    url: str | None
+    ttr_ms: int | None
+    retry: str | None
+    expire_ms: int | None
+    nonce: str
+
+    def receipt(self, kind: str) -> str:
+        return _SEPARATOR.join((kind, str(self.buried_ms), self.sequence, self.group, self.id))
+
+    def rest(self) -> bytes:
+        """The record from created_ms on."""
+        ttr, expire = (("" if ms is None else str(ms)) for ms in (self.ttr_ms, self.expire_ms))
+        fields = (str(self.created_ms), ttr, expire, self.nonce, self.retry or "", self.url or "", self.body)
+        return "\n".join(fields).encode()
+
+
+class RowState(StrEnum):
+    """Where the letter of an archive's row is."""
+
+    STORED = "stored"  # committed; Redis may have it, too, until the run that stored it goes on or is repeated
+    ARCHIVED = "archived"  # in the database and nowhere else
+    KICKED = "kicked"  # sent back to Redis; the row stays as history
+    LEFT = "left"  # kicked or purged in Redis, or lost with it, after it was stored and before it was taken out
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of an archive: a letter, and what became of it. Its times are those of the host that archived it."""
+
+    number: int
+    letter: Letter
+    state: RowState
+    archived_ms: int
+    kicked_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which rows of an archive; None and empty: whatever it is."""
+
+    topic: str | None = None
+    group: str | None = None
+    id: str | None = None
+    reasons: Sequence[str] = ()
+    states: Sequence[RowState] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What Redis keeps of a letter that an archive has taken out or given back, until its database knows."""
+
+    field: bytes
+    kind: str
+    topic: str
+    buried_ms: int
+    sequence: str
+    group: str
+    id: str
+
+
+TAKEN, GIVEN = "taken", "given"
+
+
+def letter_in(topic: str, group: str, row: tuple[bytes, bytes, bytes, bytes]) -> Letter:
+    """The letter in a row of the script letters."""
+    id, buried_ms, record, progress = row
+    head, created, ttr, expire, nonce, retry, url, body = record.decode().split("\n", 7)
+    _, attempts, step, crashes, _, sequence, _, _, _, note = progress.decode().split("|", 9)
+    reason, _, error = note.partition("|")
+    return Letter(
+        topic, group, id.decode(), sequence, int(buried_ms), int(created), int(head[12:]),
+        attempts_in(attempts)[0], int(step), int(crashes), reason, error, body, url or None,
+        int(ttr) if ttr else None, retry or None, int(expire) if expire else None, nonce,
+    )  # fmt: skip
+
+
+class Letters:
+    """What an archive asks of Redis."""
+
+    def __init__(self, operations: Operations) -> None:
+        self._session = operations.session
+        self._scripts = operations.scripts
+        self._operations = operations
+        self._topics = operations.topics
+
+    def places(self, topic: str | None, group: str | None) -> Op[list[tuple[str, ShardKeys]]]:
+        """Every group and shard asked for.
+
+        Raises:
+            UnknownTopic, UnknownGroup
+        """
+        if topic is not None and group is not None:
+            yield from self._operations.known_group(topic, group)
+        names = yield from self._operations._asked(topic)
+        return [
+            (each, shard)
+            for name in names
+            for each in self._topics.known[name].group_names
+            if group in (None, each)
+            for shard in self._topics.shards(name)
+        ]
+
+    def now_ms(self, shard: ShardKeys) -> Op[int]:
+        return (yield from self._scripts.stats(shard, ())).now_ms
+
+    def count(self, shard: ShardKeys, group: str, until_ms: int) -> Op[int]:
+        dead = shard.dead_of(group)
+        found: int = yield from self._session.one(dead, "ZCOUNT", dead, "-inf", until_ms)
+        return found
+
+    def page(self, shard: ShardKeys, group: str, until_ms: int, offset: int) -> Op[tuple[int, list[Letter]]]:
+        """How many were looked at, 0 at the end, and the letters among them."""
+        looked, rows = yield from self._scripts.letters(shard, group, until_ms, offset, PAGE, MAX_BYTES)
+        return looked, [letter_in(shard.topic, group, row) for row in rows]
+
+    def take_out(self, shard: ShardKeys, group: str, letters: Sequence[Letter]) -> Op[list[bool]]:
+        """Takes letters of one shard and group out of Redis; False: that letter is not there any more, it was kicked
+        or purged, and perhaps buried anew. May be repeated until ``forget``.
+        """
+        settings = self._topics.known.get(shard.topic)
+        most = most_jobs(_TAKE_BATCH, len(settings.groups) if settings else 1)
+        gone: list[bool] = []
+        for start in range(0, len(letters), most):
+            args: list[str | int] = []
+            for letter in letters[start : start + most]:
+                args += [letter.id, letter.receipt(TAKEN), letter.buried_ms, letter.sequence, letter.attempts]
+            gone += yield from self._scripts.archive(shard, group, args)
+        return gone
+
+    def shard(self, topic: str, group: str, id: str) -> Op[ShardKeys]:
+        """Where the job belongs.
+
+        Raises:
+            UnknownTopic, UnknownGroup
+        """
+        settings = yield from self._operations.known_group(topic, group, anew=True)
+        return self._session.keys.shard(topic, shard_of(id, settings.shards))
+
+    def give_back(self, topic: str, group: str, letters: Sequence[Letter]) -> Op[list[bool]]:
+        """Makes letters of one topic and group ready again, at most MAX_BATCH; False: the id is live. May be repeated
+        until ``forget``.
+
+        Raises:
+            UnknownTopic, UnknownGroup
+        """
+        assert len(letters) <= MAX_BATCH
+        back: dict[str, bool] = {}
+        for _ in range(_REPAIRS):
+            settings = yield from self._operations.known_group(topic, group)
+            current = True
+            for part in _parts(letters, settings.shards):
+                shard = self._session.keys.shard(topic, shard_of(part[0].id, settings.shards))
+                reply = yield from self._scripts.restore(shard, group, settings.shards, _restored(part))
+                if reply is None:
+                    current = False
+                    break
+                back |= {letter.receipt(GIVEN): code for letter, code in zip(part, reply, strict=True)}
+            if current:
+                return [back[letter.receipt(GIVEN)] for letter in letters]
+            yield from self._topics.repair(topic)
+        raise ServerUnavailable(f"topic {topic!r}: its settings were changed during the call; try again")
+
+    def wait(self, pace: Pace, topic: str, group: str) -> Op[None]:
+        """Until most of what was given back has been claimed."""
+        for shard in self._topics.shards(topic):
+            yield from pace.wait(shard, group)
+
+    def with_receipts(self, topic: str | None) -> Op[list[ShardKeys]]:
+        """Every shard that may have receipts: also those that a topic uses no more since it has fewer.
+
+        Raises:
+            UnknownTopic
+        """
+        names = yield from self._operations._asked(topic)
+        return [shard for name in names for shard in self._topics.all_shards(name)]
+
+    def receipts(self, shard: ShardKeys) -> Op[list[Receipt]]:
+        """What a run that was killed left; few, as each run clears its own after every batch."""
+        fields = yield from self._session.one(shard.archive, "HKEYS", shard.archive)
+        return [_receipt_in(shard.topic, field) for field in fields]
+
+    def forget(self, shard: ShardKeys, receipts: Sequence[str | bytes]) -> Op[None]:
+        if receipts:
+            yield from self._session.one(shard.archive, "HDEL", shard.archive, *receipts)
+
+
+def _receipt_in(topic: str, field: bytes) -> Receipt:
+    kind, buried_ms, sequence, group, id = field.decode().split(_SEPARATOR)
+    return Receipt(field, kind, topic, int(buried_ms), sequence, group, id)
+
+
+def _parts(letters: Sequence[Letter], shards: int) -> Iterator[list[Letter]]:
+    """By shard, and no part with more than a script call should carry."""
+    spread: dict[int, list[Letter]] = {}
+    for letter in letters:
+        spread.setdefault(shard_of(letter.id, shards), []).append(letter)
+    for group in spread.values():
+        yield from parts(group, lambda letter: len(letter.body.encode()), _GIVE_BATCH)
+
+
+def _restored(letters: Sequence[Letter]) -> list[str | int | bytes]:
+    args: list[str | int | bytes] = []
+    for letter in letters:
+        args += [letter.id, letter.receipt(GIVEN), letter.attempts, letter.due_ms, letter.rest()]
+    return args

@@ -1,0 +1,233 @@
+"""Taken jobs, and how their attempts end: batches of outcomes for one shard and group."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from operator import attrgetter
+from typing import Any, TypeGuard, TypeVar
+
+from ..config import MAX_CLAIM, START_WITHIN_S
+from ..job import Job, JobState, attempts_in, decode
+from ..keys import ShardKeys
+from ..link.session import Op
+from ..retry import Bury, Retry, RetrySchedule, Snooze
+from ..store.batches import FREED_BYTES, MAX_BYTES, most_jobs, parts
+from ..store.history import SEPARATOR, Event, moved_ms
+from ..store.scripts import Claimed, Refused, Row, Scripts
+from . import measured
+
+T = TypeVar("T")
+MAX_ERROR_CHARS = 1000
+_NO_ATTEMPT = -1  # in place of the steps that a retry uses up
+_STALLED_S = 0.25  # a claim that took longer met a process or a network that stood still
+_CLASS = re.compile(r"[^\W\d][\w.]{0,99}(?=: )")
+
+
+class Outcome(StrEnum):
+    """How an attempt ended; also the value of the metrics' label."""
+
+    DONE = "done"
+    RETRY = "retry"
+    SNOOZED = "snoozed"
+    DEAD = "dead"
+    RELEASED = "released"
+    STALE = "stale"
+
+
+_body_of = attrgetter("held.job.raw_body")
+# What a script does for one job differs: a batch stays well below 5 ms.
+_MOST = {Outcome.DONE: MAX_CLAIM, Outcome.RETRY: 200, Outcome.SNOOZED: 200, Outcome.DEAD: 200, Outcome.RELEASED: 200}
+
+
+class DeadReason(StrEnum):
+    """Why a job was buried; also the value of the metrics' label."""
+
+    EXHAUSTED = "exhausted"  # the steps of its retry schedule are used up
+    BURIED = "buried"  # its handler raised Bury
+    INVALID = "invalid"  # its body is not what the handler takes
+    CRASHED = "crashed"  # its consumers died max_deliveries times
+
+
+_CLASSES: dict[str, str] = {DeadReason.BURIED: "Bury", DeadReason.INVALID: "ValidationError", DeadReason.CRASHED: ""}
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A job that this process has claimed, and what proves it."""
+
+    shard: ShardKeys
+    group: str
+    job: Job
+    main: bytes
+    entry: bytes
+    due_ms: int  # of this attempt
+    crashes: int = 0
+    started_ms: int = 0
+    begun: bool = False  # its handler was called
+    ended: bool = False
+    late: bool = False  # its TTR passed here
+    ttr_ms: int = 0
+    start_by: float = float("inf")  # after that it must not start, by this host's monotonic clock
+    deadline: float = 0.0  # when its TTR passes, on this host's monotonic clock
+    touching: bool = False  # a touch of `touch_ms` is about to be told
+    touch_ms: int = 0
+    took_s: float = 0.0
+    consumer: str = ""  # who claimed it, where that is not who ends it
+    generation: str = "0"  # which group of that name claimed it
+    receipt: bool = False  # its end is remembered for a while: whoever ends it may not hear of it, and ask again
+
+
+@dataclass(slots=True)
+class End:
+    """How one attempt ends. ``delay_ms``: for a retry or a snooze; ``steps``: for a retry; ``reason``: for a burial;
+    ``at``: where the code failed, for the log.
+    """
+
+    held: Held
+    outcome: Outcome
+    error: str = ""
+    delay_ms: int = 0
+    steps: int = 0
+    reason: str = ""
+    at: str = ""
+
+    def __post_init__(self) -> None:
+        """An error may hold anything, lone surrogates among it, which can't be sent."""
+        if self.error:
+            self.error = "".join(c if c.isprintable() else " " for c in self.error[:MAX_ERROR_CHARS])
+
+
+def held_of(shard: ShardKeys, group: str, row: Row, claimed: Claimed, asked: float) -> Held:
+    """The claimed job in a row; ``asked``: when the call was about to be sent, on the monotonic clock. Its TTR counts
+    from there: by the time the reply is read, another may have taken the job over.
+    """
+    job = decode(shard.topic, row.id.decode(), row.record)
+    job.state = JobState.RUNNING
+    main, _, rest = row.claim.partition(b"|")
+    held = Held(shard, group, job, main, b"", job.due_ms)
+    held.generation = claimed.generation
+    held.ttr_ms = job.ttr_ms or claimed.ttr_ms
+    held.deadline = asked + held.ttr_ms / 1000
+    held.start_by = min(held.deadline, asked + START_WITHIN_S)
+    job.attempt = 1
+    if rest:
+        held.entry, attempts, step, crashes, due = rest.split(b"|")
+        job.attempt, job.snoozed = attempts_in(attempts.decode())
+        job.step, held.crashes = int(step), int(crashes)
+        held.due_ms = int(due) if due else job.due_ms
+    return held
+
+
+def is_a(value: object, kind: type[T]) -> TypeGuard[T]:
+    """As isinstance, which asks the value itself where its type does not tell: that is the user's code."""
+    return issubclass(type(value), kind)
+
+
+def text_of(error: object) -> str:
+    """An exception's class and message. Both are the user's code and may raise anything themselves."""
+    try:
+        name = str(type(error).__name__)
+    except BaseException:
+        return "Exception: neither its class nor its message can be read"
+    try:
+        return f"{name}: {error}"
+    except BaseException:
+        return f"{name}: its message can't be read"
+
+
+def failed(held: Held, error: BaseException | str, schedule: RetrySchedule) -> End:
+    """What follows from an exception, or from the text of one: the next step, or the end of them."""
+    text = error if is_a(error, str) else text_of(error)
+    if is_a(error, Bury):
+        return End(held, Outcome.DEAD, error.reason, reason=DeadReason.BURIED)
+    if is_a(error, Snooze):
+        return End(held, Outcome.SNOOZED, text, error.delay_ms)
+    if is_a(error, Retry) and error.delay_ms is not None:
+        return End(held, Outcome.RETRY, text, error.delay_ms)
+    if held.job.retry is not None:
+        schedule = RetrySchedule.of(held.job.retry)
+    delay_ms = schedule.delay_ms(held.job.step)
+    if delay_ms is None:
+        return End(held, Outcome.DEAD, text, reason=DeadReason.EXHAUSTED)
+    if is_a(error, Retry):
+        delay_ms = max(delay_ms, error.at_least_ms)
+    return End(held, Outcome.RETRY, text, delay_ms, steps=1)
+
+
+def too_late(held: Held, schedule: RetrySchedule, now_ms: int) -> End:
+    """The end of an attempt that was not started, as it was too late for it: it goes back and does not count. But where
+    the claim alone takes longer than the TTR, that would go on for ever: there the attempt has failed.
+    """
+    if time.monotonic() - held.deadline + held.ttr_ms / 1000 > _STALLED_S:
+        held.started_ms = 0
+        return End(held, Outcome.RELEASED)
+    held.started_ms = max(now_ms, held.due_ms)
+    return failed(held, f"TimeoutError: its TTR of {held.ttr_ms} ms passed before the attempt could start", schedule)
+
+
+def row_of(event: Event, held: Held, consumer: str, error: str = "", reason: str = "") -> str:
+    """The attempt as a history row, but for when it finished. ``error``: a class, never a message, which may quote
+    the body.
+    """
+    job, s = held.job, SEPARATOR
+    return (
+        f"{event}{s}{job.id}{s}{held.group}{s}{job.attempt}{s}{job.step}{s}{consumer}{s}{job.created_ms}{s}"
+        f"{held.due_ms}{s}{moved_ms(held.main, held.entry).decode()}{s}{held.started_ms or ''}{s}{error}{s}{reason}{s}"
+        f"{len(job.raw_body)}"
+    )
+
+
+def class_of(end: End) -> str:
+    """The class of the exception that ended the attempt; '' when there was none, or only a text."""
+    if end.reason in _CLASSES:
+        return _CLASSES[end.reason]
+    found = _CLASS.match(end.error)
+    return found[0] if found else ""
+
+
+def ends_together(ends: Sequence[End], groups: int) -> list[End]:
+    """The first of these ends (of one outcome) that one script call may carry, in a topic with so many groups."""
+    outcome = ends[0].outcome
+    most = most_jobs(_MOST[outcome], groups if outcome is Outcome.DONE else 1)
+    batch = list(ends[:most])
+    # When the attempt was due is read from the record where the topic is paused or has a rate.
+    max_bytes = MAX_BYTES if outcome is Outcome.RELEASED else FREED_BYTES
+    if sum(map(len, map(_body_of, batch))) <= max_bytes:
+        return batch
+    return next(parts(batch, lambda end: len(end.held.job.raw_body), most, max_bytes))
+
+
+def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[set[int]]:
+    """Ends attempts of one shard and group (of one generation), all of the same outcome, at most MAX_BATCH. Returns the
+    indexes of those refused, because another consumer has the job now. Sent twice, a batch changes nothing the second
+    time.
+    """
+    outcome = ends[0].outcome
+    event = Event.RELEASED if outcome is Outcome.SNOOZED else Event(outcome)
+    args: list[Any] = []
+    for end in ends:
+        held = end.held
+        error = class_of(end) if end.error else ""
+        row = row_of(event, held, consumer, error, end.reason) if scripts.keeps_history else ""
+        args += [held.main, held.entry, held.job.id, row]
+        if outcome in (Outcome.RETRY, Outcome.SNOOZED):
+            args += [end.delay_ms, _NO_ATTEMPT if outcome is Outcome.SNOOZED else end.steps, end.error]
+        elif outcome is Outcome.DEAD:
+            args += [end.reason, end.error]
+    first = ends[0].held
+    refused: Refused = yield from _SCRIPTS[outcome](scripts, shard, group, first.generation, args, first.receipt)
+    measured.attempts_ended(ends, refused.stale, refused.now_ms)
+    return set(refused.stale)
+
+
+_SCRIPTS = {
+    Outcome.DONE: Scripts.finish,
+    Outcome.RETRY: Scripts.retry,
+    Outcome.SNOOZED: Scripts.retry,
+    Outcome.DEAD: Scripts.bury,
+    Outcome.RELEASED: Scripts.release,
+}

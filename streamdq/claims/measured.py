@@ -1,0 +1,98 @@
+"""What attempts add to the metrics: a batch of ends at a time, so that it costs a worker little for each job."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from ..metrics import declared
+
+if TYPE_CHECKING:
+    import prometheus_client
+
+    from .attempts import End, Held
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """One group's metrics, their labels looked up once: that costs more than counting. All are there at 0 before the
+    first is counted: Prometheus sees no growth in a series that begins with it.
+    """
+
+    lateness: declared.BatchHistogram
+    wait: declared.BatchHistogram
+    duration: declared.BatchHistogram
+    time_to_finish: declared.BatchHistogram
+    body_bytes: declared.BatchHistogram
+    attempts: dict[str, prometheus_client.Counter]
+    dead: dict[str, prometheus_client.Counter]
+
+
+@cache
+def _figures(namespace: str, topic: str, group: str) -> _Figures:
+    of_group = (namespace, topic, group)
+    return _Figures(
+        declared.LATENESS.labels(*of_group),
+        declared.WAIT.labels(*of_group),
+        declared.DURATION.labels(*of_group),
+        declared.TIME_TO_FINISH.labels(*of_group),
+        declared.BODY_BYTES.labels(namespace, topic),
+        {outcome: declared.ATTEMPTS.labels(*of_group, outcome) for outcome in declared.OUTCOMES},
+        {reason: declared.DEAD.labels(*of_group, reason) for reason in declared.REASONS},
+    )
+
+
+def expect(namespace: str, steps: Mapping[str, int], group: str) -> None:
+    """A worker serves these topics, whose retry schedules have so many steps: their metrics are there from the
+    beginning. A rate needs a 0 to start from, or what is late when a worker comes back would not be seen.
+    """
+    if not declared.counting():
+        return
+    for name, most in steps.items():
+        topic = declared.topic_labels().of(namespace, name)
+        _figures(namespace, topic, group)
+        for step in range(min(most, declared.MOST_STEPS)):
+            declared.RETRIES.labels(namespace, topic, group, declared.step_label(step, 1))
+        declared.RECLAIMED.labels(namespace, topic, group)
+        declared.MOVED.labels(namespace, topic)
+
+
+def attempts_ended(ends: Sequence[End], stale: Collection[int], now_ms: int) -> None:
+    """Attempts of one topic, group and outcome ended, as Redis has confirmed at ``now_ms``, but for those at the
+    indexes in ``stale``.
+    """
+    if not declared.counting():
+        return
+    shard, group, outcome = ends[0].held.shard, ends[0].held.group, ends[0].outcome.value
+    topic = declared.topic_labels().of(shard.namespace, shard.topic)
+    figures = _figures(shard.namespace, topic, group)
+    if stale:
+        figures.attempts["stale"].inc(len(stale))
+    figures.attempts[outcome].inc(len(ends) - len(stale))
+    if outcome in ("released", "snoozed"):
+        return
+    _observe(figures, [end.held for end in ends])
+    kept = [end for i, end in enumerate(ends) if i not in stale] if stale else ends
+    if outcome == "done":
+        figures.time_to_finish.observe_all([(now_ms - end.held.job.due_ms) / 1000 for end in kept])
+    elif outcome == "dead":
+        _count_each(Counter(end.reason for end in kept), figures.dead)
+    elif outcome == "retry":
+        for step, count in Counter(declared.step_label(end.held.job.step, end.steps) for end in kept).items():
+            declared.RETRIES.labels(shard.namespace, topic, group, step).inc(count)
+
+
+def _observe(figures: _Figures, attempts: Sequence[Held]) -> None:
+    figures.lateness.observe_all([(one.started_ms - one.due_ms) / 1000 for one in attempts])
+    # The time in a stream entry's id has 13 digits until the year 2286.
+    figures.wait.observe_all([(one.started_ms - int((one.entry or one.main)[:13])) / 1000 for one in attempts])
+    figures.duration.observe_all([one.took_s for one in attempts])
+    figures.body_bytes.observe_all([len(one.job.raw_body) for one in attempts])
+
+
+def _count_each(counts: Counter[str], counters: Mapping[str, prometheus_client.Counter]) -> None:
+    for label, count in counts.items():
+        counters[label].inc(count)

@@ -1,0 +1,1 @@
+"""Serves the metrics: those of this process, and gauges read from Redis."""

@@ -1,0 +1,201 @@
+"""Reads the gauges from Redis: what waits, lags, runs and is missing, of all topics. Commands grow with the topics'
+shards and groups, and with no job; they travel together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+from ..config import TopicSettings
+from ..durations import to_ms
+from ..errors import ServerUnavailable
+from ..keys import ShardKeys
+from ..link.connection import Command
+from ..link.session import Op, checked
+from ..metrics import declared
+from ..metrics.declared import RedisMetric, TopicLabels
+from ..operations.audit import Balance
+from ..operations.inspect import alive
+from ..operations.jobs import Operations
+from ..store.history import dumps_in
+from ..store.scripts import ShardStats
+from ..version import __version__
+
+_WINDOWS = {window: to_ms(window) for window in ("1m", "10m", "1h", "1d")}
+_CHUNK = 50  # shards asked about in one call: some hundred commands, a few milliseconds of Redis
+_COUNTERS = {declared.DONE: "done", declared.CANCELLED: "cancelled", declared.EXPIRED: "expired"}
+_LONGEST_S = 4.0
+"""When Redis is slow, this and two calls more is what may be read for: Prometheus waits ten seconds for a scrape."""
+_PENDING = 10  # the oldest entries are not always the oldest claims: one may have been touched
+
+Key = tuple[RedisMetric, tuple[str, ...]]
+
+
+class Reader:
+    """What one process remembers between its readings: how topics are called, and how far each counter was. For one
+    reading at a time: an older reply that came later would look like a fall.
+    """
+
+    def __init__(self, namespace: str, labels: TopicLabels) -> None:
+        self.namespace = namespace
+        self.labels = labels
+        self._seen: dict[tuple[str, RedisMetric, int, str], int] = {}
+        self._totals: dict[Key, float] = {}
+
+    def readings(self) -> Readings:
+        """To be filled."""
+        return Readings(self)
+
+    def total(self, key: Key, shard: ShardKeys, group: str, count: int) -> float:
+        """The counter, after the shard has told its part of it. It never falls, as Prometheus would take a fall for a
+        restart from 0 and add all of it again: a shard that has less than before, because Redis was flushed or failed
+        over, or the topic is a new one, counts on from there.
+        """
+        part = (shard.topic, key[0], shard.shard, group)
+        growth = max(0, count - self._seen.get(part, 0))
+        self._seen[part] = count
+        self._totals[key] = self._totals.get(key, 0.0) + growth
+        return self._totals[key]
+
+    def forget_but(self, topics: Collection[str]) -> None:
+        """Other topics are gone. One that comes back begins at 0."""
+        for part in [part for part in self._seen if part[0] not in topics]:
+            del self._seen[part]
+        for key in [key for key in self._totals if key[1][1] not in topics and key[1][1] != declared.OTHER]:
+            del self._totals[key]
+
+
+class Readings:
+    """What was read: {(metric, labels): value}. What comes together under one set of labels is merged."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self.values: dict[Key, float] = {}
+        self.put(declared.BUILD_INFO, 1, __version__)
+
+    def put(self, metric: RedisMetric, value: float, *labels: str) -> None:
+        """``labels``: those behind the namespace, a topic first, where there is one."""
+        key = self._key(metric, labels)
+        before = self.values.get(key)
+        self.values[key] = float(value if before is None else metric.merge(before, float(value)))
+
+    def count(self, metric: RedisMetric, shard: ShardKeys, value: int, group: str = "") -> None:
+        """A shard's part of a counter; ``group``: of this one."""
+        key = self._key(metric, (shard.topic, group)[: len(metric.labels) - 1])
+        self.values[key] = self._reader.total(key, shard, group, value)
+
+    def of(self, metric: RedisMetric) -> Iterator[tuple[tuple[str, ...], float]]:
+        return ((labels, value) for (other, labels), value in self.values.items() if other is metric)
+
+    def _key(self, metric: RedisMetric, labels: tuple[str, ...]) -> Key:
+        namespace = self._reader.namespace
+        if metric.labels[1:2] == ("topic",):
+            labels = (self._reader.labels.of(namespace, labels[0]), *labels[1:])
+        return metric, (namespace, *labels)
+
+
+def read_gauges(operations: Operations, reader: Reader) -> Op[Readings]:
+    """All of them, at about one moment; each shard's counters at exactly one.
+
+    Raises:
+        ServerUnavailable: also when Redis answers, and all of it would take too long.
+    """
+    readings, until = reader.readings(), time.monotonic() + _LONGEST_S
+    topics = yield from operations.topics.refresh()
+    reader.forget_but(topics)
+    yield from _read_namespace(operations, readings)
+    for topic in sorted(topics):
+        for group in topics[topic].group_names:
+            readings.put(declared.TTR, topics[topic].ttr_of(group) / 1000, topic, group)
+            readings.put(declared.CONSUMERS, 0, topic, group)
+        readings.put(declared.PAUSED, topics[topic].paused, topic)
+    shards = [
+        (operations.session.keys.shard(topic, number), topics[topic])
+        for topic in sorted(topics)
+        for number in range(topics[topic].reach)
+    ]
+    balances: dict[tuple[str, str], Balance] = {}
+    for start in range(0, len(shards), _CHUNK):
+        if time.monotonic() > until:
+            raise ServerUnavailable(
+                f"Redis at {operations.session.address} answers slowly: {start} of {len(shards)} shards were read"
+            )
+        yield from _read_shards(operations, shards[start : start + _CHUNK], readings, balances)
+    for (topic, _), balance in balances.items():
+        readings.put(declared.IMBALANCE, balance.imbalance, topic)
+    readings.put(declared.UP, 1)
+    return readings
+
+
+def _read_namespace(operations: Operations, readings: Readings) -> Op[None]:
+    key = operations.session.keys.mover
+    # The connection is up by now: what lies between is the round trip, and Redis's time was read in its middle.
+    began, clock = time.perf_counter(), time.time()
+    replies = yield from operations.session.call([Command(key, ("TIME",)), Command(key, ("GET", key))])
+    middle = clock + (time.perf_counter() - began) / 2
+    (seconds, micros), holder = map(checked, replies)
+    readings.put(declared.CLOCK_SKEW, middle - (int(seconds) + int(micros) / 1e6))
+    readings.put(declared.LEASE_HELD, holder is not None)
+    readings.put(declared.LAST_MOVE, 0)
+
+
+def _read_shards(
+    operations: Operations,
+    shards: Sequence[tuple[ShardKeys, TopicSettings]],
+    readings: Readings,
+    balances: dict[tuple[str, str], Balance],
+) -> Op[None]:
+    found = yield from operations.scripts.stats_of([(shard, topic.group_names) for shard, topic in shards])
+    commands: list[Command] = []
+    for (shard, topic), stats in zip(shards, found, strict=True):
+        _put_stats(readings, shard, topic.group_names, stats)
+        for group in topic.group_names:
+            balances.setdefault((shard.topic, group), Balance(shard.topic, group)).add(stats)
+        commands += _questions(shard, topic, stats.now_ms)
+    replies = iter((yield from operations.session.call(commands)))
+    for (shard, topic), stats in zip(shards, found, strict=True):
+        dumped = [dump.written for dump in dumps_in(checked(next(replies)))]
+        undumped = stats.counts.get("history", 0) - min(dumped) if dumped else 0
+        readings.put(declared.UNDUMPED, max(0, undumped), shard.topic)
+        for window in _WINDOWS:
+            readings.put(declared.DUE_WITHIN, checked(next(replies)), shard.topic, window)
+        for group in topic.group_names:
+            readings.put(declared.CONSUMERS, alive(next(replies)), shard.topic, group)
+            idle_ms = max(_oldest_ms(next(replies)), _oldest_ms(next(replies)))
+            readings.put(declared.OLDEST_PENDING, idle_ms / 1000, shard.topic, group)
+
+
+def _questions(shard: ShardKeys, topic: TopicSettings, now_ms: int) -> list[Command]:
+    ends = [now_ms + ms for ms in _WINDOWS.values()]
+    commands = [Command(shard.settings, ("HGET", shard.settings, "dumps"))]
+    commands += [Command(shard.bucket, ("ZCOUNT", shard.bucket, "-inf", end)) for end in ends]
+    for group in topic.group_names:
+        streams = (shard.ready, shard.ready_of(group))
+        commands.append(Command(shard.ready, ("XINFO", "CONSUMERS", shard.ready, group)))
+        commands += [Command(stream, ("XPENDING", stream, group, "-", "+", _PENDING)) for stream in streams]
+    return commands
+
+
+def _oldest_ms(reply: Any) -> int:
+    """Of the first pending entries; a group that is just not there has none."""
+    return max((row[2] for row in reply), default=0) if isinstance(reply, list) else 0
+
+
+def _put_stats(readings: Readings, shard: ShardKeys, groups: Sequence[str], stats: ShardStats) -> None:
+    topic, counts = shard.topic, stats.counts
+    overdue_ms = 0 if stats.first_due_ms < 0 else max(0, stats.now_ms - stats.first_due_ms)
+    readings.put(declared.OLDEST_OVERDUE, overdue_ms / 1000, topic)
+    readings.put(declared.LAST_MOVE, stats.moved_at_ms / 1000)
+    readings.put(declared.JOBS, stats.waiting, topic, "delayed")
+    readings.count(declared.ENQUEUED, shard, counts.get("enqueued", 0))
+    for group in groups:
+        ready, running = (counts.get(f"{name}:{group}", 0) for name in ("ready", "running"))
+        readings.put(declared.JOBS, ready, topic, "ready")
+        readings.put(declared.JOBS, running, topic, "running")
+        readings.put(declared.JOBS, stats.dead_now[group], topic, "dead")
+        readings.put(declared.LAG, ready, topic, group)
+        readings.count(declared.LOST, shard, counts.get(f"lost:{group}", 0), group)
+        for metric, counter in _COUNTERS.items():
+            readings.count(metric, shard, counts.get(f"{counter}:{group}", 0), group)

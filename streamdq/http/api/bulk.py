@@ -1,0 +1,200 @@
+"""A stream of jobs, a JSON object on each line, into the queue: in batches, with bounded memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import Field, StrictStr, ValidationError
+
+from ...config import MAX_BATCH
+from ...errors import InvalidInput, ServerError
+from ...job import Encoded, check_topic, encode, nonce_of
+from ...link.session import Op
+from ...loop import cancel_and_wait
+from ...metrics import recorded
+from ...operations.jobs import Operations
+from ..problems import KINDS, ProblemError, place
+from ..reading import without_collection
+from .models import BulkLine, BulkOut, JobIn
+
+_BATCH_BYTES = 4 * 1024 * 1024
+_SHOWN = 100
+_YIELD_LINES = 100  # others get their turn, also where no line makes a job
+_OVERHEAD_BYTES = 64 * 1024
+_LONGEST_ESCAPE = 6  # \u0061 is an a
+
+
+class JobLine(JobIn):
+    """A line: a job, perhaps with its id."""
+
+    id: Annotated[StrictStr, Field(max_length=255)] | None = None
+
+
+@dataclass(slots=True)
+class _Line:
+    number: int
+    job: Encoded
+
+
+class Loader:
+    """Loads one request's lines into one topic."""
+
+    def __init__(
+        self,
+        ops: Operations,
+        topic: str,
+        replace: bool,
+        do: Callable[[Op[Any]], Awaitable[Any]],
+        stopping: asyncio.Event,
+    ) -> None:
+        self.result = BulkOut(lines=0, created=0, existing=0, invalid=0, problems=[])
+        self._ops = ops
+        self._topic = check_topic(topic)
+        self._replace = replace
+        self._do = do
+        self._stopping = stopping
+        self._limit = ops.session.settings.max_body_bytes
+        self._batch: list[_Line] = []
+        self._bytes = 0
+
+    async def load(self, chunks: AsyncIterable[bytes]) -> None:
+        """Reads to the end.
+
+        Raises:
+            ProblemError: Redis failed, or the server ends; it says how many lines were read. What was sent with them
+                is in.
+        """
+        try:
+            ended = await self._read(chunks)
+            await self._send()
+        except ServerError as error:
+            read = self.result.lines - len(self._batch)
+            raise ProblemError(
+                "redis-unavailable",
+                f"Redis failed after {read} lines; with ids, all can be sent again",
+                lines_read=read,
+            ) from error
+        if not ended:
+            raise ProblemError(
+                "stopping",
+                f"the server ends, after {self.result.lines} lines; send the rest again, or with ids all of it",
+                {"Connection": "close"},
+                lines_read=self.result.lines,
+            )
+
+    async def _read(self, chunks: AsyncIterable[bytes]) -> bool:
+        """To the end; False: until the server was asked to stop. Leaves the last batch to be sent."""
+        longest = self._limit * _LONGEST_ESCAPE + _OVERHEAD_BYTES
+        try:
+            async with aclosing(until(self._stopping, chunks)) as parts, aclosing(lines_of(parts, longest)) as lines:
+                async for number, line in lines:
+                    self.result.lines += 1
+                    self._add(number, line)
+                    if self.result.lines % _YIELD_LINES == 0:
+                        await asyncio.sleep(0)
+                    if len(self._batch) >= MAX_BATCH or self._bytes >= _BATCH_BYTES:
+                        await self._send()
+                        if self._stopping.is_set():
+                            return False
+        except Stopped:
+            return False
+        return True
+
+    def _add(self, number: int, line: bytes | None) -> None:
+        try:
+            if line is None:
+                raise InvalidInput("the line is too long")
+            job = encode(_parse(line), self._limit)
+        except (InvalidInput, ValidationError) as error:
+            self.result.invalid += 1
+            if len(self.result.problems) < _SHOWN:
+                self._tell(BulkLine(line=number, problem="invalid-input", detail=_what(error)[:300]))
+            return
+        self._batch.append(_Line(number, job))
+        self._bytes += len(job[2])
+
+    def _tell(self, line: BulkLine) -> None:
+        if len(self.result.problems) < _SHOWN:
+            self.result.problems.append(line)
+
+    async def _send(self) -> None:
+        if not self._batch:
+            return
+        reply = await self._do(self._ops.put(self._topic, [line.job for line in self._batch], self._replace))
+        existing = [self._batch[i] for i, record in reply.taken.items() if nonce_of(record) != self._batch[i].job[3]]
+        self.result.created += len(self._batch) - len(existing)
+        self.result.existing += len(existing)
+        for line in existing:
+            title = KINDS["job-exists"][1]
+            self._tell(BulkLine(line=line.number, problem="job-exists", detail=title, id=line.job[0]))
+        recorded.not_put_in(self._ops.session.keys.namespace, self._topic, len(existing))
+        self._batch, self._bytes = [], 0
+
+
+class Stopped(Exception):
+    """The server ends."""
+
+
+async def until(stopping: asyncio.Event, chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:
+    """The chunks.
+
+    Raises:
+        Stopped: the server was asked to end while it waited for the next.
+    """
+    parts = aiter(chunks)
+    stopped = asyncio.create_task(stopping.wait())
+    following: asyncio.Task[bytes | None] | None = None
+    try:
+        while not stopping.is_set():
+            following = asyncio.create_task(_next(parts))
+            await asyncio.wait((following, stopped), return_when=asyncio.FIRST_COMPLETED)
+            if following.done():
+                chunk = following.result()
+                if chunk is None:
+                    return
+                yield chunk
+        raise Stopped
+    finally:
+        await cancel_and_wait([stopped] if following is None else [stopped, following])
+
+
+async def _next(parts: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(parts, None)
+
+
+def _parse(line: bytes) -> Any:
+    with without_collection():
+        found = JobLine.model_validate_json(line)
+    return found.new_job(found.id)
+
+
+def _what(error: InvalidInput | ValidationError) -> str:
+    if isinstance(error, InvalidInput):
+        return str(error)
+    first = error.errors(include_url=False, include_input=False)[0]
+    where = place(first["loc"])
+    return f"{where}: {first['msg']}" if where else str(first["msg"])
+
+
+async def lines_of(chunks: AsyncIterable[bytes], longest: int) -> AsyncGenerator[tuple[int, bytes | None]]:
+    """(number, line) for each that is not blank; None for one longer than ``longest``, which is passed over."""
+    number, rest, skipping = 0, b"", False
+    async for chunk in chunks:
+        *whole, rest = (rest + chunk).split(b"\n")
+        for line in whole:
+            number += 1
+            if skipping or len(line) > longest:
+                yield number, None
+            elif line.strip():
+                yield number, line
+            skipping = False
+        if len(rest) > longest:
+            rest, skipping = b"", True
+        elif skipping:
+            rest = b""
+    if skipping or rest.strip():
+        yield number + 1, None if skipping else rest

@@ -1,0 +1,194 @@
+"""Workers' operations, for languages that have no worker: take a job, and end its attempt."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic_core import to_json
+
+from ...claims.attempts import Held, Outcome
+from ...durations import to_ms
+from ...errors import InvalidInput
+from ...link.session import Op
+from ...loop import cancel_and_wait
+from ...operations import take as engine
+from ...operations.jobs import Operations
+from ...retry import Snooze
+from ..audit_log import about
+from ..auth import Role
+from ..backend import Backend
+from ..problems import ProblemError
+from ..signing import pack, unpack
+from .jobs import job_bytes
+from .models import BuryIn, ClaimIn, ClaimOut, EndedOut, FailIn, SnoozeIn, TouchIn
+from .route import JSON, Route, TopicPath, backend_of, check_group_scope, may_still, operation, who_asks
+
+router = APIRouter(route_class=Route)
+MAX_WAIT_S = 60
+_WORKER = (Role.WORKER,)
+
+
+@operation(
+    router, "POST", "/v1/topics/{topic:segment}/take", roles=_WORKER, tag="Claims",
+    problems=["unknown-group", "too-busy", "too-many-topics"],
+    responses={
+        200: {"description": "A job, claimed for the caller.", "model": ClaimOut},
+        204: {"description": "None was ready in time."},
+    },
+)  # fmt: skip
+async def take_job(
+    request: Request,
+    topic: TopicPath,
+    group: Annotated[str, Query(description="The consumer group.", max_length=64)] = "default",
+    timeout: Annotated[
+        str, Query(description=f"How long to wait for a job, at most {MAX_WAIT_S}s.", examples=["30s"], max_length=20)
+    ] = "0",
+) -> Response:
+    """Claim one job, waiting for it if need be.
+
+    The answer comes as soon as a job is ready. It must be finished, failed, buried or released within its TTR, or it
+    is delivered again. A caller that goes away while it waits loses nothing. A topic that is not there is made.
+    """
+    backend = backend_of(request)
+    check_group_scope(who_asks(request), group)
+    wait_ms = to_ms(timeout, "timeout")
+    if wait_ms > MAX_WAIT_S * 1000:
+        raise InvalidInput(f"timeout: at most {MAX_WAIT_S}s; ask again for more")
+    await backend.claims.secrets()  # a server that can't sign takes no job
+    held = await _take(request, backend, topic, group, wait_ms / 1000)
+    if held is None:
+        return Response(status_code=204)
+    about(request, id=held.job.id, group=group)
+    queue = await backend.queue()
+    claim = await backend.claims.seal(pack(held, queue._operations.session.consumer))
+    rest = {"claim": claim, "group": group, "ttr_ms": held.ttr_ms}
+    return Response(to_json(rest)[:-1] + b',"job":' + job_bytes(held.job) + b"}", media_type=JSON)
+
+
+async def _take(request: Request, backend: Backend, topic: str, group: str, wait_s: float) -> Held | None:
+    """As Queue.take; ends early when the caller leaves or the server stops. If its token is revoked or expires
+    meanwhile, it gets nothing.
+    """
+    claim = await (await backend.queue()).take(topic, group, 0)
+    if claim is not None or wait_s == 0:
+        return None if claim is None else claim._held
+    if backend.takes >= backend.http.max_takes:
+        raise ProblemError("too-busy", f"{backend.takes} requests wait for a job already")
+    ends = [asyncio.create_task(_left(request)), asyncio.create_task(backend.stopping.wait())]
+
+    def wanted() -> bool:
+        return not any(end.done() for end in ends) and may_still(request)
+
+    taking = backend.begin(_claim(backend, topic, group, wait_s, wanted))
+    try:
+        await asyncio.wait([taking, *ends], return_when=asyncio.FIRST_COMPLETED)
+        return taking.result() if taking.done() else None
+    finally:
+        await cancel_and_wait(ends)
+
+
+async def _claim(backend: Backend, topic: str, group: str, wait_s: float, wanted: Callable[[], bool]) -> Held | None:
+    """Claims a job; one that is wanted no longer goes back. When the caller leaves, the read that waits goes on to its
+    end, after 5 s at most: what Redis may be giving out just then would be held by nobody until its TTR has passed.
+    """
+    ops = await backend.operations()
+    held = await backend.do(engine.take(ops, topic, group, wait_s, wanted))
+    if held is not None and not wanted():
+        await backend.do(engine.release(ops, held))
+        return None
+    return held
+
+
+async def _left(request: Request) -> None:
+    """Returns when the caller has closed the connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _held(backend: Backend, token: str) -> Held:
+    values = await backend.claims.unseal(token)
+    if values is None:
+        why = "not one that `take` gave out, or its secret was dropped since; then the job is delivered again"
+        raise InvalidInput(f"claim: {why}")
+    return unpack(await backend.operations(), values)
+
+
+async def _own(request: Request, backend: Backend, claim: ClaimIn) -> Held:
+    """What was claimed, where the token is for it."""
+    held, who = await _held(backend, claim.claim), who_asks(request)
+    about(request, topic=held.job.topic, id=held.job.id, group=held.group)
+    if not who.topics.holds(held.job.topic):
+        raise ProblemError("forbidden", f"this token is for other topics: {who.topics}")
+    check_group_scope(who, held.group)
+    return held
+
+
+_ending = partial(operation, router, "POST", roles=_WORKER, takes=JSON, tag="Claims", sifts=True, status=204)
+_ENDED: dict[int, dict[str, Any]] = {
+    204: {"description": "Done."},
+    200: {"description": "This claim has ended like that before.", "model": EndedOut},
+}
+_STALE, _STALE_OR_UNKNOWN = ["stale-claim"], ["stale-claim", "unknown-topic"]
+
+
+async def _end(
+    request: Request, claim: ClaimIn, how: Callable[[Operations, Held], Op[None]], *ends: Outcome
+) -> Response:
+    """Whoever did not hear of the end may ask for it again."""
+    backend = backend_of(request)
+    held, ops = await _own(request, backend, claim), await backend.operations()
+    state = await backend.do(engine.repeatable(ops, held, how(ops, held), *ends))
+    return Response(status_code=204) if state is None else Response(to_json({"state": state}), media_type=JSON)
+
+
+@_ending("/v1/claims/finish", problems=_STALE, responses=_ENDED)
+async def finish_claim(request: Request, claim: ClaimIn) -> Response:
+    """The job is done, for this group.
+
+    Safe to repeat when the answer was lost, as is each other way to end a claim: for ten minutes, a claim that has
+    ended like that is told so with a 200. A claim that was taken over has not, whatever became of the job.
+    """
+    return await _end(request, claim, engine.finish, Outcome.DONE)
+
+
+@_ending("/v1/claims/fail", problems=_STALE_OR_UNKNOWN, responses=_ENDED)
+async def fail_claim(request: Request, claim: FailIn) -> Response:
+    """The attempt failed: the next step of the retry schedule.
+
+    No step left: the job is buried, among the dead letters.
+    """
+    return await _end(
+        request, claim, lambda ops, held: engine.fail(ops, held, claim.error, claim.delay), Outcome.RETRY, Outcome.DEAD
+    )
+
+
+@_ending("/v1/claims/snooze", problems=_STALE_OR_UNKNOWN, responses=_ENDED)
+async def snooze_claim(request: Request, claim: SnoozeIn) -> Response:
+    """Put the job off: run it again after the delay. Neither an attempt nor a step is used up."""
+    later = Snooze(claim.delay, claim.reason)
+    return await _end(request, claim, lambda ops, held: engine.fail(ops, held, later, None), Outcome.SNOOZED)
+
+
+@_ending("/v1/claims/bury", problems=_STALE_OR_UNKNOWN, responses=_ENDED)
+async def bury_claim(request: Request, claim: BuryIn) -> Response:
+    """The job is given up: among the dead letters until it is kicked or purged."""
+    return await _end(request, claim, lambda ops, held: engine.bury(ops, held, claim.reason), Outcome.DEAD)
+
+
+@_ending("/v1/claims/release", problems=_STALE, responses=_ENDED)
+async def release_claim(request: Request, claim: ClaimIn) -> Response:
+    """Hand the job back unfinished; the attempt does not count."""
+    return await _end(request, claim, engine.release, Outcome.RELEASED)
+
+
+@_ending("/v1/claims/touch", problems=_STALE_OR_UNKNOWN, responses={204: {"description": "Done."}})
+async def touch_claim(request: Request, claim: TouchIn) -> Response:
+    """The claim's TTR starts again, or another one does."""
+    backend = backend_of(request)
+    held = await _own(request, backend, claim)
+    await backend.do(engine.touch(await backend.operations(), held, claim.ttr))
+    return Response(status_code=204)

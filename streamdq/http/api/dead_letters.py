@@ -1,0 +1,97 @@
+"""A group's dead letters, a page at a time: no more than fits into an answer of bounded size, and where to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from heapq import merge
+
+from ...errors import InvalidInput
+from ...keys import ShardKeys, shard_of
+from ...link.connection import Command
+from ...link.session import Op, checked
+from ...operations.inspect import job_of
+from ...operations.jobs import Operations
+from .. import redact
+from ..auth import Identity
+from ..pages.overview import in_chunks
+from .jobs import job_bytes
+
+PAGE_BYTES = 1024 * 1024
+_FEWEST_OF_A_SHARD = 10
+
+Place = tuple[int, bytes]
+"""Where a dead letter stands: when it was buried, and its id. The order of the list, over all shards."""
+
+
+@dataclass(slots=True)
+class DeadPage:
+    """Jobs as JSON. ``next``: what the following page begins after; None when there is none."""
+
+    jobs: list[bytes] = field(default_factory=list)
+    next: str | None = None
+
+
+def dead_page(ops: Operations, who: Identity, topic: str, group: str, limit: int, after: str) -> Op[DeadPage]:
+    """At most ``limit`` dead letters, the longest dead first, and no more once they have PAGE_BYTES. A page may be
+    short, or empty, and have a next one. Letters that are kicked or purged meanwhile move no other out of the list.
+
+    Raises:
+        UnknownTopic, UnknownGroup: there is none.
+        InvalidInput: ``after`` is none that a page ended with.
+    """
+    yield from ops.known_group(topic, group)
+    shards = ops.topics.shards(topic)
+    places, more = yield from _places(ops, [shard.dead_of(group) for shard in shards], limit, _place(after))
+    page, size = DeadPage(), 0
+    for number, (buried_ms, raw) in enumerate(places, 1):
+        found = yield from _job(ops, who, shards, raw.decode())
+        page.jobs += found
+        size += sum(map(len, found))
+        page.next = f"{buried_ms}.{raw.decode()}" if more or number < len(places) else None
+        if number == limit or size >= PAGE_BYTES:
+            break
+    return page
+
+
+def _job(ops: Operations, who: Identity, shards: Sequence[ShardKeys], id: str) -> Op[list[bytes]]:
+    """Nothing, if it is no longer there."""
+    shard = shards[shard_of(id, len(shards))]
+    reply = yield from ops.scripts.get(shard, id)
+    return [job_bytes(redact.job(who, job_of(shard.topic, id, reply)))] if reply else []
+
+
+def _place(after: str) -> Place:
+    if not after:
+        return (-1, b"")
+    buried, dot, id = after.partition(".")
+    if not (buried.isascii() and buried.isdigit() and len(buried) < 16 and dot):
+        raise InvalidInput("after: not a value that an earlier page ended with")
+    return int(buried), id.encode("utf-8", "surrogateescape")
+
+
+def _places(ops: Operations, keys: Sequence[str], limit: int, after: Place) -> Op[tuple[list[Place], bool]]:
+    """The places that follow, in order, and whether there are more than these. Of many shards each is asked for a
+    part of the page, so what one of them has not told yet may end it early.
+    """
+    count = min(limit, max(_FEWEST_OF_A_SHARD, 2 * limit // len(keys))) + 1
+    replies = yield from in_chunks(ops, [_read(key, after, 0, count) for key in keys])
+    of_shards, told = [], []
+    for key, reply in zip(keys, replies, strict=True):
+        rows, offset = _rows(reply), 0
+        while len(rows) == count and rows[-1] <= after:  # many of one millisecond
+            offset += count
+            rows = _rows((yield from ops.session.call([_read(key, after, offset, count)]))[0])
+        of_shards.append([row for row in rows if row > after])
+        told += rows[-1:] if len(rows) == count else []
+    places = list(merge(*of_shards))
+    return ([place for place in places if place <= min(told)] if told else places), bool(told)
+
+
+def _read(key: str, after: Place, offset: int, count: int) -> Command:
+    return Command(key, ("ZRANGEBYSCORE", key, after[0], "+inf", "WITHSCORES", "LIMIT", offset, count))
+
+
+def _rows(reply: object) -> list[Place]:
+    flat = checked(reply)
+    return [(int(float(score)), member) for member, score in zip(flat[::2], flat[1::2], strict=True)]

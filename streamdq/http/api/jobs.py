@@ -1,0 +1,191 @@
+"""Producers' operations: put, look, cancel, reschedule; one job at a time, or a stream of them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+from urllib.parse import quote
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic_core import to_json
+
+from ...errors import JobExists
+from ...job import Job, JobState, NewJob, check_topic, decode, encode, nonce_of
+from ...link.session import Op
+from ...metrics import recorded
+from ...operations.jobs import Operations
+from ...operations.json_out import job_fields
+from .. import redact
+from ..audit_log import about
+from ..auth import Role
+from ..problems import ProblemError
+from ..reading import is_same_json
+from .bulk import Loader
+from .models import BulkOut, JobIn, JobOut, WhenIn, moment
+from .route import JSON, NDJSON, IdPath, Route, TopicPath, backend_of, operation, who_asks
+
+router = APIRouter(route_class=Route)
+_PRODUCER, _LOOK = (Role.PRODUCER,), (Role.PRODUCER, Role.WORKER, Role.VIEWER)
+_JOBS = "/v1/topics/{topic:segment}/jobs"
+_JOB = _JOBS + "/{id:segment}"
+OnConflictIn = Annotated[
+    Literal["reject", "keep", "replace"],
+    Query(
+        description="What to do when the id is taken by a job that has not ended. `reject`: 409, unless that job is "
+        "the same. `keep`: answer with the job that is there. `replace`: cancel it first, unless it runs or is dead."
+    ),
+]
+
+
+def job_bytes(job: Job) -> bytes:
+    """The job as JSON; its body goes out as it is kept."""
+    return to_json(job_fields(job))[:-1] + b',"body":' + job.raw_body + b"}"
+
+
+def job_response(job: Job, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+    return Response(job_bytes(job), status, headers, media_type=JSON)
+
+
+def _put(ops: Operations, topic: str, new: NewJob, replace: bool) -> Op[tuple[Job, bool]]:
+    """The job that has the id afterwards, and whether this call put it in."""
+    check_topic(topic)
+    id, when, rest, nonce = encode(new, ops.session.settings.max_body_bytes)
+    reply = yield from ops.put(topic, [(id, when, rest, nonce)], replace)
+    record = reply.taken.get(0)
+    created = record is None or nonce_of(record) == nonce
+    recorded.not_put_in(ops.session.keys.namespace, topic, int(not created))
+    if record is not None:
+        return decode(topic, id, record), created
+    due_ms = reply.now_ms + int(when) if when[0] == "+" else int(when)
+    return decode(topic, id, b"%012d%d\n%d\n%b" % (0, due_ms, reply.now_ms, rest)), True
+
+
+def _is_same(there: Job, new: NewJob, limit: int) -> bool:
+    """Was the job that is there put in by the same request? Its due time counts as it was asked for, from when the job
+    was made; so it is another one since it was rescheduled.
+    """
+    id, when, rest, _ = encode(new, limit)
+    due_ms = there.created_ms + int(when) if when[0] == "+" else int(when)
+    asked = decode(there.topic, id, b"%012d%d\n%d\n%b" % (0, due_ms, there.created_ms, rest))
+    if any(getattr(there, name) != getattr(asked, name) for name in ("due_ms", "ttr_ms", "retry", "url", "expire_ms")):
+        return False
+    return there.raw_body == asked.raw_body or is_same_json(there.body, asked.body)
+
+
+@operation(
+    router, "PUT", _JOB, roles=_PRODUCER, takes=JSON, tag="Jobs", status=201,
+    problems=["job-exists", "too-many-topics"],
+    responses={
+        201: {"description": "The job is in.", "model": JobOut},
+        200: {"description": "It was in already: put by the same request before, or kept.", "model": JobOut},
+    },
+)  # fmt: skip
+async def put_job(
+    request: Request, topic: TopicPath, id: IdPath, job: JobIn, on_conflict: OnConflictIn = "reject"
+) -> Response:
+    """Put a job in under an id.
+
+    Idempotent: sent again with the same content, it answers 200 with the job that is there, as long as that has not
+    ended. The same content is the same body, url, ttr, retry and expire, and the same delay or at; other content is a
+    409, unless on_conflict says otherwise. A topic that is not there is made.
+    """
+    backend, new = backend_of(request), job.new_job(id)
+    ops = await backend.operations()
+    found, created = await backend.do(_put(ops, topic, new, on_conflict == "replace"))
+    if created:
+        return job_response(found, 201)
+    same = _is_same(found, new, ops.session.settings.max_body_bytes)
+    if on_conflict == "replace" or not (same or on_conflict == "keep"):
+        raise JobExists(topic, id, ", with other content" if on_conflict == "reject" else ", and it is running or dead")
+    return job_response(redact.job(who_asks(request), await (await backend.queue()).get(topic, id) or found))
+
+
+@operation(
+    router, "POST", _JOBS, roles=_PRODUCER, takes=JSON, tag="Jobs", status=201, problems=["too-many-topics"],
+    responses={201: {"description": "The job is in.", "model": JobOut, "headers": {
+        "Location": {"description": "Where the job is found.", "schema": {"type": "string"}}}}},
+)  # fmt: skip
+async def post_job(request: Request, topic: TopicPath, job: JobIn) -> Response:
+    """Put a job in under an id made here.
+
+    Not idempotent: sent twice it makes two jobs. A PUT with an id of your own is safe to repeat.
+    """
+    backend = backend_of(request)
+    found, _ = await backend.do(_put(await backend.operations(), topic, job.new_job(None), False))
+    about(request, id=found.id)
+    return job_response(found, 201, {"Location": f"{request.url.path.rstrip('/')}/{quote(found.id, safe='')}"})
+
+
+@operation(
+    router, "POST", "/v1/topics/{topic:segment}/bulk", roles=_PRODUCER, takes=NDJSON, tag="Jobs",
+    problems=["stopping", "too-many-topics"],
+    responses={200: {"description": "What became of the lines.", "model": BulkOut}},
+    extra={"requestBody": {"required": True, "content": {NDJSON: {
+        "schema": {"type": "string"},
+        "example": '{"id": "order-42", "body": {"order_id": 42}, "delay": "30m"}\n{"body": {"order_id": 43}}\n',
+    }}}},
+)  # fmt: skip
+async def put_bulk(request: Request, topic: TopicPath, on_conflict: OnConflictIn = "reject") -> Response:
+    """Put many jobs in, one JSON object on each line.
+
+    A line has the fields of a single job, and may have an id. The body is streamed: it may be as long as the server
+    allows, and no more than a batch of it is in memory. A line that can't be accepted doesn't keep the others out; the
+    answer numbers it. Taken ids leave the job that is there, unless on_conflict is replace. With ids, a request that
+    ended half way is safe to repeat.
+    """
+    backend = backend_of(request)
+    loader = Loader(await backend.operations(), topic, on_conflict == "replace", backend.do, backend.stopping)
+    await loader.load(request.stream())
+    return Response(to_json(loader.result), media_type=JSON)
+
+
+@operation(
+    router, "GET", _JOB, roles=_LOOK, tag="Jobs", problems=["no-job"],
+    responses={200: {"description": "The job.", "model": JobOut}},
+)  # fmt: skip
+async def get_job(request: Request, topic: TopicPath, id: IdPath) -> Response:
+    """Look at a job, and how far each group is with it."""
+    return job_response(await _job(request, topic, id))
+
+
+async def _job(request: Request, topic: str, id: str) -> Job:
+    job = await (await backend_of(request).queue()).get(topic, id)
+    if job is None:
+        raise ProblemError("no-job", "it has ended, or never was; the history may know it")
+    return redact.job(who_asks(request), job)
+
+
+async def _refuse(request: Request, topic: str, id: str, what: str) -> None:
+    """Says why a job was left as it is."""
+    job = await _job(request, topic, id)
+    state = job.state.value if job.state in (JobState.RUNNING, JobState.DEAD) else "changing"
+    raise ProblemError("job-busy", f"the job is {state} and can't be {what} now")
+
+
+@operation(
+    router, "DELETE", _JOB, roles=_PRODUCER, tag="Jobs", problems=["no-job", "unknown-topic", "job-busy"],
+    status=204, notable=True, responses={204: {"description": "It is cancelled: no new attempt starts."}},
+)  # fmt: skip
+async def cancel_job(request: Request, topic: TopicPath, id: IdPath) -> Response:
+    """Cancel a job that waits.
+
+    After this, no new attempt of it starts in any group. A job that is running or dead is left alone.
+    """
+    if not await (await backend_of(request).queue()).cancel(topic, id):
+        await _refuse(request, topic, id, "cancelled")
+    return Response(status_code=204)
+
+
+@operation(
+    router, "POST", _JOB + "/reschedule", roles=_PRODUCER, takes=JSON, tag="Jobs", notable=True,
+    problems=["no-job", "unknown-topic", "job-busy"],
+    responses={200: {"description": "The job with its new due time.", "model": JobOut}},
+)  # fmt: skip
+async def reschedule_job(request: Request, topic: TopicPath, id: IdPath, when: WhenIn) -> Response:
+    """Give a job that waits another due time.
+
+    Whether it is delayed, ready, or waits for its next attempt. A job that is running or dead is left alone.
+    """
+    queue = await backend_of(request).queue()
+    if not await queue.reschedule(topic, id, delay=when.delay, at=moment(when.at)):
+        await _refuse(request, topic, id, "rescheduled")
+    return job_response(await _job(request, topic, id))

@@ -1,0 +1,482 @@
+"""What goes in and out over HTTP. Inputs refuse what they don't know; outputs are documentation, not filters."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
+from pydantic_core import PydanticCustomError
+
+from ...durations import MAX_DURATION_CHARS
+from ...errors import InvalidInput
+from ...job import JobState, NewJob
+from ...retry import MAX_STEPS
+
+# A limit of length stands at the list or text itself: at a union it would count only once all items were validated.
+_DurationText = Annotated[StrictStr, Field(max_length=MAX_DURATION_CHARS)]
+DurationIn = StrictInt | StrictFloat | _DurationText
+_DURATION = "Seconds, or text such as `250ms`, `15s`, `1h30m`, `2d`."
+Delay = Annotated[
+    DurationIn | None, Field(description=f"Due after this long, by Redis's clock. {_DURATION}", examples=["30m"])
+]
+At = Annotated[
+    StrictInt | Annotated[StrictStr, Field(max_length=64)] | None,
+    Field(
+        description="Due at this moment: milliseconds of 13 digits, or ISO 8601 with its zone. Instead of `delay`.",
+        examples=[1900000000000],
+    ),
+]
+Ttr = Annotated[
+    DurationIn | None, Field(description=f"Time to run: how long an attempt may take. {_DURATION}", examples=["30s"])
+]
+_RETRY = "Delays between attempts, such as `15s 3m 10m`, or `none`."
+RetryIn = Annotated[
+    Annotated[StrictStr, Field(max_length=2000)] | Annotated[list[DurationIn], Field(max_length=MAX_STEPS)] | None,
+    Field(description=_RETRY, examples=["15s 3m 10m"]),
+]
+GroupName = Annotated[StrictStr, Field(max_length=64)]
+
+
+EXAMPLE_JOB: dict[str, Any] = {
+    "topic": "order.close", "id": "order-42", "state": "delayed", "body": {"order_id": 42}, "due_ms": 1900000000000,
+    "created_ms": 1899998200000, "attempt": 0, "step": 0, "ttr_ms": None, "retry": "15000ms 180000ms", "url": None,
+    "expire_ms": None, "groups": {},
+}  # fmt: skip
+EXAMPLE_TOPIC: dict[str, Any] = {
+    "topic": "order.close", "shards": 1, "ttr_ms": 60000, "retry": "15000ms 180000ms", "max_deliveries": 5,
+    "rate": None, "paused": False, "groups": {"default": {"ttr_ms": None, "retry": None}},
+}  # fmt: skip
+
+
+_MAX_UNKNOWN_FIELDS = 10
+
+
+def example(value: dict[str, Any]) -> ConfigDict:
+    """A model's configuration with an example of it."""
+    return ConfigDict(json_schema_extra={"examples": [value]})
+
+
+class _In(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, given: Any) -> Any:
+        """Each unknown field is an error of its own; many are one."""
+        if isinstance(given, dict) and len(given) > len(cls.model_fields) + _MAX_UNKNOWN_FIELDS:
+            raise PydanticCustomError(
+                "too_many_fields",
+                "{given} fields, of which there are {known}",
+                {"given": len(given), "known": ", ".join(cls.model_fields)},
+            )
+        return given
+
+
+class JobIn(_In):
+    """A job to put in. What is left out is as the topic has it."""
+
+    body: Any = Field(description="What the handler needs to know: any JSON but null and an empty text.")
+    delay: Delay = None
+    at: At = None
+    ttr: Ttr = None
+    retry: RetryIn = None
+    expire: Annotated[
+        DurationIn | None,
+        Field(description=f"An attempt that would start later than this after it was due is given up. {_DURATION}"),
+    ] = None
+    url: Annotated[
+        Annotated[StrictStr, Field(max_length=4096)] | None,
+        Field(description="Where a callback worker posts the body to."),
+    ] = None
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"body": {"order_id": 42}, "delay": "30m", "retry": "15s 3m 10m"}]},
+    )
+
+    def new_job(self, id: str | None) -> NewJob:
+        """As the library takes it."""
+        return NewJob(self.body, self.delay, id, moment(self.at), self.ttr, self.retry, self.url, self.expire)
+
+
+def moment(at: int | str | None) -> datetime | int | None:
+    """The moment in an `at`.
+
+    Raises:
+        InvalidInput: it can't be read.
+    """
+    if at is None or isinstance(at, int):
+        return at
+    if at.isascii() and at.isdigit():
+        return int(at[:20])
+    try:
+        return datetime.fromisoformat(at)
+    except ValueError:
+        raise InvalidInput(
+            f"at: can't read {at[:80]!r}; write for example 2030-01-31T09:00:00+08:00, or 13 digits of milliseconds"
+        ) from None
+
+
+class WhenIn(_In):
+    """Another due time: one of the two."""
+
+    delay: Delay = None
+    at: At = None
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"delay": "10m"}]})
+
+
+class GroupProgressOut(BaseModel):
+    """How far one consumer group is with a job."""
+
+    state: JobState
+    attempt: int
+    step: int = Field(description="How many steps of the retry schedule are used up.")
+    crashes: int = Field(description="How often in a row it was lost with its consumer.")
+    snoozed: int = Field(description="How often it was put off without counting as an attempt.")
+    due_ms: int | None
+    started_ms: int | None
+    deadline_ms: int | None
+    consumer: str | None
+    reason: str | None = Field(description="Why it is dead: exhausted, buried, invalid or crashed.")
+    error: str | None = Field(description="What the last attempt failed with.")
+
+
+class JobOut(BaseModel):
+    """A job. Times are Unix milliseconds by Redis's clock, durations milliseconds."""
+
+    topic: str
+    id: str
+    state: JobState = Field(description="Where it stands; the most active of its groups.")
+    body: Any
+    due_ms: int
+    created_ms: int
+    attempt: int
+    step: int
+    ttr_ms: int | None
+    retry: str | None
+    url: str | None
+    expire_ms: int | None
+    groups: dict[str, GroupProgressOut]
+
+    model_config = example(EXAMPLE_JOB)
+
+
+class BulkLine(BaseModel):
+    """A line that made no job."""
+
+    line: int = Field(description="Its number, from 1.")
+    problem: str = Field(description="`job-exists`, or `invalid-input`.")
+    detail: str
+    id: str | None = None
+
+
+class BulkOut(BaseModel):
+    """What became of the lines."""
+
+    lines: int = Field(description="How many were read, blank ones aside.")
+    created: int
+    existing: int = Field(description="Their ids were taken; what was there stayed.")
+    invalid: int = Field(description="They could not be accepted; the others were.")
+    problems: list[BulkLine] = Field(description="The first 100 lines that made no job.")
+
+    model_config = example(
+        {
+            "lines": 3,
+            "created": 1,
+            "existing": 1,
+            "invalid": 1,
+            "problems": [
+                {"line": 2, "problem": "job-exists", "detail": "The id is taken", "id": "order-42"},
+                {"line": 3, "problem": "invalid-input", "detail": "body: is blank", "id": None},
+            ],
+        }
+    )
+
+
+class ClaimOut(BaseModel):
+    """A job that was taken, and what proves it."""
+
+    claim: str = Field(description="Send it back to finish, fail, bury, release or touch. It outlives the server.")
+    group: str
+    ttr_ms: int = Field(description="From now; after that the job is delivered again.")
+    job: JobOut
+
+    model_config = example({"claim": "v1.W10.c2lnbmF0dXJl", "group": "default", "ttr_ms": 60000, "job": EXAMPLE_JOB})
+
+
+ClaimToken = Annotated[
+    StrictStr, Field(description="As `take` gave it.", max_length=8192, examples=["v1.W10.c2lnbmF0dXJl"])
+]
+
+
+class ClaimIn(_In):
+    """A claim to end."""
+
+    claim: ClaimToken
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"claim": "v1.W10.c2lnbmF0dXJl"}]})
+
+
+class EndedOut(BaseModel):
+    """What came of a claim that was sent again."""
+
+    state: JobState = Field(description="Where it left the job, for its group: done, delayed, ready or dead.")
+
+    model_config = example({"state": "done"})
+
+
+class FailIn(ClaimIn):
+    """An attempt that failed."""
+
+    error: StrictStr = Field(description="Why; kept with the job.", max_length=10_000, examples=["no answer from bank"])
+    delay: Annotated[
+        DurationIn | None,
+        Field(description=f"Try again after this long, instead of the next step, and use up none. {_DURATION}"),
+    ] = None
+
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"examples": [{"claim": "v1.W10.c2lnbmF0dXJl", "error": "no answer from bank"}]},
+    )
+
+
+class SnoozeIn(ClaimIn):
+    """An attempt that can't be made now."""
+
+    delay: Annotated[DurationIn, Field(description=f"Run it again after this long. {_DURATION}", examples=["5m"])]
+    reason: StrictStr = Field(default="", description="Why; kept with the job.", max_length=10_000)
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"claim": "v1.W10.c2lnbmF0dXJl", "delay": "5m"}]}
+    )
+
+
+class BuryIn(ClaimIn):
+    """A job that is given up."""
+
+    reason: StrictStr = Field(description="Why; kept with the job.", max_length=10_000, examples=["no such order"])
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"claim": "v1.W10.c2lnbmF0dXJl", "reason": "no such order"}]}
+    )
+
+
+class TouchIn(ClaimIn):
+    """A claim to extend."""
+
+    ttr: Ttr = None
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"claim": "v1.W10.c2lnbmF0dXJl", "ttr": "5m"}]}
+    )
+
+
+class GroupSettingsOut(BaseModel):
+    ttr_ms: int | None
+    retry: str | None
+
+
+class TopicOut(BaseModel):
+    """A topic's settings."""
+
+    topic: str
+    shards: int
+    ttr_ms: int
+    retry: str
+    max_deliveries: int
+    rate: float | None
+    paused: bool
+    groups: dict[str, GroupSettingsOut]
+
+    model_config = example(EXAMPLE_TOPIC)
+
+
+class TopicsOut(BaseModel):
+    topics: list[TopicOut]
+
+    model_config = example({"topics": [EXAMPLE_TOPIC]})
+
+
+class TopicIn(_In):
+    """Settings to change; what is left out stays."""
+
+    ttr: Ttr = None
+    retry: RetryIn = None
+    shards: StrictInt | None = Field(default=None, description="Only while the topic is empty.")
+    max_deliveries: StrictInt | None = Field(
+        default=None, description="Lost with its consumer this often, a job is buried."
+    )
+    groups: Annotated[list[GroupName], Field(max_length=100)] | None = Field(
+        default=None, description="Exactly these; others are removed with what they had open."
+    )
+    rate: StrictInt | StrictFloat | None = Field(default=None, description="Jobs a second at most; 0 for no limit.")
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"ttr": "30s", "retry": "15s 3m 10m"}]})
+
+
+class GroupStatsOut(BaseModel):
+    """One group's figures of a topic; the first five are now, the others since it began."""
+
+    delayed: int
+    ready: int
+    running: int
+    dead: int
+    consumers: int
+    done: int
+    retried: int
+    snoozed: int
+    reclaimed: int
+    cancelled: int
+    expired: int
+
+
+class TopicStatsOut(BaseModel):
+    enqueued: int
+    jobs: int
+    next_due_ms: int | None
+    overdue_ms: int
+    paused: bool
+    shards: int
+    unreachable: int
+    groups: dict[str, GroupStatsOut]
+
+
+class StatsOut(BaseModel):
+    """Totals, and each topic's figures. Jobs count once for each group."""
+
+    delayed: int
+    ready: int
+    running: int
+    dead: int
+    topics: dict[str, TopicStatsOut]
+
+    model_config = example(
+        {
+            "delayed": 12,
+            "ready": 0,
+            "running": 1,
+            "dead": 0,
+            "topics": {
+                "order.close": {
+                    "enqueued": 14,
+                    "jobs": 13,
+                    "next_due_ms": 1900000000000,
+                    "overdue_ms": 0,
+                    "paused": False,
+                    "shards": 1,
+                    "groups": {
+                        "default": {
+                            "delayed": 12,
+                            "ready": 0,
+                            "running": 1,
+                            "dead": 0,
+                            "consumers": 2,
+                            "done": 1,
+                            "retried": 0,
+                            "snoozed": 0,
+                            "reclaimed": 0,
+                            "cancelled": 0,
+                            "expired": 0,
+                        }
+                    },
+                }
+            },
+        }
+    )
+
+
+class UpcomingOut(BaseModel):
+    """How many attempts come due within each window from now, overdue ones included."""
+
+    windows: dict[str, int] = Field(examples=[{"1m": 12, "10m": 340, "1h": 2100, "1d": 9000}])
+
+    model_config = example({"windows": {"1m": 12, "10m": 340, "1h": 2100, "1d": 9000}})
+
+
+class DeadOut(BaseModel):
+    jobs: list[JobOut]
+    next: str | None
+
+    model_config = example({"jobs": [EXAMPLE_JOB | {"state": "dead"}], "next": "1767225600000.order-42"})
+
+
+class DeadIn(_In):
+    """Which dead letters: their ids, or `all`."""
+
+    group: GroupName = "default"
+    ids: Annotated[list[Annotated[StrictStr, Field(max_length=255)]], Field(max_length=500)] | None = None
+    all: StrictBool = False
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"ids": ["order-42"]}, {"all": True, "group": "audit"}]}
+    )
+
+
+class CountOut(BaseModel):
+    count: int = Field(description="How many it was done to.")
+
+    model_config = example({"count": 1})
+
+
+class BalanceOut(BaseModel):
+    """One group's account: enqueued = done + dead + cancelled + expired + live."""
+
+    topic: str
+    group: str
+    enqueued: int
+    done: int
+    dead: int
+    cancelled: int
+    expired: int
+    delayed: int
+    ready: int
+    running: int
+    live: int
+    imbalance: int
+
+
+class OrphanOut(BaseModel):
+    topic: str
+    id: str
+    what: str
+
+
+class AuditOut(BaseModel):
+    """The proof that nothing is lost, or what is."""
+
+    balanced: bool
+    left: int
+    balances: list[BalanceOut]
+    orphans: list[OrphanOut]
+
+    model_config = example(
+        {
+            "balanced": True,
+            "left": 1,
+            "orphans": [],
+            "balances": [
+                {
+                    "topic": "order.close",
+                    "group": "default",
+                    "enqueued": 14,
+                    "done": 12,
+                    "dead": 0,
+                    "cancelled": 1,
+                    "expired": 0,
+                    "delayed": 1,
+                    "ready": 0,
+                    "running": 0,
+                    "live": 1,
+                    "imbalance": 0,
+                }
+            ],
+        }
+    )
+
+
+class HealthOut(BaseModel):
+    status: str = Field(examples=["ok"])
+
+    model_config = example({"status": "ok"})

@@ -1,0 +1,334 @@
+"""What every operation of the API has in common: who may call it, what it takes and how much, and that it is logged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+from urllib.parse import unquote, urlsplit
+
+from fastapi import APIRouter, Path, Request, Response
+from fastapi.routing import APIRoute
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.types import Message, Receive
+
+from ..audit_log import fields_of
+from ..auth import ANYONE, MAX_TOKEN_CHARS, Identity, Role
+from ..backend import Backend
+from ..problems import KINDS, ProblemError, documented, kind_of
+from ..reading import Reading
+from ..refusals import peer_of
+
+JSON, NDJSON = "application/json", "application/x-ndjson"
+_SAFE = ("GET", "HEAD")
+NOBODY_IN_PARTICULAR = Identity("anyone", ANYONE)
+_STRANGER = Identity("", frozenset())
+
+
+class _Segment(Convertor[str]):
+    """One part of a path, decoded here and not before: a topic or an id may hold a slash, sent as %2F."""
+
+    regex = "[^/]+"
+
+    def convert(self, value: str) -> str:
+        return unquote(value, errors="surrogateescape")  # what is not UTF-8 is refused as a name, not misread
+
+    def to_string(self, value: str) -> str:
+        raise NotImplementedError
+
+
+register_url_convertor("segment", _Segment())
+TopicPath = Annotated[str, Path(description="The topic, percent-encoded.", max_length=255, examples=["order.close"])]
+IdPath = Annotated[str, Path(description="The job's id, percent-encoded.", max_length=255, examples=["order-42"])]
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """``roles`` None: open to everyone. ``takes``: the body's content type. ``notable``: logged at info.
+
+    Who may is checked before, and whether the token is for the topic, in the path or the query, and for the group in
+    the query. What names no topic takes a token for all of them, unless it ``sifts``: then it looks itself at what the
+    token is for. ``every_group``: it concerns all groups of the topic, and takes a token for all.
+    """
+
+    roles: frozenset[Role] | None
+    takes: str | None = None
+    notable: bool = False
+    sifts: bool = False
+    every_group: bool = False
+
+
+def backend_of(request: Request) -> Backend:
+    backend: Backend = request.app.state.streamdq
+    return backend
+
+
+def who_asks(request: Request) -> Identity:
+    """Who makes this request, once it was let in."""
+    identity: Identity = request.state.who
+    return identity
+
+
+def _tell(request: Request, needs: Needs, **how: Any) -> None:
+    """Who did what, and how it ended; looking is not worth a word. Strangers who are refused can't fill the log: of
+    them it has what the server's own log has.
+    """
+    who = getattr(request.state, "who", None)  # signing in tells who it is
+    told = getattr(request.state, "told", True) or who not in (None, NOBODY_IN_PARTICULAR)
+    if request.method not in _SAFE and told:
+        backend_of(request).audit.tell(needs.notable, fields_of(request, who or _STRANGER, **how))
+
+
+class Route(APIRoute):
+    """An operation declared with ``operation``."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        inner, needs = super().get_route_handler(), _NEEDS[self.endpoint]
+
+        async def handle(request: Request) -> Response:
+            try:
+                await self.let_in(request, needs)
+                response = await inner(Reading(request.scope, limited(request, needs)))
+            except ProblemError as error:
+                found = self.refused(request, error)
+                _tell(request, needs, failed=found.kind)
+                raise found from None
+            except Exception as error:
+                _tell(request, needs, failed=kind_of(error))
+                raise
+            _tell(request, needs, status=response.status_code)
+            return response
+
+        return handle
+
+    def refused(self, request: Request, error: ProblemError) -> ProblemError:
+        """What the caller is told instead; it is counted and logged."""
+        return refused(request, error)
+
+    async def let_in(self, request: Request, needs: Needs) -> None:
+        """Sees who asks.
+
+        Raises:
+            ProblemError: they may not, or not like this.
+        """
+        backend = backend_of(request)
+        if needs.roles is not None or request.method not in _SAFE:  # looking whether the server is alive is free
+            backend.rates.asked(peer_of(request))
+        check_origin(request, backend)
+        request.state.who = who = NOBODY_IN_PARTICULAR
+        if needs.roles is not None and backend.tokens.required:
+            request.state.who = None
+            request.state.who = who = await self.identify(request, backend)
+            backend.rates.came(who.name)
+            if not who.may(needs.roles):
+                wanted = " or ".join(sorted({*needs.roles, Role.ADMIN}))
+                raise ProblemError("forbidden", f"this takes the role {wanted}")
+            _check_scope(request, needs, who, {field.alias for field in self.dependant.query_params})
+        check_content_type(request, needs)
+
+    async def identify(self, request: Request, backend: Backend) -> Identity:
+        return _bearer(request, backend)
+
+
+_NEEDS: dict[Callable[..., Any], Needs] = {}
+
+
+def declare(endpoint: Callable[..., Any], needs: Needs) -> None:
+    """What an endpoint needs that is routed otherwise than by ``operation``."""
+    _NEEDS[endpoint] = needs
+
+
+def needs_of(route: APIRoute) -> Needs:
+    return _NEEDS[route.endpoint]
+
+
+def refused(request: Request, error: ProblemError) -> ProblemError:
+    """Counts and logs a refusal. Who has no valid token too often is told so instead."""
+    backend = backend_of(request)
+    if error.kind == "unauthenticated":
+        try:
+            backend.rates.failed(peer_of(request))
+        except ProblemError as limited:
+            error = limited
+    request.state.told = backend.refusals.tell(request, error)
+    return error
+
+
+def _check_scope(request: Request, needs: Needs, who: Identity, queries: Collection[str]) -> None:
+    """``queries``: the query parameters that the operation heeds; one that it ignores narrows nothing."""
+    named = [*request.query_params.getlist("topic")] if "topic" in queries else []
+    if "topic" in request.path_params:
+        named.append(request.path_params["topic"])
+    for topic in named:
+        if not who.topics.holds(topic):
+            raise ProblemError("forbidden", f"this token is for other topics: {who.topics}")
+    if not (named or needs.sifts or who.topics.is_all):
+        hint = ", or one topic's name" if "topic" in queries else ""
+        raise ProblemError("forbidden", f"this takes a token for all topics{hint}")
+    for group in request.query_params.getlist("group"):
+        check_group_scope(who, group)
+    if needs.every_group and not who.groups.is_all:
+        raise ProblemError("forbidden", "this concerns every group, and takes a token for all of them")
+
+
+def check_group_scope(who: Identity, group: str) -> None:
+    """
+    Raises:
+        ProblemError: the token is for other groups.
+    """
+    if not who.groups.holds(group):
+        raise ProblemError("forbidden", f"this token is for other groups: {who.groups}")
+
+
+def check_content_type(request: Request, needs: Needs) -> None:
+    if needs.takes is not None:
+        given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if given != needs.takes:
+            raise ProblemError("unsupported-media-type", f"send the body as {needs.takes}")
+
+
+def may_still(request: Request) -> bool:
+    """Is the token that this request came with as good as it was then? It may have waited for long."""
+    backend = backend_of(request)
+    try:
+        return not backend.tokens.required or _bearer(request, backend) == who_asks(request)
+    except ProblemError:
+        return False
+
+
+def _bearer(request: Request, backend: Backend) -> Identity:
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer" or not token.strip():
+        raise ProblemError("unauthenticated", "send the header: Authorization: Bearer TOKEN")
+    token = token.strip()[: MAX_TOKEN_CHARS + 1]  # longer than any
+    who = backend.tokens.identify(token)
+    if who is None:
+        raise ProblemError(
+            "unauthenticated", backend.tokens.why_not(token), {"WWW-Authenticate": 'Bearer error="invalid_token"'}
+        )
+    return who
+
+
+def check_origin(request: Request, backend: Backend) -> None:
+    """A page of another site must not act through its reader's browser, which may reach what the site can't: neither
+    by a form, nor under a host name that was made to point here.
+    """
+    host = request.headers.get("host", "")
+    if backend.hosts is not None and _split(f"//{host}")[0] not in backend.hosts:
+        raise ProblemError("forbidden", "without tokens, this server answers to the name localhost alone")
+    if request.method in _SAFE:
+        return
+    origin = request.headers.get("origin")
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none") or (
+        origin is not None and _split(origin)[1] != host
+    ):
+        raise ProblemError("forbidden", "requests from pages of other sites are refused")
+
+
+def _split(url: str) -> tuple[str, str]:
+    """(host name, host name and port), both empty when it is no URL."""
+    try:
+        parts = urlsplit(url)
+        return parts.hostname or "", parts.netloc
+    except ValueError:
+        return "", ""
+
+
+def limited(request: Request, needs: Needs) -> Receive:
+    """Receives the body: no more than allowed, and not more slowly."""
+    settings = backend_of(request).http
+    limit = settings.max_bulk_bytes if needs.takes == NDJSON else settings.max_request_bytes
+    close = {"Connection": "close"}
+    declared = request.headers.get("content-length", "0")
+    if not declared.isdigit() or len(declared) > len(str(limit)) or int(declared) > limit:
+        raise ProblemError("too-large", f"at most {limit} bytes are taken", close)
+    seen, ended = 0, False
+    loop = asyncio.get_running_loop()
+    # A body of lines may take long in all, if it keeps coming.
+    deadline = None if needs.takes == NDJSON else loop.time() + settings.body_timeout_s
+
+    async def receive() -> Message:
+        nonlocal seen, ended
+        if ended:  # what comes now is that the caller left, and may be waited for
+            return await request.receive()
+        try:
+            async with asyncio.timeout_at(deadline or loop.time() + settings.body_timeout_s):
+                message = await request.receive()
+        except TimeoutError:
+            raise ProblemError("timeout", "the body did not arrive in time", close) from None
+        seen += len(message.get("body", b""))
+        ended = not message.get("more_body", False)
+        if seen > limit:
+            raise ProblemError("too-large", f"at most {limit} bytes are taken", close)
+        return message
+
+    return receive
+
+
+def operation(
+    router: APIRouter,
+    method: str,
+    path: str,
+    *,
+    roles: Sequence[Role] | None,
+    takes: str | None = None,
+    problems: Sequence[str] = (),
+    notable: bool = False,
+    sifts: bool = False,
+    every_group: bool = False,
+    status: int = 200,
+    responses: Mapping[int, Mapping[str, Any]] | None = None,
+    tag: str,
+    **more: Any,
+) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
+    """Declares an operation: its route, and its documentation. The docstring's first line is its summary.
+
+    ``problems``: kinds that it may answer with, beside those that every operation of its sort may.
+    """
+
+    def declared(endpoint: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        declare(endpoint, Needs(None if roles is None else frozenset(roles), takes, notable, sifts, every_group))
+        summary, _, description = (endpoint.__doc__ or "").partition("\n")
+        documented_problems = _problems(problems, roles, takes, "{" in path, method)
+        router.add_api_route(
+            path,
+            endpoint,
+            methods=[method],
+            status_code=status,
+            summary=summary.strip().rstrip("."),
+            description=" ".join(description.split()) or summary.strip(),
+            operation_id=endpoint.__name__,
+            tags=[tag],
+            response_model=None,
+            responses={**documented_problems, **{code: dict(how) for code, how in (responses or {}).items()}},
+            openapi_extra=_extra(roles, more.pop("extra", None)),
+            **more,
+        )
+        return endpoint
+
+    return declared
+
+
+def _extra(roles: Sequence[Role] | None, extra: Mapping[str, Any] | None) -> dict[str, Any]:
+    found = dict(extra or {})
+    if roles is not None:
+        found["security"] = [{"bearer": []}]
+        found["x-roles"] = sorted({*roles, Role.ADMIN})
+    return found
+
+
+def _problems(
+    own: Sequence[str], roles: Sequence[Role] | None, takes: str | None, named: bool, method: str
+) -> dict[int | str, dict[str, Any]]:
+    kinds = ["internal-error", "invalid-input", *own]
+    if roles is not None:
+        kinds += ["unauthenticated", "forbidden", "rate-limited", "redis-unavailable", "redis-refuses"]
+    elif method not in _SAFE:
+        kinds += ["forbidden"]
+    kinds += ["not-found"] if named else []
+    kinds += ["malformed", "timeout", "too-large", "unsupported-media-type"] if takes else []
+    by_status: dict[int, list[str]] = {}
+    for kind in dict.fromkeys(kinds):
+        by_status.setdefault(KINDS[kind][0], []).append(kind)
+    return {status: documented(*names) for status, names in sorted(by_status.items())}

@@ -1,0 +1,195 @@
+"""Operators' operations: topics, figures, dead letters, pause, and the audit."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+from pydantic_core import to_json
+
+from ...config import TopicSettings
+from ...errors import InvalidInput
+from ...operations.json_out import audit_json, settings_json, stats_json
+from .. import redact
+from ..audit_log import about
+from ..auth import Role
+from .dead_letters import dead_page
+from .models import AuditOut, CountOut, DeadIn, DeadOut, StatsOut, TopicIn, TopicOut, TopicsOut, UpcomingOut
+from .route import JSON, Route, TopicPath, backend_of, check_group_scope, operation, who_asks
+
+router = APIRouter(route_class=Route)
+_LOOK, _ADMIN = (Role.VIEWER,), (Role.ADMIN,)
+_TOPIC = "/v1/topics/{topic:segment}"
+_MAX_WINDOWS = 20
+_WINDOW_CHARS = 20
+_UNKNOWN = ["unknown-topic", "unknown-group"]
+TopicQuery = Annotated[str | None, Query(description="One topic instead of all.", max_length=255)]
+GroupQuery = Annotated[str, Query(description="The consumer group.", max_length=64)]
+
+
+def _json(value: object) -> Response:
+    return Response(to_json(value), media_type=JSON)
+
+
+def _topic_json(topic: str, settings: TopicSettings) -> dict[str, object]:
+    return settings_json(topic, settings)
+
+
+@operation(
+    router, "GET", "/v1/topics", roles=(Role.VIEWER, Role.PRODUCER, Role.WORKER), tag="Topics", sifts=True,
+    responses={200: {"description": "Every topic's settings.", "model": TopicsOut}},
+)  # fmt: skip
+async def list_topics(request: Request) -> Response:
+    """All topics that the token is for, with their settings."""
+    backend, who = backend_of(request), who_asks(request)
+    known = await backend.do((await backend.operations()).topics.registry())
+    return _json(
+        {"topics": [_topic_json(name, redact.settings(who, known[name])) for name in redact.topics(who, known)]}
+    )
+
+
+@operation(
+    router, "PATCH", _TOPIC, roles=_ADMIN, takes=JSON, tag="Topics", notable=True, every_group=True,
+    problems=["topic-not-empty", "too-many-topics"],
+    responses={200: {"description": "All its settings.", "model": TopicOut}},
+)  # fmt: skip
+async def configure_topic(request: Request, topic: TopicPath, settings: TopicIn) -> Response:
+    """Make a topic, or change its settings. What is left out stays as it is."""
+    queue = await backend_of(request).queue()
+    found = await queue.configure(topic, **settings.model_dump())
+    return _json(_topic_json(topic, found))
+
+
+@operation(
+    router, "DELETE", _TOPIC, roles=_ADMIN, tag="Topics", notable=True, every_group=True,
+    problems=["unknown-topic", "topic-not-empty"],
+    status=204, responses={204: {"description": "It is gone."}},
+)  # fmt: skip
+async def delete_topic(
+    request: Request,
+    topic: TopicPath,
+    force: Annotated[bool, Query(description="With the jobs that it holds; else only if it holds none.")] = False,
+) -> Response:
+    """Delete a topic, with its settings, figures and history.
+
+    Whoever puts a job into it afterwards makes it anew. Attempts that run can't be ended any more.
+    """
+    await (await backend_of(request).queue()).delete_topic(topic, force=force)
+    return Response(status_code=204)
+
+
+@operation(
+    router, "POST", _TOPIC + "/pause", roles=_ADMIN, tag="Topics", notable=True, every_group=True,
+    problems=["unknown-topic"],
+    status=204, responses={204: {"description": "It is paused."}},
+)  # fmt: skip
+async def pause_topic(request: Request, topic: TopicPath) -> Response:
+    """No new attempt of the topic's jobs starts until it is resumed; running ones go on."""
+    await (await backend_of(request).queue()).pause(topic)
+    return Response(status_code=204)
+
+
+@operation(
+    router, "POST", _TOPIC + "/resume", roles=_ADMIN, tag="Topics", notable=True, every_group=True,
+    problems=["unknown-topic"],
+    status=204, responses={204: {"description": "It goes on."}},
+)  # fmt: skip
+async def resume_topic(request: Request, topic: TopicPath) -> Response:
+    """End a pause; what became due meanwhile is delivered now."""
+    await (await backend_of(request).queue()).resume(topic)
+    return Response(status_code=204)
+
+
+@operation(
+    router, "GET", "/v1/stats", roles=_LOOK, tag="Figures", sifts=True, problems=["unknown-topic"],
+    responses={200: {"description": "The figures.", "model": StatsOut}},
+)  # fmt: skip
+async def get_stats(request: Request, topic: TopicQuery = None) -> Response:
+    """Figures of one topic, or of all that the token is for."""
+    found = await (await backend_of(request).queue()).stats(topic)
+    return _json(stats_json(redact.stats(who_asks(request), found)))
+
+
+@operation(
+    router, "GET", "/v1/upcoming", roles=_LOOK, tag="Figures", problems=["unknown-topic"],
+    responses={200: {"description": "The coming load.", "model": UpcomingOut}},
+)  # fmt: skip
+async def get_upcoming(
+    request: Request,
+    topic: TopicQuery = None,
+    windows: Annotated[
+        str, Query(description=f"At most {_MAX_WINDOWS}, with commas.", max_length=400)
+    ] = "1m,10m,1h,1d",
+) -> Response:
+    """How many attempts come due within each window from now."""
+    names = windows.split(",")
+    if len(names) > _MAX_WINDOWS or any(len(name) > _WINDOW_CHARS for name in names):
+        raise InvalidInput(f"windows: at most {_MAX_WINDOWS} durations such as 10m, with commas")
+    return _json({"windows": await (await backend_of(request).queue()).upcoming(topic, names)})
+
+
+@operation(
+    router, "GET", _TOPIC + "/dead", roles=_LOOK, tag="Dead letters", problems=_UNKNOWN,
+    responses={200: {"description": "The longest dead first; why is in their groups.", "model": DeadOut}},
+)  # fmt: skip
+async def list_dead(
+    request: Request,
+    topic: TopicPath,
+    group: GroupQuery = "default",
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    after: Annotated[
+        str, Query(description="Go on after a page: its `next`.", max_length=300, examples=["1767225600000.order-42"])
+    ] = "",
+) -> Response:
+    """A group's dead letters.
+
+    At most `limit` of them, or as many as make up 1 MiB. `next` is what the following page begins after; it is null
+    on the last one.
+    """
+    backend, who = backend_of(request), who_asks(request)
+    check_group_scope(who, group)
+    page = await backend.do(dead_page(await backend.operations(), who, topic, group, limit, after))
+    return Response(b'{"jobs":[' + b",".join(page.jobs) + b'],"next":' + to_json(page.next) + b"}", media_type=JSON)
+
+
+@operation(
+    router, "POST", _TOPIC + "/dead/kick", roles=_ADMIN, takes=JSON, tag="Dead letters", notable=True,
+    problems=_UNKNOWN, responses={200: {"description": "How many went back.", "model": CountOut}},
+)  # fmt: skip
+async def kick_dead(request: Request, topic: TopicPath, which: DeadIn) -> Response:
+    """Send dead letters back. They are ready at once, and their retry schedule starts again."""
+    about(request, group=which.group)
+    check_group_scope(who_asks(request), which.group)
+    queue = await backend_of(request).queue()
+    counts = [await queue.kick(topic, id, which.group) for id in _ids(which)]
+    return _json({"count": sum(counts)})
+
+
+@operation(
+    router, "POST", _TOPIC + "/dead/purge", roles=_ADMIN, takes=JSON, tag="Dead letters", notable=True,
+    problems=_UNKNOWN, responses={200: {"description": "How many are gone.", "model": CountOut}},
+)  # fmt: skip
+async def purge_dead(request: Request, topic: TopicPath, which: DeadIn) -> Response:
+    """Delete dead letters for good."""
+    about(request, group=which.group)
+    check_group_scope(who_asks(request), which.group)
+    queue = await backend_of(request).queue()
+    counts = [await queue.purge(topic, which.group, id) for id in _ids(which)]
+    return _json({"count": sum(counts)})
+
+
+def _ids(which: DeadIn) -> list[str | None]:
+    """The ids, or None for all of them."""
+    if which.all == bool(which.ids):
+        raise InvalidInput("pass ids, or all: true")
+    return [None] if which.all else list(which.ids or ())
+
+
+@operation(
+    router, "GET", "/v1/audit", roles=_ADMIN, tag="Figures", problems=["unknown-topic"],
+    responses={200: {"description": "The accounts; look at `balanced`.", "model": AuditOut}},
+)  # fmt: skip
+async def get_audit(request: Request, topic: TopicQuery = None) -> Response:
+    """Prove that nothing is lost. Walks through every job: it takes its time where there are many."""
+    found = await (await backend_of(request).queue()).audit(topic)
+    return _json(audit_json(redact.audit(who_asks(request), found)))

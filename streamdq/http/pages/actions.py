@@ -1,0 +1,141 @@
+"""What the buttons do. Each answer leads back to a page, which tells what was done."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter, Request, Response
+
+from ...config import DEFAULT_GROUP
+from ...errors import InvalidInput
+from ..api.route import IdPath, TopicPath, backend_of, check_group_scope, refused, who_asks
+from ..audit_log import about
+from ..auth import Role
+from ..problems import ProblemError
+from .page_routes import PageRoute, form_of, get, post, redirect, session_of, sign_in, sign_out
+from .render import base_of, page, segment
+
+router = APIRouter(route_class=PageRoute)
+_TOPIC = "/topics/{topic:segment}"
+_JOB = _TOPIC + "/jobs/{id:segment}"
+
+
+def _back(request: Request, topic: str, id: str | None, did: str, count: int | None = None, more: str = "") -> Response:
+    path = f"{base_of(request)}/topics/{segment(topic)}" + (f"/jobs/{segment(id)}" if id is not None else "")
+    return redirect(f"{path}?did={did}" + (f"&n={count}" if count is not None else "") + more)
+
+
+@post(router, _TOPIC + "/pause", every_group=True)
+async def pause(request: Request, topic: TopicPath) -> Response:
+    await (await backend_of(request).queue()).pause(topic)
+    return _back(request, topic, None, "paused")
+
+
+@post(router, _TOPIC + "/resume", every_group=True)
+async def resume(request: Request, topic: TopicPath) -> Response:
+    await (await backend_of(request).queue()).resume(topic)
+    return _back(request, topic, None, "resumed")
+
+
+def _group_in(request: Request, form: dict[str, list[str]]) -> str:
+    group = form.get("group", [DEFAULT_GROUP])[0]
+    about(request, group=group)
+    check_group_scope(who_asks(request), group)
+    return group
+
+
+@post(router, _TOPIC + "/dead")
+async def dead_letters(request: Request, topic: TopicPath) -> Response:
+    """Kicks or purges those that are ticked, or all of the group's."""
+    form = await form_of(request)
+    group = _group_in(request, form)
+    ids: list[str | None] = [None] if "all" in form else [*form.get("id", [])]
+    queue = await backend_of(request).queue()
+    what = form.get("do", [""])[0]
+    if what == "kick":
+        count = sum([await queue.kick(topic, id, group) for id in ids])
+    elif what == "purge":
+        count = sum([await queue.purge(topic, group, id) for id in ids])
+    else:
+        raise InvalidInput("do: is neither kick nor purge")
+    return _back(
+        request, topic, None, "kicked" if what == "kick" else "purged", count, f"&state=dead&group={segment(group)}"
+    )
+
+
+@post(router, _JOB + "/kick")
+async def kick(request: Request, topic: TopicPath, id: IdPath) -> Response:
+    group = _group_in(request, await form_of(request))
+    count = await (await backend_of(request).queue()).kick(topic, id, group)
+    return _back(request, topic, id, "kicked", count)
+
+
+@post(router, _JOB + "/purge")
+async def purge(request: Request, topic: TopicPath, id: IdPath) -> Response:
+    group = _group_in(request, await form_of(request))
+    count = await (await backend_of(request).queue()).purge(topic, group, id)
+    return _back(request, topic, None, "purged", count, f"&state=dead&group={segment(group)}")
+
+
+@post(router, _JOB + "/cancel", Role.PRODUCER)
+async def cancel(request: Request, topic: TopicPath, id: IdPath) -> Response:
+    if not await (await backend_of(request).queue()).cancel(topic, id):
+        raise ProblemError("job-busy", "It has ended, is dead, or an attempt is running now: it can't be cancelled.")
+    return _back(request, topic, None, "cancelled")
+
+
+@post(router, _JOB + "/reschedule", Role.PRODUCER)
+async def reschedule(request: Request, topic: TopicPath, id: IdPath) -> Response:
+    delay = (await form_of(request)).get("delay", [""])[0].strip()
+    if not delay:
+        raise InvalidInput("delay: say how long from now, such as 10m")
+    if not await (await backend_of(request).queue()).reschedule(topic, id, delay=delay):
+        raise ProblemError("job-busy", "It has ended, is dead, or an attempt is running now: it can't be rescheduled.")
+    return _back(request, topic, id, "rescheduled")
+
+
+# -- who is there
+
+
+def _own_path(request: Request, path: str) -> str:
+    """Where to go after signing in: a page of ours, whatever the address says."""
+    base = base_of(request) + "/"
+    fine = path.startswith(base) and not path.startswith("//") and "\\" not in path and path.isprintable()
+    return path if fine else base
+
+
+@get(router, "/login", open=True)
+async def login_page(request: Request) -> Response:
+    backend = backend_of(request)
+    if not backend.tokens.required:
+        return redirect(f"{base_of(request)}/")
+    request.state.who = await session_of(request, backend)
+    return page(request, "login.html", next=request.query_params.get("next", ""), refused="")
+
+
+@post(router, "/login", role=None)
+async def login(request: Request) -> Response:
+    form = await form_of(request)
+    token, asked = form.get("token", [""])[0].strip(), form.get("next", [""])[0]
+    who = backend_of(request).tokens.identify(token)
+    request.state.who = who
+    if who is None or not who.may((Role.VIEWER,)):
+        unknown = backend_of(request).tokens.why_not(token)
+        why = (
+            f"{unknown[0].upper()}{unknown[1:]}."
+            if who is None
+            else "This token may not look at pages: it takes viewer or admin."
+        )
+        error = refused(request, ProblemError("unauthenticated" if who is None else "forbidden", why))
+        request.state.who = None
+        if error.kind == "rate-limited":
+            raise error
+        return page(request, "login.html", 403, next=asked, refused=why)
+    response = redirect(_own_path(request, asked))
+    await sign_in(request, response, token)
+    return response
+
+
+@post(router, "/logout", role=None)
+async def logout(request: Request) -> Response:
+    response = redirect(f"{base_of(request)}/login")
+    await sign_out(request, response)
+    return response

@@ -1,0 +1,264 @@
+"""A topic's jobs by state, a page at a time. Each page costs the same, however many jobs there are: it begins where the
+one before ended, by rank in a ZSET or by entry in a stream, and asks each shard for no more than a page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from heapq import merge
+from itertools import islice
+from typing import Any, NamedTuple
+
+from ...errors import InvalidInput
+from ...job import JobState, attempts_in
+from ...keys import ShardKeys
+from ...link.connection import Command
+from ...link.session import Op, checked
+from ...operations.jobs import Operations
+from .overview import in_chunks
+
+PAGE = 50
+
+
+@dataclass(slots=True)
+class Line:
+    """One job in a list. ``at_ms``: when it is due, was ready, started, or died, by its state."""
+
+    id: str
+    at_ms: int
+    group: str | None = None
+    attempt: int = 0
+    consumer: str | None = None
+    deadline_ms: int | None = None
+    reason: str | None = None
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class Listed:
+    """A page of jobs; ``next``: where the following one begins, '' when there is none."""
+
+    lines: list[Line] = field(default_factory=list)
+    next: str = ""
+
+
+class Progress(NamedTuple):
+    """A group's progress with a job, as it is kept."""
+
+    state: str
+    attempt: str
+    step: str
+    crashes: str
+    main: str
+    sequence: str
+    entry: str
+    started: str
+    deadline: str
+    note: str
+
+
+def progress_in(value: bytes) -> Progress:
+    return Progress(*value.decode().split("|", 9))
+
+
+def listed(
+    ops: Operations, topic: str, group: str, state: JobState, cursor: str, lost: Collection[ShardKeys] = ()
+) -> Op[Listed]:
+    """A page of the group's jobs in one state; without those of shards that are ``lost``.
+
+    Raises:
+        UnknownTopic, UnknownGroup: there is none.
+        InvalidInput: the cursor is none that a page ended with.
+    """
+    if not lost:
+        yield from ops.known_group(topic, group)
+    shards = [shard for shard in ops.topics.shards(topic) if shard not in lost]
+    if state is JobState.DELAYED:
+        return (yield from _delayed(ops, shards, cursor))
+    if state is JobState.DEAD:
+        return (yield from _dead(ops, shards, group, cursor))
+    read = _ready if state is JobState.READY else _running
+    return (yield from _streamed(ops, shards, group, cursor, read))
+
+
+# -- by rank
+
+
+def _ranks(cursor: str, shards: Sequence[ShardKeys]) -> list[int]:
+    if not cursor:
+        return [0] * len(shards)
+    ranks = cursor.split(".")
+    if len(ranks) != len(shards) or not all(rank.isascii() and rank.isdigit() and len(rank) < 16 for rank in ranks):
+        raise InvalidInput("from: not a value that an earlier page ended with")
+    return [int(rank) for rank in ranks]
+
+
+def _ranked(
+    ops: Operations, shards: Sequence[ShardKeys], cursor: str, key: Callable[[ShardKeys], str], newest_first: bool
+) -> Op[tuple[list[tuple[ShardKeys, bytes, int]], str]]:
+    """(shard, member, score) of the page, and the next cursor: how many of each shard have been shown."""
+    ranks, order = _ranks(cursor, shards), ("REV",) if newest_first else ()
+    replies = yield from in_chunks(
+        ops,
+        [
+            Command(key(shard), ("ZRANGE", key(shard), rank, rank + PAGE, *order, "WITHSCORES"))
+            for shard, rank in zip(shards, ranks, strict=True)
+        ],
+    )
+    rows = []
+    for number, reply in enumerate(replies):
+        flat = checked(reply)
+        rows.append([(int(float(score)), member, number) for member, score in zip(flat[::2], flat[1::2], strict=True)])
+    page = list(islice(merge(*rows, reverse=newest_first), PAGE + 1))
+    for _, _, number in page[:PAGE]:
+        ranks[number] += 1
+    following = ".".join(map(str, ranks)) if len(page) > PAGE else ""
+    return [(shards[number], member, score) for score, member, number in page[:PAGE]], following
+
+
+def _delayed(ops: Operations, shards: Sequence[ShardKeys], cursor: str) -> Op[Listed]:
+    page, following = yield from _ranked(ops, shards, cursor, lambda shard: shard.bucket, newest_first=False)
+    found = [(shard, *_member(member), due_ms) for shard, member, due_ms in page]
+    known = yield from _progress(ops, [(shard, group or "", id) for shard, group, id, _ in found])
+    lines = []
+    for (_, group, id, due_ms), progress in zip(found, known, strict=True):
+        line = Line(id, due_ms, group)
+        if group and progress:
+            line.attempt, line.error = attempts_in(progress.attempt)[0], progress.note or None
+        lines.append(line)
+    return Listed(lines, following)
+
+
+def _dead(ops: Operations, shards: Sequence[ShardKeys], group: str, cursor: str) -> Op[Listed]:
+    page, following = yield from _ranked(ops, shards, cursor, lambda shard: shard.dead_of(group), newest_first=True)
+    known = yield from _progress(ops, [(shard, group, member.decode()) for shard, member, _ in page])
+    lines = []
+    for (_, member, died_ms), progress in zip(page, known, strict=True):
+        line = Line(member.decode(), died_ms, group)
+        if progress:
+            line.attempt = attempts_in(progress.attempt)[0]
+            line.reason, _, line.error = progress.note.partition("|")
+        lines.append(line)
+    return Listed(lines, following)
+
+
+def _member(member: bytes) -> tuple[str | None, str]:
+    """(group, id) of what waits in a bucket, or is ready: the group only for its own retries."""
+    rest = member[12:].decode()
+    if not rest.startswith("\x1f"):
+        return None, rest
+    _, group, id = rest.split("\x1f", 2)
+    return group, id
+
+
+def _progress(ops: Operations, jobs: Sequence[tuple[ShardKeys, str, str]]) -> Op[list[Progress | None]]:
+    """How far the group is with each (shard, group, id); None where it has not begun."""
+    replies = yield from in_chunks(
+        ops, [Command(shard.progress, ("HGET", shard.progress, f"{group}\x1f{id}")) for shard, group, id in jobs]
+    )
+    values = [checked(reply) for reply in replies]
+    return [progress_in(value) if value else None for value in values]
+
+
+# -- by entry
+
+
+class _Stream(NamedTuple):
+    shard: ShardKeys
+    name: str
+    own: bool
+
+
+_Read = Callable[[Operations, Sequence[_Stream], str, Sequence[str]], Op[list[list[tuple[bytes, Line]]]]]
+
+
+def _order(entry: bytes | str) -> tuple[int, int]:
+    ms, _, sequence = (entry if isinstance(entry, str) else entry.decode()).partition("-")
+    return int(ms), int(sequence)
+
+
+def _streamed(ops: Operations, shards: Sequence[ShardKeys], group: str, cursor: str, read: _Read) -> Op[Listed]:
+    """Merged by entry, and among equal entries by stream; the cursor names the last one shown."""
+    streams = [
+        _Stream(shard, name, own)
+        for shard in shards
+        for name, own in ((shard.ready, False), (shard.ready_of(group), True))
+    ]
+    starts = ["-"] * len(streams)
+    if cursor:
+        entry, _, last = cursor.partition(".")
+        try:
+            _order(entry)
+            starts = [f"({entry}" if number <= int(last) else entry for number in range(len(streams))]
+        except ValueError:
+            raise InvalidInput("from: not a value that an earlier page ended with") from None
+    found = yield from read(ops, streams, group, starts)
+    rows = [[(_order(entry), number, entry, line) for entry, line in one] for number, one in enumerate(found)]
+    page = list(islice(merge(*rows, key=lambda row: row[:2]), PAGE + 1))
+    following = f"{page[PAGE - 1][2].decode()}.{page[PAGE - 1][1]}" if len(page) > PAGE else ""
+    return Listed([row[3] for row in page[:PAGE]], following)
+
+
+def _ready(
+    ops: Operations, streams: Sequence[_Stream], group: str, starts: Sequence[str]
+) -> Op[list[list[tuple[bytes, Line]]]]:
+    """What each stream has that was not delivered to the group yet."""
+    infos = yield from in_chunks(ops, [Command(s.name, ("XINFO", "GROUPS", s.name)) for s in streams])
+    commands = []
+    for stream, info, start in zip(streams, infos, starts, strict=True):
+        delivered = _delivered(info, group)
+        if start == "-" or _order(start.lstrip("(")) < _order(delivered):
+            start = f"({delivered}"
+        commands.append(Command(stream.name, ("XRANGE", stream.name, start, "+", "COUNT", PAGE + 1)))
+    replies = yield from in_chunks(ops, commands)
+    return [
+        [
+            (entry, Line(_member(fields[1])[1], _order(entry)[0], group if stream.own else None))
+            for entry, fields in rows
+        ]
+        for stream, reply in zip(streams, replies, strict=True)
+        for rows in [checked(reply) if isinstance(reply, list) else []]
+    ]
+
+
+def _delivered(info: Any, group: str) -> str:
+    """The last entry that the group was given; all of them where there is no such group."""
+    for row in info if isinstance(info, list) else []:
+        values = dict(zip(row[::2], row[1::2], strict=True))
+        if values[b"name"].decode() == group:
+            return str(values[b"last-delivered-id"].decode())
+    return "0-0"
+
+
+def _running(
+    ops: Operations, streams: Sequence[_Stream], group: str, starts: Sequence[str]
+) -> Op[list[list[tuple[bytes, Line]]]]:
+    """What is pending in each stream, and how far the group is with it."""
+    replies = yield from in_chunks(
+        ops,
+        [
+            Command(stream.name, ("XPENDING", stream.name, group, start, "+", PAGE + 1))
+            for stream, start in zip(streams, starts, strict=True)
+        ],
+    )
+    pending = [[row[0] for row in reply] if isinstance(reply, list) else [] for reply in replies]
+    flat = [(number, entry) for number, entries in enumerate(pending) for entry in entries]
+    entries = yield from in_chunks(
+        ops, [Command(streams[n].name, ("XRANGE", streams[n].name, entry, entry)) for n, entry in flat]
+    )
+    there = [(n, rows[0][0], _member(rows[0][1][1])[1]) for (n, _), rows in zip(flat, entries, strict=True) if rows]  # type: ignore[index]
+    known = yield from _progress(ops, [(streams[n].shard, group, id) for n, _, id in there])
+    found: list[list[tuple[bytes, Line]]] = [[] for _ in streams]
+    for (n, entry, id), progress in zip(there, known, strict=True):
+        if progress is not None and progress.state == "r":
+            line = Line(
+                id,
+                abs(int(progress.started)),  # claimed ahead: when that was
+                group,
+                attempts_in(progress.attempt)[0],
+                progress.note.partition("|")[0],
+                int(progress.deadline),
+            )
+            found[n].append((entry, line))
+    return found

@@ -1,0 +1,212 @@
+"""What the pages show of topics: figures, lateness of late, and the coming load. Commands grow with the shards that are
+looked at, and with no job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from ...config import TopicSettings
+from ...errors import ServerUnavailable
+from ...keys import ShardKeys
+from ...link.connection import Command
+from ...link.session import Op, checked
+from ...operations.inspect import GroupStats, Stats, TopicStats, add_stats, alive
+from ...operations.jobs import Operations
+from ...store.history import row_in
+
+MAX_SHARDS = 100
+_ROWS = 200
+_FEWEST_ROWS = 10
+_CHUNK = 500
+LATE_MS, VERY_LATE_MS = 100, 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """Of the last attempts: start minus due, in milliseconds."""
+
+    count: int
+    p50_ms: int
+    p99_ms: int
+    most_ms: int
+
+    @property
+    def grade(self) -> str:
+        return "bad" if self.p99_ms >= VERY_LATE_MS else "fair" if self.p99_ms >= LATE_MS else "good"
+
+
+@dataclass(slots=True)
+class Glance:
+    """One topic, at a glance."""
+
+    name: str
+    settings: TopicSettings
+    stats: TopicStats
+    now_ms: int = 0
+    lateness: Lateness | None = None
+    lost: frozenset[ShardKeys] = frozenset()  # what can't be reached
+
+    def total(self, figure: str) -> int:
+        """Over the groups."""
+        return sum(getattr(group, figure) for group in self.stats.groups.values())
+
+
+@dataclass(slots=True)
+class Load:
+    """How many attempts come due, in equal steps from now. ``overdue``: due already, not moved."""
+
+    now_ms: int
+    step_ms: int
+    counts: list[int] = field(default_factory=list)
+    overdue: int = 0
+    later: int = 0
+
+    @property
+    def most(self) -> int:
+        return max(self.counts, default=0)
+
+
+HORIZONS: dict[str, tuple[int, int]] = {  # name: how many steps, of how many ms
+    "10m": (20, 30_000),
+    "1h": (30, 120_000),
+    "1d": (24, 3_600_000),
+    "1w": (28, 21_600_000),
+}
+
+
+def page_of(known: dict[str, TopicSettings], asked: str, after: str) -> tuple[list[str], bool]:
+    """Names of topics that hold ``asked``, from ``after`` on, and whether there are more. At least one, and no more
+    shards than a page may look at.
+    """
+    names: list[str] = []
+    shards = 0
+    for name in sorted(known):
+        if name <= after or asked.lower() not in name.lower():
+            continue
+        shards += known[name].shards
+        if names and shards > MAX_SHARDS:
+            return names, True
+        names.append(name)
+    return names, False
+
+
+def _shards(ops: Operations, topics: Sequence[str]) -> list[tuple[ShardKeys, TopicSettings]]:
+    return [(shard, ops.topics.known[name]) for name in topics for shard in ops.topics.all_shards(name)]
+
+
+def glance(ops: Operations, topics: Sequence[str]) -> Op[list[Glance]]:
+    """Each topic's figures and lateness; the topics are known."""
+    found = {
+        name: Glance(
+            name, settings, TopicStats(shards=settings.shards, groups={g: GroupStats() for g in settings.group_names})
+        )
+        for name in topics
+        for settings in [ops.topics.known[name]]
+    }
+    shards = _shards(ops, topics)
+    stats = yield from ops.scripts.stats_reached([(shard, settings.group_names) for shard, settings in shards])
+    there = []
+    for (shard, settings), one in zip(shards, stats, strict=True):
+        topic = found[shard.topic]
+        if one is None:
+            topic.lost |= {shard}
+            topic.stats.unreachable += 1
+        else:
+            add_stats(topic.stats, one)
+            topic.now_ms = one.now_ms
+            there.append((shard, settings))
+    samples = yield from _samples(ops, there)
+    for name, late in samples.items():
+        found[name].lateness = lateness_of(late)
+    return list(found.values())
+
+
+def consumers(ops: Operations, one: Glance, group: str) -> Op[int]:
+    """How many consumers the group has, at the shard that has the most."""
+    shards = [shard for shard in ops.topics.shards(one.name) if shard not in one.lost]
+    replies = yield from in_chunks(ops, [Command(s.ready, ("XINFO", "CONSUMERS", s.ready, group)) for s in shards])
+    return max(map(alive, replies), default=0)
+
+
+def stands_still(ops: Operations, coming: Load) -> Op[bool]:
+    """Is something due, and no mover at work?"""
+    key = ops.session.keys.mover
+    if not coming.overdue:
+        return False
+    try:
+        return (yield from ops.session.one(key, "GET", key)) is None
+    except ServerUnavailable:
+        if not ops.session.is_cluster:
+            raise
+        return False  # the node that could tell is lost
+
+
+def _samples(ops: Operations, shards: Sequence[tuple[ShardKeys, TopicSettings]]) -> Op[dict[str, list[int]]]:
+    commands = [
+        Command(
+            shard.history,
+            ("XREVRANGE", shard.history, "+", "-", "COUNT", max(_FEWEST_ROWS, _ROWS // settings.shards)),
+        )
+        for shard, settings in shards
+    ]
+    late: dict[str, list[int]] = {}
+    for (shard, _), reply in zip(shards, (yield from in_chunks(ops, commands)), strict=True):
+        for entry, fields in checked(reply):
+            row = row_in(shard.topic, shard.shard, entry.decode(), fields[1].decode())
+            if row.started_ms is not None and row.due_ms is not None:
+                late.setdefault(shard.topic, []).append(max(0, row.started_ms - row.due_ms))
+    return late
+
+
+def lateness_of(late: Sequence[int]) -> Lateness | None:
+    """None: nothing ran."""
+    if not late:
+        return None
+    ordered = sorted(late)
+    return Lateness(len(ordered), _at(ordered, 50), _at(ordered, 99), ordered[-1])
+
+
+def _at(ordered: Sequence[int], percent: int) -> int:
+    """The smallest value that ``percent`` of all do not exceed."""
+    return ordered[-(-len(ordered) * percent // 100) - 1]
+
+
+def in_chunks(ops: Operations, commands: Sequence[Command]) -> Op[list[object]]:
+    """The replies of any number of commands, some hundred at a time."""
+    replies: list[object] = []
+    for start in range(0, len(commands), _CHUNK):
+        replies += yield from ops.session.call(commands[start : start + _CHUNK])
+    return replies
+
+
+def load(ops: Operations, topics: Sequence[Glance], horizon: str, now_ms: int) -> Op[Load]:
+    """The coming load of the topics together: a count for each step, and no job is read."""
+    steps, step_ms = HORIZONS[horizon]
+    ends = [now_ms + step_ms * i for i in range(steps + 1)]
+    shards = [shard for one in topics for shard in ops.topics.all_shards(one.name) if shard not in one.lost]
+    commands = [command for shard in shards for command in _counts(shard, ends)]
+    replies = yield from in_chunks(ops, commands)
+    found, width = Load(now_ms, step_ms, [0] * steps), steps + 2
+    for start in range(0, len(replies), width):
+        overdue, *counts, later = (checked(reply) for reply in replies[start : start + width])
+        found.overdue += overdue
+        found.later += later
+        found.counts = [a + b for a, b in zip(found.counts, counts, strict=True)]
+    return found
+
+
+def _counts(shard: ShardKeys, ends: Sequence[int]) -> Iterator[Command]:
+    bounds = ["-inf", *ends, "+inf"]
+    for start, end in pairwise(bounds):
+        yield Command(shard.bucket, ("ZCOUNT", shard.bucket, start if start == "-inf" else f"({start}", end))
+
+
+def totals(found: Sequence[Glance]) -> Stats:
+    """Of all topics that are shown."""
+    delayed, ready, running, dead = (
+        sum(one.total(figure) for one in found) for figure in ("delayed", "ready", "running", "dead")
+    )
+    return Stats(delayed, ready, running, dead)

@@ -1,0 +1,162 @@
+"""What every page and action has in common: routes that answer in HTML, and the session of who is signed in."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from http import HTTPStatus
+from typing import Any
+from urllib.parse import parse_qs, quote
+
+from fastapi import APIRouter, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import RedirectResponse
+
+from ...errors import InvalidInput, ServerError, StreamdqError
+from ...logs import log
+from ..api.route import Needs, Route, backend_of, declare
+from ..auth import Identity, Role
+from ..backend import Backend
+from ..problems import KINDS, RETRY_AFTER_S, ProblemError, kind_of
+from . import sessions
+from .render import HEADERS, base_of, page
+
+FORM = "application/x-www-form-urlencoded"
+COOKIE = "streamdq_session"
+_MAX_FIELDS = 1000
+_SAME = ("same-origin",)
+
+
+class PageRoute(Route):
+    """A page, or what a form on one is sent to. Whoever must sign in is led to where that is done."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        inner = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            try:
+                return await inner(request)
+            except ProblemError as error:
+                if error.kind == "unauthenticated":
+                    asked = request.url.path if request.method == "GET" else base_of(request) + "/"
+                    return _to_sign_in(request, f"{base_of(request)}/login?next={quote(asked, safe='/%')}")
+                return _problem_page(request, error.kind, str(error.detail), error.headers)
+            except RequestValidationError as error:
+                return _problem_page(request, "invalid-input", str(error.errors()[0]["msg"]))
+            except StreamdqError as error:
+                if isinstance(error, ServerError):
+                    log.warning("redis failed a request", error=str(error))
+                    return _problem_page(request, kind_of(error), "The server's log says more.")
+                return _problem_page(request, kind_of(error), str(error))
+
+        return handle
+
+    async def let_in(self, request: Request, needs: Needs) -> None:
+        if request.method == "POST" and not _is_own(request):
+            raise ProblemError("forbidden", "a form of another site is refused")
+        await super().let_in(request, needs)
+
+    def refused(self, request: Request, error: ProblemError) -> ProblemError:
+        if error.kind == "unauthenticated" and request.method != "POST":
+            return error  # it leads to where one signs in
+        return super().refused(request, error)
+
+    async def identify(self, request: Request, backend: Backend) -> Identity:
+        who = await session_of(request, backend)
+        if who is None:
+            raise ProblemError("unauthenticated", "sign in")
+        return who
+
+
+def _to_sign_in(request: Request, login: str) -> Response:
+    """Leads there: the reader, or the script that asked for a page's news when the session had ended."""
+    if "hx-request" in request.headers:
+        return Response(status_code=401, headers={**HEADERS, "HX-Redirect": login})
+    return redirect(login)
+
+
+def _is_own(request: Request) -> bool:
+    """A browser says where a form stood. One that says nothing is not believed."""
+    return "origin" in request.headers or request.headers.get("sec-fetch-site") in _SAME
+
+
+def _problem_page(request: Request, kind: str, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+    status, title = KINDS[kind]
+    # A form is not sent again by itself: what it asked for may have been done.
+    retry = status == HTTPStatus.SERVICE_UNAVAILABLE and request.method == "GET"
+    answer = page(request, "problem.html", status, title=title, detail=detail, retry=retry)
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        answer.headers["Retry-After"] = str(RETRY_AFTER_S)
+    answer.headers.update(headers or {})
+    return answer
+
+
+def redirect(to: str) -> RedirectResponse:
+    """See other: a reload does not send the form again."""
+    return RedirectResponse(to, 303, HEADERS)
+
+
+async def form_of(request: Request) -> dict[str, list[str]]:
+    """The fields of a form.
+
+    Raises:
+        InvalidInput: they can't be read.
+    """
+    try:
+        text = (await request.body()).decode()
+        return parse_qs(
+            text, keep_blank_values=True, strict_parsing=bool(text), errors="strict", max_num_fields=_MAX_FIELDS
+        )
+    except ValueError:
+        raise InvalidInput("the form can't be read") from None
+
+
+def get(
+    router: APIRouter, path: str, *, open: bool = False, sifts: bool = False
+) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
+    """Declares a page: viewers may see it, or with ``open`` everyone."""
+
+    def declared(endpoint: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        declare(endpoint, Needs(None if open else frozenset({Role.VIEWER}), sifts=sifts))
+        router.add_api_route(path, endpoint, methods=["GET"], include_in_schema=False, response_model=None)
+        return endpoint
+
+    return declared
+
+
+def post(
+    router: APIRouter, path: str, role: Role | None = Role.ADMIN, *, every_group: bool = False
+) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
+    """Declares what a form is sent to, and who may."""
+
+    def declared(endpoint: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        roles = None if role is None else frozenset({role})
+        declare(endpoint, Needs(roles, FORM, notable=True, every_group=every_group))
+        router.add_api_route(path, endpoint, methods=["POST"], include_in_schema=False, response_model=None)
+        return endpoint
+
+    return declared
+
+
+# -- sessions
+
+
+async def session_of(request: Request, backend: Backend) -> Identity | None:
+    return await sessions.holder(backend, request.cookies.get(COOKIE, ""))
+
+
+async def sign_in(request: Request, response: Response, token: str) -> None:
+    """Sets the cookie for the token's holder; who was signed in before in this browser is so no more."""
+    backend = backend_of(request)
+    await sessions.end(backend, request.cookies.get(COOKIE, ""))
+    # A proxy that speaks TLS says so; who claims it falsely only keeps the cookie from coming back to us.
+    safe = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", ""))
+    response.set_cookie(
+        COOKIE, await sessions.begin(backend, token), max_age=sessions.LENGTH_S, path=base_of(request) or "/",
+        secure=safe, httponly=True, samesite="strict",
+    )  # fmt: skip
+
+
+async def sign_out(request: Request, response: Response) -> None:
+    """Ends the session, wherever its cookie is kept."""
+    await sessions.end(backend_of(request), request.cookies.get(COOKIE, ""))
+    response.delete_cookie(COOKIE, path=base_of(request) or "/")

@@ -1,0 +1,199 @@
+"""The pages: all topics, one topic, one job. Each costs Redis the same, however many jobs there are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query, Request, Response
+
+from ...config import TopicSettings
+from ...errors import InvalidInput
+from ...job import Job, JobState, check_id, check_topic
+from ...keys import shard_of
+from ...link.session import Op
+from ...operations.inspect import job_of
+from ...operations.jobs import Operations
+from ...store.history import HistoryRow
+from .. import redact
+from ..api.route import IdPath, TopicPath, backend_of, who_asks
+from ..backend import Backend
+from ..problems import ProblemError
+from .job_lists import listed, progress_in
+from .overview import HORIZONS, Load, consumers, glance, load, page_of, stands_still, totals
+from .page_routes import PageRoute, get, redirect
+from .render import base_of, page, pretty, segment, step
+from .timeline import LOOKBACK_ROWS, Attempt, Story, brief, rows_of, story_of, why
+
+router = APIRouter(route_class=PageRoute)
+_STATES = (JobState.DELAYED, JobState.READY, JobState.RUNNING, JobState.DEAD)
+_CHART_WIDTH, _CHART_HEIGHT = 600, 120
+Text = Annotated[str, Query(max_length=4096)]
+
+
+@get(router, "/", sifts=True)
+async def overview(request: Request, q: Text = "", after: Text = "", horizon: Text = "1h") -> Response:
+    backend = backend_of(request)
+    ops = await backend.operations()
+    who = who_asks(request)
+    every = await backend.do(ops.topics.registry())
+    known = {name: every[name] for name in redact.topics(who, every)}
+    names, more = page_of(known, q, after)
+    found = [redact.glance(who, one) for one in await backend.do(glance(ops, names))]
+    now_ms = max((one.now_ms for one in found), default=0)
+    coming = await backend.do(load(ops, found, _horizon(horizon), now_ms))
+    return page(
+        request, "overview.html", topics=found, totals=totals(found), chart=chart(coming), coming=coming, now=now_ms,
+        horizon=horizon, horizons=list(HORIZONS), q=q, after=after, next=names[-1] if more else "", known=len(known),
+        still=await backend.do(stands_still(ops, coming)),
+    )  # fmt: skip
+
+
+def _horizon(name: str) -> str:
+    if name not in HORIZONS:
+        raise InvalidInput(f"horizon: is none of {', '.join(HORIZONS)}")
+    return name
+
+
+def chart(coming: Load) -> list[dict[str, Any]]:
+    """The histogram's bars: where each stands, and what it tells."""
+    width, most = _CHART_WIDTH / max(1, len(coming.counts)), max(1, coming.most)
+    bars = []
+    for i, count in enumerate(coming.counts):
+        height = max(2.0, count / most * (_CHART_HEIGHT - 4)) if count else 0
+        bars.append(
+            {
+                "x": round(i * width, 2), "width": round(width, 2), "bar": round(width * 0.8, 2),
+                "y": round(_CHART_HEIGHT - height, 2), "height": round(height, 2), "count": count,
+                "label": step(coming.now_ms + i * coming.step_ms, coming.step_ms),
+            }
+        )  # fmt: skip
+    return bars
+
+
+@get(router, "/topics/{topic:segment}")
+async def topic_page(
+    request: Request,
+    topic: TopicPath,
+    state: JobState = JobState.DELAYED,
+    group: Text = "",
+    cursor: Annotated[str, Query(alias="from", max_length=4096)] = "",
+    horizon: Text = "1h",
+) -> Response:
+    if state not in _STATES:
+        raise InvalidInput("state: done jobs are in the history alone")
+    backend = backend_of(request)
+    ops = await backend.operations()
+    settings = await _settings(backend, ops, topic)
+    who = who_asks(request)
+    group = redact.group(who, settings, group)
+    one = redact.glance(who, (await backend.do(glance(ops, [topic])))[0])
+    jobs = redact.listed(who, await backend.do(listed(ops, topic, group, state, cursor, one.lost)))
+    coming = await backend.do(load(ops, [one], _horizon(horizon), one.now_ms))
+    return page(
+        request, "topic.html", topic=topic, one=one, settings=settings, group=group, state=state.value, jobs=jobs,
+        cursor=cursor, states=[s.value for s in _STATES], chart=chart(coming), coming=coming, now=one.now_ms,
+        horizon=horizon, horizons=list(HORIZONS), stats=one.stats.groups[group],
+        consumers=await backend.do(consumers(ops, one, group)), still=await backend.do(stands_still(ops, coming)),
+    )  # fmt: skip
+
+
+async def _settings(backend: Backend, ops: Operations, topic: str) -> TopicSettings:
+    """As they are now: they may have changed elsewhere."""
+    check_topic(topic)
+    known = await backend.do(ops.topics.registry())
+    if topic not in known:
+        raise ProblemError("unknown-topic", "Nothing was ever enqueued to it, or its name is another one.")
+    return known[topic]
+
+
+@get(router, "/topics/{topic:segment}/find")
+async def find_job(request: Request, topic: TopicPath, id: Text = "") -> Response:
+    """Where the search field leads."""
+    base = f"{base_of(request)}/topics/{segment(topic)}"
+    return redirect(f"{base}/jobs/{segment(check_id(id.strip()))}" if id.strip() else base)
+
+
+@get(router, "/topics/{topic:segment}/jobs/{id:segment}")
+async def job_page(request: Request, topic: TopicPath, id: IdPath) -> Response:
+    backend = backend_of(request)
+    ops = await backend.operations()
+    check_id(id)
+    settings = await _settings(backend, ops, topic)
+    shard = ops.session.keys.shard(topic, shard_of(id, settings.shards))
+    job, moved, now_ms = await backend.do(_look(ops, topic, id, settings))
+    rows, complete = await backend.do(rows_of(ops, shard, id, job.created_ms if job else None))
+    who = who_asks(request)
+    rows = redact.rows(who, rows)
+    job = job and redact.job(who, job)
+    if job is None and not rows:
+        raise ProblemError(
+            "no-job", "It is not in the topic, and the history as far as it was looked through has no trace of it."
+        )
+    story = story_of(rows, job, moved, now_ms)
+    story.complete = complete
+    body = await asyncio.to_thread(pretty, job.raw_body) if job else ""
+    return page(
+        request, "job.html", topic=topic, id=id, job=job, story=story, body=body, now=now_ms, settings=settings,
+        events=_events(story, settings), lookback=LOOKBACK_ROWS,
+        ttrs=_by_value(settings, lambda group: brief(settings.ttr_of(group))),
+        retries=_by_value(settings, lambda group: str(settings.retry_of(group))),
+    )  # fmt: skip
+
+
+def _by_value(settings: TopicSettings, of: Callable[[str], str]) -> dict[str, list[str]]:
+    """Which groups have which: what a job has that brings none of its own."""
+    found: dict[str, list[str]] = {}
+    for group in settings.group_names:
+        found.setdefault(of(group), []).append(group)
+    return found
+
+
+_PARTS = {"mover": "until it was ready", "worker": "waited for a worker", "ran": "ran"}
+_GANTT_WIDTH, _LEAST_WIDTH = 600.0, 4.0
+
+
+def _events(story: Story, settings: TopicSettings) -> list[dict[str, Any]]:
+    """What the timeline shows, in order."""
+    many = len(settings.groups) > 1
+    return [
+        {"attempt": None, "row": one, "groups": many}
+        if isinstance(one, HistoryRow)
+        else {
+            "attempt": one,
+            "groups": many,
+            "why": why(one, story.now_ms, settings.paused),
+            "error": ": ".join(filter(None, (one.reason, one.error))),
+            "bar": gantt(one, story.now_ms),
+        }
+        for one in story.events
+    ]
+
+
+def gantt(attempt: Attempt, now_ms: int) -> list[dict[str, Any]]:
+    """The attempt's waits and run as parts of one bar; each can be seen, however short. Empty before it is due."""
+    gaps = [] if attempt.due_ms is not None and attempt.due_ms > now_ms else attempt.gaps(attempt.ended_ms or now_ms)
+    total = sum(ms for _, ms in gaps)
+    room = _GANTT_WIDTH - _LEAST_WIDTH * len(gaps)
+    parts, x = [], 0.0
+    for kind, ms in gaps:
+        width = _LEAST_WIDTH + (room * ms / total if total else 0)
+        parts.append({"kind": kind, "label": _PARTS[kind], "ms": ms, "x": round(x, 2), "width": round(width, 2)})
+        x += width
+    return parts
+
+
+def _look(ops: Operations, topic: str, id: str, settings: TopicSettings) -> Op[tuple[Job | None, dict[str, int], int]]:
+    """The job, when each group's running attempt became ready, and Redis's time."""
+    shard = ops.session.keys.shard(topic, shard_of(id, settings.shards))  # just read anew
+    now_ms = (yield from ops.scripts.stats(shard, settings.group_names)).now_ms
+    reply = yield from ops.scripts.get(shard, id)
+    if not reply:
+        return None, {}, now_ms
+    moved = {}
+    for group, value in zip(reply[2::3], reply[3::3], strict=True):
+        progress = progress_in(value) if value else None
+        if progress is not None and progress.state == "r":
+            moved[group.decode()] = int((progress.entry or progress.main).partition("-")[0])
+    return job_of(topic, id, reply), moved, now_ms

@@ -1,0 +1,136 @@
+"""Turns what was read into pages: the templates, how they show figures, and what a browser may do with a page."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from pydantic_core import from_json
+
+from ...retry import RetrySchedule
+from ...version import __version__
+from ..api.route import backend_of
+from ..auth import Role
+from .timeline import brief
+
+# Nothing from elsewhere, nothing inline, no frames: what a topic or an error holds can't become more than text.
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
+_MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
+_SHOWN_BODY_CHARS = 100_000
+
+
+def number(value: int) -> str:
+    """1234567 as 1 234 567, with spaces that don't break."""
+    return f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def moment(ms: int | None) -> str:
+    """When, to the millisecond."""
+    if ms is None:
+        return "—"
+    return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}.{ms % 1000:03}"
+
+
+def step(start_ms: int, step_ms: int) -> str:
+    """Which step of a histogram: with the day, where a step is long."""
+    begins, ends = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (start_ms, start_ms + step_ms))
+    if step_ms >= _HOUR_MS:
+        return f"{begins:%d %b %H:%M} to {ends:%H:%M}"
+    return f"{begins:%H:%M:%S} to {ends:%H:%M:%S}" if step_ms < _MINUTE_MS else f"{begins:%H:%M} to {ends:%H:%M}"
+
+
+def since(ms: int | None, now_ms: int) -> str:
+    """How far away: 'in 5m' or '3s ago'."""
+    if ms is None:
+        return ""
+    return f"in {brief(ms - now_ms)}" if ms > now_ms else f"{brief(now_ms - ms)} ago"
+
+
+def pretty(raw: bytes) -> str:
+    """A body as people read it, its beginning where it is long: indented, a deep one would be many times its size."""
+    text = ""
+    for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(from_json(raw)):
+        text += part
+        if len(text) > _SHOWN_BODY_CHARS:
+            return f"{text[:_SHOWN_BODY_CHARS]}\n…"
+    return text
+
+
+def schedule(text: str) -> str:
+    """A retry schedule as people write it."""
+    return str(RetrySchedule.of(text))
+
+
+def segment(text: str) -> str:
+    """One part of a path."""
+    return quote(text, safe="")
+
+
+@cache
+def _templates() -> Environment:
+    made = Environment(
+        loader=PackageLoader("streamdq.http"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    made.filters |= {
+        "number": number, "moment": moment, "since": since, "duration": brief, "segment": segment,
+        "query": urlencode,
+        "schedule": schedule,
+    }  # fmt: skip
+    made.globals["version"] = __version__
+    return made
+
+
+def page(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
+    """The page; ``base``, ``who`` and ``may`` are known to every template."""
+    who, backend = getattr(request.state, "who", None), backend_of(request)
+    text = (
+        _templates()
+        .get_template(template)
+        .render(
+            base=base_of(request),
+            namespace=backend.namespace,
+            guarded=backend.tokens.required,
+            who=who,
+            admin=who is not None and who.may(()),
+            producer=who is not None and who.may((Role.PRODUCER,)),
+            note=_note(request),
+            **values,
+        )
+    )
+    return HTMLResponse(text, status, HEADERS)
+
+
+def base_of(request: Request) -> str:
+    """Where this app is mounted; '' at the root."""
+    return str(request.scope.get("root_path", "")).rstrip("/")
+
+
+_NOTES = {
+    "kicked": "Sent back: {n}.", "purged": "Deleted for good: {n}.", "cancelled": "The job is cancelled.",
+    "rescheduled": "The job has another due time.", "paused": "The topic is paused.", "resumed": "The topic goes on.",
+}  # fmt: skip
+_NOTHING = "Nothing was changed: by now, nothing like that was there."
+
+
+def _note(request: Request) -> str:
+    """What the action before this page did, from the address it led to: words of ours, and a number."""
+    text = _NOTES.get(request.query_params.get("did", ""), "")
+    count = request.query_params.get("n", "")
+    if not text or "{n}" not in text:
+        return text
+    if not (count.isascii() and count.isdigit() and len(count) < 10):
+        return ""
+    return _NOTHING if int(count) == 0 else text.format(n=number(int(count)))

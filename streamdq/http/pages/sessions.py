@@ -1,0 +1,44 @@
+"""Who is signed in to the pages. A cookie holds a random name; Redis knows whose token it stands for, until it ends: by
+signing out, after twelve hours, or with its token. Every server of the namespace knows the same.
+"""
+
+from __future__ import annotations
+
+import secrets
+from hashlib import sha256
+
+from ..auth import Identity, hash_token
+from ..backend import Backend
+
+LENGTH_S = 12 * 3600
+
+
+async def _key(backend: Backend, cookie: str) -> str:
+    """By its hash: whoever reads Redis can't sign in with what is there."""
+    digest = sha256(cookie.encode("utf-8", "replace")).hexdigest()
+    return (await backend.operations()).session.keys.session(digest)
+
+
+async def begin(backend: Backend, token: str) -> str:
+    """A new session's cookie."""
+    cookie = secrets.token_urlsafe(32)
+    key = await _key(backend, cookie)
+    session = (await backend.operations()).session
+    await backend.do(session.one(key, "SET", key, hash_token(token), "PX", LENGTH_S * 1000))
+    return cookie
+
+
+async def holder(backend: Backend, cookie: str) -> Identity | None:
+    """Whose session it is; None when there is none, or no more."""
+    if not cookie:
+        return None
+    key = await _key(backend, cookie)
+    digest = await backend.do((await backend.operations()).session.one(key, "GET", key))
+    return None if digest is None else backend.tokens.holder(digest.decode())
+
+
+async def end(backend: Backend, cookie: str) -> None:
+    """After this no server accepts it."""
+    if cookie:
+        key = await _key(backend, cookie)
+        await backend.do((await backend.operations()).session.one(key, "DEL", key))

@@ -1,0 +1,174 @@
+"""One job's story, from what is kept of it and what the history tells, and why it was late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ...durations import show_ms
+from ...job import GroupProgress, Job, JobState
+from ...keys import ShardKeys
+from ...link.session import Op
+from ...operations.jobs import Operations
+from ...store.history import Event, HistoryRow, row_in
+
+LOOKBACK_ROWS = 10_000
+_PAGE = 500
+_MINUTE_MS = 60_000
+ON_TIME_MS = 100
+
+
+def brief(ms: int) -> str:
+    """A duration at a glance: 340ms, 3.2s, 4m10s."""
+    if 1000 <= ms < _MINUTE_MS:
+        return f"{ms / 1000:.1f}".removesuffix(".0") + "s"
+    return show_ms(ms if ms < _MINUTE_MS else ms - ms % 1000)
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One attempt of one group, ended, running, or still to come. Times are milliseconds; None: not yet, or unknown."""
+
+    group: str
+    number: int
+    due_ms: int | None = None
+    moved_ms: int | None = None
+    started_ms: int | None = None
+    ended_ms: int | None = None
+    event: str = "waiting"
+    consumer: str = ""
+    error: str = ""
+    reason: str = ""
+
+    def ran_ms(self, now_ms: int) -> int | None:
+        if self.started_ms is None:
+            return None
+        return max(0, (self.ended_ms or now_ms) - self.started_ms)
+
+    def gaps(self, now_ms: int) -> list[tuple[str, int]]:
+        """(what it waited for, or that it ran; ms), in order."""
+        found = []
+        if self.due_ms is not None and self.event == JobState.READY:  # when it was moved is not kept with it
+            found.append(("worker", max(0, now_ms - self.due_ms)))
+        elif self.due_ms is not None:
+            moved = self.moved_ms or self.started_ms or max(now_ms, self.due_ms)
+            found.append(("mover", max(0, moved - self.due_ms)))
+            if self.moved_ms is not None:
+                found.append(("worker", max(0, (self.started_ms or now_ms) - max(self.moved_ms, self.due_ms))))
+        if self.started_ms is not None:
+            found.append(("ran", self.ran_ms(now_ms) or 0))
+        return found
+
+
+@dataclass(slots=True)
+class Story:
+    """All that is known of a job. ``job`` None: it has ended, or never was. ``complete``: no older row was left out."""
+
+    job: Job | None
+    now_ms: int
+    created_ms: int | None = None
+    body_bytes: int | None = None
+    events: list[Attempt | HistoryRow] = field(default_factory=list)  # in the order in which they came about
+    complete: bool = True
+
+
+SNOOZED = "snoozed"  # in the history a released row with an error
+_ATTEMPTS = (Event.DONE, Event.RETRY, Event.DEAD, Event.RELEASED, Event.RECLAIMED, Event.EXPIRED)
+
+
+def story_of(rows: Iterable[HistoryRow], job: Job | None, moved: dict[str, int], now_ms: int) -> Story:
+    """From the job's rows, in the order of their history, and the job itself. ``moved``: when the attempt that each
+    group is at became ready.
+    """
+    story = Story(job, now_ms)
+    for row in rows:
+        story.created_ms = story.created_ms or row.created_ms
+        story.body_bytes = story.body_bytes or row.body_bytes or None
+        if row.event in _ATTEMPTS:
+            story.events.append(
+                Attempt(
+                    row.group,
+                    row.attempt,
+                    row.due_ms,
+                    row.moved_ms,
+                    row.started_ms,
+                    row.finished_ms,
+                    SNOOZED if row.event is Event.RELEASED and row.error else row.event.value,
+                    row.consumer,
+                    row.error,
+                    row.reason,
+                )
+            )
+        else:
+            story.events.append(row)  # cancelled, kicked: what is no attempt
+    if job is not None:
+        story.created_ms, story.body_bytes = job.created_ms, len(job.raw_body)
+        still = [_open(one, job, moved) for one in job.groups.values() if one.state in _OPEN]
+        story.events += sorted(still, key=lambda one: one.started_ms or max(now_ms, one.due_ms or 0))
+    return story
+
+
+_OPEN = (JobState.DELAYED, JobState.READY, JobState.RUNNING)
+
+
+def _open(progress: GroupProgress, job: Job, moved: dict[str, int]) -> Attempt:
+    running = progress.state is JobState.RUNNING
+    return Attempt(
+        progress.group,
+        progress.attempt if running else progress.attempt + 1,
+        progress.due_ms or job.due_ms,
+        moved.get(progress.group),
+        progress.started_ms,
+        event="running" if running else progress.state.value,
+        consumer=progress.consumer or "",
+    )
+
+
+def why(attempt: Attempt, now_ms: int, paused: bool = False) -> str:
+    """Was it late, and what for: a sentence, from the longest of the waits."""
+    if attempt.due_ms is None:
+        return ""
+    if attempt.due_ms > now_ms and attempt.started_ms is None:
+        return f"Due in {brief(attempt.due_ms - now_ms)}."
+    late = max(0, (attempt.started_ms or attempt.ended_ms or now_ms) - attempt.due_ms)
+    if attempt.started_ms is not None and late < ON_TIME_MS:
+        return f"On time: it started {brief(late)} after it was due."
+    waits = dict(gap for gap in attempt.gaps(attempt.ended_ms or now_ms) if gap[0] != "ran")
+    longest = max(waits, key=lambda name: waits[name], default="mover")
+    gap = brief(waits.get(longest, late))
+    state = "Late by" if attempt.started_ms is not None else "It has been due for"
+    if attempt.event == Event.EXPIRED:
+        return f"Given up: its time to expire had passed, {brief(late)} after it was due."
+    if longest == "worker":
+        which = "it waited" if attempt.started_ms is not None else "it has been waiting"
+        return f"{state} {brief(late)}: {which} {gap} for a worker."
+    if attempt.started_ms is None:
+        cause = "the topic is paused" if paused else "no mover is at work, or the topic's rate holds it back"
+        return f"{state} {brief(late)}, and was not moved to the ready stream yet: {cause}."
+    return (
+        f"{state} {brief(late)}: it waited {gap} to be moved to the ready stream, for a mover, for the end of a "
+        "pause, or because of the topic's rate."
+    )
+
+
+def rows_of(ops: Operations, shard: ShardKeys, id: str, since_ms: int | None) -> Op[tuple[list[HistoryRow], bool]]:
+    """The job's rows, oldest first, of the last LOOKBACK_ROWS of its shard, and whether that reached back far enough:
+    to ``since_ms``, or to the oldest that is kept.
+    """
+    marked = f"\x1f{id}\x1f".encode()
+    rows: list[HistoryRow] = []
+    end, looked = "+", 0
+    while looked < LOOKBACK_ROWS:
+        entries = yield from ops.session.one(shard.history, "XREVRANGE", shard.history, end, "-", "COUNT", _PAGE)
+        for entry, fields in entries:
+            if marked in fields[1]:
+                row = row_in(shard.topic, shard.shard, entry.decode(), fields[1].decode())
+                rows += [row] if row.id == id else []
+        looked += len(entries)
+        if len(entries) < _PAGE:
+            return rows[::-1], True
+        last = entries[-1][0].decode()
+        if since_ms is not None and int(last.partition("-")[0]) < since_ms:
+            return rows[::-1], True
+        end = f"({last}"
+    return rows[::-1], False

@@ -1,0 +1,87 @@
+"""Leaves out of what is told the topics and groups that a token is not for. With a token for all, everything stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ..config import DEFAULT_GROUP, TopicSettings
+from ..job import Job
+from ..operations.audit import Audit
+from ..operations.inspect import GroupStats, Stats, TopicStats, led
+from ..store.history import HistoryRow
+from .auth import Identity
+from .pages.job_lists import Listed
+from .pages.overview import Glance
+from .problems import ProblemError
+
+
+def topics(who: Identity, known: Iterable[str]) -> list[str]:
+    """Sorted."""
+    return sorted(who.topics.of(known))
+
+
+def settings(who: Identity, found: TopicSettings) -> TopicSettings:
+    if who.groups.is_all:
+        return found
+    return found.model_copy(update={"groups": {name: found.groups[name] for name in who.groups.of(found.groups)}})
+
+
+def job(who: Identity, found: Job) -> Job:
+    if who.groups.is_all:
+        return found
+    return led(replace(found), {name: found.groups[name] for name in who.groups.of(found.groups)})
+
+
+def topic_stats(who: Identity, found: TopicStats) -> TopicStats:
+    if who.groups.is_all:
+        return found
+    return replace(found, groups={name: found.groups[name] for name in who.groups.of(found.groups)})
+
+
+def glance(who: Identity, found: Glance) -> Glance:
+    return replace(found, settings=settings(who, found.settings), stats=topic_stats(who, found.stats))
+
+
+def listed(who: Identity, found: Listed) -> Listed:
+    """Without other groups' own retries."""
+    lines = [line for line in found.lines if line.group is None or who.groups.holds(line.group)]
+    return Listed(lines, found.next)
+
+
+def rows(who: Identity, found: Iterable[HistoryRow]) -> list[HistoryRow]:
+    """Without other groups' attempts."""
+    return [row for row in found if not row.group or who.groups.holds(row.group)]
+
+
+def group(who: Identity, topic: TopicSettings, asked: str) -> str:
+    """The group to show: the one that was asked for, or one that the token is for.
+
+    Raises:
+        ProblemError: the topic has no such group.
+    """
+    seen = who.groups.of(topic.group_names)
+    if asked:
+        return asked
+    if not seen:
+        raise ProblemError("forbidden", f"this token is for other groups: {who.groups}")
+    return DEFAULT_GROUP if DEFAULT_GROUP in seen else seen[0]
+
+
+def stats(who: Identity, found: Stats) -> Stats:
+    """With the totals of what is left."""
+    if who.topics.is_all and who.groups.is_all:
+        return found
+    left = {name: topic_stats(who, found.topics[name]) for name in who.topics.of(found.topics)}
+    groups: list[GroupStats] = [group for topic in left.values() for group in topic.groups.values()]
+    delayed, ready, running, dead = (
+        sum(getattr(group, figure) for group in groups) for figure in ("delayed", "ready", "running", "dead")
+    )
+    return replace(found, delayed=delayed, ready=ready, running=running, dead=dead, topics=left)
+
+
+def audit(who: Identity, found: Audit) -> Audit:
+    """The accounts of the token's groups."""
+    if who.groups.is_all:
+        return found
+    return replace(found, balances=[one for one in found.balances if who.groups.holds(one.group)])

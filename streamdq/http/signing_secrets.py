@@ -1,0 +1,83 @@
+"""The secrets that claims are signed with: the current one, and the one before for as long as it is kept.
+
+They are in Redis, the same for all servers of a namespace. A server that uses them looks again every ten seconds: by
+then it signs with a new one, and knows one that was dropped no more.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..link.session import Op
+from ..operations.jobs import Operations
+from .signing import seal, unseal
+
+KNOWN_FOR_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Secrets:
+    """As they are kept: ``current``, or ``current since_ms previous``."""
+
+    text: str
+
+    @property
+    def known(self) -> list[bytes]:
+        """The current one first."""
+        current, _, rest = self.text.partition(" ")
+        return [bytes.fromhex(word) for word in (current, rest.partition(" ")[2]) if word]
+
+    @property
+    def since_ms(self) -> int | None:
+        """When the previous one was replaced; None when none is kept."""
+        since = self.text.partition(" ")[2].partition(" ")[0]
+        return int(since) if since else None
+
+
+def new_secret() -> str:
+    return secrets.token_bytes(32).hex()
+
+
+def kept(ops: Operations, mine: str) -> Op[Secrets]:
+    """What is kept; ``mine``, where there was nothing: Redis may have lost it."""
+    key = ops.session.keys.secret
+    yield from ops.session.one(key, "SET", key, mine, "NX")
+    return Secrets((yield from ops.session.one(key, "GET", key)).decode())
+
+
+class Signing:
+    """One server's. Seals and unseals for one purpose."""
+
+    def __init__(
+        self, purpose: str, operations: Callable[[], Awaitable[Operations]], do: Callable[[Op[Any]], Awaitable[Any]]
+    ) -> None:
+        self._purpose = purpose
+        self._operations = operations
+        self._do = do
+        self._secrets: Secrets | None = None
+        self._read_at = 0.0
+
+    async def seal(self, value: Any) -> str:
+        return seal((await self.secrets()).known[0], self._purpose, value)
+
+    async def unseal(self, text: str) -> Any | None:
+        """The value; None when it was not sealed here, or with a secret that is kept no more."""
+        for renew in (False, True):  # perhaps another server has made a new one
+            for secret in (await self.secrets(renew)).known:
+                value = unseal(secret, self._purpose, text)
+                if value is not None:
+                    return value
+        return None
+
+    async def secrets(self, renew: bool = False) -> Secrets:
+        """Made by whoever asks first."""
+        now = time.monotonic()
+        if self._secrets is None or renew or now - self._read_at > KNOWN_FOR_S:
+            mine = self._secrets.text if self._secrets else new_secret()
+            self._secrets = await self._do(kept(await self._operations(), mine))
+            self._read_at = now
+        return self._secrets

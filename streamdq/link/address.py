@@ -1,0 +1,106 @@
+"""Where Redis is: URLs read into what redis-py takes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit
+
+import redis
+
+from ..embedded.server import EmbeddedServer
+from ..errors import InvalidInput
+from ..logs import hide_credentials
+
+SCHEMES = "redis:// rediss:// unix:// redis+cluster:// redis+sentinel:// embedded:// memory://"
+
+
+@dataclass
+class Target:
+    """What a URL says. ``embedded``: the server that was started for it, to be closed with the link."""
+
+    kind: str  # "node", "cluster", "sentinel" or "memory"
+    url: str = field(repr=False)
+    hosts: list[tuple[str, int]] = field(default_factory=list)
+    options: dict[str, Any] = field(default_factory=dict, repr=False)
+    service: str = ""
+    embedded: EmbeddedServer | None = None
+
+    def describe(self) -> str:
+        """The address without its password."""
+        if self.hosts:
+            return f"redis+{self.kind}://" + ",".join(f"{host}:{port}" for host, port in self.hosts)
+        netloc = urlsplit(self.url).netloc
+        # redis-py also takes a password from the query.
+        return hide_credentials(self.url.replace(netloc, netloc.rpartition("@")[2]) if "@" in netloc else self.url)
+
+
+def without_password(url: str) -> str:
+    """What may be shown of a URL that can't be read: nothing that could be a password, wherever its writer put it."""
+    head, at, tail = url.rpartition("@")
+    if at:
+        scheme, colon, _ = head.partition("://")  # without one, all of the head may be a password
+        return hide_credentials(f"{scheme if colon else ''}{colon}…@{tail}")
+    # redis://:PASSWORD and redis://user:PASSWORD: what follows a colon and is no port. Those of IPv6 are in brackets.
+    scheme, colon, rest = url.partition("://")
+    rest = re.sub(r"(\[[^]]*\])|:(?!\d{1,5}(?:[/?#,]|$)).*", lambda found: found[1] or ":…", rest)
+    return hide_credentials(f"{scheme}{colon}{rest}")
+
+
+def parse_url(url: str) -> Target:
+    """Reads the URL; starts the embedded server if it asks for one.
+
+    Raises:
+        InvalidInput: the scheme or a host is not understood.
+        EmbeddedError: no embedded server can be started.
+    """
+    scheme, _, rest = url.partition("://")
+    if scheme == "memory":
+        return Target("memory", url)
+    if scheme == "embedded":
+        server = EmbeddedServer.open(Path(rest).expanduser() if rest else None)
+        return Target("node", f"unix://{quote(str(server.socket_path))}", embedded=server)
+    if scheme in ("redis", "rediss", "unix"):
+        _check_node(url, scheme)
+        return Target("node", url)
+    if scheme in ("redis+cluster", "redis+sentinel"):
+        return _parse_hosts(url, scheme.removeprefix("redis+"))
+    raise InvalidInput(f"url: {without_password(url)!r} begins with none of {SCHEMES}")
+
+
+def _check_node(url: str, scheme: str) -> None:
+    shown = without_password(url)
+    if scheme != "unix" and "@" in url and "@" not in urlsplit(url).netloc:
+        # A slash, ? or # in the password ends the host's part; the rest would be read as port and database.
+        raise InvalidInput(f"url: can't read {shown!r}: write user and password percent-encoded")
+    try:
+        redis.ConnectionPool.from_url(url)
+    except (ValueError, TypeError) as error:
+        if "@" in url:
+            why = "write user and password percent-encoded"
+        else:  # the error quotes what reads as a port
+            why = "write a password as :PASSWORD@host" if "…" in shown else str(error)
+        raise InvalidInput(f"url: can't read {shown!r}: {why}") from None
+
+
+def _parse_hosts(url: str, kind: str) -> Target:
+    parts = urlsplit(url)
+    credentials, _, hosts = parts.netloc.rpartition("@")
+    target = Target(kind, url)
+    for item in hosts.split(","):
+        host, _, port = item.rpartition(":")
+        if not host or not port.isdigit():
+            raise InvalidInput(
+                f"url: {without_password(url)!r} has a host that is not host:port; write redis+{kind}://host:port,host:port"
+            )
+        target.hosts.append((host.strip("[]"), int(port)))
+    if credentials:
+        user, _, password = credentials.rpartition(":")
+        target.options = {"password": unquote(password), **({"username": unquote(user)} if user else {})}
+    if kind == "sentinel":
+        target.service = parts.path.strip("/")
+        if not target.service:
+            raise InvalidInput("url: redis+sentinel:// needs the service's name: redis+sentinel://host:port/NAME")
+    return target

@@ -1,0 +1,263 @@
+"""Where commands go: one node, Sentinel, Cluster, the embedded server, or fakeredis; sync and async."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import redis
+import redis.asyncio
+import redis.asyncio.sentinel
+import redis.sentinel
+from redis.backoff import NoBackoff
+
+from ..errors import InvalidInput
+from .address import Target, parse_url
+from .cluster import Exchange, Learn, Slots, Steps, learning, routed
+from .deadline import timed
+from .failures import Crowded, LinkError
+from .line import Line
+from .node import AsyncConnections, Command, Connections, Limits, renew_in_child
+
+__all__ = ["AsyncLink", "Command", "Limits", "Link", "LinkError", "forget_memory"]
+
+
+class _Flavour(NamedTuple):
+    """redis-py's classes for one way of calling."""
+
+    pool: Any
+    sentinel: Any
+    retry: Any
+    fake: str
+    connections: Any
+    keeping_time: Callable[[type], Any]  # asynchronous calls have their deadline around them
+
+
+_SYNC = _Flavour(
+    redis.ConnectionPool, redis.sentinel.Sentinel, redis.retry.Retry, "FakeRedis", Connections, timed,
+)  # fmt: skip
+_ASYNC = _Flavour(
+    redis.asyncio.ConnectionPool, redis.asyncio.sentinel.Sentinel, redis.asyncio.retry.Retry, "FakeAsyncRedis",
+    AsyncConnections, lambda connection_class: connection_class,
+)  # fmt: skip
+# Of the pools' limits none is wanted, node.py has its own.
+_OPTIONS = {"protocol": 2, "socket_timeout": None, "max_connections": 2**31}
+
+_fake_servers: dict[str, Any] = {}
+
+
+def forget_memory(url: str) -> None:
+    """The data of a ``memory://`` server is gone; whoever opens the URL next finds an empty one."""
+    _fake_servers.pop(url, None)
+
+
+class _Routes:
+    """Which connections a command travels on: what Link and AsyncLink share."""
+
+    def __init__(self, url: str, timeout_s: float, limits: Limits, flavour: _Flavour) -> None:
+        self.target: Target = parse_url(url)
+        self._flavour = flavour
+        self._limits = limits
+        self._options = {**_OPTIONS, "retry": flavour.retry(NoBackoff(), 0), "socket_connect_timeout": timeout_s}
+        self._timeout_s = timeout_s
+        self._nodes: dict[str, Any] = {}
+        self._sentinels: list[Any] = []
+        self._slots = Slots(self.target.hosts)
+        if self.target.kind == "node":
+            self._nodes[""] = self._connections(flavour.pool.from_url(self.target.url, **self._options))
+        elif self.target.kind == "sentinel":
+            self._nodes[""] = self._connections(self._sentinel_pool())
+        elif self.target.kind == "memory":
+            pool = self._fake_pool()
+            self._nodes[""] = flavour.connections(
+                lambda: pool.connection_class(**pool.connection_kwargs), limits, packed=False
+            )
+
+    @property
+    def is_cluster(self) -> bool:
+        return self.target.kind == "cluster"
+
+    def node_of(self, key: str) -> str:
+        """The name of the Cluster node that serves the key; '' when that is not known now, and everywhere else."""
+        return (self._slots.node_of(key) or "") if self.is_cluster else ""
+
+    def _connections(self, pool: Any) -> Any:
+        """Of a pool only what it knows of its connections is used: it would count them."""
+        connection_class = self._flavour.keeping_time(pool.connection_class)
+
+        def make() -> Any:
+            connection = connection_class(**pool.connection_kwargs)
+            # It tells Redis nothing of redis-py: two round trips less. Each version has other arguments for that.
+            connection.driver_info = connection.lib_name = connection.lib_version = None
+            return connection
+
+        return self._flavour.connections(make, self._limits)
+
+    def _sentinel_pool(self) -> Any:
+        """Asks one sentinel after the other for the primary, each of them briefly: one that hangs must not use up the
+        time of the whole call. They have the nodes' password or, more often, none.
+        """
+        logins = [self.target.options, {}] if self.target.options else [{}]
+        hosts = self.target.hosts
+        brief_s = min(1.0, self._timeout_s / (len(hosts) * len(logins) + 1))
+        brief = {**self._options, "socket_timeout": brief_s, "socket_connect_timeout": brief_s}
+        nodes = {**self._options, **self.target.options}
+        first, *others = (
+            self._flavour.sentinel(hosts, sentinel_kwargs={**brief, **login}, **nodes) for login in logins
+        )
+        for other in others:
+            first.sentinels += other.sentinels
+        for client in first.sentinels:
+            pool = client.connection_pool
+            pool.connection_class = self._flavour.keeping_time(pool.connection_class)
+        # A copy: calls at the same time that swap places in redis-py's list may drop one from it, and all are closed.
+        self._sentinels = list(first.sentinels)
+        return first.master_for(self.target.service).connection_pool
+
+    def _fake_pool(self) -> Any:
+        try:
+            import fakeredis
+        except ImportError:
+            raise InvalidInput("url: memory:// needs fakeredis: pip install 'streamdq[memory]'") from None
+        if self.target.url not in _fake_servers:
+            _fake_servers[self.target.url] = fakeredis.FakeServer(server_type="redis", version=(7, 0))
+        client = getattr(fakeredis, self._flavour.fake)
+        # No socket time-out: redis-py keeps it with wait_for, which on Python 3.11 may swallow a cancellation.
+        return client(server=_fake_servers[self.target.url], protocol=2, socket_timeout=None).connection_pool
+
+    def _node(self, name: str) -> Any:
+        """The connections to a Cluster node, ``host:port``."""
+        if name not in self._nodes:
+            host, _, port = name.rpartition(":")
+            pool = self._flavour.pool(host=host, port=int(port), **self._options, **self.target.options)
+            self._nodes.setdefault(name, self._connections(pool))  # another thread may have been faster
+        return self._nodes[name]
+
+    def _gone(self) -> list[Any]:
+        """The connections to nodes that serve no slot any more, which are forgotten."""
+        return [self._nodes.pop(name) for name in set(self._nodes) - self._slots.names]
+
+    def _suspect(self, step: Exchange | Learn, error: LinkError) -> None:
+        if isinstance(step, Exchange) and not isinstance(error, Crowded):
+            self._slots.suspect(step.node)
+
+
+class Link(_Routes):
+    """Where commands go, for synchronous callers."""
+
+    def __init__(self, url: str, timeout_s: float, limits: Limits) -> None:
+        super().__init__(url, timeout_s, limits, _SYNC)
+        self.after_fork()
+        renew_in_child(self)
+
+    def after_fork(self) -> None:
+        self._learning = Line(1)
+
+    def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
+        """The replies, error replies among them; within ``timeout_s``.
+
+        Raises:
+            LinkError: there are none.
+        """
+        if not self.is_cluster:
+            return self._nodes[""].send(commands, timeout_s, blocking)  # type: ignore[no-any-return]
+        return self._carry_out(routed(self._slots, commands, timeout_s, blocking), blocking)
+
+    def _carry_out(self, steps: Steps, blocking: bool = False) -> list[Any]:
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    replies = self._step(step, blocking)
+                except LinkError as error:
+                    self._suspect(step, error)
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(replies)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+
+    def _step(self, step: Exchange | Learn, blocking: bool) -> list[Any]:
+        if isinstance(step, Exchange):
+            return self._node(step.node).send(step.commands, step.timeout_s, blocking)  # type: ignore[no-any-return]
+        return self._learn(step)
+
+    def _learn(self, step: Learn) -> list[Any]:
+        """Many threads may miss the same slots at once: one asks."""
+        began = time.monotonic()
+        if not self._learning.enter(step.timeout_s):
+            raise LinkError(TimeoutError("the Cluster's nodes don't answer who serves which slot"), sent=False)
+        try:
+            if self._slots.version == step.version:
+                self._carry_out(learning(self._slots, step.timeout_s - (time.monotonic() - began)))
+                for node in self._gone():
+                    node.close()
+        finally:
+            self._learning.leave()
+        return []
+
+    def close(self) -> None:
+        """Calls that are under way end as they would have; their connections are closed then."""
+        for node in (*self._nodes.values(), *self._sentinels):
+            node.close()
+        if self.target.embedded:
+            self.target.embedded.close()
+
+
+class AsyncLink(_Routes):
+    """Where commands go, for asynchronous callers; one event loop's."""
+
+    def __init__(self, url: str, timeout_s: float, limits: Limits) -> None:
+        super().__init__(url, timeout_s, limits, _ASYNC)
+        self._learning = asyncio.Lock()
+
+    async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
+        """As Link.send."""
+        if not self.is_cluster:
+            return await self._nodes[""].send(commands, timeout_s, blocking)  # type: ignore[no-any-return]
+        return await self._carry_out(routed(self._slots, commands, timeout_s, blocking), blocking)
+
+    async def _carry_out(self, steps: Steps, blocking: bool = False) -> list[Any]:
+        try:
+            step = next(steps)
+            while True:
+                try:
+                    replies = await self._step(step, blocking)
+                except LinkError as error:
+                    self._suspect(step, error)
+                    step = steps.throw(error)
+                else:
+                    step = steps.send(replies)
+        except StopIteration as stop:
+            return stop.value  # type: ignore[no-any-return]
+
+    async def _step(self, step: Exchange | Learn, blocking: bool) -> list[Any]:
+        if isinstance(step, Exchange):
+            return await self._node(step.node).send(  # type: ignore[no-any-return]
+                step.commands, step.timeout_s, blocking
+            )
+        return await self._learn(step)
+
+    async def _learn(self, step: Learn) -> list[Any]:
+        """Many tasks may miss the same slots at once: one asks."""
+        try:
+            async with asyncio.timeout(step.timeout_s), self._learning:
+                if self._slots.version == step.version:
+                    await self._carry_out(learning(self._slots, step.timeout_s))
+                    for node in self._gone():
+                        await node.close()
+        except TimeoutError as error:
+            why = "the Cluster's nodes don't answer who serves which slot"
+            raise LinkError(TimeoutError(why), sent=False) from error
+        return []
+
+    async def close(self) -> None:
+        """As Link.close."""
+        for node in list(self._nodes.values()):
+            await node.close()
+        for sentinel in self._sentinels:
+            await sentinel.aclose()
+        if self.target.embedded:
+            self.target.embedded.close()

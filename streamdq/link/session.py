@@ -1,0 +1,213 @@
+"""How a call reaches Redis: what may be repeated, until when, and what an error reply means. Written once.
+
+An operation is a generator: it yields Requests (and Pauses) and gets replies, and never waits itself. ``run`` and
+``arun`` carry one out, blocking or awaiting. So the synchronous and the asynchronous API share everything but this.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import socket
+import time
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError, ResponseError
+
+from ..clock import RedisClock
+from ..config import Settings
+from ..errors import (
+    AuthenticationFailed,
+    GroupMissing,
+    InvalidInput,
+    ServerError,
+    ServerRefusesWrites,
+    ServerUnavailable,
+    TooManyCalls,
+    UnsupportedServer,
+)
+from ..keys import NamespaceKeys
+from . import failures
+from .address import Target
+from .connection import AsyncLink, Command, Limits, Link, LinkError
+from .failures import Crowded
+
+T = TypeVar("T")
+_NAMESPACE = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
+
+
+@dataclass(slots=True)
+class Request:
+    """Commands to send together."""
+
+    commands: Sequence[Command]
+    timeout_s: float
+    blocking: bool = False
+
+
+@dataclass(slots=True)
+class Pause:
+    """Wait before the next request."""
+
+    seconds: float
+
+
+Op = Generator[Request | Pause, Any, T]
+
+
+class Session:
+    """What every operation needs to know: settings, keys, clock, and where Redis is (to say so in errors)."""
+
+    def __init__(self, settings: Settings, namespace: str, clock: RedisClock, target: Target) -> None:
+        self.settings = settings
+        self.keys = NamespaceKeys(namespace)
+        self.clock = clock
+        self.address = target.describe()
+        self.is_cluster = target.kind == "cluster"
+        self.consumer = consumer_name()
+        self.node_of: Callable[[str], str] = lambda _: ""  # of a Cluster, which node serves a key
+        failures.expect(namespace)
+
+    def call(
+        self,
+        commands: Sequence[Command],
+        *,
+        repeatable: bool = True,
+        timeout_s: float | None = None,
+        within_s: float = float("inf"),
+    ) -> Op[list[Any]]:
+        """The replies of commands sent together, error replies among them. One overall deadline.
+
+        A call that is not ``repeatable`` is sent again only when Redis can't have run it. ``timeout_s`` given: the
+        commands may block in Redis for that long, and are sent once.
+
+        Raises:
+            ServerUnavailable: no reply by the deadline.
+            TooManyCalls: it waited in line until then.
+        """
+        failures.calls_of(self.keys.namespace)
+        if timeout_s is not None:
+            try:
+                return (yield Request(commands, timeout_s, blocking=True))  # type: ignore[no-any-return]
+            except LinkError as error:
+                raise self.unavailable(error) from error
+        left_s, pause_s = min(within_s, self.settings.call_timeout_s), _FIRST_PAUSE_S
+        deadline = time.monotonic() + left_s
+        while True:
+            try:
+                return (yield Request(commands, left_s))  # type: ignore[no-any-return]
+            except LinkError as error:
+                left_s = deadline - time.monotonic() - pause_s
+                if left_s <= 0 or (error.sent and not repeatable):
+                    raise self.unavailable(error) from error
+            yield Pause(pause_s)
+            pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    def one(self, key: str, *args: Any, repeatable: bool = True, within_s: float = float("inf")) -> Op[Any]:
+        """The reply of one plain command."""
+        replies = yield from self.call([Command(key, args)], repeatable=repeatable, within_s=within_s)
+        return checked(replies[0])
+
+    def unavailable(self, error: LinkError) -> ServerUnavailable:
+        if isinstance(error, Crowded):
+            return TooManyCalls(f"nothing was sent to Redis at {self.address}: {error}")
+        return ServerUnavailable(
+            f"Redis at {self.address} did not answer: {error}; check that it runs, the URL, and the network"
+        )
+
+
+def consumer_name() -> str:
+    """Unique to this process and start: a name that came back would take a dead consumer's claims for its own."""
+    host = "".join(c if c.isalnum() or c in "-." else "-" for c in socket.gethostname())
+    return f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def check_namespace(namespace: str) -> str:
+    if not _NAMESPACE.fullmatch(namespace):
+        raise InvalidInput(f"namespace: {namespace!r} can't be one; use 1 to 64 of A-Z a-z 0-9 . _ : -")
+    return namespace
+
+
+def open_session(
+    url: str | None, namespace: str | None, settings: Settings | None, clock: RedisClock | None, link: type[Any]
+) -> tuple[Any, Session]:
+    """A Link or AsyncLink, and what operations need to know. ``url`` None: ``$STREAMDQ_URL``, else the embedded
+    server; ``namespace`` None: ``$STREAMDQ_NAMESPACE``, else ``streamdq``.
+    """
+    settings = settings or Settings()
+    namespace = check_namespace(settings.namespace if namespace is None else namespace)
+    limits = Limits(settings.max_connections, settings.max_blocked_reads)
+    opened = link(url or settings.url, settings.call_timeout_s, limits)
+    session = Session(settings, namespace, clock or RedisClock(), opened.target)
+    session.node_of = opened.node_of
+    return opened, session
+
+
+def checked(reply: Any) -> Any:
+    """The reply, unless it is an error reply: that is raised as one of streamdq's errors.
+
+    Raises:
+        ServerRefusesWrites, AuthenticationFailed, UnsupportedServer, ServerError: by what Redis says.
+    """
+    if not isinstance(reply, ResponseError):
+        return reply
+    text = str(reply)
+    # UNBLOCKED: a read was blocked when its stream was deleted (7.0).
+    if "NOGROUP" in text or "requires the key to exist" in text or text.startswith("UNBLOCKED"):
+        raise GroupMissing(text) from reply
+    if isinstance(reply, ReadOnlyError | OutOfMemoryError) or any(
+        word in text for word in ("MISCONF", "OOM ", "READONLY", "NOREPLICAS")
+    ):
+        raise ServerRefusesWrites(f"Redis takes no writes: {text}; run `streamdq doctor`") from reply
+    if isinstance(reply, NoPermissionError) or any(
+        word in text for word in ("NOPERM", "NOAUTH", "unauthenticated", "user executing the script")
+    ):
+        raise AuthenticationFailed(
+            f"Redis does not allow this user: {text}; `streamdq doctor --acl` prints the rights that it takes"
+        ) from reply
+    if "unknown command" in text.lower():
+        raise UnsupportedServer(f"streamdq needs Redis 6.2 or later, or Valkey: {text}") from reply
+    raise ServerError(text) from reply
+
+
+def run(link: Link, op: Op[T]) -> T:
+    """Carries an operation out, blocking."""
+    try:
+        step = next(op)
+        while True:
+            if isinstance(step, Pause):
+                time.sleep(step.seconds)
+                step = op.send(None)
+                continue
+            try:
+                replies = link.send(step.commands, step.timeout_s, step.blocking)
+            except LinkError as error:
+                step = op.throw(error)
+            else:
+                step = op.send(replies)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+async def arun(link: AsyncLink, op: Op[T]) -> T:
+    """Carries an operation out, awaiting."""
+    try:
+        step = next(op)
+        while True:
+            if isinstance(step, Pause):
+                await asyncio.sleep(step.seconds)
+                step = op.send(None)
+                continue
+            try:
+                replies = await link.send(step.commands, step.timeout_s, step.blocking)
+            except LinkError as error:
+                step = op.throw(error)
+            else:
+                step = op.send(replies)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]

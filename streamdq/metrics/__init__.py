@@ -1,0 +1,1 @@
+"""The Prometheus metrics: declared here, and what is added to them."""

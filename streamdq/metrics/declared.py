@@ -1,0 +1,274 @@
+"""Every Prometheus metric of streamdq, declared here and nowhere else; docs/metrics.md lists them.
+
+Every metric has the label namespace: several deployments may share a Prometheus. Labels have few values: topics (at
+most ``STREAMDQ_METRICS_TOPICS`` of them, then ``other``), groups, and the words that are written here. No id, URL or
+error text is ever one.
+
+Most counters and the histograms are this process's own. Gauges, and counters that the scripts keep in Redis, are read
+when they are asked for, so that one process tells them for all.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from prometheus_client import Counter, Histogram, values
+
+from ..config import Settings
+
+PROCESS_NUMBER = "STREAMDQ_PROCESS_NUMBER"
+OTHER = "other"
+OUTCOMES = ("done", "retry", "snoozed", "dead", "released", "stale")
+REASONS = ("exhausted", "buried", "invalid", "crashed")
+MOST_STEPS = 20
+"""A schedule may be longer; its later steps are counted as one."""
+
+
+def _use_files() -> None:
+    """Several workers of one command write to files that their parent reads, one for each number, not for each process
+    id: whoever takes a dead one's place counts on where it ended, and no file is left behind.
+    """
+    directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
+    if not directory:
+        return
+    Path(directory).mkdir(parents=True, exist_ok=True)  # the library fails without it, already at the import
+    # Not for what a handler starts: two processes that write to one file overwrite each other's figures.
+    number, here = os.environ.pop(PROCESS_NUMBER, None), os.getpid()
+    if number:
+        values.ValueClass = values.MultiProcessValue(  # type: ignore[no-untyped-call]
+            lambda: number if os.getpid() == here else os.getpid()
+        )
+
+
+_use_files()
+
+
+class BatchHistogram(Histogram):
+    """A Histogram that takes many values at once: one by one they would cost as much as all else a worker does for a
+    job. The library has no call for it, so this reaches for what it keeps inside; here and nowhere else.
+    """
+
+    def observe_all(self, observed: list[float]) -> None:
+        """As ``observe`` for each; sorts the list."""
+        if not observed:
+            return
+        observed.sort()
+        if observed[0] < 0:  # Redis's clock was set back, or a test's stands elsewhere: a histogram must not shrink
+            observed = [max(0.0, value) for value in observed]
+        before, total = 0, len(observed)
+        for bound, bucket in zip(self._upper_bounds, self._buckets, strict=True):
+            upto = bisect_right(observed, bound, before)
+            if upto > before:
+                bucket.inc(upto - before)
+                before = upto
+                if upto == total:
+                    break
+        self._sum.inc(sum(observed))
+
+
+@dataclass(frozen=True, slots=True)
+class RedisMetric:
+    """What is read from Redis. ``merge``: what several shards make of one topic, and topics of ``other``. A counter's
+    shards are added up, whatever ``merge`` is.
+    """
+
+    name: str
+    help: str
+    labels: tuple[str, ...] = ("namespace",)
+    merge: Callable[[float, float], float] = max
+    kind: str = "gauge"
+
+
+def _farthest(one: float, other: float) -> float:
+    """From 0."""
+    return max(one, other, key=abs)
+
+
+_NAMESPACE = ("namespace",)
+_TOPIC, _GROUP = (*_NAMESPACE, "topic"), (*_NAMESPACE, "topic", "group")
+_SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800)
+_LONG_SECONDS = (0.005, 0.02, 0.1, 0.5, 1, 5, 10, 60, 300, 1800, 3600, 21_600, 86_400, 604_800)
+_SHORT_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
+_BYTES = (64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 16_777_216)
+
+# -- counted in the process that does it. The library adds _total.
+
+DUPLICATE = Counter("streamdq_jobs_duplicate", "Jobs that this process did not put in: their id was taken.", _TOPIC)
+MOVED = Counter("streamdq_jobs_moved", "Due jobs and retries moved from the bucket to a ready stream.", _TOPIC)
+ATTEMPTS = Counter(
+    "streamdq_job_attempts",
+    "Attempts that ended: done, retry, snoozed (put off), dead, released (handed back), stale (another has the job by "
+    "now).",
+    (*_GROUP, "outcome"),
+)
+RETRIES = Counter(
+    "streamdq_job_retries",
+    f"Retries by the step of the schedule they take: 1 to {MOST_STEPS}, later, or asked (with a delay of their own).",
+    (*_GROUP, "step"),
+)
+DEAD = Counter("streamdq_jobs_dead", "Jobs buried, by why: exhausted, buried, invalid, crashed.", (*_GROUP, "reason"))
+RECLAIMED = Counter("streamdq_jobs_reclaimed", "Claims taken over because their TTR had passed.", _GROUP)
+REDIS_ERRORS = Counter(
+    "streamdq_redis_errors",
+    "Calls that Redis did not answer, or refused: timeout, connection, login, protocol, loading, crowded (waited "
+    "too long for a free connection), refused_writes, group_missing, cluster, server.",
+    (*_NAMESPACE, "kind"),
+)
+LOOP_RESTARTS = Counter("streamdq_loop_restarts", "Loops that failed and were started again.", (*_NAMESPACE, "loop"))
+CALLBACKS = Counter(
+    "streamdq_callbacks",
+    "HTTP callbacks by outcome (delivered, failed, gone, refused, snoozed) and status class (2xx to 5xx, or none).",
+    (*_NAMESPACE, "outcome", "status_class"),
+)
+CALLBACK_BREAKS = Counter(
+    "streamdq_callback_breaks", "Times that a receiver was found dead and not called for a while.", _NAMESPACE
+)
+
+# -- histograms
+
+LATENESS = BatchHistogram(
+    "streamdq_job_lateness_seconds", "Attempt start minus due time, by Redis's clock.", _GROUP, buckets=_SECONDS
+)
+WAIT = BatchHistogram("streamdq_job_wait_seconds", "From being ready to the attempt's start.", _GROUP, buckets=_SECONDS)
+DURATION = BatchHistogram("streamdq_job_duration_seconds", "How long attempts took.", _GROUP, buckets=_SECONDS)
+TIME_TO_FINISH = BatchHistogram(
+    "streamdq_job_time_to_finish_seconds",
+    "From a job's first due time until it was done, retries included.",
+    _GROUP,
+    buckets=_LONG_SECONDS,
+)
+MOVE_BATCH = BatchHistogram(
+    "streamdq_move_batch_seconds",
+    "One call that moves due jobs, its round trip included.",
+    _NAMESPACE,
+    buckets=_SHORT_SECONDS,
+)
+BODY_BYTES = BatchHistogram("streamdq_job_body_bytes", "Bodies of attempted jobs.", _TOPIC, buckets=_BYTES)
+
+# -- read from Redis: gauges, and what the scripts count there for all processes
+
+UP = RedisMetric("streamdq_up", "1 when Redis answered; at 0 the other gauges are missing.")
+JOBS = RedisMetric(
+    "streamdq_jobs",
+    "Jobs by state: delayed, ready, running, dead. A job counts for each group that has it; a first delivery that is "
+    "not due counts once.",
+    (*_TOPIC, "state"),
+    float.__add__,
+)
+OLDEST_OVERDUE = RedisMetric("streamdq_oldest_overdue_seconds", "How long the first job of the bucket is due.", _TOPIC)
+LAG = RedisMetric("streamdq_lag_jobs", "Jobs that are ready and not claimed.", _GROUP, float.__add__)
+OLDEST_PENDING = RedisMetric(
+    "streamdq_oldest_pending_seconds", "How long ago the oldest unfinished claim was made or touched.", _GROUP
+)
+TTR = RedisMetric("streamdq_ttr_seconds", "The group's time to run.", _GROUP)
+CONSUMERS = RedisMetric("streamdq_consumers", "Consumers that are alive.", _GROUP)
+DUE_WITHIN = RedisMetric(
+    "streamdq_jobs_due_within",
+    "Attempts that come due within the window from now, overdue ones included: 1m, 10m, 1h, 1d.",
+    (*_TOPIC, "window"),
+    float.__add__,
+)
+PAUSED = RedisMetric("streamdq_topic_paused", "1 while the topic is paused.", _TOPIC)
+LEASE_HELD = RedisMetric("streamdq_mover_lease_held", "1 when a mover is at work for the namespace.")
+LAST_MOVE = RedisMetric("streamdq_mover_last_move_timestamp_seconds", "When due jobs were last moved; 0: never yet.")
+CLOCK_SKEW = RedisMetric("streamdq_clock_skew_seconds", "This host's clock minus Redis's.")
+IMBALANCE = RedisMetric(
+    "streamdq_conservation_imbalance_jobs",
+    "Enqueued less all that ended and all that is live, of the group where it is farthest from 0: missing jobs.",
+    _TOPIC,
+    _farthest,
+)
+ENQUEUED = RedisMetric("streamdq_jobs_enqueued_total", "Jobs put in, by whomever.", _TOPIC, kind="counter")
+DONE = RedisMetric("streamdq_jobs_done_total", "Jobs that the group has done.", _GROUP, kind="counter")
+CANCELLED = RedisMetric(
+    "streamdq_jobs_cancelled_total", "Jobs cancelled while the group waited for them.", _GROUP, kind="counter"
+)
+EXPIRED = RedisMetric(
+    "streamdq_jobs_expired_total", "Attempts given up, as they would have started too late.", _GROUP, kind="counter"
+)
+LOST = RedisMetric(
+    "streamdq_jobs_lost_total",
+    "Jobs that Redis has no longer, ready or claimed, though nobody ended them: stays 0. Once for each group.",
+    _TOPIC,
+    kind="counter",
+)
+UNDUMPED = RedisMetric(
+    "streamdq_history_undumped_rows",
+    "History that Redis keeps for a dump that does not have it yet; 0 where no dump is registered.",
+    _TOPIC,
+    float.__add__,
+)
+BUILD_INFO = RedisMetric("streamdq_build_info", "1, with the version.", (*_NAMESPACE, "version"))
+
+COUNTERS = (
+    DUPLICATE, MOVED, ATTEMPTS, RETRIES, DEAD, RECLAIMED, REDIS_ERRORS, LOOP_RESTARTS, CALLBACKS, CALLBACK_BREAKS,
+)  # fmt: skip
+HISTOGRAMS = (LATENESS, WAIT, DURATION, TIME_TO_FINISH, MOVE_BATCH, BODY_BYTES)
+GAUGES = (
+    UP, JOBS, OLDEST_OVERDUE, LAG, OLDEST_PENDING, TTR, CONSUMERS, DUE_WITHIN, PAUSED, LEASE_HELD, LAST_MOVE,
+    CLOCK_SKEW, IMBALANCE, UNDUMPED, BUILD_INFO,
+)  # fmt: skip
+FROM_REDIS = (*GAUGES, ENQUEUED, DONE, CANCELLED, EXPIRED, LOST)
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """A metric as Prometheus knows it."""
+
+    name: str
+    kind: str  # counter, histogram or gauge
+    labels: tuple[str, ...]
+    help: str
+
+
+def described() -> list[Described]:
+    """All of them."""
+    own = [(metric, "counter", "_total") for metric in COUNTERS]
+    own += [(metric, "histogram", "") for metric in HISTOGRAMS]  # type: ignore[misc]
+    found = []
+    for metric, kind, suffix in own:
+        family = next(iter(metric.describe()))
+        found.append(Described(family.name + suffix, kind, tuple(metric._labelnames), family.documentation))
+    return found + [Described(metric.name, metric.kind, metric.labels, metric.help) for metric in FROM_REDIS]
+
+
+# -- labels
+
+
+class TopicLabels:
+    """What topics are called in labels: themselves, but for those that come after the first ``most``."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: set[tuple[str, str]] = set()
+
+    def of(self, namespace: str, topic: str) -> str:
+        if (namespace, topic) not in self._known:
+            if len(self._known) >= self._most:
+                return OTHER
+            self._known.add((namespace, topic))
+        return topic
+
+
+@cache
+def topic_labels() -> TopicLabels:
+    """This process's."""
+    return TopicLabels(Settings().metrics_topics)
+
+
+@cache
+def counting() -> bool:
+    """Are jobs counted here? ``STREAMDQ_METRICS=0``: not, which is there to measure what it costs."""
+    return Settings().metrics
+
+
+def step_label(step: int, steps: int) -> str:
+    """Of the retry that follows after ``step`` steps were used, and uses up ``steps``."""
+    if steps == 0:
+        return "asked"
+    return str(step + 1) if step < MOST_STEPS else "later"

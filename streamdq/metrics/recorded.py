@@ -1,0 +1,49 @@
+"""Turns what happened to a topic's jobs into metrics."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from . import declared
+
+if TYPE_CHECKING:
+    import prometheus_client
+
+    from ..keys import ShardKeys
+
+
+@cache
+def _of_topic(metric: prometheus_client.Counter, namespace: str, topic: str) -> prometheus_client.Counter:
+    return metric.labels(namespace, topic)
+
+
+@cache
+def _move_batch(namespace: str) -> declared.BatchHistogram:
+    return declared.MOVE_BATCH.labels(namespace)
+
+
+def _count(metric: prometheus_client.Counter, namespace: str, topic: str, count: int) -> None:
+    if declared.counting():
+        counter = _of_topic(metric, namespace, declared.topic_labels().of(namespace, topic))
+        if count:
+            counter.inc(count)
+
+
+def not_put_in(namespace: str, topic: str, count: int) -> None:
+    """So many of a call's jobs were not enqueued, because their ids were taken; perhaps none."""
+    _count(declared.DUPLICATE, namespace, topic, count)
+
+
+def moved(shard: ShardKeys, count: int, took_s: float) -> None:
+    """One call moved so many jobs, and took so long."""
+    _count(declared.MOVED, shard.namespace, shard.topic, count)
+    if declared.counting():
+        _move_batch(shard.namespace).observe(took_s)
+
+
+def reclaimed(shard: ShardKeys, group: str, count: int) -> None:
+    """``count`` may be 0: this process has begun to look after the group."""
+    if declared.counting():
+        topic = declared.topic_labels().of(shard.namespace, shard.topic)
+        declared.RECLAIMED.labels(shard.namespace, topic, group).inc(count)

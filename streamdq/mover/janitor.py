@@ -1,0 +1,59 @@
+"""Removes what nobody needs any more: consumers of dead processes, which will never come back, and old history. Driven
+by the mover at work.
+"""
+
+from __future__ import annotations
+
+from ..keys import ShardKeys
+from ..link.connection import AsyncLink, Command
+from ..link.session import Session, arun
+from ..logs import log
+from ..store.scripts import Scripts
+from ..store.topics import Topics
+
+IDLE_MS = 600_000
+"""A live consumer blocks anew every ten seconds, so one that did nothing for ten minutes is gone, or might as well be:
+Redis makes it again when it reads."""
+
+_LIMIT = 100
+
+
+class Janitor:
+    """One shard at a time."""
+
+    def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics) -> None:
+        self._link = link
+        self._session = session
+        self._scripts = scripts
+        self._topics = topics
+
+    async def trim(self, shard: ShardKeys) -> int:
+        """Takes old history off the shard, step by step; returns how many rows."""
+        gone = 0
+        while step := await arun(self._link, self._scripts.trim(shard)):
+            gone += step
+        return gone
+
+    async def tidy(self, shard: ShardKeys, idle_ms: int = IDLE_MS) -> int:
+        """Takes consumers without claims out of the shard's groups; returns how many."""
+        topic = self._topics.known.get(shard.topic)
+        removed = 0
+        for group in topic.group_names if topic else ():
+            for name in await self._gone(shard, group, idle_ms):
+                # What came to it since the look is handed back by the script.
+                await arun(self._link, self._scripts.leave(shard, group, name, _LIMIT))
+                removed += 1
+        if removed:
+            log.info("removed consumers that are gone", topic=shard.topic, consumers=removed)
+        return removed
+
+    async def _gone(self, shard: ShardKeys, group: str, idle_ms: int) -> list[str]:
+        """Consumers that are idle in both streams and have nothing pending in either."""
+        streams = (shard.ready, shard.ready_of(group))
+        op = self._session.call([Command(name, ("XINFO", "CONSUMERS", name, group)) for name in streams])
+        gone: set[str] = set()
+        busy = {"_reclaim"}
+        for reply in await arun(self._link, op):
+            for _, name, _, pending, _, idle, *_ in reply if isinstance(reply, list) else ():
+                (gone if pending == 0 and idle > idle_ms else busy).add(name.decode())
+        return sorted(gone - busy)

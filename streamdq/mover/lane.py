@@ -1,0 +1,220 @@
+"""What the mover at work does for the shards of one Redis node: moves what is due, takes over claims, and looks for
+what no ring has told of. On a Cluster each node has a lane of its own, so that one that does not answer holds up no
+other; and in a lane each shard fails for itself.
+
+A ring may be lost: with Redis's data, with an entry that another client deletes. So about once a second a lane reads
+the heads of up to 64 buckets in one round trip, and in each tenth pass over its shards their counters and versions,
+too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from ..clock import RedisTime
+from ..config import MAX_BATCH
+from ..keys import ShardKeys
+from ..link.connection import AsyncLink, Command
+from ..link.session import Session, arun
+from ..loop import Failures
+from ..metrics import recorded
+from ..store.scripts import RATED, Moved, Scripts
+from ..store.topics import Topics, changing
+from .looks import NEVER, Looks
+from .reclaim import Reclaimer
+
+_TRIES = 5
+_BEAT_S = 1.15  # with one a second, a worker that is idle would send three commands in one
+_HEADS = 64  # in one beat: a round trip of some 100 µs, and with so many shards what is missed waits a second or two
+_COUNTERS_EVERY = 10  # passes
+_MISSED_S = 0.1  # a head that is sooner than expected by more than this was not told of
+
+
+class Lane:
+    """``look_at`` adds a shard; ``missed`` is told of one whose ring did not arrive, ``rated`` of one with jobs to move
+    in a topic with a rate.
+    """
+
+    def __init__(
+        self,
+        link: AsyncLink,
+        session: Session,
+        scripts: Scripts,
+        topics: Topics,
+        missed: Callable[[ShardKeys], None],
+        rated: Callable[[ShardKeys], None],
+    ) -> None:
+        self._link = link
+        self._session = session
+        self._scripts = scripts
+        self._topics = topics
+        self._missed = missed
+        self._rated = rated
+        self._time = RedisTime()
+        self._looks = Looks()
+        self._failures = Failures("mover", session.keys.namespace)
+        self._reclaimer = Reclaimer(link, session, scripts, topics)
+
+    def __contains__(self, shard: ShardKeys) -> bool:
+        return shard in self._looks
+
+    def look_at(self, shard: ShardKeys, when: float = 0.0) -> None:
+        self._looks.at(shard, when)
+
+    def look_everywhere(self) -> None:
+        self._looks.everywhere()
+        self._reclaimer.look_now()
+
+    def keep(self, shards: set[ShardKeys]) -> None:
+        """Other shards are not looked at any more."""
+        self._looks.drop([shard for shard in self._looks.shards if shard not in shards])
+
+    async def run(self) -> None:
+        self.look_everywhere()
+        async with asyncio.TaskGroup() as tasks:
+            for part in (self._work, self._walk, self._reclaimer.run):
+                tasks.create_task(part())
+
+    # -- moving
+
+    async def _work(self) -> None:
+        """Moves each shard when its time has come."""
+        while True:
+            for shard in self._looks.take_due():
+                try:
+                    when = await self._move(shard)
+                except Exception as error:
+                    when = time.monotonic() + self._failures.failed(shard, error)
+                else:
+                    self._failures.worked(shard)
+                self._looks.at(shard, when)
+            await self._looks.wait()
+
+    async def _move(self, shard: ShardKeys) -> float:
+        """One batch; returns when to look at the shard again, on the monotonic clock."""
+        topic = self._topics.known.get(shard.topic)
+        if topic is None:
+            return NEVER
+        if topic.rate and not topic.paused:
+            self._rated(shard)
+            return NEVER
+        reply = await self._move_some(shard, MAX_BATCH, permitted=False)
+        return NEVER if reply is None else self._next_look(reply)
+
+    async def move_permitted(self, shard: ShardKeys, count: int) -> None:
+        """So many jobs of a topic with a rate."""
+        await self._move_some(shard, count, permitted=True)
+
+    async def _move_some(self, shard: ShardKeys, limit: int, permitted: bool) -> Moved | None:
+        called = time.monotonic()
+        reply = await self._call_move(shard, limit, permitted)
+        if reply is None:
+            return None
+        arrived = time.monotonic()
+        self._time.observe(reply.now_ms, arrived)
+        if reply.moved > 0:
+            recorded.moved(shard, reply.moved, arrived - called)
+        if reply.open > 0:
+            self._reclaimer.watch(shard)
+        return reply
+
+    def _next_look(self, reply: Moved) -> float:
+        arrived = time.monotonic()
+        if reply.next_due_ms < 0:
+            return NEVER
+        if reply.next_due_ms <= reply.now_ms:
+            return 0.0
+        if self._session.clock.manual:
+            return NEVER
+        # Not before the reply's own distance, less the millisecond it is rounded to: were Redis's clock set back, the
+        # estimate alone would ask again and again.
+        soonest = arrived + (reply.next_due_ms - reply.now_ms - 1) / 1000
+        return max(self._time.to_monotonic(reply.next_due_ms), soonest)
+
+    async def _call_move(self, shard: ShardKeys, limit: int, permitted: bool) -> Moved | None:
+        """None: the topic was deleted, or it has a rate by now."""
+        groups: Sequence[str] = self._topics.settings_of(shard.topic).group_names
+        for _ in range(_TRIES):
+            reply = await arun(self._link, self._scripts.move(shard, groups, limit, permitted))
+            if reply.moved >= 0:
+                return reply
+            if reply.moved == RATED:
+                await arun(self._link, self._topics.get(shard.topic, anew=True))
+                self._rated(shard)
+                return None
+            if reply.groups:
+                groups = reply.groups.decode().split(",")  # as they are just being changed
+            else:  # Redis lost the shard, or the topic was deleted
+                settings = await arun(self._link, self._topics.mend(shard.topic))
+                if settings is None or shard not in self._topics.shards(shard.topic):
+                    return None
+                groups = settings.group_names
+        raise changing(shard.topic)  # the lane goes on with the other shards, and comes back to this one
+
+    # -- what no ring has told of
+
+    async def _walk(self) -> None:
+        for number in count(1):
+            shards, thorough = self._looks.shards, number % _COUNTERS_EVERY == 0
+            for begin in range(0, max(1, len(shards)), _HEADS):
+                await asyncio.sleep(_BEAT_S)
+                if not self._session.clock.manual:
+                    await self._beat(shards[begin : begin + _HEADS], thorough)
+
+    async def _beat(self, shards: list[ShardKeys], thorough: bool) -> None:
+        try:
+            await self._look_for_missed(shards, counters=thorough)
+            if thorough and shards:
+                await self.bring_up(shards)
+        except Exception as error:
+            await asyncio.sleep(self._failures.failed("heads", error))
+        else:
+            self._failures.worked("heads")
+
+    def _is_awake(self, shard: ShardKeys) -> bool:
+        topic = self._topics.known.get(shard.topic)
+        return topic is not None and not topic.paused
+
+    async def _look_for_missed(self, shards: list[ShardKeys], counters: bool) -> None:
+        shards = [shard for shard in shards if self._is_awake(shard)]
+        if not shards:
+            return
+        commands: list[tuple[Any, ...]] = [(k.bucket, "ZRANGE", k.bucket, 0, 0, "WITHSCORES") for k in shards]
+        if counters:
+            # Redis's time, should it have been set forward; and what is open, should nothing watch its TTR.
+            commands.append((shards[0].bucket, "TIME"))
+            commands += [(k.counts, "HMGET", k.counts, *self._open_fields(k)) for k in shards]
+        replies = await self._send(*commands)
+        if counters and isinstance(now := replies[len(shards)], list):
+            self._time.observe(int(now[0]) * 1000 + int(now[1]) // 1000, time.monotonic())
+        for shard, head in zip(shards, replies, strict=False):
+            if isinstance(head, list) and head:
+                sooner_s = self._looks.at(shard, self._time.to_monotonic(int(float(head[1]))))
+                if sooner_s > _MISSED_S and not self._topics.settings_of(shard.topic).rate:
+                    self._missed(shard)
+        for shard, numbers in zip(shards, replies[len(shards) + 1 :], strict=False):
+            if isinstance(numbers, list) and any(int(number or 0) > 0 for number in numbers):
+                self._reclaimer.notice(shard)
+
+    async def bring_up(self, shards: list[ShardKeys]) -> None:
+        """To the settings in the registry: a shard may have lost a change, with the end of an append-only file."""
+        replies = await self._send(*((k.settings, "HGET", k.settings, "version") for k in shards))
+        versions = {(shard.topic, version) for shard, version in zip(shards, replies, strict=True)}
+        known = {(topic, b"%d" % settings.version) for topic, settings in self._topics.known.items()}
+        for topic in {topic for topic, _ in versions - known}:
+            await arun(self._link, self._topics.mend(topic))
+
+    def _open_fields(self, shard: ShardKeys) -> list[str]:
+        groups = self._topics.settings_of(shard.topic).group_names
+        return [f"{state}:{group}" for group in groups for state in ("ready", "running")] or ["ready:"]
+
+    async def _send(self, *commands: tuple[Any, ...]) -> list[Any]:
+        """The replies, error replies among them: each is one shard's trouble."""
+        op = self._session.call([Command(command[0], command[1:]) for command in commands])
+        return [None if isinstance(reply, ResponseError) else reply for reply in await arun(self._link, op)]

@@ -1,0 +1,143 @@
+"""The lease: which of a namespace's movers is at work. It saves work and is not needed for correctness.
+
+One process holds it and renews it; when that one is killed, another takes it as soon as it has run out. It is short, so
+that this takes less than a second, and only one of those that stand by watches it: the deputy, which holds a lease of
+its own. The others watch the deputy, which lasts longer and so is asked for less often.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+from ..errors import ServerUnavailable
+from ..link.connection import AsyncLink, Command
+from ..link.session import Session, arun, checked
+from ..logs import log
+from ..loop import wait
+from ..store.scripts import Scripts
+
+_RENEW_AT = 0.75  # of the time: what is left is several times a slow call
+_STANDBY_MARGIN_S = 0.05
+_DEPUTY = 4  # as many leases long
+
+
+class _Hold:
+    """A key that expires and names who holds it."""
+
+    def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, key: str, name: str, ms: int) -> None:
+        self._link = link
+        self._session = session
+        self._scripts = scripts
+        self._key = key
+        self._name = name
+        self._ms = ms
+        self.renew_after_s = ms / 1000 * _RENEW_AT
+
+    async def take(self) -> tuple[bool, int]:
+        """Whether it is held by this process now, and for how many ms it is held, by whomever."""
+        return await arun(self._link, self._scripts.lease(self._name, self._ms, self._key))
+
+    async def renew(self) -> bool | None:
+        """Whether this process still holds it; None: nobody does.
+
+        One plain command costs a fraction of what the script does, on a Redis that has nothing else to do. Held by
+        another, it is held for a little longer by that one; at the memory limit it is not refused.
+        """
+        holder = await self._send("GETEX", self._key, "PX", self._ms)
+        return None if holder is None else bool(holder.decode() == self._name)
+
+    async def left_ms(self) -> int:
+        left: int = await self._send("PTTL", self._key)
+        return left
+
+    async def give_up(self) -> None:
+        holder = await self._send("GET", self._key)
+        if holder is not None and holder.decode() == self._name:
+            await self._send("DEL", self._key)
+
+    async def _send(self, *args: Any) -> Any:
+        (reply,) = await arun(self._link, self._session.call([Command(self._key, args)]))
+        return checked(reply)
+
+
+class Lease:
+    """One process's share in it."""
+
+    def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, name: str, stopping: asyncio.Event) -> None:
+        keys, lease_ms = session.keys, session.settings.lease_ms
+        self._is_cluster = link.is_cluster
+        self._name = name
+        self._stopping = stopping
+        self._mover = _Hold(link, session, scripts, keys.mover, name, lease_ms)
+        self._deputy = _Hold(link, session, scripts, keys.deputy, name, lease_ms * _DEPUTY)
+        self._is_deputy = False
+
+    async def acquire(self) -> bool:
+        """One try; if another holds the lease, waits until just after it has run out.
+
+        The Cluster node that has the lease may be lost, and only that: who can't ask goes to work without it, with the
+        shards of the other nodes, as perhaps others do.
+        """
+        try:
+            held, _ = await self._mover.take()
+            if held:
+                await self._resign()
+            elif await self._become_deputy():
+                await self._watch()
+            return held
+        except ServerUnavailable:
+            if not self._is_cluster:
+                raise
+            log.warning("the mover's lease can't be asked for, at work without it", mover=self._name)
+            return True
+
+    async def _become_deputy(self) -> bool:
+        """Waits until it is; False: the process stops."""
+        # Waiting for its end, and not asking at an interval, keeps idle processes quiet.
+        while not self._stopping.is_set():
+            self._is_deputy, left_ms = await self._deputy.take()
+            if self._is_deputy:
+                return True
+            while left_ms > 0 and not await wait(self._stopping, left_ms / 1000 + _STANDBY_MARGIN_S):
+                left_ms = await self._deputy.left_ms()
+        return False
+
+    async def _watch(self) -> None:
+        """Returns when nobody holds the lease, or another is the deputy."""
+        renew_at = time.monotonic() + self._deputy.renew_after_s
+        while (left_ms := await self._mover.left_ms()) > 0:
+            if await wait(self._stopping, left_ms / 1000 + _STANDBY_MARGIN_S):
+                await self._resign()
+                return
+            if time.monotonic() >= renew_at:
+                if not await self._deputy.renew():
+                    self._is_deputy = False
+                    return
+                renew_at = time.monotonic() + self._deputy.renew_after_s
+
+    async def _resign(self) -> None:
+        """Somebody else may be the deputy."""
+        if self._is_deputy:
+            self._is_deputy = False
+            await self._deputy.give_up()
+
+    async def keep(self) -> None:
+        """Returns when the lease is lost: another holds it, or nobody does, as this process was stopped for a while.
+        Redis tells, and not a clock here: on a machine that is busy enough each wait ends late.
+        """
+        while True:
+            await asyncio.sleep(self._mover.renew_after_s)
+            try:
+                held = await self._mover.renew()
+                if held is None and self._is_cluster:  # lost with its node, or never held
+                    held, _ = await self._mover.take()
+                if not held:
+                    return
+            except ServerUnavailable:
+                if not self._is_cluster:
+                    raise
+
+    async def give_up(self) -> None:
+        await self._mover.give_up()

@@ -1,0 +1,250 @@
+"""The mover: takes due jobs from the buckets to the ready streams the moment they are due.
+
+Every worker process carries one; a lease lets one of them work for the whole namespace (lease.py). It has a lane for
+each Redis node (lane.py) and listens to the shards' ``wake`` streams for something earlier (rings.py). The lease saves
+work, it is not needed for correctness: each script is atomic, two movers at once would only find less to do.
+
+Time: a BLOCK time-out on an idle Redis ends up to one server tick late (80 ms measured), so no block times a due
+moment. The mover sleeps on its own timer until the next due time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Collection
+from functools import partial
+from itertools import count
+
+from ..clock import RedisClock
+from ..config import Settings
+from ..errors import ServerUnavailable
+from ..keys import ShardKeys
+from ..link.connection import AsyncLink
+from ..link.session import Session, arun, open_session
+from ..logs import log
+from ..loop import Failures, cancel_and_wait, supervise
+from ..store.scripts import Scripts
+from ..store.topics import Topics
+from .janitor import Janitor
+from .lane import Lane
+from .lease import Lease
+from .rate import RatedTopic
+from .rings import Listener
+
+_TIDY_S = 60.0
+_SHARDS_S = 10.0
+_REFRESH_EVERY = 3
+
+
+class Mover:
+    """One process's mover. ``run`` is a supervised loop's body."""
+
+    def __init__(
+        self,
+        link: AsyncLink,
+        session: Session,
+        scripts: Scripts,
+        topics: Topics,
+        name: str,
+        stopping: asyncio.Event,
+    ) -> None:
+        self._link = link
+        self._session = session
+        self._scripts = scripts
+        self._topics = topics
+        self._name = name
+        self._stopping = stopping
+        self._lease = Lease(link, session, scripts, name, stopping)
+        self._listener = self._new_listener()
+        self._lanes: dict[str, Lane] = {}
+        self._rated: dict[str, RatedTopic] = {}
+        self._node_of: dict[ShardKeys, str] = {}
+        self._running: list[asyncio.Task[None]] = []
+        self._failures = Failures("janitor", session.keys.namespace)
+        self._janitor = Janitor(link, session, scripts, topics)
+        self.leading = False
+
+    async def run(self) -> None:
+        """Stands by until the lease is free, then works until it is lost or the process stops."""
+        loop = asyncio.get_running_loop()
+        forget = self._session.clock.on_change(partial(loop.call_soon_threadsafe, self._look_everywhere))
+        try:
+            while not self._stopping.is_set():
+                if await self._lease.acquire():
+                    await self._lead()
+        finally:
+            forget()
+
+    async def _lead(self) -> None:
+        log.debug("mover at work", mover=self._name)
+        try:
+            await arun(self._link, self._topics.refresh())
+        except ServerUnavailable:  # the registry is where the lease is: see there
+            if not self._link.is_cluster or not self._topics.known:
+                raise
+        self._lanes, self._rated, self._running, self._listener = {}, {}, [], self._new_listener()
+        self._look_for_shards()
+        parts = (self._lease.keep, self._listener.run, self._tidy, self._refresh)
+        tasks = [asyncio.create_task(part()) for part in parts]
+        stop = asyncio.create_task(self._stopping.wait())
+        self.leading = True
+        try:
+            done, _ = await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            self.leading = False
+            await cancel_and_wait([*tasks, stop, *self._running])
+        if self._stopping.is_set():
+            await self._lease.give_up()
+
+    # -- shards and their lanes
+
+    def _known_shards(self) -> list[ShardKeys]:
+        return [shard for topic in self._topics.known for shard in self._topics.shards(topic)]
+
+    def _look_everywhere(self) -> None:
+        for lane in self._lanes.values():
+            lane.look_everywhere()
+
+    def _look_for_shards(self) -> None:
+        """New ones are looked at; those that are gone, or on another node now, leave their lane."""
+        nodes: dict[str, set[ShardKeys]] = {}
+        for shard in self._known_shards():
+            # While the Cluster's topology is not known, a shard stays where it was.
+            node = self._link.node_of(shard.bucket) or self._node_of.get(shard, "")
+            nodes.setdefault(node, set()).add(shard)
+        self._node_of = {shard: node for node, shards in nodes.items() for shard in shards}
+        for node, shards in nodes.items():
+            lane = self._lane(node)
+            for shard in shards:
+                if shard not in lane:
+                    lane.look_at(shard)
+        for node, lane in self._lanes.items():
+            lane.keep(nodes.get(node, set()))
+        self._listener.look_again()
+
+    def _lane(self, node: str) -> Lane:
+        if node not in self._lanes:
+            lane = Lane(self._link, self._session, self._scripts, self._topics, self._missed, self._want)
+            self._lanes[node] = lane
+            self._running.append(
+                asyncio.create_task(supervise("mover", lane.run, self._stopping, self._session.keys.namespace))
+            )
+        return self._lanes[node]
+
+    # -- topics with a rate
+
+    def _want(self, shard: ShardKeys) -> None:
+        if shard.topic not in self._rated:
+            rated = RatedTopic(
+                self._link, self._session, self._scripts, self._topics, shard.topic, self._move_permitted, self._later
+            )
+            self._rated[shard.topic] = rated
+            self._running.append(
+                asyncio.create_task(supervise("rate", rated.run, self._stopping, self._session.keys.namespace))
+            )
+        self._rated[shard.topic].want(shard)
+
+    async def _move_permitted(self, shard: ShardKeys, count: int) -> None:
+        if shard in self._node_of:
+            await self._lanes[self._node_of[shard]].move_permitted(shard, count)
+
+    def _later(self, shard: ShardKeys, when: float) -> None:
+        if shard in self._node_of:
+            self._lanes[self._node_of[shard]].look_at(shard, when)
+
+    # -- rings
+
+    def _new_listener(self) -> Listener:
+        return Listener(self._link, self._session, self._streams, self._heard)
+
+    def _streams(self) -> list[str]:
+        return [self._session.keys.wake, *(shard.wake for shard in self._known_shards())]
+
+    async def _heard(self, rung: Collection[str]) -> None:
+        if self._session.keys.wake in rung:
+            await arun(self._link, self._topics.refresh())
+            self._look_for_shards()
+        for shard, node in self._node_of.items():
+            if shard.wake in rung:
+                self._lanes[node].look_at(shard)
+
+    def _missed(self, shard: ShardKeys) -> None:
+        log.debug("a ring was missed", topic=shard.topic, shard=shard.shard)
+        self._listener.forget(shard.wake)
+
+    # -- now and then
+
+    async def _tidy(self) -> None:
+        for beat in count():
+            await self._end_changes()
+            await asyncio.sleep(_TIDY_S)
+            if shards := list(self._node_of):
+                shard = shards[beat % len(shards)]
+                try:
+                    await self._janitor.tidy(shard)
+                    await self._janitor.trim(shard)
+                except Exception as error:
+                    await asyncio.sleep(self._failures.failed(shard, error))
+                else:
+                    self._failures.worked(shard)
+
+    async def _end_changes(self) -> None:
+        """A change of topology may have been cut off with the process that made it."""
+        try:
+            await arun(self._link, self._topics.end_changes())
+        except Exception as error:
+            await asyncio.sleep(self._failures.failed("changes", error))
+        else:
+            self._failures.worked("changes")
+
+    async def _refresh(self) -> None:
+        """The namespace's ring may be lost as well. In a worker its consumer reads the registry, too."""
+        for beat in count(1):
+            await asyncio.sleep(_SHARDS_S)
+            try:
+                if beat % _REFRESH_EVERY == 0:
+                    await arun(self._link, self._topics.refresh())
+            except Exception as error:
+                await asyncio.sleep(self._failures.failed("registry", error))
+            else:
+                self._failures.worked("registry")
+            self._look_for_shards()
+
+
+class MoverThread:
+    """A mover for a process without a worker, in a thread with its own loop and connections."""
+
+    def __init__(self, url: str | None, namespace: str, settings: Settings, clock: RedisClock) -> None:
+        self._arguments = (url, namespace, settings, clock)
+        self._pid = os.getpid()
+        self._started = threading.Event()
+        self._thread = threading.Thread(target=self._main, name="streamdq-mover", daemon=True)
+        self._thread.start()
+        self._started.wait()
+
+    def _main(self) -> None:
+        asyncio.run(self._serve())
+
+    async def _serve(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        try:
+            link, session = open_session(*self._arguments, AsyncLink)
+        finally:
+            self._started.set()
+        scripts = Scripts(session)
+        mover = Mover(link, session, scripts, Topics(session, scripts), session.consumer, self._stopping)
+        await supervise("mover", mover.run, self._stopping, session.keys.namespace)
+        await link.close()
+
+    @property
+    def is_here(self) -> bool:
+        return self._pid == os.getpid()
+
+    def stop(self) -> None:
+        """Gives the lease up and ends the thread."""
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join(timeout=10)

@@ -1,0 +1,146 @@
+"""A topic with a rate: at most so many of its jobs get ready in a second, over all its shards. The mover at work asks
+for permits, which one state in Redis gives out, and then moves so many jobs, the longest due first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+
+from ..keys import ShardKeys
+from ..link.connection import AsyncLink, Command
+from ..link.session import Session, arun, checked
+from ..loop import Failures, wait
+from ..store.scripts import Scripts
+from ..store.topics import Topics
+
+_LOOKED_AT = 8  # jobs of a shard, at least: what is due is compared over the shards
+_DueJobs = list[tuple[int, ShardKeys]]  # due_ms, and where
+
+
+class RatedTopic:
+    """Lanes hand it the shards in which something is due (``want``). It moves what the rate allows and gives a shard
+    back (``later``: look at it then, on the monotonic clock) when nothing is due there any more.
+    """
+
+    def __init__(
+        self,
+        link: AsyncLink,
+        session: Session,
+        scripts: Scripts,
+        topics: Topics,
+        topic: str,
+        move: Callable[[ShardKeys, int], Awaitable[None]],
+        later: Callable[[ShardKeys, float], None],
+    ) -> None:
+        self._link = link
+        self._session = session
+        self._scripts = scripts
+        self._topics = topics
+        self._topic = topic
+        self._move = move
+        self._later = later
+        self._first = session.keys.shard(topic, 0)
+        self._wanting: set[ShardKeys] = set()
+        self._anew: set[ShardKeys] = set()  # wanted again while it was being looked at
+        self._wanted = asyncio.Event()
+        self._failures = Failures("rate", session.keys.namespace)
+
+    def want(self, shard: ShardKeys) -> None:
+        self._wanting.add(shard)
+        self._anew.add(shard)
+        self._wanted.set()
+
+    async def run(self) -> None:
+        while True:
+            self._wanted.clear()
+            try:
+                free_in_s = await self._portion() if self._wanting else None
+            except Exception as error:
+                await asyncio.sleep(self._failures.failed(self._topic, error))
+            else:
+                self._failures.worked(self._topic)
+                await self._wait(free_in_s)
+
+    async def _wait(self, free_in_s: float | None) -> None:
+        """Until the next portion is free: also what gets due meanwhile waits for that, unless the rate is changed. With
+        None, until something is wanted.
+        """
+        if free_in_s is None or self._session.clock.manual:
+            await self._wanted.wait()
+            return
+        free_at, rate = time.monotonic() + free_in_s, self._rate()
+        while (left_s := free_at - time.monotonic()) > 0 and self._rate() == rate:
+            self._wanted.clear()
+            await wait(self._wanted, left_s)
+        self._wanted.set()
+
+    def _rate(self) -> float | None:
+        topic = self._topics.known.get(self._topic)
+        return topic.rate if topic else None
+
+    async def _portion(self) -> float | None:
+        """Moves what may be moved now. In how many seconds more may be; None: nothing waits for that."""
+        rate = self._rate()
+        if not rate:
+            self._give_back(self._wanting, 0.0)
+            return None
+        self._anew.clear()  # before the time is asked by which something is due
+        _, now_ms, free_ms = await arun(self._link, self._scripts.permit(self._first, 0))
+        if free_ms > now_ms:
+            return (free_ms - now_ms) / 1000
+        due = await self._due(now_ms, rate)
+        if not due:
+            return None
+        granted, now_ms, free_ms = await arun(self._link, self._scripts.permit(self._first, len(due)))
+        chosen = Counter(shard for _, shard in sorted(due, key=lambda job: job[0])[:granted])
+        for shard, count in chosen.items():
+            await self._try(shard, count)
+        return max(0, free_ms - now_ms) / 1000
+
+    async def _try(self, shard: ShardKeys, count: int) -> None:
+        try:
+            await self._move(shard, count)
+        except Exception as error:
+            self._give_back([shard], time.monotonic() + self._failures.failed(shard, error))
+        else:
+            self._failures.worked(shard)
+
+    def _give_back(self, shards: Sequence[ShardKeys] | set[ShardKeys], when: float) -> None:
+        for shard in list(shards):
+            self._wanting.discard(shard)
+            self._later(shard, when)
+
+    async def _due(self, now_ms: int, rate: float) -> _DueJobs:
+        """The longest due jobs of the shards that want to move some; one that has none due is given back."""
+        most = max(_LOOKED_AT, 4 * int(rate / 20) // len(self._wanting))
+        nodes: dict[str, list[ShardKeys]] = {}
+        for shard in self._wanting:
+            nodes.setdefault(self._link.node_of(shard.bucket), []).append(shard)
+        found: _DueJobs = []
+        for jobs in await asyncio.gather(*(self._due_in(shards, now_ms, most) for shards in nodes.values())):
+            found += jobs
+        return found
+
+    async def _due_in(self, shards: list[ShardKeys], now_ms: int, most: int) -> _DueJobs:
+        """The same on one node."""
+        commands = [Command(k.bucket, ("ZRANGE", k.bucket, 0, most - 1, "WITHSCORES")) for k in shards]
+        try:
+            replies = await arun(self._link, self._session.call(commands))
+            found: _DueJobs = []
+            for shard, reply in zip(shards, replies, strict=True):
+                dues = [int(float(score)) for score in checked(reply)[1::2]]
+                found += [(due_ms, shard) for due_ms in dues if due_ms <= now_ms]
+                if (not dues or dues[0] > now_ms) and shard not in self._anew:
+                    self._give_back([shard], time.monotonic() + _wait_s(dues, now_ms, self._session))
+        except Exception as error:
+            self._give_back(shards, time.monotonic() + self._failures.failed(shards[0], error))
+            return []
+        return found
+
+
+def _wait_s(dues: list[int], now_ms: int, session: Session) -> float:
+    """For how long nothing is due."""
+    return (dues[0] - now_ms) / 1000 if dues and not session.clock.manual else float("inf")

@@ -1,0 +1,133 @@
+"""Takes over claims whose TTR has passed: a worker died, or hangs. Driven by the mover that holds the lease."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from ..config import TopicSettings
+from ..errors import GroupMissing
+from ..keys import ShardKeys
+from ..link.connection import AsyncLink
+from ..link.session import Session, arun
+from ..logs import log
+from ..loop import Failures
+from ..metrics import recorded
+from ..store.scripts import Reclaimed, Scripts
+from ..store.topics import Topics
+
+_TICK_S = 0.5
+_SLOW_S = 5.0  # jobs that are ready and not claimed: only one lost between a read and its claim is looked for
+_WATCH_S = 5.0  # how long a shard is watched after its last claim ended
+_LIMIT = 100
+_CALLS = 200  # of one look at one group of a shard
+_START = (b"0-0", b"0-0")
+
+
+@dataclass(slots=True)
+class _Watch:
+    """When to look at a shard again, and until when to go on looking at it when it is empty."""
+
+    next: float
+    until: float
+
+
+class Reclaimer:
+    """Looks at the pending claims of shards where something runs, twice a second; at none when nothing is open.
+
+    A call looks at a thousand claims from a cursor, and takes over a hundred, or fewer that are large: so a look may
+    take several. What some hundred calls leave is for the next look.
+    """
+
+    def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics) -> None:
+        self._link = link
+        self._session = session
+        self._scripts = scripts
+        self._topics = topics
+        self._watched: dict[ShardKeys, _Watch] = {}
+        self._cursors: dict[tuple[ShardKeys, str], tuple[bytes, bytes]] = {}
+        self._missing: dict[tuple[ShardKeys, str], int] = {}
+        self._wanted = asyncio.Event()
+        self._failures = Failures("reclaim", session.keys.namespace)
+
+    def watch(self, shard: ShardKeys) -> None:
+        """Something is, or will soon be, running in the shard."""
+        now = time.monotonic()
+        watch = self._watched.setdefault(shard, _Watch(now, now))
+        watch.next, watch.until = min(watch.next, now + _TICK_S), now + _WATCH_S
+        self._wanted.set()
+
+    def notice(self, shard: ShardKeys) -> None:
+        """The same, of which nothing may have told: a shard that is watched already stays as it is."""
+        if shard not in self._watched:
+            self.watch(shard)
+
+    def look_now(self) -> None:
+        """Time has jumped, or this process has just begun."""
+        for watch in self._watched.values():
+            watch.next = 0.0
+        self._wanted.set()
+
+    async def run(self) -> None:
+        while True:
+            self._wanted.clear()
+            for shard, watch in list(self._watched.items()):
+                # Timers may fire a millisecond early, and another tick would be too late.
+                if watch.next <= time.monotonic() + _TICK_S / 2:
+                    await self._try(shard, watch)
+            if self._watched and not self._session.clock.manual:
+                await asyncio.sleep(_TICK_S)
+            else:
+                await self._wanted.wait()
+
+    async def _try(self, shard: ShardKeys, watch: _Watch) -> None:
+        try:
+            await self._look_at(shard, watch)
+        except Exception as error:
+            watch.next = time.monotonic() + self._failures.failed(shard, error)
+        else:
+            self._failures.worked(shard)
+
+    async def _look_at(self, shard: ShardKeys, watch: _Watch) -> None:
+        running = ready = 0
+        if topic := self._topics.known.get(shard.topic):
+            for group in topic.group_names:
+                found = await self._sweep(shard, topic, group, watch)
+                running, ready = running + found[0], ready + found[1]
+        now = time.monotonic()
+        if running:
+            watch.until = now + _WATCH_S
+        watch.next = now + (_TICK_S if watch.until > now else _SLOW_S)
+        if not running and not ready and watch.until <= now:
+            del self._watched[shard]
+
+    async def _sweep(self, shard: ShardKeys, topic: TopicSettings, group: str, watch: _Watch) -> tuple[int, int]:
+        """How many jobs of the group are pending, and how many are ready."""
+        missing, taken = self._missing.pop((shard, group), 0), 0
+        try:
+            for _ in range(_CALLS):
+                reply = await self._call(shard, topic, group, watch, missing)
+                missing, taken = 0, taken + reply.reclaimed
+                if not reply.more:
+                    break
+        except GroupMissing:
+            await arun(self._link, self._topics.mend(shard.topic))
+            return 0, 0
+        finally:
+            if taken:
+                log.warning("claims taken over, TTR passed", topic=shard.topic, group=group, jobs=taken)
+        if reply.missing:
+            self._missing[shard, group] = reply.missing
+        return reply.running, reply.ready
+
+    async def _call(self, shard: ShardKeys, topic: TopicSettings, group: str, watch: _Watch, missing: int) -> Reclaimed:
+        cursors = self._cursors.get((shard, group), _START)
+        # So long it is looked at again in any case: until then nobody needs to ring.
+        watch_ms = max(0, int((watch.until - 2 * _TICK_S - time.monotonic()) * 1000))
+        reply = await arun(self._link, self._scripts.reclaim(shard, group, topic, _LIMIT, cursors, watch_ms, missing))
+        self._cursors[shard, group] = (reply.cursor, reply.own_cursor)
+        recorded.reclaimed(shard, group, reply.reclaimed)
+        if reply.lost:
+            log.error("jobs lost: Redis has them no longer", topic=shard.topic, group=group, jobs=reply.lost)
+        return reply

@@ -1,0 +1,90 @@
+"""Listening to ``wake`` streams: of a shard, when something earlier arrives, and of the namespace, when the registry
+changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
+from ..link.connection import AsyncLink, Command
+from ..link.session import Op, Session, arun, checked
+from ..loop import Failures, cancel_and_wait, wait
+
+BLOCK_S = 10.0
+_BLOCK_GRACE_S = 3.0
+
+
+def ring(
+    session: Session, streams: Sequence[str], seen: Mapping[str, bytes], block_s: float = BLOCK_S
+) -> Op[dict[str, bytes]]:
+    """Blocks until one of the streams has something newer than ``seen``, at most ``block_s``; {stream: newest id}."""
+    ids = [seen.get(name, b"0-0") for name in streams]
+    args = ("XREAD", "BLOCK", int(block_s * 1000), "STREAMS", *streams, *ids)
+    replies = yield from session.call([Command(streams[0], args)], timeout_s=block_s + _BLOCK_GRACE_S)
+    return {name.decode(): entries[-1][0] for name, entries in checked(replies[0]) or []}
+
+
+class Listener:
+    """Tells ``heard`` which of the streams rang; nothing when ten seconds passed without a ring.
+
+    A ring stays in its stream, so what rings while nobody reads is heard then. What has been heard is forgotten when a
+    read fails, as the ids may be those of another primary, and each stream that ever rang is heard again.
+    """
+
+    def __init__(
+        self,
+        link: AsyncLink,
+        session: Session,
+        streams: Callable[[], Sequence[str]],
+        heard: Callable[[Collection[str]], Awaitable[None]],
+    ) -> None:
+        self._link = link
+        self._session = session
+        self._streams = streams
+        self._heard = heard
+        self._seen: dict[str, bytes] = {}
+        self._failures = Failures("rings", session.keys.namespace)
+        self._changed = asyncio.Event()
+
+    def forget(self, stream: str) -> None:
+        """Its last ring is heard again: the id that was seen may be ahead of what Redis gives out now."""
+        self._seen.pop(stream, None)
+
+    def look_again(self) -> None:
+        """There may be other streams."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Never returns. A blocked read covers one slot of a Cluster: each stream has its own there."""
+        if not self._link.is_cluster:
+            await self._listen(self._streams)
+        listening: dict[str, asyncio.Task[None]] = {}
+        try:
+            while True:
+                self._changed.clear()
+                names = self._streams()
+                for name in names:
+                    if name not in listening:
+                        listening[name] = asyncio.create_task(self._listen_to(name))
+                await cancel_and_wait([listening.pop(name) for name in listening.keys() - set(names)])
+                await wait(self._changed, BLOCK_S)
+        finally:
+            await cancel_and_wait(listening.values())
+
+    async def _listen_to(self, name: str) -> None:
+        await self._listen(lambda: [name])
+
+    async def _listen(self, streams: Callable[[], Sequence[str]]) -> None:
+        while True:
+            names = streams()
+            try:
+                rung = await arun(self._link, ring(self._session, names, self._seen))
+                self._seen.update(rung)
+                await self._heard(rung)
+            except Exception as error:
+                for name in names:
+                    self.forget(name)
+                await asyncio.sleep(self._failures.failed(names[0], error))
+            else:
+                self._failures.worked(names[0])

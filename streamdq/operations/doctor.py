@@ -1,0 +1,151 @@
+"""Is this Redis fit to hold jobs? What to change, in words."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Literal
+
+from ..link.connection import Command
+from ..link.session import Op, checked
+from ..store.history import dumps_in
+from .audit import Auditing
+
+_NEVER_MS = 10**15
+_BEHIND_S = 2 * 86_400
+_STANDS_STILL_MS = 5_000
+
+Verdict = Literal["ok", "advice", "problem"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at. ``problem``: jobs stand still, or are lost when this Redis is restarted or fills up;
+    ``advice``: what may become one.
+    """
+
+    verdict: Verdict
+    what: str
+    advice: str = ""
+
+
+class Doctoring(Auditing):
+    """The doctor, as an operation."""
+
+    def doctor(self) -> Op[list[Finding]]:
+        """Looks at version, persistence, memory policy, clock, mover and orphans."""
+        key = self.session.keys.mover
+        text = yield from self.session.one(key, "INFO")
+        info = _parse(text)
+        findings = [_version(info), _persistence(info), _memory(info), *_trouble(info)]
+        before = time.time()
+        seconds, micros = yield from self.session.one(key, "TIME")
+        findings.append(_clock(int(seconds) + int(micros) / 1e6 - (before + time.time()) / 2))
+        holder = yield from self.session.one(key, "GET", key)
+        findings.append((yield from self._mover(holder)))
+        audit = yield from self.audit()
+        if audit.balanced:
+            findings.append(Finding("ok", f"accounts balance, no orphans, {audit.left} live"))
+        else:
+            findings.append(
+                Finding("problem", f"accounts don't balance, {len(audit.orphans)} orphans", "run `streamdq audit`")
+            )
+        return findings + (yield from self._dumps())
+
+    def _mover(self, holder: bytes | None) -> Op[Finding]:
+        if holder:
+            return Finding("ok", f"mover at work: {holder.decode()}")
+        stats = yield from self.stats()
+        waits = any(topic.overdue_ms > _STANDS_STILL_MS and not topic.paused for topic in stats.topics.values())
+        return Finding(
+            "problem" if waits else "advice",
+            "no mover is at work" + (", and jobs are due" if waits else ""),
+            "start a worker: due jobs stay in the bucket until then",
+        )
+
+    def _dumps(self) -> Op[list[Finding]]:
+        """What Redis keeps for dumps that are registered: it grows until they have it."""
+        lacking: dict[str, int] = {}
+        oldest: dict[str, int] = {}
+        shards = [shard for topic in (yield from self.topics.refresh()) for shard in self.topics.all_shards(topic)]
+        for shard in shards:
+            shown, counted = yield from self.session.call(
+                [
+                    Command(shard.settings, ("HMGET", shard.settings, "dumps", "history_since")),
+                    Command(shard.counts, ("HGET", shard.counts, "history")),
+                ]
+            )
+            (dumps, since), written = checked(shown), int(checked(counted) or 0)
+            for dump in dumps_in(dumps):
+                lacking[dump.id] = lacking.get(dump.id, 0) + max(0, written - dump.written)
+                if written > dump.written:
+                    last = since.decode() if since and dump.mark == "0-0" else dump.mark
+                    oldest[dump.id] = min(oldest.get(dump.id, _NEVER_MS), int(last.partition("-")[0]))
+        seconds, _ = yield from self.session.one(self.session.keys.mover, "TIME")
+        limit = self.session.settings.history_length * max(1, len(shards))
+        return [
+            _dump(id, rows, int(seconds) - oldest.get(id, _NEVER_MS) // 1000, limit) for id, rows in lacking.items()
+        ]  # fmt: skip
+
+
+def _dump(id: str, lacking: int, behind_s: int, limit: int) -> Finding:
+    if lacking > limit or behind_s > _BEHIND_S:
+        return Finding(
+            "advice",
+            f"Redis keeps {lacking} rows of history that dump {id} does not have",
+            f"run `streamdq dump`, or `streamdq forget-dump {id}` if it is no longer wanted: they take memory",
+        )
+    return Finding("ok", f"dump {id} has all of the history" + (f" but {lacking} rows" if lacking else ""))
+
+
+def _parse(text: bytes) -> dict[str, str]:
+    lines = (line.partition(":") for line in text.decode().splitlines() if not line.startswith("#"))
+    return {name: value for name, _, value in lines}
+
+
+def _version(info: dict[str, str]) -> Finding:
+    name = info.get("server_name", "redis")
+    version = info.get("valkey_version") or info.get("redis_version", "0")
+    if tuple(int(part) for part in version.split(".")[:2]) < (6, 2):
+        return Finding("problem", f"{name} {version}", "streamdq needs Redis 6.2 or later, or Valkey")
+    return Finding("ok", f"{name} {version}, {info.get('redis_mode', 'standalone')}")
+
+
+def _persistence(info: dict[str, str]) -> Finding:
+    if info.get("aof_enabled") == "1":
+        if info.get("aof_last_write_status") == "err":
+            return Finding("problem", "the AOF can't be written", "free space on Redis's disk, or mend its rights")
+        return Finding("ok", "append-only file is on")
+    if info.get("rdb_last_bgsave_status") == "err":
+        return Finding("problem", "the last snapshot failed", "free space on Redis's disk; CONFIG SET appendonly yes")
+    return Finding(
+        "problem",
+        "no append-only file",
+        "a restart of Redis loses jobs: CONFIG SET appendonly yes, and in redis.conf",
+    )
+
+
+def _memory(info: dict[str, str]) -> Finding:
+    policy, limit = info.get("maxmemory_policy", "noeviction"), int(info.get("maxmemory", 0))
+    if policy != "noeviction":
+        return Finding("problem", f"maxmemory-policy is {policy}", "Redis may delete jobs: set it to noeviction")
+    used = int(info.get("used_memory", 0))
+    if limit and used > 0.9 * limit:
+        return Finding("problem", f"memory is {used / limit:.0%} full", "raise maxmemory: Redis will refuse new jobs")
+    return Finding("ok", "maxmemory-policy is noeviction")
+
+
+def _trouble(info: dict[str, str]) -> list[Finding]:
+    if info.get("role") == "slave":
+        return [Finding("problem", "this is a replica", "connect to its primary, or through Sentinel")]
+    return []
+
+
+def _clock(skew_s: float) -> Finding:
+    if abs(skew_s) > 0.5:
+        return Finding(
+            "advice",
+            f"this host's clock is {-skew_s:+.1f} s off Redis's",
+            "delays are right all the same; `at` is not",
+        )
+    return Finding("ok", f"clocks agree within {abs(skew_s) * 1000:.0f} ms")

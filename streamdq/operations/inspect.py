@@ -1,0 +1,295 @@
+"""Looking without touching: one job, dead letters, figures of topics, the coming load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from ..config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
+from ..durations import to_ms
+from ..errors import UnknownGroup, UnknownTopic
+from ..job import GroupProgress, Job, JobState, attempts_in, check_group, check_id, check_topic, decode
+from ..keys import ShardKeys, shard_of
+from ..link.connection import Command
+from ..link.session import Op, Session, checked
+from ..store.history import HistoryPage, row_in
+from ..store.scripts import OUTDATED, Scripts, ShardStats
+from ..store.topics import Topics, changing
+
+T = TypeVar("T")
+REPAIRS = 5
+ALIVE_MS = 150_000
+_ACTIVE_FIRST = (JobState.RUNNING, JobState.READY, JobState.DELAYED, JobState.DEAD, JobState.DONE)
+
+
+@dataclass(slots=True)
+class GroupStats:
+    """One group's figures of one topic. The first five are now, the others since the topic began."""
+
+    delayed: int = 0  # first deliveries that are not due, and the group's own retries
+    ready: int = 0  # the lag: due, not claimed
+    running: int = 0  # pending: claimed, unfinished
+    dead: int = 0
+    consumers: int = 0
+    done: int = 0
+    retried: int = 0
+    snoozed: int = 0
+    reclaimed: int = 0
+    cancelled: int = 0
+    expired: int = 0
+
+
+@dataclass(slots=True)
+class TopicStats:
+    """One topic's figures."""
+
+    enqueued: int = 0
+    jobs: int = 0  # in the pool now, dead ones included
+    next_due_ms: int | None = None
+    overdue_ms: int = 0  # how long the head of the bucket has been due
+    paused: bool = False
+    shards: int = 1
+    unreachable: int = 0  # shards that are not in these figures: the Cluster node that has them does not answer
+    groups: dict[str, GroupStats] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Stats:
+    """Totals over the topics asked for, and each of them. Jobs count once for each group that has them."""
+
+    delayed: int = 0
+    ready: int = 0
+    running: int = 0
+    dead: int = 0
+    topics: dict[str, TopicStats] = field(default_factory=dict)
+
+
+def alive(reply: Any) -> int:
+    """How many consumers in a reply of XINFO CONSUMERS are: each gives a sign of life every minute. One that does not
+    may have claims that have yet to be taken over.
+    """
+    rows = reply if isinstance(reply, list) else []
+    return sum(1 for _, name, _, pending, _, idle, *_ in rows if name != b"_reclaim" and (pending or idle < ALIVE_MS))
+
+
+class Inspect:
+    """The reading part of Operations."""
+
+    session: Session
+    scripts: Scripts
+    topics: Topics
+
+    def get(self, topic: str, id: str) -> Op[Job | None]:
+        """The job with its progress in each group, or None when it has ended in all of them, or never was."""
+        try:
+            reply = yield from self.ask(topic, id, lambda k, settings, _: self.scripts.get(k, id, settings))
+        except UnknownTopic:
+            return None
+        return job_of(topic, id, reply) if reply else None
+
+    def ask(self, topic: str, id: str, script: Callable[[ShardKeys, TopicSettings, str], Op[T | None]]) -> Op[T]:
+        """What a script says of one job; it is asked again when our settings of the topic turn out to be out of date,
+        so that it is the shard that holds the job.
+
+        Raises:
+            UnknownTopic
+        """
+        settings = yield from self.topics.get(check_topic(topic))
+        for _ in range(REPAIRS):
+            shard = self.session.keys.shard(topic, shard_of(check_id(id), settings.shards))
+            reply = yield from script(shard, settings, id)
+            if reply is not None and reply != OUTDATED:
+                return reply
+            if (yield from self.topics.renew(topic)) is None:
+                raise self.topics.unknown(topic)
+            settings = self.topics.known[topic]
+        raise changing(topic)
+
+    def dead(self, topic: str, group: str = DEFAULT_GROUP, limit: int = 100) -> Op[list[Job]]:
+        """The group's dead letters, the longest dead first over all shards, at most ``limit``; why is in
+        ``job.groups[group]``.
+
+        Raises:
+            UnknownTopic, UnknownGroup
+        """
+        yield from self.known_group(topic, group, anew=True)
+        shards = self.topics.shards(topic)
+        replies = yield from self.session.call(
+            [Command(key, ("ZRANGE", key, 0, limit - 1, "WITHSCORES")) for key in (k.dead_of(group) for k in shards)]
+        )
+        buried = []
+        for shard, reply in zip(shards, replies, strict=True):
+            flat = checked(reply)
+            buried += [(float(at_ms), id, shard) for id, at_ms in zip(flat[::2], flat[1::2], strict=True)]
+        jobs: list[Job] = []
+        for _, raw, shard in sorted(buried, key=lambda one: one[:2])[:limit]:
+            reply = yield from self.scripts.get(shard, raw.decode())
+            if reply:
+                jobs.append(job_of(topic, raw.decode(), reply))
+        return jobs
+
+    def known_group(self, topic: str, group: str, *, anew: bool = False) -> Op[TopicSettings]:
+        """The topic's settings, read ``anew`` or when they don't have the group.
+
+        Raises:
+            UnknownTopic, UnknownGroup
+        """
+        read = self.topics.latest if anew else self.topics.get
+        settings = yield from read(check_topic(topic))
+        if check_group(group) not in settings.groups:
+            settings = yield from self.topics.get(topic, anew=True)
+        if group not in settings.groups:
+            raise UnknownGroup(
+                f"topic {topic!r} has no group {group!r}, only {', '.join(settings.group_names)}; a worker of that "
+                f"group, or configure({topic!r}, groups=[...]), makes it"
+            )
+        return settings
+
+    def _asked(self, topic: str | None) -> Op[list[str]]:
+        if topic is None:
+            return sorted((yield from self.topics.registry()))
+        yield from self.topics.latest(check_topic(topic))
+        return [topic]
+
+    def stats(self, topic: str | None = None) -> Op[Stats]:
+        """Figures of one topic, or of all. Of a Cluster that has lost a node, figures of what can be reached: how many
+        shards are not in them is in ``unreachable``.
+        """
+        stats = Stats()
+        shards = []
+        for name in (yield from self._asked(topic)):
+            settings = self.topics.known[name]
+            groups = {group: GroupStats() for group in settings.group_names}
+            stats.topics[name] = TopicStats(shards=settings.shards, groups=groups)
+            shards += [(shard, settings.group_names) for shard in self.topics.all_shards(name)]
+        found = yield from self.scripts.stats_reached(shards)
+        there = []
+        for (shard, _), figures in zip(shards, found, strict=True):
+            if figures is None:
+                stats.topics[shard.topic].unreachable += 1
+            else:
+                add_stats(stats.topics[shard.topic], figures)
+                there.append(shard)
+        yield from self._count_consumers(there, stats)
+        for group in (group for one in stats.topics.values() for group in one.groups.values()):
+            stats.delayed += group.delayed
+            stats.ready += group.ready
+            stats.running += group.running
+            stats.dead += group.dead
+        return stats
+
+    def _count_consumers(self, shards: Sequence[ShardKeys], stats: Stats) -> Op[None]:
+        asked = [(shard, group) for shard in shards for group in stats.topics[shard.topic].groups]
+        for start in range(0, len(asked), MAX_BATCH):
+            part = asked[start : start + MAX_BATCH]
+            replies = yield from self.session.call(
+                [Command(shard.ready, ("XINFO", "CONSUMERS", shard.ready, group)) for shard, group in part]
+            )
+            for (shard, group), reply in zip(part, replies, strict=True):
+                figures = stats.topics[shard.topic].groups[group]
+                figures.consumers = max(figures.consumers, alive(reply))
+
+    def upcoming(
+        self, topic: str | None = None, windows: Sequence[str] = ("1m", "10m", "1h", "1d")
+    ) -> Op[dict[str, int]]:
+        """How many attempts come due within each window from now, overdue ones included: the coming load."""
+        ends = {window: to_ms(window, "window") for window in windows}
+        totals = dict.fromkeys(windows, 0)
+        for name in (yield from self._asked(topic)):
+            settings = self.topics.known[name]
+            for shard in self.topics.shards(name):
+                now_ms = (yield from self.scripts.stats(shard, settings.group_names)).now_ms
+                replies = yield from self.session.call(
+                    [Command(shard.bucket, ("ZCOUNT", shard.bucket, "-inf", now_ms + ms)) for ms in ends.values()]
+                )
+                for window, reply in zip(ends, replies, strict=True):
+                    totals[window] += checked(reply)
+        return totals
+
+    def history(self, topic: str, after: Mapping[int, str] | None = None) -> Op[HistoryPage]:
+        """What happened to the topic's jobs, at most 500 rows of each shard, from the oldest that is kept; ``after``:
+        those that follow the page it came with.
+        """
+        yield from self._asked(topic)
+        page = HistoryPage(after=dict(after or {}))
+        for number, shard in enumerate(self.topics.all_shards(topic)):
+            start = f"({page.after[number]}" if number in page.after else "-"
+            entries = yield from self.session.one(
+                shard.history, "XRANGE", shard.history, start, "+", "COUNT", MAX_BATCH
+            )
+            page.rows += [row_in(topic, number, entry.decode(), fields[1].decode()) for entry, fields in entries]
+            if entries:
+                page.after[number] = entries[-1][0].decode()
+        return page
+
+    def forget_dump(self, dump: str) -> Op[bool]:
+        """Redis keeps no history for the dump with this id any more; False: it kept none."""
+        found = False
+        for topic in (yield from self.topics.refresh()):
+            for shard in self.topics.all_shards(topic):
+                held = yield from self.scripts.hold(shard, dump)
+                found = found or held.known
+        return found
+
+
+def add_stats(topic: TopicStats, shard: ShardStats) -> None:
+    """Adds one shard's figures to its topic's."""
+    topic.enqueued += shard.counts.get("enqueued", 0)
+    topic.jobs += shard.jobs
+    topic.paused = topic.paused or shard.paused
+    if shard.first_due_ms >= 0:
+        topic.next_due_ms = min(topic.next_due_ms or shard.first_due_ms, shard.first_due_ms)
+        topic.overdue_ms = max(topic.overdue_ms, shard.now_ms - shard.first_due_ms)
+    for name, group in topic.groups.items():
+        group.delayed += shard.delayed + shard.counts.get(f"waiting:{name}", 0)
+        group.dead += shard.dead_now[name]
+        for counter in ("ready", "running", "done", "retried", "snoozed", "reclaimed", "cancelled", "expired"):
+            setattr(group, counter, getattr(group, counter) + shard.counts.get(f"{counter}:{name}", 0))
+
+
+def job_of(topic: str, id: str, reply: Sequence[bytes | int]) -> Job:
+    """The job in a reply of get."""
+    record, delayed = reply[0], reply[1]
+    assert isinstance(record, bytes)
+    job = decode(topic, id, record)
+    groups = {}
+    for group, value, waits in zip(reply[2::3], reply[3::3], reply[4::3], strict=True):
+        assert isinstance(group, bytes)
+        assert isinstance(value, bytes)
+        progress = _progress(group.decode(), value.decode(), bool(waits), job, bool(delayed))
+        groups[progress.group] = progress
+    return led(job, groups)
+
+
+def led(job: Job, groups: dict[str, GroupProgress]) -> Job:
+    """The job with the progress of these groups; it stands where the most active of them is."""
+    job.groups = groups
+    leading = min(groups.values(), key=lambda progress: _ACTIVE_FIRST.index(progress.state), default=None)
+    if leading is not None:
+        job.state, job.attempt, job.step = leading.state, leading.attempt, leading.step
+        job.snoozed = leading.snoozed
+        job.due_ms = leading.due_ms or job.due_ms
+    return job
+
+
+def _progress(group: str, value: str, waits: bool, job: Job, delayed: bool) -> GroupProgress:
+    if not value:
+        return GroupProgress(group, JobState.DELAYED if delayed else JobState.READY, due_ms=job.due_ms)
+    state, attempt, step, crashes, _, _, entry, started, deadline, note = value.split("|", 9)
+    counted, snoozed = attempts_in(attempt)
+    counts = (counted, int(step), int(crashes), snoozed)
+    if state == "r":
+        return GroupProgress(
+            group, JobState.RUNNING, *counts,
+            started_ms=None if started.startswith("-") else int(started), deadline_ms=int(deadline),
+            consumer=note.partition("|")[0], own=bool(entry),
+        )  # fmt: skip
+    if state == "w":
+        due_ms = int(deadline) if deadline else job.due_ms
+        where = JobState.DELAYED if waits else JobState.READY
+        return GroupProgress(group, where, *counts, due_ms=due_ms, error=note or None, own=True)
+    if state == "d":
+        reason, _, error = note.partition("|")
+        return GroupProgress(group, JobState.DEAD, *counts, reason=reason, error=error)
+    return GroupProgress(group, JobState.DONE, *counts)

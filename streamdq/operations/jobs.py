@@ -1,0 +1,317 @@
+"""What one can do with a queue, as operations: both queues in queue.py carry these out, one blocking, one awaiting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal
+
+from ..config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
+from ..durations import Duration, Moment
+from ..errors import InvalidInput, JobExists
+from ..job import (
+    Encoded,
+    Job,
+    NewJob,
+    check_group,
+    check_id,
+    check_topic,
+    check_ttr,
+    decode,
+    encode,
+    encode_when,
+    nonce_of,
+)
+from ..keys import ShardKeys, shard_of
+from ..link.session import Op, Session
+from ..metrics import recorded
+from ..retry import RetryInput, RetrySchedule
+from ..store.batches import MAX_BYTES, REPLACED_BYTES, most_jobs, parts
+from ..store.scripts import Enqueued, Scripts
+from ..store.topics import Topics, changing
+from .doctor import Doctoring
+from .inspect import REPAIRS
+from .pace import SLICE, Pace
+
+OnConflict = Literal["reject", "keep", "replace"]
+MAX_SHARDS = 256
+_LEAST_RATE = 1e-6
+_PURGE_BATCH = 100
+
+
+@dataclass(slots=True)
+class EnqueueResult:
+    """What enqueue_many did: how many jobs were created, and the ids that were taken already."""
+
+    created: int
+    existing: list[str]
+
+
+class Operations(Doctoring):
+    """Everything a producer or an operator does. Names and arguments are those of Queue and AsyncQueue."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.scripts = Scripts(session)
+        self.topics = Topics(session, self.scripts)
+
+    # -- putting jobs in
+
+    def enqueue(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        delay: Duration | None = None,
+        at: Moment | None = None,
+        id: str | None = None,
+        ttr: Duration | None = None,
+        retry: RetryInput | None = None,
+        url: str | None = None,
+        expire: Duration | None = None,
+        on_conflict: OnConflict = "reject",
+    ) -> Op[Job]:
+        """Puts one job in, due after ``delay`` by Redis's clock, or ``at`` a moment. When this returns, Redis has it.
+
+        ``on_conflict``: what to do when the id is taken by a job that has not ended: "reject" raises, "keep" returns
+        the job that is there, "replace" cancels it first. A call repeated after a lost connection finds its own job.
+
+        Raises:
+            InvalidInput: an argument can't be accepted; nothing was written.
+            JobExists: the id is taken; with "replace", by a job that is running or dead.
+            ServerUnavailable: no reply in time; the job may or may not be in. Repeat it with the same id.
+        """
+        if on_conflict not in ("reject", "keep", "replace"):
+            raise InvalidInput(f"on_conflict: {on_conflict!r} is none of 'reject', 'keep', 'replace'")
+        if topic not in self.topics.known:
+            check_topic(topic)
+        new = NewJob(body, delay, id, at, ttr, retry, url, expire)
+        job_id, when, rest, nonce = encode(new, self.session.settings.max_body_bytes)
+        reply = yield from self.put(topic, [(job_id, when, rest, nonce)], on_conflict == "replace")
+        record = reply.taken.get(0) if reply.taken else None
+        recorded.not_put_in(self.session.keys.namespace, topic, record is not None and nonce_of(record) != nonce)
+        if record is None:
+            due_ms = reply.now_ms + int(when) if when[0] == "+" else int(when)
+            return decode(topic, job_id, b"%012d%d\n%d\n%b" % (0, due_ms, reply.now_ms, rest))
+        if on_conflict != "keep" and nonce_of(record) != nonce:
+            why = ", and it is running or dead" if on_conflict == "replace" else ""
+            raise JobExists(topic, job_id, why)
+        return decode(topic, job_id, record)
+
+    def put(self, topic: str, jobs: Sequence[Encoded], replace: bool) -> Op[Enqueued]:
+        """Puts encoded jobs in, at most MAX_BATCH: one call for each shard that gets some, more where they are large.
+
+        Raises:
+            ServerUnavailable: no reply in time; any of them may be in. Repeat it with the same nonces, or ids.
+        """
+        settings = self.topics.settled(topic)
+        if settings is None:
+            settings = yield from self.topics.shared(topic, self.topics.ensure)
+        script = self.scripts.replace if replace else self.scripts.enqueue
+        left, now_ms = list(range(len(jobs))), 0
+        taken: dict[int, bytes] = {}
+        for _ in range(REPAIRS):
+            outdated: list[int] = []
+            for shard, part in self._by_shard(topic, settings, jobs, left, replace):
+                while part:  # once, unless ids are taken by large jobs: each call reads a bounded number of bytes
+                    reply = yield from script(shard, settings.shards, [value for i in part for value in jobs[i][:3]])
+                    now_ms = reply.now_ms
+                    for i, record in reply.taken.items():
+                        taken[part[i]] = record
+                    part = part[reply.looked :]
+                    if not reply.current:
+                        outdated += part
+                        break
+            if not outdated:
+                return Enqueued(True, now_ms, taken, len(jobs))
+            left, settings = outdated, (yield from self.topics.shared(topic, self.topics.repair))
+        raise changing(topic)
+
+    def _by_shard(
+        self, topic: str, settings: TopicSettings, jobs: Sequence[Encoded], indexes: list[int], replace: bool
+    ) -> Iterable[tuple[ShardKeys, list[int]]]:
+        """Which of the jobs go to which shard, in parts that one call may carry."""
+        if len(indexes) == 1:
+            return [(self.session.keys.shard(topic, shard_of(jobs[indexes[0]][0], settings.shards)), indexes)]
+        spread: dict[int, list[int]] = {}
+        for i in indexes:
+            spread.setdefault(shard_of(jobs[i][0], settings.shards), []).append(i)
+        most, max_bytes = MAX_BATCH, MAX_BYTES
+        if replace:
+            most, max_bytes = most_jobs(MAX_BATCH, len(settings.groups)), REPLACED_BYTES
+        return [
+            (self.session.keys.shard(topic, number), part)
+            for number, numbers in spread.items()
+            for part in parts(numbers, lambda i: len(jobs[i][2]), most, max_bytes)
+        ]
+
+    def enqueue_many(
+        self,
+        topic: str,
+        jobs: Iterable[NewJob | Mapping[str, Any]],
+        *,
+        batch_size: int = MAX_BATCH,
+        on_conflict: OnConflict = "reject",
+    ) -> Op[EnqueueResult]:
+        """Puts any number of jobs in, ``batch_size`` in each script call and no more than that in memory (per shard).
+
+        Taken ids don't stop it: "reject" and "keep" both leave the job that is there, and list its id in
+        ``existing``; "replace" takes its place.
+
+        Raises:
+            InvalidInput: a job can't be accepted; batches before its own are in, none of its own is.
+        """
+        check_topic(topic)
+        if on_conflict not in ("reject", "keep", "replace"):
+            raise InvalidInput(f"on_conflict: {on_conflict!r} is none of 'reject', 'keep', 'replace'")
+        if not 1 <= batch_size <= MAX_BATCH:
+            raise InvalidInput(f"batch_size: {batch_size!r} is not between 1 and {MAX_BATCH}")
+        if self.topics.settled(topic) is None:  # it is made, also if there are no jobs
+            yield from self.topics.shared(topic, self.topics.ensure)
+        result, source = EnqueueResult(0, []), iter(jobs)
+        while batch := list(islice(self._encoded(source), batch_size)):
+            reply = yield from self.put(topic, batch, on_conflict == "replace")
+            existing = [batch[i][0] for i, record in reply.taken.items() if nonce_of(record) != batch[i][3]]
+            result.existing += existing
+            result.created += len(batch) - len(existing)
+            recorded.not_put_in(self.session.keys.namespace, topic, len(existing))
+        return result
+
+    def _encoded(self, jobs: Iterator[NewJob | Mapping[str, Any]]) -> Iterator[Encoded]:
+        limit = self.session.settings.max_body_bytes
+        for job in jobs:
+            yield encode(job if isinstance(job, NewJob) else _new_job(job), limit)
+
+    # -- one job
+
+    def cancel(self, topic: str, id: str) -> Op[bool]:
+        """True: no new attempt of the job starts, in any group; it is gone, and what is dead of it in some groups with
+        it. False: there is no such job, or no group waits for it, as it is dead or an attempt is running now; then
+        nothing was changed.
+
+        Raises:
+            UnknownTopic: nothing was ever enqueued to the topic.
+            ServerUnavailable: no reply in time; ask again (False may then mean that the first call did it).
+        """
+        return (yield from self.ask(topic, id, self.scripts.cancel)) == 1
+
+    def reschedule(self, topic: str, id: str, *, delay: Duration | None = None, at: Moment | None = None) -> Op[bool]:
+        """Gives a job that waits (delayed, ready, or for its next attempt) another due time. False: there is no such
+        job, or it is dead, or an attempt is running now; then nothing was changed.
+
+        Raises:
+            UnknownTopic: nothing was ever enqueued to the topic.
+            ServerUnavailable: no reply in time; ask again (False may then mean that the first call did it).
+        """
+        if delay is None and at is None:
+            raise InvalidInput("reschedule: pass delay or at")
+        when = encode_when(delay, at)
+        asked = self.ask(topic, id, lambda k, settings, _: self.scripts.reschedule(k, settings, id, when))
+        return (yield from asked) == 1
+
+    # -- dead letters
+
+    def kick(self, topic: str, id: str | None = None, group: str = DEFAULT_GROUP) -> Op[int]:
+        """Sends a dead job back, or all of the group's; returns how many. They are ready at once; many go in slices, as
+        fast as they are claimed, so that what comes due meanwhile is not held up. Cut off, the rest is still dead.
+        """
+        pace = Pace(self.session)
+        return (yield from self._each_dead(self.scripts.kick, topic, id, group, SLICE, pace))
+
+    def purge(self, topic: str, group: str = DEFAULT_GROUP, id: str | None = None) -> Op[int]:
+        """Deletes a dead job for good, or all of the group's; returns how many."""
+        return (yield from self._each_dead(self.scripts.purge, topic, id, group, _PURGE_BATCH, None))
+
+    def _each_dead(self, script: Any, topic: str, id: str | None, group: str, most: int, pace: Pace | None) -> Op[int]:
+        settings = yield from self.known_group(topic, group, anew=True)
+        if id is not None:
+            shard = self.session.keys.shard(topic, shard_of(check_id(id), settings.shards))
+            return (yield from script(shard, group, 0, [id]))  # type: ignore[no-any-return]
+        total, most = 0, most_jobs(most, len(settings.groups))
+        for shard in self.topics.shards(topic):
+            # No more than are dead now: a job that dies again at once is not kicked for ever.
+            left = yield from self.session.one(shard.dead_of(group), "ZCARD", shard.dead_of(group))
+            while left > 0:
+                if pace and total:
+                    yield from pace.wait(shard, group)
+                done = yield from script(shard, group, min(left, most), [])
+                total += done
+                left = left - done if done else 0
+        return total
+
+    # -- topics
+
+    def configure(
+        self,
+        topic: str,
+        *,
+        ttr: Duration | None = None,
+        retry: RetryInput | None = None,
+        shards: int | None = None,
+        max_deliveries: int | None = None,
+        groups: Sequence[str] | None = None,
+        rate: float | None = None,
+    ) -> Op[TopicSettings]:
+        """Makes the topic, or changes the settings given. ``rate``: jobs moved per second at most, 0 for no limit.
+        ``groups``: exactly these; others are removed, and what they had open ends. ``max_deliveries``: how often a
+        job may be lost with its consumer before it is buried.
+
+        Raises:
+            TopicNotEmpty: ``shards`` differs and the topic holds jobs.
+        """
+        check_topic(topic)
+        changes: dict[str, Any] = {}
+        if ttr is not None:
+            changes["ttr_ms"] = check_ttr(ttr)
+        if retry is not None:
+            changes["retry"] = RetrySchedule.of(retry).encode()
+        if shards is not None:
+            changes["shards"] = _in_range("shards", shards, 1, MAX_SHARDS)
+        if max_deliveries is not None:
+            changes["max_deliveries"] = _in_range("max_deliveries", max_deliveries, 1, 10_000)
+        if rate is not None:
+            _check_rate(rate)
+            changes["rate"] = rate or None
+        if groups is not None:
+            if isinstance(groups, str) or not groups:
+                raise InvalidInput("groups: pass a list with at least one group")
+            groups = [check_group(group) for group in groups]
+        return (yield from self.topics.configure(topic, changes, groups))
+
+    def delete_topic(self, topic: str, *, force: bool = False) -> Op[None]:
+        """Deletes the topic with its settings, counters and history; ``force``: with the jobs that it holds, whose
+        running attempts can't be finished any more. Whoever enqueues to it or serves it afterwards makes it again.
+
+        Raises:
+            UnknownTopic
+            TopicNotEmpty: it holds jobs, and ``force`` is not given.
+        """
+        yield from self.topics.delete(check_topic(topic), force)
+
+    def pause(self, topic: str) -> Op[None]:
+        """No new attempt of the topic's jobs starts until ``resume``; running ones go on."""
+        yield from self.topics.pause(check_topic(topic), True)
+
+    def resume(self, topic: str) -> Op[None]:
+        """Ends a pause; what became due meanwhile is delivered now."""
+        yield from self.topics.pause(check_topic(topic), False)
+
+
+def _check_rate(rate: float) -> None:
+    number = isinstance(rate, int | float) and not isinstance(rate, bool)
+    if not number or not (rate == 0 or _LEAST_RATE <= rate <= 1e6):
+        raise InvalidInput(f"rate: {rate!r} is not a number of jobs per second: 0, or from 0.000001 to 1 000 000")
+
+
+def _in_range(name: str, value: int, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidInput(f"{name}: {value!r} is not a whole number between {low} and {high}")
+    return value
+
+
+def _new_job(fields: Mapping[str, Any]) -> NewJob:
+    try:
+        return NewJob(**fields)
+    except TypeError as error:
+        raise InvalidInput(f"job: {error}; fields are {', '.join(NewJob.__dataclass_fields__)}") from None

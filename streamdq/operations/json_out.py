@@ -1,0 +1,58 @@
+"""What the library returns, as JSON values: the same on the command line and over HTTP."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from ..config import TopicSettings
+from ..job import GroupProgress, Job
+from .audit import Audit
+from .inspect import Stats
+
+
+def job_json(job: Job) -> dict[str, Any]:
+    return {**job_fields(job), "body": job.body}
+
+
+def job_fields(job: Job) -> dict[str, Any]:
+    """All but the body."""
+    return {
+        "topic": job.topic,
+        "id": job.id,
+        "state": job.state.value,
+        "due_ms": job.due_ms,
+        "created_ms": job.created_ms,
+        "attempt": job.attempt,
+        "step": job.step,
+        "ttr_ms": job.ttr_ms,
+        "retry": job.retry,
+        "url": job.url,
+        "expire_ms": job.expire_ms,
+        "groups": {name: progress_json(progress) for name, progress in job.groups.items()},
+    }
+
+
+def progress_json(progress: GroupProgress) -> dict[str, Any]:
+    fields = dataclasses.asdict(progress)
+    del fields["group"], fields["own"]
+    return {**fields, "state": progress.state.value}
+
+
+def stats_json(stats: Stats) -> dict[str, Any]:
+    return dataclasses.asdict(stats)
+
+
+def audit_json(audit: Audit) -> dict[str, Any]:
+    return {
+        "balanced": audit.balanced,
+        "left": audit.left,
+        "balances": [
+            {**dataclasses.asdict(b), "live": b.live, "imbalance": b.imbalance} for b in audit.balances
+        ],
+        "orphans": [dataclasses.asdict(orphan) for orphan in audit.orphans],
+    }  # fmt: skip
+
+
+def settings_json(topic: str, settings: TopicSettings) -> dict[str, Any]:
+    return {"topic": topic, **settings.model_dump(exclude={"version"})}

@@ -1,0 +1,51 @@
+"""What an operator sends back by the thousand goes in slices: each when most of the one before has been claimed. What
+comes due meanwhile, a retry among them, has a slice before it and not all of them.
+"""
+
+from __future__ import annotations
+
+import time
+
+from ..errors import GroupMissing
+from ..keys import ShardKeys
+from ..link.connection import Command
+from ..link.session import Op, Pause, Session, checked
+
+SLICE = 25
+_LOOK_S = 0.003
+_PATIENCE_S = 1.0  # without one claim
+_LONGEST_S = 30.0  # of waiting in all
+
+
+class Pace:
+    """For one operator's call. Where nobody claims, or handlers are slow, it ends: there is nothing to hold up, or what
+    comes due waits for a free slot as it is.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._left_s = _LONGEST_S
+
+    def wait(self, shard: ShardKeys, group: str) -> Op[None]:
+        """Returns when hardly any of the group's own entries are left to be claimed."""
+        fewest = yield from self._unclaimed(shard, group)
+        looked = since = time.monotonic()
+        while fewest > SLICE // 2 and self._left_s > 0:
+            yield Pause(_LOOK_S)
+            found = yield from self._unclaimed(shard, group)
+            before, looked = looked, time.monotonic()
+            self._left_s -= looked - before
+            if found < fewest:
+                fewest, since = found, looked
+            elif looked - since > _PATIENCE_S:
+                self._left_s = 0.0
+
+    def _unclaimed(self, shard: ShardKeys, group: str) -> Op[int]:
+        own = shard.ready_of(group)
+        length, pending = yield from self._session.call(
+            [Command(own, ("XLEN", own)), Command(own, ("XPENDING", own, group))]
+        )
+        try:
+            return int(checked(length)) - int(checked(pending)[0])
+        except GroupMissing:  # it is just being removed, or lost
+            return 0

@@ -1,0 +1,175 @@
+"""Taking one job without a worker, and ending what was taken: operations behind Queue.take and Claim."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from ..claims.attempts import DeadReason, End, Held, Outcome, failed, held_of, settle, too_late
+from ..claims.reading import Entries, read_streams
+from ..config import TopicSettings
+from ..durations import Duration, to_ms
+from ..errors import GroupMissing, StaleClaim
+from ..job import JobState, check_topic, check_ttr
+from ..keys import ShardKeys
+from ..link.session import Op, Pause
+from ..retry import Bury
+from .jobs import Operations
+
+_LONGEST_BLOCK_S = 5.0
+_CLUSTER_BLOCK_S = 0.2
+_PAUSED_S = 0.25
+
+
+def take(
+    ops: Operations, topic: str, group: str, timeout: Duration, wanted: Callable[[], bool] = lambda: True
+) -> Op[Held | None]:
+    """Claims one job of the topic; None after ``timeout``, or when it is ``wanted`` no longer."""
+    deadline = time.monotonic() + to_ms(timeout, "timeout") / 1000
+    check_topic(topic)
+    if ops.topics.settled(topic) is None:
+        yield from ops.topics.shared(topic, ops.topics.ensure)
+    while True:
+        settings = yield from ops.known_group(topic, group)
+        try:
+            held, paused = yield from _claim_any(ops, settings, topic, group, {})
+            left_s = deadline - time.monotonic()
+            if held or left_s <= 0 or not wanted():
+                return held
+            if paused:
+                yield Pause(min(_PAUSED_S, left_s))
+                continue
+            # Nothing: perhaps because the topic has other shards by now.
+            settings = yield from ops.known_group(topic, group, anew=True)
+            found = yield from _wait(ops, topic, group, left_s)
+            held, _ = yield from _claim_any(ops, settings, topic, group, found)
+            if held:
+                return held
+        except GroupMissing:
+            yield from ops.topics.shared(topic, ops.topics.repair)
+            if time.monotonic() >= deadline:
+                return None
+
+
+def _wait(ops: Operations, topic: str, group: str, left_s: float) -> Op[dict[ShardKeys, Entries]]:
+    """What a blocked read brings. Cluster can't block on several shards at once: each gets a short turn."""
+    session, shards = ops.session, ops.topics.shards(topic)
+    turns = [[shard] for shard in shards] if session.is_cluster and len(shards) > 1 else [shards]
+    block_s = min(left_s, _LONGEST_BLOCK_S if len(turns) == 1 else _CLUSTER_BLOCK_S)
+    for turn in turns:
+        found = yield from read_streams(session, group, session.consumer, turn, 1, max(1, int(block_s * 1000)))
+        if found:
+            return found
+    return {}
+
+
+def _claim_any(
+    ops: Operations, settings: TopicSettings, topic: str, group: str, found: dict[ShardKeys, Entries]
+) -> Op[tuple[Held | None, bool]]:
+    """The first job of any shard, and whether the topic is paused. With ``found``: only what was read, all of it; one
+    job is kept and what came along is handed back.
+    """
+    kept: Held | None = None
+    paused = False
+    turns = [(shard, found.get(shard, [])) for shard in found or ops.topics.shards(topic)]
+    while turns:
+        shard, read = turns.pop(0)
+        asked = time.monotonic()
+        claimed = yield from ops.scripts.claim(
+            shard, group, ops.session.consumer, 1 if kept is None else 0, settings.ttr_of(group), read
+        )
+        paused = paused or claimed.paused
+        if claimed.unlooked:
+            turns.insert(0, (shard, read[-3 * claimed.unlooked :]))
+        for row in claimed.rows:
+            held = held_of(shard, group, row, claimed, asked)
+            held.started_ms = claimed.now_ms
+            end = _unfit(held, settings)
+            if end is None and kept is None:
+                kept = held
+            else:  # refused, it is another's by now, which is as well
+                ends = [end or End(held, Outcome.RELEASED)]
+                yield from settle(ops.scripts, shard, group, ops.session.consumer, ends)
+        if kept and not found:
+            break
+    return kept, paused
+
+
+def _unfit(held: Held, settings: TopicSettings) -> End | None:
+    """How the attempt ends when it must not begin: it crashed too often, or its TTR has passed already."""
+    if held.crashes >= settings.max_deliveries:
+        text = f"lost with its consumer {held.crashes} times in a row"
+        return End(held, Outcome.DEAD, text, reason=DeadReason.CRASHED)
+    if held.start_by <= time.monotonic():
+        return too_late(held, settings.retry_of(held.group), held.started_ms)
+    return None
+
+
+def _end(ops: Operations, end: End) -> Op[None]:
+    held = end.held
+    if held.ended:
+        raise StaleClaim(f"job {held.job.id!r}: this claim has ended already")
+    held.took_s = time.monotonic() - held.deadline + held.ttr_ms / 1000
+    refused = yield from settle(ops.scripts, held.shard, held.group, held.consumer or ops.session.consumer, [end])
+    held.ended = True
+    if refused:
+        raise StaleClaim(
+            f"job {held.job.id!r} of {held.job.topic!r}: its TTR passed and another consumer may have it; what this "
+            "attempt did counts for nothing here, so what it did elsewhere should be safe to do twice"
+        )
+
+
+def finish(ops: Operations, held: Held) -> Op[None]:
+    yield from _end(ops, End(held, Outcome.DONE))
+
+
+def fail(ops: Operations, held: Held, error: BaseException | str, delay: Duration | None) -> Op[None]:
+    settings = yield from ops.topics.get(held.job.topic)
+    end = failed(held, error, settings.retry_of(held.group))
+    if delay is not None:
+        end = End(held, Outcome.RETRY, end.error, to_ms(delay))
+    yield from _end(ops, end)
+
+
+def bury(ops: Operations, held: Held, reason: str) -> Op[None]:
+    yield from _end(ops, failed(held, Bury(reason), (yield from ops.topics.get(held.job.topic)).retry_of(held.group)))
+
+
+def release(ops: Operations, held: Held) -> Op[None]:
+    yield from _end(ops, End(held, Outcome.RELEASED))
+
+
+def touch(ops: Operations, held: Held, ttr: Duration | None) -> Op[None]:
+    group_ttr_ms = (yield from ops.topics.get(held.job.topic)).ttr_of(held.group)
+    ttr_ms = held.ttr_ms if ttr is None else check_ttr(ttr)
+    claim = [held.main, held.entry, held.job.id, ttr_ms]
+    refused = yield from ops.scripts.touch(held.shard, held.group, held.generation, group_ttr_ms, claim)
+    if held.ended or refused.stale:
+        raise StaleClaim(f"job {held.job.id!r}: its TTR passed, or the claim has ended; it can't be extended")
+
+
+_LEFT = {
+    Outcome.DONE: JobState.DONE, Outcome.RETRY: JobState.DELAYED, Outcome.SNOOZED: JobState.DELAYED,
+    Outcome.DEAD: JobState.DEAD, Outcome.RELEASED: JobState.READY,
+}  # fmt: skip
+
+
+def repeatable(ops: Operations, held: Held, ending: Op[None], *ends: Outcome) -> Op[JobState | None]:
+    """Ends a claim that leaves a receipt. The state that it left its job in, where it was this very claim that has
+    ended before, in one of these ways; None: it has ended now.
+    """
+    try:
+        yield from ending
+    except StaleClaim:
+        ended = yield from ops.scripts.ended(held.shard, held.group, held.main, held.entry)
+        if ended not in ends:
+            raise
+        return _LEFT[Outcome(ended)]
+    return None
+
+
+def leaving(ops: Operations, held: Held, error: BaseException | None) -> Op[None] | None:
+    """What the end of a ``with`` block does; None when the claim was ended inside."""
+    if held.ended:
+        return None
+    return finish(ops, held) if error is None else fail(ops, held, error, None)

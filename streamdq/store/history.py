@@ -1,0 +1,164 @@
+"""The history: what happened to a job, one row per ended attempt and per rare event. This file is its schema: what the
+scripts write, what a dump's files hold and what analytics read is declared here and nowhere else.
+
+In Redis a row is one text value, its fields separated by the unit separator; the scripts put ``finished_ms`` at its
+end. In a dump it is one row of COLUMNS. Another column, type or meaning is another SCHEMA_VERSION.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from ..errors import HistoryUnreadable
+
+SCHEMA_VERSION = "1"
+VERSION_KEY = "streamdq.schema_version"
+"""Where a Parquet file's metadata has the version."""
+
+SEPARATOR = "\x1f"
+FIELDS = (
+    "event", "id", "group", "attempt", "step", "consumer", "created_ms", "due_ms", "moved_ms", "started_ms",
+    "error", "reason", "body_bytes", "finished_ms",
+)  # fmt: skip
+
+
+class Event(StrEnum):
+    """What a row tells. The last four come from scripts that act without a worker."""
+
+    DONE = "done"
+    RETRY = "retry"
+    DEAD = "dead"
+    RELEASED = "released"
+    RECLAIMED = "reclaimed"
+    CANCELLED = "cancelled"
+    EXPIRED = "expired"
+    KICKED = "kicked"
+
+
+class ColumnType(StrEnum):
+    """The types of a dump's columns. A timestamp counts microseconds since 1970, UTC."""
+
+    STRING = "string"
+    INT32 = "int32"
+    INT64 = "int64"
+    TIMESTAMP = "timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a dump. Text that is empty in Redis is null here, where the column allows it."""
+
+    name: str
+    type: ColumnType
+    nullable: bool
+    meaning: str
+
+
+_STRING, _INT32, _INT64, _TIME = ColumnType.STRING, ColumnType.INT32, ColumnType.INT64, ColumnType.TIMESTAMP
+
+COLUMNS = (
+    Column("topic", _STRING, False, "the job's topic"),
+    Column("shard", _INT32, False, "which of the topic's shards holds the job, from 0"),
+    Column("entry", _STRING, False, "the row's id in the shard's history stream: ms-sequence"),
+    Column("event", _STRING, False, "how the attempt ended, or what else happened"),
+    Column("id", _STRING, False, "the job's id"),
+    Column("group", _STRING, False, "the consumer group that it concerns"),
+    Column("attempt", _INT32, False, "which attempt of the group, from 1; attempts before it for an event without one"),
+    Column("step", _INT32, False, "steps of the retry schedule used before, from 0"),
+    Column("consumer", _STRING, True, "who had claimed the job"),
+    Column("created", _TIME, True, "when the job was enqueued"),
+    Column("due", _TIME, True, "when the attempt was due"),
+    Column("moved", _TIME, True, "when it was moved to the ready stream"),
+    Column("started", _TIME, True, "when the attempt started"),
+    Column("finished", _TIME, False, "when the event took place, by Redis's clock"),
+    Column("error", _STRING, True, "the exception's class, for retry, dead and what was snoozed"),
+    Column("reason", _STRING, True, "why the job is dead: exhausted, buried, invalid or crashed"),
+    Column("body_bytes", _INT64, True, "the size of the body as JSON"),
+)
+KEY_COLUMNS = ("topic", "shard", "entry")
+"""Together they are unique."""
+
+
+def moved_ms(main: bytes, entry: bytes) -> bytes:
+    """When the job was moved to the stream it was claimed from: the time in the entry's id."""
+    return (entry or main).partition(b"-")[0]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """One row, read. What an event does not have is None, '' or 0."""
+
+    topic: str
+    shard: int
+    entry: str
+    event: Event
+    id: str
+    group: str
+    attempt: int
+    step: int
+    consumer: str
+    created_ms: int | None
+    due_ms: int | None
+    moved_ms: int | None
+    started_ms: int | None
+    finished_ms: int
+    error: str
+    reason: str
+    body_bytes: int
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it stands in its shard's history: the order in which things came about, also when the clock was set."""
+        ms, _, sequence = self.entry.partition("-")
+        return int(ms), int(sequence)
+
+
+@dataclass(slots=True)
+class HistoryPage:
+    """Rows, the oldest of each shard first, and where to go on: ``after`` is handed back to read the next page."""
+
+    rows: list[HistoryRow] = field(default_factory=list)
+    after: dict[int, str] = field(default_factory=dict)
+
+
+def row_in(topic: str, shard: int, entry: str, text: str) -> HistoryRow:
+    """The row in a stream entry's text.
+
+    Raises:
+        HistoryUnreadable: it is not a row of this SCHEMA_VERSION.
+    """
+    try:
+        (
+            event, id, group, attempt, step, consumer, created, due, moved, started, error, reason, size, finished
+        ) = text.split(SEPARATOR)  # fmt: skip
+        return HistoryRow(
+            topic, shard, entry, Event(event), id, group, int(attempt), int(step), consumer, _ms(created), _ms(due),
+            _ms(moved), _ms(started), int(finished), error, reason, int(size or 0),
+        )  # fmt: skip
+    except ValueError as problem:
+        raise HistoryUnreadable(
+            f"entry {entry} in the history of topic {topic!r}, shard {shard}, is not a row of schema version "
+            f"{SCHEMA_VERSION}: {problem}"
+        ) from problem
+
+
+@dataclass(frozen=True, slots=True)
+class RegisteredDump:
+    """A dump as a shard's settings name it: ``mark`` is the last entry it has, ``written`` how many rows there had been
+    by then.
+    """
+
+    id: str
+    mark: str
+    written: int
+
+
+def dumps_in(text: bytes | None) -> list[RegisteredDump]:
+    """Those in the settings field ``dumps``; None: there is no such field."""
+    parts = [part.split(":") for part in (text or b"").decode().split(",") if part]
+    return [RegisteredDump(id, mark, int(written)) for id, mark, written in parts]
+
+
+def _ms(text: str) -> int | None:
+    return int(text) if text else None

@@ -1,0 +1,574 @@
+"""One typed method per Lua script. The scripts' headers are the contract; this module only packs and unpacks.
+
+Methods are operations (see link/session.py): ``yield from`` them, or hand them to ``run`` / ``arun``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from hashlib import sha1
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from redis.exceptions import ResponseError
+
+from ..config import MAX_CLAIM, TopicSettings
+from ..errors import GroupMissing, ServerUnavailable, TooManyTopics
+from ..keys import ShardKeys
+from ..link.connection import Command
+from ..link.session import Op, Session, checked
+from .assembly import assembled
+from .batches import MAX_BYTES, REPLACED_BYTES
+
+OUTDATED = -2
+"""What scripts say to a caller that asked the wrong shard, as its settings of the topic are out of date."""
+
+_OTHER_ENDS = ("retry", "snoozed", "dead", "released")  # as receipts name them; one that finished has no name
+_STATS_STEP = 50  # Redis carries out what one client sends together before it looks at others
+_BRIEF_S = 2.0
+_INCLUDE = re.compile(r"^-- include: (.+)$", re.MULTILINE)
+
+
+class Script(NamedTuple):
+    source: str
+    sha: str
+
+
+def lua_directory() -> Path:
+    """Where the scripts are: inside the installed package, or at the root of a checkout."""
+    package = Path(__file__).parents[1]
+    packaged = package / "lua"
+    return packaged if packaged.is_dir() else package.parent / "lua"
+
+
+@cache
+def load(name: str) -> Script:
+    """The script with what it needs of its includes in front."""
+    directory = lua_directory()
+    source = (directory / f"{name}.lua").read_text()
+    found = _INCLUDE.search(source)
+    parts = [(directory / "lib" / f"{lib.strip()}.lua").read_text() for lib in found[1].split(",")] if found else []
+    source = assembled(parts, source)
+    return Script(source, sha1(source.encode(), usedforsecurity=False).hexdigest())
+
+
+class Enqueued(NamedTuple):
+    """Reply of enqueue and replace. ``current`` False: the caller's settings are out of date, nothing was written."""
+
+    current: bool
+    now_ms: int
+    taken: dict[int, bytes]  # index of a job whose id was taken -> the record that holds it
+    looked: int  # how many of the jobs were looked at; the rest is for another call
+
+
+RATED = -2  # the topic has a rate: permit decides how many may move
+
+
+class Moved(NamedTuple):
+    moved: int  # -1: the shard has other groups than the caller named, these; RATED
+    now_ms: int
+    next_due_ms: int  # -1: nothing to wait for
+    open: int  # ready or claimed
+    groups: bytes = b""
+
+
+class Row(NamedTuple):
+    """One claimed job as claim returns it."""
+
+    claim: bytes  # main for a first attempt, else main|entry|past
+    id: bytes
+    record: bytes
+
+    @property
+    def main(self) -> bytes:
+        """Entry in the shared stream, b"-" when there is none any more."""
+        return self.claim.partition(b"|")[0]
+
+    @property
+    def entry(self) -> bytes:
+        """Where it was claimed; b"" means ``main``."""
+        return self.claim.partition(b"|")[2].partition(b"|")[0]
+
+    @property
+    def past(self) -> bytes:
+        """b"" for a first attempt, else attempt|step|crashes|due_ms."""
+        return self.claim.partition(b"|")[2].partition(b"|")[2]
+
+
+class Claimed(NamedTuple):
+    paused: bool
+    now_ms: int
+    ttr_ms: int
+    unread: int
+    rows: list[Row]
+    expired: int
+    generation: str  # of the group: another one once it was removed and made again
+    refused: int  # what its caller would not start at once, though it was lost with a consumer before
+    unlooked: int  # so many of the last entries handed in are for another call, as records are large
+
+
+class Reclaimed(NamedTuple):
+    now_ms: int
+    cursor: bytes
+    own_cursor: bytes
+    more: int  # 1: there are claims that were not looked at
+    running: int
+    ready: int
+    reclaimed: int
+    missing: int  # ready by the counters, in no stream; handed to the next look
+    lost: int
+
+
+class ShardStats(NamedTuple):
+    now_ms: int
+    first_due_ms: int  # -1: nothing waits
+    jobs: int
+    waiting: int  # in the bucket: first deliveries and retries
+    paused: bool
+    counts: dict[str, int]
+    dead_now: dict[str, int]
+    moved_at_ms: int  # 0: nothing was ever moved
+    groups: tuple[str, ...]
+
+    @property
+    def delayed(self) -> int:
+        """First deliveries in the bucket."""
+        return self.waiting - sum(count for name, count in self.counts.items() if name.startswith("waiting:"))
+
+
+class Configured(NamedTuple):
+    """What configure found. ``done`` False: the number of shards can't change, the shard holds jobs."""
+
+    done: bool
+    groups: tuple[str, ...]
+    leaving: tuple[str, ...]
+    version: int  # the shard's; if it is newer than the caller's, nothing was done
+    shards: int  # by the shard's settings; 0: it is closed
+
+
+class Held(NamedTuple):
+    """What a shard's history is, as a dump registers with it."""
+
+    known: bool  # the dump was registered already
+    since: str  # the first row ever; another one when Redis lost the shard; '': there was none yet
+    written: int  # rows ever
+    length: int  # rows that are there
+    last: str  # the newest entry; '': the stream is empty
+
+
+class Refused(NamedTuple):
+    """Which claims of a batch (from 0) were refused, because they were taken over; and Redis's time."""
+
+    now_ms: int
+    stale: frozenset[int]
+
+
+def _enqueued(reply: list[Any]) -> Enqueued:
+    taken = {i - 1: record for i, record in zip(reply[3::2], reply[4::2], strict=True)} if len(reply) > 3 else {}
+    return Enqueued(reply[0] == 1, reply[1], taken, reply[2])
+
+
+def _stats_keys(k: ShardKeys, groups: Sequence[str]) -> tuple[str, ...]:
+    return (k.counts, k.bucket, k.jobs, k.settings, *map(k.dead_of, groups))
+
+
+def _stats(reply: list[Any], groups: Sequence[str]) -> ShardStats:
+    now_ms, first_due_ms, jobs, waiting, paused, counts, dead, moved_at_ms, there = reply
+    counters = {name.decode(): int(value) for name, value in zip(counts[::2], counts[1::2], strict=True)}
+    dead_now = dict(zip(groups, dead, strict=True))
+    return ShardStats(now_ms, first_due_ms, jobs, waiting, paused == 1, counters, dead_now, moved_at_ms, _names(there))
+
+
+def _names(joined: bytes) -> tuple[str, ...]:
+    return tuple(joined.decode().split(",")) if joined else ()
+
+
+class Scripts:
+    """The state transitions of one namespace."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._history = session.settings.history_length
+        self.keeps_history = self._history > 0
+
+    def _run(self, name: str, keys: Sequence[str], args: Iterable[Any], repeatable: bool = True) -> Op[Any]:
+        script = load(name)
+        rest = (len(keys), *keys, *args)
+        replies = yield from self._session.call(
+            [Command(keys[0], ("EVALSHA", script.sha, *rest))], repeatable=repeatable
+        )
+        if isinstance(replies[0], ResponseError) and "NOSCRIPT" in f"{type(replies[0]).__name__} {replies[0]}".upper():
+            replies = yield from self._session.call(
+                [Command(keys[0], ("EVAL", script.source, *rest))], repeatable=repeatable
+            )
+        return checked(replies[0])
+
+    def _now(self) -> str:
+        return self._session.clock.argument()
+
+    def enqueue(self, k: ShardKeys, shards: int, jobs: list[Any]) -> Op[Enqueued]:
+        """``jobs``: id, when, rest of the record, for each job in turn."""
+        reply = yield from self._run(
+            "enqueue",
+            (k.jobs, k.bucket, k.ready, k.counts, k.settings, k.wake),
+            (self._now(), shards, MAX_BYTES, *jobs),
+        )
+        return _enqueued(reply)
+
+    def replace(self, k: ShardKeys, shards: int, jobs: list[Any]) -> Op[Enqueued]:
+        reply = yield from self._run(
+            "replace",
+            (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake),
+            (self._now(), shards, self._history, REPLACED_BYTES, *jobs),
+        )
+        return _enqueued(reply)
+
+    def move(self, k: ShardKeys, groups: Sequence[str], limit: int, permitted: bool = False) -> Op[Moved]:
+        """``permitted``: the limit is what permit has granted; a topic with a rate moves nothing without."""
+        reply = yield from self._run(
+            "move",
+            (k.bucket, k.ready, k.counts, k.settings, *map(k.ready_of, groups)),
+            (self._now(), limit, ",".join(groups), int(permitted)),
+        )
+        return Moved(*reply)
+
+    def permit(self, first: ShardKeys, wanted: int) -> Op[tuple[int, int, int]]:
+        """How many jobs of a topic with a rate may get ready, now_ms, and from when on more. ``first``: its shard 0."""
+        granted, now_ms, free_ms = yield from self._run("permit", (first.settings,), (self._now(), wanted))
+        return granted, now_ms, free_ms
+
+    def claim(
+        self,
+        k: ShardKeys,
+        group: str,
+        consumer: str,
+        count: int,
+        ttr_ms: int,
+        read: Sequence[bytes | str] = (),
+        at_once: int = MAX_CLAIM,
+    ) -> Op[Claimed]:
+        """``count`` jobs at most, of which the caller starts the first ``at_once`` at once. ``read``: what a blocking
+        read returned already, as (stream 'm' or 'g', entry, member) in turn; what is too much of it is handed back.
+        """
+        own = k.ready_of(group)
+        reply = yield from self._run(
+            "claim",
+            (k.ready, own, k.jobs, k.progress, k.counts, k.settings, k.wake, k.history, k.bucket),
+            (self._now(), group, consumer, count, ttr_ms, self._history, at_once, *read),
+        )
+        status, now_ms, group_ttr_ms, unread, claims, ids, records, expired, generation, refused, unlooked = reply
+        if status < 0:
+            raise GroupMissing(f"topic {k.topic!r} has no group {group!r}")
+        return Claimed(
+            status == 0,
+            now_ms,
+            group_ttr_ms,
+            unread,
+            [Row(*row) for row in zip(claims, ids, records, strict=True) if row[0]],
+            expired,
+            generation.decode(),
+            refused,
+            unlooked,
+        )
+
+    def _outcome(
+        self,
+        name: str,
+        keys: Sequence[str],
+        k: ShardKeys,
+        group: str,
+        generation: str,
+        claims: Iterable[Any],
+        receipts: bool,
+    ) -> Op[Refused]:
+        """``receipts``: each claim leaves one."""
+        all_keys = (*keys, k.receipts) if receipts else keys
+        reply = yield from self._run(name, all_keys, (self._now(), group, self._history, generation, *claims))
+        return Refused(reply[0], frozenset(i - 1 for i in reply[1:]))
+
+    def finish(
+        self, k: ShardKeys, group: str, generation: str, claims: list[Any], receipts: bool = False
+    ) -> Op[Refused]:
+        """``claims``: main, entry, id, history row, for each in turn."""
+        keys = (k.ready, k.ready_of(group), k.jobs, k.progress, k.counts, k.settings, k.history)
+        return self._outcome("finish", keys, k, group, generation, claims, receipts)
+
+    def ended(self, k: ShardKeys, group: str, main: bytes, entry: bytes) -> Op[str | None]:
+        """How this claim has ended itself, lately: done, retry, snoozed, dead or released; None: it has no receipt."""
+        claim = b"%b|%b|%b" % (group.encode(), main, entry)
+        known = {"done": claim} | {how: b"%b|%b" % (claim, how.encode()) for how in _OTHER_ENDS}
+        replies = yield from self._session.call(
+            [Command(k.receipts, ("ZSCORE", k.receipts, v)) for v in known.values()]
+        )
+        return next((how for how, reply in zip(known, replies, strict=True) if checked(reply) is not None), None)
+
+    def retry(
+        self, k: ShardKeys, group: str, generation: str, claims: list[Any], receipts: bool = False
+    ) -> Op[Refused]:
+        """``claims``: main, entry, id, history row, delay_ms, steps to advance (-1: snoozed), error, in turn."""
+        keys = (k.ready, k.ready_of(group), k.bucket, k.progress, k.counts, k.settings, k.history, k.wake)
+        return self._outcome("retry", keys, k, group, generation, claims, receipts)
+
+    def bury(self, k: ShardKeys, group: str, generation: str, claims: list[Any], receipts: bool = False) -> Op[Refused]:
+        """``claims``: main, entry, id, history row, reason, error, for each in turn."""
+        keys = (k.ready, k.ready_of(group), k.dead_of(group), k.progress, k.counts, k.settings, k.history)
+        return self._outcome("bury", keys, k, group, generation, claims, receipts)
+
+    def release(
+        self, k: ShardKeys, group: str, generation: str, claims: list[Any], receipts: bool = False
+    ) -> Op[Refused]:
+        """``claims``: main, entry, id, history row, for each in turn."""
+        keys = (
+            k.ready, k.ready_of(group), k.bucket, k.progress, k.counts, k.settings, k.history, k.jobs, k.wake,
+        )  # fmt: skip
+        return self._outcome("release", keys, k, group, generation, claims, receipts)
+
+    def touch(self, k: ShardKeys, group: str, generation: str, ttr_ms: int, claims: list[Any]) -> Op[Refused]:
+        """``claims``: main, entry, id, ttr_ms, for each in turn."""
+        reply = yield from self._run(
+            "touch",
+            (k.ready, k.ready_of(group), k.progress, k.settings),
+            (self._now(), group, ttr_ms, generation, *claims),
+        )
+        return Refused(reply[0], frozenset(i - 1 for i in reply[1:]))
+
+    def reclaim(
+        self,
+        k: ShardKeys,
+        group: str,
+        topic: TopicSettings,
+        limit: int,
+        cursors: tuple[bytes, bytes],
+        watch_ms: int,
+        missing: int = 0,
+    ) -> Op[Reclaimed]:
+        reply = yield from self._run(
+            "reclaim",
+            (
+                k.ready, k.ready_of(group), k.jobs, k.bucket, k.progress, k.counts, k.settings, k.history, k.wake,
+            ),
+            (self._now(), group, self._history, topic.ttr_of(group), limit, *cursors, watch_ms, missing),
+        )  # fmt: skip
+        return Reclaimed(*reply)
+
+    def cancel(self, k: ShardKeys, topic: TopicSettings, id: str) -> Op[int]:
+        """1 cancelled, 0 nothing to cancel, -1 running, OUTDATED."""
+        groups = topic.group_names
+        keys = (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, *map(k.dead_of, groups))
+        args = (self._now(), id, self._history, topic.shards, ",".join(groups))
+        reply: int = yield from self._run("cancel", keys, args, repeatable=False)
+        return reply
+
+    def reschedule(self, k: ShardKeys, topic: TopicSettings, id: str, when: str) -> Op[int]:
+        """1 moved, 0 nothing to move, -1 running, OUTDATED."""
+        keys = (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.wake)
+        reply: int = yield from self._run("reschedule", keys, (self._now(), id, when, topic.shards), repeatable=False)
+        return reply
+
+    def get(self, k: ShardKeys, id: str, topic: TopicSettings | None = None) -> Op[list[Any] | None]:
+        """[] or [record, delayed, then group, progress, waits for each group]. None: the ``topic``'s settings, by
+        which the shard was chosen, are out of date.
+        """
+        shards = topic.shards if topic else ""
+        reply: list[Any] | None = yield from self._run("get", (k.jobs, k.bucket, k.progress, k.settings), (id, shards))
+        return reply
+
+    def audit_jobs(self, k: ShardKeys, cursor: bytes, limit: int) -> Op[tuple[bytes, list[tuple[str, str]]]]:
+        """The next cursor, b"0" at the end; and the jobs that should be in a stream: id, and the group whose own it is,
+        '' for the shared one.
+        """
+        keys = (k.jobs, k.bucket, k.progress, k.settings)
+        following, *flat = yield from self._run("audit_jobs", keys, (cursor, limit))
+        names = [value.decode() for value in flat]
+        return following, list(zip(names[::2], names[1::2], strict=True))
+
+    def audit_bucket(self, k: ShardKeys, cursor: bytes, limit: int) -> Op[tuple[bytes, list[str]]]:
+        """The next cursor, b"0" at the end; and the ids of jobs that wait and have no record."""
+        following, *ids = yield from self._run("audit_bucket", (k.bucket, k.jobs, k.settings), (cursor, limit))
+        return following, [id.decode() for id in ids]
+
+    def stats(self, k: ShardKeys, groups: Sequence[str]) -> Op[ShardStats]:
+        return _stats((yield from self._run("stats", _stats_keys(k, groups), (self._now(),))), groups)
+
+    def stats_of(
+        self, shards: Sequence[tuple[ShardKeys, Sequence[str]]], timeout_s: float | None = None
+    ) -> Op[list[ShardStats]]:
+        """Of several shards with their groups, in one call; ``timeout_s``: it is sent once, and takes no longer."""
+        commands = []
+        for k, groups in shards:
+            keys = _stats_keys(k, groups)
+            args = ("EVALSHA", load("stats").sha, len(keys), *keys, self._now())
+            commands.append(Command(keys[0], args))
+        replies = yield from self._session.call(commands, timeout_s=timeout_s)
+        found = []
+        for (k, groups), reply in zip(shards, replies, strict=True):
+            if isinstance(reply, ResponseError):  # the first time on this server: it has yet to learn the script
+                found.append((yield from self.stats(k, groups)))
+            else:
+                found.append(_stats(reply, groups))
+        return found
+
+    def stats_reached(self, shards: Sequence[tuple[ShardKeys, Sequence[str]]]) -> Op[list[ShardStats | None]]:
+        """As stats_of, any number of them. None: the Cluster node of the shard does not answer, another one does."""
+        found: dict[ShardKeys, ShardStats] = {}
+        of_nodes: dict[str, list[tuple[ShardKeys, Sequence[str]]]] = {}
+        for shard in shards:
+            of_nodes.setdefault(self._session.node_of(shard[0].jobs), []).append(shard)
+        # The others are not to wait for long for a node that is lost.
+        brief_s = min(_BRIEF_S, self._session.settings.call_timeout_s) if self._session.is_cluster else None
+        lost: ServerUnavailable | None = None
+        for part in of_nodes.values():
+            try:
+                for start in range(0, len(part), _STATS_STEP):
+                    step = part[start : start + _STATS_STEP]
+                    stats = yield from self.stats_of(step, brief_s)
+                    found.update(zip((shard for shard, _ in step), stats, strict=True))
+            except ServerUnavailable as error:
+                lost = error
+        if lost is not None and not found:
+            raise lost
+        return [found.get(shard) for shard, _ in shards]
+
+    def kick(self, k: ShardKeys, group: str, limit: int, ids: Sequence[str]) -> Op[int]:
+        keys = (
+            k.ready_of(group),
+            k.dead_of(group),
+            k.bucket,
+            k.jobs,
+            k.progress,
+            k.counts,
+            k.settings,
+            k.history,
+            k.wake,
+        )
+        reply: int = yield from self._run(
+            "kick", keys, (self._now(), group, self._history, limit, *ids), repeatable=False
+        )
+        return reply
+
+    def hold(self, k: ShardKeys, dump: str, mark: str = "", written: int = 0, since: str = "") -> Op[Held]:
+        """``mark`` '': the dump is registered no more."""
+        keys = (k.history, k.counts, k.settings)
+        known, begun, rows, length, last = yield from self._run("hold", keys, (dump, mark, written, since))
+        return Held(known == 1, begun.decode(), rows, length, last.decode())
+
+    def trim(self, k: ShardKeys) -> Op[int]:
+        """How many rows went; more than 0: there may be more to take."""
+        length, age_s = self._session.settings.history_length, self._session.settings.history_age_s
+        reply: int = yield from self._run(
+            "trim", (k.history, k.counts, k.settings), (length, age_s * 1000), repeatable=False
+        )
+        return reply
+
+    def purge(self, k: ShardKeys, group: str, limit: int, ids: Sequence[str]) -> Op[int]:
+        keys = (k.dead_of(group), k.ready, k.jobs, k.progress, k.counts, k.settings)
+        reply: int = yield from self._run("purge", keys, (group, limit, *ids), repeatable=False)
+        return reply
+
+    def letters(
+        self, k: ShardKeys, group: str, until_ms: int, offset: int, limit: int, max_bytes: int
+    ) -> Op[tuple[int, list[tuple[bytes, bytes, bytes, bytes]]]]:
+        """How many were looked at, and (id, buried_ms, record, progress) of each."""
+        keys = (k.dead_of(group), k.jobs, k.progress)
+        looked, *flat = yield from self._run("letters", keys, (group, until_ms, offset, limit, max_bytes))
+        return looked, list(zip(*[iter(flat)] * 4, strict=True))
+
+    def archive(self, k: ShardKeys, group: str, letters: Sequence[Any]) -> Op[list[bool]]:
+        """``letters``: id, receipt, buried_ms, sequence, attempt, for each in turn. Which are gone."""
+        keys = (k.dead_of(group), k.ready, k.jobs, k.progress, k.counts, k.settings, k.archive)
+        reply = yield from self._run("archive", keys, (group, *letters))
+        return [code == 1 for code in reply]
+
+    def restore(self, k: ShardKeys, group: str, shards: int, jobs: Sequence[Any]) -> Op[list[bool] | None]:
+        """``jobs``: id, receipt, attempt, due_ms, rest of the record, for each in turn. Which are ready; None: the
+        caller's settings are out of date, nothing was written.
+        """
+        keys = (
+            k.ready_of(group), k.bucket, k.jobs, k.progress, k.counts, k.settings, k.history, k.archive, k.wake,
+        )  # fmt: skip
+        status, *codes = yield from self._run("restore", keys, (self._now(), group, self._history, shards, *jobs))
+        return [code == 1 for code in codes] if status == 1 else None
+
+    def lease(self, name: str, lease_ms: int, key: str | None = None) -> Op[tuple[bool, int]]:
+        """Whether ``name`` holds the mover's lease now, or that of another ``key``, and for how many ms it is held, by
+        whomever.
+        """
+        held, left_ms = yield from self._run("lease", (key or self._session.keys.mover,), (name, lease_ms))
+        return held == 1, left_ms
+
+    def open_breaker(self, key: str, receiver: str, open_ms: int, keep_ms: int, most: int) -> Op[bool]:
+        """False: there are too many."""
+        reply = yield from self._run("open_breaker", (key,), (self._now(), receiver, open_ms, keep_ms, most))
+        return bool(reply == 1)
+
+    def try_breaker(self, key: str, receiver: str, hold_ms: int) -> Op[tuple[int, int]]:
+        """0 it is not open, 1 the caller may try it, 2 another one does, 3 it is open; and when to ask again, in ms."""
+        answer, left_ms = yield from self._run("try_breaker", (key,), (self._now(), receiver, hold_ms))
+        return answer, left_ms
+
+    def rotate(self, new: str) -> Op[tuple[str, str]]:
+        """The signing secrets as they were kept before and are now. ``new`` '': the previous one is dropped; another is
+        not taken while there is a previous one.
+        """
+        before, after = yield from self._run("rotate", (self._session.keys.secret,), (self._now(), new))
+        return before.decode(), after.decode()
+
+    def register(
+        self, topic: str, patch: tuple[str, str, str, str], expected: int | None = None, most: int | None = None
+    ) -> Op[TopicSettings | None]:
+        """The settings afterwards; None: there is no such topic. ``patch``: see config.topic_patch. ``expected``:
+        change nothing if the topic has another version by now; 0: it is made if it is not there. ``most``: no new one
+        where there are so many.
+
+        Raises:
+            TooManyTopics
+        """
+        names = self._session.keys
+        version = "" if expected is None else expected
+        reply = yield from self._run(
+            "register", (names.topics, names.wake), (topic, *patch, version, "" if most is None else most)
+        )
+        if reply == 0:
+            raise TooManyTopics(
+                f"topic {topic!r} would be one too many: there are {most} already; delete those that are no longer "
+                "wanted (`streamdq delete`), or raise STREAMDQ_MAX_TOPICS"
+            )
+        return TopicSettings.decode(reply) if reply is not None else None
+
+    def unregister(self, topic: str, version: int) -> Op[bool]:
+        """False: the topic has another version by now, and stays."""
+        names = self._session.keys
+        reply = yield from self._run("unregister", (names.topics, names.wake), (topic, version))
+        return bool(reply == 1)
+
+    def configure(self, k: ShardKeys, settings: TopicSettings) -> Op[Configured]:
+        groups, leaving = settings.group_names, sorted(settings.leaving)
+        keys = [k.settings, k.jobs, k.bucket, k.ready, k.counts, k.wake, *map(k.ready_of, groups)]
+        for group in leaving:
+            keys += [k.ready_of(group), k.dead_of(group)]
+        args = (settings.version, settings.spread, ",".join(groups), ",".join(leaving), *settings.shard_fields())
+        status, there, left, version, shards = yield from self._run("configure", keys, args)
+        return Configured(status == 1, _names(there), _names(left), version, shards)
+
+    def leave_group(self, k: ShardKeys, group: str, limit: int) -> Op[bool]:
+        """True: there is more to do; False: the group is gone from the shard."""
+        keys = (k.settings, k.jobs, k.bucket, k.ready, k.progress, k.counts)
+        reply = yield from self._run("leave_group", keys, (group, limit))
+        return bool(reply == 1)
+
+    def drop_shard(self, k: ShardKeys, settings: TopicSettings) -> Op[bool]:
+        """False: it holds jobs, and ``settings.deleting`` does not force it."""
+        keys = [k.settings, k.jobs, k.counts, k.bucket, k.ready, k.progress, k.history, k.archive, k.wake]
+        for group in (*settings.groups, *settings.leaving):
+            keys += [k.ready_of(group), k.dead_of(group)]
+        force = int(settings.deleting == "force")
+        reply = yield from self._run("drop_shard", keys, (settings.version, force))
+        return bool(reply == 1)
+
+    def leave(self, k: ShardKeys, group: str, consumer: str, limit: int) -> Op[bool]:
+        """False: more than ``limit`` was pending, call again."""
+        keys = (k.ready, k.ready_of(group), k.jobs, k.bucket, k.progress, k.counts, k.settings, k.wake)
+        reply = yield from self._run("leave", keys, (self._now(), group, consumer, limit))
+        return bool(reply == 1)

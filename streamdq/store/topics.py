@@ -1,0 +1,382 @@
+"""The registry of topics: what a process knows of each, and how the shards are brought up to it.
+
+A change of topology takes several calls. What it is to be is written into the registry first (``resharding``,
+``leaving``, ``deleting``), and every step can be repeated by anybody: so whoever meets a change that was begun, also
+by a process that was killed, ends it (``_conform``). Each step of the registry names the version that it follows from.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from ..config import DEFAULT_GROUP, START_WITHIN_S, TopicSettings, topic_patch
+from ..errors import ServerUnavailable, TopicNotEmpty, UnknownTopic
+from ..keys import ShardKeys
+from ..link.connection import Command
+from ..link.session import Op, Pause, Session, checked
+from .batches import most_jobs
+from .scripts import Configured, Scripts
+
+_LEAVE_STEP = 150
+_LEAVE_LOOKS = 5  # at every group's progress with a job: whether it is open, and to erase it
+_RACES = 5
+_NOT_EMPTY = "the number of shards can change only while it is empty; drain it, or use a new topic"
+_LOOK_S = 0.05
+_TURN_S, _LONGEST_TURN_S = 0.005, 0.5
+_BRIEF_S = 0.5  # how long a registry is waited for that need not be read
+_LOST_S = 5.0  # for so long it is not asked again
+
+T = TypeVar("T")
+
+
+class Topics:
+    """A cache of the registry. It may be out of date: scripts that depend on it say so, then ``repair``."""
+
+    def __init__(self, session: Session, scripts: Scripts) -> None:
+        self._session = session
+        self._scripts = scripts
+        self.known: dict[str, TopicSettings] = {}
+        self._served: dict[str, tuple[str, Mapping[str, Any]]] = {}
+        self._asked: set[str] = set()
+        self._lost_until = 0.0
+
+    def shards(self, topic: str) -> list[ShardKeys]:
+        """The shards that jobs are spread over; none of a topic that is not known."""
+        settings = self.known.get(topic)
+        return [self._session.keys.shard(topic, i) for i in range(settings.shards)] if settings else []
+
+    def all_shards(self, topic: str) -> list[ShardKeys]:
+        """These, and those that the topic once used: they keep its counters and history."""
+        settings = self.known.get(topic)
+        return [self._session.keys.shard(topic, i) for i in range(settings.reach)] if settings else []
+
+    def refresh(self, within_s: float = float("inf")) -> Op[dict[str, TopicSettings]]:
+        """Reads the whole registry: one command, unless it has lost what this process serves."""
+        key = self._session.keys.topics
+        reply = yield from self._session.one(key, "HGETALL", key, within_s=within_s)
+        found = {name.decode(): TopicSettings.decode(text) for name, text in zip(reply[::2], reply[1::2], strict=True)}
+        lost = self._served.keys() - found.keys()
+        self.known = found | {topic: self.known[topic] for topic in lost if topic in self.known}
+        for topic, (group, own) in list(self._served.items()):
+            if topic in lost:
+                yield from self.repair(topic)
+            elif group not in found[topic].groups:
+                yield from self.ensure(topic, group, own)
+        return self.known
+
+    def get(self, topic: str, *, anew: bool = False, within_s: float = float("inf")) -> Op[TopicSettings]:
+        """The topic's settings, read once, or ``anew``.
+
+        Raises:
+            UnknownTopic: it is not in the registry.
+        """
+        settings = self.known.get(topic)
+        if settings is None or anew:
+            settings = (yield from self._read(topic, within_s)) or settings  # a registry that was lost is made again
+        if settings is None:
+            raise self.unknown(topic)
+        return settings
+
+    def latest(self, topic: str) -> Op[TopicSettings]:
+        """As ``get``, anew; of a Cluster that has lost the registry's node, as it was read before: whoever is out of
+        date with that is refused by the shards.
+        """
+        known = self.known.get(topic)
+        return (yield from self._if_there(lambda brief_s: self.get(topic, anew=True, within_s=brief_s), known))
+
+    def registry(self) -> Op[Mapping[str, TopicSettings]]:
+        """All topics, likewise."""
+        return (yield from self._if_there(self.refresh, self.known or None))
+
+    def _if_there(self, read: Callable[[float], Op[T]], known: T | None) -> Op[T]:
+        if known is None or not self._session.is_cluster:
+            return (yield from read(float("inf")))
+        if time.monotonic() < self._lost_until:
+            return known
+        try:
+            return (yield from read(_BRIEF_S))
+        except ServerUnavailable:
+            self._lost_until = time.monotonic() + _LOST_S
+            return known
+
+    def unknown(self, topic: str) -> UnknownTopic:
+        where = f"no topic {topic!r} in namespace {self._session.keys.namespace!r}"
+        return UnknownTopic(f"{where}: check its name; a topic is made by its first job, its worker, or configure")
+
+    def _read(self, topic: str, within_s: float = float("inf")) -> Op[TopicSettings | None]:
+        key = self._session.keys.topics
+        reply = yield from self._session.one(key, "HGET", key, topic, within_s=within_s)
+        if reply is None:
+            return None
+        self.known[topic] = settings = TopicSettings.decode(reply)
+        return settings
+
+    def ensure(self, topic: str, group: str | None = None, own: Mapping[str, Any] | None = None) -> Op[TopicSettings]:
+        """The topic exists afterwards and has the group if one is given, with the group's ``own`` settings. A new
+        topic begins with the default group; one that was configured without it stays so.
+        """
+        settings = yield from self._read(topic)
+        if settings is None:
+            settings = yield from self._make(topic)
+        if group is None:
+            return settings
+        wanted = {name: value for name, value in (own or {}).items() if value is not None}
+        have = settings.groups.get(group)
+        if have is None or any(getattr(have, name) != value for name, value in wanted.items()):
+            settings = yield from self._change(topic, {}, {group: wanted})
+        return settings
+
+    def settled(self, topic: str) -> TopicSettings | None:
+        """As this process knows the topic; None: it does not, or is just making or mending it."""
+        return None if topic in self._asked else self.known.get(topic)
+
+    def shared(self, topic: str, ask: Callable[[str], Op[TopicSettings]]) -> Op[TopicSettings]:
+        """``ensure`` or ``repair``, once for all calls that need it at the same time: the first one asks, the others
+        wait for it a moment.
+        """
+        until, pause_s = time.monotonic() + _LONGEST_TURN_S, _TURN_S
+        waited = topic in self._asked
+        while topic in self._asked and time.monotonic() < until:
+            yield Pause(pause_s)
+            pause_s *= 2  # a thousand that look often would hold up the one they wait for
+        if waited and (settings := self.settled(topic)) is not None:
+            return settings
+        self._asked.add(topic)
+        try:
+            return (yield from ask(topic))
+        finally:
+            self._asked.discard(topic)
+
+    def serve(self, topic: str, group: str, own: Mapping[str, Any]) -> Op[None]:
+        """As ``ensure``; and from now on, whoever loses the topic or the group, ``refresh`` and ``repair`` here make
+        them again: where a group is served, it exists.
+        """
+        yield from self.ensure(topic, group, own)
+        self._served[topic] = (group, own)
+
+    def repair(self, topic: str) -> Op[TopicSettings]:
+        """After a script found our settings out of date, or Redis lost the topic: as ``renew``, and a topic that Redis
+        lost (a flush) is made again as this process knew it.
+        """
+        settings = yield from self.renew(topic)
+        if settings is None:
+            settings = yield from self._make(topic)
+        if topic in self._served:
+            settings = yield from self.ensure(topic, *self._served[topic])
+        return settings
+
+    def renew(self, topic: str) -> Op[TopicSettings | None]:
+        """Reads the topic's settings anew, and brings every shard up to date; None: it is not in the registry."""
+        settings = yield from self._read(topic)
+        return (yield from self._conform(topic, settings))
+
+    def settings_of(self, topic: str) -> TopicSettings:
+        """As far as this process knows; the defaults for a topic that was deleted since."""
+        return self.known.get(topic) or TopicSettings()
+
+    def mend(self, topic: str) -> Op[TopicSettings | None]:
+        """As ``repair``, for one who only looks after the topic: one that is neither in the registry nor served here
+        was deleted, and is not made again; None.
+        """
+        if topic in self._served:
+            return (yield from self.repair(topic))
+        settings = yield from self.renew(topic)
+        if settings is None:
+            self.known.pop(topic, None)
+        return settings
+
+    def end_changes(self) -> Op[None]:
+        """Ends what others have begun and not ended, if there is anything: one command."""
+        yield from self.refresh()
+        for topic, settings in list(self.known.items()):
+            if settings.resharding is not None or settings.leaving or settings.deleting:
+                yield from self._conform(topic, settings)
+
+    def _make(self, topic: str) -> Op[TopicSettings]:
+        """A new topic; one that this process knows, as it was: Redis has lost it."""
+        known = self.known.get(topic)
+        if known is None:
+            most = self._session.settings.max_topics
+            settings = yield from self._register(topic, {}, {DEFAULT_GROUP: {}}, expected=0, most=most)
+        else:
+            # With its version: shards that were not lost ignore an older one.
+            changes = known.model_dump(exclude={"groups", "leaving", "resharding", "deleting"}, exclude_none=True)
+            groups = {name: group.model_dump(exclude_none=True) for name, group in known.groups.items()}
+            settings = yield from self._register(topic, changes, groups or {DEFAULT_GROUP: {}}, expected=0)
+        return (yield from self._conform(topic, settings)) or (yield from self._make(topic))
+
+    def _change(
+        self,
+        topic: str,
+        changes: Mapping[str, Any],
+        groups: Mapping[str, Mapping[str, Any]],
+        removed: Sequence[str] = (),
+    ) -> Op[TopicSettings]:
+        """Changes a topic that is there, in every shard."""
+        while True:
+            registered = yield from self._register(topic, changes, groups, removed)
+            settings = yield from self._conform(topic, registered)
+            if registered is None or settings is None:  # it was deleted meanwhile, or lost
+                yield from self._make(topic)
+            # A group that is just leaving can come back only when it has left.
+            elif not registered.leaving.keys() & groups.keys():
+                return settings
+
+    def _register(
+        self,
+        topic: str,
+        changes: Mapping[str, Any],
+        groups: Mapping[str, Mapping[str, Any]],
+        removed: Sequence[str] = (),
+        left: Sequence[str] = (),
+        expected: int | None = None,
+        most: int | None = None,
+    ) -> Op[TopicSettings | None]:
+        patch = topic_patch(changes, groups, removed, left)
+        settings = yield from self._scripts.register(topic, patch, expected, most)
+        if settings is not None:
+            self.known[topic] = settings
+        return settings
+
+    # -- shards
+
+    def _conform(self, topic: str, settings: TopicSettings | None) -> Op[TopicSettings | None]:
+        """Brings the shards up to the registry and ends what was begun there; None: the topic is not there any more."""
+        while settings is not None:
+            if settings.deleting:
+                if (yield from self._drop(topic, settings)):
+                    self.known.pop(topic, None)
+                    return None
+                ended: dict[str, Any] = {"deleting": None}
+                settings = yield from self._register(topic, ended, {}, expected=settings.version)
+                continue
+            found = yield from self._apply(topic, settings)
+            unknown = {group for shard in found for group in shard.groups} - settings.groups.keys()
+            newest, others = max(found, key=lambda shard: shard.version), [one for one in found if not one.done]
+            if newest.version > settings.version:
+                # These settings are out of date; or the registry is, which was lost, or put back from an old copy.
+                ended = {"version": newest.version, "shards": newest.shards or settings.shards}
+                settings = yield from self._register(topic, ended, {}, expected=settings.version)
+            elif settings.resharding is not None:
+                ended = {"resharding": None}
+                if not others:
+                    ended |= {"shards": settings.resharding, "most_shards": max(settings.reach, settings.resharding)}
+                settings = yield from self._register(topic, ended, {}, expected=settings.version)
+            elif others and (shards := max(shard.shards for shard in others)) > settings.shards:
+                # A registry that was lost was made again by one who did not know how many there are.
+                settings = yield from self._register(topic, {"shards": shards}, {}, expected=settings.version)
+            elif settings.leaving or unknown:
+                # A group that shards have, and the registry does not: it was lost and made again by one who did not
+                # know the group. Jobs wait for it.
+                groups: dict[str, dict[str, Any]] = {name: {} for name in unknown}
+                settings = yield from self._register(
+                    topic, {}, groups, left=sorted(settings.leaving), expected=settings.version
+                )
+            else:
+                # Redis may have lost what we acted for, with the end of its append-only file.
+                current = yield from self._read(topic)
+                if current is not None and current.version == settings.version:
+                    break
+                settings = current
+        return settings
+
+    def _apply(self, topic: str, settings: TopicSettings) -> Op[list[Configured]]:
+        """Configures every shard, and has groups leave; what each shard then said."""
+        found = []
+        for number in range(settings.reach):
+            shard = self._session.keys.shard(topic, number)
+            while True:
+                configured = yield from self._scripts.configure(shard, settings)
+                step = most_jobs(_LEAVE_STEP, _LEAVE_LOOKS * len(configured.groups))
+                for group in configured.leaving:
+                    while (yield from self._scripts.leave_group(shard, group, step)):
+                        pass
+                if not configured.leaving:
+                    break
+            found.append(configured)
+        return found
+
+    def _drop(self, topic: str, settings: TopicSettings) -> Op[bool]:
+        """Deletes the topic; False: it holds jobs, or was changed meanwhile, and stays."""
+        shards = [self._session.keys.shard(topic, number) for number in range(settings.reach)]
+        for shard in shards:
+            if not (yield from self._scripts.drop_shard(shard, settings)):
+                return False
+        gone = yield from self._scripts.unregister(topic, settings.version)
+        if gone:
+            for shard in shards:  # Redis may have lost that meanwhile, with the end of its append-only file
+                yield from self._scripts.drop_shard(shard, settings)
+        return gone
+
+    # -- what an operator does
+
+    def configure(self, topic: str, changes: Mapping[str, Any], groups: Sequence[str] | None) -> Op[TopicSettings]:
+        """Changes settings; ``groups`` given: exactly these, others are removed with what they had open. Killed half
+        way, it is ended by the next call, or by a mover.
+
+        Raises:
+            TopicNotEmpty: another number of shards was asked for while the topic holds jobs.
+        """
+        shards = changes.get("shards")
+        rest = {name: value for name, value in changes.items() if name != "shards"}
+        for _ in range(_RACES):
+            before = yield from self.ensure(topic)
+            removed = [name for name in before.groups if groups is not None and name not in groups]
+            if shards not in (None, before.shards):
+                yield from self._check_empty(topic, _NOT_EMPTY)
+                # While it is closed nobody can enqueue, so that no job is put where it would not be looked for.
+                rest["resharding"] = shards
+            settings = yield from self._change(topic, rest, {name: {} for name in groups or ()}, removed)
+            if shards in (None, settings.shards):
+                return settings
+            yield from self._check_empty(topic, _NOT_EMPTY)  # else another has changed it at the same time
+        raise changing(topic)
+
+    def delete(self, topic: str, force: bool) -> Op[None]:
+        """Deletes the topic, its counters and its history; ``force``: with its jobs. Whoever enqueues to it or serves
+        it afterwards makes it again.
+
+        Raises:
+            UnknownTopic
+            TopicNotEmpty: it holds jobs, and ``force`` is not given.
+        """
+        yield from self.get(topic, anew=True)
+        refusal = (
+            "let every group finish them first, or pass force to delete them, too (force=True, --force, ?force=true)"
+        )
+        for _ in range(_RACES):
+            if not force:
+                yield from self._check_empty(topic, refusal)
+            registered = yield from self._register(topic, {"deleting": "force" if force else "empty"}, {})
+            if (yield from self._conform(topic, registered)) is None:
+                return
+        raise changing(topic)
+
+    def _check_empty(self, topic: str, refusal: str) -> Op[None]:
+        for shard in self.shards(topic):
+            if (yield from self._session.one(shard.jobs, "HLEN", shard.jobs)):
+                raise TopicNotEmpty(f"topic {topic!r} holds jobs: {refusal}")
+
+    def pause(self, topic: str, paused: bool) -> Op[None]:
+        yield from self.get(topic)
+        yield from self.ensure(topic)  # should Redis have lost it since
+        yield from self._change(topic, {"paused": paused}, {})
+        if paused:
+            yield from self._until_nothing_starts(topic)
+
+    def _until_nothing_starts(self, topic: str) -> Op[None]:
+        """A worker may hold jobs that it claimed before: it starts them within START_WITHIN_S, or not at all."""
+        until = time.monotonic() + START_WITHIN_S
+        fields = [f"running:{group}" for group in self.known[topic].group_names]
+        commands = [Command(shard.counts, ("HMGET", shard.counts, *fields)) for shard in self.shards(topic) if fields]
+        while (left_s := until - time.monotonic()) > 0 and commands:
+            replies = yield from self._session.call(commands)
+            if not any(int(count or 0) > 0 for reply in replies for count in checked(reply)):
+                return
+            yield Pause(min(left_s, _LOOK_S))
+
+
+def changing(topic: str) -> ServerUnavailable:
+    return ServerUnavailable(f"topic {topic!r}: its settings were changed during the call; try again")

@@ -1,0 +1,1 @@
+"""Runs handlers: reads, claims, calls, and writes how each attempt ended."""

@@ -1,0 +1,383 @@
+"""Claims ready jobs for one consumer of one group: one script call when busy, one blocked read when idle.
+
+On Cluster each shard has its own blocked read, and fails for itself: a call that takes long goes on beside the others,
+and what failed rests for a moment. Elsewhere all shards share one server, and what fails is raised.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from ..claims import measured
+from ..claims.attempts import Held, held_of
+from ..claims.reading import Entries, read_streams
+from ..clock import RedisTime
+from ..config import MAX_CLAIM
+from ..errors import GroupMissing, ServerError
+from ..keys import ShardKeys
+from ..link.connection import AsyncLink, Command
+from ..link.session import Session, arun, checked
+from ..loop import Failures, cancel_and_wait, wait
+from ..store.scripts import Claimed, Scripts
+from ..store.topics import Topics
+
+T = TypeVar("T")
+BLOCK_S = 10.0
+_SWEEP_S = 0.01  # how often a busy consumer looks at its quiet topics
+_PATIENCE_S, _SHORT_PATIENCE_S = 0.05, 0.005  # how long a call is waited for; the other, while one takes long
+_FAILING_S = 0.2
+_LEAVE_LIMIT = 100
+_REPAIR_S = 0.05  # between repairs, should another client go on breaking things
+_PAUSED_S = 1.0  # how often it looks at paused ones
+_SHOW_S = 60.0
+_END = "18446744073709551615-0"
+
+
+class Limit(NamedTuple):
+    """How many jobs of a topic may be claimed; the first of them start at once."""
+
+    most: int
+    at_once: int
+
+
+_NONE = Limit(0, 0)
+Limits = Mapping[str, Limit]
+
+
+class Consumer:
+    """Where a worker gets its jobs from. ``next`` and ``hand_back`` are called by one task at a time."""
+
+    def __init__(
+        self,
+        link: AsyncLink,
+        session: Session,
+        scripts: Scripts,
+        topics: Topics,
+        group: str,
+        name: str,
+        failing: Collection[ShardKeys] = (),
+    ) -> None:
+        """``failing``: shards that take no outcomes now; nothing more is claimed from them."""
+        self.group = group
+        self.name = name
+        self.time = RedisTime()
+        self._link = link
+        self._session = session
+        self._scripts = scripts
+        self._topics = topics
+        self._served: set[str] = set()
+        self._shards: list[ShardKeys] = []
+        self._active: list[ShardKeys] = []  # believed to have more; in turn
+        self._resting: dict[ShardKeys, float] = {}  # paused, or failed: until when
+        self._readers: dict[asyncio.Task[dict[ShardKeys, Entries]], tuple[ShardKeys, ...]] = {}
+        self._late: dict[asyncio.Task[list[Held]], tuple[ShardKeys, Entries]] = {}
+        self._found: dict[ShardKeys, Entries] = {}
+        self._crowded: set[ShardKeys] = set()
+        self._failing = failing
+        self._failures = Failures("claim", session.keys.namespace)
+        self._swept = 0.0
+        self._changed = asyncio.Event()  # what it serves
+
+    def now_ms(self) -> int:
+        """Redis's time, or the injected one."""
+        return int(self._session.clock.argument() or self.time.now_ms())
+
+    @property
+    def crowded(self) -> bool:
+        """Whether jobs wait that are not claimed ahead: there should be room for no more than start at once."""
+        return bool(self._crowded)
+
+    @property
+    def reading(self) -> bool:
+        """Whether something may come that has not been asked for by ``next``."""
+        return bool(self._readers or self._late)
+
+    def serve(self, topics: Sequence[str]) -> bool:
+        """Which topics to claim from; they and the group exist (Topics.ensure). Where that changes the shards, True: a
+        ``next`` that waits returns, as its limits are out of date.
+        """
+        shards = [shard for topic in sorted(topics) for shard in self._topics.shards(topic)]
+        if set(topics) == self._served and shards == self._shards:
+            return False
+        known = self._topics.known
+        steps = {name: len(known[name].retry_of(self.group).steps_ms) for name in sorted(topics)}
+        measured.expect(self._session.keys.namespace, steps, self.group)
+        self._served, self._shards, self._active = set(topics), shards, list(shards)
+        self._crowded.clear()
+        for shard in self._found.keys() - set(shards):
+            del self._found[shard]
+        self._changed.set()
+        return True
+
+    async def join(self) -> None:
+        """Makes this consumer known to its groups: a blocked read alone does not, before Redis 7.2."""
+        streams = [(shard, name) for shard in self._shards for name in (shard.ready, shard.ready_of(self.group))]
+        await arun(
+            self._link,
+            self._session.call(
+                [Command(s.ready, ("XGROUP", "CREATECONSUMER", name, self.group, self.name)) for s, name in streams]
+            ),
+        )
+
+    async def next(self, room: Callable[[], Limits], wait_s: float = BLOCK_S) -> list[Held]:
+        """Claimed jobs of one shard, at most its topic's limit; waits for some, and returns none after about
+        ``wait_s``, or when there is no room. A topic without a limit above 0 is left alone.
+
+        ``room`` is asked anew before each round: slots are freed and taken while this waits.
+        """
+        give_up = time.monotonic() + wait_s
+        while limits := room():
+            try:
+                held = await self._claim_some(limits)
+                if held or self._changed.is_set() or time.monotonic() >= give_up:
+                    self._changed.clear()
+                    return held
+                if not self._active:
+                    await self._wait(limits, give_up - time.monotonic())
+            except GroupMissing:
+                for topic in self._served:
+                    await arun(self._link, self._topics.repair(topic))
+                self._active = list(self._shards)
+                await asyncio.sleep(_REPAIR_S)
+        return []
+
+    async def hand_back(self) -> list[Held]:
+        """While there is no room: what reads bring that are still under way goes back at once. Returns only with jobs
+        that a claim has brought late.
+        """
+        while True:
+            self._harvest()
+            while found := [shard for shard in self._found if shard not in self._resting]:
+                await self._try(found[0], _NONE)
+            if held := self._late_ones():
+                return held
+            if not self.reading:
+                await asyncio.Event().wait()
+            await asyncio.wait((*self._readers, *self._late), return_when=asyncio.FIRST_COMPLETED)
+
+    # -- claiming
+
+    async def _claim_some(self, limits: Limits) -> list[Held]:
+        self._wake_up()
+        self._harvest()
+        if held := self._late_ones():
+            return held
+        if self._active and time.monotonic() - self._swept > _SWEEP_S:
+            await self._sweep(limits)
+        for shard in [shard for shard in self._found if shard not in self._resting]:
+            if held := await self._try(shard, limits.get(shard.topic, _NONE)):
+                return held
+        for _ in range(len(self._active)):
+            shard = self._active.pop(0)
+            limit = limits.get(shard.topic, _NONE)
+            if shard in self._failing:
+                self._rest(shard, time.monotonic() + _FAILING_S)
+            elif limit.most <= 0:
+                self._active.append(shard)
+            elif held := await self._try(shard, limit):
+                return held
+        return []
+
+    def _wake_up(self) -> None:
+        now = time.monotonic()
+        for shard in [shard for shard, until in self._resting.items() if until <= now]:
+            del self._resting[shard]
+            self._activate(shard)
+
+    def _activate(self, shard: ShardKeys) -> None:
+        if shard not in self._active and shard not in self._resting and shard in self._shards:
+            self._active.append(shard)
+
+    async def _try(self, shard: ShardKeys, limit: Limit) -> list[Held]:
+        """What a claim brings, at once or, on Cluster, later: it is then not waited for any longer."""
+        read = self._found.get(shard, [])
+        if not self._link.is_cluster:
+            try:
+                return await self._claim(shard, limit, read)
+            except GroupMissing:
+                self._found.pop(shard, None)  # what was read went with the group
+                raise
+        self._found.pop(shard, None)
+        task = asyncio.create_task(self._claim_or_repair(shard, limit, read))
+        self._late[task] = shard, read
+        await asyncio.wait({task}, timeout=_SHORT_PATIENCE_S if len(self._late) > 1 else _PATIENCE_S)
+        if task.done():
+            return self._outcome(task)
+        self._rest(shard, float("inf"))
+        return []
+
+    async def _claim_or_repair(self, shard: ShardKeys, limit: Limit, read: Entries) -> list[Held]:
+        try:
+            return await self._claim(shard, limit, read)
+        except GroupMissing:
+            await arun(self._link, self._topics.repair(shard.topic))
+            await asyncio.sleep(_REPAIR_S)
+            self._activate(shard)
+            return []
+
+    def _late_ones(self) -> list[Held]:
+        for task in [task for task in self._late if task.done()]:
+            if held := self._outcome(task):
+                return held
+        return []
+
+    def _outcome(self, task: asyncio.Task[list[Held]]) -> list[Held]:
+        """Of a claim on Cluster."""
+        shard, read = self._late.pop(task)
+        if self._resting.get(shard) == float("inf"):
+            del self._resting[shard]
+            self._activate(shard)
+        error = task.exception()
+        if error is None:
+            self._failures.worked(shard.prefix)
+            return task.result()
+        self._keep({shard: read} if read else {})
+        self._failed(shard, error)
+        return []
+
+    def _failed(self, shard: ShardKeys, error: BaseException) -> None:
+        if not self._link.is_cluster or not isinstance(error, ServerError):
+            raise error
+        if isinstance(error, GroupMissing):
+            self._activate(shard)  # its claim repairs it
+        else:
+            self._rest(shard, time.monotonic() + self._failures.failed(shard.prefix, error))
+
+    def _rest(self, shard: ShardKeys, until: float) -> None:
+        self._resting[shard] = until
+        self._crowded.discard(shard)
+        if shard in self._active:
+            self._active.remove(shard)
+
+    async def _claim(self, shard: ShardKeys, limit: Limit, read: Entries) -> list[Held]:
+        count = min(limit.most, MAX_CLAIM)
+        ttr_ms = self._topics.settings_of(shard.topic).ttr_of(self.group)
+        asked = time.monotonic()
+        claimed: Claimed = await arun(
+            self._link, self._scripts.claim(shard, self.group, self.name, count, ttr_ms, read, limit.at_once)
+        )
+        arrived = time.monotonic()
+        self.time.observe(claimed.now_ms, arrived)
+        if not self._link.is_cluster:
+            self._found.pop(shard, None)  # not before: a call that fails is made again with it
+        if claimed.unlooked:
+            self._keep({shard: list(read[-3 * claimed.unlooked :])})
+        if claimed.paused:
+            self._rest(shard, arrived + _PAUSED_S)
+        elif count > 0 and (claimed.unread > 0 or len(claimed.rows) >= count):
+            self._activate(shard)
+        held = [held_of(shard, self.group, row, claimed, asked) for row in claimed.rows]
+        if count > 0:
+            again = sum(1 for one in held if one.entry)
+            more = shard in self._crowded and again >= min(count, limit.at_once) > 0
+            if claimed.refused or more:
+                self._crowded.add(shard)
+            else:
+                self._crowded.discard(shard)
+        return held
+
+    # -- reading
+
+    def _quiet(self, limits: Limits) -> list[ShardKeys]:
+        """Shards that nothing is known to wait in, that no read is under way in, and whose topics have room."""
+        busy = {
+            *self._active,
+            *self._resting,
+            *self._found,
+            *(shard for read in self._readers.values() for shard in read),
+        }
+        return [shard for shard in self._shards if shard not in busy and limits.get(shard.topic, _NONE).most > 0]
+
+    async def _sweep(self, limits: Limits) -> None:
+        """While busy with some topics: has anything come in the others? It only looks: what it took, it might have to
+        hand back.
+        """
+        self._swept = time.monotonic()
+        quiet = self._quiet(limits)
+        if self._link.is_cluster:
+            self._read(quiet, limits, BLOCK_S)
+        elif quiet:
+            field = f"ready:{self.group}"
+            commands = [Command(shard.counts, ("HGET", shard.counts, field)) for shard in quiet]
+            for shard, reply in zip(quiet, await arun(self._link, self._session.call(commands)), strict=True):
+                if int(checked(reply) or 0) > 0:
+                    self._activate(shard)
+
+    def _read(self, shards: list[ShardKeys], limits: Limits, block_s: float) -> None:
+        """Begins to read the shards, blocked: on Cluster each by itself, else all at once."""
+        block_ms = max(1, int(block_s * 1000))
+        for together in [(shard,) for shard in shards] if self._link.is_cluster else [tuple(shards)] if shards else []:
+            room = min(limits[shard.topic].most for shard in together)
+            count = min(max(1, room // (2 * len(together))), MAX_CLAIM)
+            read = read_streams(self._session, self.group, self.name, together, count, block_ms)
+            self._readers[asyncio.create_task(arun(self._link, read))] = together
+
+    async def _wait(self, limits: Limits, wait_s: float) -> None:
+        """Blocks until something comes, a shard has rested, or ``wait_s`` has passed."""
+        soonest = min(self._resting.values(), default=float("inf")) - time.monotonic()
+        timeout_s = max(0.001, min(wait_s, soonest, BLOCK_S))
+        self._read(self._quiet(limits), limits, BLOCK_S if self._link.is_cluster else timeout_s)
+        if not self._readers and not self._late:
+            await wait(self._changed, timeout_s)
+            return
+        changed = asyncio.create_task(self._changed.wait())
+        try:
+            awaited = (changed, *self._readers, *self._late)
+            await asyncio.wait(awaited, timeout=timeout_s + 1, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            changed.cancel()
+
+    def _harvest(self) -> None:
+        for task in [task for task in self._readers if task.done()]:
+            shards = self._readers.pop(task)
+            if (error := task.exception()) is None:
+                self._keep(task.result())
+            else:
+                self._failed(shards[0], error)
+
+    def _keep(self, found: dict[ShardKeys, Entries]) -> None:
+        """What was read waits for its claim. Two reads may bring entries of one shard before that."""
+        for shard, entries in found.items():
+            self._found.setdefault(shard, []).extend(entries)
+
+    # -- its own life
+
+    async def show(self) -> None:
+        """A loop's body: tells Redis every minute that this consumer is alive. A blocked read does not, nor does one
+        that waits for a free slot: it would be counted, and then cleared away, as gone.
+        """
+        while True:
+            await asyncio.sleep(_SHOW_S)
+            together = [[shard] for shard in self._shards] if self._link.is_cluster else [self._shards]
+            await self._everywhere(self._shown, [shards for shards in together if shards])
+
+    async def _shown(self, shards: list[ShardKeys]) -> None:
+        streams = [shard.ready for shard in shards]
+        # Asks for what it has pending behind the last possible entry: nothing, which changes nothing.
+        args = ("XREADGROUP", "GROUP", self.group, self.name, "STREAMS", *streams, *[_END] * len(streams))
+        await arun(self._link, self._session.call([Command(streams[0], args)]))
+
+    async def leave(self) -> None:
+        """Hands back what was read and not claimed, and takes this consumer out of the group."""
+        under_way: list[asyncio.Task[Any]] = [*self._readers, *self._late]
+        self._readers.clear()
+        self._late.clear()
+        await cancel_and_wait(under_way)
+        await self._everywhere(self._left, self._shards)
+
+    async def _left(self, shard: ShardKeys) -> None:
+        while not await arun(self._link, self._scripts.leave(shard, self.group, self.name, _LEAVE_LIMIT)):
+            pass
+
+    async def _everywhere(self, call: Callable[[T], Coroutine[Any, Any, None]], parts: Sequence[T]) -> None:
+        """On Cluster for all parts at once; the first failure is raised when the others are done."""
+        if not self._link.is_cluster:
+            for part in parts:
+                await call(part)
+            return
+        for error in await asyncio.gather(*map(call, parts), return_exceptions=True):
+            if error is not None:
+                raise error

@@ -1,0 +1,94 @@
+"""Handlers: which function runs which topic's jobs, and what it takes."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+from pydantic import TypeAdapter
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
+
+from ..config import MAX_BATCH
+from ..errors import InvalidInput
+from ..job import Job
+
+
+@dataclass(slots=True)
+class Handler:
+    """One topic's function. ``batch`` None: one job a call."""
+
+    topic: str
+    function: Callable[..., Any]
+    validate: Callable[[bytes], Any]  # the body's JSON to what the function takes
+    is_async: bool  # else it is called in a thread; what it returns is awaited where that is to be awaited
+    wants_job: str | None  # the name of its Job parameter
+    batch: int | None
+    ttr_ms: int | None
+    retry: str | None
+
+    def call(self, body: Any, job: Any) -> Any:
+        """Calls the function; ``job`` is a list of jobs when it takes batches."""
+        if self.wants_job is None:
+            return self.function(body)
+        return self.function(body, **{self.wants_job: job})
+
+
+def handler_of(
+    topic: str, function: Callable[..., Any], batch: int | None, ttr_ms: int | None, retry: str | None
+) -> Handler:
+    """Reads the function's signature: the first parameter is the body, one annotated Job or named ``job`` the job.
+
+    Raises:
+        InvalidInput: the signature can't be served, or pydantic can't check the body's type.
+    """
+    if batch is not None and (isinstance(batch, bool) or not 1 <= batch <= MAX_BATCH):
+        raise InvalidInput(f"handler of {topic!r}: batch={batch!r} is not between 1 and {MAX_BATCH}")
+    name = getattr(function, "__qualname__", repr(function))
+    code = _code_of(function)
+    if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
+        raise InvalidInput(f"handler {name}: is a generator function, so calling it runs nothing; take the `yield` out")
+    parameters = list(inspect.signature(function).parameters.values())
+    try:
+        hints = get_type_hints(code, include_extras=True)  # Annotated may restrict the body
+    except (NameError, TypeError) as error:
+        raise InvalidInput(f"handler {name}: can't resolve its annotations: {error}") from None
+    job_name = next((p.name for p in parameters if p.name == "job" or _is_job(hints.get(p.name))), None)
+    bodies = [p for p in parameters if p.name != job_name and p.default is p.empty and p.kind <= p.KEYWORD_ONLY]
+    if len(bodies) != 1 or bodies[0].kind is inspect.Parameter.KEYWORD_ONLY:
+        raise InvalidInput(f"handler {name}: must take the body first, and may take `job: Job`; it takes {parameters}")
+    body_type = hints.get(bodies[0].name, Any)
+    if batch is not None:
+        body_type = _bare(body_type)
+        if body_type not in (Any, list) and get_origin(body_type) is not list:
+            raise InvalidInput(f"handler {name}: with batch= its first parameter is a list, such as list[dict]")
+        body_type = (get_args(body_type) or (Any,))[0]
+    try:
+        adapter = TypeAdapter(body_type)
+    except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation) as error:
+        raise InvalidInput(f"handler {name}: pydantic can't check {body_type!r}: {error}") from None
+    validate = adapter.validator.validate_json
+    return Handler(topic, function, validate, inspect.iscoroutinefunction(code), job_name, batch, ttr_ms, retry)
+
+
+def _code_of(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that a call runs: a partial's, or the ``__call__`` of an object's class. What a decorator wraps is
+    not looked at: the decorator decides whether that is awaited, called, or both.
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
+    if inspect.isroutine(function) or inspect.isclass(function):
+        return function
+    return type(function).__call__
+
+
+def _bare(hint: Any) -> Any:
+    """What ``Annotated`` annotates."""
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
+
+
+def _is_job(hint: Any) -> bool:
+    hint = _bare(hint)
+    return hint is Job or (get_origin(hint) is list and get_args(hint) == (Job,))

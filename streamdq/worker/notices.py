@@ -1,0 +1,74 @@
+"""Tells a worker's ``on_dead`` functions of the jobs that were given up, beside everything else."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..job import Job
+from ..logs import log, what
+from ..loop import cancel_and_wait
+from ..threads import HandlerThreads
+from .calls import called, completed
+
+_MOST = 1000
+
+
+class Notices:
+    """Each function gets one job at a time, in the order in which they died; what it has not come to yet waits, 1 000
+    at most. A job that it can't be told of is logged: it is among the dead letters all the same.
+    """
+
+    def __init__(self, functions: Iterable[Callable[..., Any]], naming: Callable[[Job], dict[str, Any]]) -> None:
+        """``naming``: whose line it is in the log."""
+        self._naming = naming
+        self._waiting: dict[Callable[..., Any], deque[Job]] = {function: deque() for function in functions}
+        self._telling: dict[Callable[..., Any], asyncio.Task[None]] = {}
+        self._closed = False
+        self._threads = HandlerThreads(max(1, len(self._waiting)))
+
+    def put(self, job: Job) -> None:
+        for function, waiting in self._waiting.items():
+            if len(waiting) >= _MOST:
+                self._not_told(job, "too many wait to be told of")
+                continue
+            waiting.append(job)
+            if function not in self._telling:
+                self._telling[function] = asyncio.create_task(self._tell(function, waiting))
+
+    async def _tell(self, function: Callable[..., Any], waiting: deque[Job]) -> None:
+        try:
+            while waiting:
+                job = waiting[0]
+                error = await self._call(function, job)
+                if self._closed:
+                    return
+                waiting.popleft()
+                if error is not None:
+                    log.error("on_dead failed", error=what(error), **self._naming(job))
+        finally:
+            del self._telling[function]
+
+    async def _call(self, function: Callable[..., Any], job: Job) -> BaseException | None:
+        if inspect.iscoroutinefunction(function):
+            result, error = called(function, job)
+        else:
+            loop = asyncio.get_running_loop()
+            result, error = await loop.run_in_executor(self._threads, called, function, job)
+        return await completed(result) if error is None else error
+
+    def _not_told(self, job: Job, why: str) -> None:
+        log.error("on_dead was not told", why=why, **self._naming(job))
+
+    async def close(self, timeout_s: float) -> None:
+        """Gives them so long to hear of the rest."""
+        if self._telling:
+            _, late = await asyncio.wait(self._telling.values(), timeout=timeout_s)
+            self._closed = True
+            for job in [job for waiting in self._waiting.values() for job in waiting]:
+                self._not_told(job, "the worker stopped before it had heard")
+            await cancel_and_wait(late)
+        self._threads.shutdown()

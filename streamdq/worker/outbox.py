@@ -1,0 +1,128 @@
+"""How attempts ended, on their way to Redis: what ends within the same few milliseconds travels in one script call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from ..claims.attempts import End, Outcome, ends_together, settle
+from ..errors import ServerError
+from ..keys import ShardKeys
+from ..link.connection import AsyncLink
+from ..link.session import arun
+from ..logs import log
+from ..loop import cancel_and_wait
+from ..store.scripts import Scripts
+from ..store.topics import Topics
+
+_BACKOFF_S = 0.2
+
+
+_Key = tuple[ShardKeys, Outcome, str]  # shard, outcome, generation of the group
+
+
+class Outbox:
+    """Collects ends and sends them. What Redis does not take is kept and sent again; none is dropped."""
+
+    def __init__(
+        self,
+        link: AsyncLink,
+        scripts: Scripts,
+        topics: Topics,
+        group: str,
+        consumer: str,
+        settled: Callable[[list[End], set[int]], None],
+    ) -> None:
+        """``settled`` is told of ends that Redis has, and which of them it refused as stale."""
+        self._link = link
+        self._scripts = scripts
+        self._topics = topics
+        self._group = group
+        self._consumer = consumer
+        self._settled = settled
+        self._waiting: dict[_Key, list[End]] = {}
+        self.failing: set[ShardKeys] = set()
+        self._filled = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self.size = 0
+
+    def put(self, end: End) -> None:
+        held = end.held
+        self._waiting.setdefault((held.shard, end.outcome, held.generation), []).append(end)
+        self.size += 1
+        self._filled.set()
+        self._empty.clear()
+
+    @property
+    def unsent(self) -> int:
+        """How many wait, but for those of shards that are ``failing``: nothing new is claimed from these."""
+        if not self.failing:
+            return self.size
+        return sum(len(ends) for (shard, *_), ends in self._waiting.items() if shard not in self.failing)
+
+    async def run(self) -> None:
+        """Sends whatever there is, as soon as the call before has returned: load makes the batches larger. On Cluster
+        each shard by itself, as the others may be on nodes that are there.
+        """
+        sending: dict[ShardKeys, asyncio.Task[None]] = {}
+        try:
+            while True:
+                await self._filled.wait()
+                await asyncio.sleep(0)  # handlers that end in this turn of the loop come along
+                if not self._link.is_cluster:
+                    await self._send_all(list(self._waiting))
+                else:
+                    self._filled.clear()
+                    await self._send_beside(sending)
+                if not self._waiting:
+                    self._filled.clear()
+                    self._empty.set()
+        finally:
+            await cancel_and_wait(sending.values())
+
+    async def _send_beside(self, sending: dict[ShardKeys, asyncio.Task[None]]) -> None:
+        """Until something else is to be sent, or has been."""
+        for shard in {key[0] for key in self._waiting} - sending.keys():
+            keys = [key for key in self._waiting if key[0] == shard]
+            sending[shard] = asyncio.create_task(self._send_all(keys))
+        filled = asyncio.create_task(self._filled.wait())
+        await asyncio.wait((filled, *sending.values()), return_when=asyncio.FIRST_COMPLETED)
+        filled.cancel()
+        for shard in [shard for shard, task in sending.items() if task.done()]:
+            sending.pop(shard).result()
+        if self._waiting:
+            self._filled.set()
+
+    async def _send_all(self, keys: list[_Key]) -> None:
+        failed: ServerError | None = None
+        for key in keys:
+            try:
+                await self._send(*key)
+            except ServerError as error:  # of this shard or this outcome; the others go on
+                failed = error
+                if self._link.is_cluster:
+                    self.failing.add(key[0])
+            else:
+                self.failing.discard(key[0])
+        if failed is not None:
+            log.warning("outcomes not sent yet", waiting=self.size, error=str(failed))
+            await asyncio.sleep(_BACKOFF_S)
+
+    async def _send(self, shard: ShardKeys, outcome: Outcome, generation: str) -> None:
+        waiting = self._waiting[shard, outcome, generation]
+        while waiting:
+            batch = ends_together(waiting, self._groups(shard.topic))
+            stale = await arun(self._link, settle(self._scripts, shard, self._group, self._consumer, batch))
+            del waiting[: len(batch)]
+            self.size -= len(batch)
+            self._settled(batch, stale)
+        del self._waiting[shard, outcome, generation]
+
+    def _groups(self, topic: str) -> int:
+        settings = self._topics.known.get(topic)  # None: the topic was deleted
+        return len(settings.groups) if settings else 1
+
+    async def drained(self) -> None:
+        """Waits until nothing is left to send."""
+        await self._empty.wait()

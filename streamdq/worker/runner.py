@@ -1,0 +1,393 @@
+"""Runs handlers on claimed jobs: slots, TTR, and what the end of each attempt means."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from pydantic import ValidationError
+
+from ..claims.attempts import MAX_ERROR_CHARS, DeadReason, End, Held, Outcome, class_of, failed, is_a, text_of, too_late
+from ..config import MAX_BATCH
+from ..durations import Duration
+from ..job import GroupProgress, Job, JobState, check_ttr
+from ..logs import log, way, what, where
+from ..store.topics import Topics
+from ..threads import HandlerThreads
+from .calls import called, completed, drop
+from .handlers import Handler
+from .notices import Notices
+
+_WATCHDOG_S = 0.05
+_DEAF_S = 1.0  # how long the drain waits for a handler that does not end when it is cancelled
+_AHEAD_S = 0.02  # how much work may be fetched ahead of free slots
+_HOLD_S = 0.05  # how long that may wait for one
+_NO_MORE_S = 1.0  # for so long nothing is fetched ahead, when some had to go back
+
+
+class Pace:
+    """How many attempts end within a span of time."""
+
+    def __init__(self, span_s: float) -> None:
+        self._span_s = span_s
+        self._since = 0.0
+        self._before = self._now = 0
+
+    def count(self, now: float) -> None:
+        self._roll(now)
+        self._now += 1
+
+    def recent(self) -> int:
+        self._roll(time.monotonic())
+        return max(self._before, self._now)
+
+    def _roll(self, now: float) -> None:
+        if now - self._since >= self._span_s:
+            self._before = self._now if now - self._since < 2 * self._span_s else 0
+            self._since, self._now = now, 0
+
+
+class Runner:
+    """At most ``concurrency`` handler calls at once; what was fetched ahead waits its turn here."""
+
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        group: str,
+        concurrency: int,
+        topics: Topics,
+        now_ms: Callable[[], int],
+        consumer: str,
+        *,
+        ended: Callable[[End], None],
+        touched: Callable[[Held, int], None],
+        on_dead: Iterable[Callable[..., Any]],
+    ) -> None:
+        """``now_ms``: Redis's time. ``consumer``: who runs them, for the log. ``ended`` and ``touched``: tell Redis."""
+        self._handlers = handlers
+        self._group = group
+        self._concurrency = concurrency
+        self._topics = topics
+        self._now_ms = now_ms
+        self._consumer = consumer
+        self._tell_ended = ended
+        self._tell_touched = touched
+        self._notices = Notices(on_dead, self._naming)
+        self._waiting: deque[tuple[float, list[Held]]] = deque()  # when they came
+        self._running: dict[asyncio.Task[None], list[Held]] = {}
+        self._draining = False
+        self._busy = 0  # running calls, and threads that outlived theirs
+        self._mean_s = 1.0
+        self._pace = Pace(_AHEAD_S)
+        self._gave_up_at = self._no_more_until = 0.0
+        self._giving_up: asyncio.TimerHandle | None = None
+        self._threads = HandlerThreads(concurrency)
+        self._loop = asyncio.get_running_loop()
+        self.freed = asyncio.Event()
+
+    @property
+    def idle(self) -> bool:
+        return not self._running and not self._waiting
+
+    def room(self, *, ahead: bool) -> tuple[int, int]:
+        """How many more handler calls can be taken, and how many of them start at once: there are the free slots, and
+        ``ahead`` of them some milliseconds' worth of short jobs, so that the next claim travels while these run.
+        """
+        in_hand = self._busy + len(self._waiting)
+        free = max(0, self._concurrency - in_hand)
+        most = max(0, self._concurrency + (self._ahead() if ahead else 0) - in_hand)
+        # With plenty in hand, a claim waits until it is worth its round trip.
+        return (0 if in_hand > MAX_BATCH and most < MAX_BATCH // 2 else most), free
+
+    def _ahead(self) -> int:
+        """Jobs that will have begun within some milliseconds: those that ended in the last ones tell how many, as the
+        handlers may all be held up now; but if most take long, none.
+        """
+        if self._mean_s > _AHEAD_S or time.monotonic() < self._no_more_until:
+            return 0
+        return min(2 * MAX_BATCH, int(_AHEAD_S / max(self._mean_s, 1e-6)) * self._concurrency, self._pace.recent())
+
+    def take(self, held: list[Held]) -> None:
+        """Runs jobs of one topic as soon as there are slots; their TTR runs already."""
+        if held[0].deadline - held[0].ttr_ms / 1000 < self._gave_up_at:
+            self._release(held)  # asked for before others went back that were before these
+            return
+        handler = self._handlers[held[0].job.topic]
+        size, arrived = handler.batch or 1, time.monotonic()
+        for i in range(0, len(held), size):
+            self._waiting.append((arrived, held[i : i + size]))
+        self._start()
+        self._give_up_at_last()
+
+    def _start(self) -> None:
+        while self._waiting and self._busy < self._concurrency:
+            held = self._in_time(self._waiting.popleft()[1])
+            if not held:
+                continue
+            self._busy += 1
+            task = self._loop.create_task(self._attempt(self._handlers[held[0].job.topic], held))
+            self._running[task] = held
+            task.add_done_callback(self._done)
+
+    # -- what was fetched ahead in vain
+
+    def _give_up_at_last(self) -> None:
+        if self._waiting and self._giving_up is None:
+            due = self._waiting[0][0] + _HOLD_S - time.monotonic()
+            self._giving_up = self._loop.call_later(max(0.0, due), self._give_up)
+
+    def _give_up(self) -> None:
+        """What has waited for a slot too long goes back: another worker may be idle."""
+        self._giving_up = None
+        until = time.monotonic() - _HOLD_S
+        if self._waiting and self._waiting[0][0] <= until:
+            self._gave_up_at = time.monotonic()
+            self._no_more_until = self._gave_up_at + _NO_MORE_S
+        while self._waiting and self._waiting[0][0] <= until:
+            self._release(self._waiting.popleft()[1])
+        self._give_up_at_last()
+
+    def _release(self, held: list[Held]) -> None:
+        for one in held:
+            self._end(one, End(one, Outcome.RELEASED), 0)
+
+    def _in_time(self, held: list[Held]) -> list[Held]:
+        """Without the jobs whose time to start passed while they waited here, as after a SIGSTOP."""
+        now = time.monotonic()
+        for one in held:
+            if now >= one.start_by:
+                self._too_late(one)
+        return [one for one in held if not one.ended]
+
+    def _too_late(self, held: Held) -> None:
+        schedule = self._topics.settings_of(held.job.topic).retry_of(self._group)
+        self._end(held, too_late(held, schedule, self._now_ms()), 0)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        try:
+            error = None if task.cancelled() else task.exception()
+            for held in self._running.pop(task):
+                if not held.ended:  # cancelled before its first step, or a fault in here
+                    if error is not None:
+                        log.error("attempt failed outside its handler", error=what(error), **self._naming(held.job))
+                    self._end(held, self._end_of(held, asyncio.CancelledError() if error is None else error), 0)
+        finally:
+            self._free_slot()
+
+    def _free_slot(self) -> None:
+        self._busy -= 1
+        self._start()
+        self.freed.set()
+
+    # -- one attempt
+
+    async def _attempt(self, handler: Handler, held: list[Held]) -> None:
+        started = time.monotonic()
+        now_ms = self._now_ms()
+        for one in held:
+            one.started_ms = max(now_ms, one.due_ms)
+            one.job._held, one.job._touch = one, self._touch
+        fit, bodies = self._check(handler, held)
+        if not fit:
+            return
+        error = await (self._in_loop if handler.is_async else self._in_thread)(handler, fit, bodies)
+        ended = time.monotonic()
+        took_s = ended - started
+        self._pace.count(ended)
+        self._mean_s += (took_s - self._mean_s) * 0.1
+        for one in fit:
+            if not one.begun:
+                self._too_late(one)
+            else:
+                self._end(one, End(one, Outcome.DONE) if error is None else self._end_of(one, error), took_s)
+
+    def _check(self, handler: Handler, held: list[Held]) -> tuple[list[Held], list[Any]]:
+        """The jobs whose bodies the handler's type accepts, and the bodies; the others are buried."""
+        fit, bodies = [], []
+        for one in held:
+            if one.crashes and one.crashes >= self._topics.settings_of(one.job.topic).max_deliveries:
+                text = f"lost with its consumer {one.crashes} times in a row"
+                self._end(one, End(one, Outcome.DEAD, text, reason=DeadReason.CRASHED), 0)
+                continue
+            body, error = called(handler.validate, one.job.raw_body)
+            if error is None:
+                bodies.append(body)
+                fit.append(one)
+            elif is_a(error, ValidationError):
+                self._end(one, End(one, Outcome.DEAD, _why_invalid(error), reason=DeadReason.INVALID), 0)
+            else:  # a validator of the user's own
+                self._end(one, self._end_of(one, error), 0)
+        return fit, bodies
+
+    def _call(self, handler: Handler, fit: list[Held], bodies: list[Any]) -> Any:
+        """Calls the handler, in the thread where it runs, for those jobs that may still start: at this last moment, for
+        the process may have been stopped since they were claimed. By now another may have them, or have cancelled
+        them, or paused the topic.
+        """
+        now = time.monotonic()
+        for one in fit:
+            one.begun = now < one.start_by
+        if not all(one.begun for one in fit):
+            bodies = [body for one, body in zip(fit, bodies, strict=True) if one.begun]
+            fit = [one for one in fit if one.begun]
+            if not fit:
+                return None
+        if handler.batch is None:
+            return handler.call(bodies[0], fit[0].job)
+        return handler.call(bodies, [one.job for one in fit])
+
+    async def _in_loop(self, handler: Handler, fit: list[Held], bodies: list[Any]) -> BaseException | None:
+        result, error = called(self._call, handler, fit, bodies)
+        return await completed(result) if error is None else error
+
+    async def _in_thread(self, handler: Handler, fit: list[Held], bodies: list[Any]) -> BaseException | None:
+        run = contextvars.copy_context().run
+        thread = self._loop.run_in_executor(self._threads, run, called, self._call, handler, fit, bodies)
+        try:
+            result, error = await asyncio.shield(thread)
+        except asyncio.CancelledError as cancelled:
+            if not thread.done():  # a thread can't be cancelled: it keeps its slot until it ends
+                self._busy += 1
+                thread.add_done_callback(self._thread_ended)
+            return cancelled
+        return await completed(result) if error is None else error
+
+    def _thread_ended(self, thread: asyncio.Future[Any]) -> None:
+        if not thread.cancelled():
+            drop(thread.result()[0])  # what it was to do after it was given up is not done
+        self._free_slot()
+
+    def _end_of(self, held: Held, error: BaseException) -> End:
+        cancelled = is_a(error, asyncio.CancelledError)  # the watchdog's or the drain's; `late` tells which
+        if cancelled and self._draining and not held.late:
+            return End(held, Outcome.RELEASED)
+        at = where(error)  # of a handler that took too long: where it was cancelled
+        log.debug("attempt failed", error=text_of(error).partition(":")[0], way=way(error), **self._naming(held.job))
+        if cancelled:
+            # Neither: it awaited something that was cancelled. Handed back, it would run again at once, for ever.
+            text = "the handler took longer than its TTR" if held.late else "the handler cancelled itself"
+            error = TimeoutError(text) if held.late else asyncio.CancelledError(text)
+        end = failed(held, error, self._topics.settings_of(held.job.topic).retry_of(self._group))
+        end.at = at
+        return end
+
+    def _end(self, held: Held, end: End, took_s: float) -> None:
+        if held.ended:
+            return
+        held.ended, held.took_s = True, took_s
+        self._tell_ended(end)
+
+    # -- TTR
+
+    async def watch(self) -> None:
+        """A loop's body: cancels handlers whose TTR has passed. One that goes on regardless, or takes long to clean up,
+        keeps its slot; its attempt has ended.
+        """
+        while True:
+            await asyncio.sleep(_WATCHDOG_S)
+            now = time.monotonic()
+            for task, held in list(self._running.items()):
+                for one in [one for one in held if one.late and not one.ended]:
+                    self._end(one, self._end_of(one, asyncio.CancelledError()), now - one.deadline + one.ttr_ms / 1000)
+                if any(one.deadline <= now and not one.late and not one.ended for one in held):
+                    for one in held:
+                        one.late = True
+                    task.cancel()
+
+    def _touch(self, job: Job, ttr: Duration | None) -> None:
+        """From any thread: the deadline here moves at once, Redis's as soon as it is told."""
+        held: Held = job._held
+        ttr_ms = held.ttr_ms if ttr is None else check_ttr(ttr)
+        held.deadline = time.monotonic() + ttr_ms / 1000
+        held.touch_ms = ttr_ms
+        if not held.touching:  # else the latest goes along with the one that is about to be told
+            held.touching = True
+            self._loop.call_soon_threadsafe(self._touched, held)
+
+    def _touched(self, held: Held) -> None:
+        held.touching = False
+        self._tell_touched(held, held.touch_ms)
+
+    # -- endings
+
+    def settled(self, ends: list[End], stale: set[int]) -> None:
+        """Redis has these ends of one topic and outcome; those at the indexes in ``stale`` it refused."""
+        self.freed.set()  # who waits because too many ends were unsent must look again
+        outcome = ends[0].outcome
+        if outcome is Outcome.DONE and not stale:
+            return
+        for i, end in enumerate(ends):
+            if outcome is not Outcome.DONE or i in stale:
+                self._report(end, Outcome.STALE if i in stale else outcome)
+
+    def _report(self, end: End, outcome: Outcome) -> None:
+        job = end.held.job
+        tell = log.info if end.held.started_ms else log.debug  # handed back before it began: nothing has happened
+        tell(
+            "attempt ended", outcome=outcome.value, **self._naming(job), error=class_of(end) or None,
+            at=end.at or None, reason=end.reason or None, delay_ms=end.delay_ms or None,
+        )  # fmt: skip
+        if outcome is not Outcome.DEAD:
+            return
+        job.state = JobState.DEAD
+        progress = GroupProgress(
+            self._group,
+            JobState.DEAD,
+            job.attempt,
+            job.step,
+            end.held.crashes,
+            job.snoozed,
+            reason=end.reason,
+            error=end.error,
+        )
+        job.groups = {self._group: progress}
+        self._notices.put(job)
+
+    def _naming(self, job: Job) -> dict[str, Any]:
+        """Whose line it is in the log."""
+        return {
+            "topic": job.topic, "id": job.id, "group": self._group, "attempt": job.attempt, "consumer": self._consumer,
+        }  # fmt: skip
+
+    # -- stopping
+
+    async def drain(self, grace_s: float) -> None:
+        """What waits is handed back; what runs has ``grace_s`` to finish, then it is cancelled and handed back."""
+        self._draining = True
+        while self._waiting:
+            self._release(self._waiting.popleft()[1])
+        if self._running:
+            log.info("draining", running=len(self._running), grace_s=grace_s)
+            await asyncio.wait(self._running, timeout=grace_s)
+        late = list(self._running)
+        for task in late:
+            task.cancel()
+        if late:
+            _, deaf = await asyncio.wait(late, timeout=_DEAF_S)
+            for held in (one for task in deaf for one in self._running[task]):
+                self._end(held, End(held, Outcome.RELEASED), 0)
+
+    def hurry(self) -> None:
+        """No more grace: what still runs is cancelled now."""
+        self._draining = True
+        for task in self._running:
+            task.cancel()
+
+    async def close(self, timeout_s: float) -> None:
+        """Waits for callbacks that are still being told, and lets the threads go."""
+        await self._notices.close(timeout_s)
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+        self._threads.shutdown()
+
+
+def _why_invalid(error: ValidationError) -> str:
+    """What pydantic says, without the values; it may quote a validator of the user's own."""
+    found, failure = called(error.errors)
+    if failure is not None:
+        return text_of(failure)[:MAX_ERROR_CHARS]
+    return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in found)[:MAX_ERROR_CHARS]

@@ -1,0 +1,64 @@
+"""Touches on their way to Redis: however often handlers touch their jobs, each has one touch under way at most."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..claims.attempts import Held
+from ..errors import ServerError
+from ..keys import ShardKeys
+from ..link.connection import AsyncLink
+from ..link.session import arun
+from ..logs import log
+from ..store.scripts import Scripts
+from ..store.topics import Topics
+
+_MOST = 200
+_BACKOFF_S = 0.2
+
+
+class Touches:
+    """What comes while a call is under way goes with the next: of each claim the latest. One that did not get through
+    is sent again, for as long as the attempt runs.
+    """
+
+    def __init__(self, link: AsyncLink, scripts: Scripts, topics: Topics, group: str) -> None:
+        self._link = link
+        self._scripts = scripts
+        self._topics = topics
+        self._group = group
+        self._waiting: dict[tuple[ShardKeys, str], dict[Held, int]] = {}  # by shard and generation of the group
+        self._sending: set[asyncio.Task[None]] = set()
+
+    def put(self, held: Held, ttr_ms: int) -> None:
+        key = held.shard, held.generation
+        if key not in self._waiting:
+            task = asyncio.create_task(self._send(*key))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
+        self._waiting.setdefault(key, {})[held] = ttr_ms
+
+    async def _send(self, shard: ShardKeys, generation: str) -> None:
+        waiting = self._waiting[shard, generation]
+        try:
+            while waiting:
+                batch = {held: waiting.pop(held) for held in list(waiting)[:_MOST]}
+                batch = {held: ttr_ms for held, ttr_ms in batch.items() if not held.ended}
+                if batch:
+                    try:
+                        await self._call(shard, generation, batch)
+                    except ServerError as error:
+                        log.warning("touches not sent yet", topic=shard.topic, waiting=len(batch), error=str(error))
+                        self._waiting[shard, generation] = waiting = batch | waiting
+                        await asyncio.sleep(_BACKOFF_S)
+        finally:
+            del self._waiting[shard, generation]
+
+    async def _call(self, shard: ShardKeys, generation: str, batch: dict[Held, int]) -> None:
+        group_ttr_ms = self._topics.settings_of(shard.topic).ttr_of(self._group)
+        claims = [part for held, ttr_ms in batch.items() for part in (held.main, held.entry, held.job.id, ttr_ms)]
+        await arun(self._link, self._scripts.touch(shard, self._group, generation, group_ttr_ms, claims))
+
+    def close(self) -> None:
+        for task in self._sending:
+            task.cancel()

@@ -1,0 +1,365 @@
+"""The worker: claims jobs, has them run, and sends how they ended; with a mover in the same process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from ..claims.attempts import End, Held
+from ..clock import RedisClock
+from ..config import DEFAULT_GROUP, MAX_BATCH, Settings
+from ..durations import Duration
+from ..errors import InvalidInput
+from ..job import check_group, check_topic, check_ttr
+from ..link.connection import AsyncLink
+from ..link.session import arun, open_session
+from ..logs import log, what
+from ..loop import cancel_and_wait, supervise
+from ..mover.mover import Mover
+from ..mover.rings import ring
+from ..operations.jobs import Operations
+from ..retry import RetryInput, RetrySchedule
+from .consumer import BLOCK_S, Consumer, Limit, Limits
+from .handlers import Handler, handler_of
+from .heap import settled
+from .outbox import Outbox
+from .runner import Runner
+from .touches import Touches
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+_MOST_UNSENT = 4 * MAX_BATCH
+_BURST_WAIT_S = 0.2
+_REGISTRY_S = 20.0  # how often it looks at the registry when nothing rings there
+
+
+class Worker:
+    """Runs the jobs of its handlers' topics, for one consumer group, in this process.
+
+    ``concurrency``: how many handlers run at once; ``async def`` in the event loop, ``def`` each in a thread.
+    Every worker also carries a mover, of which one per namespace is at work.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        namespace: str | None = None,
+        group: str = DEFAULT_GROUP,
+        concurrency: int = 100,
+        *,
+        settings: Settings | None = None,
+        clock: RedisClock | None = None,
+    ) -> None:
+        if isinstance(concurrency, bool) or not isinstance(concurrency, int) or not 1 <= concurrency <= 10_000:
+            raise InvalidInput(f"concurrency: {concurrency!r} is not a whole number between 1 and 10 000")
+        self.url = url
+        self.group = check_group(group)
+        self.concurrency = concurrency
+        self.name = ""  # the consumer's, once it serves
+        self._settings = settings or Settings()
+        self.namespace = self._settings.namespace if namespace is None else namespace
+        self._clock = clock
+        self._handlers: dict[str, Handler] = {}
+        self._every: Handler | None = None
+        self._on_dead: list[Callable[..., Any]] = []
+        self._run: _Run | None = None
+
+    def handler(
+        self,
+        topic: str,
+        *,
+        ttr: Duration | None = None,
+        retry: RetryInput | None = None,
+        batch: int | None = None,
+    ) -> Callable[[F], F]:
+        """Registers a function for a topic. ``ttr`` and ``retry`` become this group's settings of the topic; a job's
+        own come first. ``batch``: the function gets lists of up to this many jobs that were due together.
+
+        Raises:
+            InvalidInput: the topic has a handler already, or the function's signature can't be served.
+        """
+        check_topic(topic)
+        if topic in self._handlers:
+            raise InvalidInput(f"topic {topic!r} has a handler already; one function per topic and worker")
+        ttr_ms = None if ttr is None else check_ttr(ttr)
+        schedule = None if retry is None else RetrySchedule.of(retry).encode()
+
+        def register(function: F) -> F:
+            self._handlers[topic] = handler_of(topic, function, batch, ttr_ms, schedule)
+            return function
+
+        return register
+
+    def every_topic(self, function: F) -> F:
+        """Registers a function for all topics that have this worker's group, but those with a handler of their own:
+        those that are there, and those that are made while it serves. TTR and retry schedule are the topics'.
+
+        Raises:
+            InvalidInput: there is such a function already, or its signature can't be served.
+        """
+        if self._every is not None:
+            raise InvalidInput("worker: it has a handler for every topic already; one function per worker")
+        self._every = handler_of("every topic", function, None, None, None)
+        return function
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """What it has handlers for; while it serves every topic, those that it has found as well."""
+        return frozenset(self._handlers if self._run is None else self._run.handlers)
+
+    def on_dead(self, function: F) -> F:
+        """Registers a function that is told of each job this group gives up: it gets the Job, with the reason and the
+        error in ``job.groups[group]``. It is told once Redis has the job among the dead letters.
+        """
+        self._on_dead.append(function)
+        return function
+
+    def run(self, burst: bool = False) -> None:
+        """Serves until SIGTERM or SIGINT; ``burst``: until nothing is ready, running or delayed. Signals reach the main
+        thread alone: in another, it serves until ``stop`` is called. In the main thread the process is the worker's:
+        what is in memory by then is kept from the garbage collector, whose full collections would hold up due jobs.
+        """
+        signals = threading.current_thread() is threading.main_thread()
+        with settled() if signals else contextlib.nullcontext():
+            try:
+                import uvloop
+            except ImportError:
+                asyncio.run(self.serve(burst, signals=signals))
+            else:
+                uvloop.run(self.serve(burst, signals=signals))
+
+    async def serve(self, burst: bool = False, *, signals: bool = False) -> None:
+        """The same within a running event loop; ``signals``: handle SIGTERM and SIGINT. Cancelled, it hands back at
+        once what runs, without losing an attempt, and then ends.
+        """
+        if not self._handlers and self._every is None:
+            raise InvalidInput("worker: no handlers; register one with @worker.handler(topic)")
+        if self._run is not None:
+            raise InvalidInput("worker: it is serving already")
+        self._run = _Run(self, self._settings, self._clock, dict(self._handlers), self._every, self._on_dead)
+        self.name = self._run.name
+        try:
+            await self._run.serve(burst, signals)
+        finally:
+            self._run = None
+
+    def stop(self) -> None:
+        """Begins to drain, as SIGTERM does: nothing more is claimed; what runs has ``grace_s`` to finish, and is handed
+        back without losing an attempt if it does not. Any thread may call it; a worker that does not serve yet, or no
+        more, is left as it is.
+        """
+        if self._run is not None:
+            self._run.stop()
+
+
+class _Run:
+    """One call of serve: connections, and the loops between them."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        settings: Settings,
+        clock: RedisClock | None,
+        handlers: dict[str, Handler],
+        every: Handler | None,
+        on_dead: list[Callable[..., Any]],
+    ) -> None:
+        self.stopping = asyncio.Event()
+        self._ended = asyncio.Event()  # the mover goes on until the last outcome is sent
+        self._settings = settings
+        self._group = worker.group
+        self.handlers = handlers
+        self._every = every
+        self._named = frozenset(handlers)
+        self._served = set(handlers)
+        self._link, self._session = open_session(worker.url, worker.namespace, settings, clock, AsyncLink)
+        self.name = self._session.consumer
+        self._operations = Operations(self._session)
+        self._topics = self._operations.topics
+        scripts = self._operations.scripts
+        self._outbox = Outbox(self._link, scripts, self._topics, self._group, self.name, self._settled)
+        self._consumer = Consumer(
+            self._link, self._session, scripts, self._topics, self._group, self.name, self._outbox.failing
+        )
+        self._mover = Mover(self._link, self._session, scripts, self._topics, self.name, self._ended)
+        self._touches = Touches(self._link, scripts, self._topics, self._group)
+        self._runner = Runner(
+            handlers, self._group, worker.concurrency, self._topics, self._consumer.now_ms, self.name,
+            ended=self._outbox.put, touched=self._touches.put, on_dead=on_dead,
+        )  # fmt: skip
+        self._loop = asyncio.get_running_loop()
+
+    async def serve(self, burst: bool, signals: bool) -> None:
+        if signals:
+            for number in _SIGNALS:
+                self._loop.add_signal_handler(number, self._signalled)
+        try:
+            # A Redis that can't be reached at the start is an error; once at work, loops wait for it to come back.
+            await self._prepare()
+            bodies = {"mover": self._mover.run, "outbox": self._outbox.run, "watchdog": self._runner.watch}
+            bodies |= {"alive": self._consumer.show, "topics": self._watch_topics}
+            namespace = self._session.keys.namespace
+            loops = [
+                self._loop.create_task(supervise(name, body, self._ended, namespace)) for name, body in bodies.items()
+            ]
+            self._sending = loops[1]
+            try:
+                await supervise("claim", lambda: self._claim(burst), self.stopping, namespace)
+                await self._drain(self._settings.grace_s)
+            except asyncio.CancelledError:
+                # Nobody would watch over the handlers, nor tell Redis how they end: they go back as well.
+                await self._drain(0.0)
+                raise
+            finally:
+                self._ended.set()
+                await asyncio.wait(loops[:1], timeout=1)  # the mover gives its lease up
+                await cancel_and_wait(loops)
+        finally:
+            if signals:
+                for number in _SIGNALS:
+                    self._loop.remove_signal_handler(number)
+            await self._link.close()
+
+    def stop(self) -> None:
+        if _running_loop() is self._loop:
+            self.stopping.set()
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                self._loop.call_soon_threadsafe(self.stopping.set)
+
+    def _signalled(self) -> None:
+        """The first signal lets running handlers finish; the second hands them back at once."""
+        if self.stopping.is_set():
+            self._runner.hurry()
+        self.stopping.set()
+
+    async def _prepare(self) -> None:
+        for topic, handler in self.handlers.items():
+            own = {"ttr_ms": handler.ttr_ms, "retry": handler.retry}
+            await arun(self._link, self._topics.serve(topic, self._group, own))
+        await self._look_for_topics()
+        log.info("worker started", consumer=self.name, group=self._group, topics=sorted(self._served))
+
+    # -- topics
+
+    async def _watch_topics(self) -> None:
+        """A loop's body: looks at the registry whenever it changes, and now and then all the same."""
+        seen: dict[str, bytes] = {}
+        while True:
+            await self._look_for_topics()
+            seen |= await arun(self._link, ring(self._session, [self._session.keys.wake], seen, _REGISTRY_S))
+
+    async def _look_for_topics(self) -> None:
+        """Serves all shards there are; of every topic, if there is a handler for it, that has the group now: one that
+        has lost it must not get it back from here.
+        """
+        known = await arun(self._link, self._topics.refresh())
+        served = set(self._named)
+        if self._every is not None:
+            served |= {topic for topic, settings in known.items() if self._group in settings.groups}
+            for topic in served - self.handlers.keys():
+                self.handlers[topic] = replace(self._every, topic=topic)
+        if not self._consumer.serve(list(served)):
+            return
+        await self._consumer.join()
+        self._served = served
+        log.info("topics served", consumer=self.name, group=self._group, topics=sorted(served))
+
+    # -- claiming
+
+    async def _claim(self, burst: bool) -> None:
+        """Fetches jobs whenever there is room for some."""
+        while not self.stopping.is_set():
+            full = not self._room()
+            if full:
+                self._runner.freed.clear()
+                held = await self._unless_stopped(self._no_room())
+            else:
+                held = await self._unless_stopped(self._consumer.next(self._room, _BURST_WAIT_S if burst else BLOCK_S))
+            if held:
+                self._runner.take(held)
+            elif burst and not full and self._runner.idle and await self._nothing_left():
+                return
+
+    def _room(self) -> Limits:
+        """How much of each topic can be taken now; empty: nothing at all."""
+        most, at_once = self._runner.room(ahead=not self._consumer.crowded)
+        if most == 0 or self._outbox.unsent >= _MOST_UNSENT:
+            return {}
+        return {name: _limit(most, at_once, handler.batch or 1) for name, handler in self.handlers.items()}
+
+    async def _no_room(self) -> list[Held]:
+        """Until there is. What comes meanwhile is not kept from those who have room."""
+        if not self._consumer.reading:
+            await self._runner.freed.wait()
+            return []
+        freed = self._loop.create_task(self._runner.freed.wait())
+        back = self._loop.create_task(self._consumer.hand_back())
+        try:
+            await asyncio.wait((freed, back), return_when=asyncio.FIRST_COMPLETED)
+            return back.result() if back.done() else []
+        finally:
+            await cancel_and_wait([freed, *([] if back.done() else [back])])
+
+    async def _unless_stopped(self, waiting: Coroutine[Any, Any, T]) -> T | None:
+        """What is awaited, or None when the worker is told to stop first."""
+        task, stop = self._loop.create_task(waiting), self._loop.create_task(self.stopping.wait())
+        try:
+            await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            await cancel_and_wait([stop, *([] if task.done() else [task])])
+
+    async def _nothing_left(self) -> bool:
+        await self._outbox.drained()
+        for topic in self._served:
+            stats = await arun(self._link, self._operations.stats(topic))
+            group = stats.topics[topic].groups[self._group]
+            if group.delayed + group.ready + group.running:
+                return False
+        return True
+
+    # -- what the runner tells
+
+    def _settled(self, ends: list[End], stale: set[int]) -> None:
+        self._runner.settled(ends, stale)
+
+    async def _in_time(self, telling: Coroutine[Any, Any, None]) -> None:
+        try:
+            async with asyncio.timeout(self._settings.call_timeout_s):
+                await telling
+        except Exception as error:
+            log.warning("left without a word", unsent=self._outbox.size, error=what(error))
+
+    async def _all_sent(self) -> None:
+        """Outcomes; or nobody sends them any more, as all tasks were cancelled together."""
+        drained = self._loop.create_task(self._outbox.drained())
+        await asyncio.wait((drained, self._sending), return_when=asyncio.FIRST_COMPLETED)
+        drained.cancel()
+
+    async def _drain(self, grace_s: float) -> None:
+        """Lets what runs end, hands the rest back, and leaves the group."""
+        await self._runner.drain(grace_s)
+        # Redis may be down, or a part of it: what it is not told now is delivered again when its TTR passes.
+        await self._in_time(self._all_sent())
+        await self._in_time(self._consumer.leave())
+        self._touches.close()
+        await self._runner.close(self._settings.call_timeout_s)
+        log.info("worker stopped", consumer=self.name)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _limit(most: int, at_once: int, batch: int) -> Limit:
+    return Limit(min(MAX_BATCH, most * batch), at_once * batch)
