@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 USER = """
 import sys
 from pathlib import Path
-from streamdq.embedded import EmbeddedServer
+from streamdq.embedded.server import EmbeddedServer
 server = EmbeddedServer.open(Path(sys.argv[1]))
 print(server.socket_path, flush=True)
 sys.stdin.read()
@@ -35,7 +35,7 @@ sys.stdin.read()
 FORKING_USER = """
 import os, sys, time
 from pathlib import Path
-from streamdq.embedded import EmbeddedServer
+from streamdq.embedded.server import EmbeddedServer
 server = EmbeddedServer.open(Path(sys.argv[1]))
 if os.fork():
     os._exit(0)
@@ -45,7 +45,7 @@ sys.stdin.read()
 OPEN_AND_CLOSE = """
 import socket, sys
 from pathlib import Path
-from streamdq.embedded import EmbeddedServer
+from streamdq.embedded.server import EmbeddedServer
 for _ in range(15):
     with EmbeddedServer.open(Path(sys.argv[1])) as server, socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(server.socket_path))
