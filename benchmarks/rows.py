@@ -13,7 +13,7 @@ from .server import RedisServer
 _PAGE = 10_000
 
 
-class Row(NamedTuple):
+class RecordedAttempt(NamedTuple):
     """One entry; times are Redis's, 0 where the event has none."""
 
     event: str
@@ -24,12 +24,12 @@ class Row(NamedTuple):
     finished_ms: int
 
 
-def rows(server: RedisServer, event: str = "done") -> list[Row]:
+def rows(server: RedisServer, event: str = "done") -> list[RecordedAttempt]:
     """All of one event, oldest first."""
     return [row for row in _all(server) if row.event == event]
 
 
-def _all(server: RedisServer) -> Iterator[Row]:
+def _all(server: RedisServer) -> Iterator[RecordedAttempt]:
     first = "-"
     while page := server.client.xrange(SHARD.history, first, count=_PAGE):
         for entry, fields in page:
@@ -37,7 +37,7 @@ def _all(server: RedisServer) -> Iterator[Row]:
             first = f"({entry.decode()}"
 
 
-def _row(text: str) -> Row:
+def _row(text: str) -> RecordedAttempt:
     values = dict(zip(FIELDS, text.split(SEPARATOR), strict=True))
     times = (int(values[name] or 0) for name in ("due_ms", "started_ms", "finished_ms"))
-    return Row(values["event"], values["id"], values["consumer"], *times)
+    return RecordedAttempt(values["event"], values["id"], values["consumer"], *times)

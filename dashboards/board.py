@@ -12,14 +12,14 @@ from grafana_foundation_sdk.models import dashboard as models
 from .panels import SOURCE, Panel
 
 TAG = "streamdq"
-Row = tuple[str, Sequence[Panel]]
+PanelRow = tuple[str, Sequence[Panel]]
 
 
 def board(
     uid: str,
     title: str,
     description: str,
-    rows: Sequence[Row],
+    rows: Sequence[PanelRow],
     variables: Sequence[dashboard.QueryVariable] = (),
     since: str = "now-1h",
 ) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import signals
-from .board import Row, board
+from .board import PanelRow, board
 from .panels import FULL, GREEN, HALF, NEUTRAL, QUARTER, RED, YELLOW, Shown, Steps, bars_panel, series_panel, stat_panel
 from .records import AHEAD
 
@@ -22,7 +22,7 @@ def coming_load() -> str:
     )
 
 
-def _when() -> Row:
+def _when() -> PanelRow:
     return "When will it be late?", [
         stat_panel(
             Shown(signals.LATE_WITHIN),
@@ -43,7 +43,7 @@ def _when() -> Row:
     ]
 
 
-def _topics() -> Row:
+def _topics() -> PanelRow:
     soon, legend = ("topic", "window"), "{{topic}} within {{window}}"
     return "Which topics?", [
         series_panel(
@@ -56,7 +56,7 @@ def _topics() -> Row:
     ]
 
 
-def _then() -> Row:
+def _then() -> PanelRow:
     return "How it came", [
         series_panel(Shown(signals.DUE, by=_BY_WINDOW), width=FULL, title="Due within the window"),
         series_panel(

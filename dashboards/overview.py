@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import signals
-from .board import Row, board
+from .board import PanelRow, board
 from .panels import (
     FULL,
     GREEN,
@@ -39,7 +39,7 @@ def overview() -> str:
     )
 
 
-def _on_time() -> Row:
+def _on_time() -> PanelRow:
     now = Shown(signals.ON_TIME, window="5m")
     return "Do jobs run on time?", [
         stat_panel(now, ON_TIME_STEPS, decimals=2, none="nothing ran"),
@@ -58,7 +58,7 @@ def _on_time() -> Row:
     ]
 
 
-def _waiting() -> Row:
+def _waiting() -> PanelRow:
     return "What waits", [
         stat_panel(Shown(signals.DELAYED), NEUTRAL, decimals=0),
         *[stat_panel(Shown(signals.due_within(window)), NEUTRAL, decimals=0) for window in ("1m", "1h", "1d")],
@@ -73,14 +73,14 @@ def _waiting() -> Row:
     ]
 
 
-def _lateness() -> Row:
+def _lateness() -> PanelRow:
     return "Lateness", [
         heat_panel(signals.LATENESS_SPREAD),
         percentiles(signals.LATENESS, steps=((None, "transparent"), (1, RED))),
     ]
 
 
-def _flow() -> Row:
+def _flow() -> PanelRow:
     lines = [Shown(signal) for signal in (signals.ENQUEUED, signals.MOVED, signals.FINISHED)]
     ends = [Shown(signal) for signal in (signals.CANCELLED, signals.EXPIRED, signals.DUPLICATE)]
     return "Flow", [
@@ -101,7 +101,7 @@ def _flow() -> Row:
     ]
 
 
-def _failing() -> Row:
+def _failing() -> PanelRow:
     return "What fails", [
         bars_panel(Shown(signals.RETRY_FUNNEL, window="$__range"), none="no retries"),
         bars_panel(Shown(signals.DEAD_BY_REASON, window="$__range"), none="no dead letters"),
@@ -116,7 +116,7 @@ def _failing() -> Row:
     ]
 
 
-def _workers() -> Row:
+def _workers() -> PanelRow:
     return "Workers", [
         series_panel(Shown(signals.CONSUMERS, by=("topic", "group")), width=THIRD),
         series_panel(Shown(signals.RUNNING, by=("topic",)), width=THIRD),
@@ -127,7 +127,7 @@ def _workers() -> Row:
     ]
 
 
-def _callbacks() -> Row:
+def _callbacks() -> PanelRow:
     return "Callbacks", [
         series_panel(Shown(signals.CALLBACKS), width=THIRD, stacked=True),
         series_panel(Shown(signals.CALLBACK_ANSWERS), width=THIRD, stacked=True),
@@ -135,7 +135,7 @@ def _callbacks() -> Row:
     ]
 
 
-def _mover() -> Row:
+def _mover() -> PanelRow:
     at_work = {"1": ("at work", GREEN), "0": ("none", RED)}
     skew = ((None, GREEN), (0.1, YELLOW), (0.5, RED))
     return "Mover and Redis", [

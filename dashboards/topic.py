@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from . import signals
-from .board import Row, board, choice
+from .board import PanelRow, board, choice
 from .overview import LATENESS_STEPS, NONE_STEPS, ON_TIME_STEPS, OVERDUE_STEPS
 from .panels import (
     GREEN,
@@ -49,7 +49,7 @@ def topic() -> str:
     )
 
 
-def _on_time() -> Row:
+def _on_time() -> PanelRow:
     now = Shown(signals.ON_TIME, window="5m")
     return "Does $topic run on time?", [
         stat_panel(now, ON_TIME_STEPS, where=WHERE, decimals=2, none="nothing ran"),
@@ -66,7 +66,7 @@ def _on_time() -> Row:
     ]
 
 
-def _waiting() -> Row:
+def _waiting() -> PanelRow:
     due = [
         stat_panel(Shown(signals.due_within(window)), NEUTRAL, where=WHERE, decimals=0) for window in ("1m", "1h", "1d")
     ]
@@ -80,7 +80,7 @@ def _waiting() -> Row:
     ]
 
 
-def _lateness() -> Row:
+def _lateness() -> PanelRow:
     return "Lateness", [
         heat_panel(signals.LATENESS_SPREAD, where=WHERE),
         percentiles(signals.LATENESS, where=WHERE, steps=((None, "transparent"), (1, RED))),
@@ -96,7 +96,7 @@ def _lateness() -> Row:
     ]
 
 
-def _flow() -> Row:
+def _flow() -> PanelRow:
     lines = [Shown(signal) for signal in (signals.ENQUEUED, signals.MOVED, signals.FINISHED)]
     ends = [Shown(signal) for signal in (signals.CANCELLED, signals.EXPIRED, signals.DUPLICATE)]
     return "Flow", [
@@ -119,7 +119,7 @@ def _flow() -> Row:
     ]
 
 
-def _failing() -> Row:
+def _failing() -> PanelRow:
     return "What fails", [
         bars_panel(Shown(signals.RETRY_FUNNEL, window="$__range"), where=WHERE, none="no retries"),
         bars_panel(Shown(signals.DEAD_BY_REASON, window="$__range"), where=WHERE, none="no dead letters"),
@@ -136,7 +136,7 @@ def _failing() -> Row:
     ]
 
 
-def _workers() -> Row:
+def _workers() -> PanelRow:
     return "Workers", [
         series_panel(Shown(signals.CONSUMERS, by=_BY_GROUP), where=WHERE, width=QUARTER),
         percentiles(signals.DURATION, where=WHERE, width=QUARTER),

@@ -99,12 +99,12 @@ def table(*columns: str, title: str | None = None, numbers: Sequence[str] = ()) 
     return made
 
 
-def moment(ms: int | None) -> str:
+def utc_text(ms: int | None) -> str:
     """As people read it, in UTC; the milliseconds count here."""
     return "" if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat(" ", "milliseconds")[:-6] + " UTC"
 
 
-def number(value: int, style: str) -> Text:
+def count_cell(value: int, style: str) -> Text:
     """Zero is dim: what is not zero is what one looks for."""
     return Text(f"{value:,}".replace(",", " "), style if value else "dim")
 
@@ -114,8 +114,8 @@ def job_view(job: Job) -> RenderableType:
     rows: dict[str, Any] = {
         "job": f"{job.topic} / {job.id}",
         "state": Text(job.state, _STYLES[job.state]),
-        "due": moment(job.due_ms),
-        "created": moment(job.created_ms),
+        "due": utc_text(job.due_ms),
+        "created": utc_text(job.created_ms),
         "ttr": "as the group has it" if job.ttr_ms is None else show_ms(job.ttr_ms),
         "retry": "as the group has it" if job.retry is None else str(RetrySchedule.of(job.retry)),
         "url": job.url,
@@ -130,7 +130,7 @@ def job_view(job: Job) -> RenderableType:
         why = ": ".join(part for part in (progress.reason, progress.error) if part)
         groups.add_row(
             name, Text(progress.state, _STYLES[progress.state]), str(progress.attempt), str(progress.step),
-            moment(progress.due_ms), progress.consumer or "", Text(why),
+            utc_text(progress.due_ms), progress.consumer or "", Text(why),
         )  # fmt: skip
     return Group(facts, groups)
 
@@ -150,7 +150,7 @@ def stats_view(stats: Stats) -> RenderableType:
     for name, topic in stats.topics.items():
         first = True
         for group_name, figures in topic.groups.items():
-            cells = [number(getattr(figures, column), _STYLES.get(column, "")) for column in columns]
+            cells = [count_cell(getattr(figures, column), _STYLES.get(column, "")) for column in columns]
             made.add_row(
                 Text(name if first else ""), group_name, *cells,
                 *[_next_due(topic) if first else Text("")] * len(due),
@@ -166,13 +166,13 @@ def _next_due(topic: TopicStats) -> Text:
         return Text("paused", "bold yellow")
     if topic.overdue_ms > 1000:
         return Text(f"overdue by {show_ms(topic.overdue_ms)}", "bold red")
-    return Text(moment(topic.next_due_ms)[5:19])
+    return Text(utc_text(topic.next_due_ms)[5:19])
 
 
 def upcoming_view(totals: Mapping[str, int]) -> RenderableType:
     made = table("within", "attempts due", numbers=("attempts due",))
     for window, count in totals.items():
-        made.add_row(window, number(count, ""))
+        made.add_row(window, count_cell(count, ""))
     return made
 
 
@@ -184,7 +184,7 @@ def dead_view(jobs: Sequence[Job], group: str) -> RenderableType:
         progress = job.groups[group]
         made.add_row(
             Text(job.id), str(progress.attempt), progress.reason or "", Text(progress.error or ""),
-            moment(job.created_ms),
+            utc_text(job.created_ms),
         )  # fmt: skip
     return made
 
@@ -199,8 +199,8 @@ def audit_view(audit: Audit) -> RenderableType:
 def balances_view(balances: Iterable[Balance]) -> Table:
     made = table("topic", "group", *_AUDIT_COLUMNS, numbers=_AUDIT_COLUMNS)
     for b in balances:
-        cells = [number(getattr(b, name), _STYLES.get(name, "")) for name in _AUDIT_COLUMNS[:-1]]
-        made.add_row(Text(b.topic), b.group, *cells, number(b.imbalance, "bold red"))
+        cells = [count_cell(getattr(b, name), _STYLES.get(name, "")) for name in _AUDIT_COLUMNS[:-1]]
+        made.add_row(Text(b.topic), b.group, *cells, count_cell(b.imbalance, "bold red"))
     return made
 
 

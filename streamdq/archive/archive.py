@@ -21,7 +21,7 @@ from ..keys import ShardKeys
 from ..link.session import Op, run
 from ..operations.pace import Pace
 from ..queue import Queue
-from .dead_letters import GIVEN, PAGE, TAKEN, Letter, Letters, Row, RowState, Wanted
+from .dead_letters import GIVEN, PAGE, TAKEN, ArchivedLetter, Letter, Letters, RowState, Wanted
 
 if TYPE_CHECKING:
     from .store import Store
@@ -134,7 +134,7 @@ class Archive:
 
     # -- looking
 
-    def rows(self, wanted: Wanted, limit: int = 100, after: int = 0) -> list[Row]:
+    def rows(self, wanted: Wanted, limit: int = 100, after: int = 0) -> list[ArchivedLetter]:
         """Rows in the order in which they were archived, those numbered above ``after``."""
         return self._store.rows(wanted, limit, after)
 
@@ -292,15 +292,15 @@ class _Return:
             done += len(rows)
             self._progress(done, max(total, done))
 
-    def _last_of_each_group(self) -> list[Row]:
-        last: dict[str, Row] = {}
+    def _last_of_each_group(self) -> list[ArchivedLetter]:
+        last: dict[str, ArchivedLetter] = {}
         after = 0
         while rows := self._store.rows(self._wanted, _KICK_BATCH, after):
             after = rows[-1].number
             last |= {row.letter.group: row for row in rows}
         return list(last.values())
 
-    def _kick(self, rows: list[Row]) -> None:
+    def _kick(self, rows: list[ArchivedLetter]) -> None:
         """One batch. Its rows are held until Redis has the jobs, so that no other run sends them as well; and marked
         before that, so that a database that takes no writes says so first.
         """
@@ -309,7 +309,7 @@ class _Return:
         with self._store.writing() as db:
             held = self._store.lock(db, rows, self._wanted.states)
             self._store.turn(db, held, RowState.KICKED)
-            by_place: dict[tuple[str, str], list[Row]] = {}
+            by_place: dict[tuple[str, str], list[ArchivedLetter]] = {}
             for row in held:
                 by_place.setdefault((row.letter.topic, row.letter.group), []).append(row)
             for (topic, group), part in by_place.items():

@@ -64,7 +64,7 @@ class RowState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ArchivedLetter:
     """One row of an archive: a letter, and what became of it. Its times are those of the host that archived it."""
 
     number: int

@@ -14,7 +14,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
 from ..errors import ArchiveMissing, ArchiveVersion
-from .dead_letters import Letter, Receipt, Row, RowState, Wanted
+from .dead_letters import ArchivedLetter, Letter, Receipt, RowState, Wanted
 from .schema import (
     KEY,
     LETTERS,
@@ -129,7 +129,7 @@ class Store:
         change = change.where(*(LETTERS.c[name] == bindparam(f"of_{name}") for name in KEY))
         db.execute(change, [self._key(burial) for burial in burials])
 
-    def turn(self, db: Connection, held: Sequence[Row], state: RowState) -> None:
+    def turn(self, db: Connection, held: Sequence[ArchivedLetter], state: RowState) -> None:
         """Gives rows that this transaction has locked a new state."""
         if held:
             numbers = [row.number for row in held]
@@ -165,7 +165,7 @@ class Store:
         found = {tuple(row) for row in db.execute(query)}
         return [each for each in receipts if (each.group, each.id, each.buried_ms, each.sequence) in found]
 
-    def lock(self, db: Connection, rows: Sequence[Row], states: Sequence[RowState]) -> list[Row]:
+    def lock(self, db: Connection, rows: Sequence[ArchivedLetter], states: Sequence[RowState]) -> list[ArchivedLetter]:
         """Those of the rows that are in one of the states now; nobody else gets them before the transaction ends.
         Rows that another has are left out.
         """
@@ -176,7 +176,7 @@ class Store:
 
     # -- reading
 
-    def rows(self, wanted: Wanted, limit: int, after: int = 0, until: int | None = None) -> list[Row]:
+    def rows(self, wanted: Wanted, limit: int, after: int = 0, until: int | None = None) -> list[ArchivedLetter]:
         """Rows in the order in which they were archived, numbered above ``after`` and not above ``until``."""
         number = LETTERS.c.number
         query = self._where(select(LETTERS), wanted).where(number > after).order_by(number).limit(limit)
@@ -220,10 +220,10 @@ def _columns(letter: Letter) -> dict[str, Any]:
     return fields
 
 
-def _row(found: Any) -> Row:
+def _row(found: Any) -> ArchivedLetter:
     fields = dict(found)
     del fields["namespace"]
     fields["group"] = fields.pop("group_name")
     number, state = fields.pop("number"), RowState(fields.pop("state"))
     archived_ms, kicked_ms = fields.pop("archived_ms"), fields.pop("kicked_ms")
-    return Row(number, Letter(**fields), state, archived_ms, kicked_ms)
+    return ArchivedLetter(number, Letter(**fields), state, archived_ms, kicked_ms)

@@ -17,7 +17,7 @@ from ..link.session import Op
 from ..retry import Bury, Retry, RetrySchedule, Snooze
 from ..store.batches import FREED_BYTES, MAX_BYTES, most_jobs, parts
 from ..store.history import SEPARATOR, Event, moved_ms
-from ..store.scripts import Claimed, Refused, Row, Scripts
+from ..store.scripts import Claimed, ClaimedRow, Refused, Scripts
 from . import measured
 
 T = TypeVar("T")
@@ -101,7 +101,7 @@ class End:
             self.error = "".join(c if c.isprintable() else " " for c in self.error[:MAX_ERROR_CHARS])
 
 
-def held_of(shard: ShardKeys, group: str, row: Row, claimed: Claimed, asked: float) -> Held:
+def held_of(shard: ShardKeys, group: str, row: ClaimedRow, claimed: Claimed, asked: float) -> Held:
     """The claimed job in a row; ``asked``: when the call was about to be sent, on the monotonic clock. Its TTR counts
     from there: by the time the reply is read, another may have taken the job over.
     """

@@ -112,7 +112,7 @@ def _waiting(context: typer.Context) -> Waiting:
 def _view(summary: dict[str, Any], output: str) -> RenderableType:
     made = terminal.table("table", "rows", numbers=("rows",))
     for name, rows in summary["tables"].items():
-        made.add_row(Text(name), terminal.number(rows, ""))
+        made.add_row(Text(name), terminal.count_cell(rows, ""))
     covered = (
         f"{summary['events']:,} events of {summary['first_day']} to {summary['last_day']} "
         f"in {summary['files']:,} files; the tables are in {output}"

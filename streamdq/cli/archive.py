@@ -17,7 +17,7 @@ from rich.text import Text
 
 from .. import terminal
 from ..archive.archive import Archive, Kicked, Progress, Stored
-from ..archive.dead_letters import Row, RowState, Wanted
+from ..archive.dead_letters import ArchivedLetter, RowState, Wanted
 from ..durations import show_ms, to_ms
 from ..errors import ArchiveUnavailable, InvalidInput, ServerError
 from ..queue import Queue
@@ -227,7 +227,7 @@ def _opened(context: typer.Context, source: str) -> Archive:
     return Archive(source, context.obj.namespace, create=False)
 
 
-def _row_json(row: Row) -> dict[str, Any]:
+def _row_json(row: ArchivedLetter) -> dict[str, Any]:
     letter = asdict(row.letter)
     del letter["nonce"], letter["sequence"]
     letter["body"] = parse_json(row.letter.body, "body")
@@ -237,7 +237,7 @@ def _row_json(row: Row) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _list_view(rows: list[Row]) -> RenderableType:
+def _list_view(rows: list[ArchivedLetter]) -> RenderableType:
     if not rows:
         return Text("nothing is archived", "dim")
     columns = ("number", "topic", "id", "group", "attempts", "reason", "error", "buried")
@@ -248,12 +248,12 @@ def _list_view(rows: list[Row]) -> RenderableType:
     for row in rows:
         letter = row.letter
         cells = [str(row.number), letter.topic, letter.id, letter.group, str(letter.attempts), letter.reason]
-        cells += [letter.error, terminal.moment(letter.buried_ms), row.state.value]
+        cells += [letter.error, terminal.utc_text(letter.buried_ms), row.state.value]
         made.add_row(*map(Text, cells[: len(made.columns)]))
     return made
 
 
-def _row_view(row: Row) -> RenderableType:
+def _row_view(row: ArchivedLetter) -> RenderableType:
     letter = row.letter
     facts = Table.grid(padding=(0, 2))
     lines: dict[str, str | None] = {
@@ -263,11 +263,11 @@ def _row_view(row: Row) -> RenderableType:
         "reason": letter.reason,
         "error": letter.error,
         "attempts": f"{letter.attempts}, steps used {letter.step}, crashes {letter.crashes}",
-        "created": terminal.moment(letter.created_ms),
-        "due": terminal.moment(letter.due_ms),
-        "buried": terminal.moment(letter.buried_ms),
-        "archived": terminal.moment(row.archived_ms),
-        "kicked": terminal.moment(row.kicked_ms) or None,
+        "created": terminal.utc_text(letter.created_ms),
+        "due": terminal.utc_text(letter.due_ms),
+        "buried": terminal.utc_text(letter.buried_ms),
+        "archived": terminal.utc_text(row.archived_ms),
+        "kicked": terminal.utc_text(row.kicked_ms) or None,
         "ttr": None if letter.ttr_ms is None else show_ms(letter.ttr_ms),
         "retry": letter.retry,
         "url": letter.url,

@@ -80,7 +80,7 @@ def enqueue(
         if file is None:
             text = sys.stdin.buffer.read() if body == "-" else body or ""
             job = queue.enqueue(topic, _body(text), id=id, on_conflict=on_conflict.value, **fields)
-            answer(as_json, json_out.job_json(job), f"{job.topic} / {job.id}, due {terminal.moment(job.due_ms)}")
+            answer(as_json, json_out.job_json(job), f"{job.topic} / {job.id}, due {terminal.utc_text(job.due_ms)}")
             return
         if id is not None:
             raise InvalidInput('id: a file\'s jobs have their own; put "id" on each line')

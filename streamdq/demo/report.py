@@ -21,7 +21,7 @@ from ..operations.inspect import Stats
 from ..operations.json_out import audit_json
 from ..retry import DEFAULT_RETRY, RetrySchedule
 from ..store.history import Event, HistoryRow
-from ..terminal import balances_view, number, table
+from ..terminal import balances_view, count_cell, table
 from .shop import NOTIFY, SHOP_GROUP, Scale, effects_file
 
 UNSETTLED_S = 5.0  # after a kill: the TTR has to pass, and perhaps the mover's lease
@@ -29,7 +29,7 @@ _ATTEMPTS = (Event.DONE, Event.RETRY, Event.DEAD, Event.RECLAIMED, Event.RELEASE
 
 
 @dataclass(frozen=True, slots=True)
-class Lateness:
+class AttemptLateness:
     """Attempt start minus due time, in ms."""
 
     attempts: int
@@ -56,7 +56,7 @@ class Report:
 
     audit: Audit
     counters: dict[str, int]
-    lateness: dict[str, Lateness]
+    lateness: dict[str, AttemptLateness]
     steps: list[Step]
     reclaimed: list[str]
     takeover_ms: int | None  # from the kill to the start of the last job taken over
@@ -68,16 +68,16 @@ class Report:
         return self.audit.balanced and self.audit.left == 0 and not self.missing
 
 
-def lateness(rows: Iterable[HistoryRow]) -> Lateness:
+def lateness(rows: Iterable[HistoryRow]) -> AttemptLateness:
     """Over the attempts among the rows."""
     values = sorted(row.started_ms - row.due_ms for row in _attempts(rows))  # type: ignore[operator]
-    return Lateness(
+    return AttemptLateness(
         len(values), _quantile(values, 0.5), _quantile(values, 0.99), values[-1] if values else 0,
         sum(value < 0 for value in values),
     )  # fmt: skip
 
 
-def lateness_by_kill(rows: Sequence[HistoryRow], killed_ms: int | None) -> dict[str, Lateness]:
+def lateness_by_kill(rows: Sequence[HistoryRow], killed_ms: int | None) -> dict[str, AttemptLateness]:
     """Apart: the attempts that the kill could delay. A job that was lost is due when it was before, so its next attempt
     may have been due before the kill.
     """
@@ -188,13 +188,13 @@ def report_view(report: Report, scale: Scale) -> RenderableType:
     )
     for name, value in report.lateness.items():
         figures = (value.attempts, value.p50_ms, value.p99_ms, value.max_ms)
-        late.add_row(name, *(number(figure, "bold") for figure in figures), number(value.early, "bold red"))
+        late.add_row(name, *(count_cell(figure, "bold") for figure in figures), count_cell(value.early, "bold red"))
     names = ("documented", "here", "retries", "waited, p50")
     steps = table("retry step", *names, numbers=names)
     for step in report.steps:
         waited = "" if step.waited_p50_ms is None else f"{step.waited_p50_ms / 1000:.3f} s"
         here = f"{step.scaled_ms / 1000:.3f} s"
-        steps.add_row(str(step.number), step.documented, here, number(step.taken, "bold"), waited)
+        steps.add_row(str(step.number), step.documented, here, count_cell(step.taken, "bold"), waited)
     parts = (balances_view(report.audit.balances), late, steps, _crash_line(report, scale), _verdict(report))
     return Group(*(line for part in parts for line in (Text(""), part)))
 

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..operations.inspect import Stats
-from ..terminal import console, narrow, number, table
+from ..terminal import console, count_cell, narrow, table
 
 _PLAIN_EVERY_S = 5.0
 _COLUMNS = ("delayed", "ready", "running", "dead", "done", "retried", "reclaimed", "cancelled")
@@ -114,7 +114,7 @@ def _figures(stats: Stats) -> RenderableType:
     made = table("topic", "group", *headings, numbers=headings)
     for name, topic in stats.topics.items():
         for group, figures in topic.groups.items():
-            made.add_row(name, group, *(number(getattr(figures, column), _STYLES[column]) for column in _COLUMNS))
+            made.add_row(name, group, *(count_cell(getattr(figures, column), _STYLES[column]) for column in _COLUMNS))
     return made
 
 

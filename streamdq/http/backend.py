@@ -18,10 +18,10 @@ from ..operations.jobs import Operations
 from ..queue import AsyncQueue
 from .audit_log import AuditLog
 from .auth import Tokens
-from .probe import Probe
 from .rate_limits import Rates
 from .refusals import Refusals
 from .signing_secrets import Signing
+from .write_probe import WriteProbe
 
 T = TypeVar("T")
 TICK_S = 0.5
@@ -49,13 +49,13 @@ class Backend:
     rates: Rates = field(init=False)
     _opened: AsyncQueue | None = None
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
-    probe: Probe = field(init=False)
+    probe: WriteProbe = field(init=False)
     claims: Signing = field(init=False)
     _reader: Reader | None = None
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
-        self.probe = Probe(self._write_probe)
+        self.probe = WriteProbe(self._write_probe)
         self.claims = Signing("claim", self.operations, self.do)
         self.rates = Rates(self.http)
 

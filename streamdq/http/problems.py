@@ -30,7 +30,7 @@ from ..errors import (
     UnknownTopic,
 )
 from ..logs import log
-from .reading import Parting
+from .request_body import LingeringResponse
 
 MEDIA = "application/problem+json"
 RETRY_AFTER_S = 2
@@ -132,7 +132,7 @@ def problem(kind: str, detail: str | None = None, headers: Mapping[str, str] | N
         given.setdefault("Retry-After", str(RETRY_AFTER_S))
     if status == HTTPStatus.UNAUTHORIZED:
         given.setdefault("WWW-Authenticate", 'Bearer realm="streamdq"')
-    made = Parting if kind in _IN_THE_MIDST else Response
+    made = LingeringResponse if kind in _IN_THE_MIDST else Response
     return made(json.dumps(content | more), status, given, media_type=MEDIA)
 
 

@@ -23,8 +23,8 @@ from .auth import Tokens, check_bind
 from .handshakes import Handshakes
 from .limits import Connection, Crowd, no_room
 from .problems import problem
-from .reading import PARTING_S
 from .refusals import Refusals, unmapped
+from .request_body import LINGER_S
 from .tls import Tls, loaded
 
 _MAX_HEAD_BYTES = 32 * 1024
@@ -152,7 +152,7 @@ class Patient(H11Protocol):
         self._parting = True
         if self.transport.can_write_eof():
             self.transport.write_eof()
-        self.loop.call_later(PARTING_S, self.transport.close)
+        self.loop.call_later(LINGER_S, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unwatch()

@@ -18,10 +18,10 @@ from .address import Target, parse_url
 from .cluster import Exchange, Learn, Slots, Steps, learning, routed
 from .deadline import timed
 from .failures import Crowded, LinkError
-from .line import Line
-from .node import AsyncConnections, Command, Connections, Limits, renew_in_child
+from .fair_semaphore import FairSemaphore
+from .node import AsyncConnections, Command, ConnectionLimits, Connections, renew_in_child
 
-__all__ = ["AsyncLink", "Command", "Limits", "Link", "LinkError", "forget_memory"]
+__all__ = ["AsyncLink", "Command", "ConnectionLimits", "Link", "LinkError", "forget_memory"]
 
 
 class _Flavour(NamedTuple):
@@ -56,7 +56,7 @@ def forget_memory(url: str) -> None:
 class _Routes:
     """Which connections a command travels on: what Link and AsyncLink share."""
 
-    def __init__(self, url: str, timeout_s: float, limits: Limits, flavour: _Flavour) -> None:
+    def __init__(self, url: str, timeout_s: float, limits: ConnectionLimits, flavour: _Flavour) -> None:
         self.target: Target = parse_url(url)
         self._flavour = flavour
         self._limits = limits
@@ -147,13 +147,13 @@ class _Routes:
 class Link(_Routes):
     """Where commands go, for synchronous callers."""
 
-    def __init__(self, url: str, timeout_s: float, limits: Limits) -> None:
+    def __init__(self, url: str, timeout_s: float, limits: ConnectionLimits) -> None:
         super().__init__(url, timeout_s, limits, _SYNC)
         self.after_fork()
         renew_in_child(self)
 
     def after_fork(self) -> None:
-        self._learning = Line(1)
+        self._learning = FairSemaphore(1)
 
     def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
         """The replies, error replies among them; within ``timeout_s``.
@@ -209,7 +209,7 @@ class Link(_Routes):
 class AsyncLink(_Routes):
     """Where commands go, for asynchronous callers; one event loop's."""
 
-    def __init__(self, url: str, timeout_s: float, limits: Limits) -> None:
+    def __init__(self, url: str, timeout_s: float, limits: ConnectionLimits) -> None:
         super().__init__(url, timeout_s, limits, _ASYNC)
         self._learning = asyncio.Lock()
 

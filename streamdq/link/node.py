@@ -23,7 +23,7 @@ from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from .deadline import set_deadline
 from .failures import Crowded, count_reply, is_read_only, translate
-from .line import Line
+from .fair_semaphore import FairSemaphore
 
 KEPT = 4
 """Idle connections that stay open."""
@@ -41,7 +41,7 @@ class Command(NamedTuple):
     args: tuple[Any, ...]
 
 
-class Limits(NamedTuple):
+class ConnectionLimits(NamedTuple):
     """How many calls one node is sent at once. Blocked reads are counted apart, as they last for seconds: they must
     not keep others waiting.
     """
@@ -134,7 +134,7 @@ os.register_at_fork(after_in_child=_after_fork)
 class Connections:
     """Sync connections to one node. ``make`` makes one that is not connected yet; ``packed``: it is a real one."""
 
-    def __init__(self, make: Callable[[], Any], limits: Limits, packed: bool = True) -> None:
+    def __init__(self, make: Callable[[], Any], limits: ConnectionLimits, packed: bool = True) -> None:
         self._make = make
         self._limits = limits
         self._packed = packed
@@ -142,8 +142,8 @@ class Connections:
         renew_in_child(self)
 
     def _start(self) -> None:
-        self._line = Line(self._limits.connections)
-        self._blocked = Line(self._limits.blocked_reads)
+        self._line = FairSemaphore(self._limits.connections)
+        self._blocked = FairSemaphore(self._limits.blocked_reads)
         self._idle = _Idle()
         self._sweeping = threading.Lock()
         self._closed = threading.Event()
@@ -263,7 +263,7 @@ def _read(connection: Any) -> Any:
 class AsyncConnections:
     """Async connections to one node, used in one event loop; otherwise as Connections."""
 
-    def __init__(self, make: Callable[[], Any], limits: Limits, packed: bool = True) -> None:
+    def __init__(self, make: Callable[[], Any], limits: ConnectionLimits, packed: bool = True) -> None:
         self._make = make
         self._limits = limits
         self._packed = packed

@@ -33,7 +33,7 @@ from ..errors import (
 from ..keys import NamespaceKeys
 from . import failures
 from .address import Target
-from .connection import AsyncLink, Command, Limits, Link, LinkError
+from .connection import AsyncLink, Command, ConnectionLimits, Link, LinkError
 from .failures import Crowded
 
 T = TypeVar("T")
@@ -141,7 +141,7 @@ def open_session(
     """
     settings = settings or Settings()
     namespace = check_namespace(settings.namespace if namespace is None else namespace)
-    limits = Limits(settings.max_connections, settings.max_blocked_reads)
+    limits = ConnectionLimits(settings.max_connections, settings.max_blocked_reads)
     opened = link(url or settings.url, settings.call_timeout_s, limits)
     session = Session(settings, namespace, clock or RedisClock(), opened.target)
     session.node_of = opened.node_of

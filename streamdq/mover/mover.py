@@ -1,8 +1,8 @@
 """The mover: takes due jobs from the buckets to the ready streams the moment they are due.
 
-Every worker process carries one; a lease lets one of them work for the whole namespace (lease.py). It has a lane for
-each Redis node (lane.py) and listens to the shards' ``wake`` streams for something earlier (rings.py). The lease saves
-work, it is not needed for correctness: each script is atomic, two movers at once would only find less to do.
+Every worker process carries one; a lease lets one of them work for the whole namespace (lease.py). It runs a NodeMover
+for each Redis node (node_mover.py) and listens to the shards' ``wake`` streams for something earlier (rings.py). The
+lease saves work, it is not needed for correctness: each script is atomic, so two movers would only find less to do.
 
 Time: a BLOCK time-out on an idle Redis ends up to one server tick late (80 ms measured), so no block times a due
 moment. The mover sleeps on its own timer until the next due time.
@@ -28,8 +28,8 @@ from ..loop import Failures, cancel_and_wait, supervise
 from ..store.scripts import Scripts
 from ..store.topics import Topics
 from .janitor import Janitor
-from .lane import Lane
 from .lease import Lease
+from .node_mover import NodeMover
 from .rate import RatedTopic
 from .rings import Listener
 
@@ -58,7 +58,7 @@ class Mover:
         self._stopping = stopping
         self._lease = Lease(link, session, scripts, name, stopping)
         self._listener = self._new_listener()
-        self._lanes: dict[str, Lane] = {}
+        self._node_movers: dict[str, NodeMover] = {}
         self._rated: dict[str, RatedTopic] = {}
         self._node_of: dict[ShardKeys, str] = {}
         self._running: list[asyncio.Task[None]] = []
@@ -84,7 +84,7 @@ class Mover:
         except ServerUnavailable:  # the registry is where the lease is: see there
             if not self._link.is_cluster or not self._topics.known:
                 raise
-        self._lanes, self._rated, self._running, self._listener = {}, {}, [], self._new_listener()
+        self._node_movers, self._rated, self._running, self._listener = {}, {}, [], self._new_listener()
         self._look_for_shards()
         parts = (self._lease.keep, self._listener.run, self._tidy, self._refresh)
         tasks = [asyncio.create_task(part()) for part in parts]
@@ -100,17 +100,17 @@ class Mover:
         if self._stopping.is_set():
             await self._lease.give_up()
 
-    # -- shards and their lanes
+    # -- shards and their nodes
 
     def _known_shards(self) -> list[ShardKeys]:
         return [shard for topic in self._topics.known for shard in self._topics.shards(topic)]
 
     def _look_everywhere(self) -> None:
-        for lane in self._lanes.values():
-            lane.look_everywhere()
+        for node_mover in self._node_movers.values():
+            node_mover.look_everywhere()
 
     def _look_for_shards(self) -> None:
-        """New ones are looked at; those that are gone, or on another node now, leave their lane."""
+        """New ones are looked at; those that are gone, or on another node now, leave their node's mover."""
         nodes: dict[str, set[ShardKeys]] = {}
         for shard in self._known_shards():
             # While the Cluster's topology is not known, a shard stays where it was.
@@ -118,22 +118,22 @@ class Mover:
             nodes.setdefault(node, set()).add(shard)
         self._node_of = {shard: node for node, shards in nodes.items() for shard in shards}
         for node, shards in nodes.items():
-            lane = self._lane(node)
+            node_mover = self._node_mover(node)
             for shard in shards:
-                if shard not in lane:
-                    lane.look_at(shard)
-        for node, lane in self._lanes.items():
-            lane.keep(nodes.get(node, set()))
+                if shard not in node_mover:
+                    node_mover.look_at(shard)
+        for node, node_mover in self._node_movers.items():
+            node_mover.keep(nodes.get(node, set()))
         self._listener.look_again()
 
-    def _lane(self, node: str) -> Lane:
-        if node not in self._lanes:
-            lane = Lane(self._link, self._session, self._scripts, self._topics, self._missed, self._want)
-            self._lanes[node] = lane
+    def _node_mover(self, node: str) -> NodeMover:
+        if node not in self._node_movers:
+            node_mover = NodeMover(self._link, self._session, self._scripts, self._topics, self._missed, self._want)
+            self._node_movers[node] = node_mover
             self._running.append(
-                asyncio.create_task(supervise("mover", lane.run, self._stopping, self._session.keys.namespace))
+                asyncio.create_task(supervise("mover", node_mover.run, self._stopping, self._session.keys.namespace))
             )
-        return self._lanes[node]
+        return self._node_movers[node]
 
     # -- topics with a rate
 
@@ -150,11 +150,11 @@ class Mover:
 
     async def _move_permitted(self, shard: ShardKeys, count: int) -> None:
         if shard in self._node_of:
-            await self._lanes[self._node_of[shard]].move_permitted(shard, count)
+            await self._node_movers[self._node_of[shard]].move_permitted(shard, count)
 
     def _later(self, shard: ShardKeys, when: float) -> None:
         if shard in self._node_of:
-            self._lanes[self._node_of[shard]].look_at(shard, when)
+            self._node_movers[self._node_of[shard]].look_at(shard, when)
 
     # -- rings
 
@@ -170,7 +170,7 @@ class Mover:
             self._look_for_shards()
         for shard, node in self._node_of.items():
             if shard.wake in rung:
-                self._lanes[node].look_at(shard)
+                self._node_movers[node].look_at(shard)
 
     def _missed(self, shard: ShardKeys) -> None:
         log.debug("a ring was missed", topic=shard.topic, shard=shard.shard)

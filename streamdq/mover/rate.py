@@ -21,8 +21,8 @@ _DueJobs = list[tuple[int, ShardKeys]]  # due_ms, and where
 
 
 class RatedTopic:
-    """Lanes hand it the shards in which something is due (``want``). It moves what the rate allows and gives a shard
-    back (``later``: look at it then, on the monotonic clock) when nothing is due there any more.
+    """Node movers hand it the shards in which something is due (``want``). It moves what the rate allows and gives a
+    shard back (``later``: look at it then, on the monotonic clock) when nothing is due there any more.
     """
 
     def __init__(

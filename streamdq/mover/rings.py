@@ -15,7 +15,7 @@ BLOCK_S = 10.0
 _BLOCK_GRACE_S = 3.0
 
 
-def ring(
+def listen(
     session: Session, streams: Sequence[str], seen: Mapping[str, bytes], block_s: float = BLOCK_S
 ) -> Op[dict[str, bytes]]:
     """Blocks until one of the streams has something newer than ``seen``, at most ``block_s``; {stream: newest id}."""
@@ -79,7 +79,7 @@ class Listener:
         while True:
             names = streams()
             try:
-                rung = await arun(self._link, ring(self._session, names, self._seen))
+                rung = await arun(self._link, listen(self._session, names, self._seen))
                 self._seen.update(rung)
                 await self._heard(rung)
             except Exception as error:

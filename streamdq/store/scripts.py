@@ -74,7 +74,7 @@ class Moved(NamedTuple):
     groups: bytes = b""
 
 
-class Row(NamedTuple):
+class ClaimedRow(NamedTuple):
     """One claimed job as claim returns it."""
 
     claim: bytes  # main for a first attempt, else main|entry|past
@@ -102,7 +102,7 @@ class Claimed(NamedTuple):
     now_ms: int
     ttr_ms: int
     unread: int
-    rows: list[Row]
+    rows: list[ClaimedRow]
     expired: int
     generation: str  # of the group: another one once it was removed and made again
     refused: int  # what its caller would not start at once, though it was lost with a consumer before
@@ -266,7 +266,7 @@ class Scripts:
             now_ms,
             group_ttr_ms,
             unread,
-            [Row(*row) for row in zip(claims, ids, records, strict=True) if row[0]],
+            [ClaimedRow(*row) for row in zip(claims, ids, records, strict=True) if row[0]],
             expired,
             generation.decode(),
             refused,

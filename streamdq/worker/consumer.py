@@ -32,7 +32,7 @@ _FAILING_S = 0.2
 _LEAVE_LIMIT = 100
 _REPAIR_S = 0.05  # between repairs, should another client go on breaking things
 _PAUSED_S = 1.0  # how often it looks at paused ones
-_SHOW_S = 60.0
+_HEARTBEAT_S = 60.0
 _END = "18446744073709551615-0"
 
 
@@ -345,16 +345,16 @@ class Consumer:
 
     # -- its own life
 
-    async def show(self) -> None:
+    async def heartbeat(self) -> None:
         """A loop's body: tells Redis every minute that this consumer is alive. A blocked read does not, nor does one
         that waits for a free slot: it would be counted, and then cleared away, as gone.
         """
         while True:
-            await asyncio.sleep(_SHOW_S)
+            await asyncio.sleep(_HEARTBEAT_S)
             together = [[shard] for shard in self._shards] if self._link.is_cluster else [self._shards]
-            await self._everywhere(self._shown, [shards for shards in together if shards])
+            await self._everywhere(self._send_heartbeat, [shards for shards in together if shards])
 
-    async def _shown(self, shards: list[ShardKeys]) -> None:
+    async def _send_heartbeat(self, shards: list[ShardKeys]) -> None:
         streams = [shard.ready for shard in shards]
         # Asks for what it has pending behind the last possible entry: nothing, which changes nothing.
         args = ("XREADGROUP", "GROUP", self.group, self.name, "STREAMS", *streams, *[_END] * len(streams))

@@ -18,9 +18,9 @@ from ..job import GroupProgress, Job, JobState, check_ttr
 from ..logs import log, way, what, where
 from ..store.topics import Topics
 from ..threads import HandlerThreads
-from .calls import called, completed, drop
 from .handlers import Handler
-from .notices import Notices
+from .on_dead import DeadLetterNotices
+from .user_functions import called, completed, drop
 
 _WATCHDOG_S = 0.05
 _DEAF_S = 1.0  # how long the drain waits for a handler that does not end when it is cancelled
@@ -29,7 +29,7 @@ _HOLD_S = 0.05  # how long that may wait for one
 _NO_MORE_S = 1.0  # for so long nothing is fetched ahead, when some had to go back
 
 
-class Pace:
+class RecentCount:
     """How many attempts end within a span of time."""
 
     def __init__(self, span_s: float) -> None:
@@ -76,13 +76,13 @@ class Runner:
         self._consumer = consumer
         self._tell_ended = ended
         self._tell_touched = touched
-        self._notices = Notices(on_dead, self._naming)
+        self._notices = DeadLetterNotices(on_dead, self._naming)
         self._waiting: deque[tuple[float, list[Held]]] = deque()  # when they came
         self._running: dict[asyncio.Task[None], list[Held]] = {}
         self._draining = False
         self._busy = 0  # running calls, and threads that outlived theirs
         self._mean_s = 1.0
-        self._pace = Pace(_AHEAD_S)
+        self._ended_lately = RecentCount(_AHEAD_S)
         self._gave_up_at = self._no_more_until = 0.0
         self._giving_up: asyncio.TimerHandle | None = None
         self._threads = HandlerThreads(concurrency)
@@ -109,7 +109,9 @@ class Runner:
         """
         if self._mean_s > _AHEAD_S or time.monotonic() < self._no_more_until:
             return 0
-        return min(2 * MAX_BATCH, int(_AHEAD_S / max(self._mean_s, 1e-6)) * self._concurrency, self._pace.recent())
+        return min(
+            2 * MAX_BATCH, int(_AHEAD_S / max(self._mean_s, 1e-6)) * self._concurrency, self._ended_lately.recent()
+        )
 
     def take(self, held: list[Held]) -> None:
         """Runs jobs of one topic as soon as there are slots; their TTR runs already."""
@@ -197,7 +199,7 @@ class Runner:
         error = await (self._in_loop if handler.is_async else self._in_thread)(handler, fit, bodies)
         ended = time.monotonic()
         took_s = ended - started
-        self._pace.count(ended)
+        self._ended_lately.count(ended)
         self._mean_s += (took_s - self._mean_s) * 0.1
         for one in fit:
             if not one.begun:

@@ -21,7 +21,7 @@ from ..link.session import arun, open_session
 from ..logs import log, what
 from ..loop import cancel_and_wait, supervise
 from ..mover.mover import Mover
-from ..mover.rings import ring
+from ..mover.rings import listen
 from ..operations.jobs import Operations
 from ..retry import RetryInput, RetrySchedule
 from .consumer import BLOCK_S, Consumer, Limit, Limits
@@ -203,7 +203,7 @@ class _Run:
             # A Redis that can't be reached at the start is an error; once at work, loops wait for it to come back.
             await self._prepare()
             bodies = {"mover": self._mover.run, "outbox": self._outbox.run, "watchdog": self._runner.watch}
-            bodies |= {"alive": self._consumer.show, "topics": self._watch_topics}
+            bodies |= {"alive": self._consumer.heartbeat, "topics": self._watch_topics}
             namespace = self._session.keys.namespace
             loops = [
                 self._loop.create_task(supervise(name, body, self._ended, namespace)) for name, body in bodies.items()
@@ -253,7 +253,7 @@ class _Run:
         seen: dict[str, bytes] = {}
         while True:
             await self._look_for_topics()
-            seen |= await arun(self._link, ring(self._session, [self._session.keys.wake], seen, _REGISTRY_S))
+            seen |= await arun(self._link, listen(self._session, [self._session.keys.wake], seen, _REGISTRY_S))
 
     async def _look_for_topics(self) -> None:
         """Serves all shards there are; of every topic, if there is a handler for it, that has the group now: one that

@@ -8,7 +8,7 @@ from typing import Any
 
 from streamdq import Queue
 from streamdq.archive import Archive
-from streamdq.archive.dead_letters import Row, RowState, Wanted
+from streamdq.archive.dead_letters import ArchivedLetter, RowState, Wanted
 from tests.servers import Server
 
 EVERY = Wanted()
@@ -40,8 +40,8 @@ def finish(queue: Queue, topic: str = "t", group: str = "default") -> list[str]:
     return sorted(done)
 
 
-def rows(archive: Archive, wanted: Wanted = EVERY) -> list[Row]:
-    found: list[Row] = []
+def rows(archive: Archive, wanted: Wanted = EVERY) -> list[ArchivedLetter]:
+    found: list[ArchivedLetter] = []
     while page := archive.rows(wanted, 500, found[-1].number if found else 0):
         found += page
     return found

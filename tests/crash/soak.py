@@ -28,7 +28,7 @@ import redis
 
 from streamdq import NewJob, Queue
 from streamdq.errors import ServerError, StaleClaim, StreamdqError, TopicNotEmpty
-from tests.crash.crew import Crew, Line, WorkerProcess
+from tests.crash.worker_processes import Line, WorkerProcess, WorkerProcesses
 from tests.crash.workers import Options, Work
 from tests.leaks import leaked_keys
 from tests.servers import Server, binaries, until
@@ -76,7 +76,7 @@ class Soak:
         self.said = Promises()
         binary = binaries()[-1]
         self.server = Server(binary, appendonly=True, options={"appendfsync": "always"})
-        self.crew = Crew(self.server, directory)
+        self.processes = WorkerProcesses(self.server, directory)
         self.workers: list[tuple[WorkerProcess, str]] = []
         self.stopping = threading.Event()
         self.rss: list[int] = []
@@ -87,7 +87,7 @@ class Soak:
 
     def start_worker(self, group: str) -> None:
         options = Options(topics=TOPICS, group=group, concurrency=20, ttr="2s", retry="100ms 200ms 400ms")
-        self.workers.append((self.crew.start(options, grace_s=1), group))
+        self.workers.append((self.processes.start(options, grace_s=1), group))
 
     def queue(self) -> Queue:
         return Queue(self.server.url)
@@ -289,7 +289,7 @@ class Soak:
     def sample(self) -> None:
         with self.redis_away, self.server.client(decode_responses=True) as client:
             until(client.ping, "Redis answers")
-            audit = self.crew.queue.audit()
+            audit = self.processes.queue.audit()
             clients = int(client.info("clients")["connected_clients"])
         if not audit.balanced:
             off = [balance for balance in audit.balances if balance.imbalance]
@@ -303,11 +303,11 @@ class Soak:
 
     def run(self) -> int:
         for topic in TOPICS:
-            self.crew.queue.configure(topic, groups=["default", "audit"], max_deliveries=1000, ttr="2s")
+            self.processes.queue.configure(topic, groups=["default", "audit"], max_deliveries=1000, ttr="2s")
         for group, _ in WORKERS:
             self.start_worker(group)
         for worker, _ in self.workers:
-            self.crew.serving(worker)
+            self.processes.serving(worker)
         at_work = [threading.Thread(target=self.produce, args=(n,)) for n in range(2)]
         at_work += [threading.Thread(target=self.operate), threading.Thread(target=self.reshard)]
         sampler = threading.Thread(target=self.sampling)
@@ -334,17 +334,17 @@ class Soak:
         for topic in TOPICS[:2]:
             self.remove_extra(topic)
         with contextlib.suppress(TimeoutError):
-            until(lambda: not self.crew.live(), "no job is left", 120)
+            until(lambda: not self.processes.live(), "no job is left", 120)
         self.sample()
         self.dead = {
             (topic, group, job.id)
             for topic in TOPICS
             for group in ("default", "audit")
-            for job in self.crew.queue.dead(topic, group, limit=100_000)
+            for job in self.processes.queue.dead(topic, group, limit=100_000)
         }
         for topic in TOPICS:
             for group in ("default", "audit"):
-                self.crew.queue.purge(topic, group)
+                self.processes.queue.purge(topic, group)
         for worker, _ in self.workers:
             worker.signal(signal.SIGTERM)
         for worker, _ in self.workers:
@@ -365,7 +365,7 @@ class Soak:
         first, last = self.rss[len(self.rss) // 4], self.rss[-1]
         if last > first * 1.25 + 10_000:
             broken.append(f"the worker that lived grew from {first} to {last} KB")
-        starts = sum(self.crew.journal.count("start").values())
+        starts = sum(self.processes.journal.count("start").values())
         say(json.dumps({
             "enqueued": len(self.said.due), "unsure": len(self.said.unsure), "cancelled": len(self.said.cancelled),
             "rescheduled": sum(map(len, self.said.rescheduled.values())), "starts": starts,
@@ -377,9 +377,9 @@ class Soak:
 
     def check_jobs(self) -> None:
         """The journal tells what the handlers did, Redis what it had said."""
-        group_of = {worker.pid: json.loads(worker.text)["group"] for worker in self.crew.workers}
+        group_of = {worker.pid: json.loads(worker.text)["group"] for worker in self.processes.workers}
         ended: dict[str, set[Key]] = {"default": set(), "audit": set()}
-        for line in self.crew.journal.lines():
+        for line in self.processes.journal.lines():
             if line.what == "end":
                 ended[group_of[line.pid]].add((line.topic, line.id))
             elif line.what == "start":
@@ -415,7 +415,7 @@ def main() -> int:
         try:
             return soak.run()
         finally:
-            soak.crew.close()
+            soak.processes.close()
             soak.server.close()
 
 

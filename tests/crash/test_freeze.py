@@ -8,7 +8,7 @@ from dataclasses import asdict
 import pytest
 
 from streamdq import NewJob
-from tests.crash.crew import TAKEOVER_S, Crew, WorkerProcess, left_in
+from tests.crash.worker_processes import TAKEOVER_S, WorkerProcess, WorkerProcesses, left_in
 from tests.crash.workers import Fault, Options, Work
 from tests.servers import until
 
@@ -17,56 +17,58 @@ def stale_ends(worker: WorkerProcess) -> int:
     return worker.output.count("outcome=stale")
 
 
-def waits(crew: Crew) -> bool:
+def waits(processes: WorkerProcesses) -> bool:
     """Whether some worker is in a blocked read of the ready streams."""
-    with crew.server.client() as client:
+    with processes.server.client() as client:
         return any(each["cmd"] == "xreadgroup" and "b" in each["flags"] for each in client.client_list())
 
 
 @pytest.mark.parametrize("threads", [False, True], ids=["async", "threads"])
-def test_stopped_past_its_ttr_its_ends_are_refused(crew: Crew, threads: bool) -> None:
+def test_stopped_past_its_ttr_its_ends_are_refused(processes: WorkerProcesses, threads: bool) -> None:
     ids = [
-        crew.put("finish", Work(ms=400)),
-        crew.put("retry", Work(ms=400, fail=1)),  # only the first attempt fails: the stale one
-        crew.put("bury", Work(ms=400, bury=True)),
+        processes.put("finish", Work(ms=400)),
+        processes.put("retry", Work(ms=400, fail=1)),  # only the first attempt fails: the stale one
+        processes.put("bury", Work(ms=400, bury=True)),
     ]
-    first = crew.start(Options(ttr="800ms", threads=threads), lease_s=0.5)
+    first = processes.start(Options(ttr="800ms", threads=threads), lease_s=0.5)
     for id in ids:
-        crew.started(id)
+        processes.started(id)
     first.signal(signal.SIGSTOP)
-    second = crew.start(Options(ttr="800ms"), lease_s=0.5)
-    until(lambda: crew.journal.ids("start", second.pid) == set(ids), "another has them")
-    until(lambda: crew.live() == 0, "and has ended them")
+    second = processes.start(Options(ttr="800ms"), lease_s=0.5)
+    until(lambda: processes.journal.ids("start", second.pid) == set(ids), "another has them")
+    until(lambda: processes.live() == 0, "and has ended them")
     first.signal(signal.SIGCONT)
     until(lambda: stale_ends(first) == len(ids), "what the first has to say is refused")
 
     assert stale_ends(second) == 0
-    assert [sorted(line.attempt for line in crew.journal.of(id) if line.what == "start") for id in ids] == [[1, 2]] * 3
-    account = crew.emptied().balances[0]
+    assert [sorted(line.attempt for line in processes.journal.of(id) if line.what == "start") for id in ids] == [
+        [1, 2]
+    ] * 3
+    account = processes.emptied().balances[0]
     assert (account.enqueued, account.done, account.dead) == (3, 2, 1)
-    counts = crew.counts()
+    counts = processes.counts()
     assert (counts.reclaimed, counts.retried) == (3, 0)
-    assert [job.id for job in crew.queue.dead("work")] == ["bury"]
-    crew.queue.purge("work")
-    assert left_in(crew.server, "work") == {}
+    assert [job.id for job in processes.queue.dead("work")] == ["bury"]
+    processes.queue.purge("work")
+    assert left_in(processes.server, "work") == {}
 
 
-def test_what_waited_for_a_slot_when_it_was_stopped_does_not_start_late(crew: Crew) -> None:
-    first = crew.start(Options(ttr="800ms", concurrency=1), lease_s=0.5)
+def test_what_waited_for_a_slot_when_it_was_stopped_does_not_start_late(processes: WorkerProcesses) -> None:
+    first = processes.start(Options(ttr="800ms", concurrency=1), lease_s=0.5)
     jobs = [NewJob(asdict(Work()), id=f"short-{number}") for number in range(300)]
     jobs += [NewJob(asdict(Work(stop=first.pid, company=first.pid)), id="stops")]
     jobs += [NewJob(asdict(Work()), id=f"waits-{number}") for number in range(2000)]
-    crew.queue.enqueue_many("work", jobs)
+    processes.queue.enqueue_many("work", jobs)
     until(lambda: first.stopped, "it is stopped, in a handler")
-    ids = set(crew.held())
-    begun = crew.journal.ids("start") & ids
+    ids = set(processes.held())
+    begun = processes.journal.ids("start") & ids
     assert "stops" in begun
     assert len(ids) > len(begun), "it has fetched others ahead"
-    second = crew.start(Options(ttr="800ms"), lease_s=0.5)
-    crew.emptied()
+    second = processes.start(Options(ttr="800ms"), lease_s=0.5)
+    processes.emptied()
     first.signal(signal.SIGCONT)
     until(lambda: stale_ends(first) == len(ids), "it is refused all that it holds")
-    starts = [line for line in crew.journal.lines("start") if line.id in ids]
+    starts = [line for line in processes.journal.lines("start") if line.id in ids]
     assert sorted(line.id for line in starts if line.pid == first.pid) == sorted(begun)
     assert {line.id for line in starts if line.pid == second.pid} == ids
     for worker in (first, second):
@@ -76,79 +78,79 @@ def test_what_waited_for_a_slot_when_it_was_stopped_does_not_start_late(crew: Cr
 
 @pytest.mark.parametrize("threads", [False, True], ids=["async", "threads"])
 def test_stopped_between_its_claim_and_the_start_it_starts_nothing_that_was_taken_over(
-    crew: Crew, threads: bool
+    processes: WorkerProcesses, threads: bool
 ) -> None:
     """It wakes with a reply that is as old as it slept. By then the jobs are cancelled, and due in an hour."""
-    ids = crew.fill(20, Work())
+    ids = processes.fill(20, Work())
     stops = Fault("claim", before=False, stop=True)
-    first = crew.start(Options(ttr="500ms", threads=threads, fault=stops), lease_s=0.5)
+    first = processes.start(Options(ttr="500ms", threads=threads, fault=stops), lease_s=0.5)
     until(lambda: first.stopped, "it is stopped with jobs in hand")
-    assert set(crew.held()) == set(ids)
-    crew.start(Options(topics=("other",)), lease_s=0.5)  # its mover takes over what the first holds
-    until(lambda: crew.counts().ready == len(ids), "all are ready again")
-    assert all(crew.queue.cancel("work", id) for id in ids[:10])
-    assert all(crew.queue.reschedule("work", id, delay="1h") for id in ids[10:])
+    assert set(processes.held()) == set(ids)
+    processes.start(Options(topics=("other",)), lease_s=0.5)  # its mover takes over what the first holds
+    until(lambda: processes.counts().ready == len(ids), "all are ready again")
+    assert all(processes.queue.cancel("work", id) for id in ids[:10])
+    assert all(processes.queue.reschedule("work", id, delay="1h") for id in ids[10:])
     first.signal(signal.SIGCONT)
     until(lambda: stale_ends(first) == len(ids), "it is refused all that it holds")
-    assert crew.journal.lines("start") == []
-    assert crew.counts().cancelled == 10
-    assert crew.queue.stats().delayed == 10
+    assert processes.journal.lines("start") == []
+    assert processes.counts().cancelled == 10
+    assert processes.queue.stats().delayed == 10
 
 
-def test_another_mover_takes_over(crew: Crew) -> None:
+def test_another_mover_takes_over(processes: WorkerProcesses) -> None:
     # It serves another topic: what is delivered to a stopped consumer waits for its TTR.
-    first = crew.serving(crew.start(Options(topics=("other",))))
-    until(lambda: crew.leader() == first.pid, "its mover is at work")
-    second = crew.serving(crew.start(Options(ttr="30s")))
+    first = processes.serving(processes.start(Options(topics=("other",))))
+    until(lambda: processes.leader() == first.pid, "its mover is at work")
+    second = processes.serving(processes.start(Options(ttr="30s")))
     first.signal(signal.SIGSTOP)
     at = time.time()
-    ids = crew.fill(20, Work(), delay="100ms")
-    until(lambda: crew.journal.ids("end") == set(ids), "due jobs are delivered", TAKEOVER_S + 1)
-    assert max(line.at for line in crew.journal.lines("start")) - at <= TAKEOVER_S
-    assert crew.leader() == second.pid
+    ids = processes.fill(20, Work(), delay="100ms")
+    until(lambda: processes.journal.ids("end") == set(ids), "due jobs are delivered", TAKEOVER_S + 1)
+    assert max(line.at for line in processes.journal.lines("start")) - at <= TAKEOVER_S
+    assert processes.leader() == second.pid
     first.signal(signal.SIGCONT)
-    ids += crew.fill(100, Work(), topic="other", delay="10ms")
-    until(lambda: crew.journal.ids("end") == set(ids), "all are done")
-    assert crew.leader() == second.pid, "one leader"
-    assert {line.pid for line in crew.journal.lines() if line.topic == "other"} == {first.pid}
-    assert set(crew.journal.count("start").values()) == {1}, "nothing doubled"
-    crew.emptied()
+    ids += processes.fill(100, Work(), topic="other", delay="10ms")
+    until(lambda: processes.journal.ids("end") == set(ids), "all are done")
+    assert processes.leader() == second.pid, "one leader"
+    assert {line.pid for line in processes.journal.lines() if line.topic == "other"} == {first.pid}
+    assert set(processes.journal.count("start").values()) == {1}, "nothing doubled"
+    processes.emptied()
 
 
-def test_read_by_a_stopped_worker_but_never_claimed(crew: Crew) -> None:
+def test_read_by_a_stopped_worker_but_never_claimed(processes: WorkerProcesses) -> None:
     # Its blocked read takes the job; the claim that should follow never comes.
-    first = crew.serving(crew.start(Options(), lease_s=0.5))
-    until(lambda: crew.leader() == first.pid, "its mover is at work")
-    until(lambda: waits(crew), "it waits for a job")
+    first = processes.serving(processes.start(Options(), lease_s=0.5))
+    until(lambda: processes.leader() == first.pid, "its mover is at work")
+    until(lambda: waits(processes), "it waits for a job")
     first.signal(signal.SIGSTOP)
     # Nothing else happens here, and the others stop watching long before the TTR has passed.
-    id = crew.put("unclaimed", Work())
-    second = crew.start(Options(watch_s=0.4), lease_s=0.5)
-    (line,) = crew.started(id, within_s=5)
+    id = processes.put("unclaimed", Work())
+    second = processes.start(Options(watch_s=0.4), lease_s=0.5)
+    (line,) = processes.started(id, within_s=5)
     assert line.pid == second.pid
-    crew.emptied()
+    processes.emptied()
     first.signal(signal.SIGCONT)
     first.signal(signal.SIGTERM)
     assert first.wait() == 0
-    assert crew.journal.count("start")[id] == 1
-    assert left_in(crew.server, "work") == {}
+    assert processes.journal.count("start")[id] == 1
+    assert left_in(processes.server, "work") == {}
 
 
-def test_redis_stopped_for_a_while(crew: Crew) -> None:
+def test_redis_stopped_for_a_while(processes: WorkerProcesses) -> None:
     options = Options(topics=("work", "later"), ttr="10s")
-    workers = [crew.serving(crew.start(options)) for _ in range(2)]
-    work = crew.fill(300, Work(ms=5))
-    later = crew.fill(100, Work(), topic="later", delay="1s")
-    due_ms = {id: job.due_ms for id in later if (job := crew.queue.get("later", id))}
+    workers = [processes.serving(processes.start(options)) for _ in range(2)]
+    work = processes.fill(300, Work(ms=5))
+    later = processes.fill(100, Work(), topic="later", delay="1s")
+    due_ms = {id: job.due_ms for id in later if (job := processes.queue.get("later", id))}
     assert len(due_ms) == len(later)
-    os.kill(crew.server.pid, signal.SIGSTOP)
+    os.kill(processes.server.pid, signal.SIGSTOP)
     end = time.monotonic() + 2
     until(lambda: time.monotonic() > end, "two seconds", 3)
-    os.kill(crew.server.pid, signal.SIGCONT)
-    crew.emptied()
-    assert crew.journal.ids("end") == {*work, *later}
-    assert all(line.at * 1000 >= due_ms[line.id] for line in crew.journal.lines("start") if line.id in due_ms)
-    assert set(crew.journal.count("start").values()) == {1}
+    os.kill(processes.server.pid, signal.SIGCONT)
+    processes.emptied()
+    assert processes.journal.ids("end") == {*work, *later}
+    assert all(line.at * 1000 >= due_ms[line.id] for line in processes.journal.lines("start") if line.id in due_ms)
+    assert set(processes.journal.count("start").values()) == {1}
     for worker in workers:
         worker.signal(signal.SIGTERM)
         assert worker.wait() == 0

@@ -5,7 +5,7 @@ import time
 from dataclasses import asdict
 
 from streamdq import NewJob
-from tests.crash.crew import TAKEOVER_S, Crew, WorkerProcess, left_in
+from tests.crash.worker_processes import TAKEOVER_S, WorkerProcess, WorkerProcesses, left_in
 from tests.crash.workers import Options, Work
 from tests.servers import until
 
@@ -17,123 +17,126 @@ def recovery_s(mover: bool) -> float:
     return max(TTR_S + 1, TAKEOVER_S) if mover else TTR_S + 1
 
 
-def half_way(crew: Crew, jobs: int) -> None:
-    until(lambda: len(crew.journal.ids("end")) >= jobs // 2, "half of the jobs are done")
+def half_way(processes: WorkerProcesses, jobs: int) -> None:
+    until(lambda: len(processes.journal.ids("end")) >= jobs // 2, "half of the jobs are done")
 
 
-def pick(crew: Crew, workers: list[WorkerProcess], mover: bool) -> WorkerProcess:
+def pick(processes: WorkerProcesses, workers: list[WorkerProcess], mover: bool) -> WorkerProcess:
     """The worker whose mover is at work, or the other."""
-    until(lambda: crew.leader() is not None, "a mover is at work")
-    leads = crew.leader()
+    until(lambda: processes.leader() is not None, "a mover is at work")
+    leads = processes.leader()
     return next(worker for worker in workers if (worker.pid == leads) is mover)
 
 
-def check_recovery(crew: Crew, ids: list[str], killed: WorkerProcess, mover: bool) -> None:
+def check_recovery(processes: WorkerProcesses, ids: list[str], killed: WorkerProcess, mover: bool) -> None:
     """Kills it, waits for the end, and counts."""
     at = killed.kill()
-    held = {id for id, pid in crew.held().items() if pid == killed.pid}
+    held = {id for id, pid in processes.held().items() if pid == killed.pid}
     assert held, "it was killed while it had work"
-    begun = crew.journal.ids("start", killed.pid) & held
-    crew.emptied()
-    assert crew.journal.ids("end") == set(ids), "lost"
+    begun = processes.journal.ids("start", killed.pid) & held
+    processes.emptied()
+    assert processes.journal.ids("end") == set(ids), "lost"
 
-    starts = crew.journal.count("start")
+    starts = processes.journal.count("start")
     twice = {id for id, count in starts.items() if count > 1}
     assert twice <= begun, "runs again: only what ran, or had ended without Redis knowing, when it was killed"
     assert max(starts.values()) == 2
-    again = [line for line in crew.journal.lines("start") if line.id in held and line.pid != killed.pid]
+    again = [line for line in processes.journal.lines("start") if line.id in held and line.pid != killed.pid]
     assert {line.id for line in again} == held
     assert max(line.at for line in again) - at <= recovery_s(mover)
-    assert crew.counts().reclaimed == len(held)
-    assert left_in(crew.server, "work") == {}
+    assert processes.counts().reclaimed == len(held)
+    assert left_in(processes.server, "work") == {}
 
 
-def test_killed_half_way_while_another_works_on(crew: Crew) -> None:
-    workers = [crew.serving(crew.start(Options(concurrency=10))) for _ in range(2)]
-    ids = crew.fill(1500, Work(ms=10))
-    until(lambda: len({line.pid for line in crew.journal.lines("end")}) == 2, "both work")
-    half_way(crew, len(ids))
-    check_recovery(crew, ids, pick(crew, workers, mover=False), mover=False)
+def test_killed_half_way_while_another_works_on(processes: WorkerProcesses) -> None:
+    workers = [processes.serving(processes.start(Options(concurrency=10))) for _ in range(2)]
+    ids = processes.fill(1500, Work(ms=10))
+    until(lambda: len({line.pid for line in processes.journal.lines("end")}) == 2, "both work")
+    half_way(processes, len(ids))
+    check_recovery(processes, ids, pick(processes, workers, mover=False), mover=False)
 
 
-def test_killed_half_way_with_the_mover(crew: Crew) -> None:
-    workers = [crew.serving(crew.start(Options(concurrency=10))) for _ in range(2)]
-    ids = crew.fill(1500, Work(ms=10))
-    until(lambda: len({line.pid for line in crew.journal.lines("end")}) == 2, "both work")
-    half_way(crew, len(ids))
-    check_recovery(crew, ids, pick(crew, workers, mover=True), mover=True)
+def test_killed_half_way_with_the_mover(processes: WorkerProcesses) -> None:
+    workers = [processes.serving(processes.start(Options(concurrency=10))) for _ in range(2)]
+    ids = processes.fill(1500, Work(ms=10))
+    until(lambda: len({line.pid for line in processes.journal.lines("end")}) == 2, "both work")
+    half_way(processes, len(ids))
+    check_recovery(processes, ids, pick(processes, workers, mover=True), mover=True)
 
 
-def test_only_worker_killed_and_started_again(crew: Crew) -> None:
-    ids = crew.fill(300, Work(ms=10))
-    first = crew.start(Options(concurrency=10))
-    half_way(crew, len(ids))
+def test_only_worker_killed_and_started_again(processes: WorkerProcesses) -> None:
+    ids = processes.fill(300, Work(ms=10))
+    first = processes.start(Options(concurrency=10))
+    half_way(processes, len(ids))
     at = first.kill()
-    held = set(crew.held())
+    held = set(processes.held())
     assert held
-    second = crew.serving(crew.start(Options(concurrency=10)))
+    second = processes.serving(processes.start(Options(concurrency=10)))
     serves = time.time()
-    crew.emptied()
-    assert crew.journal.ids("end") == set(ids)
-    again = [line.at for line in crew.journal.lines("start", second.pid) if line.id in held]
+    processes.emptied()
+    assert processes.journal.ids("end") == set(ids)
+    again = [line.at for line in processes.journal.lines("start", second.pid) if line.id in held]
     assert len(again) == len(held)
     assert max(again) <= max(at + recovery_s(mover=True), serves) + 1
 
 
-def test_both_die_and_a_restart_recovers_everything(crew: Crew) -> None:
-    ids = crew.fill(200, Work(ms=20))
-    ids += crew.fill(50, Work(), topic="later", delay="1s")
-    ids += crew.fill(20, Work(fail=1), topic="again")
+def test_both_die_and_a_restart_recovers_everything(processes: WorkerProcesses) -> None:
+    ids = processes.fill(200, Work(ms=20))
+    ids += processes.fill(50, Work(), topic="later", delay="1s")
+    ids += processes.fill(20, Work(fail=1), topic="again")
     both = Options(topics=("work", "later", "again"), concurrency=5, retry="1s")
-    workers = [crew.start(both, lease_s=1) for _ in range(2)]
-    until(lambda: len(crew.journal.ids("end")) >= 50 and crew.journal.ids("raised"), "some are done, some have failed")
+    workers = [processes.start(both, lease_s=1) for _ in range(2)]
+    until(
+        lambda: len(processes.journal.ids("end")) >= 50 and processes.journal.ids("raised"),
+        "some are done, some have failed",
+    )
     for worker in workers:
         worker.kill()
-    left = {topic: crew.queue.audit(topic).left for topic in both.topics}
+    left = {topic: processes.queue.audit(topic).left for topic in both.topics}
     assert left["work"]
     assert left["again"]
-    assert crew.queue.audit().balanced
-    crew.start(both, lease_s=1)
-    crew.emptied()
-    assert crew.journal.ids("end") == set(ids)
-    assert all(line.attempt >= 2 for line in crew.journal.lines("end") if line.topic == "again")
+    assert processes.queue.audit().balanced
+    processes.start(both, lease_s=1)
+    processes.emptied()
+    assert processes.journal.ids("end") == set(ids)
+    assert all(line.attempt >= 2 for line in processes.journal.lines("end") if line.topic == "again")
     for topic in both.topics:
-        assert left_in(crew.server, topic) == {}
+        assert left_in(processes.server, topic) == {}
 
 
-def test_killed_again_and_again_it_is_buried(crew: Crew) -> None:
-    crew.queue.configure("work", max_deliveries=2)
-    id = crew.put("poison", Work(ms=60_000))
+def test_killed_again_and_again_it_is_buried(processes: WorkerProcesses) -> None:
+    processes.queue.configure("work", max_deliveries=2)
+    id = processes.put("poison", Work(ms=60_000))
     for attempt in (1, 2):
-        worker = crew.start(Options(ttr="250ms"), lease_s=0.5)
-        crew.started(id, attempt)
+        worker = processes.start(Options(ttr="250ms"), lease_s=0.5)
+        processes.started(id, attempt)
         worker.kill()
-    crew.start(Options(ttr="250ms"), lease_s=0.5)
-    until(lambda: crew.queue.dead("work"), "it is among the dead letters")
-    assert crew.journal.count("start")[id] == 2, "buried before it runs a third time"
-    assert crew.queue.dead("work")[0].groups["default"].reason == "crashed"
-    assert crew.queue.audit().balanced
+    processes.start(Options(ttr="250ms"), lease_s=0.5)
+    until(lambda: processes.queue.dead("work"), "it is among the dead letters")
+    assert processes.journal.count("start")[id] == 2, "buried before it runs a third time"
+    assert processes.queue.dead("work")[0].groups["default"].reason == "crashed"
+    assert processes.queue.audit().balanced
 
 
-def test_what_was_fetched_ahead_of_a_job_that_kills_its_worker_has_not_crashed(crew: Crew) -> None:
+def test_what_was_fetched_ahead_of_a_job_that_kills_its_worker_has_not_crashed(processes: WorkerProcesses) -> None:
     """Though one crash is enough here."""
-    crew.queue.configure("work", max_deliveries=1)
-    first = crew.serving(crew.start(Options(concurrency=1)))
+    processes.queue.configure("work", max_deliveries=1)
+    first = processes.serving(processes.start(Options(concurrency=1)))
     jobs = [NewJob(asdict(Work()), id=f"short-{number}") for number in range(300)]
     jobs += [NewJob(asdict(Work(die=True, company=first.pid)), id="deadly")]
     jobs += [NewJob(asdict(Work()), id=f"innocent-{number}") for number in range(2000)]
-    crew.queue.enqueue_many("work", jobs)
+    processes.queue.enqueue_many("work", jobs)
     assert first.wait() == -signal.SIGKILL
-    untold = crew.journal.ids("end") & set(crew.held())  # ended, and Redis was not told any more
-    ahead = set(crew.held()) - untold - {"deadly"}
+    untold = processes.journal.ids("end") & set(processes.held())  # ended, and Redis was not told any more
+    ahead = set(processes.held()) - untold - {"deadly"}
     assert ahead, "it has fetched some of them ahead"
     # If the deadly one was fetched ahead as well, nobody could tell that it had started. Now it is told.
-    second = crew.start(Options(concurrency=1))
-    until(lambda: second.ended or not crew.live(), "it has ended too, or all is done")
-    untold |= crew.journal.ids("end") & set(crew.held())
-    crew.start(Options(concurrency=1))
-    crew.emptied()
-    assert {job.id for job in crew.queue.dead("work")} - untold == {"deadly"}
-    starts = {id: count for id, count in crew.journal.count("start").items() if id not in untold}
+    second = processes.start(Options(concurrency=1))
+    until(lambda: second.ended or not processes.live(), "it has ended too, or all is done")
+    untold |= processes.journal.ids("end") & set(processes.held())
+    processes.start(Options(concurrency=1))
+    processes.emptied()
+    assert {job.id for job in processes.queue.dead("work")} - untold == {"deadly"}
+    starts = {id: count for id, count in processes.journal.count("start").items() if id not in untold}
     assert starts.pop("deadly") <= 2
     assert set(starts.values()) == {1}, "none of the others was tried twice, or not at all"

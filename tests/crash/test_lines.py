@@ -8,7 +8,7 @@ import pytest
 from streamdq import NewJob, Queue
 from streamdq.operations.audit import Audit
 from streamdq.store.scripts import load
-from tests.crash.crew import Crew, left_in
+from tests.crash.worker_processes import WorkerProcesses, left_in
 from tests.crash.workers import FAULT_EXIT, Fault, Options, Work
 from tests.servers import Server
 
@@ -51,36 +51,38 @@ def load_scripts(server: Server) -> None:
             client.script_load(load(name).source)
 
 
-def fill(crew: Crew, fault: Fault) -> None:
+def fill(processes: WorkerProcesses, fault: Fault) -> None:
     name = namespace(fault)
-    with Queue(crew.server.url, name) as queue:
+    with Queue(processes.server.url, name) as queue:
         queue.enqueue_many("work", [NewJob(asdict(work), id=f"{name}-{i}") for i, work in enumerate(WORK)])
 
 
-def outcome(crew: Crew, name: str) -> tuple[Audit, dict[str, int]]:
+def outcome(processes: WorkerProcesses, name: str) -> tuple[Audit, dict[str, int]]:
     """The books, and what is left once the dead letters are gone."""
-    with Queue(crew.server.url, name) as queue:
+    with Queue(processes.server.url, name) as queue:
         audit = queue.audit()
         queue.purge("work")
-    return audit, left_in(crew.server, "work", namespace=name)
+    return audit, left_in(processes.server, "work", namespace=name)
 
 
 @pytest.mark.timeout(150)
-def test_a_crash_at_any_call_loses_nothing(crew: Crew) -> None:
-    load_scripts(crew.server)
+def test_a_crash_at_any_call_loses_nothing(processes: WorkerProcesses) -> None:
+    load_scripts(processes.server)
     names = [namespace(fault) for fault in FAULTS]
     for fault in FAULTS:
-        fill(crew, fault)
-    crashed = crew.start(*map(faulty, FAULTS), grace_s=0, lease_s=0.5)
+        fill(processes, fault)
+    crashed = processes.start(*map(faulty, FAULTS), grace_s=0, lease_s=0.5)
     assert crashed.wait(60) == 0
     codes = json.loads(crashed.output.splitlines()[-1])
     assert dict(zip(names, codes, strict=True)) == dict.fromkeys(names, FAULT_EXIT), "each has met its fault"
 
-    clean = crew.start(*[Options(namespace=name, retry=f"{RETRY} {RETRY}", burst=True) for name in names], lease_s=0.5)
+    clean = processes.start(
+        *[Options(namespace=name, retry=f"{RETRY} {RETRY}", burst=True) for name in names], lease_s=0.5
+    )
     assert clean.wait(60) == 0
-    ended = crew.journal.ids("end")
+    ended = processes.journal.ids("end")
     for name in names:
-        audit, left = outcome(crew, name)
+        audit, left = outcome(processes, name)
         assert audit.balanced, name
         (account,) = audit.balances
         assert (audit.left, account.done, account.dead) == (0, len(WORK) - DEAD, DEAD), name

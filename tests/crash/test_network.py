@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from streamdq import Queue
-from tests.crash.crew import Crew, left_in
 from tests.crash.proxy import Proxy
+from tests.crash.worker_processes import WorkerProcesses, left_in
 from tests.crash.workers import Options, Work
 from tests.servers import Server
 
@@ -24,53 +24,53 @@ def proxy(redis_server: Server) -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def crew(redis_server: Server, proxy: Proxy, tmp_path: Path) -> Iterator[Crew]:
+def processes(redis_server: Server, proxy: Proxy, tmp_path: Path) -> Iterator[WorkerProcesses]:
     """Its workers reach Redis through the proxy; the test itself does not."""
-    with Crew(redis_server, tmp_path, proxy.url) as crew:
-        yield crew
+    with WorkerProcesses(redis_server, tmp_path, proxy.url) as processes:
+        yield processes
 
 
-def fill(crew: Crew) -> set[str]:
-    ids = crew.fill(600, Work(ms=10), topic="quick")
-    ids += crew.fill(50, Work(fail=1), topic="failing")
-    ids += crew.fill(50, Work(), topic="later", delay="700ms")
+def fill(processes: WorkerProcesses) -> set[str]:
+    ids = processes.fill(600, Work(ms=10), topic="quick")
+    ids += processes.fill(50, Work(fail=1), topic="failing")
+    ids += processes.fill(50, Work(), topic="later", delay="700ms")
     return set(ids)
 
 
-def check(crew: Crew, ids: set[str]) -> None:
-    audit = crew.emptied()
-    ended = crew.journal.ids("end")
+def check(processes: WorkerProcesses, ids: set[str]) -> None:
+    audit = processes.emptied()
+    ended = processes.journal.ids("end")
     assert ended == ids, "lost"
     assert {balance.topic: (balance.enqueued, balance.done) for balance in audit.balances} == {
         topic: (count, count) for topic, count in (("quick", 600), ("failing", 50), ("later", 50))
     }, "each job is done once for the books, however often it ran"
     # What runs again was taken over: its worker could not tell that it had ended.
-    reclaimed = sum(crew.counts(topic).reclaimed for topic in TOPICS)
-    again = sum(count - 1 for id, count in crew.journal.count("start").items() if not id.startswith("failing"))
+    reclaimed = sum(processes.counts(topic).reclaimed for topic in TOPICS)
+    again = sum(count - 1 for id, count in processes.journal.count("start").items() if not id.startswith("failing"))
     assert again <= reclaimed
     for topic in TOPICS:
-        assert left_in(crew.server, topic) == {}
+        assert left_in(processes.server, topic) == {}
 
 
 @pytest.mark.parametrize("lost_replies", [False, True], ids=["cut", "lost-replies"])
-def test_connections_are_cut_again_and_again(crew: Crew, proxy: Proxy, lost_replies: bool) -> None:
+def test_connections_are_cut_again_and_again(processes: WorkerProcesses, proxy: Proxy, lost_replies: bool) -> None:
     for _ in range(2):
-        crew.serving(crew.start(RUN))
-    ids = fill(crew)
+        processes.serving(processes.start(RUN))
+    ids = fill(processes)
     proxy.trouble(7, times=25, lost_replies=lost_replies)
-    check(crew, ids)
+    check(processes, ids)
 
 
-def test_redis_does_not_answer_any_more_on_what_is_open(crew: Crew, proxy: Proxy) -> None:
+def test_redis_does_not_answer_any_more_on_what_is_open(processes: WorkerProcesses, proxy: Proxy) -> None:
     for _ in range(2):
-        crew.serving(crew.start(RUN, call_timeout_s=0.5))
-    ids = fill(crew)
-    crew.started("quick-50")
+        processes.serving(processes.start(RUN, call_timeout_s=0.5))
+    ids = fill(processes)
+    processes.started("quick-50")
     proxy.swallow()
-    check(crew, ids)
+    check(processes, ids)
 
 
-def test_what_is_enqueued_through_broken_connections_is_in_once(crew: Crew, proxy: Proxy) -> None:
+def test_what_is_enqueued_through_broken_connections_is_in_once(processes: WorkerProcesses, proxy: Proxy) -> None:
     accepted = []
     trouble = threading.Thread(target=proxy.trouble, args=(11, 25, True))
     with Queue(proxy.url) as queue:
@@ -78,7 +78,7 @@ def test_what_is_enqueued_through_broken_connections_is_in_once(crew: Crew, prox
         while trouble.is_alive():
             accepted.append(queue.enqueue("quick", asdict(Work()), delay="1h").id)
         trouble.join()
-    audit = crew.queue.audit()
+    audit = processes.queue.audit()
     assert (audit.left, audit.balances[0].enqueued) == (len(accepted), len(accepted))
     assert len(set(accepted)) == len(accepted) > 50
     assert audit.balanced

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streamdq import Queue, StreamdqError
-from tests.crash.crew import Crew, left_in
+from tests.crash.worker_processes import WorkerProcesses, left_in
 from tests.crash.workers import Options, Work
 from tests.servers import Binary, Server, until
 
@@ -17,10 +17,13 @@ RUN = Options(topics=("now", "later"), ttr="1s", concurrency=10)
 
 
 @pytest.fixture
-def persistent(binary: Binary, tmp_path: Path) -> Iterator[Crew]:
-    """A crew on a server that has on disk what it has confirmed."""
-    with Server(binary, appendonly=True, options={"appendfsync": "always"}) as server, Crew(server, tmp_path) as crew:
-        yield crew
+def persistent(binary: Binary, tmp_path: Path) -> Iterator[WorkerProcesses]:
+    """Worker processes on a server that has on disk what it has confirmed."""
+    with (
+        Server(binary, appendonly=True, options={"appendfsync": "always"}) as server,
+        WorkerProcesses(server, tmp_path) as processes,
+    ):
+        yield processes
 
 
 class Producer(threading.Thread):
@@ -50,21 +53,21 @@ class Producer(threading.Thread):
         self.join()
 
 
-def produce_through(crew: Crew, outage: str) -> list[str]:
+def produce_through(processes: WorkerProcesses, outage: str) -> list[str]:
     """Two busy workers and a producer, and Redis away in the middle of it; the jobs that were accepted."""
     for _ in range(2):
-        crew.serving(crew.start(RUN))
-    accepted = crew.fill(1000, Work(ms=15), topic="now")
-    producer = Producer(crew.server.url)
+        processes.serving(processes.start(RUN))
+    accepted = processes.fill(1000, Work(ms=15), topic="now")
+    producer = Producer(processes.server.url)
     producer.start()
     try:
-        until(lambda: len(crew.journal.ids("end")) > 200, "they are at work")
+        until(lambda: len(processes.journal.ids("end")) > 200, "they are at work")
         if outage == "killed":
-            crew.server.kill()
+            processes.server.kill()
         else:
-            crew.server.stop()
+            processes.server.stop()
         before = len(producer.accepted)
-        crew.server.start()
+        processes.server.start()
         until(lambda: len(producer.accepted) > before + 100, "the producer goes on")
     finally:
         producer.stop()
@@ -73,53 +76,53 @@ def produce_through(crew: Crew, outage: str) -> list[str]:
 
 
 @pytest.mark.parametrize("outage", ["stopped", "killed"])
-def test_nothing_is_lost_that_was_accepted(persistent: Crew, outage: str) -> None:
-    crew = persistent
-    accepted = produce_through(crew, outage)
-    audit = crew.emptied()
-    assert set(accepted) <= crew.journal.ids("end"), "lost"
+def test_nothing_is_lost_that_was_accepted(persistent: WorkerProcesses, outage: str) -> None:
+    processes = persistent
+    accepted = produce_through(processes, outage)
+    audit = processes.emptied()
+    assert set(accepted) <= processes.journal.ids("end"), "lost"
     # An enqueue whose reply was lost is repeated: when its job had ended meanwhile, that puts it in once more.
     twice_in = sum(balance.done for balance in audit.balances) - len(accepted)
-    again = sum(count - 1 for count in crew.journal.count("start").values())
+    again = sum(count - 1 for count in processes.journal.count("start").values())
     assert 0 <= twice_in <= 1
-    assert again <= twice_in + sum(crew.counts(topic).reclaimed for topic in RUN.topics)
+    assert again <= twice_in + sum(processes.counts(topic).reclaimed for topic in RUN.topics)
     for topic in RUN.topics:
-        assert left_in(crew.server, topic) == {}
+        assert left_in(processes.server, topic) == {}
 
 
-def test_workers_reconnect_after_a_long_outage(persistent: Crew) -> None:
-    crew = persistent
-    worker = crew.serving(crew.start(RUN))
-    crew.server.stop()
+def test_workers_reconnect_after_a_long_outage(persistent: WorkerProcesses) -> None:
+    processes = persistent
+    worker = processes.serving(processes.start(RUN))
+    processes.server.stop()
     until(lambda: worker.output.count("loop failed") >= 4, "it has tried in vain")
-    crew.server.start()
-    ids = crew.fill(50, Work(), topic="now") + crew.fill(50, Work(), topic="later", delay="100ms")
-    until(lambda: crew.journal.ids("end") == set(ids), "it is at work again", 10)
-    assert set(crew.journal.count("start").values()) == {1}
-    crew.emptied()
+    processes.server.start()
+    ids = processes.fill(50, Work(), topic="now") + processes.fill(50, Work(), topic="later", delay="100ms")
+    until(lambda: processes.journal.ids("end") == set(ids), "it is at work again", 10)
+    assert set(processes.journal.count("start").values()) == {1}
+    processes.emptied()
 
 
-def test_a_drain_without_redis_ends_all_the_same(persistent: Crew) -> None:
-    crew = persistent
-    crew.put("job", Work(ms=300), topic="now")
-    worker = crew.start(RUN, lease_s=0.5, call_timeout_s=0.5)
-    crew.started("job")
-    crew.server.stop()
+def test_a_drain_without_redis_ends_all_the_same(persistent: WorkerProcesses) -> None:
+    processes = persistent
+    processes.put("job", Work(ms=300), topic="now")
+    worker = processes.start(RUN, lease_s=0.5, call_timeout_s=0.5)
+    processes.started("job")
+    processes.server.stop()
     worker.signal(signal.SIGTERM)
     assert worker.wait(15) == 0
-    crew.server.start()
-    crew.start(RUN, lease_s=0.5)
-    crew.started("job", attempts=2)
-    crew.emptied()
+    processes.server.start()
+    processes.start(RUN, lease_s=0.5)
+    processes.started("job", attempts=2)
+    processes.emptied()
 
 
-def test_redis_restarted_while_workers_hold_long_jobs(persistent: Crew) -> None:
-    crew = persistent
-    ids = crew.fill(20, Work(ms=700), topic="now")
-    crew.start(Options(topics=("now",), ttr="20s", concurrency=20))
+def test_redis_restarted_while_workers_hold_long_jobs(persistent: WorkerProcesses) -> None:
+    processes = persistent
+    ids = processes.fill(20, Work(ms=700), topic="now")
+    processes.start(Options(topics=("now",), ttr="20s", concurrency=20))
     for id in ids:
-        crew.started(id)
-    crew.server.restart()
-    crew.emptied()
-    assert crew.journal.ids("end") == set(ids)
-    assert set(crew.journal.count("start").values()) == {1}, "finished by those who had begun"
+        processes.started(id)
+    processes.server.restart()
+    processes.emptied()
+    assert processes.journal.ids("end") == set(ids)
+    assert set(processes.journal.count("start").values()) == {1}, "finished by those who had begun"

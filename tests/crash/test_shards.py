@@ -2,7 +2,7 @@
 
 import random
 
-from tests.crash.crew import Crew, left_in
+from tests.crash.worker_processes import WorkerProcesses, left_in
 from tests.crash.workers import Options, Work
 from tests.servers import until
 
@@ -10,41 +10,41 @@ SHARDS = 4
 KILLS = 4
 
 
-def fill(crew: Crew, number: int) -> list[str]:
+def fill(processes: WorkerProcesses, number: int) -> list[str]:
     """One kind after another: done at once, later, at the second attempt, and never."""
     kind = f"kind-{number}"
     work = (Work(ms=5), Work(ms=20), Work(fail=1), Work(bury=True))[number % 4]
     ids = []
     for i in range(60):
         delay = 0.02 * (i % 30) if number % 4 == 1 else None
-        ids.append(crew.put(f"{kind}-{i}", work, topic="sharded", delay=delay))
+        ids.append(processes.put(f"{kind}-{i}", work, topic="sharded", delay=delay))
     return ids
 
 
-def test_sharded_load_with_kills_leaves_nothing(crew: Crew) -> None:
-    crew.queue.configure("sharded", shards=SHARDS, max_deliveries=KILLS + 1)
+def test_sharded_load_with_kills_leaves_nothing(processes: WorkerProcesses) -> None:
+    processes.queue.configure("sharded", shards=SHARDS, max_deliveries=KILLS + 1)
     chance = random.Random(5)
     options = Options(topics=("sharded",), concurrency=8, ttr="1s", retry="100ms")
-    workers = [crew.start(options, lease_s=1) for _ in range(3)]
+    workers = [processes.start(options, lease_s=1) for _ in range(3)]
     ids: list[str] = []
     for number in range(2 * KILLS):
-        ids += fill(crew, number)
+        ids += fill(processes, number)
         done = len(ids) // 2
-        until(lambda: len(crew.journal.ids("end") | crew.journal.ids("raised")) >= done, "half is done")  # noqa: B023
+        until(lambda: len(processes.journal.ids("end") | processes.journal.ids("raised")) >= done, "half is done")  # noqa: B023
         if number % 2:
             workers.pop(chance.randrange(len(workers))).kill()
-            workers.append(crew.start(options, lease_s=1))
-    cancelled = [id for id in ids[::7] if crew.queue.cancel("sharded", id)]
+            workers.append(processes.start(options, lease_s=1))
+    cancelled = [id for id in ids[::7] if processes.queue.cancel("sharded", id)]
 
-    audit = crew.emptied()
+    audit = processes.emptied()
     (account,) = audit.balances
-    buried = {job.id for job in crew.queue.dead("sharded", limit=1000)}
-    ended = crew.journal.ids("end")
+    buried = {job.id for job in processes.queue.dead("sharded", limit=1000)}
+    ended = processes.journal.ids("end")
     assert ended | buried | set(cancelled) == set(ids), "lost"
     assert not ended & buried
     assert (account.enqueued, account.dead, account.cancelled) == (len(ids), len(buried), len(cancelled))
-    assert crew.queue.purge("sharded") == len(buried)
+    assert processes.queue.purge("sharded") == len(buried)
     # A job that was cancelled between its read and its claim leaves an entry, which goes when that claim comes, or when
     # reclaim sees that its consumer is gone.
-    until(lambda: left_in(crew.server, "sharded", SHARDS) == {}, "no entry is left")
-    assert crew.queue.audit().balanced
+    until(lambda: left_in(processes.server, "sharded", SHARDS) == {}, "no entry is left")
+    assert processes.queue.audit().balanced

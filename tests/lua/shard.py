@@ -12,7 +12,7 @@ from streamdq.link.connection import Link
 from streamdq.link.session import Op, open_session, run
 from streamdq.operations.inspect import job_of
 from streamdq.operations.jobs import Operations
-from streamdq.store.scripts import Claimed, Enqueued, Moved, Reclaimed, Refused, Row
+from streamdq.store.scripts import Claimed, ClaimedRow, Enqueued, Moved, Reclaimed, Refused
 
 START_MS = 1_700_000_000_000
 BEGIN = (b"0-0", b"0-0")
@@ -94,30 +94,30 @@ class Shard:
         )
         return reply
 
-    def take(self, group: str | None = None, consumer: str | None = None) -> Row:
+    def take(self, group: str | None = None, consumer: str | None = None) -> ClaimedRow:
         """Claims the one job that is ready."""
         (row,) = self.claim(group=group, consumer=consumer).rows
         return row
 
-    def finish(self, *rows: Row, group: str | None = None) -> Refused:
+    def finish(self, *rows: ClaimedRow, group: str | None = None) -> Refused:
         return self._end(self.scripts.finish, rows, group)
 
-    def release(self, *rows: Row, group: str | None = None) -> Refused:
+    def release(self, *rows: ClaimedRow, group: str | None = None) -> Refused:
         return self._end(self.scripts.release, rows, group)
 
-    def retry(self, *rows: Row, delay_ms: int = 0, steps: int = 1, group: str | None = None) -> Refused:
+    def retry(self, *rows: ClaimedRow, delay_ms: int = 0, steps: int = 1, group: str | None = None) -> Refused:
         return self._end(self.scripts.retry, rows, group, delay_ms, steps, "Oops: again")
 
-    def bury(self, *rows: Row, group: str | None = None) -> Refused:
+    def bury(self, *rows: ClaimedRow, group: str | None = None) -> Refused:
         return self._end(self.scripts.bury, rows, group, "exhausted", "Oops: enough")
 
-    def _end(self, script: Any, rows: Sequence[Row], group: str | None, *rest: Any) -> Refused:
+    def _end(self, script: Any, rows: Sequence[ClaimedRow], group: str | None, *rest: Any) -> Refused:
         args = [value for row in rows for value in (row.main, row.entry, row.id, f"row of {row.id.decode()}", *rest)]
         name = group or self.group
         reply: Refused = self._step(script(self.k, name, self.generation(name), args))
         return reply
 
-    def touch(self, *rows: Row, ttr_ms: int = 60_000, group: str | None = None) -> Refused:
+    def touch(self, *rows: ClaimedRow, ttr_ms: int = 60_000, group: str | None = None) -> Refused:
         name = group or self.group
         args = [value for row in rows for value in (row.main, row.entry, row.id, ttr_ms)]
         reply: Refused = self._step(

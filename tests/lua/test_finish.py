@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamdq.store.scripts import Refused, Row
+from streamdq.store.scripts import ClaimedRow, Refused
 from tests.lua.shard import START_MS, Shard
 
 
@@ -171,7 +171,7 @@ def receipts_of(shard: Shard) -> dict[str, int]:
     return {claim.decode(): int(float(at)) for claim, at in zip(flat[::2], flat[1::2], strict=True)}
 
 
-def finish_with_receipt(shard: Shard, row: Row) -> Refused:
+def finish_with_receipt(shard: Shard, row: ClaimedRow) -> Refused:
     claim = [row.main, row.entry, row.id.decode(), "row"]
     refused: Refused = shard.run(
         shard.scripts.finish(shard.k, "default", shard.generation("default"), claim, receipts=True)
@@ -179,7 +179,7 @@ def finish_with_receipt(shard: Shard, row: Row) -> Refused:
     return refused
 
 
-def has_receipt(shard: Shard, row: Row, group: str = "default") -> bool:
+def has_receipt(shard: Shard, row: ClaimedRow, group: str = "default") -> bool:
     return shard.run(shard.scripts.ended(shard.k, group, row.main, row.entry)) == "done"
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamdq import NewJob
-from streamdq.store.scripts import Row
+from streamdq.store.scripts import ClaimedRow
 from tests.lua.shard import BEGIN, START_MS, Shard
 from tests.servers import until
 
@@ -135,7 +135,7 @@ def walk(shard: Shard, limit: int = 100) -> list[int]:
     raise AssertionError("without an end")
 
 
-def claim_all(shard: Shard) -> list[Row]:
+def claim_all(shard: Shard) -> list[ClaimedRow]:
     rows = []
     while found := shard.claim(100).rows:
         rows += found

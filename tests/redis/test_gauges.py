@@ -307,7 +307,7 @@ def test_a_redis_that_is_slow_is_told_before_all_is_read(
 
 
 async def test_a_waiting_consumer_gives_signs_of_life(redis_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamdq.worker.consumer._SHOW_S", 0.05)
+    monkeypatch.setattr("streamdq.worker.consumer._HEARTBEAT_S", 0.05)
     keys = NamespaceKeys(NAMESPACE).shard("t", 0)
     with opened(redis_server.url) as space, redis_server.client(protocol=2) as client:
         worker = space.worker()

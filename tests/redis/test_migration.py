@@ -12,13 +12,13 @@ from prometheus_client import REGISTRY
 
 from streamdq import AsyncQueue, Job
 from streamdq.errors import ServerUnavailable
-from streamdq.link.connection import AsyncLink, Command, Limits, Link
+from streamdq.link.connection import AsyncLink, Command, ConnectionLimits, Link
 from tests.conftest import EACH_BINARY
 from tests.leaks import leaked_keys
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually, opened
 from tests.servers import Binary, Cluster, Server
 
-LIMITS = Limits(4, 4)
+LIMITS = ConnectionLimits(4, 4)
 
 
 @pytest.fixture(scope="module", params=EACH_BINARY)

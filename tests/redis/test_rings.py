@@ -11,7 +11,7 @@ import pytest
 
 from streamdq.keys import ShardKeys, shard_of
 from streamdq.link.session import run
-from streamdq.mover.lane import Lane
+from streamdq.mover.node_mover import NodeMover
 from streamdq.store.scripts import Moved
 from tests.redis.harness import Seen, Space, eventually, recorder
 from tests.servers import Server
@@ -29,10 +29,10 @@ async def test_a_ring_while_the_shard_is_being_moved(space: Space, seen: Seen, m
     space.queue.configure("t", shards=20)
     worker, id = space.worker(), id_in(19, 20)
     worker.handler("t")(recorder(seen))
-    moved, rung, heard = Lane._call_move, asyncio.Event(), asyncio.Event()
-    look_at = Lane.look_at
+    moved, rung, heard = NodeMover._call_move, asyncio.Event(), asyncio.Event()
+    look_at = NodeMover.look_at
 
-    async def late(self: Lane, shard: ShardKeys, limit: int, permitted: bool) -> Moved | None:
+    async def late(self: NodeMover, shard: ShardKeys, limit: int, permitted: bool) -> Moved | None:
         reply = await moved(self, shard, limit, permitted)
         if reply and reply.next_due_ms > reply.now_ms and not rung.is_set():
             rung.set()
@@ -40,15 +40,15 @@ async def test_a_ring_while_the_shard_is_being_moved(space: Space, seen: Seen, m
             await heard.wait()
         return reply
 
-    def listening(self: Lane, shard: ShardKeys, when: float = 0.0) -> None:
+    def listening(self: NodeMover, shard: ShardKeys, when: float = 0.0) -> None:
         look_at(self, shard, when)
         if shard.shard == 19 and rung.is_set():
             heard.set()
 
-    monkeypatch.setattr(Lane, "_call_move", late)
-    monkeypatch.setattr(Lane, "look_at", listening)
+    monkeypatch.setattr(NodeMover, "_call_move", late)
+    monkeypatch.setattr(NodeMover, "look_at", listening)
     # No beat finds what the ring told of: that is another test's.
-    monkeypatch.setattr(Lane, "_look_for_missed", _nothing)
+    monkeypatch.setattr(NodeMover, "_look_for_missed", _nothing)
     async with space.serving(worker):
         space.queue.enqueue("t", "x", id=id, delay="1h")
         started = time.monotonic()

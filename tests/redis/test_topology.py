@@ -13,7 +13,7 @@ import pytest
 from streamdq import AsyncQueue, Bury, NewJob, Queue
 from streamdq.errors import GroupMissing, StaleClaim, TopicNotEmpty, UnknownGroup, UnknownTopic
 from streamdq.link.session import Op, Pause, arun, run
-from streamdq.mover.lane import Lane
+from streamdq.mover.node_mover import NodeMover
 from tests.redis.harness import Seen, Space, eventually, recorder
 from tests.servers import Cluster, Server
 
@@ -470,13 +470,13 @@ async def test_a_mover_asks_once_for_a_shard_that_its_topic_no_longer_has(space:
         operations = queue._operations
         await queue.stats("t")
         gone = operations.topics.shards("t")[3]
-        lane = Lane(
+        node_mover = NodeMover(
             queue._link, operations.session, operations.scripts, operations.topics, lambda _: None, lambda _: None
         )
         space.queue.delete_topic("t")
         space.queue.configure("t", shards=1)
         async with asyncio.timeout(5):
-            assert await lane._call_move(gone, 10, permitted=False) is None
+            assert await node_mover._call_move(gone, 10, permitted=False) is None
 
 
 @pytest.mark.parametrize("stopped", range(2, 8))
@@ -569,9 +569,11 @@ async def disagreement(space: Space, client: Any) -> list[str]:
     async with AsyncQueue(space.url, "test", settings=space.settings) as queue:
         operations, topics = queue._operations, queue._operations.topics
         await arun(queue._link, topics.end_changes())
-        lane = Lane(queue._link, operations.session, operations.scripts, topics, lambda _: None, lambda _: None)
+        node_mover = NodeMover(
+            queue._link, operations.session, operations.scripts, topics, lambda _: None, lambda _: None
+        )
         if shards := topics.shards("t"):
-            await lane.bring_up(shards)
+            await node_mover.bring_up(shards)
         known = (await arun(queue._link, topics.refresh())).get("t")
         wrong = []
         for number in range(3):

@@ -16,7 +16,7 @@ from streamdq.dump.local import LocalFolder
 from streamdq_spark.analysis import Summary, analyze, plan
 from streamdq_spark.report import TABLES, load_tables, write_report
 from tests.conftest import BINARIES
-from tests.crash.crew import Crew, WorkerProcess
+from tests.crash.worker_processes import WorkerProcess, WorkerProcesses
 from tests.crash.workers import Options, Work
 from tests.servers import Pool, until
 from tests.spark import plain
@@ -27,19 +27,19 @@ JOBS = 120
 OPTIONS = Options(topics=("work", "mail"), concurrency=8, ttr="1s", retry="50ms 100ms")
 
 
-def put_all(crew: Crew) -> None:
-    crew.fill(JOBS, Work(ms=20), delay=0.1)
+def put_all(processes: WorkerProcesses) -> None:
+    processes.fill(JOBS, Work(ms=20), delay=0.1)
     for number in range(20):
-        crew.put(f"fails-{number}", Work(fail=number % 5), topic="mail")
-    crew.put("given up", Work(bury=True), topic="mail")
-    crew.put("not wanted", Work(), topic="mail", delay=60)
-    crew.queue.cancel("mail", "not wanted")
+        processes.put(f"fails-{number}", Work(fail=number % 5), topic="mail")
+    processes.put("given up", Work(bury=True), topic="mail")
+    processes.put("not wanted", Work(), topic="mail", delay=60)
+    processes.queue.cancel("mail", "not wanted")
 
 
-def history_of(crew: Crew, topic: str) -> Iterator[Happened]:
+def history_of(processes: WorkerProcesses, topic: str) -> Iterator[Happened]:
     """As Redis has it: not as the dump has it."""
     after: dict[int, str] = {}
-    while (page := crew.queue.history(topic, after)).rows:
+    while (page := processes.queue.history(topic, after)).rows:
         after = page.after
         for row in page.rows:
             yield Happened(
@@ -49,11 +49,11 @@ def history_of(crew: Crew, topic: str) -> Iterator[Happened]:
             )  # fmt: skip
 
 
-def stopped_at_work(crew: Crew, worker: WorkerProcess) -> bool:
+def stopped_at_work(processes: WorkerProcesses, worker: WorkerProcess) -> bool:
     """Holds the process, and tells whether it is within a handler; if not, it goes on."""
     worker.signal(signal.SIGSTOP)
     until(lambda: psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED, "it stands still")
-    if crew.journal.running(worker.pid):
+    if processes.journal.running(worker.pid):
         return True
     worker.signal(signal.SIGCONT)
     return False
@@ -71,16 +71,16 @@ def log(servers: Pool, folder: Path) -> list[Happened]:
         pytest.skip("no Redis server on this machine")
     server = servers[BINARIES[0]]
     server.flush()
-    with Crew(server, folder) as crew:
-        killed = crew.serving(crew.start(OPTIONS))
+    with WorkerProcesses(server, folder) as processes:
+        killed = processes.serving(processes.start(OPTIONS))
         # With a slot free it starts at once: what is claimed ahead of a slot and lost counts as handed back.
-        crew.started(crew.put("holds on", Work(ms=700)))
-        until(lambda: stopped_at_work(crew, killed), "the one to be killed has work")
+        processes.started(processes.put("holds on", Work(ms=700)))
+        until(lambda: stopped_at_work(processes, killed), "the one to be killed has work")
         killed.kill()
-        crew.serving(crew.start(OPTIONS))
-        put_all(crew)
-        crew.emptied()
-        rows = [*history_of(crew, "work"), *history_of(crew, "mail")]
+        processes.serving(processes.start(OPTIONS))
+        put_all(processes)
+        processes.emptied()
+        rows = [*history_of(processes, "work"), *history_of(processes, "mail")]
         dumper = Dumper(LocalFolder(folder / "dump"), server.url)
         with dumper.opened():
             assert dumper.dump().rows == len(rows)

@@ -10,7 +10,7 @@ from streamdq.job import Job, JobState
 from streamdq.keys import ShardKeys
 from streamdq.retry import Bury, Retry, RetrySchedule
 from streamdq.store.history import FIELDS, SEPARATOR, Event, moved_ms, row_in
-from streamdq.store.scripts import Claimed, Row
+from streamdq.store.scripts import Claimed, ClaimedRow
 
 SHARD = ShardKeys("ns", "t", 0)
 SCHEDULE = RetrySchedule.of("15s 3m")
@@ -80,20 +80,20 @@ CLAIMED = Claimed(False, 0, 60_000, 0, [], 0, "3", 0, 0)
 
 
 def test_a_first_attempt() -> None:
-    claimed = held_of(SHARD, "g", Row(b"5-0", b"j", RECORD % (b"", b"")), CLAIMED, 10.0)
+    claimed = held_of(SHARD, "g", ClaimedRow(b"5-0", b"j", RECORD % (b"", b"")), CLAIMED, 10.0)
     assert (claimed.job.attempt, claimed.job.step, claimed.crashes, claimed.due_ms) == (1, 0, 0, 1_800_000_000_000)
     assert (claimed.job.state, claimed.ttr_ms, claimed.deadline) == (JobState.RUNNING, 60_000, 70.0)
 
 
 def test_a_later_attempt_knows_its_past() -> None:
-    row = Row(b"-|7-1|4|2|1|1800000060000", b"j", RECORD % (b"5000", b"1000ms"))
+    row = ClaimedRow(b"-|7-1|4|2|1|1800000060000", b"j", RECORD % (b"5000", b"1000ms"))
     claimed = held_of(SHARD, "g", row, CLAIMED, 10.0)
     assert (claimed.job.attempt, claimed.job.step, claimed.crashes, claimed.due_ms) == (4, 2, 1, 1_800_000_060_000)
     assert (claimed.ttr_ms, claimed.job.retry) == (5_000, "1000ms")
 
 
 def test_a_later_attempt_may_be_due_as_the_record_says() -> None:
-    row = Row(b"-|7-1|2|0|0|", b"j", RECORD % (b"", b""))
+    row = ClaimedRow(b"-|7-1|2|0|0|", b"j", RECORD % (b"", b""))
     assert held_of(SHARD, "g", row, CLAIMED, 10.0).due_ms == 1_800_000_000_000
 
 

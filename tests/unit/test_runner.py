@@ -135,7 +135,7 @@ async def test_what_waits_for_a_slot_goes_back_and_nothing_more_is_fetched_ahead
     rig = Rig(handle)
     rig.runner._mean_s = 0.0
     for _ in range(30):
-        rig.runner._pace.count(time.monotonic())
+        rig.runner._ended_lately.count(time.monotonic())
     most, at_once = rig.runner.room(ahead=True)
     assert (most > 10, at_once) == (True, 10)
     assert rig.runner.room(ahead=False) == (10, 10)

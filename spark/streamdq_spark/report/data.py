@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from streamdq.dump.folder import Folder
 
-from .parts import Row, Tables
+from .parts import TableRow, Tables
 
 
 def load_tables(folder: Folder, names: Iterable[str], first_day: date, last_day: date) -> Tables:
@@ -22,8 +22,8 @@ def load_tables(folder: Folder, names: Iterable[str], first_day: date, last_day:
     return {name: _rows(folder, files, *days) for name, files in found.items() if files}
 
 
-def _rows(folder: Folder, files: Iterable[str], first: str, last: str) -> list[Row]:
-    rows: list[Row] = []
+def _rows(folder: Folder, files: Iterable[str], first: str, last: str) -> list[TableRow]:
+    rows: list[TableRow] = []
     for path in sorted(files):
         keys = dict(part.split("=", 1) for part in path.split("/")[1:-1] if "=" in part)
         day, from_day = keys.get("dt", ""), keys.get("from_dt")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from streamdq.retry import RetrySchedule
 
 from .charts import Axis, bars, matrix
-from .parts import Figure, Row, Section, Tables, figure, grid, grouped, has_groups, subject, total
+from .parts import Figure, Section, TableRow, Tables, figure, grid, grouped, has_groups, subject, total
 from .svg import Svg
 from .words import hour, number, percent, span
 
@@ -65,7 +65,7 @@ def retries(tables: Tables) -> Section:
     return section
 
 
-def _funnel(again: Sequence[Row], groups: bool) -> Figure:
+def _funnel(again: Sequence[TableRow], groups: bool) -> Figure:
     steps = range(1, max(row["step"] for row in again) + 1)
     found = {(subject(row, groups), row["step"]): row["success_rate"] for row in again}
     tries = grouped(({**row, "name": subject(row, groups)} for row in again), "name")
@@ -230,12 +230,12 @@ def advice(tables: Tables) -> Section:
     return section
 
 
-def _kept(row: Row) -> str:
+def _kept(row: TableRow) -> str:
     waits = row["waits_ms"] or []
     return " ".join(_wait(wait) for wait in waits[: row["keep_steps"] or 0]) or "–"
 
 
-def _verdict(row: Row) -> str:
+def _verdict(row: TableRow) -> str:
     dropped = len(row["waits_ms"] or []) - (row["keep_steps"] or 0)
     retry = _RETRY[row["retry_verdict"]].format(dropped)
     ttr = _TTR[row["ttr_verdict"]]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from .load import episodes, told
-from .parts import Row, Tables, total
+from .parts import TableRow, Tables, total
 from .words import aim, hour, number, percent, span
 
 _MEASURES = {
@@ -49,7 +49,7 @@ def tiles(tables: Tables, slo_ms: int, objective: float) -> list[Tile]:
     return made
 
 
-def _on_time(topics: Sequence[Row], slo_ms: int, objective: float) -> Tile:
+def _on_time(topics: Sequence[TableRow], slo_ms: int, objective: float) -> Tile:
     attempts, within = total(topics, "attempts"), total(topics, "within_slo")
     on_time = within / attempts if attempts else None
     state = "" if on_time is None else "good" if on_time >= objective else "bad"
@@ -57,7 +57,7 @@ def _on_time(topics: Sequence[Row], slo_ms: int, objective: float) -> Tile:
     return Tile("On time", percent(on_time), f"within {span(slo_ms)}; {wanted}", state)
 
 
-def _failures(rows: Sequence[Row]) -> list[Tile]:
+def _failures(rows: Sequence[TableRow]) -> list[Tile]:
     dead, failed = total(rows, "dead"), total(rows, "retry") + total(rows, "dead")
     ended = total(rows, "done") + failed
     share = percent(failed / ended if ended else None)
@@ -85,7 +85,7 @@ def unusual(tables: Tables) -> list[str]:
     if not tables.get("anomalies"):
         return []
     end = max(row["hour"] for row in tables["anomalies"])
-    together: dict[tuple[datetime, str], list[list[Row]]] = {}
+    together: dict[tuple[datetime, str], list[list[TableRow]]] = {}
     for rows in episodes(tables):
         if (end - rows[-1]["hour"]).days < 7 and not _welcome(rows):
             together.setdefault((rows[0]["hour"], told(rows)), []).append(rows)
@@ -93,25 +93,25 @@ def unusual(tables: Tables) -> list[str]:
     return _most([_episode(at, what, found) for (at, what), found in ranked])
 
 
-def _episode(at: datetime, what: str, found: list[list[Row]]) -> str:
+def _episode(at: datetime, what: str, found: list[list[TableRow]]) -> str:
     """Topics that began to be unusual in the same hour and way, in one line."""
     topics, hours = [str(rows[0]["topic"]) for rows in found], max(map(len, found))
     where = topics[0] if len(topics) == 1 else f"{len(topics)} topics, {topics[0]} most"
     return f"{what}: {where}, {hour(at)} UTC{f', {hours} hours' if hours > 1 else ''}"
 
 
-def _welcome(rows: list[Row]) -> bool:
+def _welcome(rows: list[TableRow]) -> bool:
     return bool(rows[0]["measure"] != "done" and rows[0]["score"] < 0)
 
 
-def _weight(row: Row) -> float:
+def _weight(row: TableRow) -> float:
     """By how many times it changed."""
     small = 1.0 if row["measure"] in ("lateness", "duration") else 0.0005
     high, low = max(row["before"], row["now"]), min(row["before"], row["now"])
     return float((high + small) / (low + small))
 
 
-def _change(row: Row) -> str:
+def _change(row: TableRow) -> str:
     show = span if row["measure"] in ("lateness", "duration") else percent
     return f"{row['topic']}: {_MEASURES[row['measure']]} {show(row['before'])} → {show(row['now'])}"
 

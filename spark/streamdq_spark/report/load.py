@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from itertools import groupby
 
 from .charts import Axis, bars, matrix, stacked
-from .parts import Figure, Row, Section, Tables, day_of, figure, grid, grouped, has_groups, subject, total
+from .parts import Figure, Section, TableRow, Tables, day_of, figure, grid, grouped, has_groups, subject, total
 from .svg import Svg
 from .words import day, hour, number, percent, short, size, span
 
@@ -56,7 +56,7 @@ def throughput(tables: Tables) -> Section:
     return section
 
 
-def _series(rows: Sequence[Row], times: Sequence[datetime], column: str) -> list[tuple[str, list[float]]]:
+def _series(rows: Sequence[TableRow], times: Sequence[datetime], column: str) -> list[tuple[str, list[float]]]:
     """Sums by the rows' `at`, for each of the largest topics, and for all others together."""
     ranked = sorted(grouped(rows, "topic").values(), key=lambda own: -_sum(own, column))
     named = [(str(own[0]["topic"]), own) for own in ranked[:MOST_TOPICS]]
@@ -69,11 +69,11 @@ def _series(rows: Sequence[Row], times: Sequence[datetime], column: str) -> list
     return series
 
 
-def _sum(rows: Sequence[Row], column: str) -> float:
+def _sum(rows: Sequence[TableRow], column: str) -> float:
     return float(sum(row[column] or 0 for row in rows))
 
 
-def _by_time(rows: Sequence[Row]) -> Figure:
+def _by_time(rows: Sequence[TableRow]) -> Figure:
     unit, step, place = _unit(rows)
     first, last = place(min(r["hour"] for r in rows)), place(max(r["hour"] for r in rows))
     times = [first + step * n for n in range(int((last - first) / step) + 1)]
@@ -88,7 +88,7 @@ def _by_time(rows: Sequence[Row]) -> Figure:
     return figure(title, lambda width: stacked(width, title, text, axis, columns, series))
 
 
-def _unit(rows: Sequence[Row]) -> tuple[str, timedelta, Callable[[datetime], datetime]]:
+def _unit(rows: Sequence[TableRow]) -> tuple[str, timedelta, Callable[[datetime], datetime]]:
     """What a column stands for, so that there are neither few nor very many."""
     days = (max(row["hour"] for row in rows) - min(row["hour"] for row in rows)).days
     if days < FEW_DAYS:
@@ -110,7 +110,7 @@ def workers(tables: Tables) -> Section:
         return section
     consumers = sorted(grouped(rows, "consumer").items(), key=lambda item: -total(item[1], "busy_ms"))
 
-    def mean(own: Sequence[Row]) -> float:
+    def mean(own: Sequence[TableRow]) -> float:
         return _sum(own, "utilisation") / len(own)
 
     whole = sum(mean(own) * len(own) for _, own in consumers) / sum(len(own) for _, own in consumers)
@@ -155,13 +155,13 @@ _WORDS = {
 }
 
 
-def episodes(tables: Tables) -> list[list[Row]]:
+def episodes(tables: Tables) -> list[list[TableRow]]:
     """Anomalous hours that follow each other, of one topic, measure and direction; those most unlike first."""
     odd = sorted(
         (row for row in tables["anomalies"] if row["anomaly"]),
         key=lambda row: (row["topic"], row["measure"], row["score"] > 0, row["hour"]),
     )
-    found: list[list[Row]] = []
+    found: list[list[TableRow]] = []
     for _, rows in groupby(odd, key=lambda row: (row["topic"], row["measure"], row["score"] > 0)):
         last: datetime | None = None
         for row in rows:
@@ -172,7 +172,7 @@ def episodes(tables: Tables) -> list[list[Row]]:
     return sorted(found, key=lambda rows: -sum(abs(row["score"]) for row in rows))
 
 
-def told(rows: Sequence[Row]) -> str:
+def told(rows: Sequence[TableRow]) -> str:
     """What an episode is, in words."""
     return _WORDS[rows[0]["measure"], rows[0]["score"] > 0]
 
@@ -217,7 +217,7 @@ def anomalies(tables: Tables) -> Section:
     return section
 
 
-def _calendar(judged: Sequence[Row]) -> Figure:
+def _calendar(judged: Sequence[TableRow]) -> Figure:
     dated = [{**row, "day": day_of(row["hour"])} for row in judged]
     days = sorted({row["day"] for row in dated})[-HEAT_DAYS:]
     counts = {
@@ -286,7 +286,7 @@ def forecast(tables: Tables) -> Section:
     return section
 
 
-def _by_topic(rows: Sequence[Row]) -> list[list[str]]:
+def _by_topic(rows: Sequence[TableRow]) -> list[list[str]]:
     table = []
     for own in sorted(grouped(rows, "topic").values(), key=lambda own: -_sum(own, "load")):
         peak = max(own, key=lambda row: row["load"] or 0)
@@ -297,5 +297,5 @@ def _by_topic(rows: Sequence[Row]) -> list[list[str]]:
     return table
 
 
-def _sum_or_none(rows: Sequence[Row], column: str) -> float | None:
+def _sum_or_none(rows: Sequence[TableRow], column: str) -> float | None:
     return _sum(rows, column) if any(row[column] is not None for row in rows) else None

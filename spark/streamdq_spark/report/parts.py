@@ -13,8 +13,8 @@ from .svg import Svg
 WIDE, NARROW = 920, 340
 MOST_ROWS = 25
 
-Row = Mapping[str, Any]
-Tables = Mapping[str, Sequence[Row]]
+TableRow = Mapping[str, Any]
+Tables = Mapping[str, Sequence[TableRow]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,25 +59,25 @@ class Section:
     lacking: str = ""
 
 
-def total(rows: Iterable[Row], column: str) -> int:
+def total(rows: Iterable[TableRow], column: str) -> int:
     return sum(row[column] or 0 for row in rows)
 
 
-def grouped(rows: Iterable[Row], *columns: str) -> dict[Any, list[Row]]:
+def grouped(rows: Iterable[TableRow], *columns: str) -> dict[Any, list[TableRow]]:
     """By one column's value, or by a tuple of several."""
-    found: dict[Any, list[Row]] = defaultdict(list)
+    found: dict[Any, list[TableRow]] = defaultdict(list)
     for row in rows:
         found[row[columns[0]] if len(columns) == 1 else tuple(row[c] for c in columns)].append(row)
     return found
 
 
-def subject(row: Row, several_groups: bool) -> str:
+def subject(row: TableRow, several_groups: bool) -> str:
     """The topic, and the group where that tells something."""
     group = row.get("group")
     return f"{row['topic']} · {group}" if several_groups and group else str(row["topic"])
 
 
-def has_groups(rows: Iterable[Row]) -> bool:
+def has_groups(rows: Iterable[TableRow]) -> bool:
     """Whether any topic has more than one group."""
     return any(len({row["group"] for row in own}) > 1 for own in grouped(rows, "topic").values())
 

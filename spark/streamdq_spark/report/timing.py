@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from .charts import Axis, bars, matrix, ranges
-from .parts import Figure, Row, Section, Tables, day_of, figure, grid, grouped, has_groups, subject, total
+from .parts import Figure, Section, TableRow, Tables, day_of, figure, grid, grouped, has_groups, subject, total
 from .svg import Svg
 from .words import aim, day, hour, number, percent, span
 
@@ -52,7 +52,7 @@ def punctuality(tables: Tables, slo_ms: int, objective: float) -> Section:
     return section
 
 
-def _spread(topics: Sequence[Row]) -> Figure:
+def _spread(topics: Sequence[TableRow]) -> Figure:
     rows = sorted(topics, key=lambda row: -row["p99_ms"])[:MOST_TOPICS]
     title = "Lateness by topic"
     text = "; ".join(f"{r['topic']}: median {span(r['p50_ms'])}, p99 {span(r['p99_ms'])}" for r in rows)
@@ -60,7 +60,7 @@ def _spread(topics: Sequence[Row]) -> Figure:
     return figure(title, lambda width: ranges(width, title, text, LOG_AXIS, spans))
 
 
-def _burn(topics: Sequence[Row]) -> list[Figure]:
+def _burn(topics: Sequence[TableRow]) -> list[Figure]:
     """Nothing where none of the budget was used."""
     used = [row for row in topics if row["budget_burn"] > 0][:MOST_TOPICS]
     if not used:
@@ -72,7 +72,7 @@ def _burn(topics: Sequence[Row]) -> list[Figure]:
     return [figure(title, lambda width: bars(width, title, text, axis, rows, mark=1.0))]
 
 
-def _heat(hours: Sequence[Row], slo_ms: int) -> list[Figure]:
+def _heat(hours: Sequence[TableRow], slo_ms: int) -> list[Figure]:
     """By day and hour: the 99th percentile of the topic where it was highest; and the late ones, if there were any."""
     if not hours:
         return []

@@ -18,7 +18,7 @@ from ...loop import cancel_and_wait
 from ...metrics import recorded
 from ...operations.jobs import Operations
 from ..problems import KINDS, ProblemError, place
-from ..reading import without_collection
+from ..request_body import without_collection
 from .models import BulkLine, BulkOut, JobIn
 
 _BATCH_BYTES = 4 * 1024 * 1024

@@ -18,9 +18,9 @@ from .. import redact
 from ..audit_log import about
 from ..auth import Role
 from ..problems import ProblemError
-from ..reading import is_same_json
+from ..request_body import is_same_json
 from .bulk import Loader
-from .models import BulkOut, JobIn, JobOut, WhenIn, moment
+from .models import BulkOut, JobIn, JobOut, WhenIn, due_from
 from .route import JSON, NDJSON, IdPath, Route, TopicPath, backend_of, operation, who_asks
 
 router = APIRouter(route_class=Route)
@@ -186,6 +186,6 @@ async def reschedule_job(request: Request, topic: TopicPath, id: IdPath, when: W
     Whether it is delayed, ready, or waits for its next attempt. A job that is running or dead is left alone.
     """
     queue = await backend_of(request).queue()
-    if not await queue.reschedule(topic, id, delay=when.delay, at=moment(when.at)):
+    if not await queue.reschedule(topic, id, delay=when.delay, at=due_from(when.at)):
         await _refuse(request, topic, id, "rescheduled")
     return job_response(await _job(request, topic, id))

@@ -97,10 +97,10 @@ class JobIn(_In):
 
     def new_job(self, id: str | None) -> NewJob:
         """As the library takes it."""
-        return NewJob(self.body, self.delay, id, moment(self.at), self.ttr, self.retry, self.url, self.expire)
+        return NewJob(self.body, self.delay, id, due_from(self.at), self.ttr, self.retry, self.url, self.expire)
 
 
-def moment(at: int | str | None) -> datetime | int | None:
+def due_from(at: int | str | None) -> datetime | int | None:
     """The moment in an `at`.
 
     Raises:

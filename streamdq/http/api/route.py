@@ -17,8 +17,8 @@ from ..audit_log import fields_of
 from ..auth import ANYONE, MAX_TOKEN_CHARS, Identity, Role
 from ..backend import Backend
 from ..problems import KINDS, ProblemError, documented, kind_of
-from ..reading import Reading
 from ..refusals import peer_of
+from ..request_body import JsonRequest
 
 JSON, NDJSON = "application/json", "application/x-ndjson"
 _SAFE = ("GET", "HEAD")
@@ -89,7 +89,7 @@ class Route(APIRoute):
         async def handle(request: Request) -> Response:
             try:
                 await self.let_in(request, needs)
-                response = await inner(Reading(request.scope, limited(request, needs)))
+                response = await inner(JsonRequest(request.scope, limited(request, needs)))
             except ProblemError as error:
                 found = self.refused(request, error)
                 _tell(request, needs, failed=found.kind)

@@ -25,7 +25,7 @@ LATE_MS, VERY_LATE_MS = 100, 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Lateness:
+class RecentLateness:
     """Of the last attempts: start minus due, in milliseconds."""
 
     count: int
@@ -46,7 +46,7 @@ class Glance:
     settings: TopicSettings
     stats: TopicStats
     now_ms: int = 0
-    lateness: Lateness | None = None
+    lateness: RecentLateness | None = None
     lost: frozenset[ShardKeys] = frozenset()  # what can't be reached
 
     def total(self, figure: str) -> int:
@@ -161,12 +161,12 @@ def _samples(ops: Operations, shards: Sequence[tuple[ShardKeys, TopicSettings]])
     return late
 
 
-def lateness_of(late: Sequence[int]) -> Lateness | None:
+def lateness_of(late: Sequence[int]) -> RecentLateness | None:
     """None: nothing ran."""
     if not late:
         return None
     ordered = sorted(late)
-    return Lateness(len(ordered), _at(ordered, 50), _at(ordered, 99), ordered[-1])
+    return RecentLateness(len(ordered), _at(ordered, 50), _at(ordered, 99), ordered[-1])
 
 
 def _at(ordered: Sequence[int], percent: int) -> int:

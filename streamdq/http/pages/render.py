@@ -31,12 +31,12 @@ _MINUTE_MS, _HOUR_MS = 60_000, 3_600_000
 _SHOWN_BODY_CHARS = 100_000
 
 
-def number(value: int) -> str:
+def with_spaces(value: int) -> str:
     """1234567 as 1 234 567, with spaces that don't break."""
     return f"{value:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
-def moment(ms: int | None) -> str:
+def timestamp(ms: int | None) -> str:
     """When, to the millisecond."""
     if ms is None:
         return "—"
@@ -85,7 +85,7 @@ def _templates() -> Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     made.filters |= {
-        "number": number, "moment": moment, "since": since, "duration": brief, "segment": segment,
+        "with_spaces": with_spaces, "timestamp": timestamp, "since": since, "duration": brief, "segment": segment,
         "query": urlencode,
         "schedule": schedule,
     }  # fmt: skip
@@ -133,4 +133,4 @@ def _note(request: Request) -> str:
         return text
     if not (count.isascii() and count.isdigit() and len(count) < 10):
         return ""
-    return _NOTHING if int(count) == 0 else text.format(n=number(int(count)))
+    return _NOTHING if int(count) == 0 else text.format(n=with_spaces(int(count)))

@@ -12,12 +12,12 @@ from ..job import Job
 from ..logs import log, what
 from ..loop import cancel_and_wait
 from ..threads import HandlerThreads
-from .calls import called, completed
+from .user_functions import called, completed
 
 _MOST = 1000
 
 
-class Notices:
+class DeadLetterNotices:
     """Each function gets one job at a time, in the order in which they died; what it has not come to yet waits, 1 000
     at most. A job that it can't be told of is logged: it is among the dead letters all the same.
     """

@@ -1,8 +1,8 @@
 """What the mover at work does for the shards of one Redis node: moves what is due, takes over claims, and looks for
-what no ring has told of. On a Cluster each node has a lane of its own, so that one that does not answer holds up no
-other; and in a lane each shard fails for itself.
+what no ring has told of. On a Cluster each node has a NodeMover of its own, so that one that does not answer holds
+up no other; and in it each shard fails for itself.
 
-A ring may be lost: with Redis's data, with an entry that another client deletes. So about once a second a lane reads
+A ring may be lost: with Redis's data, with an entry that another client deletes. So about once a second it reads
 the heads of up to 64 buckets in one round trip, and in each tenth pass over its shards their counters and versions,
 too.
 """
@@ -26,8 +26,8 @@ from ..loop import Failures
 from ..metrics import recorded
 from ..store.scripts import RATED, Moved, Scripts
 from ..store.topics import Topics, changing
-from .looks import NEVER, Looks
 from .reclaim import Reclaimer
+from .shard_timers import NEVER, ShardTimers
 
 _TRIES = 5
 _BEAT_S = 1.15  # with one a second, a worker that is idle would send three commands in one
@@ -36,7 +36,7 @@ _COUNTERS_EVERY = 10  # passes
 _MISSED_S = 0.1  # a head that is sooner than expected by more than this was not told of
 
 
-class Lane:
+class NodeMover:
     """``look_at`` adds a shard; ``missed`` is told of one whose ring did not arrive, ``rated`` of one with jobs to move
     in a topic with a rate.
     """
@@ -57,23 +57,23 @@ class Lane:
         self._missed = missed
         self._rated = rated
         self._time = RedisTime()
-        self._looks = Looks()
+        self._timers = ShardTimers()
         self._failures = Failures("mover", session.keys.namespace)
         self._reclaimer = Reclaimer(link, session, scripts, topics)
 
     def __contains__(self, shard: ShardKeys) -> bool:
-        return shard in self._looks
+        return shard in self._timers
 
     def look_at(self, shard: ShardKeys, when: float = 0.0) -> None:
-        self._looks.at(shard, when)
+        self._timers.at(shard, when)
 
     def look_everywhere(self) -> None:
-        self._looks.everywhere()
+        self._timers.everywhere()
         self._reclaimer.look_now()
 
     def keep(self, shards: set[ShardKeys]) -> None:
         """Other shards are not looked at any more."""
-        self._looks.drop([shard for shard in self._looks.shards if shard not in shards])
+        self._timers.drop([shard for shard in self._timers.shards if shard not in shards])
 
     async def run(self) -> None:
         self.look_everywhere()
@@ -86,15 +86,15 @@ class Lane:
     async def _work(self) -> None:
         """Moves each shard when its time has come."""
         while True:
-            for shard in self._looks.take_due():
+            for shard in self._timers.take_due():
                 try:
                     when = await self._move(shard)
                 except Exception as error:
                     when = time.monotonic() + self._failures.failed(shard, error)
                 else:
                     self._failures.worked(shard)
-                self._looks.at(shard, when)
-            await self._looks.wait()
+                self._timers.at(shard, when)
+            await self._timers.wait()
 
     async def _move(self, shard: ShardKeys) -> float:
         """One batch; returns when to look at the shard again, on the monotonic clock."""
@@ -155,13 +155,13 @@ class Lane:
                 if settings is None or shard not in self._topics.shards(shard.topic):
                     return None
                 groups = settings.group_names
-        raise changing(shard.topic)  # the lane goes on with the other shards, and comes back to this one
+        raise changing(shard.topic)  # the other shards go on; this one is tried again
 
     # -- what no ring has told of
 
     async def _walk(self) -> None:
         for number in count(1):
-            shards, thorough = self._looks.shards, number % _COUNTERS_EVERY == 0
+            shards, thorough = self._timers.shards, number % _COUNTERS_EVERY == 0
             for begin in range(0, max(1, len(shards)), _HEADS):
                 await asyncio.sleep(_BEAT_S)
                 if not self._session.clock.manual:
@@ -195,7 +195,7 @@ class Lane:
             self._time.observe(int(now[0]) * 1000 + int(now[1]) // 1000, time.monotonic())
         for shard, head in zip(shards, replies, strict=False):
             if isinstance(head, list) and head:
-                sooner_s = self._looks.at(shard, self._time.to_monotonic(int(float(head[1]))))
+                sooner_s = self._timers.at(shard, self._time.to_monotonic(int(float(head[1]))))
                 if sooner_s > _MISSED_S and not self._topics.settings_of(shard.topic).rate:
                     self._missed(shard)
         for shard, numbers in zip(shards, replies[len(shards) + 1 :], strict=False):

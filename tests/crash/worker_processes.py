@@ -123,7 +123,7 @@ class WorkerProcess:
         self._process.stdin.close()
 
 
-class Crew:
+class WorkerProcesses:
     """The workers of one test on one server, and the queue that feeds them."""
 
     def __init__(self, server: Server, directory: Path, url: str | None = None) -> None:

@@ -6,16 +6,16 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from streamdq.link.line import Line
+from streamdq.link.fair_semaphore import FairSemaphore
 from tests.servers import until
 
 
-def _stands(line: Line, count: int) -> bool:
+def _stands(line: FairSemaphore, count: int) -> bool:
     return len(line._waiting) == count
 
 
 def test_who_comes_first_is_served_first() -> None:
-    line, served = Line(1), []
+    line, served = FairSemaphore(1), []
     assert line.enter(0)
 
     def come(number: int) -> None:
@@ -34,7 +34,7 @@ def test_who_comes_first_is_served_first() -> None:
 
 
 def test_who_gives_up_keeps_no_place() -> None:
-    line = Line(1)
+    line = FairSemaphore(1)
     assert line.enter(0)
     assert not line.enter(0.01)
     assert not line._waiting
@@ -43,7 +43,7 @@ def test_who_gives_up_keeps_no_place() -> None:
 
 
 def test_a_place_that_comes_as_its_waiter_gives_up_is_passed_on() -> None:
-    line = Line(1)
+    line = FairSemaphore(1)
     assert line.enter(0)
     late = threading.Lock()
     late.acquire()
@@ -54,7 +54,7 @@ def test_a_place_that_comes_as_its_waiter_gives_up_is_passed_on() -> None:
 
 
 def test_never_more_than_there_are_places() -> None:
-    line, lock, inside, most, refused = Line(3), threading.Lock(), 0, 0, 0
+    line, lock, inside, most, refused = FairSemaphore(3), threading.Lock(), 0, 0, 0
 
     def come(number: int) -> None:
         nonlocal inside, most, refused

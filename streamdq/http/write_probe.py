@@ -15,7 +15,7 @@ _LONGEST_S = 2.0
 
 
 @dataclass(slots=True)
-class Probe:
+class WriteProbe:
     """A write to Redis, and how it ended. All who ask while one is under way, or within a second of its end, get its
     outcome: health checks need no token, so a stranger could otherwise open a connection to Redis with each request.
     """

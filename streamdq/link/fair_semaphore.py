@@ -6,7 +6,7 @@ import threading
 from collections import deque
 
 
-class Line:
+class FairSemaphore:
     """So many threads at once; the others wait in turn. asyncio.Semaphore is the same for tasks."""
 
     def __init__(self, places: int) -> None:

@@ -12,7 +12,7 @@ from ..loop import wait
 NEVER = float("inf")
 
 
-class Looks:
+class ShardTimers:
     """A time for each shard, on the monotonic clock; of several, the earliest counts.
 
     ``take_due`` forgets a time before the look begins. So a ring that arrives while the look is under way is kept, and

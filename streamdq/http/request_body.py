@@ -12,7 +12,7 @@ from typing import Any
 from fastapi import Request, Response
 from starlette.types import Receive, Scope, Send
 
-PARTING_S = 2.0
+LINGER_S = 2.0
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def is_same_json(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-class Parting(Response):
+class LingeringResponse(Response):
     """An answer to a request whose body is still coming. The connection is closed only once the caller has sent all of
     it, or has left, or after a while: to close before would reset it, and the answer might be lost on the way.
     """
@@ -51,13 +51,13 @@ class Parting(Response):
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         await send({"type": "http.response.body", "body": self.body, "more_body": True})
         with suppress(TimeoutError):
-            async with asyncio.timeout(PARTING_S):
+            async with asyncio.timeout(LINGER_S):
                 while (await receive()).get("more_body"):
                     pass
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-class Reading(Request):
+class JsonRequest(Request):
     """A request whose JSON is read in bounded time."""
 
     async def json(self) -> Any:

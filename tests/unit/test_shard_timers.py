@@ -1,0 +1,56 @@
+"""When the mover looks at which shard next."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from streamdq.keys import NamespaceKeys
+from streamdq.mover.shard_timers import NEVER, ShardTimers
+
+A, B = (NamespaceKeys("ns").shard("t", number) for number in range(2))
+
+
+def test_the_earliest_time_counts() -> None:
+    timers, now = ShardTimers(), time.monotonic()
+    assert timers.at(A, now + 60) == NEVER
+    assert timers.at(A, now + 61) == 0.0
+    assert timers.take_due() == []
+    assert timers.at(A, now) == 60.0
+    assert timers.take_due() == [A]
+    assert timers.take_due() == []
+
+
+def test_a_ring_during_a_look_outlives_what_the_look_finds() -> None:
+    """The reply of a look that was under way says 15 s, and is out of date by then."""
+    timers = ShardTimers()
+    timers.at(A)
+    assert timers.take_due() == [A]
+    timers.at(A)  # the ring
+    timers.at(A, time.monotonic() + 15)  # the reply
+    assert timers.take_due() == [A]
+
+
+def test_shards_that_are_gone_are_not_looked_at() -> None:
+    timers = ShardTimers()
+    timers.at(A)
+    timers.at(B)
+    timers.drop([A])
+    assert A not in timers
+    assert timers.take_due() == [B]
+
+
+async def test_waiting_ends_with_the_first_time_or_an_earlier_one() -> None:
+    timers = ShardTimers()
+    timers.at(A, time.monotonic() + 0.05)
+    async with asyncio.timeout(5):
+        await timers.wait()
+    assert timers.take_due() == [A]
+    waiting = asyncio.create_task(timers.wait())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    timers.at(A, time.monotonic() + 3600)
+    timers.at(B)
+    async with asyncio.timeout(5):
+        await waiting
+    assert timers.take_due() == [B]
