@@ -6,7 +6,7 @@ from pathlib import Path
 from streamdq.config import Settings
 from streamdq.metrics import declared
 
-PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "metrics.md").read_text()
 
 
 def test_the_table_has_every_metric_as_it_is_declared() -> None:

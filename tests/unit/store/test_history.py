@@ -11,7 +11,7 @@ import pytest
 from streamdq.dump.arrow import arrow_schema
 from streamdq.store.history import COLUMNS, FIELDS, KEY_COLUMNS, SCHEMA_VERSION, VERSION_KEY, Column, Event, HistoryRow
 
-PAGE = Path(__file__).parents[2] / "docs" / "history.md"
+PAGE = Path(__file__).parents[3] / "docs" / "history.md"
 
 
 def table_under(heading: str) -> list[list[str]]:
