@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import re
+import tomllib
+from collections import Counter
 from pathlib import Path
+
+import pytest
 
 from streamdq.keys import NamespaceKeys
 
@@ -31,7 +36,7 @@ def test_the_key_table_is_that_of_the_code() -> None:
 
 
 def test_the_scripts_it_names_exist() -> None:
-    steps = PAGE.partition("## States")[0]
+    steps = PAGE.partition("## A job's way through the files")[0]
     named = {
         script
         for row in re.findall(r"^\| [^|]+\| [^|]+\| ([^|]+)\|", steps, re.MULTILINE)
@@ -39,3 +44,75 @@ def test_the_scripts_it_names_exist() -> None:
     }
     assert len(named) > 7
     assert named <= {path.stem for path in (ROOT / "lua").glob("*.lua")}
+
+
+# -- rooms
+
+
+def rooms() -> list[tuple[int, str]]:
+    """Floor and room, as the page lists them."""
+    return [(int(floor), room) for floor, room in re.findall(r"^\| (\d+) \| `(\w+)` \|", PAGE, re.MULTILINE)]
+
+
+def test_the_rooms_are_those_that_the_linter_checks() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (floors,) = (contract["layers"] for contract in contracts if contract["type"] == "layers")
+    assert rooms() == [
+        (len(floors) - i, room) for i, floor in enumerate(floors) for room in sorted(floor.replace("|", " ").split())
+    ]
+
+
+# -- a job's way through the files
+
+
+def way() -> list[tuple[str, list[str]]]:
+    """Files and the functions named in each."""
+    rows = re.findall(r"^\| \d+ \| `(\w[\w/]*\.py)` \| ([^|]+) \|", PAGE, re.MULTILINE)
+    return [(file, re.findall(r"`(\w+)`", functions)) for file, functions in rows]
+
+
+def functions_in(file: str) -> dict[str, int]:
+    """How many lines each has; of several with the same name, together."""
+    lines: Counter[str] = Counter()
+    for node in ast.walk(ast.parse((ROOT / "streamdq" / file).read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines[node.name] += (node.end_lineno or node.lineno) - node.lineno + 1
+    return lines
+
+
+def test_a_job_passes_at_most_twelve_files_and_few_lines_of_each() -> None:
+    assert 8 <= len(way()) <= 12
+    assert sum(functions_in(file)[name] for file, names in way() for name in names) <= 800
+
+
+@pytest.mark.parametrize(("file", "functions"), way(), ids=lambda value: value if isinstance(value, str) else "")
+def test_the_files_on_its_way_have_the_functions_named(file: str, functions: list[str]) -> None:
+    assert functions
+    assert set(functions) <= functions_in(file).keys()
+
+
+# -- files that pages name
+
+PAGES = [ROOT / "CONTRIBUTING.md", ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+NOT_OURS = {"callback.toml", "shop/jobs.py", "manifest.json", "analysis.json"}
+"""Files that a page tells its readers to write, or that a command writes."""
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_file_that_a_page_names_exists(page: Path) -> None:
+    """Paths in code style, from the root or within streamdq/, and targets of links."""
+    text = page.read_text()
+    paths = set(re.findall(r"`(?!/)((?:[\w.-]+/)+|[\w./-]+\.(?:py|lua|md|toml|json|yml))`", text)) - NOT_OURS
+    links = set(re.findall(r"\]\((?!https?:)([^)#]+)", text))
+    missing = {path for path in paths if not any((root / path).exists() for root in (ROOT, ROOT / "streamdq"))}
+    missing |= {link for link in links if not (page.parent / link).exists()}
+    assert {path for path in missing if "NAME" not in path} == set()
+
+
+def test_the_sample_of_a_script_is_a_script() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    (name,) = re.findall(r"This is the one of `lua/(\w+)\.lua`", text)
+    (sample,) = re.findall(r"^   ```lua\n(.*?)^   ```$", text, re.DOTALL | re.MULTILINE)
+    lines = [line.removeprefix("   ") for line in sample.splitlines()]
+    assert len(lines) > 5
+    assert (ROOT / "lua" / f"{name}.lua").read_text().splitlines()[: len(lines)] == lines
