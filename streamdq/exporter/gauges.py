@@ -6,20 +6,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any
 
 from ..config import TopicSettings
 from ..durations import to_ms
 from ..errors import ServerUnavailable
 from ..keys import ShardKeys
-from ..link.connection import Command
-from ..link.session import Op, checked
+from ..link.session import Op
 from ..metrics import declared
 from ..metrics.declared import RedisMetric, TopicLabels
 from ..operations.audit import Balance
 from ..operations.inspect import alive
 from ..operations.jobs import Operations
-from ..store.history import dumps_in
+from ..store import namespace, reads
 from ..store.scripts import ShardStats
 from ..version import __version__
 
@@ -130,13 +128,11 @@ def read_gauges(operations: Operations, reader: Reader) -> Op[Readings]:
 
 
 def _read_namespace(operations: Operations, readings: Readings) -> Op[None]:
-    key = operations.session.keys.mover
     # The connection is up by now: what lies between is the round trip, and Redis's time was read in its middle.
     began, clock = time.perf_counter(), time.time()
-    replies = yield from operations.session.call([Command(key, ("TIME",)), Command(key, ("GET", key))])
+    now_us, holder = yield from namespace.time_and_mover(operations.session)
     middle = clock + (time.perf_counter() - began) / 2
-    (seconds, micros), holder = map(checked, replies)
-    readings.put(declared.CLOCK_SKEW, middle - (int(seconds) + int(micros) / 1e6))
+    readings.put(declared.CLOCK_SKEW, middle - now_us / 1e6)
     readings.put(declared.LEASE_HELD, holder is not None)
     readings.put(declared.LAST_MOVE, 0)
 
@@ -148,39 +144,26 @@ def _read_shards(
     balances: dict[tuple[str, str], Balance],
 ) -> Op[None]:
     found = yield from operations.scripts.stats_of([(shard, topic.group_names) for shard, topic in shards])
-    commands: list[Command] = []
+    asked = []
     for (shard, topic), stats in zip(shards, found, strict=True):
         _put_stats(readings, shard, topic.group_names, stats)
         for group in topic.group_names:
             balances.setdefault((shard.topic, group), Balance(shard.topic, group)).add(stats)
-        commands += _questions(shard, topic, stats.now_ms)
-    replies = iter((yield from operations.session.call(commands)))
-    for (shard, topic), stats in zip(shards, found, strict=True):
-        dumped = [dump.written for dump in dumps_in(checked(next(replies)))]
-        undumped = stats.counts.get("history", 0) - min(dumped) if dumped else 0
-        readings.put(declared.UNDUMPED, max(0, undumped), shard.topic)
-        for window in _WINDOWS:
-            readings.put(declared.DUE_WITHIN, checked(next(replies)), shard.topic, window)
-        for group in topic.group_names:
-            readings.put(declared.CONSUMERS, alive(next(replies)), shard.topic, group)
-            idle_ms = max(_oldest_ms(next(replies)), _oldest_ms(next(replies)))
-            readings.put(declared.OLDEST_PENDING, idle_ms / 1000, shard.topic, group)
+        ends_ms = [stats.now_ms + ms for ms in _WINDOWS.values()]
+        asked.append(reads.GaugesOf(shard, topic.group_names, ends_ms))
+    gauges = yield from reads.gauges(operations.session, asked, _PENDING)
+    for (shard, _), stats, one in zip(shards, found, gauges, strict=True):
+        _put_gauges(readings, shard, stats, one)
 
 
-def _questions(shard: ShardKeys, topic: TopicSettings, now_ms: int) -> list[Command]:
-    ends = [now_ms + ms for ms in _WINDOWS.values()]
-    commands = [Command(shard.settings, ("HGET", shard.settings, "dumps"))]
-    commands += [Command(shard.bucket, ("ZCOUNT", shard.bucket, "-inf", end)) for end in ends]
-    for group in topic.group_names:
-        streams = (shard.ready, shard.ready_of(group))
-        commands.append(Command(shard.ready, ("XINFO", "CONSUMERS", shard.ready, group)))
-        commands += [Command(stream, ("XPENDING", stream, group, "-", "+", _PENDING)) for stream in streams]
-    return commands
-
-
-def _oldest_ms(reply: Any) -> int:
-    """Of the first pending entries; a group that is just not there has none."""
-    return max((row[2] for row in reply), default=0) if isinstance(reply, list) else 0
+def _put_gauges(readings: Readings, shard: ShardKeys, stats: ShardStats, gauges: reads.ShardGauges) -> None:
+    undumped = stats.counts.get("history", 0) - min(dump.written for dump in gauges.dumps) if gauges.dumps else 0
+    readings.put(declared.UNDUMPED, max(0, undumped), shard.topic)
+    for window, due in zip(_WINDOWS, gauges.due_within, strict=True):
+        readings.put(declared.DUE_WITHIN, due, shard.topic, window)
+    for group, one in gauges.groups.items():
+        readings.put(declared.CONSUMERS, alive(one.consumers), shard.topic, group)
+        readings.put(declared.OLDEST_PENDING, one.oldest_ms / 1000, shard.topic, group)
 
 
 def _put_stats(readings: Readings, shard: ShardKeys, groups: Sequence[str], stats: ShardStats) -> None:

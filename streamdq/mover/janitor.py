@@ -5,9 +5,10 @@ by the mover at work.
 from __future__ import annotations
 
 from ..keys import ShardKeys
-from ..link.connection import AsyncLink, Command
+from ..link.connection import AsyncLink
 from ..link.session import Session, arun
 from ..logs import log
+from ..store import reads
 from ..store.scripts import Scripts
 from ..store.topics import Topics
 
@@ -49,11 +50,10 @@ class Janitor:
 
     async def _gone(self, shard: ShardKeys, group: str, idle_ms: int) -> list[str]:
         """Consumers that are idle in both streams and have nothing pending in either."""
-        streams = (shard.ready, shard.ready_of(group))
-        op = self._session.call([Command(name, ("XINFO", "CONSUMERS", name, group)) for name in streams])
+        op = reads.consumers(self._session, [(shard.ready, group), (shard.ready_of(group), group)])
         gone: set[str] = set()
         busy = {"_reclaim"}
-        for reply in await arun(self._link, op):
-            for _, name, _, pending, _, idle, *_ in reply if isinstance(reply, list) else ():
-                (gone if pending == 0 and idle > idle_ms else busy).add(name.decode())
+        for consumers in await arun(self._link, op):
+            for one in consumers:
+                (gone if one.pending == 0 and one.idle_ms > idle_ms else busy).add(one.name)
         return sorted(gone - busy)

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Any
 
 from ..errors import ServerUnavailable
-from ..link.connection import AsyncLink, Command
-from ..link.session import Session, arun, checked
+from ..link.connection import AsyncLink
+from ..link.session import Session, arun
 from ..logs import log
 from ..loop import wait
+from ..store import namespace
 from ..store.scripts import Scripts
 
 _RENEW_AT = 0.75  # of the time: what is left is several times a slow call
@@ -45,21 +45,15 @@ class _Hold:
         One plain command costs a fraction of what the script does, on a Redis that has nothing else to do. Held by
         another, it is held for a little longer by that one; at the memory limit it is not refused.
         """
-        holder = await self._send("GETEX", self._key, "PX", self._ms)
-        return None if holder is None else bool(holder.decode() == self._name)
+        holder = await arun(self._link, namespace.prolong_lease(self._session, self._key, self._ms))
+        return None if holder is None else holder == self._name
 
     async def left_ms(self) -> int:
-        left: int = await self._send("PTTL", self._key)
-        return left
+        return await arun(self._link, namespace.lease_left_ms(self._session, self._key))
 
     async def give_up(self) -> None:
-        holder = await self._send("GET", self._key)
-        if holder is not None and holder.decode() == self._name:
-            await self._send("DEL", self._key)
-
-    async def _send(self, *args: Any) -> Any:
-        (reply,) = await arun(self._link, self._session.call([Command(self._key, args)]))
-        return checked(reply)
+        if await arun(self._link, namespace.lease_holder(self._session, self._key)) == self._name:
+            await arun(self._link, namespace.drop_lease(self._session, self._key))
 
 
 class Lease:

@@ -13,17 +13,15 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any
-
-from redis.exceptions import ResponseError
 
 from ..clock import RedisTime
 from ..config import MAX_BATCH
 from ..keys import ShardKeys
-from ..link.connection import AsyncLink, Command
+from ..link.connection import AsyncLink
 from ..link.session import Session, arun
 from ..loop import Failures
 from ..metrics import recorded
+from ..store import reads
 from ..store.scripts import RATED, Moved, Scripts
 from ..store.topics import Topics, changing
 from .reclaim import Reclaimer
@@ -185,36 +183,24 @@ class NodeMover:
         shards = [shard for shard in shards if self._is_awake(shard)]
         if not shards:
             return
-        commands: list[tuple[Any, ...]] = [(k.bucket, "ZRANGE", k.bucket, 0, 0, "WITHSCORES") for k in shards]
-        if counters:
-            # Redis's time, should it have been set forward; and what is open, should nothing watch its TTR.
-            commands.append((shards[0].bucket, "TIME"))
-            commands += [(k.counts, "HMGET", k.counts, *self._open_fields(k)) for k in shards]
-        replies = await self._send(*commands)
-        if counters and isinstance(now := replies[len(shards)], list):
-            self._time.observe(int(now[0]) * 1000 + int(now[1]) // 1000, time.monotonic())
-        for shard, head in zip(shards, replies, strict=False):
-            if isinstance(head, list) and head:
-                sooner_s = self._timers.at(shard, self._time.to_monotonic(int(float(head[1]))))
+        # With counters: Redis's time, should it have been set forward; and what is open, should nothing watch its TTR.
+        groups = [self._topics.settings_of(k.topic).group_names for k in shards] if counters else None
+        seen = await arun(self._link, reads.watch(self._session, shards, groups))
+        if seen.now_ms is not None:
+            self._time.observe(seen.now_ms, time.monotonic())
+        for shard, due_ms in zip(shards, seen.due_ms, strict=True):
+            if due_ms is not None:
+                sooner_s = self._timers.at(shard, self._time.to_monotonic(due_ms))
                 if sooner_s > _MISSED_S and not self._topics.settings_of(shard.topic).rate:
                     self._missed(shard)
-        for shard, numbers in zip(shards, replies[len(shards) + 1 :], strict=False):
-            if isinstance(numbers, list) and any(int(number or 0) > 0 for number in numbers):
+        for shard, is_open in zip(shards if counters else (), seen.open, strict=True):
+            if is_open:
                 self._reclaimer.notice(shard)
 
     async def bring_up(self, shards: list[ShardKeys]) -> None:
         """To the settings in the registry: a shard may have lost a change, with the end of an append-only file."""
-        replies = await self._send(*((k.settings, "HGET", k.settings, "version") for k in shards))
-        versions = {(shard.topic, version) for shard, version in zip(shards, replies, strict=True)}
-        known = {(topic, b"%d" % settings.version) for topic, settings in self._topics.known.items()}
+        found = await arun(self._link, reads.versions(self._session, shards))
+        versions = {(shard.topic, version) for shard, version in zip(shards, found, strict=True)}
+        known = {(topic, settings.version) for topic, settings in self._topics.known.items()}
         for topic in {topic for topic, _ in versions - known}:
             await arun(self._link, self._topics.mend(topic))
-
-    def _open_fields(self, shard: ShardKeys) -> list[str]:
-        groups = self._topics.settings_of(shard.topic).group_names
-        return [f"{state}:{group}" for group in groups for state in ("ready", "running")] or ["ready:"]
-
-    async def _send(self, *commands: tuple[Any, ...]) -> list[Any]:
-        """The replies, error replies among them: each is one shard's trouble."""
-        op = self._session.call([Command(command[0], command[1:]) for command in commands])
-        return [None if isinstance(reply, ResponseError) else reply for reply in await arun(self._link, op)]

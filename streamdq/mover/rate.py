@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
 from ..keys import ShardKeys
-from ..link.connection import AsyncLink, Command
-from ..link.session import Session, arun, checked
+from ..link.connection import AsyncLink
+from ..link.session import Session, arun
 from ..loop import Failures, wait
+from ..store import reads
 from ..store.scripts import Scripts
 from ..store.topics import Topics
 
@@ -126,12 +127,11 @@ class RatedTopic:
 
     async def _due_in(self, shards: list[ShardKeys], now_ms: int, most: int) -> _DueJobs:
         """The same on one node."""
-        commands = [Command(k.bucket, ("ZRANGE", k.bucket, 0, most - 1, "WITHSCORES")) for k in shards]
         try:
-            replies = await arun(self._link, self._session.call(commands))
+            heads = await arun(self._link, reads.by_rank(self._session, [(k.bucket, 0) for k in shards], most))
             found: _DueJobs = []
-            for shard, reply in zip(shards, replies, strict=True):
-                dues = [int(float(score)) for score in checked(reply)[1::2]]
+            for shard, jobs in zip(shards, heads, strict=True):
+                dues = [due_ms for due_ms, _ in jobs]
                 found += [(due_ms, shard) for due_ms in dues if due_ms <= now_ms]
                 if (not dues or dues[0] > now_ms) and shard not in self._anew:
                     self._give_back([shard], time.monotonic() + _wait_s(dues, now_ms, self._session))

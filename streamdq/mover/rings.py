@@ -5,24 +5,14 @@ changes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 
-from ..link.connection import AsyncLink, Command
-from ..link.session import Op, Session, arun, checked
+from ..link.connection import AsyncLink
+from ..link.session import Session, arun
 from ..loop import Failures, cancel_and_wait, wait
+from ..store.blocking import listen
 
 BLOCK_S = 10.0
-_BLOCK_GRACE_S = 3.0
-
-
-def listen(
-    session: Session, streams: Sequence[str], seen: Mapping[str, bytes], block_s: float = BLOCK_S
-) -> Op[dict[str, bytes]]:
-    """Blocks until one of the streams has something newer than ``seen``, at most ``block_s``; {stream: newest id}."""
-    ids = [seen.get(name, b"0-0") for name in streams]
-    args = ("XREAD", "BLOCK", int(block_s * 1000), "STREAMS", *streams, *ids)
-    replies = yield from session.call([Command(streams[0], args)], timeout_s=block_s + _BLOCK_GRACE_S)
-    return {name.decode(): entries[-1][0] for name, entries in checked(replies[0]) or []}
 
 
 class Listener:
@@ -79,7 +69,7 @@ class Listener:
         while True:
             names = streams()
             try:
-                rung = await arun(self._link, listen(self._session, names, self._seen))
+                rung = await arun(self._link, listen(self._session, names, self._seen, BLOCK_S))
                 self._seen.update(rung)
                 await self._heard(rung)
             except Exception as error:

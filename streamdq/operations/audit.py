@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from ..keys import ShardKeys
 from ..link.session import Op
+from ..store import reads
 from ..store.batches import most_jobs
 from ..store.scripts import ShardStats
 from .inspect import Inspect
@@ -129,11 +130,11 @@ class Auditing(Inspect):
         """Takes away the ids that the stream has."""
         start = "-"
         while ids:
-            entries = yield from self.session.one(stream, "XRANGE", stream, start, "+", "COUNT", _PAGE)
-            ids.difference_update(member_id(fields[1]) for _, fields in entries)
+            (entries,) = yield from reads.entries(self.session, [(stream, start)], _PAGE)
+            ids.difference_update(member_id(entry.value) for entry in entries)
             if len(entries) < _PAGE:
                 return
-            start = f"({entries[-1][0].decode()}"
+            start = f"({entries[-1].id}"
 
 
 _COUNTERS = ("base", "waiting", "done", "dead", "cancelled", "expired", "ready", "running")

@@ -6,9 +6,8 @@ import time
 from dataclasses import dataclass
 from typing import Literal
 
-from ..link.connection import Command
-from ..link.session import Op, checked
-from ..store.history import dumps_in
+from ..link.session import Op
+from ..store import history_reads, namespace
 from .audit import Auditing
 
 _NEVER_MS = 10**15
@@ -34,15 +33,12 @@ class Doctoring(Auditing):
 
     def doctor(self) -> Op[list[Finding]]:
         """Looks at version, persistence, memory policy, clock, mover and orphans."""
-        key = self.session.keys.mover
-        text = yield from self.session.one(key, "INFO")
-        info = _parse(text)
+        info = yield from namespace.redis_info(self.session)
         findings = [_version(info), _persistence(info), _memory(info), *_trouble(info)]
         before = time.time()
-        seconds, micros = yield from self.session.one(key, "TIME")
-        findings.append(_clock(int(seconds) + int(micros) / 1e6 - (before + time.time()) / 2))
-        holder = yield from self.session.one(key, "GET", key)
-        findings.append((yield from self._mover(holder)))
+        now_us = yield from namespace.redis_time_us(self.session)
+        findings.append(_clock(now_us / 1e6 - (before + time.time()) / 2))
+        findings.append((yield from self._mover((yield from namespace.mover_at_work(self.session)))))
         audit = yield from self.audit()
         if audit.balanced:
             findings.append(Finding("ok", f"accounts balance, no orphans, {audit.left} live"))
@@ -52,9 +48,9 @@ class Doctoring(Auditing):
             )
         return findings + (yield from self._dumps())
 
-    def _mover(self, holder: bytes | None) -> Op[Finding]:
+    def _mover(self, holder: str | None) -> Op[Finding]:
         if holder:
-            return Finding("ok", f"mover at work: {holder.decode()}")
+            return Finding("ok", f"mover at work: {holder}")
         stats = yield from self.stats()
         waits = any(topic.overdue_ms > _STANDS_STILL_MS and not topic.paused for topic in stats.topics.values())
         return Finding(
@@ -69,22 +65,16 @@ class Doctoring(Auditing):
         oldest: dict[str, int] = {}
         shards = [shard for topic in (yield from self.topics.refresh()) for shard in self.topics.all_shards(topic)]
         for shard in shards:
-            shown, counted = yield from self.session.call(
-                [
-                    Command(shard.settings, ("HMGET", shard.settings, "dumps", "history_since")),
-                    Command(shard.counts, ("HGET", shard.counts, "history")),
-                ]
-            )
-            (dumps, since), written = checked(shown), int(checked(counted) or 0)
-            for dump in dumps_in(dumps):
+            dumps, since, written = yield from history_reads.undumped(self.session, shard)
+            for dump in dumps:
                 lacking[dump.id] = lacking.get(dump.id, 0) + max(0, written - dump.written)
                 if written > dump.written:
-                    last = since.decode() if since and dump.mark == "0-0" else dump.mark
+                    last = since if since and dump.mark == "0-0" else dump.mark
                     oldest[dump.id] = min(oldest.get(dump.id, _NEVER_MS), int(last.partition("-")[0]))
-        seconds, _ = yield from self.session.one(self.session.keys.mover, "TIME")
+        now_s = (yield from namespace.redis_time_us(self.session)) // 1_000_000
         limit = self.session.settings.history_length * max(1, len(shards))
         return [
-            _dump(id, rows, int(seconds) - oldest.get(id, _NEVER_MS) // 1000, limit) for id, rows in lacking.items()
+            _dump(id, rows, now_s - oldest.get(id, _NEVER_MS) // 1000, limit) for id, rows in lacking.items()
         ]  # fmt: skip
 
 
@@ -96,11 +86,6 @@ def _dump(id: str, lacking: int, behind_s: int, limit: int) -> Finding:
             f"run `streamdq dump`, or `streamdq forget-dump {id}` if it is no longer wanted: they take memory",
         )
     return Finding("ok", f"dump {id} has all of the history" + (f" but {lacking} rows" if lacking else ""))
-
-
-def _parse(text: bytes) -> dict[str, str]:
-    lines = (line.partition(":") for line in text.decode().splitlines() if not line.startswith("#"))
-    return {name: value for name, _, value in lines}
 
 
 def _version(info: dict[str, str]) -> Finding:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ..config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from ..durations import to_ms
 from ..errors import UnknownGroup, UnknownTopic
 from ..job import GroupProgress, Job, JobState, attempts_in, check_group, check_id, check_topic, decode
 from ..keys import ShardKeys, shard_of
-from ..link.connection import Command
-from ..link.session import Op, Session, checked
+from ..link.session import Op, Session
+from ..store import history_reads, reads
 from ..store.history import HistoryPage, row_in
 from ..store.scripts import OUTDATED, Scripts, ShardStats
 from ..store.topics import Topics, changing
@@ -65,12 +65,11 @@ class Stats:
     topics: dict[str, TopicStats] = field(default_factory=dict)
 
 
-def alive(reply: Any) -> int:
-    """How many consumers in a reply of XINFO CONSUMERS are: each gives a sign of life every minute. One that does not
-    may have claims that have yet to be taken over.
+def alive(consumers: Sequence[reads.GroupConsumer]) -> int:
+    """How many of them are alive: each gives a sign of life every minute. One that does not may have claims that have
+    yet to be taken over.
     """
-    rows = reply if isinstance(reply, list) else []
-    return sum(1 for _, name, _, pending, _, idle, *_ in rows if name != b"_reclaim" and (pending or idle < ALIVE_MS))
+    return sum(1 for one in consumers if one.name != "_reclaim" and (one.pending or one.idle_ms < ALIVE_MS))
 
 
 class Inspect:
@@ -115,13 +114,8 @@ class Inspect:
         """
         yield from self.known_group(topic, group, anew=True)
         shards = self.topics.shards(topic)
-        replies = yield from self.session.call(
-            [Command(key, ("ZRANGE", key, 0, limit - 1, "WITHSCORES")) for key in (k.dead_of(group) for k in shards)]
-        )
-        buried = []
-        for shard, reply in zip(shards, replies, strict=True):
-            flat = checked(reply)
-            buried += [(float(at_ms), id, shard) for id, at_ms in zip(flat[::2], flat[1::2], strict=True)]
+        found = yield from reads.by_rank(self.session, [(shard.dead_of(group), 0) for shard in shards], limit)
+        buried = [(at_ms, id, shard) for shard, letters in zip(shards, found, strict=True) for at_ms, id in letters]
         jobs: list[Job] = []
         for _, raw, shard in sorted(buried, key=lambda one: one[:2])[:limit]:
             reply = yield from self.scripts.get(shard, raw.decode())
@@ -181,14 +175,10 @@ class Inspect:
 
     def _count_consumers(self, shards: Sequence[ShardKeys], stats: Stats) -> Op[None]:
         asked = [(shard, group) for shard in shards for group in stats.topics[shard.topic].groups]
-        for start in range(0, len(asked), MAX_BATCH):
-            part = asked[start : start + MAX_BATCH]
-            replies = yield from self.session.call(
-                [Command(shard.ready, ("XINFO", "CONSUMERS", shard.ready, group)) for shard, group in part]
-            )
-            for (shard, group), reply in zip(part, replies, strict=True):
-                figures = stats.topics[shard.topic].groups[group]
-                figures.consumers = max(figures.consumers, alive(reply))
+        found = yield from reads.consumers(self.session, [(shard.ready, group) for shard, group in asked])
+        for (shard, group), consumers in zip(asked, found, strict=True):
+            figures = stats.topics[shard.topic].groups[group]
+            figures.consumers = max(figures.consumers, alive(consumers))
 
     def upcoming(
         self, topic: str | None = None, windows: Sequence[str] = ("1m", "10m", "1h", "1d")
@@ -200,11 +190,9 @@ class Inspect:
             settings = self.topics.known[name]
             for shard in self.topics.shards(name):
                 now_ms = (yield from self.scripts.stats(shard, settings.group_names)).now_ms
-                replies = yield from self.session.call(
-                    [Command(shard.bucket, ("ZCOUNT", shard.bucket, "-inf", now_ms + ms)) for ms in ends.values()]
-                )
-                for window, reply in zip(ends, replies, strict=True):
-                    totals[window] += checked(reply)
+                counts = yield from reads.due_within(self.session, shard, [now_ms + ms for ms in ends.values()])
+                for window, count in zip(ends, counts, strict=True):
+                    totals[window] += count
         return totals
 
     def history(self, topic: str, after: Mapping[int, str] | None = None) -> Op[HistoryPage]:
@@ -214,10 +202,8 @@ class Inspect:
         yield from self._asked(topic)
         page = HistoryPage(after=dict(after or {}))
         for number, shard in enumerate(self.topics.all_shards(topic)):
-            start = f"({page.after[number]}" if number in page.after else "-"
-            entries = yield from self.session.one(
-                shard.history, "XRANGE", shard.history, start, "+", "COUNT", MAX_BATCH
-            )
+            after_entry = page.after.get(number, "")
+            entries = yield from history_reads.rows_after(self.session, shard, after_entry, MAX_BATCH)
             page.rows += [row_in(topic, number, entry.decode(), fields[1].decode()) for entry, fields in entries]
             if entries:
                 page.after[number] = entries[-1][0].decode()

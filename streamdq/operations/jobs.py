@@ -27,6 +27,7 @@ from ..keys import ShardKeys, shard_of
 from ..link.session import Op, Session
 from ..metrics import recorded
 from ..retry import RetryInput, RetrySchedule
+from ..store import reads
 from ..store.batches import MAX_BYTES, REPLACED_BYTES, most_jobs, parts
 from ..store.scripts import Enqueued, Scripts
 from ..store.topics import Topics, changing
@@ -231,7 +232,7 @@ class Operations(Doctoring):
         total, most = 0, most_jobs(most, len(settings.groups))
         for shard in self.topics.shards(topic):
             # No more than are dead now: a job that dies again at once is not kicked for ever.
-            left = yield from self.session.one(shard.dead_of(group), "ZCARD", shard.dead_of(group))
+            left = yield from reads.dead_now(self.session, shard, group)
             while left > 0:
                 if pace and total:
                     yield from pace.wait(shard, group)

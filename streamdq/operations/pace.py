@@ -8,8 +8,8 @@ import time
 
 from ..errors import GroupMissing
 from ..keys import ShardKeys
-from ..link.connection import Command
-from ..link.session import Op, Pause, Session, checked
+from ..link.session import Op, Pause, Session
+from ..store import reads
 
 SLICE = 25
 _LOOK_S = 0.003
@@ -41,11 +41,7 @@ class Pace:
                 self._left_s = 0.0
 
     def _unclaimed(self, shard: ShardKeys, group: str) -> Op[int]:
-        own = shard.ready_of(group)
-        length, pending = yield from self._session.call(
-            [Command(own, ("XLEN", own)), Command(own, ("XPENDING", own, group))]
-        )
         try:
-            return int(checked(length)) - int(checked(pending)[0])
+            return (yield from reads.unclaimed(self._session, shard, group))
         except GroupMissing:  # it is just being removed, or lost
             return 0

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 
 from ..claims.attempts import DeadReason, End, Held, Outcome, failed, held_of, settle, too_late
-from ..claims.reading import Entries, read_streams
 from ..config import TopicSettings
 from ..durations import Duration, to_ms
 from ..errors import GroupMissing, StaleClaim
@@ -14,6 +13,7 @@ from ..job import JobState, check_topic, check_ttr
 from ..keys import ShardKeys
 from ..link.session import Op, Pause
 from ..retry import Bury
+from ..store.blocking import Entries, read_streams
 from .jobs import Operations
 
 _LONGEST_BLOCK_S = 5.0

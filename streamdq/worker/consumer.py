@@ -13,14 +13,15 @@ from typing import Any, NamedTuple, TypeVar
 
 from ..claims import measured
 from ..claims.attempts import Held, held_of
-from ..claims.reading import Entries, read_streams
 from ..clock import RedisTime
 from ..config import MAX_CLAIM
 from ..errors import GroupMissing, ServerError
 from ..keys import ShardKeys
-from ..link.connection import AsyncLink, Command
-from ..link.session import Session, arun, checked
+from ..link.connection import AsyncLink
+from ..link.session import Session, arun
 from ..loop import Failures, cancel_and_wait, wait
+from ..store import blocking, reads
+from ..store.blocking import Entries, read_streams
 from ..store.scripts import Claimed, Scripts
 from ..store.topics import Topics
 
@@ -33,7 +34,6 @@ _LEAVE_LIMIT = 100
 _REPAIR_S = 0.05  # between repairs, should another client go on breaking things
 _PAUSED_S = 1.0  # how often it looks at paused ones
 _HEARTBEAT_S = 60.0
-_END = "18446744073709551615-0"
 
 
 class Limit(NamedTuple):
@@ -114,13 +114,7 @@ class Consumer:
 
     async def join(self) -> None:
         """Makes this consumer known to its groups: a blocked read alone does not, before Redis 7.2."""
-        streams = [(shard, name) for shard in self._shards for name in (shard.ready, shard.ready_of(self.group))]
-        await arun(
-            self._link,
-            self._session.call(
-                [Command(s.ready, ("XGROUP", "CREATECONSUMER", name, self.group, self.name)) for s, name in streams]
-            ),
-        )
+        await arun(self._link, blocking.join(self._session, self.group, self.name, self._shards))
 
     async def next(self, room: Callable[[], Limits], wait_s: float = BLOCK_S) -> list[Held]:
         """Claimed jobs of one shard, at most its topic's limit; waits for some, and returns none after about
@@ -300,10 +294,9 @@ class Consumer:
         if self._link.is_cluster:
             self._read(quiet, limits, BLOCK_S)
         elif quiet:
-            field = f"ready:{self.group}"
-            commands = [Command(shard.counts, ("HGET", shard.counts, field)) for shard in quiet]
-            for shard, reply in zip(quiet, await arun(self._link, self._session.call(commands)), strict=True):
-                if int(checked(reply) or 0) > 0:
+            ready = await arun(self._link, reads.ready_counts(self._session, quiet, self.group))
+            for shard, count in zip(quiet, ready, strict=True):
+                if count > 0:
                     self._activate(shard)
 
     def _read(self, shards: list[ShardKeys], limits: Limits, block_s: float) -> None:
@@ -355,10 +348,7 @@ class Consumer:
             await self._everywhere(self._send_heartbeat, [shards for shards in together if shards])
 
     async def _send_heartbeat(self, shards: list[ShardKeys]) -> None:
-        streams = [shard.ready for shard in shards]
-        # Asks for what it has pending behind the last possible entry: nothing, which changes nothing.
-        args = ("XREADGROUP", "GROUP", self.group, self.name, "STREAMS", *streams, *[_END] * len(streams))
-        await arun(self._link, self._session.call([Command(streams[0], args)]))
+        await arun(self._link, blocking.heartbeat(self._session, self.group, self.name, shards))
 
     async def leave(self) -> None:
         """Hands back what was read and not claimed, and takes this consumer out of the group."""

@@ -21,9 +21,9 @@ from ..link.session import arun, open_session
 from ..logs import log, what
 from ..loop import cancel_and_wait, supervise
 from ..mover.mover import Mover
-from ..mover.rings import listen
 from ..operations.jobs import Operations
 from ..retry import RetryInput, RetrySchedule
+from ..store.blocking import listen
 from .consumer import BLOCK_S, Consumer, Limit, Limits
 from .handlers import Handler, handler_of
 from .heap import settled

@@ -21,6 +21,7 @@ from streamdq.exporter.exporter import RedisCollector
 from streamdq.keys import NamespaceKeys
 from streamdq.metrics.declared import TopicLabels
 from streamdq.operations.inspect import ALIVE_MS, alive
+from streamdq.store.reads import GroupConsumer
 from tests.redis.harness import NAMESPACE, Space, eventually, opened
 from tests.servers import Cluster, Server, until
 
@@ -320,9 +321,10 @@ async def test_a_waiting_consumer_gives_signs_of_life(redis_server: Server, monk
 
 
 def test_who_counts_as_alive() -> None:
-    def row(name: bytes, pending: int, idle: int) -> list[object]:
-        return [b"name", name, b"pending", pending, b"idle", idle, b"inactive", idle]
-
-    rows = [row(b"live", 0, 5), row(b"_reclaim", 3, 5), row(b"gone", 0, ALIVE_MS + 1), row(b"at work", 1, ALIVE_MS * 9)]
-    assert alive(rows) == 2
-    assert alive(redis.ResponseError("no such key")) == 0
+    found = [
+        GroupConsumer("live", 0, 5),
+        GroupConsumer("_reclaim", 3, 5),
+        GroupConsumer("gone", 0, ALIVE_MS + 1),
+        GroupConsumer("at work", 1, ALIVE_MS * 9),
+    ]
+    assert alive(found) == 2

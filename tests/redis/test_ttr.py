@@ -10,9 +10,9 @@ import time
 import pytest
 
 from streamdq import Bury, Job, JobState
-from streamdq.claims.reading import read_streams
 from streamdq.link.session import run
 from streamdq.mover.reclaim import Reclaimer
+from streamdq.store.blocking import read_streams
 from tests.redis.harness import Seen, Space, eventually, recorder
 
 

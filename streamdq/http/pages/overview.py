@@ -15,6 +15,7 @@ from ...link.connection import Command
 from ...link.session import Op, checked
 from ...operations.inspect import GroupStats, Stats, TopicStats, add_stats, alive
 from ...operations.jobs import Operations
+from ...store import reads
 from ...store.history import row_in
 
 MAX_SHARDS = 100
@@ -127,8 +128,8 @@ def glance(ops: Operations, topics: Sequence[str]) -> Op[list[Glance]]:
 def consumers(ops: Operations, one: Glance, group: str) -> Op[int]:
     """How many consumers the group has, at the shard that has the most."""
     shards = [shard for shard in ops.topics.shards(one.name) if shard not in one.lost]
-    replies = yield from in_chunks(ops, [Command(s.ready, ("XINFO", "CONSUMERS", s.ready, group)) for s in shards])
-    return max(map(alive, replies), default=0)
+    found = yield from reads.consumers(ops.session, [(shard.ready, group) for shard in shards])
+    return max(map(alive, found), default=0)
 
 
 def stands_still(ops: Operations, coming: Load) -> Op[bool]:

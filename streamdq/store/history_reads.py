@@ -1,0 +1,112 @@
+"""Reads of a shard's history stream, and of what is known of it beside it. Each is one call."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from ..keys import ShardKeys
+from ..link.connection import Command
+from ..link.session import Op, Session, checked
+from .history import RegisteredDump, dumps_in
+from .reads import STEP, Entry
+
+RawEntry = tuple[bytes, Sequence[bytes]]
+"""As Redis returns it: the id, and [b"e", row]. Thousands are read at once, and are left as they are."""
+
+
+def rows_after(session: Session, shard: ShardKeys, after: str, count: int, until: str = "+") -> Op[list[RawEntry]]:
+    """So many entries behind ``after`` ('': from the oldest on), up to ``until``, the oldest first."""
+    start = f"({after}" if after else "-"
+    found: list[RawEntry] = yield from session.one(shard.history, "XRANGE", shard.history, start, until, "COUNT", count)
+    return found
+
+
+def rows_before(session: Session, shard: ShardKeys, before: str, count: int) -> Op[list[Entry]]:
+    """So many entries before ``before`` ('': from the newest on), the newest first."""
+    end = f"({before}" if before else "+"
+    reply = yield from session.one(shard.history, "XREVRANGE", shard.history, end, "-", "COUNT", count)
+    return _entries(reply)
+
+
+def newest_rows(session: Session, asked: Sequence[tuple[ShardKeys, int]]) -> Op[list[list[Entry]]]:
+    """For each (shard, count): so many entries, the newest first. As many calls as STEP shards take."""
+    commands = [Command(k.history, ("XREVRANGE", k.history, "+", "-", "COUNT", count)) for k, count in asked]
+    replies: list[Any] = []
+    for start in range(0, len(commands), STEP):
+        replies += yield from session.call(commands[start : start + STEP])
+    return [_entries(reply) for reply in replies]
+
+
+def _entries(reply: Any) -> list[Entry]:
+    return [Entry(id.decode(), fields[1]) for id, fields in checked(reply)]
+
+
+def has_history(session: Session, shard: ShardKeys) -> Op[bool]:
+    """Whether the stream is there."""
+    return bool((yield from session.one(shard.history, "EXISTS", shard.history)))
+
+
+def has_row(session: Session, shard: ShardKeys, entry: str) -> Op[bool]:
+    return bool((yield from session.one(shard.history, "XRANGE", shard.history, entry, entry)))
+
+
+def ended_history(session: Session, shard: ShardKeys) -> Op[tuple[str, int]]:
+    """The first row, ever, of the stream that was deleted with its topic, and how many rows had been in it; ('', 0):
+    none was.
+    """
+    value: bytes | None = yield from session.one(shard.settings, "HGET", shard.settings, "history_ended")
+    since, _, written = (value or b"").decode().partition(":")
+    return since, int(written or 0)
+
+
+class Undumped(NamedTuple):
+    """What a shard's history is to its dumps."""
+
+    dumps: list[RegisteredDump]
+    since: str  # the first row ever; '': there was none yet
+    written: int  # rows ever
+
+
+def undumped(session: Session, shard: ShardKeys) -> Op[Undumped]:
+    """How far the registered dumps are, and how far the history is."""
+    shown, counted = yield from session.call(
+        [
+            Command(shard.settings, ("HMGET", shard.settings, "dumps", "history_since")),
+            Command(shard.counts, ("HGET", shard.counts, "history")),
+        ]
+    )
+    dumps, since = checked(shown)
+    return Undumped(dumps_in(dumps), (since or b"").decode(), int(checked(counted) or 0))
+
+
+class HistoryEnds(NamedTuple):
+    """A history stream at one moment. Of one that is empty, ``first`` and ``last`` are ''."""
+
+    since: str  # the first row ever; '': there was none yet
+    written: int  # rows ever, up to ``last``
+    first: str
+    last: str
+    length: int
+
+
+def history_ends(session: Session, shard: ShardKeys) -> Op[HistoryEnds | None]:
+    """None: it grew during the look, which is to be taken again. A row and the count of rows are written together: so
+    a count that is the same before and after belongs to what was seen in between.
+    """
+    history, count = shard.history, Command(shard.counts, ("HGET", shard.counts, "history"))
+    replies = yield from session.call(
+        [
+            count,
+            Command(history, ("XREVRANGE", history, "+", "-", "COUNT", 1)),
+            Command(history, ("XRANGE", history, "-", "+", "COUNT", 1)),
+            Command(history, ("XLEN", history)),
+            Command(shard.settings, ("HGET", shard.settings, "history_since")),
+            count,
+        ]
+    )
+    before, newest, oldest, length, since, after = map(checked, replies)
+    if before != after:
+        return None
+    last, first = (entries[0][0].decode() if entries else "" for entries in (newest, oldest))
+    return HistoryEnds((since or b"").decode(), int(after or 0), first, last, length)

@@ -1,0 +1,314 @@
+"""Plain reads of shards: what waits, what is dead, the counters, and the streams with their groups.
+
+Each is an operation that returns typed values, so that whoever asks never meets a Redis command or its raw reply. What
+is asked of several shards is sent together, in calls of at most STEP commands: one round trip for most questions.
+Unless a read says otherwise, an error reply is raised (``checked``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from ..keys import ShardKeys
+from ..link.connection import Command
+from ..link.session import Op, Session, checked
+from .history import RegisteredDump, dumps_in
+
+STEP = 500
+"""Commands in one call: a few milliseconds of Redis's time."""
+
+Scored = tuple[int, bytes]
+"""A member of a ZSET, behind its score: a time in ms."""
+
+
+class Entry(NamedTuple):
+    """An entry of a stream that has one field."""
+
+    id: str
+    value: bytes
+
+
+class PendingEntry(NamedTuple):
+    """An entry that a consumer was given and has not acknowledged."""
+
+    id: str
+    consumer: str
+    idle_ms: int
+
+
+class GroupConsumer(NamedTuple):
+    """A consumer as one stream knows it."""
+
+    name: str
+    pending: int
+    idle_ms: int
+
+
+def _ask(session: Session, commands: Sequence[Command]) -> Op[list[Any]]:
+    """The replies of any number of commands, error replies among them."""
+    replies: list[Any] = []
+    for start in range(0, len(commands), STEP):
+        replies += yield from session.call(commands[start : start + STEP])
+    return replies
+
+
+def _scored(reply: Any) -> list[Scored]:
+    flat = checked(reply)
+    return [(int(float(score)), member) for member, score in zip(flat[::2], flat[1::2], strict=True)]
+
+
+# -- buckets and dead letters
+
+
+def by_rank(
+    session: Session, places: Sequence[tuple[str, int]], count: int, *, newest_first: bool = False
+) -> Op[list[list[Scored]]]:
+    """For each (bucket or group's dead letters, rank): so many members from that rank on, by time."""
+    order = ("REV",) if newest_first else ()
+    replies = yield from _ask(
+        session, [Command(key, ("ZRANGE", key, rank, rank + count - 1, *order, "WITHSCORES")) for key, rank in places]
+    )
+    return [_scored(reply) for reply in replies]
+
+
+def from_time(session: Session, places: Sequence[tuple[str, int, int]], count: int) -> Op[list[list[Scored]]]:
+    """For each (bucket or group's dead letters, time in ms, offset): so many members from that time on, by time, but
+    for the first ``offset``. Redis walks over these.
+    """
+    replies = yield from _ask(
+        session,
+        [
+            Command(key, ("ZRANGEBYSCORE", key, from_ms, "+inf", "WITHSCORES", "LIMIT", offset, count))
+            for key, from_ms, offset in places
+        ],
+    )
+    return [_scored(reply) for reply in replies]
+
+
+def due_within(session: Session, shard: ShardKeys, ends_ms: Sequence[int]) -> Op[list[int]]:
+    """How many attempts in the bucket are due by each of these times."""
+    replies = yield from session.call(_due_within(shard, ends_ms))
+    return [checked(reply) for reply in replies]
+
+
+def _due_within(shard: ShardKeys, ends_ms: Sequence[int]) -> list[Command]:
+    return [Command(shard.bucket, ("ZCOUNT", shard.bucket, "-inf", end)) for end in ends_ms]
+
+
+def due_between(session: Session, shards: Sequence[ShardKeys], times_ms: Sequence[int]) -> Op[list[list[int]]]:
+    """For each bucket, how many attempts are due by the first of the times, then between each and the next, then after
+    the last.
+    """
+    bounds = list(pairwise(["-inf", *times_ms, "+inf"]))
+    commands = [
+        Command(shard.bucket, ("ZCOUNT", shard.bucket, start if start == "-inf" else f"({start}", end))
+        for shard in shards
+        for start, end in bounds
+    ]
+    counts: list[int] = [checked(reply) for reply in (yield from _ask(session, commands))]
+    return [counts[at : at + len(bounds)] for at in range(0, len(counts), len(bounds))]
+
+
+def dead_now(session: Session, shard: ShardKeys, group: str) -> Op[int]:
+    """How many dead letters the group has."""
+    found: int = yield from session.one(shard.dead_of(group), "ZCARD", shard.dead_of(group))
+    return found
+
+
+def dead_until(session: Session, shard: ShardKeys, group: str, until_ms: int) -> Op[int]:
+    """How many of them were buried by then."""
+    found: int = yield from session.one(shard.dead_of(group), "ZCOUNT", shard.dead_of(group), "-inf", until_ms)
+    return found
+
+
+# -- progress, counters, settings
+
+
+def progress_values(session: Session, jobs: Sequence[tuple[ShardKeys, str, str]]) -> Op[list[bytes | None]]:
+    """How far the group is with each (shard, group, id), as it is kept; None where it has not begun."""
+    replies = yield from _ask(
+        session, [Command(shard.progress, ("HGET", shard.progress, f"{group}\x1f{id}")) for shard, group, id in jobs]
+    )
+    return [checked(reply) for reply in replies]
+
+
+def ready_counts(session: Session, shards: Sequence[ShardKeys], group: str) -> Op[list[int]]:
+    """How many jobs are ready for the group in each shard, by its counters; one call."""
+    field = f"ready:{group}"
+    replies = yield from session.call([Command(shard.counts, ("HGET", shard.counts, field)) for shard in shards])
+    return [int(checked(reply) or 0) for reply in replies]
+
+
+def versions(session: Session, shards: Sequence[ShardKeys]) -> Op[list[int | None]]:
+    """Which version of their topic's settings the shards have; None: the shard is not there, or answers with an error.
+    One call.
+    """
+    replies = yield from session.call([Command(k.settings, ("HGET", k.settings, "version")) for k in shards])
+    return [int(reply) if isinstance(reply, bytes) else None for reply in replies]
+
+
+class Watched(NamedTuple):
+    """What the mover sees of shards. A shard that answers with an error has no head and nothing open."""
+
+    due_ms: list[int | None]  # of the head of each bucket
+    now_ms: int | None  # with counters alone
+    open: list[bool]  # whether something is ready or claimed in each shard; with counters alone
+
+
+def watch(session: Session, shards: Sequence[ShardKeys], groups: Sequence[Sequence[str]] | None) -> Op[Watched]:
+    """The heads of the buckets; ``groups``, those of each shard, given: the time and the groups' counters as well. One
+    call of one command a shard, or two.
+    """
+    commands = [Command(k.bucket, ("ZRANGE", k.bucket, 0, 0, "WITHSCORES")) for k in shards]
+    if groups is not None:
+        commands.append(Command(shards[0].bucket, ("TIME",)))
+        commands += [
+            Command(k.counts, ("HMGET", k.counts, *_open_fields(names)))
+            for k, names in zip(shards, groups, strict=True)
+        ]
+    replies = yield from session.call(commands)
+    due_ms = [int(float(head[1])) if isinstance(head, list) and head else None for head in replies[: len(shards)]]
+    if groups is None:
+        return Watched(due_ms, None, [])
+    now, *counts = replies[len(shards) :]
+    now_ms = int(now[0]) * 1000 + int(now[1]) // 1000 if isinstance(now, list) else None
+    is_open = [isinstance(one, list) and any(int(count or 0) > 0 for count in one) for one in counts]
+    return Watched(due_ms, now_ms, is_open)
+
+
+def _open_fields(groups: Sequence[str]) -> list[str]:
+    """HMGET takes no empty list."""
+    return [f"{state}:{group}" for group in groups for state in ("ready", "running")] or ["ready:"]
+
+
+# -- streams and their groups
+
+
+def entries(session: Session, places: Sequence[tuple[str, str]], count: int) -> Op[list[list[Entry]]]:
+    """For each (stream, start): so many entries from there on, as XRANGE takes it: "-", an id, or "(" and an id."""
+    replies = yield from _ask(
+        session, [Command(name, ("XRANGE", name, start, "+", "COUNT", count)) for name, start in places]
+    )
+    return [_entries(reply) for reply in replies]
+
+
+def _entries(reply: Any) -> list[Entry]:
+    return [Entry(id.decode(), fields[1]) for id, fields in checked(reply)]
+
+
+def entries_at(session: Session, places: Sequence[tuple[str, str]]) -> Op[list[Entry | None]]:
+    """Each (stream, id), or None where it is gone."""
+    replies = yield from _ask(session, [Command(name, ("XRANGE", name, id, id)) for name, id in places])
+    return [next(iter(_entries(reply)), None) for reply in replies]
+
+
+def delivered(session: Session, streams: Sequence[str], group: str) -> Op[list[str]]:
+    """The last entry of each stream that the group was given; "0-0" where there is no such group."""
+    replies = yield from _ask(session, [Command(name, ("XINFO", "GROUPS", name)) for name in streams])
+    return [_delivered(reply, group) for reply in replies]
+
+
+def _delivered(reply: Any, group: str) -> str:
+    for row in reply if isinstance(reply, list) else []:
+        values = dict(zip(row[::2], row[1::2], strict=True))
+        if values[b"name"].decode() == group:
+            return str(values[b"last-delivered-id"].decode())
+    return "0-0"
+
+
+def pending(
+    session: Session, places: Sequence[tuple[str, str]], group: str, count: int
+) -> Op[list[list[PendingEntry]]]:
+    """For each (stream, start): so many of the group's pending entries from there on; none where there is no such
+    group.
+    """
+    replies = yield from _ask(
+        session, [Command(name, ("XPENDING", name, group, start, "+", count)) for name, start in places]
+    )
+    return [_pending(reply) for reply in replies]
+
+
+def _pending(reply: Any) -> list[PendingEntry]:
+    rows = reply if isinstance(reply, list) else []
+    return [PendingEntry(id.decode(), consumer.decode(), idle_ms) for id, consumer, idle_ms, *_ in rows]
+
+
+def unclaimed(session: Session, shard: ShardKeys, group: str) -> Op[int]:
+    """How many of the group's own entries wait for a claim: retries, kicked and handed-over jobs. One call.
+
+    Raises:
+        GroupMissing
+    """
+    own = shard.ready_of(group)
+    length, waiting = yield from session.call([Command(own, ("XLEN", own)), Command(own, ("XPENDING", own, group))])
+    return int(checked(length)) - int(checked(waiting)[0])
+
+
+def consumers(session: Session, places: Sequence[tuple[str, str]]) -> Op[list[list[GroupConsumer]]]:
+    """The consumers of each (stream, group); none where there is no such group."""
+    replies = yield from _ask(session, [Command(name, ("XINFO", "CONSUMERS", name, group)) for name, group in places])
+    return [_consumers(reply) for reply in replies]
+
+
+def _consumers(reply: Any) -> list[GroupConsumer]:
+    rows = reply if isinstance(reply, list) else []
+    return [GroupConsumer(name.decode(), pending, idle_ms) for _, name, _, pending, _, idle_ms, *_ in rows]
+
+
+# -- for metrics
+
+
+class GroupGauges(NamedTuple):
+    """What is measured of one group in one shard."""
+
+    consumers: list[GroupConsumer]
+    oldest_ms: int  # how long the longest of the first pending entries has been so
+
+
+class ShardGauges(NamedTuple):
+    """What is measured of one shard and not in its counters."""
+
+    dumps: list[RegisteredDump]
+    due_within: list[int]
+    groups: dict[str, GroupGauges]
+
+
+class GaugesOf(NamedTuple):
+    """A shard to be measured: ``ends_ms`` as due_within takes them."""
+
+    shard: ShardKeys
+    groups: Sequence[str]
+    ends_ms: Sequence[int]
+
+
+def gauges(session: Session, asked: Sequence[GaugesOf], most_pending: int) -> Op[list[ShardGauges]]:
+    """One call; for each shard a command, one for each time, and three for each group, which look at so many pending
+    entries of both streams. A group that is not there has no consumers and nothing pending.
+    """
+    commands = [command for one in asked for command in _gauge_commands(one, most_pending)]
+    replies = iter((yield from session.call(commands)))
+    return [
+        ShardGauges(
+            dumps_in(checked(next(replies))),
+            [checked(next(replies)) for _ in one.ends_ms],
+            {group: _group_gauges(next(replies), next(replies), next(replies)) for group in one.groups},
+        )
+        for one in asked
+    ]
+
+
+def _gauge_commands(asked: GaugesOf, most_pending: int) -> list[Command]:
+    shard = asked.shard
+    commands = [Command(shard.settings, ("HGET", shard.settings, "dumps")), *_due_within(shard, asked.ends_ms)]
+    for group in asked.groups:
+        commands.append(Command(shard.ready, ("XINFO", "CONSUMERS", shard.ready, group)))
+        streams = (shard.ready, shard.ready_of(group))
+        commands += [Command(name, ("XPENDING", name, group, "-", "+", most_pending)) for name in streams]
+    return commands
+
+
+def _group_gauges(consumers: Any, shared: Any, own: Any) -> GroupGauges:
+    oldest_ms = max((entry.idle_ms for entry in (*_pending(shared), *_pending(own))), default=0)
+    return GroupGauges(_consumers(consumers), oldest_ms)

@@ -1,0 +1,197 @@
+"""What plain reads send, in how many calls, and what they make of replies, error replies among them."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import pytest
+from redis.exceptions import ResponseError
+
+from streamdq.clock import RedisClock
+from streamdq.config import Settings
+from streamdq.errors import GroupMissing, ServerError
+from streamdq.link.address import Target
+from streamdq.link.session import Op, Request, Session
+from streamdq.store import blocking, history_reads, namespace, reads
+from streamdq.store.reads import STEP, Entry, GroupConsumer, PendingEntry
+
+T = TypeVar("T")
+NO_GROUP = ResponseError("NOGROUP No such key 'x' or consumer group 'g'")
+NO_KEY = ResponseError("no such key")
+WRONG = ResponseError("WRONGTYPE Operation against a key holding the wrong kind of value")
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session(Settings(url="memory://x"), "ns", RedisClock(), Target("node", "memory://x"))
+
+
+def answered(op: Op[T], *calls: list[Any]) -> tuple[T, list[list[tuple[Any, ...]]]]:
+    """What the operation returns when its calls get these replies, and what it sent in each."""
+    sent: list[list[tuple[Any, ...]]] = []
+    try:
+        step = next(op)
+        for replies in calls:
+            assert isinstance(step, Request)
+            sent.append([command.args for command in step.commands])
+            step = op.send(replies)
+    except StopIteration as stop:
+        assert len(sent) == len(calls)
+        return stop.value, sent
+    raise AssertionError("it sends more than that")
+
+
+def test_members_by_rank_in_either_order(session: Session) -> None:
+    places = [("a", 0), ("b", 7)]
+    found, sent = answered(reads.by_rank(session, places, 3), [[b"x", b"5", b"y", b"1e3"], []])
+    assert found == [[(5, b"x"), (1000, b"y")], []]
+    assert sent == [[("ZRANGE", "a", 0, 2, "WITHSCORES"), ("ZRANGE", "b", 7, 9, "WITHSCORES")]]
+    _, sent = answered(reads.by_rank(session, [("a", 0)], 1, newest_first=True), [[]])
+    assert sent == [[("ZRANGE", "a", 0, 0, "REV", "WITHSCORES")]]
+
+
+def test_an_error_reply_is_raised(session: Session) -> None:
+    with pytest.raises(ServerError):
+        answered(reads.by_rank(session, [("a", 0)], 3), [WRONG])
+    with pytest.raises(ServerError):
+        answered(reads.entries(session, [("a", "-")], 3), [WRONG])
+
+
+def test_many_shards_are_asked_in_steps(session: Session) -> None:
+    shards = [session.keys.shard("t", number) for number in range(STEP + 1)]
+    jobs = [(shard, "g", "id") for shard in shards]
+    found, sent = answered(reads.progress_values(session, jobs), [b"r|1"] * STEP, [None])
+    assert found == [b"r|1"] * STEP + [None]
+    assert [len(call) for call in sent] == [STEP, 1]
+    assert sent[1] == [("HGET", shards[-1].progress, "g\x1fid")]
+
+
+def test_due_between_is_open_at_its_ends(session: Session) -> None:
+    shards = [session.keys.shard("t", number) for number in (0, 1)]
+    found, sent = answered(reads.due_between(session, shards, [10, 20]), [1, 2, 3, 4, 5, 6])
+    assert found == [[1, 2, 3], [4, 5, 6]]
+    bucket = shards[1].bucket
+    assert sent[0][3:] == [
+        ("ZCOUNT", bucket, "-inf", 10), ("ZCOUNT", bucket, "(10", 20), ("ZCOUNT", bucket, "(20", "+inf")
+    ]  # fmt: skip
+
+
+def test_the_mover_sees_heads_and_with_counters_what_is_open(session: Session) -> None:
+    shards = [session.keys.shard("t", number) for number in (0, 1, 2)]
+    heads = [[b"member", b"1500"], [], WRONG]
+    found, sent = answered(reads.watch(session, shards, None), heads)
+    assert found == reads.Watched([1500, None, None], None, [])
+    assert [args[0] for args in sent[0]] == ["ZRANGE"] * 3
+    replies = [*heads, [b"7", b"8999"], [b"0", b"2"], [None, b"0"], WRONG]
+    found, sent = answered(reads.watch(session, shards, [["g"], ["g"], []]), replies)
+    assert found == reads.Watched([1500, None, None], 7008, [True, False, False])
+    assert sent[0][4:] == [
+        ("HMGET", shards[0].counts, "ready:g", "running:g"),
+        ("HMGET", shards[1].counts, "ready:g", "running:g"),
+        ("HMGET", shards[2].counts, "ready:"),
+    ]
+
+
+def test_a_shard_without_a_version_is_told_apart(session: Session) -> None:
+    shards = [session.keys.shard("t", number) for number in (0, 1, 2)]
+    assert answered(reads.versions(session, shards), [b"12", None, WRONG])[0] == [12, None, None]
+
+
+def test_streams_without_the_group_have_nothing(session: Session) -> None:
+    streams = ["a", "b"]
+    groups = [b"name", b"g", b"consumers", 1, b"pending", 0, b"last-delivered-id", b"5-1"]
+    assert answered(reads.delivered(session, streams, "g"), [[groups], NO_KEY])[0] == ["5-1", "0-0"]
+    assert answered(reads.delivered(session, streams, "other"), [[groups], []])[0] == ["0-0", "0-0"]
+    rows = [[b"5-1", b"me", 70, 1]]
+    places = [("a", "-"), ("b", "(1-1")]
+    found, sent = answered(reads.pending(session, places, "g", 9), [rows, NO_GROUP])
+    assert found == [[PendingEntry("5-1", "me", 70)], []]
+    assert sent == [[("XPENDING", "a", "g", "-", "+", 9), ("XPENDING", "b", "g", "(1-1", "+", 9)]]
+
+
+def test_consumers_before_and_after_redis_7_2(session: Session) -> None:
+    old = [[b"name", b"me", b"pending", 1, b"idle", 5]]
+    new = [[b"name", b"me", b"pending", 1, b"idle", 5, b"inactive", 9]]
+    found, _ = answered(reads.consumers(session, [("a", "g"), ("b", "g"), ("c", "g")]), [old, new, NO_GROUP])
+    assert found == [[GroupConsumer("me", 1, 5)], [GroupConsumer("me", 1, 5)], []]
+
+
+def test_entries_that_are_gone(session: Session) -> None:
+    found, _ = answered(reads.entries_at(session, [("a", "1-1"), ("a", "2-2")]), [[[b"1-1", [b"e", b"x"]]], []])
+    assert found == [Entry("1-1", b"x"), None]
+
+
+def test_what_is_unclaimed_of_a_group_that_is_gone(session: Session) -> None:
+    shard = session.keys.shard("t", 0)
+    assert answered(reads.unclaimed(session, shard, "g"), [5, [2, b"1-1", b"2-1", []]])[0] == 3
+    with pytest.raises(GroupMissing):
+        answered(reads.unclaimed(session, shard, "g"), [0, NO_GROUP])
+
+
+def test_gauges_of_shards_with_and_without_groups(session: Session) -> None:
+    one, two = (session.keys.shard("t", number) for number in (0, 1))
+    asked = [reads.GaugesOf(one, ["g"], [10, 20]), reads.GaugesOf(two, [], [10])]
+    consumers = [[b"name", b"me", b"pending", 1, b"idle", 5]]
+    replies = [b"d1:5-1:7", 3, 4, consumers, [[b"1-1", b"me", 70, 1]], NO_GROUP, None, 6]
+    (first, second), sent = answered(reads.gauges(session, asked, 10), replies)
+    assert [(dump.id, dump.written) for dump in first.dumps] == [("d1", 7)]
+    assert first.due_within == [3, 4]
+    assert first.groups == {"g": reads.GroupGauges([GroupConsumer("me", 1, 5)], 70)}
+    assert second == reads.ShardGauges([], [6], {})
+    assert len(sent) == 1
+
+
+def test_rows_of_the_history_between_entries(session: Session) -> None:
+    shard = session.keys.shard("t", 0)
+    rows = [[b"1-1", [b"e", b"row"]]]
+    assert answered(history_reads.rows_after(session, shard, "", 5), [rows])[1] == [
+        [("XRANGE", shard.history, "-", "+", "COUNT", 5)]
+    ]
+    assert answered(history_reads.rows_after(session, shard, "1-1", 5, until="9-9"), [rows])[1] == [
+        [("XRANGE", shard.history, "(1-1", "9-9", "COUNT", 5)]
+    ]
+    found, sent = answered(history_reads.rows_before(session, shard, "1-1", 5), [rows])
+    assert (found, sent) == ([Entry("1-1", b"row")], [[("XREVRANGE", shard.history, "(1-1", "-", "COUNT", 5)]])
+
+
+def test_a_history_that_grows_while_it_is_looked_at(session: Session) -> None:
+    shard = session.keys.shard("t", 0)
+    newest, oldest = [[b"9-1", [b"e", b"row"]]], [[b"2-1", [b"e", b"row"]]]
+    grown = [b"7", newest, oldest, 4, b"1-1", b"8"]
+    assert answered(history_reads.history_ends(session, shard), grown)[0] is None
+    still = [b"8", newest, oldest, 4, b"1-1", b"8"]
+    found, _ = answered(history_reads.history_ends(session, shard), still)
+    assert found == history_reads.HistoryEnds("1-1", 8, "2-1", "9-1", 4)
+    found, _ = answered(history_reads.history_ends(session, shard), [None, [], [], 0, None, None])
+    assert found == history_reads.HistoryEnds("", 0, "", "", 0)
+
+
+def test_a_history_that_was_deleted_with_its_topic(session: Session) -> None:
+    shard = session.keys.shard("t", 0)
+    assert answered(history_reads.ended_history(session, shard), [b"5-1:70"])[0] == ("5-1", 70)
+    assert answered(history_reads.ended_history(session, shard), [None])[0] == ("", 0)
+
+
+def test_an_entry_that_was_deleted_before_it_was_read_is_left_out(session: Session) -> None:
+    shard = session.keys.shard("t", 0)
+    reply = [[shard.ready.encode(), [[b"1-1", [b"e", b"x"]], [b"2-1", None]]]]
+    found, sent = answered(blocking.read_streams(session, "g", "me", [shard], 5, None), [reply])
+    assert found == {shard: ["m", b"1-1", b"x"]}
+    assert sent[0][0][:6] == ("XREADGROUP", "GROUP", "g", "me", "COUNT", 5)
+    assert answered(blocking.read_streams(session, "g", "me", [shard], 5, None), [None])[0] == {}
+
+
+def test_redis_s_time_and_who_moves(session: Session) -> None:
+    assert answered(namespace.time_and_mover(session), [[b"7", b"8"], b"me"])[0] == (7_000_008, "me")
+    assert answered(namespace.time_and_mover(session), [[b"7", b"8"], None])[0] == (7_000_008, None)
+    assert answered(namespace.redis_info(session), [b"# Server\r\nredis_version:7.0.1\r\nurl:a:b\r\n"])[0] == {
+        "redis_version": "7.0.1", "url": "a:b",
+    }  # fmt: skip
+
+
+def test_breakers_as_the_scripts_keep_them(session: Session) -> None:
+    found, _ = answered(namespace.open_breakers(session), [[b"http://a", b"5000|1000|1", b"http://b", b"6|2|0"]])
+    assert found == {
+        "http://a": namespace.OpenBreaker(5000, 1000, True),
+        "http://b": namespace.OpenBreaker(6, 2, False),
+    }
