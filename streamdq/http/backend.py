@@ -16,6 +16,7 @@ from ..loop import cancel_and_wait
 from ..metrics.declared import TopicLabels
 from ..operations.jobs import Operations
 from ..queue import AsyncQueue
+from ..store import namespace
 from .audit_log import AuditLog
 from .auth import Tokens
 from .rate_limits import Rates
@@ -93,9 +94,7 @@ class Backend:
             task.exception()  # the request hears of it, if there is still one
 
     async def _write_probe(self) -> None:
-        ops = await self.operations()
-        key = ops.session.keys.probe
-        await self.do(ops.session.one(key, "SET", key, "1", "PX", _PROBE_MS))
+        await self.do(namespace.write_probe((await self.operations()).session, _PROBE_MS))
 
     @asynccontextmanager
     async def reader(self) -> AsyncIterator[Reader]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..link.session import Op
 from ..operations.jobs import Operations
+from ..store import namespace
 from .signing import seal, unseal
 
 KNOWN_FOR_S = 10.0
@@ -44,9 +45,7 @@ def new_secret() -> str:
 
 def kept(ops: Operations, mine: str) -> Op[Secrets]:
     """What is kept; ``mine``, where there was nothing: Redis may have lost it."""
-    key = ops.session.keys.secret
-    yield from ops.session.one(key, "SET", key, mine, "NX")
-    return Secrets((yield from ops.session.one(key, "GET", key)).decode())
+    return Secrets((yield from namespace.keep_secret(ops.session, mine)))
 
 
 class Signing:

@@ -8,13 +8,12 @@ from heapq import merge
 
 from ...errors import InvalidInput
 from ...keys import ShardKeys, shard_of
-from ...link.connection import Command
-from ...link.session import Op, checked
+from ...link.session import Op
 from ...operations.inspect import job_of
 from ...operations.jobs import Operations
+from ...store import reads
 from .. import redact
 from ..auth import Identity
-from ..pages.overview import in_chunks
 from .jobs import job_bytes
 
 PAGE_BYTES = 1024 * 1024
@@ -75,23 +74,14 @@ def _places(ops: Operations, keys: Sequence[str], limit: int, after: Place) -> O
     part of the page, so what one of them has not told yet may end it early.
     """
     count = min(limit, max(_FEWEST_OF_A_SHARD, 2 * limit // len(keys))) + 1
-    replies = yield from in_chunks(ops, [_read(key, after, 0, count) for key in keys])
+    found = yield from reads.from_time(ops.session, [(key, after[0], 0) for key in keys], count)
     of_shards, told = [], []
-    for key, reply in zip(keys, replies, strict=True):
-        rows, offset = _rows(reply), 0
+    for key, rows in zip(keys, found, strict=True):
+        offset = 0
         while len(rows) == count and rows[-1] <= after:  # many of one millisecond
             offset += count
-            rows = _rows((yield from ops.session.call([_read(key, after, offset, count)]))[0])
+            (rows,) = yield from reads.from_time(ops.session, [(key, after[0], offset)], count)
         of_shards.append([row for row in rows if row > after])
         told += rows[-1:] if len(rows) == count else []
     places = list(merge(*of_shards))
     return ([place for place in places if place <= min(told)] if told else places), bool(told)
-
-
-def _read(key: str, after: Place, offset: int, count: int) -> Command:
-    return Command(key, ("ZRANGEBYSCORE", key, after[0], "+inf", "WITHSCORES", "LIMIT", offset, count))
-
-
-def _rows(reply: object) -> list[Place]:
-    flat = checked(reply)
-    return [(int(float(score)), member) for member, score in zip(flat[::2], flat[1::2], strict=True)]

@@ -8,15 +8,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from heapq import merge
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...errors import InvalidInput
 from ...job import JobState, attempts_in
 from ...keys import ShardKeys
-from ...link.connection import Command
-from ...link.session import Op, checked
+from ...link.session import Op
 from ...operations.jobs import Operations
-from .overview import in_chunks
+from ...store import reads
 
 PAGE = 50
 
@@ -98,18 +97,10 @@ def _ranked(
     ops: Operations, shards: Sequence[ShardKeys], cursor: str, key: Callable[[ShardKeys], str], newest_first: bool
 ) -> Op[tuple[list[tuple[ShardKeys, bytes, int]], str]]:
     """(shard, member, score) of the page, and the next cursor: how many of each shard have been shown."""
-    ranks, order = _ranks(cursor, shards), ("REV",) if newest_first else ()
-    replies = yield from in_chunks(
-        ops,
-        [
-            Command(key(shard), ("ZRANGE", key(shard), rank, rank + PAGE, *order, "WITHSCORES"))
-            for shard, rank in zip(shards, ranks, strict=True)
-        ],
-    )
-    rows = []
-    for number, reply in enumerate(replies):
-        flat = checked(reply)
-        rows.append([(int(float(score)), member, number) for member, score in zip(flat[::2], flat[1::2], strict=True)])
+    ranks = _ranks(cursor, shards)
+    places = [(key(shard), rank) for shard, rank in zip(shards, ranks, strict=True)]
+    found = yield from reads.by_rank(ops.session, places, PAGE + 1, newest_first=newest_first)
+    rows = [[(score, member, number) for score, member in members] for number, members in enumerate(found)]
     page = list(islice(merge(*rows, reverse=newest_first), PAGE + 1))
     for _, _, number in page[:PAGE]:
         ranks[number] += 1
@@ -154,10 +145,7 @@ def _member(member: bytes) -> tuple[str | None, str]:
 
 def _progress(ops: Operations, jobs: Sequence[tuple[ShardKeys, str, str]]) -> Op[list[Progress | None]]:
     """How far the group is with each (shard, group, id); None where it has not begun."""
-    replies = yield from in_chunks(
-        ops, [Command(shard.progress, ("HGET", shard.progress, f"{group}\x1f{id}")) for shard, group, id in jobs]
-    )
-    values = [checked(reply) for reply in replies]
+    values = yield from reads.progress_values(ops.session, jobs)
     return [progress_in(value) if value else None for value in values]
 
 
@@ -170,11 +158,11 @@ class _Stream(NamedTuple):
     own: bool
 
 
-_Read = Callable[[Operations, Sequence[_Stream], str, Sequence[str]], Op[list[list[tuple[bytes, Line]]]]]
+_Read = Callable[[Operations, Sequence[_Stream], str, Sequence[str]], Op[list[list[tuple[str, Line]]]]]
 
 
-def _order(entry: bytes | str) -> tuple[int, int]:
-    ms, _, sequence = (entry if isinstance(entry, str) else entry.decode()).partition("-")
+def _order(entry: str) -> tuple[int, int]:
+    ms, _, sequence = entry.partition("-")
     return int(ms), int(sequence)
 
 
@@ -196,60 +184,40 @@ def _streamed(ops: Operations, shards: Sequence[ShardKeys], group: str, cursor: 
     found = yield from read(ops, streams, group, starts)
     rows = [[(_order(entry), number, entry, line) for entry, line in one] for number, one in enumerate(found)]
     page = list(islice(merge(*rows, key=lambda row: row[:2]), PAGE + 1))
-    following = f"{page[PAGE - 1][2].decode()}.{page[PAGE - 1][1]}" if len(page) > PAGE else ""
+    following = f"{page[PAGE - 1][2]}.{page[PAGE - 1][1]}" if len(page) > PAGE else ""
     return Listed([row[3] for row in page[:PAGE]], following)
 
 
 def _ready(
     ops: Operations, streams: Sequence[_Stream], group: str, starts: Sequence[str]
-) -> Op[list[list[tuple[bytes, Line]]]]:
+) -> Op[list[list[tuple[str, Line]]]]:
     """What each stream has that was not delivered to the group yet."""
-    infos = yield from in_chunks(ops, [Command(s.name, ("XINFO", "GROUPS", s.name)) for s in streams])
-    commands = []
-    for stream, info, start in zip(streams, infos, starts, strict=True):
-        delivered = _delivered(info, group)
-        if start == "-" or _order(start.lstrip("(")) < _order(delivered):
-            start = f"({delivered}"
-        commands.append(Command(stream.name, ("XRANGE", stream.name, start, "+", "COUNT", PAGE + 1)))
-    replies = yield from in_chunks(ops, commands)
+    places = []
+    delivered = yield from reads.delivered(ops.session, [stream.name for stream in streams], group)
+    for stream, last, start in zip(streams, delivered, starts, strict=True):
+        seen = start != "-" and _order(start.lstrip("(")) >= _order(last)
+        places.append((stream.name, start if seen else f"({last}"))
+    found = yield from reads.entries(ops.session, places, PAGE + 1)
     return [
         [
-            (entry, Line(_member(fields[1])[1], _order(entry)[0], group if stream.own else None))
-            for entry, fields in rows
+            (entry.id, Line(_member(entry.value)[1], _order(entry.id)[0], group if stream.own else None))
+            for entry in entries
         ]
-        for stream, reply in zip(streams, replies, strict=True)
-        for rows in [checked(reply) if isinstance(reply, list) else []]
+        for stream, entries in zip(streams, found, strict=True)
     ]
-
-
-def _delivered(info: Any, group: str) -> str:
-    """The last entry that the group was given; all of them where there is no such group."""
-    for row in info if isinstance(info, list) else []:
-        values = dict(zip(row[::2], row[1::2], strict=True))
-        if values[b"name"].decode() == group:
-            return str(values[b"last-delivered-id"].decode())
-    return "0-0"
 
 
 def _running(
     ops: Operations, streams: Sequence[_Stream], group: str, starts: Sequence[str]
-) -> Op[list[list[tuple[bytes, Line]]]]:
+) -> Op[list[list[tuple[str, Line]]]]:
     """What is pending in each stream, and how far the group is with it."""
-    replies = yield from in_chunks(
-        ops,
-        [
-            Command(stream.name, ("XPENDING", stream.name, group, start, "+", PAGE + 1))
-            for stream, start in zip(streams, starts, strict=True)
-        ],
-    )
-    pending = [[row[0] for row in reply] if isinstance(reply, list) else [] for reply in replies]
-    flat = [(number, entry) for number, entries in enumerate(pending) for entry in entries]
-    entries = yield from in_chunks(
-        ops, [Command(streams[n].name, ("XRANGE", streams[n].name, entry, entry)) for n, entry in flat]
-    )
-    there = [(n, rows[0][0], _member(rows[0][1][1])[1]) for (n, _), rows in zip(flat, entries, strict=True) if rows]  # type: ignore[index]
+    places = [(stream.name, start) for stream, start in zip(streams, starts, strict=True)]
+    pending = yield from reads.pending(ops.session, places, group, PAGE + 1)
+    flat = [(number, entry.id) for number, entries in enumerate(pending) for entry in entries]
+    entries = yield from reads.entries_at(ops.session, [(streams[n].name, entry) for n, entry in flat])
+    there = [(n, entry.id, _member(entry.value)[1]) for (n, _), entry in zip(flat, entries, strict=True) if entry]
     known = yield from _progress(ops, [(streams[n].shard, group, id) for n, _, id in there])
-    found: list[list[tuple[bytes, Line]]] = [[] for _ in streams]
+    found: list[list[tuple[str, Line]]] = [[] for _ in streams]
     for (n, entry, id), progress in zip(there, known, strict=True):
         if progress is not None and progress.state == "r":
             line = Line(

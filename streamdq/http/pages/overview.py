@@ -4,24 +4,21 @@ looked at, and with no job.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 from ...config import TopicSettings
 from ...errors import ServerUnavailable
 from ...keys import ShardKeys
-from ...link.connection import Command
-from ...link.session import Op, checked
+from ...link.session import Op
 from ...operations.inspect import GroupStats, Stats, TopicStats, add_stats, alive
 from ...operations.jobs import Operations
-from ...store import reads
+from ...store import history_reads, namespace, reads
 from ...store.history import row_in
 
 MAX_SHARDS = 100
 _ROWS = 200
 _FEWEST_ROWS = 10
-_CHUNK = 500
 LATE_MS, VERY_LATE_MS = 100, 5_000
 
 
@@ -134,11 +131,10 @@ def consumers(ops: Operations, one: Glance, group: str) -> Op[int]:
 
 def stands_still(ops: Operations, coming: Load) -> Op[bool]:
     """Is something due, and no mover at work?"""
-    key = ops.session.keys.mover
     if not coming.overdue:
         return False
     try:
-        return (yield from ops.session.one(key, "GET", key)) is None
+        return (yield from namespace.mover_at_work(ops.session)) is None
     except ServerUnavailable:
         if not ops.session.is_cluster:
             raise
@@ -146,17 +142,11 @@ def stands_still(ops: Operations, coming: Load) -> Op[bool]:
 
 
 def _samples(ops: Operations, shards: Sequence[tuple[ShardKeys, TopicSettings]]) -> Op[dict[str, list[int]]]:
-    commands = [
-        Command(
-            shard.history,
-            ("XREVRANGE", shard.history, "+", "-", "COUNT", max(_FEWEST_ROWS, _ROWS // settings.shards)),
-        )
-        for shard, settings in shards
-    ]
+    asked = [(shard, max(_FEWEST_ROWS, _ROWS // settings.shards)) for shard, settings in shards]
     late: dict[str, list[int]] = {}
-    for (shard, _), reply in zip(shards, (yield from in_chunks(ops, commands)), strict=True):
-        for entry, fields in checked(reply):
-            row = row_in(shard.topic, shard.shard, entry.decode(), fields[1].decode())
+    for (shard, _), entries in zip(asked, (yield from history_reads.newest_rows(ops.session, asked)), strict=True):
+        for entry in entries:
+            row = row_in(shard.topic, shard.shard, entry.id, entry.value.decode())
             if row.started_ms is not None and row.due_ms is not None:
                 late.setdefault(shard.topic, []).append(max(0, row.started_ms - row.due_ms))
     return late
@@ -175,34 +165,17 @@ def _at(ordered: Sequence[int], percent: int) -> int:
     return ordered[-(-len(ordered) * percent // 100) - 1]
 
 
-def in_chunks(ops: Operations, commands: Sequence[Command]) -> Op[list[object]]:
-    """The replies of any number of commands, some hundred at a time."""
-    replies: list[object] = []
-    for start in range(0, len(commands), _CHUNK):
-        replies += yield from ops.session.call(commands[start : start + _CHUNK])
-    return replies
-
-
 def load(ops: Operations, topics: Sequence[Glance], horizon: str, now_ms: int) -> Op[Load]:
     """The coming load of the topics together: a count for each step, and no job is read."""
     steps, step_ms = HORIZONS[horizon]
     ends = [now_ms + step_ms * i for i in range(steps + 1)]
     shards = [shard for one in topics for shard in ops.topics.all_shards(one.name) if shard not in one.lost]
-    commands = [command for shard in shards for command in _counts(shard, ends)]
-    replies = yield from in_chunks(ops, commands)
-    found, width = Load(now_ms, step_ms, [0] * steps), steps + 2
-    for start in range(0, len(replies), width):
-        overdue, *counts, later = (checked(reply) for reply in replies[start : start + width])
+    found = Load(now_ms, step_ms, [0] * steps)
+    for overdue, *counts, later in (yield from reads.due_between(ops.session, shards, ends)):
         found.overdue += overdue
         found.later += later
         found.counts = [a + b for a, b in zip(found.counts, counts, strict=True)]
     return found
-
-
-def _counts(shard: ShardKeys, ends: Sequence[int]) -> Iterator[Command]:
-    bounds = ["-inf", *ends, "+inf"]
-    for start, end in pairwise(bounds):
-        yield Command(shard.bucket, ("ZCOUNT", shard.bucket, start if start == "-inf" else f"({start}", end))
 
 
 def totals(found: Sequence[Glance]) -> Stats:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import secrets
 from hashlib import sha256
 
+from ...store import namespace
 from ..auth import Identity, hash_token
 from ..backend import Backend
 
@@ -24,7 +25,7 @@ async def begin(backend: Backend, token: str) -> str:
     cookie = secrets.token_urlsafe(32)
     key = await _key(backend, cookie)
     session = (await backend.operations()).session
-    await backend.do(session.one(key, "SET", key, hash_token(token), "PX", LENGTH_S * 1000))
+    await backend.do(namespace.begin_session(session, key, hash_token(token), LENGTH_S))
     return cookie
 
 
@@ -33,12 +34,12 @@ async def holder(backend: Backend, cookie: str) -> Identity | None:
     if not cookie:
         return None
     key = await _key(backend, cookie)
-    digest = await backend.do((await backend.operations()).session.one(key, "GET", key))
-    return None if digest is None else backend.tokens.holder(digest.decode())
+    digest = await backend.do(namespace.session_token((await backend.operations()).session, key))
+    return None if digest is None else backend.tokens.holder(digest)
 
 
 async def end(backend: Backend, cookie: str) -> None:
     """After this no server accepts it."""
     if cookie:
         key = await _key(backend, cookie)
-        await backend.do((await backend.operations()).session.one(key, "DEL", key))
+        await backend.do(namespace.end_session((await backend.operations()).session, key))

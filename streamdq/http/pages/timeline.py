@@ -10,6 +10,7 @@ from ...job import GroupProgress, Job, JobState
 from ...keys import ShardKeys
 from ...link.session import Op
 from ...operations.jobs import Operations
+from ...store import history_reads
 from ...store.history import Event, HistoryRow, row_in
 
 LOOKBACK_ROWS = 10_000
@@ -157,18 +158,17 @@ def rows_of(ops: Operations, shard: ShardKeys, id: str, since_ms: int | None) ->
     """
     marked = f"\x1f{id}\x1f".encode()
     rows: list[HistoryRow] = []
-    end, looked = "+", 0
+    before, looked = "", 0
     while looked < LOOKBACK_ROWS:
-        entries = yield from ops.session.one(shard.history, "XREVRANGE", shard.history, end, "-", "COUNT", _PAGE)
-        for entry, fields in entries:
-            if marked in fields[1]:
-                row = row_in(shard.topic, shard.shard, entry.decode(), fields[1].decode())
+        entries = yield from history_reads.rows_before(ops.session, shard, before, _PAGE)
+        for entry in entries:
+            if marked in entry.value:
+                row = row_in(shard.topic, shard.shard, entry.id, entry.value.decode())
                 rows += [row] if row.id == id else []
         looked += len(entries)
         if len(entries) < _PAGE:
             return rows[::-1], True
-        last = entries[-1][0].decode()
-        if since_ms is not None and int(last.partition("-")[0]) < since_ms:
+        before = entries[-1].id
+        if since_ms is not None and int(before.partition("-")[0]) < since_ms:
             return rows[::-1], True
-        end = f"({last}"
     return rows[::-1], False
