@@ -7,7 +7,7 @@
 -- ARGV[2] limit: about how many jobs; fewer where jobs of the shard are large
 -- returns {cursor, id, group, ...}: the jobs that are ready or running for a group, by an entry of ready:GROUP, or of the
 -- shared stream where group is ''. cursor '0' = this was the last page
--- include: progress, settle, leaving, largest
+-- include: progress, settle, leaving_groups, largest
 local jobs, bucket, progress, settings = unpack(KEYS)
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving')
 local groups, left = names(topic[1]), tonumber(ARGV[2])
@@ -51,7 +51,7 @@ for i, id in ipairs(ids) do
   end
   -- A group that has not started the job waits for its first delivery, unless it is detached: then it is not for it.
   shared = shared or untouched > 0 and not alone and not redis.call('ZSCORE', bucket, sequences[i] .. id)
-    and not (untouched == #groups and is_left(k, id, sequences[i]))
+    and not (untouched == #groups and is_only_for_leaving(k, id, sequences[i]))
   if shared then should_be(id, '') end
 end
 return reply

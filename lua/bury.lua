@@ -13,7 +13,7 @@
 -- ARGV[4] generation: which group of that name, as claim returned it
 -- ARGV[5..] per claim: main, entry (as claimed), id, history row, reason, error
 -- returns {now_ms, i, ...}: i (from 1) are the claims refused.
--- include: clock, progress, settle, fence, inter, take_off, history, receipt
+-- include: clock, progress, settle, fence, bury_job, trim_ready, history, receipt
 local ready, own, dead, progress, counts, settings, history, receipts = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, dead = dead, progress = progress, counts = counts}
@@ -32,12 +32,12 @@ for i = 5, #ARGV, 6 do
     local main, entry, id = ARGV[i], ARGV[i + 1], ARGV[i + 2]
     local p = parse(redis.call('HGET', progress, field_of(group, id)))
     if entry == '' then p.main = detach(k, groups, main) else redis.call('XDEL', own, entry) end
-    inter(k, group, id, p, now, ARGV[i + 4], ARGV[i + 5])
+    bury_job(k, group, id, p, now, ARGV[i + 4], ARGV[i + 5])
     rows[#rows + 1] = ARGV[i + 3] .. now_text
     if receipts then receipt(receipts, group, main, entry, 'dead', now) end
   end
 end
-if not topic[2] and overtaken > 0 then take_off(k, settings, group, {}, overtaken) end
+if not topic[2] and overtaken > 0 then trim_ready(k, settings, group, {}, overtaken) end
 if buried > 0 then redis.call('HINCRBY', counts, 'running:' .. group, -buried) end
 remember(history, counts, settings, cap, rows)
 return reply

@@ -15,7 +15,7 @@
 -- ARGV[5] groups, 'a,b', as the caller knows them
 -- returns 1 = cancelled, no new attempt starts; 0 = no such job, or no group waits for it; -1 = an attempt is running;
 -- -2 = the caller's settings of the topic are out of date, nothing was done
--- include: clock, progress, settle, history, leaving, standing, drop_job
+-- include: clock, progress, settle, history, leaving_groups, group_states, withdraw, drop_job
 local jobs, bucket, ready, progress, counts, settings, history = unpack(KEYS)
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
   history = history, cap = ARGV[3]}

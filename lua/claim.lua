@@ -25,10 +25,11 @@
 -- '' as the record says. unread: still ready for this group. expired: given up, as too late. generation: which group of
 -- that name this is. refused: lost before, and beyond at_once. unlooked: so many of the last in ARGV[8..] are as they
 -- were, for another call: records are large.
--- include: clock, read, progress, ring, settle, requeue, put_back, history
+-- include: clock, read, progress, ring, settle, requeue, history, return_unclaimed, start_attempt
 local ready, own, jobs, progress, counts, settings, wake, history, bucket = unpack(KEYS)
 local now, group, consumer, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
-local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts, bucket = bucket, wake = wake}
+local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts, bucket = bucket, wake = wake,
+  group = group, consumer = consumer, now = now}
 
 local topic = redis.call('HMGET', settings, 'paused', 'ttr:' .. group, 'ttr', 'watch_until', 'groups', 'rate',
   'generation:' .. group, 'largest')
@@ -61,90 +62,43 @@ for i = 1, n do
 end
 local records, states = redis.call('HMGET', jobs, unpack(ids)), redis.call('HMGET', progress, unpack(fields))
 
-local claims, marks, gone, taken, left, refused = {}, {}, {}, 0, 0, 0
-local late, mains = {}, {} -- what is given up
-local now_text = string.format('%.0f', now)
-
-local function give_back(stream, entry, id, p, due) put_back(k, groups, stream, group, entry, id, p, due, now) end
-local function expire(stream, entry, id, record, p, due)
-  drop(stream, group, entry, stream == own)
-  redis.call('HINCRBY', counts, 'expired:' .. group, 1)
-  gone[#gone + 1] = rare_row('expired', id, group, p, record, now,
-    {consumer = consumer, due = due, moved = string.match(entry, '^%d+')})
-  late[#late + 1], mains[#mains + 1] = id, p and p.main or entry
-end
-
-local function tail_of(ttr, started) return '|' .. started .. string.format('|%.0f|', now + ttr) .. consumer end
-local tail_now = tail_of(group_ttr, at_once > 0 and now_text or '-' .. now_text) -- from the at_once-th on, that of a claim ahead
-
-local function start(i, claim, mark)
-  claims[i], marks[taken * 2 + 1], marks[taken * 2 + 2] = claim, fields[i], mark
-  taken = taken + 1
-  if taken == at_once and taken < count then tail_now = tail_of(group_ttr, '-' .. now_text) end
-end
-
--- A job that is not simply a first attempt: with progress, or options of its own.
-local function consider(i, stream, entry, sequence, p)
-  local id, record = ids[i], records[i]
-  local due, ttr, expiry = string.match(record, '^(%d+)\n%d+\n(%d*)\n(%d*)\n', 13)
-  if p and p.deadline ~= '' then due = p.deadline end
-  local early = now < tonumber(due) -- rescheduled before this group was added
-  if paused or early then
-    left = left + 1
-    give_back(stream, entry, id, p or fresh(sequence, entry), due)
-  elseif taken >= count or taken >= at_once and p and was_lost(p) then
-    left, refused = left + 1, refused + (taken < count and 1 or 0)
-    give_back(stream, entry, id, p or fresh(sequence, entry), p and p.deadline or '')
-  elseif expiry ~= '' and now > due + expiry then
-    left = left + 1
-    expire(stream, entry, id, record, p, due)
-  else
-    local claim, begun, tail = entry, '1|0|0|' .. entry .. '|' .. sequence .. '|', tail_now
-    if p then
-      local counted = attempt_of(p, 1) .. '|' .. p.step .. '|' .. p.crashes
-      claim = p.main .. '|' .. entry .. '|' .. counted .. '|' .. p.deadline
-      begun = counted .. '|' .. p.main .. '|' .. sequence .. '|' .. entry
-    end
-    if ttr ~= '' then
-      tail = tail_of(tonumber(ttr), taken < at_once and now_text or '-' .. now_text)
-      -- reclaim looks at what has been idle for the group's TTR: a shorter one begins with a part of that behind it.
-      if tonumber(ttr) < group_ttr then
-        redis.call('XCLAIM', stream, group, consumer, 0, entry, 'IDLE', group_ttr - ttr, 'JUSTID')
-      end
-    end
-    -- Handed on later, it was due when it was due.
-    if p and p.deadline ~= '' then tail = tail .. '|' .. p.deadline end
-    start(i, claim, 'r|' .. begun .. tail)
-  end
-end
+k.groups, k.paused, k.ttr, k.count, k.at_once = groups, paused, group_ttr, count, at_once
+k.now_text, k.left, k.refused, k.late, k.mains, k.expired = string.format('%.0f', now), 0, 0, {}, {}, {}
+local now_text, tail = k.now_text, tail_of(k, group_ttr, at_once == 0)
+local claims, marks, taken = {}, {}, 0
 
 for i = 1, n do
   local shared, entry, record, state = i > again, entries[i][1], records[i], states[i]
   local stream, sequence = shared and ready or own, string.sub(entries[i][2][2], 1, 12)
   local same = record and string.find(record, sequence, 1, true) == 1
-  local p = state and parse(state)
+  local p, claim, mark = state and parse(state) or nil, nil, nil
   if shared and same and not p and not paused and taken < count and string.find(record, '\n\n\n', 40, true) == 40
       and string.sub(record, 13, 25) <= now_text then -- nearly all: no TTR or expiry of its own, and due
-    start(i, entry, 'r|1|0|0|' .. entry .. '|' .. sequence .. '|' .. tail_now)
+    claim, mark = entry, 'r|1|0|0|' .. entry .. '|' .. sequence .. '|' .. tail
   elseif not record then
-    drop(stream, group, entry, true)
+    drop_entry(stream, group, entry, true)
     if p and p.state == 'w' then redis.call('HDEL', progress, fields[i]) end -- of a lost job: reclaim counts it
   elseif p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry then
     -- The group was made anew and reads its past again. What it still ran gets a new entry: the old claim is refused.
     redis.call('HINCRBY', counts, 'running:' .. group, -1)
-    give_back(stream, entry, ids[i], p, p.due)
+    return_unclaimed(k, groups, stream, group, entry, ids[i], p, p.due, now)
   elseif shared and p then
-    drop(stream, group, entry, not same)
+    drop_entry(stream, group, entry, not same)
   elseif shared and same or not shared and p and p.state == 'w' and p.sequence == sequence then
-    consider(i, stream, entry, sequence, p)
+    claim, mark = start_attempt(k, stream, entry, ids[i], record, sequence, p, taken, tail)
   else
-    drop(stream, group, entry, true)
+    drop_entry(stream, group, entry, true)
+  end
+  if claim then
+    claims[i], marks[taken * 2 + 1], marks[taken * 2 + 2] = claim, fields[i], mark
+    taken = taken + 1
+    if taken == at_once and taken < count then tail = tail_of(k, group_ttr, true) end -- claimed ahead from now on
   end
 end
-settle(k, groups, group, late, mains)
-remember(history, counts, settings, cap, gone)
+settle(k, groups, group, k.late, k.mains)
+remember(history, counts, settings, cap, k.expired)
 -- 0 first: Lua writes the negative of 0 as '-0', which Redis does not take for a number.
-local unread = redis.call('HINCRBY', counts, 'ready:' .. group, 0 - taken - left)
+local unread = redis.call('HINCRBY', counts, 'ready:' .. group, 0 - taken - k.left)
 if taken > 0 then
   redis.call('HSET', progress, unpack(marks))
   local running = redis.call('HINCRBY', counts, 'running:' .. group, taken)
@@ -152,4 +106,4 @@ if taken > 0 then
   if running == taken and not is_watched(topic[4], now) then ring(wake, now + group_ttr) end
 end
 for i = 1, taken < n and n or 0 do claims[i] = claims[i] or '' end
-return {paused and 0 or 1, now, group_ttr, unread, claims, ids, records, #gone, generation, refused, unlooked}
+return {paused and 0 or 1, now, group_ttr, unread, claims, ids, records, #k.expired, generation, k.refused, unlooked}

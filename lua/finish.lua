@@ -13,7 +13,7 @@
 -- ARGV[4] generation: which group of that name, as claim returned it
 -- ARGV[5..] per claim: main, entry (as claimed), id, history row
 -- returns {now_ms, i, ...}: i (from 1) are the claims refused, as another took them over (the fence).
--- include: clock, progress, settle, fence, take_off, history, receipt
+-- include: clock, progress, settle, fence, trim_ready, history, receipt
 local ready, own, jobs, progress, counts, settings, history, receipts = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts}
@@ -45,7 +45,7 @@ for i = 5, #ARGV, 4 do
 end
 if #own_entries > 0 then redis.call('XDEL', own, unpack(own_entries)) end
 settle(k, groups, group, others_too, mains)
-if not topic[2] and (overtaken > 0 or n >= 50) then take_off(k, settings, group, shared, overtaken)
+if not topic[2] and (overtaken > 0 or n >= 50) then trim_ready(k, settings, group, shared, overtaken)
 elseif n > 0 then redis.call('XDEL', ready, unpack(shared)) end
 if n > 0 then
   redis.call('HDEL', jobs, unpack(ids))

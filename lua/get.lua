@@ -7,7 +7,7 @@
 -- ARGV[2] shards: how many the caller spreads this topic over; '' = the caller knows that the job is here
 -- returns nil = the caller's settings of the topic are out of date; {} or {record, delayed, group, progress, waits, ...}: delayed 1 = its first delivery is in the bucket;
 -- progress '' = not started; waits 1 = the group's next attempt is in the bucket
--- include: progress, settle, leaving, standing
+-- include: progress, settle, leaving_groups, group_states
 local jobs, bucket, progress, settings = unpack(KEYS)
 local id, topic = ARGV[1], redis.call('HMGET', settings, 'shards', 'groups', 'leaving')
 if ARGV[2] ~= '' and topic[1] ~= ARGV[2] then return false end
@@ -16,7 +16,7 @@ if not record then return {} end
 local delayed = redis.call('ZSCORE', bucket, string.sub(record, 1, 12) .. id)
 local k = {progress = progress, settings = settings, leaving = topic[3]}
 local reply = {record, delayed and 1 or 0}
-local concerned, states = standing(k, names(topic[2]), id, string.sub(record, 1, 12))
+local concerned, states = group_states(k, names(topic[2]), id, string.sub(record, 1, 12))
 if #concerned == 0 then return {} end -- it is about to end with its groups
 for _, group in ipairs(concerned) do
   local p, n = states[group], #reply

@@ -9,9 +9,10 @@
 -- ARGV[1] group
 -- ARGV[2] limit: about how many fields of progress to look at; fewer where records are large
 -- returns 1 = there is more to do; 0 = the group is gone, or not leaving
--- include: progress, settle, leaving, largest
+-- include: progress, settle, leaving_groups, largest
 local settings, jobs, bucket, ready, progress, counts = unpack(KEYS)
-local group, bytes, k = ARGV[1], 0, {jobs = jobs, progress = progress, counts = counts, ready = ready}
+local k = {jobs = jobs, progress = progress, counts = counts, ready = ready}
+local group, bytes = ARGV[1], 0
 local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'left:' .. group, 'left_at:' .. group)
 local groups, leaving = names(topic[1]), names(topic[2])
 if not has(leaving, group) then return 0 end
@@ -28,7 +29,7 @@ local function end_unless_open(id, main, since)
   if redis.call('HEXISTS', jobs, id) == 0 or is_open(id, main == '-') then return end
   local record = redis.call('HGET', jobs, id)
   local sequence = string.sub(record, 1, 12)
-  if is_newer(sequence, since) then return end
+  if made_since(sequence, since) then return end
   bytes = bytes + #record
   redis.call('ZREM', bucket, sequence .. id)
   forget(k, groups, id, main)

@@ -23,7 +23,7 @@
 -- claims that were not looked at. running = what is pending: also what a consumer has read and not claimed yet, and never
 -- will if it died in between. missing: ready jobs by the counters that are in no stream. lost: those that also the last
 -- look missed; they count as lost from now on, as do claims whose record is gone.
--- include: clock, progress, ring, settle, requeue, hand_over, history, missing, relook, largest
+-- include: clock, progress, ring, settle, requeue, hand_over, history, missing_jobs, relook, largest
 local APART_MS = 10000
 local ready, own, jobs, bucket, progress, counts, settings, history, wake = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
@@ -109,7 +109,7 @@ if relook and not note_relook(settings, group, relook) then more = 1 end
 if reclaimed > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, reclaimed) end
 remember(history, counts, settings, cap, rows)
 local running = redis.call('XPENDING', ready, group)[1] + redis.call('XPENDING', own, group)[1]
-local missing = missing_of(k, group, running)
+local missing = missing_jobs(k, group, running)
 local lost = math.min(missing, tonumber(ARGV[9]))
 if lost > 0 then
   redis.call('HINCRBY', counts, 'ready:' .. group, -lost)

@@ -12,7 +12,7 @@
 -- ARGV[4] shards: how many the caller spreads this topic over
 -- returns 1 = moved; 0 = no such job, or no group waits for it; -1 = an attempt is running; -2 = the caller's settings
 -- of the topic are out of date, nothing was done
--- include: clock, sequence, progress, ring, settle, leaving, standing
+-- include: clock, sequence, progress, ring, settle, leaving_groups, group_states, withdraw
 local jobs, bucket, ready, progress, counts, settings, wake = unpack(KEYS)
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts,
   settings = settings}
@@ -25,7 +25,7 @@ if topic[1] ~= ARGV[4] then return -2 end
 local record, groups = redis.call('HGET', jobs, id), names(topic[2])
 if not record then return 0 end
 k.leaving = topic[3]
-local concerned, states, running = standing(k, groups, id, string.sub(record, 1, 12))
+local concerned, states, running = group_states(k, groups, id, string.sub(record, 1, 12))
 if running then return -1 end
 local head, old = head_ms(bucket), string.sub(record, 1, 12)
 local withdrawn, main = withdraw(k, concerned, states, id, old)

@@ -182,8 +182,8 @@ def topic_patch(
     removed: Iterable[str] = (),
     left: Iterable[str] = (),
 ) -> tuple[str, str, str, str]:
-    """The JSON arguments of ``register``: settings to change, groups to add or change, groups to remove, and groups
-    that are gone from every shard.
+    """The JSON arguments of ``register_topic``: settings to change, groups to add or change, groups to remove, and
+    those that are gone from every shard.
     """
     return (
         json.dumps(dict(changes)),

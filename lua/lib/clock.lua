@@ -1,4 +1,5 @@
--- now_ms(injected): Redis's own time in ms, or the clock that a test injects ('' means none).
+-- now_ms(injected): the time of the call.
+-- returns Redis's own time in ms, or `injected`, the time of a test's clock, unless that is ''
 local function now_ms(injected)
   if injected ~= '' then return tonumber(injected) end
   local t = redis.call('TIME')

@@ -1,10 +1,10 @@
--- drop_job(k, groups, id, record, now, dead): the job ends as cancelled for every group that still waits for it, and is
--- gone. dead = {[group] = dead:GROUP}: its dead letters go with it; nil: one that has any stays as it is. Returns 1, 0
--- (nothing done: no group waits for it, or it is dead for one and `dead` is nil) or -1 (nothing done: an attempt is
--- running). k = {jobs=, bucket=, ready=, progress=, counts=, settings=, leaving=,
--- history=, cap=}
+-- drop_job(k, groups, id, record, now, dead): cancels the job for every group that still waits for it, and removes it.
+-- dead = {[group] = dead:GROUP} removes its dead letters, too; with nil a job that has any stays as it is.
+-- k = {jobs=, bucket=, ready=, progress=, counts=, settings=, leaving=, history=, cap=}
+-- returns 1 = done; nothing was done: 0 = no group waits for it, or it is dead for one and `dead` is nil; -1 = an attempt
+-- is running
 local function drop_job(k, groups, id, record, now, dead)
-  local concerned, states, running = standing(k, groups, id, string.sub(record, 1, 12))
+  local concerned, states, running = group_states(k, groups, id, string.sub(record, 1, 12))
   if running then return -1 end
   local letters = {}
   for _, group in ipairs(concerned) do

@@ -1,13 +1,17 @@
--- refused(now, width): the reply when the group of all claims in ARGV[5..] is gone, and they with it.
+-- refused(now, width): refuses all claims in ARGV[5..], `width` values each, as their group is gone.
+-- returns the script's reply: {now, 1, 2, ...}
 local function refused(now, width)
   local reply = {now}
   for i = 1, (#ARGV - 4) / width do reply[i + 1] = i end
   return reply
 end
--- fence(k, group, width): which of the claims in ARGV[5..] (main, entry, id, ... `width` values each) their caller
--- still holds: nil = all of them, else {[index in ARGV] = true}. Confirms them in the streams. An entry is pending
--- exactly as long as its claim holds: whoever takes a job over confirms the old entry and makes a new one, so XACK's
--- reply is the fence. One XACK for all when none was lost, which is nearly always; else the progress tells which.
+
+-- fence(k, group, width): acknowledges the claims in ARGV[5..] (main, entry, id, ... `width` values each), and tells which
+-- of them their caller still holds. An entry is pending exactly as long as its claim holds: whoever takes a job over
+-- acknowledges the old entry and adds a new one, so XACK's reply is the fence. One XACK does when no claim was lost, which
+-- is nearly always; else the progress tells which.
+-- k = {ready=, own=, progress=}
+-- returns nil = all of them, else {[index in ARGV] = true}
 local function fence(k, group, width)
   local args, shared, own = ARGV, {}, {}
   for i = 5, #args, width do

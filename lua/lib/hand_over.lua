@@ -1,12 +1,12 @@
--- hand_over(k, stream, entry, group, id, sequence, now, ended): a pending entry whose consumer is gone or too late. The
--- old entry is confirmed and a new one made, so that its claim is refused from now on. `ended` (may be nil) is told of
--- the attempt that was running, with its record, and may change its progress; without it a running attempt goes back at
--- once. k.bytes counts what was read of records.
--- Returns the progress of an attempt that still has time, untouched; else nil. A running job without a record is lost:
--- there is nothing to hand over; it is counted, also in k.lost.
--- Jobs that `ended` says were lost twice in a row are held back, each by another time, at most k.apart_ms: one of them may
--- be what their consumers die of, and the others were only claimed beside it.
--- k = {jobs=, progress=, counts=, ready=, own=, bucket=, wake=, groups=, waits=, apart_ms=}
+-- hand_over(k, stream, entry, group, id, sequence, now, ended): a consumer is gone or too late, and its pending entry
+-- becomes ready for others. The old entry is acknowledged and a new one added, so the old claim is refused from now on.
+-- `ended(id, p, record)`, if given, is called with the attempt that was running and may change its progress p; an attempt
+-- that still has time is then left alone. Without `ended` a running attempt goes back at once and does not count.
+-- A running job without a record is lost: it is counted, also in k.lost. k.bytes adds up what was read of records.
+-- Jobs lost twice in a row are held back, each for a time of its own of at most k.apart_ms: one of them may be what their
+-- consumers die of, and the others were only claimed beside it.
+-- k = {jobs=, progress=, counts=, ready=, own=, bucket=, wake=, groups=, waits=, apart_ms=, bytes=, lost=, not_before=}
+-- returns the progress of an attempt that still has time; else nil
 local function hand_over(k, stream, entry, group, id, sequence, now, ended)
   local p = parse(redis.call('HGET', k.progress, field_of(group, id)))
   local running = p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry

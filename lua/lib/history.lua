@@ -1,6 +1,7 @@
--- remember(history, counts, settings, cap, rows): history entries, `rows` of streamdq/store/history.py, and their number. The
--- cap is approximate: whole nodes go, which costs next to nothing. Where a dump is registered nothing goes here, for
--- only trim knows what the dump has. cap 0: no history. The first row ever gives the stream's life its name (hold).
+-- remember(history, counts, settings, cap, rows): adds `rows` (streamdq/store/history.py) to the history and counts
+-- them; cap '0' keeps none. The cap is approximate: Redis drops whole nodes, which costs next to nothing. While a dump is
+-- registered nothing is dropped here, as only trim_history knows what the dump has. The entry of the first row ever names
+-- this life of the stream: settings field `history_since`.
 local function remember(history, counts, settings, cap, rows)
   if cap == '0' or #rows == 0 then return end
   local first
@@ -18,8 +19,10 @@ local function remember(history, counts, settings, cap, rows)
     redis.call('HSET', settings, 'history_since', first or last)
   end
 end
--- rare_row(event, id, group, p, record, now, known): the row of an event that no worker reports. What can't be told from
--- the record and the progress comes in `known` = {consumer=, due=, moved=, started=}.
+
+-- rare_row(event, id, group, p, record, now, known): an event that no worker reports. known = {consumer=, due=, moved=,
+-- started=} brings what the record and the progress p (may be nil) don't tell; each of them may be nil.
+-- returns the row
 local function rare_row(event, id, group, p, record, now, known)
   local due, created, body = string.match(record, '^(%d+)\n(%d+)\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n()', 13)
   return table.concat({event, id, group, p and p.attempt or 0, p and p.step or 0, known.consumer or '', created,

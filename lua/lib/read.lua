@@ -1,36 +1,46 @@
--- What one claim reads: no more bytes of records than fit, or one record. While the largest record of the shard is small
--- enough nothing is counted; else the lengths of the records that are next are asked for before they are read.
--- budget_of(jobs, largest, most): for so many entries. fits(b, bytes): whether a record of this length may be read, too.
--- length_of(b, entry): of its record. Entries are as Redis gives them, {id, {'j', member}}.
+-- How much one claim reads: no more bytes of records than the budget has, or one record. While the largest record of the
+-- shard is small nothing is counted; else claim asks for the length of each record before it reads it. Entries are as Redis
+-- gives them: {entry, {'j', member}}.
 local READ_BYTES, PLAIN_BYTES = 262144, 1048576
+
+-- budget_of(jobs, largest, most): returns the budget of a claim of `most` entries; largest: settings field, or nil
 local function budget_of(jobs, largest, most)
   return {jobs = jobs, left = READ_BYTES, plain = most * tonumber(largest or 0) <= PLAIN_BYTES}
 end
+
+-- fits(b, bytes): takes a record of this length out of the budget.
+-- returns whether it may be read
 local function fits(b, bytes)
   local first = b.left == READ_BYTES
   b.left = b.left - bytes
   return first or b.left >= 0
 end
+
+-- length_of(b, entry): returns the length of the entry's record; 0 while nothing is counted
 local function length_of(b, entry)
   local rest = string.sub(entry[2][2], 13)
   return b.plain and 0 or redis.call('HSTRLEN', b.jobs, string.match(rest, '^\31[^\31]*\31(.*)$') or rest)
 end
--- joined(to, more): the entries of both lists, in this order; which list becomes that is left open.
+
+-- joined(to, more): returns the entries of both lists, in this order; may change either list
 local function joined(to, more)
   if #to == 0 then return more end
   local n = #to
   for i = 1, #more do to[n + i] = more[i] end
   return to
 end
--- new_entries(to, stream, group, consumer, most): the list `to` with entries that no consumer of the group has had, which
--- are pending for `consumer` from now on; and how many these are.
+
+-- new_entries(to, stream, group, consumer, most): reads entries that no consumer of the group has had; from now on they
+-- are pending for `consumer`.
+-- returns the list `to` with these entries, and how many they are
 local function new_entries(to, stream, group, consumer, most)
   if most <= 0 then return to, 0 end
   local reply = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', most, 'STREAMS', stream, '>')
   if not (reply and reply[1]) then return to, 0 end
   return joined(to, reply[1][2]), #reply[1][2]
 end
--- following(stream, group, most): the entries that new_entries would read, untouched.
+
+-- following(stream, group, most): returns the entries that new_entries would read, and does not read them for the group
 local function following(stream, group, most)
   for _, info in ipairs(most > 0 and redis.call('XINFO', 'GROUPS', stream) or {}) do
     local at = {}
@@ -39,7 +49,10 @@ local function following(stream, group, most)
   end
   return {}
 end
--- shares(b, streams, group, most, turn): how many to read of each stream: one by one in turn, until the budget is spent.
+
+-- shares(b, streams, group, most, turn): how many entries to read of each of two streams: one by one in turn, from stream
+-- number `turn` on, until the budget is spent.
+-- returns {of the first, of the second}
 local function shares(b, streams, group, most, turn)
   local next_up, share = {following(streams[1], group, most), following(streams[2], group, most)}, {0, 0}
   for _ = 1, most do
@@ -50,10 +63,12 @@ local function shares(b, streams, group, most, turn)
   end
   return share
 end
--- both_streams(b, k, group, consumer, given, count, now): what is claimed: what was `given`, by stream, and new entries,
--- `count` in all. Each stream has its half, if both have as much, so that what comes due waits for no more than as many
--- others, however many were kicked; a single place each has in turn.
--- Returns the entries, and how many of them, the first, are of ready:GROUP. k = {own=, ready=}
+
+-- both_streams(b, k, group, consumer, given, count, now): what is claimed: what was given = {[stream] = entries}, and new
+-- entries, `count` in all. Each stream gets half, if both have as much, so that what comes due waits for no more than as
+-- many others, however many were kicked; a single place goes to each in turn.
+-- k = {own=, ready=}
+-- returns the entries, those of ready:GROUP first, and how many these are
 local function both_streams(b, k, group, consumer, given, count, now)
   local entries, shared, turn = given[k.own], given[k.ready], 1 + now % 2
   local most = math.max(0, count - #entries - #shared)

@@ -1,6 +1,6 @@
--- receipt(receipts, group, main, entry, ended, now): remembers for ten minutes that it was this claim that ended its
--- attempt, and how (ended: '' when it finished), so that a caller who did not hear of it can be told. Old ones go, some with
--- each new one; there are 10 000 at most.
+-- receipt(receipts, group, main, entry, ended, now): remembers for ten minutes that this claim ended its attempt, and how
+-- (ended: '' when it finished), so that a caller who did not get the reply can be told. Each new receipt removes some old
+-- ones; there are 10 000 at most.
 local function receipt(receipts, group, main, entry, ended, now)
   local claim = group .. '|' .. main .. '|' .. entry
   redis.call('ZADD', receipts, now, ended == '' and claim or claim .. '|' .. ended)

@@ -1,10 +1,9 @@
--- requeue(k, group, id, p, due, now, permitted): the job is ready for `group` again, in the group's own stream. It goes by
--- the bucket when it is not due yet, or the topic is paused or has a rate (k.waits). The caller has taken the old entry
--- away and written off the state it left. `due`: when the attempt is due, or was: being handed on makes no job younger.
--- It is text, '' = as the record says, and then not later than now. permitted: it was ready and has not been claimed
--- since, so the rate has let it pass already.
--- k = {jobs=, progress=, counts=, own=, bucket=, wake=, waits=, not_before=}; not_before, which may be nil: the job is held
--- back until then
+-- requeue(k, group, id, p, due, now, permitted): the job is ready for `group` again, in the group's own stream; or it goes
+-- by the bucket, if it is not due yet, or the topic is paused or has a rate (k.waits). The caller has removed the old entry
+-- and counted off the state that the job left. due: when the attempt is or was due, as text; a job that is handed on keeps
+-- its due time; '' = as the record says, and then it has passed. permitted: the job was ready and was not claimed since,
+-- so the rate has let it pass already. k.not_before, if not nil: the job is held back until then.
+-- k = {jobs=, progress=, counts=, own=, bucket=, wake=, waits=, not_before=}
 local function requeue(k, group, id, p, due, now, permitted)
   local waits = k.waits == 'paused' or k.waits and not permitted
   p.state, p.entry, p.started, p.deadline = 'w', '', '', due
@@ -21,10 +20,12 @@ local function requeue(k, group, id, p, due, now, permitted)
     redis.call('HINCRBY', k.counts, 'ready:' .. group, 1)
   end
 end
--- waits(paused, rate): by these two fields of the settings, whether all goes by the bucket, and why: 'paused', 'rate' or
--- false.
+
+-- waits(paused, rate): whether everything goes by the bucket, and why; by these two fields of the settings.
+-- returns 'paused', 'rate' or false
 local function waits(paused, rate) return paused == '1' and 'paused' or tonumber(rate or 0) > 0 and 'rate' end
--- fresh(sequence, main): the progress of a group that has not started the job yet.
+
+-- fresh(sequence, main): returns the progress of a group that has not started the job yet, as parse does
 local function fresh(sequence, main)
   return {state = 'w', attempt = 0, snoozed = '', step = 0, crashes = 0, main = main, sequence = sequence, entry = '',
     started = '', deadline = '', note = '', due = ''}

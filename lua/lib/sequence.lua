@@ -1,17 +1,24 @@
 -- Sequence numbers: 12 hex digits, so that text order is the order of making. A first delivery carries its job's number
--- among all that were enqueued; a later one (retry, reschedule, kick) counts on its own behind an 'f', so that no two
+-- among all that were enqueued; a later one (retry, reschedule, kick) has a count of its own behind an 'f', so that no two
 -- deliveries of a job ever carry the same.
--- first_order(number): of a first delivery. reserve(counts, n): n numbers for later ones, returns the one before them.
--- later_order(number): of a later delivery. numbers_now(counts): the last of both kinds, one after the other.
+
+-- first_order(number): returns the sequence of a first delivery
 local function first_order(number)
   return string.format('%012x', number)
 end
+
+-- reserve(counts, n): takes n numbers for later deliveries.
+-- returns the number before them
 local function reserve(counts, n)
   return redis.call('HINCRBY', counts, 'sequence', n) - n
 end
+
+-- later_order(number): returns the sequence of a later delivery
 local function later_order(number)
   return string.format('f%011x', number)
 end
+
+-- numbers_now(counts): returns the last sequences of both kinds, one after the other
 local function numbers_now(counts)
   local both = redis.call('HMGET', counts, 'enqueued', 'sequence')
   return first_order(tonumber(both[1] or 0)) .. later_order(tonumber(both[2] or 0))

@@ -1,26 +1,34 @@
--- names(list): 'a,b' -> {'a', 'b'}. has(list, name). take_out(list, name): returns whether it was there.
+-- names(list): returns {'a', 'b'} for 'a,b', {} for nil or false
 local function names(list)
   local out = {}
   for name in string.gmatch(list or '', '[^,]+') do out[#out + 1] = name end
   return out
 end
+
+-- has(list, name): returns whether the name is in the list
 local function has(list, name)
   for _, one in ipairs(list) do if one == name then return true end end
   return false
 end
+
+-- take_out(list, name): removes the name from the list.
+-- returns whether it was there
 local function take_out(list, name)
   for i, one in ipairs(list) do
     if one == name then return table.remove(list, i) ~= nil end
   end
   return false
 end
--- served(list, group, generation, claimed): the topic's groups, or nil: `group` was removed, or was made again since a
--- claim that carries the generation `claimed`. generation: what the settings say of the group, nil = never removed.
+
+-- served(list, group, generation, claimed): whether the group of a claim is still there. generation: what the settings say
+-- of the group, nil = never removed; claimed: the generation that the claim carries.
+-- returns the topic's groups; nil if `group` was removed, or was removed and made again since
 local function served(list, group, generation, claimed)
   local groups = names(list)
   return has(groups, group) and (generation or '0') == claimed and groups or nil
 end
--- waiting_in(counts): how many of the bucket's members are groups' own, of groups that are leaving, too.
+
+-- waiting_in(counts): returns how many of the bucket's members are groups' own, also of groups that are leaving
 local function waiting_in(counts)
   local all, n = redis.call('HGETALL', counts), 0
   for i = 1, #all, 2 do
@@ -28,8 +36,10 @@ local function waiting_in(counts)
   end
   return n
 end
--- values_of(key, fields): as HMGET, of any number of fields: Lua hands on some thousands at once.
+
 local FIELDS_AT_ONCE = 4000
+-- values_of(key, fields): HMGET of any number of fields; Lua passes on no more than some thousands at once.
+-- returns their values
 local function values_of(key, fields)
   if #fields <= FIELDS_AT_ONCE then return #fields > 0 and redis.call('HMGET', key, unpack(fields)) or {} end
   local out = {}
@@ -39,8 +49,10 @@ local function values_of(key, fields)
   end
   return out
 end
--- states_of(k, groups, ids): the groups' progress with the jobs: of the first job with each group, then of the next; and
--- the fields of these values.
+
+-- states_of(k, groups, ids): reads every group's progress with the jobs.
+-- k = {progress=}
+-- returns the values, those of the first job for each group, then those of the next; and the fields of these values
 local function states_of(k, groups, ids)
   local fields, n = {}, 0
   for _, id in ipairs(ids) do
@@ -52,8 +64,10 @@ local function states_of(k, groups, ids)
   end
   return values_of(k.progress, fields), fields
 end
--- erase(k, groups, ids, mains, ended, states, fields): of these jobs, those at the indexes `ended` leave the pool with
--- everything that is kept of them; states and fields as states_of returns them for all.
+
+-- erase(k, groups, ids, mains, ended, states, fields): removes those of the jobs that are at the indexes `ended`, with
+-- everything that is kept of them. mains: `main` of each job's progress, '' = not known; states, fields: of all the jobs,
+-- as states_of returns them.
 -- k = {jobs=, progress=, counts=, ready=}
 local function erase(k, groups, ids, mains, ended, states, fields)
   local gone, there, entries, through, detached, n = {}, {}, {}, {}, 0, 0
@@ -79,12 +93,16 @@ local function erase(k, groups, ids, mains, ended, states, fields)
   if detached > 0 then redis.call('HINCRBY', k.counts, 'detached', -detached) end
   if #entries > 0 then redis.call('XDEL', k.ready, unpack(entries)) end
 end
--- forget(k, groups, id, main): the job leaves the pool with everything that is kept of it.
+
+-- forget(k, groups, id, main): removes one job with everything that is kept of it.
+-- k = {jobs=, progress=, counts=, ready=}
 local function forget(k, groups, id, main)
   erase(k, groups, {id}, {main}, {1}, states_of(k, groups, {id}))
 end
--- settle(k, groups, group, ids, mains): `group` is through with the jobs; the last group takes the record with it. A
--- detached job concerns those groups alone that have progress with it.
+
+-- settle(k, groups, group, ids, mains): `group` is through with the jobs; the last group to be through removes the job. A
+-- detached job concerns only the groups that have progress with it.
+-- k = {jobs=, progress=, counts=, ready=}
 local function settle(k, groups, group, ids, mains)
   if #ids == 0 then return end
   local states, fields = states_of(k, groups, ids)
@@ -112,7 +130,10 @@ local function settle(k, groups, group, ids, mains)
   end
   erase(k, groups, ids, mains, ended, states, fields)
 end
--- detach(k, groups, main): no other group needs the shared entry: remove it. Returns what `main` is from now on.
+
+-- detach(k, groups, main): removes the shared entry unless another group needs it.
+-- k = {ready=, counts=}
+-- returns what `main` is from now on
 local function detach(k, groups, main)
   if #groups > 1 or main == '-' then return main end
   redis.call('XDEL', k.ready, main)

@@ -150,7 +150,7 @@ class Letters:
 
     def page(self, shard: ShardKeys, group: str, until_ms: int, offset: int) -> Op[tuple[int, list[Letter]]]:
         """How many were looked at, 0 at the end, and the letters among them."""
-        looked, rows = yield from self._scripts.letters(shard, group, until_ms, offset, PAGE, MAX_BYTES)
+        looked, rows = yield from self._scripts.dead_letters(shard, group, until_ms, offset, PAGE, MAX_BYTES)
         return looked, [letter_in(shard.topic, group, row) for row in rows]
 
     def take_out(self, shard: ShardKeys, group: str, letters: Sequence[Letter]) -> Op[list[bool]]:

@@ -137,7 +137,7 @@ def _rotated(context: typer.Context, new: str) -> tuple[Secrets, Secrets]:
     from ..http.signing_secrets import Secrets
 
     with open_queue(context) as queue:
-        before, after = run_operation(queue._link, queue._operations.scripts.rotate(new))
+        before, after = run_operation(queue._link, queue._operations.scripts.rotate_secret(new))
     return Secrets(before), Secrets(after)
 
 

@@ -5,9 +5,9 @@ written in batches: the files first, one for each hour; then the manifest with t
 dump; then Redis is told the marks. Killed anywhere in between, the next run finds files that no manifest names, which
 it removes, or a Redis that keeps more than it needs to, which it tells again. So no row is missing, none there twice.
 
-While a dump is registered, Redis trims nothing that the dump does not have (lua/trim.lua). What went missing all the
-same (the dump was forgotten for a while, Redis was flushed) shows in how many rows Redis says it has written, and is
-counted.
+While a dump is registered, Redis trims nothing that the dump does not have (lua/trim_history.lua). What went missing
+all the same (the dump was forgotten for a while, Redis was flushed) shows in how many rows Redis says it has written,
+and is counted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..link.connection import Command, Link
 from ..link.session import Op, checked, open_session, run
 from ..logs import log
 from ..operations.jobs import Operations
-from ..store.scripts import Held
+from ..store.scripts import DumpRegistration
 from .arrow import by_hour, pyarrow, table_in, write_parquet
 from .folder import Folder
 from .manifest import (
@@ -77,7 +77,7 @@ class _Stream:
 
     shard: ShardKeys
     mark: StreamMark
-    held: Held
+    held: DumpRegistration
     new: bool = False  # or lost, and new again
 
 
@@ -219,7 +219,7 @@ class Dumper:
         """
         self._manifest = require_manifest(self._folder)
         for shard in self._shards():
-            self._run(self._operations.scripts.hold(shard, self._manifest.id))
+            self._run(self._operations.scripts.register_dump(shard, self._manifest.id))
 
     def _shards(self) -> list[ShardKeys]:
         """Those of the registry, and those that the dump knows of from before and that are still there."""
@@ -259,11 +259,11 @@ class Dumper:
             self._went_back(mark)  # last: what is noted is committed, and a node may be lost before
         return stream
 
-    def _hold(self, shard: ShardKeys, mark: StreamMark) -> Held:
+    def _hold(self, shard: ShardKeys, mark: StreamMark) -> DumpRegistration:
         scripts = self._operations.scripts
-        return self._run(scripts.hold(shard, self._manifest.id, mark.last or "0-0", mark.written, mark.since))
+        return self._run(scripts.register_dump(shard, self._manifest.id, mark.last or "0-0", mark.written, mark.since))
 
-    def _is_another(self, shard: ShardKeys, mark: StreamMark, held: Held) -> bool:
+    def _is_another(self, shard: ShardKeys, mark: StreamMark, held: DumpRegistration) -> bool:
         """Whether the stream is not the one of the last run, or there was none."""
         if held.since != mark.since:
             return not (mark.last and self._is_there(shard, mark.last))
@@ -273,7 +273,7 @@ class Dumper:
     def _is_there(self, shard: ShardKeys, entry: str) -> bool:
         return bool(self._run(self._session.one(shard.history, "XRANGE", shard.history, entry, entry)))
 
-    def _begin_life(self, mark: StreamMark, held: Held) -> None:
+    def _begin_life(self, mark: StreamMark, held: DumpRegistration) -> None:
         """A stream that is new, or was lost and is new again: all that is in it is to be dumped. What has been trimmed
         of it already is known; from now on nothing is.
         """
@@ -430,7 +430,7 @@ class Dumper:
 
         def tell(shard: ShardKeys, mark: StreamMark) -> None:
             self._hold(shard, mark)
-            while self._run(self._operations.scripts.trim(shard)):
+            while self._run(self._operations.scripts.trim_history(shard)):
                 pass
 
         for mark in marks:

@@ -31,7 +31,7 @@ class Janitor:
     async def trim(self, shard: ShardKeys) -> int:
         """Takes old history off the shard, step by step; returns how many rows."""
         gone = 0
-        while step := await arun(self._link, self._scripts.trim(shard)):
+        while step := await arun(self._link, self._scripts.trim_history(shard)):
             gone += step
         return gone
 
@@ -42,7 +42,7 @@ class Janitor:
         for group in topic.group_names if topic else ():
             for name in await self._gone(shard, group, idle_ms):
                 # What came to it since the look is handed back by the script.
-                await arun(self._link, self._scripts.leave(shard, group, name, _LIMIT))
+                await arun(self._link, self._scripts.remove_consumer(shard, group, name, _LIMIT))
                 removed += 1
         if removed:
             log.info("removed consumers that are gone", topic=shard.topic, consumers=removed)

@@ -214,7 +214,7 @@ class Inspect:
         found = False
         for topic in (yield from self.topics.refresh()):
             for shard in self.topics.all_shards(topic):
-                held = yield from self.scripts.hold(shard, dump)
+                held = yield from self.scripts.register_dump(shard, dump)
                 found = found or held.known
         return found
 

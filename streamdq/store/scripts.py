@@ -148,7 +148,7 @@ class Configured(NamedTuple):
     shards: int  # by the shard's settings; 0: it is closed
 
 
-class Held(NamedTuple):
+class DumpRegistration(NamedTuple):
     """What a shard's history is, as a dump registers with it."""
 
     known: bool  # the dump was registered already
@@ -448,17 +448,19 @@ class Scripts:
         )
         return reply
 
-    def hold(self, k: ShardKeys, dump: str, mark: str = "", written: int = 0, since: str = "") -> Op[Held]:
+    def register_dump(
+        self, k: ShardKeys, dump: str, mark: str = "", written: int = 0, since: str = ""
+    ) -> Op[DumpRegistration]:
         """``mark`` '': the dump is registered no more."""
         keys = (k.history, k.counts, k.settings)
-        known, begun, rows, length, last = yield from self._run("hold", keys, (dump, mark, written, since))
-        return Held(known == 1, begun.decode(), rows, length, last.decode())
+        known, begun, rows, length, last = yield from self._run("register_dump", keys, (dump, mark, written, since))
+        return DumpRegistration(known == 1, begun.decode(), rows, length, last.decode())
 
-    def trim(self, k: ShardKeys) -> Op[int]:
+    def trim_history(self, k: ShardKeys) -> Op[int]:
         """How many rows went; more than 0: there may be more to take."""
         length, age_s = self._session.settings.history_length, self._session.settings.history_age_s
         reply: int = yield from self._run(
-            "trim", (k.history, k.counts, k.settings), (length, age_s * 1000), repeatable=False
+            "trim_history", (k.history, k.counts, k.settings), (length, age_s * 1000), repeatable=False
         )
         return reply
 
@@ -467,12 +469,12 @@ class Scripts:
         reply: int = yield from self._run("purge", keys, (group, limit, *ids), repeatable=False)
         return reply
 
-    def letters(
+    def dead_letters(
         self, k: ShardKeys, group: str, until_ms: int, offset: int, limit: int, max_bytes: int
     ) -> Op[tuple[int, list[tuple[bytes, bytes, bytes, bytes]]]]:
         """How many were looked at, and (id, buried_ms, record, progress) of each."""
         keys = (k.dead_of(group), k.jobs, k.progress)
-        looked, *flat = yield from self._run("letters", keys, (group, until_ms, offset, limit, max_bytes))
+        looked, *flat = yield from self._run("dead_letters", keys, (group, until_ms, offset, limit, max_bytes))
         return looked, list(zip(*[iter(flat)] * 4, strict=True))
 
     def archive(self, k: ShardKeys, group: str, letters: Sequence[Any]) -> Op[list[bool]]:
@@ -508,14 +510,14 @@ class Scripts:
         answer, left_ms = yield from self._run("try_breaker", (key,), (self._now(), receiver, hold_ms))
         return answer, left_ms
 
-    def rotate(self, new: str) -> Op[tuple[str, str]]:
+    def rotate_secret(self, new: str) -> Op[tuple[str, str]]:
         """The signing secrets as they were kept before and are now. ``new`` '': the previous one is dropped; another is
         not taken while there is a previous one.
         """
-        before, after = yield from self._run("rotate", (self._session.keys.secret,), (self._now(), new))
+        before, after = yield from self._run("rotate_secret", (self._session.keys.secret,), (self._now(), new))
         return before.decode(), after.decode()
 
-    def register(
+    def register_topic(
         self, topic: str, patch: tuple[str, str, str, str], expected: int | None = None, most: int | None = None
     ) -> Op[TopicSettings | None]:
         """The settings afterwards; None: there is no such topic. ``patch``: see config.topic_patch. ``expected``:
@@ -528,7 +530,7 @@ class Scripts:
         names = self._session.keys
         version = "" if expected is None else expected
         reply = yield from self._run(
-            "register", (names.topics, names.wake), (topic, *patch, version, "" if most is None else most)
+            "register_topic", (names.topics, names.wake), (topic, *patch, version, "" if most is None else most)
         )
         if reply == 0:
             raise TooManyTopics(
@@ -537,19 +539,19 @@ class Scripts:
             )
         return TopicSettings.decode(reply) if reply is not None else None
 
-    def unregister(self, topic: str, version: int) -> Op[bool]:
+    def unregister_topic(self, topic: str, version: int) -> Op[bool]:
         """False: the topic has another version by now, and stays."""
         names = self._session.keys
-        reply = yield from self._run("unregister", (names.topics, names.wake), (topic, version))
+        reply = yield from self._run("unregister_topic", (names.topics, names.wake), (topic, version))
         return bool(reply == 1)
 
-    def configure(self, k: ShardKeys, settings: TopicSettings) -> Op[Configured]:
+    def configure_shard(self, k: ShardKeys, settings: TopicSettings) -> Op[Configured]:
         groups, leaving = settings.group_names, sorted(settings.leaving)
         keys = [k.settings, k.jobs, k.bucket, k.ready, k.counts, k.wake, *map(k.ready_of, groups)]
         for group in leaving:
             keys += [k.ready_of(group), k.dead_of(group)]
         args = (settings.version, settings.spread, ",".join(groups), ",".join(leaving), *settings.shard_fields())
-        status, there, left, version, shards = yield from self._run("configure", keys, args)
+        status, there, left, version, shards = yield from self._run("configure_shard", keys, args)
         return Configured(status == 1, _names(there), _names(left), version, shards)
 
     def leave_group(self, k: ShardKeys, group: str, limit: int) -> Op[bool]:
@@ -567,8 +569,8 @@ class Scripts:
         reply = yield from self._run("drop_shard", keys, (settings.version, force))
         return bool(reply == 1)
 
-    def leave(self, k: ShardKeys, group: str, consumer: str, limit: int) -> Op[bool]:
+    def remove_consumer(self, k: ShardKeys, group: str, consumer: str, limit: int) -> Op[bool]:
         """False: more than ``limit`` was pending, call again."""
         keys = (k.ready, k.ready_of(group), k.jobs, k.bucket, k.progress, k.counts, k.settings, k.wake)
-        reply = yield from self._run("leave", keys, (self._now(), group, consumer, limit))
+        reply = yield from self._run("remove_consumer", keys, (self._now(), group, consumer, limit))
         return bool(reply == 1)

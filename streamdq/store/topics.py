@@ -235,7 +235,7 @@ class Topics:
         most: int | None = None,
     ) -> Op[TopicSettings | None]:
         patch = topic_patch(changes, groups, removed, left)
-        settings = yield from self._scripts.register(topic, patch, expected, most)
+        settings = yield from self._scripts.register_topic(topic, patch, expected, most)
         if settings is not None:
             self.known[topic] = settings
         return settings
@@ -288,7 +288,7 @@ class Topics:
         for number in range(settings.reach):
             shard = self._session.keys.shard(topic, number)
             while True:
-                configured = yield from self._scripts.configure(shard, settings)
+                configured = yield from self._scripts.configure_shard(shard, settings)
                 step = most_jobs(_LEAVE_STEP, _LEAVE_LOOKS * len(configured.groups))
                 for group in configured.leaving:
                     while (yield from self._scripts.leave_group(shard, group, step)):
@@ -304,7 +304,7 @@ class Topics:
         for shard in shards:
             if not (yield from self._scripts.drop_shard(shard, settings)):
                 return False
-        gone = yield from self._scripts.unregister(topic, settings.version)
+        gone = yield from self._scripts.unregister_topic(topic, settings.version)
         if gone:
             for shard in shards:  # Redis may have lost that meanwhile, with the end of its append-only file
                 yield from self._scripts.drop_shard(shard, settings)

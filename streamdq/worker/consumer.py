@@ -359,7 +359,7 @@ class Consumer:
         await self._everywhere(self._left, self._shards)
 
     async def _left(self, shard: ShardKeys) -> None:
-        while not await arun(self._link, self._scripts.leave(shard, self.group, self.name, _LEAVE_LIMIT)):
+        while not await arun(self._link, self._scripts.remove_consumer(shard, self.group, self.name, _LEAVE_LIMIT)):
             pass
 
     async def _everywhere(self, call: Callable[[T], Coroutine[Any, Any, None]], parts: Sequence[T]) -> None:

@@ -248,7 +248,7 @@ async def test_a_server_looks_for_another_secret_now_and_then(open_api: Open, mo
     signing = api.app.state.streamdq.claims
     before = (await signing.secrets()).known[0]
     ops = await other.app.state.streamdq.operations()
-    await other.app.state.streamdq.do(ops.scripts.rotate("ab" * 32))
+    await other.app.state.streamdq.do(ops.scripts.rotate_secret("ab" * 32))
     assert (await signing.secrets()).known == [before]
     now += 10.1
     assert (await signing.secrets()).known == [bytes.fromhex("ab" * 32), before]

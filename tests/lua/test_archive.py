@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from tests.lua.shard import Shard
+from tests.lua.test_dead_letters import ALL
 from tests.lua.test_kick import bury_all
-from tests.lua.test_letters import ALL
 
 
 def letters(shard: Shard, group: str = "default") -> list[Any]:
     """The group's dead letters as archive takes them; the receipt is `ID of GROUP`."""
     out: list[Any] = []
-    for id, buried_ms, _, progress in shard.call("letters", group, *ALL)[1]:
+    for id, buried_ms, _, progress in shard.call("dead_letters", group, *ALL)[1]:
         parts = progress.split(b"|")
         out += [id, id + f" of {group}".encode(), buried_ms, parts[5], parts[1]]
     return out

@@ -29,9 +29,9 @@ def test_what_waits_for_a_group_that_is_leaving_is_about_to_go(shard: Shard) -> 
     shard.topic(groups=["a", "b"])
     shard.enqueue("x")
     shard.retry(shard.take("b"), delay_ms=1000, group="b")
-    settings = shard.run(shard.scripts.register("t", topic_patch({}, {}, ["b"])))
+    settings = shard.run(shard.scripts.register_topic("t", topic_patch({}, {}, ["b"])))
     shard.topics.known["t"] = settings
-    shard.call("configure", settings)
+    shard.call("configure_shard", settings)
     shard.finish(shard.take("a"), group="a")
     assert shard.redis("ZCARD", shard.k.bucket) == 1
     assert walk(shard) == []

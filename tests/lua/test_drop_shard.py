@@ -32,7 +32,7 @@ def test_dumps_can_learn_how_much_history_went_with_it(shard: Shard) -> None:
         assert shard.redis("HGET", shard.k.settings, "history_ended") == since + b":2"
 
     again = shard.settings.model_copy(update={"version": shard.settings.version + 6})
-    shard.run(shard.scripts.configure(shard.k, again))
+    shard.run(shard.scripts.configure_shard(shard.k, again))
     assert shard.redis("HGET", shard.k.settings, "history_ended") == since + b":2", "also when the topic is there again"
     assert deleting(shard, "force", later=7)
     assert shard.redis("HGET", shard.k.settings, "history_ended") == since + b":2", "which had no history"
@@ -56,7 +56,7 @@ def test_the_next_topic_of_that_name_has_a_higher_version(shard: Shard) -> None:
     """Versions are times, and a topic may come and go within a millisecond."""
     old = shard.settings
     assert deleting(shard, "empty", later=0)
-    same = shard.run(shard.scripts.configure(shard.k, old))
+    same = shard.run(shard.scripts.configure_shard(shard.k, old))
     assert (same.groups, same.version, same.shards) == ((), old.version + 1, 0)
     assert shard.topic(ttr="5s").version > old.version
     assert deleting(shard, "empty", later=-1)
@@ -66,9 +66,9 @@ def test_the_next_topic_of_that_name_has_a_higher_version(shard: Shard) -> None:
 def test_who_was_stopped_while_changing_the_topic_does_not_make_it_again(shard: Shard) -> None:
     old = shard.settings
     assert deleting(shard, "empty")
-    assert shard.run(shard.scripts.configure(shard.k, old)).groups == ()
+    assert shard.run(shard.scripts.configure_shard(shard.k, old)).groups == ()
     assert not shard.run(shard.scripts.enqueue(shard.k, 1, shard.jobs("j"))).current
     again = old.model_copy(update={"version": old.version + 6})
-    assert shard.run(shard.scripts.configure(shard.k, again)).groups == ("default",)
+    assert shard.run(shard.scripts.configure_shard(shard.k, again)).groups == ("default",)
     assert shard.redis("PTTL", shard.k.settings) == -1
     assert shard.run(shard.scripts.enqueue(shard.k, 1, shard.jobs("j"))).current

@@ -21,10 +21,10 @@ def settings_of(shard: Shard) -> dict[str, str]:
 
 def begin(shard: Shard, group: str) -> None:
     """As the first step of removing it, after which the caller was killed."""
-    settings = shard.run(shard.scripts.register("t", topic_patch({}, {}, [group])))
+    settings = shard.run(shard.scripts.register_topic("t", topic_patch({}, {}, [group])))
     assert group in settings.leaving
     shard.topics.known["t"] = settings
-    assert group in shard.call("configure", settings).leaving
+    assert group in shard.call("configure_shard", settings).leaving
 
 
 def step(shard: Shard, group: str, limit: int = 250) -> bool:
@@ -121,7 +121,7 @@ def test_no_claim_and_no_outcome_of_a_group_that_leaves(two: Shard) -> None:
         assert end(row, group="b").stale == {0}
     with pytest.raises(GroupMissing):
         two.claim(1, "b")
-    assert two.call("leave", "b", "me", 100) is True
+    assert two.call("remove_consumer", "b", "me", 100) is True
     assert two.counts == {"enqueued": 6, "ready:a": 6}
     two.topic(groups=["a"])
     assert two.state("done", "a") == "ready"

@@ -213,7 +213,7 @@ def test_what_was_ready_and_not_claimed_needs_no_second_permit(shard: Shard, cha
     if change == "reclaim":
         shard.reclaim()
     elif change == "leave":
-        shard.call("leave", "default", "me", 10)
+        shard.call("remove_consumer", "default", "me", 10)
     else:
         assert shard.claim(0, read=["m", entry, fields[1]]).rows == []
     assert shard.redis("ZCARD", shard.k.bucket) == 0
@@ -232,7 +232,7 @@ def test_what_was_ready_and_not_claimed_waits_for_a_paused_topic(shard: Shard, c
     if change == "reclaim":
         shard.reclaim()
     else:
-        shard.call("leave", "default", "me", 10)
+        shard.call("remove_consumer", "default", "me", 10)
     assert shard.redis("ZCARD", shard.k.bucket) == 1
 
 

@@ -7,14 +7,14 @@ from typing import Any
 from streamdq.job import decode
 from tests.lua.shard import START_MS, Shard
 from tests.lua.test_archive import letters, receipts
+from tests.lua.test_dead_letters import ALL
 from tests.lua.test_kick import bury_all
-from tests.lua.test_letters import ALL
 
 
 def archive(shard: Shard, group: str = "default") -> list[Any]:
     """Archives what is dead; returns it as restore takes it. The receipt is `ID to GROUP`."""
     out: list[Any] = []
-    for id, _, record, progress in shard.call("letters", group, *ALL)[1]:
+    for id, _, record, progress in shard.call("dead_letters", group, *ALL)[1]:
         head, rest = record.split(b"\n", 1)
         out += [id, id + f" to {group}".encode(), progress.split(b"|")[1], head[12:], rest]
     shard.call("archive", group, letters(shard, group))

@@ -250,7 +250,7 @@ class Engine(RuleBasedStateMachine):
     def leave(self) -> None:
         group, consumer = self.group(), self.draw(CONSUMERS, "consumer")
         read = self.only_read(group, consumer)
-        assert self.shard.call("leave", group, consumer, ALL) is True
+        assert self.shard.call("remove_consumer", group, consumer, ALL) is True
         for claim in self.claims:
             if (claim.group, claim.consumer) == (group, consumer) and self.model.held(claim):
                 self.happened["leave"] += 1

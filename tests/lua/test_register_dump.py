@@ -1,8 +1,8 @@
-"""hold: a dump is registered with a shard's history, and its mark moves on."""
+"""register_dump: a dump is registered with a shard's history, and its mark moves on."""
 
 from __future__ import annotations
 
-from streamdq.store.scripts import Held
+from streamdq.store.scripts import DumpRegistration
 from tests.lua.shard import Shard
 
 
@@ -14,10 +14,10 @@ def end_one(shard: Shard, id: str) -> bytes:
     return entries[0][0]
 
 
-def hold(shard: Shard, dump: str, mark: str, written: int) -> Held:
+def register(shard: Shard, dump: str, mark: str, written: int) -> DumpRegistration:
     """By a dump that knows the stream."""
     since = shard.redis("HGET", shard.k.settings, "history_since") or b""
-    held: Held = shard.call("hold", dump, mark, written, since.decode())
+    held: DumpRegistration = shard.call("register_dump", dump, mark, written, since.decode())
     return held
 
 
@@ -26,11 +26,11 @@ def dumps(shard: Shard) -> set[bytes]:
 
 
 def test_it_tells_what_the_stream_is(shard: Shard) -> None:
-    assert hold(shard, "d1", "0-0", 0) == (False, "", 0, 0, "")
+    assert register(shard, "d1", "0-0", 0) == (False, "", 0, 0, "")
     first, _, third = (end_one(shard, id) for id in "abc")
-    assert hold(shard, "d1", "0-0", 0) == (True, first.decode(), 3, 3, third.decode())
+    assert register(shard, "d1", "0-0", 0) == (True, first.decode(), 3, 3, third.decode())
     shard.redis("XTRIM", shard.k.history, "MAXLEN", 0)
-    assert hold(shard, "d1", third.decode(), 3) == (True, first.decode(), 3, 0, "")
+    assert register(shard, "d1", third.decode(), 3) == (True, first.decode(), 3, 0, "")
 
 
 def test_every_row_counts_once_whoever_wrote_it(shard: Shard) -> None:
@@ -43,48 +43,48 @@ def test_every_row_counts_once_whoever_wrote_it(shard: Shard) -> None:
     shard.call("kick", "default", 10, ["d"])
     shard.enqueue("e", delay=1000)
     shard.call("cancel", "e")
-    assert hold(shard, "d1", "0-0", 0).written == 6 == shard.redis("XLEN", shard.k.history)
+    assert register(shard, "d1", "0-0", 0).written == 6 == shard.redis("XLEN", shard.k.history)
 
 
 def test_dumps_are_registered_side_by_side_and_apart(shard: Shard) -> None:
     for id in "abc":
         end_one(shard, id)
-    hold(shard, "d1", "5-1", 1)
-    hold(shard, "d2", "0-0", 0)
-    assert hold(shard, "d1", "7-0", 3).known
+    register(shard, "d1", "5-1", 1)
+    register(shard, "d2", "0-0", 0)
+    assert register(shard, "d1", "7-0", 3).known
     assert dumps(shard) == {b"d1:7-0:3", b"d2:0-0:0"}
-    assert shard.call("hold", "d1").known
+    assert shard.call("register_dump", "d1").known
     assert dumps(shard) == {b"d2:0-0:0"}
-    assert not shard.call("hold", "d1").known
-    assert shard.call("hold", "d2").known
+    assert not shard.call("register_dump", "d1").known
+    assert shard.call("register_dump", "d2").known
     assert shard.redis("HEXISTS", shard.k.settings, "dumps") == 0
 
 
 def test_it_survives_a_change_of_the_topic(shard: Shard) -> None:
     end_one(shard, "a")
-    hold(shard, "d1", "5-1", 1)
+    register(shard, "d1", "5-1", 1)
     shard.topic(ttr="5s", groups=["default", "more"])
     assert dumps(shard) == {b"d1:5-1:1"}
 
 
 def test_a_mark_of_another_life_or_of_later_holds_everything(shard: Shard) -> None:
     since = end_one(shard, "a").decode()
-    shard.call("hold", "d1", "9-9", 1, "4-4")
+    shard.call("register_dump", "d1", "9-9", 1, "4-4")
     assert dumps(shard) == {b"d1:0-0:0"}
-    shard.call("hold", "d1", "9-9", 2, since)
+    shard.call("register_dump", "d1", "9-9", 2, since)
     assert dumps(shard) == {b"d1:0-0:0"}
-    shard.call("hold", "d1", "9-9", 1, since)
+    shard.call("register_dump", "d1", "9-9", 1, since)
     assert dumps(shard) == {b"d1:9-9:1"}
 
 
 def test_while_a_dump_is_registered_nothing_is_cut(shard: Shard) -> None:
     shard.scripts._history = 10
-    hold(shard, "d1", "0-0", 0)
+    register(shard, "d1", "0-0", 0)
     for batch in range(4):
         ids = [f"{batch}-{n}" for n in range(100)]
         shard.enqueue(*ids)
         shard.finish(*shard.claim(100).rows)
     assert shard.redis("XLEN", shard.k.history) == 400
-    shard.call("hold", "d1")
+    shard.call("register_dump", "d1")
     end_one(shard, "last")
     assert shard.redis("XLEN", shard.k.history) <= 200

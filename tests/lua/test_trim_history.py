@@ -1,4 +1,4 @@
-"""trim: old history goes, beyond a length and an age, and never what a registered dump does not have."""
+"""trim_history: old history goes, beyond a length and an age, and never what a registered dump does not have."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write(shard: Shard, count: int, days_ago: float = 0) -> list[str]:
 def hold(shard: Shard, dump: str, mark: str, written: int) -> None:
     """By a dump that knows the stream."""
     shard.redis("HSET", shard.k.settings, "history_since", "1-1")
-    shard.call("hold", dump, mark, written, "1-1")
+    shard.call("register_dump", dump, mark, written, "1-1")
 
 
 def left(shard: Shard) -> list[str]:
@@ -35,7 +35,7 @@ def left(shard: Shard) -> list[str]:
 
 def trim(shard: Shard, length: int, age_s: int) -> int:
     shard.session.settings = Settings(history_length=length, history_age_s=age_s)
-    gone: int = shard.call("trim")
+    gone: int = shard.call("trim_history")
     return gone
 
 
@@ -72,7 +72,7 @@ def test_what_no_dump_has_stays(shard: Shard, length: int, age_s: int) -> None:
     hold(shard, "d2", entries[0], 1)
     hold(shard, "d1", entries[-1], 400)
     assert trim(shard, length, age_s) == 0, "the other dump lacks them"
-    shard.call("hold", "d2")
+    shard.call("register_dump", "d2")
     assert trim(shard, length, age_s) >= NODE
 
 

@@ -1,4 +1,4 @@
--- rotate: the current secret -> the previous one, and a new one in its place; or the previous one -> gone.
+-- rotate_secret: the current secret -> the previous one, and a new one in its place; or the previous one -> gone.
 -- KEYS[1] secret  STRING  `current`, or `current since_ms previous`
 -- ARGV[1] now_ms or ''
 -- ARGV[2] the new one, in hex; '' = drop the previous

@@ -1,4 +1,4 @@
--- letters: a page of one group's dead letters with all that is kept of them, the longest dead first, read at one moment.
+-- dead_letters: a page of one group's dead letters with all that is kept of them, the longest dead first, read at one moment.
 -- KEYS[1] dead:GROUP  ZSET
 -- KEYS[2] jobs        HASH
 -- KEYS[3] progress    HASH

@@ -1,4 +1,4 @@
--- configure: what the scripts of one shard need to know of its topic. New groups are made, groups that leave begin to
+-- configure_shard: what the scripts of one shard need to know of its topic. New groups are made, groups that leave begin to
 -- (leave_group ends it). Repeated, it changes nothing.
 -- KEYS[1] settings  HASH
 -- KEYS[2] jobs      HASH

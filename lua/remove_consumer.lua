@@ -1,4 +1,4 @@
--- leave: a consumer goes, as deleting it would drop what it has pending, that is handed back first.
+-- remove_consumer: a consumer goes, as deleting it would drop what it has pending, that is handed back first.
 -- KEYS[1] ready        STREAM
 -- KEYS[2] ready:GROUP  STREAM
 -- KEYS[3] jobs         HASH

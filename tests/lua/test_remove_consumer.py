@@ -1,4 +1,4 @@
-"""leave: a consumer goes; what it has pending is handed back first."""
+"""remove_consumer: a consumer goes; what it has pending is handed back first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_what_it_ran_is_ready_again_without_an_attempt_lost(two: Shard) -> None:
     rows = two.claim(group="a").rows
     assert len(rows) == 2
     two.claim(group="b")
-    assert two.call("leave", "a", "me", 100) is True
+    assert two.call("remove_consumer", "a", "me", 100) is True
     assert two.pending(two.k.ready, "a") == two.pending(two.k.ready_of("a"), "a") == []
     assert consumers(two, two.k.ready) == consumers(two, two.k.ready_of("a")) == set()
     assert two.finish(*rows).stale == {0, 1}
@@ -33,7 +33,7 @@ def test_what_it_only_read_is_handed_on(shard: Shard) -> None:
     shard.enqueue("i", "j")
     shard.redis("XREADGROUP", "GROUP", "default", "me", "COUNT", 5, "STREAMS", shard.k.ready, ">")
     shard.call("cancel", "i")
-    assert shard.call("leave", "default", "me", 100) is True
+    assert shard.call("remove_consumer", "default", "me", 100) is True
     row = shard.take(consumer="other")
     assert row.id == b"j"
     shard.finish(row)
@@ -43,11 +43,11 @@ def test_what_it_only_read_is_handed_on(shard: Shard) -> None:
 def test_more_than_the_limit_takes_several_calls(shard: Shard) -> None:
     shard.enqueue(*(f"j{i}" for i in range(25)))
     shard.claim(25)
-    assert shard.call("leave", "default", "me", 10) is False
+    assert shard.call("remove_consumer", "default", "me", 10) is False
     assert shard.counts["running:default"] == 15
     assert consumers(shard, shard.k.ready) == {"me"}
-    assert shard.call("leave", "default", "me", 10) is False
-    assert shard.call("leave", "default", "me", 10) is True
+    assert shard.call("remove_consumer", "default", "me", 10) is False
+    assert shard.call("remove_consumer", "default", "me", 10) is True
     assert shard.counts == {"enqueued": 25, "ready:default": 25, "detached": 25}
     assert consumers(shard, shard.k.ready) == set()
 
@@ -56,7 +56,7 @@ def test_others_keep_what_they_have(shard: Shard) -> None:
     shard.enqueue("i", "j")
     shard.claim(1)
     (row,) = shard.claim(1, consumer="other").rows
-    shard.call("leave", "default", "me", 100)
+    shard.call("remove_consumer", "default", "me", 100)
     assert consumers(shard, shard.k.ready) == {"other"}
     assert shard.finish(row).stale == frozenset()
 
@@ -65,7 +65,7 @@ def test_while_the_topic_is_paused_it_waits(shard: Shard) -> None:
     shard.enqueue("j")
     shard.take()
     shard.run(shard.operations.pause("t"))
-    shard.call("leave", "default", "me", 100)
+    shard.call("remove_consumer", "default", "me", 100)
     assert shard.state("j") == "delayed"
 
 
@@ -74,11 +74,11 @@ def test_entries_deleted_meanwhile_are_let_go(two: Shard) -> None:
     entry, _ = two.redis("XREADGROUP", "GROUP", "a", "me", "STREAMS", two.k.ready, ">")[0][1][0]
     two.call("cancel", "j")
     two.redis("XDEL", two.k.ready, entry)
-    two.call("leave", "a", "me", 100)
+    two.call("remove_consumer", "a", "me", 100)
     assert two.pending(two.k.ready, "a") == []
 
 
 def test_a_stranger_leaves_without_a_trace(shard: Shard) -> None:
     shard.enqueue("j")
-    assert shard.call("leave", "default", "nobody", 10) is True
+    assert shard.call("remove_consumer", "default", "nobody", 10) is True
     assert shard.state("j") == "ready"

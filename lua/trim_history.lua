@@ -1,4 +1,4 @@
--- trim: takes old history away, what is beyond the length and what is older than the age; whole nodes of the stream, at
+-- trim_history: takes old history away, what is beyond the length and what is older than the age; whole nodes of the stream, at
 -- most about 10 000 rows of each. What a registered dump does not have yet stays, however much that is.
 -- KEYS[1] history   STREAM
 -- KEYS[2] counts    HASH

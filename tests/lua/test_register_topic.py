@@ -1,4 +1,4 @@
-"""register: a topic's settings, merged into the registry that every client reads."""
+"""register_topic: a topic's settings, merged into the registry that every client reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def register(
     left: tuple[str, ...] = (),
     expected: int | None = None,
 ) -> TopicSettings:
-    op = shard.scripts.register("other", topic_patch(changes or {}, groups or {}, removed, left), expected)
+    op = shard.scripts.register_topic("other", topic_patch(changes or {}, groups or {}, removed, left), expected)
     settings: TopicSettings = shard.run(op)
     stored = shard.redis("HGET", shard.session.keys.topics, "other")
     assert TopicSettings.decode(stored) == settings
@@ -76,7 +76,7 @@ def test_another_version_is_not_changed(shard: Shard) -> None:
 
 def test_a_change_makes_no_topic(shard: Shard) -> None:
     for expected in (None, 3):
-        assert shard.run(shard.scripts.register("other", topic_patch({"ttr_ms": 5}, {}), expected)) is None
+        assert shard.run(shard.scripts.register_topic("other", topic_patch({"ttr_ms": 5}, {}), expected)) is None
     assert shard.redis("HEXISTS", shard.session.keys.topics, "other") == 0
 
 
@@ -96,10 +96,10 @@ def test_settings_of_a_later_version_are_kept(shard: Shard) -> None:
 def test_no_new_topic_beyond_the_most_there_may_be(shard: Shard) -> None:
     there = len(shard.redis("HKEYS", shard.session.keys.topics))
     with pytest.raises(TooManyTopics, match="STREAMDQ_MAX_TOPICS"):
-        shard.run(shard.scripts.register("other", topic_patch({}, {"a": {}}), 0, most=there))
+        shard.run(shard.scripts.register_topic("other", topic_patch({}, {"a": {}}), 0, most=there))
     assert len(shard.redis("HKEYS", shard.session.keys.topics)) == there
-    made = shard.run(shard.scripts.register("other", topic_patch({}, {"a": {}}), 0, most=there + 1))
-    changed = shard.run(shard.scripts.register("other", topic_patch({"ttr_ms": 5}, {}), most=0))
+    made = shard.run(shard.scripts.register_topic("other", topic_patch({}, {"a": {}}), 0, most=there + 1))
+    changed = shard.run(shard.scripts.register_topic("other", topic_patch({"ttr_ms": 5}, {}), most=0))
     assert changed.version > made.version
 
 

@@ -1,6 +1,7 @@
--- inter(k, group, id, p, now, reason, error): the job is dead for `group`: kept, with why, until kicked or purged.
+-- bury_job(k, group, id, p, now, reason, error): the job is dead for `group`: kept, with the reason and the error, until it
+-- is kicked or purged.
 -- k = {dead=, progress=, counts=}
-local function inter(k, group, id, p, now, reason, error)
+local function bury_job(k, group, id, p, now, reason, error)
   p.state, p.entry, p.started, p.deadline, p.note = 'd', '', '', '', reason .. '|' .. error
   redis.call('HSET', k.progress, field_of(group, id), format(p))
   redis.call('ZADD', k.dead, now, id)

@@ -1,4 +1,4 @@
-"""configure: what the scripts of one shard need to know of its topic; makes new groups."""
+"""configure_shard: what the scripts of one shard need to know of its topic; makes new groups."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def test_each_shard_knows_the_topics_rate(shard: Shard) -> None:
 def test_again_it_changes_nothing(shard: Shard) -> None:
     shard.enqueue("j")
     before = settings_of(shard), shard.counts, shard.rings()
-    assert shard.call("configure", shard.settings) == (True, ("default",), (), shard.settings.version, 1)
+    assert shard.call("configure_shard", shard.settings) == (True, ("default",), (), shard.settings.version, 1)
     assert (settings_of(shard), shard.counts, shard.rings()) == before
 
 
 def test_an_older_version_is_ignored(shard: Shard) -> None:
     old = shard.settings
     shard.topic(ttr="5s")
-    assert shard.call("configure", old).done
+    assert shard.call("configure_shard", old).done
     assert settings_of(shard)["ttr"] == "5000"
 
 
@@ -68,7 +68,7 @@ def test_an_older_version_is_ignored_whatever_it_says_of_shards(shard: Shard) ->
     old = shard.settings
     shard.topic(shards=3)
     assert shard.run(shard.scripts.enqueue(shard.k, 3, shard.jobs("j"))).current
-    assert shard.call("configure", old).done, "a worker that started as the topic changed must not fail"
+    assert shard.call("configure_shard", old).done, "a worker that started as the topic changed must not fail"
     assert settings_of(shard)["shards"] == "3"
 
 
@@ -76,15 +76,15 @@ def test_a_groups_own_ttr_comes_and_goes(shard: Shard) -> None:
     def of(version: int, ttr_ms: int | None) -> TopicSettings:
         return TopicSettings(version=version, groups={"default": GroupSettings(ttr_ms=ttr_ms)})
 
-    shard.call("configure", of(shard.settings.version + 10, 7))
+    shard.call("configure_shard", of(shard.settings.version + 10, 7))
     assert settings_of(shard)["ttr:default"] == "7"
-    shard.call("configure", of(shard.settings.version + 11, None))
+    shard.call("configure_shard", of(shard.settings.version + 11, None))
     assert "ttr:default" not in settings_of(shard)
 
 
 def test_shards_change_only_while_it_is_empty(shard: Shard) -> None:
     shard.enqueue("j", delay="1s")
-    assert shard.call("configure", later(shard, 9, shards=2)).done is False
+    assert shard.call("configure_shard", later(shard, 9, shards=2)).done is False
     with pytest.raises(TopicNotEmpty):
         shard.topic(shards=2)
     shard.call("cancel", "j")
@@ -132,7 +132,7 @@ def test_a_lost_group_is_made_again(shard: Shard) -> None:
     shard.enqueue("j")
     shard.redis("XGROUP", "DESTROY", shard.k.ready, "default")
     shard.redis("DEL", shard.k.ready_of("default"))
-    shard.call("configure", shard.settings)
+    shard.call("configure_shard", shard.settings)
     assert shard.take().id == b"j"
 
 
@@ -145,14 +145,14 @@ def test_groups_are_listed_in_the_order_in_which_clients_name_them(shard: Shard)
 
 def test_a_closed_shard_takes_no_job(shard: Shard) -> None:
     closed = later(shard, 5, resharding=4)
-    assert shard.call("configure", closed).done
+    assert shard.call("configure_shard", closed).done
     assert not shard.run(shard.scripts.enqueue(shard.k, 1, shard.jobs("j"))).current
     assert not shard.run(shard.scripts.enqueue(shard.k, 4, shard.jobs("j"))).current
-    shard.call("configure", later(shard, 6))
+    shard.call("configure_shard", later(shard, 6))
     assert shard.enqueue("j").current
 
 
 def test_a_shard_with_jobs_can_not_be_closed(shard: Shard) -> None:
     shard.enqueue("j")
-    assert not shard.call("configure", later(shard, 5, resharding=4)).done
+    assert not shard.call("configure_shard", later(shard, 5, resharding=4)).done
     assert shard.enqueue("i").current

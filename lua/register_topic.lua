@@ -1,4 +1,4 @@
--- register: a topic's settings, merged into the registry that every client reads; null takes a setting away.
+-- register_topic: a topic's settings, merged into the registry that every client reads; null takes a setting away.
 -- KEYS[1] topics    HASH    topic -> JSON of its settings
 -- KEYS[2] wake      STREAM  of the namespace: tells the mover
 -- ARGV[1] topic

@@ -1,4 +1,4 @@
--- unregister: the topic leaves the registry, once its shards are gone.
+-- unregister_topic: the topic leaves the registry, once its shards are gone.
 -- KEYS[1] topics    HASH    topic -> JSON of its settings
 -- KEYS[2] wake      STREAM  of the namespace: tells the mover
 -- ARGV[1] topic

@@ -1,4 +1,4 @@
-"""rotate: a new signing secret beside the one before."""
+"""rotate_secret: a new signing secret beside the one before."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.lua.shard import START_MS, Shard
 def rotate(shard: Shard, new: str) -> str:
     """What is kept now."""
     before = shard.redis("GET", shard.session.keys.secret)
-    reply = shard.run(shard.scripts.rotate(new))
+    reply = shard.run(shard.scripts.rotate_secret(new))
     kept = (shard.redis("GET", shard.session.keys.secret) or b"").decode()
     assert reply == ((before or b"").decode(), kept)
     return kept

@@ -1,4 +1,4 @@
--- hold: registers a dump with a shard's history, or moves its mark: what comes after it is not trimmed.
+-- register_dump: registers a dump with a shard's history, or moves its mark: what comes after it is not trimmed.
 -- KEYS[1] history   STREAM
 -- KEYS[2] counts    HASH
 -- KEYS[3] settings  HASH

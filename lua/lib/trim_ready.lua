@@ -1,9 +1,10 @@
--- take_off(k, settings, group, ended, overtaken): entries that have ended leave the shared stream of a topic that never
--- had another group. Below the oldest entry that is pending everything has ended: taking that off at once costs a
--- fraction of deleting it entry by entry. What overtook that one stays until it ends, too, or until there is much of it.
--- ended: the entries, perhaps none. overtaken: how many stayed before (settings). k = {ready=}
 local OVERTAKEN_MOST = 10000
-local function take_off(k, settings, group, ended, overtaken)
+-- trim_ready(k, settings, group, ended, overtaken): removes entries that have ended from the shared stream of a topic that
+-- never had another group. Everything below the oldest pending entry has ended: trimming it costs a fraction of deleting
+-- it entry by entry. Entries that overtook the oldest one stay until it ends, or until there are many. ended: the entries,
+-- perhaps none. overtaken: how many stayed before (settings).
+-- k = {ready=}
+local function trim_ready(k, settings, group, ended, overtaken)
   local oldest, left = redis.call('XPENDING', k.ready, group, '-', '+', 1)[1], 0
   if oldest then
     left = overtaken + #ended - redis.call('XTRIM', k.ready, 'MINID', oldest[1])

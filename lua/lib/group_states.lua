@@ -1,0 +1,19 @@
+-- group_states(k, groups, id, sequence): where one job, whose record has that sequence, stands with each group that it
+-- concerns. A group without progress has not started the job. A detached job concerns only the groups that have progress
+-- with it: none of `groups`, if they all are leaving.
+-- k = {progress=, settings=, leaving=}
+-- returns the groups concerned, {[group] = progress}, and whether an attempt is running
+local function group_states(k, groups, id, sequence)
+  local states, running, alone = {}, false, {}
+  local values = states_of(k, groups, {id})
+  for i, group in ipairs(groups) do
+    local p = parse(values[i])
+    if p then
+      states[group] = p
+      running = running or p.state == 'r'
+      if p.main == '-' then alone[#alone + 1] = group end
+    end
+  end
+  if next(states) == nil and is_only_for_leaving(k, id, sequence) then return {}, states, false end
+  return #alone > 0 and alone or groups, states, running
+end

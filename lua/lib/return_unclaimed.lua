@@ -1,0 +1,14 @@
+-- drop_entry(stream, group, entry, remove): acknowledges the entry; remove = true removes it, too.
+local function drop_entry(stream, group, entry, remove)
+  redis.call('XACK', stream, group, entry)
+  if remove then redis.call('XDEL', stream, entry) end
+end
+
+-- return_unclaimed(k, groups, stream, group, entry, id, p, due, now): a pending entry is not claimed: the job goes back,
+-- to the group's own stream or the bucket. p, due: as requeue takes them.
+-- k = {jobs=, ready=, own=, bucket=, progress=, counts=, wake=, waits=, not_before=}
+local function return_unclaimed(k, groups, stream, group, entry, id, p, due, now)
+  drop_entry(stream, group, entry, stream == k.own)
+  if stream == k.ready then p.main = detach(k, groups, p.main) end
+  requeue(k, group, id, p, due, now, p.state ~= 'r')
+end
