@@ -1,4 +1,4 @@
-"""The analysis of a dump on the command line."""
+"""The command analyze."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def analyze(
     first: Annotated[datetime | None, typer.Option("--from", help="The first UTC day [the dump's].", **_DAY)] = None,
     last: Annotated[datetime | None, typer.Option("--to", help="The last UTC day [the dump's].", **_DAY)] = None,
     report: Annotated[
-        Path | None, typer.Option(help="Also write an HTML page.", metavar="FILE", dir_okay=False, show_default=False)
+        Path | None, typer.Option(help="Also write an HTML report.", metavar="FILE", dir_okay=False, show_default=False)
     ] = None,
     only: Annotated[
-        list[str] | None, typer.Option(help="Only this table; repeat for each.", metavar="TABLE", show_default=False)
+        list[str] | None, typer.Option(help="Only this table; may be repeated.", metavar="TABLE", show_default=False)
     ] = None,
-    slo: Annotated[str, typer.Option(help="An attempt that starts within this is on time.")] = "1s",
+    slo: Annotated[str, typer.Option(help="An attempt is on time if it starts this soon after its due time.")] = "1s",
     objective: Annotated[
-        str, typer.Option(help="The share of attempts that is to be on time: 99.9% or 0.999.", metavar="SHARE")
+        str, typer.Option(help="The share of attempts that should be on time: 99.9% or 0.999.", metavar="SHARE")
     ] = "99%",
     master: Annotated[str | None, typer.Option(help="Where Spark runs [local[*]].", show_default=False)] = None,
     waiting: Annotated[
-        bool, typer.Option("--waiting", help="Join the load forecast with what waits in Redis now.")
+        bool, typer.Option("--waiting", help="Include the jobs that wait in Redis now in the forecast.")
     ] = False,
     memory: Annotated[
         str | None,
@@ -54,14 +54,14 @@ def analyze(
             help="Java's heap, such as 4g [half of the machine's memory, at most 4g].",
         ),
     ] = None,
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show on stderr what Spark logs.")] = False,
-    quarantine: Annotated[bool, typer.Option("--quarantine", help="Leave bad files out, and count them.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show Spark's log on stderr.")] = False,
+    quarantine: Annotated[bool, typer.Option("--quarantine", help="Leave bad files out, and report them.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Work out what a dump tells, with Spark.
+    """Analyse a dump of the history with Spark.
 
-    Punctuality, throughput, retries, causes of death, duplicates, advice on TTR and retry schedule, anomalies, the
-    coming load: a Parquet table each, by day. Run again it replaces the days it covers. Needs streamdq[spark].
+    Writes a Parquet table for each question: punctuality, throughput, retries, dead letters, duplicates, advice on TTR
+    and retry schedule, anomalies, the coming load. A repeated run replaces the days it covers. Needs streamdq[spark].
     """
     try:
         from streamdq_spark import analysis
@@ -98,7 +98,7 @@ def _share(text: str) -> float:
     except ValueError:
         share = 0.0
     if rest or not 0 < share < 1:
-        raise InvalidInput(f"objective: {text!r} is not a share above 0 and below all; write 99.9% or 0.999")
+        raise InvalidInput(f"objective: {text!r} is not a share between 0 and 1; write 99.9% or 0.999")
     return share
 
 
@@ -123,14 +123,14 @@ def _view(summary: dict[str, Any], output: str) -> RenderableType:
 def _gaps(summary: dict[str, Any]) -> Iterator[str]:
     """What the numbers do not cover."""
     for file in summary["quarantined"]:
-        yield f"left out, {file['rows']:,} events: {file['path']} {file['problem']}"
+        yield f"left out {file['rows']:,} events: {file['path']} {file['problem']}"
     if summary["lost"]:
         lost = f"{summary['lost']:,} events are not in the dump"
         yield f"{lost}: they were trimmed before they were dumped, or deleted with their topic"
     if times := summary["resets"]:
         yield (
-            f"Redis lost history, or went back to an earlier state, {f'{times:,} times' if times > 1 else 'once'}: "
-            "what was not dumped by then is missing, how much is not known"
+            f"Redis lost history or went back to an earlier state {f'{times:,} times' if times > 1 else 'once'}: "
+            "rows that were not dumped by then are missing; how many is not known"
         )
     if summary["unlisted"]:
-        yield f"left out: {summary['unlisted']:,} files that the dump's manifest does not name"
+        yield f"left out: {summary['unlisted']:,} files that are not in the dump's manifest"

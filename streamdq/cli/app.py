@@ -1,4 +1,4 @@
-"""The command line: `streamdq`. What it does is the library's; here are its options, and how a command ends."""
+"""The command line, `streamdq`: global options, and the exit code of a command. The library does the work."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # which typer it
 
 HELP = """A delay queue on Redis.
 
-Without --url it starts an embedded Redis of its own, in the user's state directory:
+Without --url it starts an embedded Redis, with its data in your state directory:
 
 \b
   streamdq enqueue order.close '{"order_id": 42}' --delay 30m --id order-42
@@ -52,14 +52,14 @@ Global options go before the command:
 URLs: redis:// rediss:// unix:// embedded://DIR
       redis+cluster://host:port,host:port redis+sentinel://host:port,host:port/NAME
 
-Durations are seconds, or 250ms 15s 1h30m 2d. With --json, stdout is JSON and nothing else.
+A duration is a number of seconds, or 250ms 15s 1h30m 2d. With --json, stdout has nothing but JSON.
 
 \b
 Exit codes:
     0  done
     1  the answer is no: no such job, id taken, not balanced, a problem found
-    2  usage or bad input; nothing was written, unless it says so
-    3  Redis, or the archive's database, can't be reached or refuses
+    2  wrong usage or invalid input; nothing was written, unless the message says so
+    3  Redis or the archive's database can't be reached, or refuses the request
   130  interrupted"""
 
 app = commands(help=HELP)
@@ -81,10 +81,10 @@ def options(
     context: typer.Context,
     url: Annotated[str | None, typer.Option(envvar="STREAMDQ_URL", help="Where Redis is.", show_envvar=True)] = None,
     namespace: Annotated[
-        str | None, typer.Option(envvar="STREAMDQ_NAMESPACE", help="The queue's prefix in Redis [streamdq].")
+        str | None, typer.Option(envvar="STREAMDQ_NAMESPACE", help="The prefix of all keys in Redis [streamdq].")
     ] = None,
     version: Annotated[  # noqa: ARG001 - acts by its callback
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and leave.")
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
     """The options that every command shares."""
@@ -100,7 +100,7 @@ def _exit_code(error: StreamdqError) -> int:
 
 
 def _complain_of_usage(error: Any) -> None:
-    """What typer found wrong, in one line, and where to read on; without any argument, the whole help."""
+    """Prints typer's complaint in one line, and where to find help; without any argument, the whole help."""
     message = error.format_message()
     if message.startswith("Usage:"):
         sys.stderr.write(f"{visible(message)}\n")
@@ -108,7 +108,7 @@ def _complain_of_usage(error: Any) -> None:
     command = error.ctx.command_path if error.ctx else "streamdq"
     hint = f"see {command} --help"
     if getattr(error, "option_name", None) in ("--url", "--namespace"):
-        hint = f"it goes before the command: streamdq {error.option_name} … {command.removeprefix('streamdq ')}"
+        hint = f"put it before the command: streamdq {error.option_name} … {command.removeprefix('streamdq ')}"
     terminal.complain(f"{message.rstrip('.')}; {hint}")
 
 
@@ -133,7 +133,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def main() -> int:
-    """The entry point. A reader that went away (`… | head`) is no error worth a word."""
+    """The entry point. If the reader of stdout has gone away (`… | head`), it ends without a message."""
     try:
         code = run()
         sys.stdout.flush()

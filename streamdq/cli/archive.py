@@ -1,4 +1,4 @@
-"""Commands on the archive: dead letters into a database, and back."""
+"""Commands on the archive: move dead letters to a database, and send them back."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ def archive(
     topic: TopicOption = None,
     group: Group_ = None,
     reason: Reason = None,
-    older_than: Annotated[str, typer.Option(help="Only what was buried this long ago, such as 1h.")] = "0",
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until Ctrl-C or SIGTERM.")] = False,
-    interval: Annotated[str, typer.Option(help="How often to look with --follow.")] = "10s",
+    older_than: Annotated[str, typer.Option(help="Only jobs buried at least this long ago, such as 1h.")] = "0",
+    follow: Annotated[bool, typer.Option("--follow", help="Keep archiving until Ctrl-C or SIGTERM.")] = False,
+    interval: Annotated[str, typer.Option(help="How often --follow looks for dead letters.")] = "10s",
     as_json: Json = False,
 ) -> None:
     """Keep dead letters in a database, and send them back.
@@ -68,9 +68,9 @@ def archive(
     streamdq archive list --from sqlite:///dead.db
     streamdq archive kick --from sqlite:///dead.db order.close order-42
 
-    Without a command, it moves dead letters out of Redis into the database of --to (or $STREAMDQ_ARCHIVE, which keeps
-    the password out of the process list). They leave Redis only once the database has committed them. Killed and run
-    again, nothing is missing and nothing is there twice.
+    Without a command, it moves dead letters from Redis to the database of --to (or $STREAMDQ_ARCHIVE, which keeps the
+    password out of the process list). A letter leaves Redis only after the database has committed it. No letter is
+    lost or duplicated, even if the command is killed and run again.
     """  # noqa: D301 - typer reads the mark
     if context.invoked_subcommand is not None:
         return
@@ -95,11 +95,11 @@ def archive(
 
 def _stored_text(stored: Stored) -> str:
     text = f"{stored.archived} archived"
-    return text + (f", {stored.left} left Redis by another way meanwhile" if stored.left else "")
+    return text + (f", {stored.left} left Redis in another way meanwhile" if stored.left else "")
 
 
 def _follow(run: Callable[[Callable[[], bool]], Stored], pause_s: float, as_json: bool) -> None:
-    """Until a signal; a database or Redis that is away is waited for."""
+    """Archives until a signal comes. Waits for a database or Redis that can't be reached."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
@@ -146,19 +146,21 @@ def kick(
     source: From,
     topic: TopicArgument = None,
     id: IdArgument = None,
-    every: Annotated[bool, typer.Option("--all", help="All that are archived, of the topic if one is given.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="All archived jobs, or those of the topic given.")] = False,
     group: Group_ = None,
     reason: Reason = None,
-    left: Annotated[bool, typer.Option("--left", help="Also those that left Redis by another way (see list).")] = False,
+    left: Annotated[
+        bool, typer.Option("--left", help="Also jobs that left Redis in another way (`list --state left`).")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Send an archived job back, or --all.
+    """Send an archived job back, or all with --all.
 
-    It is ready at once for the group that gave it up, and its retry schedule starts again. A job whose id is live in
-    Redis is left alone. Exit code 1: none was archived, or some were left alone.
+    It is ready at once for the group that gave it up, and its retry schedule starts again. A job stays archived if
+    its id is taken in Redis. Exit code 1: no job was archived, or some stayed archived.
     """
     if (id is None) != every:
-        raise InvalidInput("archive: pass a topic and one job's id, or --all, and not both")
+        raise InvalidInput("archive: pass either a topic and a job's id, or --all")
     with open_queue(context) as queue, Archive(source, queue.namespace, create=False) as keep, _bar() as progress:
         done = keep.kick(queue, topic, id, group, reasons=reason or (), left=left, progress=progress)
     answer(as_json, asdict(done), _kicked_text(done), yes=done.kicked > 0 and not done.live_count and not done.unknown)
@@ -182,12 +184,12 @@ def list_(
     reason: Reason = None,
     state: Annotated[list[RowState] | None, typer.Option(help="May be repeated [archived].")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many at most.")] = 100,
-    after: Annotated[int, typer.Option(min=0, help="Go on after the row of this number.")] = 0,
+    after: Annotated[int, typer.Option(min=0, help="Start after the row with this number.")] = 0,
     as_json: Json = False,
 ) -> None:
     """List archived jobs.
 
-    In the order in which they were archived. Redis is not needed.
+    Lists them in the order in which they were archived. Redis is not needed.
     """
     wanted = Wanted(topic, group, reasons=reason or (), states=state or (RowState.ARCHIVED,))
     with _opened(context, source) as keep:
@@ -207,9 +209,9 @@ def show(
     group: Group_ = None,
     as_json: Json = False,
 ) -> None:
-    """Show all that is archived of one job.
+    """Show an archived job.
 
-    One block for each time it was buried. Exit code 1: nothing is.
+    Prints one block for each time it was buried. Exit code 1: the job is not archived.
     """
     with _opened(context, source) as keep:
         rows = keep.rows(Wanted(topic, group, id))

@@ -1,4 +1,4 @@
-"""The command that calls jobs' urls."""
+"""The command callback, which calls jobs' URLs."""
 
 from __future__ import annotations
 
@@ -21,41 +21,42 @@ _ALL = "all"
 def callback(
     context: typer.Context,
     topic: Annotated[
-        list[str] | None, typer.Option(help="Whose jobs to call back, may be repeated; 'all': of every topic.")
+        list[str] | None, typer.Option(help="The topic whose jobs to call back; may be repeated; 'all': every topic.")
     ] = None,
     group: GroupOption = DEFAULT_GROUP,
     concurrency: Annotated[int, typer.Option(min=1, max=10_000, help="Calls at once, in each process.")] = 200,
-    processes: Annotated[int, typer.Option(min=1, max=1000, help="How many; one that dies is started again.")] = 1,
+    processes: Annotated[int, typer.Option(min=1, max=1000, help="How many processes; a dead one is restarted.")] = 1,
     allow: Annotated[
         list[str] | None,
-        typer.Option(help="A host or network to call besides public https ones, also over http; may be repeated."),
+        typer.Option(help="A host or network that may be called besides public ones, also over http; may be repeated."),
     ] = None,
     settings: Annotated[Path | None, typer.Option(help="A TOML file with secrets and other settings.")] = None,
-    burst: Annotated[bool, typer.Option("--burst", help="Leave when nothing is ready, running or delayed.")] = False,
+    burst: Annotated[bool, typer.Option("--burst", help="Exit when no job is ready, running or delayed.")] = False,
     log_level: LogLevel = "info",
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOOPBACK,
     gauges: AlsoGauges = False,
     until_eof: Annotated[bool, typer.Option("--until-eof", hidden=True)] = False,
 ) -> None:
-    """POST due jobs to their urls.
+    """POST due jobs to their URLs.
 
     \b
     streamdq enqueue notify '{"order_id": 42}' --delay 15s --url https://shop.example/hooks
     streamdq callback --topic notify
 
-    The job's body is sent, signed. 2xx finishes the job. 410 and a URL that is refused bury it. Anything else takes the
-    next step of its retry schedule, not before what a Retry-After asks for. Redirects are not followed.
+    The request has the job's body, and a signature. An answer of 2xx finishes the job. A 410, or a URL that is not
+    allowed, buries it. Anything else takes the next step of its retry schedule, or waits longer if a Retry-After asks
+    for it. Redirects are not followed.
 
-    Give callbacks topics of their own: a job without a url is buried. --topic all serves every topic that has the
-    group, also those that are made later.
+    Give callbacks topics of their own: a job without a URL is buried. --topic all serves every topic that has the
+    group, including topics that are created later.
 
-    Only https and public addresses are called, unless --allow says more. Secrets to sign with, and other settings,
-    are in the file or in STREAMDQ_CALLBACK_SECRETS and its like.
+    Only https URLs with public addresses are called, unless --allow permits more. Secrets and other settings come
+    from the file, or from STREAMDQ_CALLBACK_SECRETS and similar variables.
     """  # noqa: D301 - typer reads the mark
     serving = Serving(metrics_host, metrics_port, gauges)
     if not topic or (_ALL in topic and len(topic) > 1):
-        raise InvalidInput("topic: name one or more with --topic, or all of them with --topic all")
+        raise InvalidInput("topic: pass --topic once or more, or --topic all")
     from ..callback import CallbackSettings, CallbackWorker
 
     given = {"allow": tuple(allow)} if allow else {}

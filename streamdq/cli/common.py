@@ -1,4 +1,4 @@
-"""What the commands share: exit codes, options, the queue they open, and how they answer."""
+"""What the commands share: exit codes, options, opening a queue, printing an answer."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ EXIT_OK, EXIT_NO, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 0, 1, 2, 3, 1
 
 
 def commands(**options: Any) -> typer.Typer:
-    """A set of commands in the one look that all have."""
+    """A group of commands, with the help's look that all share."""
     look = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
     return typer.Typer(**{"no_args_is_help": True, **look, **options})
 
 
 class WithId(TyperCommand):
-    """A command that takes an id, which may begin with a dash: a word with a single one that is no option is taken as
-    it is. What begins with two is an option, known or misspelt, unless it stands behind a ``--``.
+    """A command that takes an id, which may begin with a dash. A word with one dash that is not an option is an
+    argument. A word with two dashes is an option, known or misspelt, unless it follows a ``--``.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -36,7 +36,7 @@ class WithId(TyperCommand):
 
 @dataclass(slots=True)
 class Globals:
-    """The options before the command. None: not given, neither there nor in the environment."""
+    """The options before the command. None: given neither there nor in the environment."""
 
     url: str | None = None
     namespace: str | None = None
@@ -48,7 +48,7 @@ Id = Annotated[str, typer.Argument(help="The job's id; put -- before it if it be
 OptionalTopic = Annotated[str | None, typer.Argument(help="One topic instead of all", show_default=False)]
 GroupOption = Annotated[str, typer.Option("--group", help="The consumer group.")]
 Delay = Annotated[str | None, typer.Option(help="Due after this long, such as 30m, by Redis's clock.")]
-At = Annotated[str | None, typer.Option(help="Due at: 2030-01-31T09:00:00+08:00, or 13 digits of milliseconds.")]
+At = Annotated[str | None, typer.Option(help="Due at this time: 2030-01-31T09:00:00+08:00, or Unix milliseconds.")]
 
 
 @contextmanager
@@ -58,7 +58,7 @@ def open_queue(context: typer.Context) -> Iterator[Queue]:
 
 
 def answer(as_json: bool, value: Any, text: str, *, yes: bool = True) -> None:
-    """Prints one answer; 'no' is exit code 1."""
+    """Prints one answer; exits with 1 unless ``yes``."""
     if as_json:
         terminal.print_json(value)
     else:
@@ -68,13 +68,13 @@ def answer(as_json: bool, value: Any, text: str, *, yes: bool = True) -> None:
 
 
 def given(context: typer.Context, name: str) -> bool:
-    """Was the global option on the command line, rather than in the environment?"""
+    """Whether the global option was on the command line, rather than in the environment."""
     assert context.parent is not None
     source = context.parent.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
 
 def given_globals(context: typer.Context) -> list[str]:
-    """The global options as they were given; those of the environment are inherited."""
+    """The global options of the command line, for a child process; it inherits those of the environment."""
     values = {"url": context.obj.url, "namespace": context.obj.namespace}
     return [word for name, value in values.items() if given(context, name) for word in (f"--{name}", value)]

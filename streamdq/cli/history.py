@@ -1,4 +1,4 @@
-"""Commands on the history: what becomes of it outside Redis."""
+"""Commands on the history: dump, compact, forget-dump, simulate-history."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ app = commands()
 
 START = f"{datetime.fromtimestamp(START_MS / 1000, UTC):%Y-%m-%d}"
 
-Out = Annotated[str, typer.Option(help="The dump's folder, or a URL that fsspec knows.", show_default=False)]
+Out = Annotated[str, typer.Option(help="The dump's folder, or a URL that fsspec supports.", show_default=False)]
 
 
 class RateColumn(ProgressColumn):
-    """Rows in a second."""
+    """Rows per second."""
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed:,.0f}/s" if task.speed else "", style="progress.data.speed")
@@ -40,8 +40,8 @@ class RateColumn(ProgressColumn):
 
 @contextmanager
 def progress(what: str, shown: bool) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar on stderr with the rate and the time left; hidden where nobody looks. Yields what advances it by a count of
-    rows; given a total, it begins anew.
+    """A bar on stderr with the rate and the time left, shown only on a terminal. Yields a function that advances it by
+    a number of rows; called with a total, it starts again.
     """
     console = terminal.console(stderr=True)
     columns = (
@@ -65,20 +65,20 @@ def simulate_history(
     out: Out,
     events: Annotated[int, typer.Option(min=1, help="How many rows.")] = 1_000_000,
     days: Annotated[int, typer.Option(min=1, max=3660, help="Over how many days.")] = 28,
-    seed: Annotated[int, typer.Option(min=0, help="Another seed, other rows; the same, the same.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed writes the same rows.")] = 1,
     start: Annotated[str, typer.Option(help="The first day, UTC.")] = START,
     as_json: Json = False,
 ) -> None:
-    """Write test data: a shop's history.
+    """Write test data: a simulated shop's history.
 
-    Six topics with a daily and a weekly rhythm, bursts, failures, retries, dead letters, cancels and crashes, in the
-    layout of a dump. The folder must not hold a dump yet.
+    Writes a dump of six topics with a daily and a weekly rhythm, bursts, failures, retries, dead letters, cancels and
+    crashes. The folder must not hold a dump yet.
     """
     begun = time.perf_counter()
     try:
         first = datetime.strptime(start, "%Y-%m-%d").replace(tzinfo=UTC)
     except ValueError:
-        raise InvalidInput(f"start: {start!r} is not a day; write for example 2026-01-31") from None
+        raise InvalidInput(f"start: {start!r} is not a day; write it as 2026-01-31") from None
     folder = open_folder(out)
     with progress("simulated", not as_json) as tell:
         tell(0, events)
@@ -93,29 +93,33 @@ def simulate_history(
 def dump(
     context: typer.Context,
     out: Out,
-    topic: Annotated[list[str] | None, typer.Option(help="Only this topic; repeat for more.")] = None,
-    follow: Annotated[bool, typer.Option("--follow", help="Go on until Ctrl-C or SIGTERM.")] = False,
-    every: Annotated[str, typer.Option(help="How often to write with --follow.")] = "60s",
-    once: Annotated[bool, typer.Option("--once", help="Then forget the dump: Redis keeps nothing for it.")] = False,
-    forget: Annotated[bool, typer.Option("--forget", help="Only that: Redis keeps nothing for this dump.")] = False,
+    topic: Annotated[list[str] | None, typer.Option(help="Only this topic; may be repeated.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", help="Keep dumping until Ctrl-C or SIGTERM.")] = False,
+    every: Annotated[str, typer.Option(help="How often --follow writes.")] = "60s",
+    once: Annotated[
+        bool, typer.Option("--once", help="Unregister the dump afterwards: Redis keeps no rows for it.")
+    ] = False,
+    forget: Annotated[
+        bool, typer.Option("--forget", help="Only unregister the dump: Redis keeps no more rows for it.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write new history into Parquet files.
+    """Write new history to Parquet files.
 
     \b
     streamdq dump --out /var/lib/streamdq/history
     streamdq dump --out s3://bucket/history --follow --every 5m
 
-    Killed and run again, no row is missing and none is there twice. From the first time on, Redis keeps history until
-    this dump has it, however much that becomes: run it regularly, or --forget it. Exit code 1: rows were lost before
-    they could be dumped.
+    No row is lost or duplicated, even if the command is killed and run again. From the first run on, Redis keeps every
+    row until this dump has it, however many that are: run it regularly, or --forget it. Exit code 1: rows were lost
+    before they could be dumped.
     """  # noqa: D301 - typer reads the mark
     pause_s = max(0.1, to_ms(every, "every") / 1000)
     dumper = Dumper(open_folder(out), context.obj.url, context.obj.namespace, topics=topic or ())
     with dumper.opened():
         if forget:
             dumper.forget()
-            answer(as_json, {"forgotten": out}, f"Redis keeps no history for {out} any more")
+            answer(as_json, {"forgotten": out}, f"Redis no longer keeps history for {out}")
         elif follow:
             _follow(dumper, pause_s, out, as_json)
         else:
@@ -142,15 +146,15 @@ def _dumped_text(done: Dumped, out: str) -> str:
     if done.lost:
         lines.append(f"LOST: {done.lost:,} rows were trimmed before they were dumped, or deleted with their topic")
     if done.resets:
-        lines.append(f"LOST: Redis has lost {done.resets:,} history streams; what they held then is not known")
+        lines.append(f"LOST: Redis has lost {done.resets:,} history streams; how many rows they held is not known")
     if done.unreadable:
-        lines.append(f"{done.unreadable:,} entries are not history rows of this version, and were left out")
+        lines.append(f"{done.unreadable:,} entries are not history rows of this version and were left out")
     return "\n".join(lines)
 
 
 def _follow(dumper: Dumper, pause_s: float, out: str, as_json: bool) -> None:
-    """Until a signal, which lets a run that is under way write what it has; a Redis or folder that is away is waited
-    for.
+    """Dumps until a signal comes, after which a run under way still writes what it has. Waits for a Redis or folder
+    that can't be reached.
     """
     stop, whole = threading.Event(), True
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -174,33 +178,33 @@ def _follow(dumper: Dumper, pause_s: float, out: str, as_json: bool) -> None:
 @app.command(name="forget-dump")
 def forget_dump(
     context: typer.Context,
-    dump: Annotated[str, typer.Argument(help="Its id, as `streamdq doctor` tells it", show_default=False)],
+    dump: Annotated[str, typer.Argument(help="The dump's id, as `streamdq doctor` shows it", show_default=False)],
     as_json: Json = False,
 ) -> None:
-    """Let Redis keep nothing for a dump whose folder is gone.
+    """Unregister a dump whose folder is gone.
 
-    Where the folder is still there: streamdq dump --out DIR --forget.
+    Redis then keeps no more rows for it. If the folder still exists, use streamdq dump --out DIR --forget.
     """
     with open_queue(context) as queue:
         found = queue.forget_dump(dump)
-    text = f"Redis keeps no history for dump {dump} any more" if found else f"no dump {dump} is registered"
+    text = f"Redis no longer keeps history for dump {dump}" if found else f"no dump {dump} is registered"
     answer(as_json, {"dump": dump, "forgotten": found}, text, yes=found)
 
 
 @app.command(name="compact")
 def compact_(
     out: Out,
-    grace: Annotated[str, typer.Option(help="How long replaced files stay for those who still read them.")] = "1h",
+    grace: Annotated[str, typer.Option(help="How long replaced files stay for readers that still use them.")] = "1h",
     as_json: Json = False,
 ) -> None:
-    """Join a dump's small files, hour by hour.
+    """Merge a dump's small files into one per hour.
 
-    Also while a dump follows. The present hour is left alone.
+    May run beside dump --follow. The current hour is left as it is.
     """
     folder = open_folder(out)
-    with progress("joined", not as_json) as tell:
+    with progress("merged", not as_json) as tell:
         done = compact(folder, to_ms(grace, "grace") / 1000, tell)
     text = (
-        f"{done.joined:,} files of {done.hours:,} hours joined, {done.rows:,} rows; {done.removed:,} old files removed"
+        f"{done.joined:,} files of {done.hours:,} hours merged, {done.rows:,} rows; {done.removed:,} old files removed"
     )
     answer(as_json, asdict(done), text)

@@ -24,41 +24,40 @@ app = commands()
 @app.command()
 def serve(
     context: typer.Context,
-    host: Annotated[str, typer.Option(help="The address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 8080,
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any free one.")] = 8080,
     tokens_file: Annotated[
         Path | None,
         typer.Option(
-            help="Tokens, as `streamdq token --file` writes them, read again on SIGHUP; else $STREAMDQ_HTTP_TOKENS."
+            help="A file of tokens, made by `streamdq token --file`; SIGHUP reloads it. Else $STREAMDQ_HTTP_TOKENS."
         ),
     ] = None,
     audit_log: Annotated[
         Path | None,
-        typer.Option(help="A line for each request that may change something; opened again on SIGHUP."),
+        typer.Option(help="Write a line for each request that may change something; SIGHUP reopens the file."),
     ] = None,
     ssl_certfile: Annotated[
-        Path | None, typer.Option(help="Speak TLS with this certificate, read again on SIGHUP.")
+        Path | None, typer.Option(help="Use TLS, with this certificate; SIGHUP reloads it.")
     ] = None,
     ssl_keyfile: Annotated[
-        Path | None, typer.Option(help="Its key; its password is $STREAMDQ_HTTP_SSL_KEYFILE_PASSWORD.")
+        Path | None, typer.Option(help="The certificate's key; its password: $STREAMDQ_HTTP_SSL_KEYFILE_PASSWORD.")
     ] = None,
     ssl_ca_certs: Annotated[
-        Path | None, typer.Option(help="Callers must have a certificate that one of these vouches for.")
+        Path | None, typer.Option(help="Require client certificates that one of these has signed.")
     ] = None,
     log_level: LogLevel = "info",
 ) -> None:
     """Serve the HTTP API and the web page.
 
-    For producers, workers and operators, in any language and in a browser. Until SIGTERM or Ctrl-C.
+    For producers, workers and operators, in any language and in a browser. Runs until SIGTERM or Ctrl-C.
 
     \b
     streamdq serve &
     curl -X PUT localhost:8080/v1/topics/order.close/jobs/order-42 \\
       -H 'Content-Type: application/json' -d '{"body": {"order_id": 42}, "delay": "30m"}'
 
-    Without tokens it can do everything for everyone who reaches it, so it then listens on this machine alone. The
-    web page is at /, the API's description at /openapi.json. Logs go to stderr, as JSON lines unless that is a
-    terminal.
+    Without tokens anyone who can reach the server may do everything, so it then listens on this machine only. The web
+    page is at /, the API's description at /openapi.json. Logs go to stderr: as text on a terminal, else as JSON lines.
     """  # noqa: D301 - typer reads the mark
     begin_logs(log_level)
     from ..http import create_app
@@ -91,9 +90,9 @@ app.add_typer(SECRET, name="secret")
 def rotate(context: typer.Context, as_json: Json = False) -> None:
     """Sign claims with a new secret.
 
-    Claims signed with the previous one stay good until `streamdq secret drop`. Run that before the next rotation. The
-    servers use the new one within ten seconds. Sessions are not signed, and go on. Exit code 1: there still is a
-    previous secret, and nothing was changed.
+    Claims signed with the previous one stay valid until `streamdq secret drop`, which must come before the next
+    rotation. All servers use the new secret within ten seconds. Sessions are not signed, and are not affected. Exit
+    code 1: there still is a previous secret, and nothing was changed.
     """
     from ..http.signing_secrets import new_secret
 
@@ -102,15 +101,15 @@ def rotate(context: typer.Context, as_json: Json = False) -> None:
     made = after.text.startswith(new)
     if not made:
         text = (
-            f"not rotated: the secret that was replaced at {_since(after)} still makes claims good. If the longest TTR "
-            "has passed since, or that secret is known to somebody: streamdq secret drop, then rotate again"
+            f"not rotated: claims signed with the secret that was replaced at {_since(after)} are still valid. If the "
+            "longest TTR has passed since then, or if that secret has leaked, run streamdq secret drop and rotate again"
         )
     elif not before.text:
-        text = "a first secret is made: claims are signed with it"
+        text = "the first secret was made; claims are signed with it"
     else:
         text = (
-            "claims are signed with a new secret, by every server within ten seconds. The previous one still makes "
-            "claims good: when the longest TTR has passed, streamdq secret drop"
+            "all servers sign claims with a new secret within ten seconds. Claims signed with the previous one stay "
+            "valid: run streamdq secret drop when the longest TTR has passed"
         )
     answer(as_json, {"rotated": made, "since_ms": after.since_ms}, text, yes=made)
 
@@ -119,16 +118,16 @@ def rotate(context: typer.Context, as_json: Json = False) -> None:
 def drop(context: typer.Context, as_json: Json = False) -> None:
     """Drop the previous secret, which `rotate` replaced.
 
-    Claims signed with it can't be used any more: their jobs are delivered again when their TTR has passed. So wait for
-    the longest TTR after rotating, unless the secret is known to somebody.
+    Claims signed with it become invalid, and their jobs are delivered again when their TTR has passed. So wait for the
+    longest TTR after rotating, unless the secret has leaked.
     """
     before, _ = _rotated(context, "")
     if before.since_ms is None:
         text = "nothing to drop: there is no previous secret"
     else:
         text = (
-            f"the secret that was replaced at {_since(before)} is dropped: within ten seconds no server takes claims "
-            "signed with it"
+            f"the secret that was replaced at {_since(before)} is dropped: within ten seconds no server accepts "
+            "claims signed with it"
         )
     answer(as_json, {"dropped": before.since_ms is not None}, text)
 
@@ -147,24 +146,24 @@ def _since(secrets: Secrets) -> str:
 
 @app.command()
 def token(
-    name: Annotated[str, typer.Argument(help="Whose it is; named in the log.", show_default=False)],
+    name: Annotated[str, typer.Argument(help="The token's name, as logs show it", show_default=False)],
     roles: Annotated[list[str], typer.Argument(help="producer, worker, viewer, admin", show_default=False)],
     topics: Annotated[
-        str | None, typer.Option(help="For these topics alone, such as 'order.*,mail'; else for all.", metavar="NAMES")
+        str | None, typer.Option(help="Only these topics, such as 'order.*,mail'; by default all.", metavar="NAMES")
     ] = None,
     groups: Annotated[
-        str | None, typer.Option(help="For these consumer groups alone; else for all.", metavar="NAMES")
+        str | None, typer.Option(help="Only these consumer groups; by default all.", metavar="NAMES")
     ] = None,
     expires: Annotated[
-        str | None, typer.Option(help="Good for so long, such as 90d; else until its line is taken out.")
+        str | None, typer.Option(help="Valid for this long, such as 90d; by default until its line is removed.")
     ] = None,
-    file: Annotated[Path | None, typer.Option(help="Add its line to this file.")] = None,
+    file: Annotated[Path | None, typer.Option(help="Add the token's line to this file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Make a token for the HTTP API.
 
-    The token is shown once: only its hash is kept. Without --file, its line is shown as well, for a file of tokens or
-    $STREAMDQ_HTTP_TOKENS.
+    The token is shown only once, because only its hash is kept. Without --file, the line with the hash is printed as
+    well, for a file of tokens or $STREAMDQ_HTTP_TOKENS.
 
     \b
     streamdq token shop producer worker --file tokens
@@ -184,7 +183,7 @@ def token(
 
 
 def _add(file: Path, line: str) -> None:
-    """Adds the line to the file, which its owner alone may read where it is made here."""
+    """Adds the line to the file. A new file is readable by its owner only."""
     from ..http.auth import Tokens
 
     try:

@@ -1,4 +1,4 @@
-"""What the command line reads: bodies, moments, and files of jobs, one JSON value on each line."""
+"""Reads what users pass: bodies, points in time, and files of jobs with one JSON value per line."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def parse_json(text: str | bytes, what: str) -> Any:
 
 
 def parse_moment(text: str | int) -> Moment:
-    """Milliseconds of 13 digits, or an ISO 8601 time with its zone; Job checks which of them it is.
+    """Unix milliseconds of 13 digits, or an ISO 8601 time with its zone; enqueue checks them further.
 
     Raises:
-        InvalidInput: neither.
+        InvalidInput: the text is neither.
     """
     if isinstance(text, int) or text.isdigit():
         return int(text)
@@ -46,13 +46,13 @@ def parse_moment(text: str | int) -> Moment:
         return datetime.fromisoformat(text)
     except (ValueError, TypeError):
         raise InvalidInput(
-            f"at: can't read {str(text)[:80]!r}; write for example 2030-01-31T09:00:00+08:00, or 13 digits of ms"
+            f"at: can't read {str(text)[:80]!r}; write 2030-01-31T09:00:00+08:00, or Unix milliseconds (13 digits)"
         ) from None
 
 
 @dataclass(slots=True)
 class Loaded:
-    """How far a file got. ``existing_ids``: the first of the ids that were taken."""
+    """How many of a file's jobs were enqueued. ``existing_ids``: the first of the ids that were taken."""
 
     created: int = 0
     existing: int = 0
@@ -60,12 +60,12 @@ class Loaded:
 
 
 class BadLine(InvalidInput):
-    """A line that can't be a job. The lines before it are in, it and those after it are not."""
+    """A line is not a valid job. The jobs of the lines before it were enqueued; the rest of the file was not read."""
 
     def __init__(self, number: int, why: str, loaded: Loaded) -> None:
         super().__init__(
-            f"line {number}: {why}. The lines before it are in ({loaded.created} jobs created, {loaded.existing} were "
-            f"there); mend it and go on with: tail -n +{number}"
+            f"line {number}: {why}. The lines before it were enqueued ({loaded.created} jobs created, "
+            f"{loaded.existing} existed already); fix this line and continue with: tail -n +{number}"
         )
         self.number = number
         self.loaded = loaded
@@ -83,8 +83,8 @@ def new_job(line: bytes, defaults: Mapping[str, Any]) -> NewJob:
     unknown = [name for name in value if name not in JOB_FIELDS]
     if unknown:
         raise InvalidInput(
-            f"a job has no {unknown[0]!r}, only {', '.join(JOB_FIELDS)}; a body that has a 'body' itself is written "
-            'as {"body": {"body": …}}'
+            f"a job has no field {unknown[0]!r}, only {', '.join(JOB_FIELDS)}; write a body that has a field 'body' "
+            'itself as {"body": {"body": …}}'
         )
     given = {name: given for name, given in value.items() if given is not None or name == "body"}
     if isinstance(given.get("at"), str | int):
@@ -102,11 +102,11 @@ def load(
     on_conflict: OnConflict,
     progress: Callable[[int, int], None],
 ) -> Loaded:
-    """Enqueues every line of a file of any length, in batches; blank lines are passed over. ``progress`` is told of
-    bytes and lines read.
+    """Enqueues every line of a file of any length, in batches; blank lines are skipped. ``progress`` is called with
+    the bytes and lines read.
 
     Raises:
-        BadLine: a line can't be accepted; what stood before it is in.
+        BadLine: a line is not a valid job; the lines before it were enqueued.
     """
     loaded, limit = Loaded(), Settings().max_body_bytes
     longest = limit * _LONGEST_ESCAPE + _LINE_OVERHEAD_BYTES
@@ -125,7 +125,7 @@ def load(
     for line in _lines(source, longest):
         try:
             if len(line) == longest and not line.endswith(b"\n"):
-                raise InvalidInput(f"longer than {longest} bytes; one JSON value on each line is read")
+                raise InvalidInput(f"longer than {longest} bytes; each line must hold one JSON value")
             if line.strip():
                 job = new_job(line, defaults)
                 encode(job, limit)  # checked here, so that a bad line does not take its whole batch with it
@@ -141,6 +141,6 @@ def load(
 
 
 def _lines(source: BinaryIO, longest: int) -> Iterator[bytes]:
-    """Lines, none of which takes more memory than the longest that may be a job."""
+    """Lines, cut at the length of the longest that may be a job, so that none takes more memory than that."""
     while line := source.readline(longest):
         yield line

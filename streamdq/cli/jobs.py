@@ -1,4 +1,4 @@
-"""Commands on jobs: put in, look at, cancel, reschedule, and the dead letters."""
+"""Commands on jobs: enqueue, get, cancel, reschedule, and those on dead letters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .common import At, Delay, GroupOption, Id, Json, Topic, WithId, answer, com
 from .input import BadLine, Loaded, load, parse_json, parse_moment
 
 app = commands()
-DEAD = commands(help="Look at jobs given up, send back, delete.")
+DEAD = commands(help="List dead letters, send them back, or delete them.")
 app.add_typer(DEAD, name="dead")
 
 
@@ -43,20 +43,22 @@ def enqueue(
     body: Annotated[
         str | None, typer.Argument(help="The body, as JSON; - reads it from stdin", show_default=False)
     ] = None,
-    file: Annotated[str | None, typer.Option(help="A file of jobs, one JSON value on each line; - is stdin.")] = None,
+    file: Annotated[str | None, typer.Option(help="A file of jobs, one JSON value per line; - is stdin.")] = None,
     delay: Delay = None,
     at: At = None,
-    id: Annotated[str | None, typer.Option(help="The job's id; without one it gets a random one.")] = None,
+    id: Annotated[str | None, typer.Option(help="The job's id; random if not given.")] = None,
     ttr: Annotated[str | None, typer.Option(help="How long an attempt may take.")] = None,
     retry: Annotated[str | None, typer.Option(help="Delays between attempts: '15s 3m 10m', or none.")] = None,
     url: Annotated[
-        str | None, typer.Option(help="The job's own http(s) URL (Redis's goes before the command).")
+        str | None, typer.Option(help="The URL to call back, http(s); the URL of Redis goes before the command.")
     ] = None,
-    expire: Annotated[str | None, typer.Option(help="Give it up if it would start later than this after due.")] = None,
-    on_conflict: Annotated[OnConflictChoice, typer.Option(help="When the id is taken.")] = OnConflictChoice.REJECT,
+    expire: Annotated[
+        str | None, typer.Option(help="Give the job up if it would start this long after its due time.")
+    ] = None,
+    on_conflict: Annotated[OnConflictChoice, typer.Option(help="If the id is taken.")] = OnConflictChoice.REJECT,
     as_json: Json = False,
 ) -> None:
-    """Put one job in, or a whole file of them.
+    """Enqueue one job, or a file of jobs.
 
     \b
     streamdq enqueue order.close '{"order_id": 42}' --delay 30m --id order-42
@@ -65,12 +67,12 @@ def enqueue(
     zcat jobs.ndjson.gz | streamdq enqueue order.close --file -
 
     A line of a file is either a body, or an object with a "body" and any of delay, at, id, ttr, retry, url, expire:
-    {"body": {"order_id": 42}, "delay": "30m", "id": "order-42"}. The options given here are what lines without their
-    own get. Files of any length are read as a stream. The first bad line ends it, exit code 2: the lines before it
-    stay in. Taken ids don't end it; with "reject" they make the exit code 1.
+    {"body": {"order_id": 42}, "delay": "30m", "id": "order-42"}. The options of the command are the defaults of all
+    lines. A file of any length is read as a stream. The first invalid line stops it with exit code 2; the jobs of the
+    lines before it stay enqueued. Taken ids don't stop it; with "reject" the exit code is then 1.
     """  # noqa: D301 - typer reads the mark
     if (body is None) == (file is None):
-        raise InvalidInput("enqueue: pass a body or --file, and not both")
+        raise InvalidInput("enqueue: pass either a body or --file")
     given: dict[str, Any] = {
         "delay": delay, "at": None if at is None else parse_moment(at), "ttr": ttr, "retry": retry, "url": url,
         "expire": expire,
@@ -83,7 +85,7 @@ def enqueue(
             answer(as_json, json_out.job_json(job), f"{job.topic} / {job.id}, due {terminal.utc_text(job.due_ms)}")
             return
         if id is not None:
-            raise InvalidInput('id: a file\'s jobs have their own; put "id" on each line')
+            raise InvalidInput('id: the jobs of a file have ids of their own; put "id" on each line')
         _enqueue_file(queue, topic, file, fields, on_conflict, as_json)
 
 
@@ -91,7 +93,7 @@ def _body(text: str | bytes) -> Any:
     try:
         return parse_json(text, "body")
     except InvalidInput as error:
-        raise InvalidInput(f"{error}; a text is written with its quotes: '\"hello\"'") from None
+        raise InvalidInput(f"{error}; write a text with its quotes: '\"hello\"'") from None
 
 
 def _enqueue_file(
@@ -161,7 +163,7 @@ def _progress(source: BinaryIO) -> Iterator[Callable[[int, int], None]]:
 def get(context: typer.Context, topic: Topic, id: Id, as_json: Json = False) -> None:
     """Show a job and its progress.
 
-    Body, due time, and how far each group is. Exit code 1: there is none (it has ended, or never was).
+    Shows its body, due time, and the state of each group. Exit code 1: no such job (it has ended, or never existed).
     """
     with open_queue(context) as queue:
         job = queue.get(topic, id)
@@ -177,7 +179,7 @@ def get(context: typer.Context, topic: Topic, id: Id, as_json: Json = False) -> 
 def cancel(context: typer.Context, topic: Topic, id: Id, as_json: Json = False) -> None:
     """Cancel a waiting job.
 
-    No new attempt of it starts, in any group. Exit code 1: there is none, or it runs now, or it is dead.
+    No new attempt of it starts, in any group. Exit code 1: no such job, or it is running or dead.
     """
     with open_queue(context) as queue:
         yes = queue.cancel(topic, id)
@@ -190,7 +192,7 @@ def reschedule(
 ) -> None:
     """Give a waiting job another due time.
 
-    By --delay from now, or --at. Exit code 1: there is none that waits.
+    Pass --delay (from now) or --at. Exit code 1: no such job is waiting.
     """
     with open_queue(context) as queue:
         yes = queue.reschedule(topic, id, delay=delay, at=None if at is None else parse_moment(at))
@@ -198,7 +200,7 @@ def reschedule(
 
 
 def _unchanged(id: str) -> str:
-    return f"nothing changed: no job {id!r} is waiting there (it has ended, is dead, runs now, or never was)"
+    return f"nothing changed: no job {id!r} is waiting (it has ended, is running or dead, or never existed)"
 
 
 # -- dead letters
@@ -214,7 +216,7 @@ def dead_list(
 ) -> None:
     """List a group's dead letters.
 
-    The longest dead first, with reason and error.
+    Those buried first come first, with reason and error.
     """
     with open_queue(context) as queue:
         jobs = queue.dead(topic, group, limit)
@@ -225,7 +227,7 @@ def dead_list(
 
 
 OptionalId = Annotated[str | None, typer.Argument(help="The job's id", show_default=False)]
-All = Annotated[bool, typer.Option("--all", help="Every dead letter of the group.")]
+All = Annotated[bool, typer.Option("--all", help="All dead letters of the group.")]
 
 
 @DEAD.command("kick", cls=WithId)
@@ -237,9 +239,9 @@ def dead_kick(
     group: GroupOption = DEFAULT_GROUP,
     as_json: Json = False,
 ) -> None:
-    """Send a dead job back, or --all.
+    """Send a dead job back, or all with --all.
 
-    It is ready at once, and its retry schedule starts again. Exit code 1: none was dead.
+    It is ready at once, and its retry schedule starts again. Exit code 1: no job was dead.
     """
     _one_or_all(id, every)
     with open_queue(context) as queue:
@@ -256,9 +258,9 @@ def dead_purge(
     group: GroupOption = DEFAULT_GROUP,
     as_json: Json = False,
 ) -> None:
-    """Delete a dead job, or --all.
+    """Delete a dead job for good, or all with --all.
 
-    For good. Exit code 1: none was dead.
+    Exit code 1: no job was dead.
     """
     _one_or_all(id, every)
     with open_queue(context) as queue:
@@ -268,4 +270,4 @@ def dead_purge(
 
 def _one_or_all(id: str | None, every: bool) -> None:
     if (id is None) != every:
-        raise InvalidInput("dead: pass one job's id, or --all, and not both")
+        raise InvalidInput("dead: pass either a job's id or --all")

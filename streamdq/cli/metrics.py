@@ -21,32 +21,34 @@ app = commands()
 
 LogLevel = Annotated[str, typer.Option(help=f"One of {', '.join(logs.LEVELS)}.")]
 MetricsPort = Annotated[
-    int | None, typer.Option(min=0, max=65_535, help="Serve Prometheus metrics there, of all processes; 0: a free one.")
+    int | None,
+    typer.Option(min=0, max=65_535, help="Serve Prometheus metrics of all processes on this port; 0: any free one."),
 ]
-MetricsHost = Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0: any, for whoever may reach it.")]
+MetricsHost = Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0: reachable from other machines.")]
 AlsoGauges = Annotated[
-    bool, typer.Option("--exporter", help="Serve what `streamdq exporter` does as well: one worker of all does it.")
+    bool,
+    typer.Option("--exporter", help="Serve the metrics of `streamdq exporter` as well; one worker should do so."),
 ]
 LOOPBACK = "127.0.0.1"
 
 
 def begin_logs(level: str) -> None:
     if level not in logs.LEVELS:
-        raise InvalidInput(f"log-level: {level!r} is none of {', '.join(logs.LEVELS)}")
+        raise InvalidInput(f"log-level: {level!r} is not one of {', '.join(logs.LEVELS)}")
     logs.configure(level)
 
 
 @app.command()
 def exporter(
     context: typer.Context,
-    port: Annotated[int, typer.Option(min=0, max=65_535, help="Where to serve; 0: any that is free.")] = 9422,
+    port: Annotated[int, typer.Option(min=0, max=65_535, help="The port; 0: any free one.")] = 9422,
     host: MetricsHost = LOOPBACK,
     log_level: LogLevel = "info",
 ) -> None:
-    """Serve what waits, lags and runs to Prometheus.
+    """Serve the state of the queue to Prometheus.
 
-    One of these for a namespace, or one worker with --exporter. Until SIGTERM or Ctrl-C. While Redis can't be reached
-    it serves streamdq_up 0.
+    Run one exporter per namespace, or one worker with --exporter. Runs until SIGTERM or Ctrl-C. While Redis can't be
+    reached, it serves streamdq_up 0.
     """
     begin_logs(log_level)
     stop = threading.Event()
@@ -58,16 +60,16 @@ def exporter(
 
 
 class Serving:
-    """What a command that runs workers was told about metrics."""
+    """The metrics options of a command that runs workers."""
 
     def __init__(self, host: str, port: int | None, gauges: bool) -> None:
         if gauges and port is None:
-            raise InvalidInput("--exporter: serves where --metrics-port says; give that, too")
+            raise InvalidInput("--exporter: needs --metrics-port as well")
         self._host, self._port, self._gauges = host, port, gauges
 
     @contextlib.contextmanager
     def one(self, worker: Worker) -> Iterator[None]:
-        """This process's own."""
+        """Serves this process's own metrics."""
         with contextlib.ExitStack() as stack:
             if self._port is not None:
                 stack.enter_context(served(self._host, self._port, *self._collectors(stack, worker)))
@@ -75,7 +77,7 @@ class Serving:
 
     @contextlib.contextmanager
     def several(self, worker: Worker) -> Iterator[ProcessFiles | None]:
-        """What the processes of this command leave in files, on one port."""
+        """Serves the metrics that the processes of this command write to files, on one port."""
         with contextlib.ExitStack() as stack:
             files = None
             if self._port is not None:

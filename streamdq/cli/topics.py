@@ -1,4 +1,4 @@
-"""Commands on topics and the whole queue: figures, settings, proofs."""
+"""Commands on topics and the whole queue: stats, settings, audit, doctor."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ app = commands()
 def stats(
     context: typer.Context,
     topic: OptionalTopic = None,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on until Ctrl-C.")] = False,
-    interval: Annotated[str, typer.Option(help="How often with --watch.")] = "1s",
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
+    interval: Annotated[str, typer.Option(help="How often --watch refreshes.")] = "1s",
     as_json: Json = False,
 ) -> None:
     """Show figures by topic and group.
 
-    What is delayed, ready, running and dead, and what was done. --watch --json prints a line each time.
+    How many jobs are delayed, ready, running, dead and done. --watch --json prints a line each time.
     """
     pause_s = max(0.1, to_ms(interval, "interval") / 1000)
     with open_queue(context) as queue:
@@ -86,7 +86,7 @@ def upcoming(
 
 @app.command()
 def pause(context: typer.Context, topic: Topic, as_json: Json = False) -> None:
-    """Hold a topic.
+    """Pause a topic.
 
     No new attempt of its jobs starts until resume; running ones go on.
     """
@@ -97,13 +97,13 @@ def pause(context: typer.Context, topic: Topic, as_json: Json = False) -> None:
 
 @app.command()
 def resume(context: typer.Context, topic: Topic, as_json: Json = False) -> None:
-    """End a pause.
+    """Resume a paused topic.
 
-    What became due meanwhile is delivered now.
+    Jobs that came due meanwhile are delivered now.
     """
     with open_queue(context) as queue:
         queue.resume(topic)
-    answer(as_json, {"topic": topic, "paused": False}, f"{topic} goes on")
+    answer(as_json, {"topic": topic, "paused": False}, f"{topic} is resumed")
 
 
 @app.command()
@@ -114,15 +114,15 @@ def configure(
     retry: Annotated[str | None, typer.Option(help="Delays between attempts: '15s 3m 10m', or none.")] = None,
     shards: Annotated[int | None, typer.Option(help="Only while the topic is empty.")] = None,
     max_deliveries: Annotated[
-        int | None, typer.Option(help="Lost with its worker this often, a job is buried.")
+        int | None, typer.Option(help="Bury a job that was lost with its worker this often.")
     ] = None,
-    group: Annotated[list[str] | None, typer.Option(help="A group; repeat for each. Others are removed.")] = None,
+    group: Annotated[list[str] | None, typer.Option(help="A group; may be repeated. Others are removed.")] = None,
     rate: Annotated[float | None, typer.Option(help="Jobs per second at most; 0 for no limit.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Make a topic, or change its settings.
+    """Create a topic, or change its settings.
 
-    Shows them all; what is not given stays as it is.
+    Shows all settings; those not given stay as they are.
 
     \b
     streamdq configure order.close --retry '15s 3m 10m' --group default --group audit
@@ -141,17 +141,17 @@ def configure(
 def delete(
     context: typer.Context,
     topic: Topic,
-    force: Annotated[bool, typer.Option("--force", help="Also when it holds jobs: they are gone, too.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Delete it with its jobs, if it holds any.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Delete a topic that is empty.
+    """Delete an empty topic.
 
-    With its settings, figures and history. Whoever enqueues to it or serves it makes it anew. Exit code 1: it holds
+    Deletes its settings, figures and history. Enqueuing to it or serving it creates it again. Exit code 1: it holds
     jobs.
     """
     with open_queue(context) as queue:
         queue.delete_topic(topic, force=force)
-    answer(as_json, {"topic": topic, "deleted": True}, f"{topic} is gone")
+    answer(as_json, {"topic": topic, "deleted": True}, f"{topic} is deleted")
 
 
 # -- proofs
@@ -159,9 +159,10 @@ def delete(
 
 @app.command()
 def audit(context: typer.Context, topic: OptionalTopic = None, as_json: Json = False) -> None:
-    """Prove that nothing is lost.
+    """Prove that no job is lost.
 
-    What went in equals what came out plus what is there, and every job has its place. Exit code 1: not so.
+    Checks that enqueued = done + dead + cancelled + expired + live for every group, and that no job is orphaned. Exit
+    code 1: a check failed.
     """
     with open_queue(context) as queue:
         found = queue.audit(topic)
@@ -176,16 +177,16 @@ def audit(context: typer.Context, topic: OptionalTopic = None, as_json: Json = F
 @app.command()
 def doctor(
     context: typer.Context,
-    acl: Annotated[bool, typer.Option("--acl", help="Print the rights that its user needs there.")] = False,
+    acl: Annotated[bool, typer.Option("--acl", help="Print the rights that streamdq's Redis user needs.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Say what to change in this Redis.
+    """Check this Redis, and say what to change.
 
-    Version, persistence, memory policy, clock, mover, orphans. Exit code 1: jobs stand still, or can be lost: there is
-    no append-only file, say. What is marked ! leaves it at 0.
+    Checks version, persistence, memory policy, clock, mover and orphans. Exit code 1: jobs are stuck or can be lost,
+    for example because there is no append-only file. Advice (marked !) alone exits with 0.
 
     \b
-    streamdq doctor --acl      # a line for redis-cli, with a user's least rights for this namespace
+    streamdq doctor --acl      # a line for redis-cli: a user with no more rights than this namespace needs
     """  # noqa: D301 - typer reads the mark
     if acl:
         settings = Settings()

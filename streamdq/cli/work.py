@@ -1,4 +1,4 @@
-"""Commands that work: a worker, the demo, the benchmarks."""
+"""The commands worker, demo and bench."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def worker(
     target: Annotated[
         str, typer.Argument(metavar="MODULE:WORKER", help="Such as shop.jobs:worker", show_default=False)
     ],
-    processes: Annotated[int, typer.Option(min=1, max=1000, help="How many; one that dies is started again.")] = 1,
-    concurrency: Annotated[int | None, typer.Option(min=1, max=10_000, help="Handlers at once, in each.")] = None,
-    burst: Annotated[bool, typer.Option("--burst", help="Leave when nothing is ready, running or delayed.")] = False,
+    processes: Annotated[int, typer.Option(min=1, max=1000, help="How many processes; a dead one is restarted.")] = 1,
+    concurrency: Annotated[int | None, typer.Option(min=1, max=10_000, help="Handlers at once, per process.")] = None,
+    burst: Annotated[bool, typer.Option("--burst", help="Exit when no job is ready, running or delayed.")] = False,
     log_level: LogLevel = "info",
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOOPBACK,
@@ -38,7 +38,7 @@ def worker(
 ) -> None:
     """Run a worker, in one or more processes.
 
-    Until SIGTERM or Ctrl-C; it then finishes what it has begun.
+    Runs until SIGTERM or Ctrl-C, and then lets running handlers finish.
 
     \b
     # shop/jobs.py
@@ -49,9 +49,9 @@ def worker(
 
     streamdq worker shop.jobs:worker --processes 2 --concurrency 50
 
-    The module is looked for in the current directory first. --url and --namespace come before those in the code,
-    STREAMDQ_URL and STREAMDQ_NAMESPACE count where the code names none. With --processes, a second signal kills. Logs
-    go to stderr, as JSON lines unless that is a terminal.
+    The module is looked for in the current directory first. --url and --namespace override those in the code;
+    STREAMDQ_URL and STREAMDQ_NAMESPACE apply where the code names none. With --processes, a second signal kills the
+    processes. Logs go to stderr: as text on a terminal, else as JSON lines.
     """  # noqa: D301 - typer reads the mark
     begin_logs(log_level)
     serving = Serving(metrics_host, metrics_port, gauges)
@@ -84,16 +84,16 @@ def _import_worker(target: str) -> Worker:
 @app.command()
 def demo(
     speed: Annotated[float, typer.Option(min=0.5, max=20, help="How many times faster than usual.")] = 1.0,
-    analysis: Annotated[bool, typer.Option("--analysis/--no-analysis", help="End with the report.")] = True,
+    analysis: Annotated[bool, typer.Option("--analysis/--no-analysis", help="Write a report at the end.")] = True,
     as_json: Json = False,
 ) -> None:
     """Watch the queue at work.
 
-    About 50 seconds, on an embedded Redis of its own; nothing of it stays but the report.
+    Takes about 50 seconds, on an embedded Redis of its own, and leaves nothing behind but the report.
 
-    Orders that are closed unless paid in time, payment notices that fail into the stepped retry, a worker killed with
-    -9, a dead letter sent back; then the proof that nothing was lost, and, with streamdq[spark], a report of all that
-    happened. Exit code 1: something was lost.
+    Orders are closed unless they are paid in time, payment notices fail and are retried step by step, a worker is
+    killed with -9, a dead letter is sent back. Then an audit proves that nothing was lost. With streamdq[spark], a
+    report shows everything that happened. Exit code 1: something was lost.
     """
     from ..demo.run import run_demo
 
@@ -104,7 +104,7 @@ def demo(
 def bench(context: typer.Context) -> None:
     """Measure speed and lateness.
 
-    Needs a checkout of the project; arguments are passed on to its benchmarks.
+    Needs a checkout of the project, and passes its arguments on to the benchmarks.
     """
     root = Path(__file__).resolve().parents[2]
     if not (root / "benchmarks" / "__main__.py").is_file():

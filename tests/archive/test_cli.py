@@ -100,7 +100,7 @@ def test_the_answer_no(run: Run, queue: Queue, url: str) -> None:
         (("--to", "sqlite:///x.db", "--older-than", "soon"), "older-than"),
         (("--to", "sqlite:///x.db", "--reason", "tired"), "reason: 'tired' is none of"),
         (("kick", "--from", "sqlite:///x.db"), "a topic and one job's id, or --all"),
-        (("kick", "--from", "sqlite:///x.db", "t", "id", "--all"), "and not both"),
+        (("kick", "--from", "sqlite:///x.db", "t", "id", "--all"), "pass either a topic"),
         (("list",), "--from"),
         (("list", "--from", "sqlite:///none.db"), "no such file"),
         (("show", "--from", "sqlite:///none.db", "t", "x"), "no such file"),

@@ -70,8 +70,8 @@ async def test_without_a_setting_loopback_is_refused(server: Server, receiver: R
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        ([], "name one or more with --topic"),
-        (["--topic", "all", "--topic", "t"], "name one or more with --topic"),
+        ([], "pass --topic once or more"),
+        (["--topic", "all", "--topic", "t"], "pass --topic once or more"),
         (["--topic", "t", "--allow", "127.1"], "'127.1' is neither a host name nor a network"),
         (["--topic", "t", "--settings", "/no/such/file"], "/no/such/file can't be read"),
         (["--topic", "a b"], "topic: 'a b' can't name a topic"),

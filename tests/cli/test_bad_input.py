@@ -37,7 +37,7 @@ def one_line(result: Result) -> None:
         ((*ENQUEUE, "--delay", "1s", "--at", "1900000000000"), "not both"),
         ((*ENQUEUE, "--at", "2030-01-01T00:00:00"), "no time zone"),
         ((*ENQUEUE, "--at", "1900000000"), "13-digit"),
-        ((*ENQUEUE, "--at", "tomorrow"), "write for example"),
+        ((*ENQUEUE, "--at", "tomorrow"), "can't read"),
         (("enqueue", "", "1"), "topic"),
         (("enqueue", "{}", "1"), "topic"),
         (("enqueue", "a\nb", "1"), "topic"),
@@ -76,7 +76,7 @@ def one_line(result: Result) -> None:
         (("worker", "json:loads", "--log-level", "loud"), "log-level"),
         (("get", "t"), "see streamdq get --help"),
         (("get", "t", "x", "--loud"), "--loud"),
-        (("stats", "--url", "redis://x"), "it goes before the command: streamdq --url … stats"),
+        (("stats", "--url", "redis://x"), "put it before the command: streamdq --url … stats"),
         (("no-such-command",), "no-such-command"),
     ],
 )

@@ -124,7 +124,7 @@ def test_doctor_tells_what_redis_keeps_for_dumps(
     assert found() == [("ok", f"dump {id} has all of the history but 30 rows")]
     monkeypatch.setenv("STREAMDQ_HISTORY_LENGTH", "20")
     assert found() == [("advice", f"Redis keeps 30 rows of history that dump {id} does not have")]
-    assert run("forget-dump", id).out == f"Redis keeps no history for dump {id} any more\n"
+    assert run("forget-dump", id).out == f"Redis no longer keeps history for dump {id}\n"
     assert found() == []
     assert run("forget-dump", id).code == 1
 
@@ -210,7 +210,7 @@ def test_compact_joins_files(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     fill(LocalFolder(tmp_path), files=3)
     before = dumped(tmp_path)
     assert cli.run(["compact", "--out", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == "6 files of 2 hours joined, 18 rows; 0 old files removed\n"
+    assert capsys.readouterr().out == "6 files of 2 hours merged, 18 rows; 0 old files removed\n"
     assert cli.run(["compact", "--out", str(tmp_path), "--grace", "0", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"hours": 0, "joined": 0, "rows": 0, "removed": 6}
     assert dumped(tmp_path) == before

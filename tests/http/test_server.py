@@ -483,11 +483,11 @@ def test_the_secret_by_the_command_line(redis_server: Server, capsys: pytest.Cap
         return capsys.readouterr().out.strip()
 
     assert "nothing to drop" in secret("drop")
-    assert "a first secret is made" in secret("rotate")
+    assert "the first secret was made" in secret("rotate")
     told = json.loads(secret("rotate", "--json"))
     assert (told["rotated"], told["since_ms"] > 1_600_000_000_000) == (True, True)
     when = f"{datetime.fromtimestamp(told['since_ms'] / 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    assert f"replaced at {when} still makes claims good" in secret("rotate", ends=1)
+    assert f"replaced at {when} are still valid" in secret("rotate", ends=1)
     assert json.loads(secret("rotate", "--json", ends=1)) == {"rotated": False, "since_ms": told["since_ms"]}
     assert f"replaced at {when} is dropped" in secret("drop")
     assert json.loads(secret("drop", "--json")) == {"dropped": False}
