@@ -1,10 +1,8 @@
-"""A job: what callers hand in, how it is kept in Redis, and what they get to see."""
+"""A job: what callers hand in and what they get to see, and what is refused. How it is kept: store/records.py."""
 
 from __future__ import annotations
 
-import base64
 import json
-import os
 import re
 import time
 from collections.abc import Callable, Mapping
@@ -16,9 +14,9 @@ from urllib.parse import urlsplit
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from .durations import Duration, Moment, moment_ms, to_ms
+from .durations import Duration, Moment, to_ms
 from .errors import InvalidInput, StaleClaim
-from .retry import RetryInput, RetrySchedule
+from .retry import RetryInput
 
 MAX_ID_BYTES = 255
 MAX_URL_BYTES = 2048
@@ -29,8 +27,6 @@ _HALF = re.compile(rb"\d{%d}" % (_MOST_DIGITS // 2))
 # . and .. in a path are another place: clients take them out of a URL, percent-encoded or not.
 _ID = re.compile(r"(?!\.\.?\Z)[^\x00-\x1f\x7f\ud800-\udfff]+")
 _TOPIC = re.compile(r"(?!\.\.?\Z)[^\x00-\x20\x7f{}\ud800-\udfff]+")
-# Not -, with which an option begins on a command line.
-_ALTERNATIVES = b"_."
 _GROUP = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -216,61 +212,8 @@ def _check_readable(encoded: bytes) -> None:
         ) from None
 
 
-def encode_when(delay: Duration | None, at: Moment | None) -> str:
-    """What the scripts take: ``+delay_ms``, or an absolute ``due_ms``."""
-    if at is None:
-        return "+0" if delay is None else f"+{to_ms(delay)}"
-    if delay is not None:
-        raise InvalidInput("pass delay or at, not both")
-    return str(moment_ms(at))
-
-
-Encoded = tuple[str, str, bytes, str]  # what encode returns
-
-
-def encode(new: NewJob, max_body_bytes: int) -> Encoded:
-    """(id, when, record without its order and times, nonce). The nonce tells a repeated call from another caller's.
-
-    A record is lines: sequence (12 hex digits) and due_ms, created_ms, ttr_ms, expire_ms, nonce, retry, url; the rest
-    is the body. The script puts the first three values in front.
-    """
-    random = base64.b64encode(os.urandom(15), _ALTERNATIVES).decode()
-    id, nonce = random[:14] if new.id is None else check_id(new.id), random[14:18]
-    body = encode_body(new.body, max_body_bytes)
-    ttr = expire = retry = url = ""
-    if new.ttr is not None:
-        ttr = str(check_ttr(new.ttr))
-    if new.expire is not None:
-        expire = str(to_ms(new.expire, "expire"))
-    if new.retry is not None:
-        retry = RetrySchedule.of(new.retry).encode()
-    if new.url is not None:
-        url = check_url(new.url)
-    return id, encode_when(new.delay, new.at), f"{ttr}\n{expire}\n{nonce}\n{retry}\n{url}\n".encode() + body, nonce
-
-
 def check_ttr(ttr: Duration) -> int:
     ms = to_ms(ttr, "ttr")
     if ms < 1:
         raise InvalidInput("ttr: must be at least 1 ms; it is the time a handler may take")
     return ms
-
-
-def decode(topic: str, id: str, record: bytes) -> Job:
-    """The job in a record of the pool."""
-    head, created, ttr, expire, _nonce, retry, url, body = record.split(b"\n", 7)
-    return Job(
-        topic, id, body, int(head[12:]), int(created),
-        int(ttr) if ttr else None, retry.decode() if retry else None, url.decode() if url else None,
-        int(expire) if expire else None,
-    )  # fmt: skip
-
-
-def attempts_in(text: str) -> tuple[int, int]:
-    """The attempts of a group's progress: those that count, and those that were snoozed."""
-    counted, _, snoozed = text.partition("+")
-    return int(counted), int(snoozed or 0)
-
-
-def nonce_of(record: bytes) -> str:
-    return record.split(b"\n", 5)[4].decode()

@@ -8,12 +8,13 @@ from enum import StrEnum
 
 from ..config import MAX_BATCH
 from ..errors import ServerUnavailable
-from ..job import attempts_in
 from ..keys import ShardKeys, shard_of
 from ..link.session import Op
 from ..operations.jobs import Operations
 from ..operations.pace import Pace
 from ..store.batches import MAX_BYTES, most_jobs, parts
+from ..store.progress import progress_in
+from ..store.records import Record, record_in
 
 PAGE = 200
 _TAKE_BATCH, _GIVE_BATCH = 100, 50
@@ -47,11 +48,11 @@ class Letter:
     def receipt(self, kind: str) -> str:
         return _SEPARATOR.join((kind, str(self.buried_ms), self.sequence, self.group, self.id))
 
-    def rest(self) -> bytes:
-        """The record from created_ms on."""
-        ttr, expire = (("" if ms is None else str(ms)) for ms in (self.ttr_ms, self.expire_ms))
-        fields = (str(self.created_ms), ttr, expire, self.nonce, self.retry or "", self.url or "", self.body)
-        return "\n".join(fields).encode()
+    def record(self) -> Record:
+        return Record(
+            self.sequence, self.due_ms, self.created_ms, self.ttr_ms, self.expire_ms, self.nonce, self.retry, self.url,
+            self.body.encode(),
+        )  # fmt: skip
 
 
 class RowState(StrEnum):
@@ -103,14 +104,12 @@ TAKEN, GIVEN = "taken", "given"
 
 def letter_in(topic: str, group: str, row: tuple[bytes, bytes, bytes, bytes]) -> Letter:
     """The letter in a row of the script letters."""
-    id, buried_ms, record, progress = row
-    head, created, ttr, expire, nonce, retry, url, body = record.decode().split("\n", 7)
-    _, attempts, step, crashes, _, sequence, _, _, _, note = progress.decode().split("|", 9)
-    reason, _, error = note.partition("|")
+    id, buried_ms, kept, progress = row
+    record, p = record_in(kept), progress_in(progress)
     return Letter(
-        topic, group, id.decode(), sequence, int(buried_ms), int(created), int(head[12:]),
-        attempts_in(attempts)[0], int(step), int(crashes), reason, error, body, url or None,
-        int(ttr) if ttr else None, retry or None, int(expire) if expire else None, nonce,
+        topic, group, id.decode(), p.sequence, int(buried_ms), record.created_ms, record.due_ms,
+        p.attempt, p.step, p.crashes, p.reason, p.error, record.body.decode(), record.url,
+        record.ttr_ms, record.retry, record.expire_ms, record.nonce,
     )  # fmt: skip
 
 
@@ -241,5 +240,5 @@ def _parts(letters: Sequence[Letter], shards: int) -> Iterator[list[Letter]]:
 def _restored(letters: Sequence[Letter]) -> list[str | int | bytes]:
     args: list[str | int | bytes] = []
     for letter in letters:
-        args += [letter.id, letter.receipt(GIVEN), letter.attempts, letter.due_ms, letter.rest()]
+        args += [letter.id, letter.receipt(GIVEN), letter.attempts, letter.due_ms, letter.record().from_created()]
     return args

@@ -11,12 +11,14 @@ from operator import attrgetter
 from typing import Any, TypeGuard, TypeVar
 
 from ..config import MAX_CLAIM, START_WITHIN_S
-from ..job import Job, JobState, attempts_in, decode
+from ..job import Job, JobState
 from ..keys import ShardKeys
 from ..link.session import Op
 from ..retry import Bury, Retry, RetrySchedule, Snooze
 from ..store.batches import FREED_BYTES, MAX_BYTES, most_jobs, parts
 from ..store.history import SEPARATOR, Event, moved_ms
+from ..store.progress import attempts_in
+from ..store.records import job_in
 from ..store.scripts import Claimed, ClaimedRow, Refused, Scripts
 from . import measured
 
@@ -105,7 +107,7 @@ def held_of(shard: ShardKeys, group: str, row: ClaimedRow, claimed: Claimed, ask
     """The claimed job in a row; ``asked``: when the call was about to be sent, on the monotonic clock. Its TTR counts
     from there: by the time the reply is read, another may have taken the job over.
     """
-    job = decode(shard.topic, row.id.decode(), row.record)
+    job = job_in(shard.topic, row.id.decode(), row.record)
     job.state = JobState.RUNNING
     main, _, rest = row.claim.partition(b"|")
     held = Held(shard, group, job, main, b"", job.due_ms)

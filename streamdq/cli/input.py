@@ -12,9 +12,10 @@ from pydantic_core import from_json
 from ..config import MAX_BATCH, Settings
 from ..durations import Moment
 from ..errors import InvalidInput
-from ..job import NewJob, encode
+from ..job import NewJob
 from ..operations.jobs import OnConflict
 from ..queue import Queue
+from ..store.records import encode
 
 JOB_FIELDS = tuple(NewJob.__dataclass_fields__)
 SHOWN_IDS = 100

@@ -8,6 +8,7 @@ from ..keys import ShardKeys
 from ..link.session import Op
 from ..store import reads
 from ..store.batches import most_jobs
+from ..store.members import member_in
 from ..store.scripts import ShardStats
 from .inspect import Inspect
 
@@ -131,16 +132,10 @@ class Auditing(Inspect):
         start = "-"
         while ids:
             (entries,) = yield from reads.entries(self.session, [(stream, start)], _PAGE)
-            ids.difference_update(member_id(entry.value) for entry in entries)
+            ids.difference_update(member_in(entry.value).id for entry in entries)
             if len(entries) < _PAGE:
                 return
             start = f"({entries[-1].id}"
 
 
 _COUNTERS = ("base", "waiting", "done", "dead", "cancelled", "expired", "ready", "running")
-
-
-def member_id(member: bytes) -> str:
-    """The job id in a member of the bucket or of a ready stream."""
-    rest = member[12:].decode()
-    return rest.split("\x1f", 2)[2] if rest.startswith("\x1f") else rest

@@ -9,11 +9,13 @@ from typing import TypeVar
 from ..config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from ..durations import to_ms
 from ..errors import UnknownGroup, UnknownTopic
-from ..job import GroupProgress, Job, JobState, attempts_in, check_group, check_id, check_topic, decode
+from ..job import GroupProgress, Job, JobState, check_group, check_id, check_topic
 from ..keys import ShardKeys, shard_of
 from ..link.session import Op, Session
 from ..store import history_reads, reads
 from ..store.history import HistoryPage, row_in
+from ..store.progress import Phase, progress_in
+from ..store.records import job_in
 from ..store.scripts import OUTDATED, Scripts, ShardStats
 from ..store.topics import Topics, changing
 
@@ -238,12 +240,12 @@ def job_of(topic: str, id: str, reply: Sequence[bytes | int]) -> Job:
     """The job in a reply of get."""
     record, delayed = reply[0], reply[1]
     assert isinstance(record, bytes)
-    job = decode(topic, id, record)
+    job = job_in(topic, id, record)
     groups = {}
     for group, value, waits in zip(reply[2::3], reply[3::3], reply[4::3], strict=True):
         assert isinstance(group, bytes)
         assert isinstance(value, bytes)
-        progress = _progress(group.decode(), value.decode(), bool(waits), job, bool(delayed))
+        progress = _progress(group.decode(), value, bool(waits), job, bool(delayed))
         groups[progress.group] = progress
     return led(job, groups)
 
@@ -259,23 +261,20 @@ def led(job: Job, groups: dict[str, GroupProgress]) -> Job:
     return job
 
 
-def _progress(group: str, value: str, waits: bool, job: Job, delayed: bool) -> GroupProgress:
+def _progress(group: str, value: bytes, waits: bool, job: Job, delayed: bool) -> GroupProgress:
     if not value:
         return GroupProgress(group, JobState.DELAYED if delayed else JobState.READY, due_ms=job.due_ms)
-    state, attempt, step, crashes, _, _, entry, started, deadline, note = value.split("|", 9)
-    counted, snoozed = attempts_in(attempt)
-    counts = (counted, int(step), int(crashes), snoozed)
-    if state == "r":
+    p = progress_in(value)
+    counts = (p.attempt, p.step, p.crashes, p.snoozed)
+    if p.phase is Phase.RUNNING:
         return GroupProgress(
-            group, JobState.RUNNING, *counts,
-            started_ms=None if started.startswith("-") else int(started), deadline_ms=int(deadline),
-            consumer=note.partition("|")[0], own=bool(entry),
+            group, JobState.RUNNING, *counts, started_ms=None if p.ahead else p.started_ms, deadline_ms=p.deadline_ms,
+            consumer=p.consumer, own=bool(p.entry),
         )  # fmt: skip
-    if state == "w":
-        due_ms = int(deadline) if deadline else job.due_ms
+    if p.phase is Phase.WAITING:
         where = JobState.DELAYED if waits else JobState.READY
-        return GroupProgress(group, where, *counts, due_ms=due_ms, error=note or None, own=True)
-    if state == "d":
-        reason, _, error = note.partition("|")
-        return GroupProgress(group, JobState.DEAD, *counts, reason=reason, error=error)
+        due_ms = job.due_ms if p.due_ms is None else p.due_ms
+        return GroupProgress(group, where, *counts, due_ms=due_ms, error=p.error or None, own=True)
+    if p.phase is Phase.DEAD:
+        return GroupProgress(group, JobState.DEAD, *counts, reason=p.reason, error=p.error)
     return GroupProgress(group, JobState.DONE, *counts)

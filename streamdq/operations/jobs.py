@@ -10,25 +10,14 @@ from typing import Any, Literal
 from ..config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from ..durations import Duration, Moment
 from ..errors import InvalidInput, JobExists
-from ..job import (
-    Encoded,
-    Job,
-    NewJob,
-    check_group,
-    check_id,
-    check_topic,
-    check_ttr,
-    decode,
-    encode,
-    encode_when,
-    nonce_of,
-)
+from ..job import Job, NewJob, check_group, check_id, check_topic, check_ttr
 from ..keys import ShardKeys, shard_of
 from ..link.session import Op, Session
 from ..metrics import recorded
 from ..retry import RetryInput, RetrySchedule
 from ..store import reads
 from ..store.batches import MAX_BYTES, REPLACED_BYTES, most_jobs, parts
+from ..store.records import Encoded, encode, encode_when, job_in, nonce_of
 from ..store.scripts import Enqueued, Scripts
 from ..store.topics import Topics, changing
 from .doctor import Doctoring
@@ -88,17 +77,17 @@ class Operations(Doctoring):
         if topic not in self.topics.known:
             check_topic(topic)
         new = NewJob(body, delay, id, at, ttr, retry, url, expire)
-        job_id, when, rest, nonce = encode(new, self.session.settings.max_body_bytes)
-        reply = yield from self.put(topic, [(job_id, when, rest, nonce)], on_conflict == "replace")
+        encoded = encode(new, self.session.settings.max_body_bytes)
+        reply = yield from self.put(topic, [encoded], on_conflict == "replace")
         record = reply.taken.get(0) if reply.taken else None
-        recorded.not_put_in(self.session.keys.namespace, topic, record is not None and nonce_of(record) != nonce)
+        other = record is not None and nonce_of(record) != encoded.nonce
+        recorded.not_put_in(self.session.keys.namespace, topic, other)
         if record is None:
-            due_ms = reply.now_ms + int(when) if when[0] == "+" else int(when)
-            return decode(topic, job_id, b"%012d%d\n%d\n%b" % (0, due_ms, reply.now_ms, rest))
-        if on_conflict != "keep" and nonce_of(record) != nonce:
+            return encoded.job(topic, reply.now_ms)
+        if on_conflict != "keep" and other:
             why = ", and it is running or dead" if on_conflict == "replace" else ""
-            raise JobExists(topic, job_id, why)
-        return decode(topic, job_id, record)
+            raise JobExists(topic, encoded.id, why)
+        return job_in(topic, encoded.id, record)
 
     def put(self, topic: str, jobs: Sequence[Encoded], replace: bool) -> Op[Enqueued]:
         """Puts encoded jobs in, at most MAX_BATCH: one call for each shard that gets some, more where they are large.
@@ -134,17 +123,17 @@ class Operations(Doctoring):
     ) -> Iterable[tuple[ShardKeys, list[int]]]:
         """Which of the jobs go to which shard, in parts that one call may carry."""
         if len(indexes) == 1:
-            return [(self.session.keys.shard(topic, shard_of(jobs[indexes[0]][0], settings.shards)), indexes)]
+            return [(self.session.keys.shard(topic, shard_of(jobs[indexes[0]].id, settings.shards)), indexes)]
         spread: dict[int, list[int]] = {}
         for i in indexes:
-            spread.setdefault(shard_of(jobs[i][0], settings.shards), []).append(i)
+            spread.setdefault(shard_of(jobs[i].id, settings.shards), []).append(i)
         most, max_bytes = MAX_BATCH, MAX_BYTES
         if replace:
             most, max_bytes = most_jobs(MAX_BATCH, len(settings.groups)), REPLACED_BYTES
         return [
             (self.session.keys.shard(topic, number), part)
             for number, numbers in spread.items()
-            for part in parts(numbers, lambda i: len(jobs[i][2]), most, max_bytes)
+            for part in parts(numbers, lambda i: len(jobs[i].rest), most, max_bytes)
         ]
 
     def enqueue_many(
@@ -173,7 +162,7 @@ class Operations(Doctoring):
         result, source = EnqueueResult(0, []), iter(jobs)
         while batch := list(islice(self._encoded(source), batch_size)):
             reply = yield from self.put(topic, batch, on_conflict == "replace")
-            existing = [batch[i][0] for i, record in reply.taken.items() if nonce_of(record) != batch[i][3]]
+            existing = [batch[i].id for i, record in reply.taken.items() if nonce_of(record) != batch[i].nonce]
             result.existing += existing
             result.created += len(batch) - len(existing)
             recorded.not_put_in(self.session.keys.namespace, topic, len(existing))

@@ -15,6 +15,7 @@ from ..keys import ShardKeys
 from ..link.connection import Command
 from ..link.session import Op, Session, checked
 from .history import RegisteredDump, dumps_in
+from .progress import Progress, progress_field, progress_in
 
 STEP = 500
 """Commands in one call: a few milliseconds of Redis's time."""
@@ -126,12 +127,11 @@ def dead_until(session: Session, shard: ShardKeys, group: str, until_ms: int) ->
 # -- progress, counters, settings
 
 
-def progress_values(session: Session, jobs: Sequence[tuple[ShardKeys, str, str]]) -> Op[list[bytes | None]]:
-    """How far the group is with each (shard, group, id), as it is kept; None where it has not begun."""
-    replies = yield from _ask(
-        session, [Command(shard.progress, ("HGET", shard.progress, f"{group}\x1f{id}")) for shard, group, id in jobs]
-    )
-    return [checked(reply) for reply in replies]
+def progress(session: Session, jobs: Sequence[tuple[ShardKeys, str, str]]) -> Op[list[Progress | None]]:
+    """How far the group is with each (shard, group, id); None where it has not begun."""
+    commands = [Command(k.progress, ("HGET", k.progress, progress_field(group, id))) for k, group, id in jobs]
+    replies = yield from _ask(session, commands)
+    return [progress_in(value) if (value := checked(reply)) else None for reply in replies]
 
 
 def ready_counts(session: Session, shards: Sequence[ShardKeys], group: str) -> Op[list[int]]:

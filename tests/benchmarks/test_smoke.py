@@ -15,7 +15,7 @@ from benchmarks.harness import Bench, Order, Results, body, in_turn, new_jobs, p
 from benchmarks.history import dump, history
 from benchmarks.metrics import scrape
 from streamdq.embedded.binary import find_server
-from streamdq.job import encode
+from streamdq.store.records import encode
 from tests.conftest import BINARIES
 
 needs_redis = pytest.mark.skipif(not BINARIES, reason="no Redis server on this machine")

@@ -17,6 +17,7 @@ import redis
 from streamdq import NewJob, Queue
 from streamdq.keys import NamespaceKeys
 from streamdq.operations.audit import Audit
+from streamdq.store.progress import Phase, group_and_id, progress_in
 from tests.crash.workers import Options, Work
 from tests.servers import Server, until
 
@@ -181,12 +182,12 @@ class WorkerProcesses:
     def held(self, topic: str = "work", shards: int = 1, namespace: str = "streamdq") -> dict[str, int]:
         """{job: pid of the process that has claimed it}, as Redis has it."""
         claims = {}
-        with self.server.client(decode_responses=True) as client:
+        with self.server.client() as client:
             for shard in (NamespaceKeys(namespace).shard(topic, number) for number in range(shards)):
                 for field, value in client.hgetall(shard.progress).items():
-                    state, *_, note = value.split("|", 9)
-                    if state == "r":
-                        claims[field.split("\x1f", 1)[1]] = int(note.rsplit("-", 2)[1])
+                    progress = progress_in(value)
+                    if progress.phase is Phase.RUNNING:
+                        claims[group_and_id(field)[1]] = int(progress.consumer.rsplit("-", 2)[1])
         return claims
 
     def leader(self, namespace: str = "streamdq") -> int | None:

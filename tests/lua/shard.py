@@ -7,11 +7,12 @@ from typing import Any
 
 from streamdq.clock import ManualClock, RedisClock
 from streamdq.config import MAX_BATCH, Settings, TopicSettings
-from streamdq.job import Job, NewJob, encode
+from streamdq.job import Job, NewJob
 from streamdq.link.connection import Link
 from streamdq.link.session import Op, open_session, run
 from streamdq.operations.inspect import job_of
 from streamdq.operations.jobs import Operations
+from streamdq.store.records import encode
 from streamdq.store.scripts import Claimed, ClaimedRow, Enqueued, Moved, Reclaimed, Refused
 
 START_MS = 1_700_000_000_000

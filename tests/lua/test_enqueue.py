@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from streamdq.job import NewJob, decode, encode, nonce_of
+from streamdq.job import NewJob
+from streamdq.store.records import encode, job_in, nonce_of
 from tests.lua.shard import START_MS, Shard
 
 
@@ -10,7 +11,7 @@ def test_a_delayed_job_waits_in_the_bucket(shard: Shard) -> None:
     reply = shard.enqueue("j", delay="5s", ttr="7s", expire="9s", retry="1s 2s", url="https://example.org/")
     assert reply == (True, START_MS, {}, 1)
     assert shard.redis("ZRANGE", shard.k.bucket, 0, -1, "WITHSCORES") == [b"000000000001j", b"1700000005000"]
-    job = decode("t", "j", shard.redis("HGET", shard.k.jobs, "j"))
+    job = job_in("t", "j", shard.redis("HGET", shard.k.jobs, "j"))
     assert (job.due_ms, job.created_ms, job.ttr_ms, job.expire_ms) == (START_MS + 5000, START_MS, 7000, 9000)
     assert (job.retry, job.url, job.body) == ("1000ms 2000ms", "https://example.org/", {"id": "j"})
     assert shard.state("j") == "delayed"

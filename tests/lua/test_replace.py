@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from streamdq.job import NewJob, encode
+from streamdq.job import NewJob
+from streamdq.store.records import encode
 from tests.lua.shard import START_MS, Shard
 
 

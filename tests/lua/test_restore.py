@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamdq.job import decode
+from streamdq.store.records import job_in
 from tests.lua.shard import START_MS, Shard
 from tests.lua.test_archive import letters, receipts
 from tests.lua.test_dead_letters import ALL
@@ -34,7 +34,7 @@ def test_it_is_ready_with_all_that_it_had(shard: Shard) -> None:
     assert shard.counts == {"enqueued": 1, "ready:default": 1, "retried:default": 1, "moved": 1, "detached": 1}
     row = shard.take()
     assert row.past == f"3|0|0|{START_MS + 3 * 3_600_000}".encode()
-    after = decode("t", "j", row.record)
+    after = job_in("t", "j", row.record)
     assert before is not None
     for name in ("raw_body", "due_ms", "created_ms", "ttr_ms", "retry", "url", "expire_ms"):
         assert getattr(after, name) == getattr(before, name), name
@@ -62,7 +62,7 @@ def test_an_id_that_is_live_again_is_left_alone(shard: Shard) -> None:
     shard.enqueue("a", url="https://new.example")
     assert shard.call("restore", "default", 1, jobs) == [False, True]
     rows = {row.id: row for row in shard.claim().rows}
-    assert decode("t", "a", rows[b"a"].record).url == "https://new.example"
+    assert job_in("t", "a", rows[b"a"].record).url == "https://new.example"
     shard.finish(*rows.values())
     assert shard.empty()
     assert shard.counts == {"enqueued": 3, "done:default": 2, "dead:default": 1, "archived:default": 1}

@@ -12,11 +12,12 @@ from pydantic import Field, StrictStr, ValidationError
 
 from ...config import MAX_BATCH
 from ...errors import InvalidInput, ServerError
-from ...job import Encoded, check_topic, encode, nonce_of
+from ...job import check_topic
 from ...link.session import Op
 from ...loop import cancel_and_wait
 from ...metrics import recorded
 from ...operations.jobs import Operations
+from ...store.records import Encoded, encode, nonce_of
 from ..problems import KINDS, ProblemError, place
 from ..request_body import without_collection
 from .models import BulkLine, BulkOut, JobIn
@@ -115,7 +116,7 @@ class Loader:
                 self._tell(BulkLine(line=number, problem="invalid-input", detail=_what(error)[:300]))
             return
         self._batch.append(_Line(number, job))
-        self._bytes += len(job[2])
+        self._bytes += len(job.rest)
 
     def _tell(self, line: BulkLine) -> None:
         if len(self.result.problems) < _SHOWN:
@@ -125,12 +126,12 @@ class Loader:
         if not self._batch:
             return
         reply = await self._do(self._ops.put(self._topic, [line.job for line in self._batch], self._replace))
-        existing = [self._batch[i] for i, record in reply.taken.items() if nonce_of(record) != self._batch[i].job[3]]
+        existing = [self._batch[i] for i, record in reply.taken.items() if nonce_of(record) != self._batch[i].job.nonce]
         self.result.created += len(self._batch) - len(existing)
         self.result.existing += len(existing)
         for line in existing:
             title = KINDS["job-exists"][1]
-            self._tell(BulkLine(line=line.number, problem="job-exists", detail=title, id=line.job[0]))
+            self._tell(BulkLine(line=line.number, problem="job-exists", detail=title, id=line.job.id))
         recorded.not_put_in(self._ops.session.keys.namespace, self._topic, len(existing))
         self._batch, self._bytes = [], 0
 

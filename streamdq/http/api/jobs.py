@@ -9,11 +9,12 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic_core import to_json
 
 from ...errors import JobExists
-from ...job import Job, JobState, NewJob, check_topic, decode, encode, nonce_of
+from ...job import Job, JobState, NewJob, check_topic
 from ...link.session import Op
 from ...metrics import recorded
 from ...operations.jobs import Operations
 from ...operations.json_out import job_fields
+from ...store.records import encode, job_in, nonce_of
 from .. import redact
 from ..audit_log import about
 from ..auth import Role
@@ -48,24 +49,21 @@ def job_response(job: Job, status: int = 200, headers: dict[str, str] | None = N
 def _put(ops: Operations, topic: str, new: NewJob, replace: bool) -> Op[tuple[Job, bool]]:
     """The job that has the id afterwards, and whether this call put it in."""
     check_topic(topic)
-    id, when, rest, nonce = encode(new, ops.session.settings.max_body_bytes)
-    reply = yield from ops.put(topic, [(id, when, rest, nonce)], replace)
+    encoded = encode(new, ops.session.settings.max_body_bytes)
+    reply = yield from ops.put(topic, [encoded], replace)
     record = reply.taken.get(0)
-    created = record is None or nonce_of(record) == nonce
+    created = record is None or nonce_of(record) == encoded.nonce
     recorded.not_put_in(ops.session.keys.namespace, topic, int(not created))
     if record is not None:
-        return decode(topic, id, record), created
-    due_ms = reply.now_ms + int(when) if when[0] == "+" else int(when)
-    return decode(topic, id, b"%012d%d\n%d\n%b" % (0, due_ms, reply.now_ms, rest)), True
+        return job_in(topic, encoded.id, record), created
+    return encoded.job(topic, reply.now_ms), True
 
 
 def _is_same(there: Job, new: NewJob, limit: int) -> bool:
     """Was the job that is there put in by the same request? Its due time counts as it was asked for, from when the job
     was made; so it is another one since it was rescheduled.
     """
-    id, when, rest, _ = encode(new, limit)
-    due_ms = there.created_ms + int(when) if when[0] == "+" else int(when)
-    asked = decode(there.topic, id, b"%012d%d\n%d\n%b" % (0, due_ms, there.created_ms, rest))
+    asked = encode(new, limit).job(there.topic, there.created_ms)
     if any(getattr(there, name) != getattr(asked, name) for name in ("due_ms", "ttr_ms", "retry", "url", "expire_ms")):
         return False
     return there.raw_body == asked.raw_body or is_same_json(there.body, asked.body)

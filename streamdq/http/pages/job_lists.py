@@ -11,11 +11,13 @@ from itertools import islice
 from typing import NamedTuple
 
 from ...errors import InvalidInput
-from ...job import JobState, attempts_in
+from ...job import JobState
 from ...keys import ShardKeys
 from ...link.session import Op
 from ...operations.jobs import Operations
 from ...store import reads
+from ...store.members import member_in
+from ...store.progress import Phase
 
 PAGE = 50
 
@@ -40,25 +42,6 @@ class Listed:
 
     lines: list[Line] = field(default_factory=list)
     next: str = ""
-
-
-class Progress(NamedTuple):
-    """A group's progress with a job, as it is kept."""
-
-    state: str
-    attempt: str
-    step: str
-    crashes: str
-    main: str
-    sequence: str
-    entry: str
-    started: str
-    deadline: str
-    note: str
-
-
-def progress_in(value: bytes) -> Progress:
-    return Progress(*value.decode().split("|", 9))
 
 
 def listed(
@@ -110,43 +93,29 @@ def _ranked(
 
 def _delayed(ops: Operations, shards: Sequence[ShardKeys], cursor: str) -> Op[Listed]:
     page, following = yield from _ranked(ops, shards, cursor, lambda shard: shard.bucket, newest_first=False)
-    found = [(shard, *_member(member), due_ms) for shard, member, due_ms in page]
-    known = yield from _progress(ops, [(shard, group or "", id) for shard, group, id, _ in found])
+    found = [(shard, member_in(member), due_ms) for shard, member, due_ms in page]
+    known = yield from reads.progress(
+        ops.session, [(shard, member.group or "", member.id) for shard, member, _ in found]
+    )
     lines = []
-    for (_, group, id, due_ms), progress in zip(found, known, strict=True):
-        line = Line(id, due_ms, group)
-        if group and progress:
-            line.attempt, line.error = attempts_in(progress.attempt)[0], progress.note or None
+    for (_, member, due_ms), progress in zip(found, known, strict=True):
+        line = Line(member.id, due_ms, member.group)
+        if member.group and progress:
+            line.attempt, line.error = progress.attempt, progress.error or None
         lines.append(line)
     return Listed(lines, following)
 
 
 def _dead(ops: Operations, shards: Sequence[ShardKeys], group: str, cursor: str) -> Op[Listed]:
     page, following = yield from _ranked(ops, shards, cursor, lambda shard: shard.dead_of(group), newest_first=True)
-    known = yield from _progress(ops, [(shard, group, member.decode()) for shard, member, _ in page])
+    known = yield from reads.progress(ops.session, [(shard, group, member.decode()) for shard, member, _ in page])
     lines = []
     for (_, member, died_ms), progress in zip(page, known, strict=True):
         line = Line(member.decode(), died_ms, group)
         if progress:
-            line.attempt = attempts_in(progress.attempt)[0]
-            line.reason, _, line.error = progress.note.partition("|")
+            line.attempt, line.reason, line.error = progress.attempt, progress.reason, progress.error
         lines.append(line)
     return Listed(lines, following)
-
-
-def _member(member: bytes) -> tuple[str | None, str]:
-    """(group, id) of what waits in a bucket, or is ready: the group only for its own retries."""
-    rest = member[12:].decode()
-    if not rest.startswith("\x1f"):
-        return None, rest
-    _, group, id = rest.split("\x1f", 2)
-    return group, id
-
-
-def _progress(ops: Operations, jobs: Sequence[tuple[ShardKeys, str, str]]) -> Op[list[Progress | None]]:
-    """How far the group is with each (shard, group, id); None where it has not begun."""
-    values = yield from reads.progress_values(ops.session, jobs)
-    return [progress_in(value) if value else None for value in values]
 
 
 # -- by entry
@@ -200,7 +169,7 @@ def _ready(
     found = yield from reads.entries(ops.session, places, PAGE + 1)
     return [
         [
-            (entry.id, Line(_member(entry.value)[1], _order(entry.id)[0], group if stream.own else None))
+            (entry.id, Line(member_in(entry.value).id, _order(entry.id)[0], group if stream.own else None))
             for entry in entries
         ]
         for stream, entries in zip(streams, found, strict=True)
@@ -215,18 +184,12 @@ def _running(
     pending = yield from reads.pending(ops.session, places, group, PAGE + 1)
     flat = [(number, entry.id) for number, entries in enumerate(pending) for entry in entries]
     entries = yield from reads.entries_at(ops.session, [(streams[n].name, entry) for n, entry in flat])
-    there = [(n, entry.id, _member(entry.value)[1]) for (n, _), entry in zip(flat, entries, strict=True) if entry]
-    known = yield from _progress(ops, [(streams[n].shard, group, id) for n, _, id in there])
+    there = [(n, entry.id, member_in(entry.value).id) for (n, _), entry in zip(flat, entries, strict=True) if entry]
+    known = yield from reads.progress(ops.session, [(streams[n].shard, group, id) for n, _, id in there])
     found: list[list[tuple[str, Line]]] = [[] for _ in streams]
     for (n, entry, id), progress in zip(there, known, strict=True):
-        if progress is not None and progress.state == "r":
-            line = Line(
-                id,
-                abs(int(progress.started)),  # claimed ahead: when that was
-                group,
-                attempts_in(progress.attempt)[0],
-                progress.note.partition("|")[0],
-                int(progress.deadline),
-            )
+        if progress is not None and progress.phase is Phase.RUNNING:
+            at_ms = progress.started_ms  # of what was claimed ahead: when that was
+            line = Line(id, at_ms, group, progress.attempt, progress.consumer, progress.deadline_ms)
             found[n].append((entry, line))
     return found

@@ -16,11 +16,12 @@ from ...link.session import Op
 from ...operations.inspect import job_of
 from ...operations.jobs import Operations
 from ...store.history import HistoryRow
+from ...store.progress import Phase, progress_in
 from .. import redact
 from ..api.route import IdPath, TopicPath, backend_of, who_asks
 from ..backend import Backend
 from ..problems import ProblemError
-from .job_lists import listed, progress_in
+from .job_lists import listed
 from .overview import HORIZONS, Load, consumers, glance, load, page_of, stands_still, totals
 from .page_routes import PageRoute, get, redirect
 from .render import base_of, page, pretty, segment, step
@@ -194,6 +195,6 @@ def _look(ops: Operations, topic: str, id: str, settings: TopicSettings) -> Op[t
     moved = {}
     for group, value in zip(reply[2::3], reply[3::3], strict=True):
         progress = progress_in(value) if value else None
-        if progress is not None and progress.state == "r":
-            moved[group.decode()] = int((progress.entry or progress.main).partition("-")[0])
+        if progress is not None and progress.phase is Phase.RUNNING:
+            moved[group.decode()] = int(progress.claimed_from.partition("-")[0])
     return job_of(topic, id, reply), moved, now_ms

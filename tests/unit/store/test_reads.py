@@ -13,6 +13,7 @@ from streamdq.errors import GroupMissing, ServerError
 from streamdq.link.address import Target
 from streamdq.link.session import Op, Request, Session
 from streamdq.store import blocking, history_reads, namespace, reads
+from streamdq.store.progress import progress_in
 from streamdq.store.reads import STEP, Entry, GroupConsumer, PendingEntry
 
 T = TypeVar("T")
@@ -60,8 +61,9 @@ def test_an_error_reply_is_raised(session: Session) -> None:
 def test_many_shards_are_asked_in_steps(session: Session) -> None:
     shards = [session.keys.shard("t", number) for number in range(STEP + 1)]
     jobs = [(shard, "g", "id") for shard in shards]
-    found, sent = answered(reads.progress_values(session, jobs), [b"r|1"] * STEP, [None])
-    assert found == [b"r|1"] * STEP + [None]
+    through = b"x|0|0|0|-|||||"
+    found, sent = answered(reads.progress(session, jobs), [through] * STEP, [None])
+    assert found == [progress_in(through)] * STEP + [None]
     assert [len(call) for call in sent] == [STEP, 1]
     assert sent[1] == [("HGET", shards[-1].progress, "g\x1fid")]
 

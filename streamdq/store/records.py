@@ -1,0 +1,107 @@
+"""The record: what the hash ``jobs`` keeps of a job under its id. Its layout is known here, and to the scripts.
+
+A record is lines: sequence (12 hex digits) and due_ms, created_ms, ttr_ms, expire_ms, nonce, retry, url, and then the
+body as JSON, which has no line breaks of its own. What the job does not have is an empty line.
+"""
+
+from __future__ import annotations
+
+import os
+from binascii import b2a_base64
+from typing import NamedTuple
+
+from ..durations import Duration, Moment, moment_ms, to_ms
+from ..errors import InvalidInput
+from ..job import Job, NewJob, check_id, check_ttr, check_url, encode_body
+from ..retry import RetrySchedule
+
+# Ids as base64, with characters that need no escape in a URL. Not -, with which an option begins on a command line.
+_IN_IDS = bytes.maketrans(b"+/", b"_.")
+
+
+class Encoded(NamedTuple):
+    """A new job as enqueue and replace take it. They put sequence, due_ms and created_ms in front of ``rest``."""
+
+    id: str
+    when: str  # '+delay_ms', or due_ms
+    rest: bytes
+    nonce: str  # tells a repeated call from another caller's
+
+    def job(self, topic: str, now_ms: int) -> Job:
+        """The job that enqueue has made of it at ``now_ms``."""
+        when = self.when
+        due_ms = now_ms + int(when) if when[0] == "+" else int(when)
+        return job_in(topic, self.id, b"000000000000%d\n%d\n%b" % (due_ms, now_ms, self.rest))
+
+
+class Record(NamedTuple):
+    """Every field of a record."""
+
+    sequence: str  # of the delivery that every group gets
+    due_ms: int
+    created_ms: int
+    ttr_ms: int | None
+    expire_ms: int | None
+    nonce: str
+    retry: str | None
+    url: str | None
+    body: bytes
+
+    def from_created(self) -> bytes:
+        """The record from created_ms on, as restore takes it."""
+        ttr, expire = ("" if ms is None else ms for ms in (self.ttr_ms, self.expire_ms))
+        head = f"{self.created_ms}\n{ttr}\n{expire}\n{self.nonce}\n{self.retry or ''}\n{self.url or ''}\n"
+        return head.encode() + self.body
+
+
+def encode(new: NewJob, max_body_bytes: int) -> Encoded:
+    """Checks a new job and writes it down.
+
+    Raises:
+        InvalidInput: a field can't be accepted.
+    """
+    random = b2a_base64(os.urandom(15), newline=False).translate(_IN_IDS).decode()
+    id, nonce = random[:14] if new.id is None else check_id(new.id), random[14:18]
+    body = encode_body(new.body, max_body_bytes)
+    ttr = expire = retry = url = ""
+    if new.ttr is not None:
+        ttr = str(check_ttr(new.ttr))
+    if new.expire is not None:
+        expire = str(to_ms(new.expire, "expire"))
+    if new.retry is not None:
+        retry = RetrySchedule.of(new.retry).encode()
+    if new.url is not None:
+        url = check_url(new.url)
+    rest = f"{ttr}\n{expire}\n{nonce}\n{retry}\n{url}\n".encode() + body
+    return Encoded(id, encode_when(new.delay, new.at), rest, nonce)
+
+
+def encode_when(delay: Duration | None, at: Moment | None) -> str:
+    """What the scripts take: ``+delay_ms``, or an absolute ``due_ms``."""
+    if at is None:
+        return "+0" if delay is None else f"+{to_ms(delay)}"
+    if delay is not None:
+        raise InvalidInput("pass delay or at, not both")
+    return str(moment_ms(at))
+
+
+def job_in(topic: str, id: str, record: bytes) -> Job:
+    """The job that a record tells of; of every claim, so not by way of ``record_in``."""
+    head, created, ttr, expire, _nonce, retry, url, body = record.split(b"\n", 7)
+    return Job(
+        topic, id, body, int(head[12:]), int(created),
+        int(ttr) if ttr else None, retry.decode() if retry else None, url.decode() if url else None,
+        int(expire) if expire else None,
+    )  # fmt: skip
+
+
+def record_in(record: bytes) -> Record:
+    head, created, ttr, expire, nonce, retry, url, body = record.split(b"\n", 7)
+    return Record(
+        head[:12].decode(), int(head[12:]), int(created), int(ttr) if ttr else None, int(expire) if expire else None,
+        nonce.decode(), retry.decode() or None, url.decode() or None, body,
+    )  # fmt: skip
+
+
+def nonce_of(record: bytes) -> str:
+    return record.split(b"\n", 5)[4].decode()

@@ -1,0 +1,20 @@
+"""A delivery in a bucket and in a ready stream, as it was since release 0.1."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamdq.store.members import Member, member_in
+
+MEMBERS = {
+    b"000000000002full": Member("000000000002", None, "full"),
+    b"f00000000001\x1fdefault\x1fplain": Member("f00000000001", "default", "plain"),
+    "00000000002a日本 |".encode(): Member("00000000002a", None, "日本 |"),
+    "f00000000001\x1fmail-2.eu\x1fä b".encode(): Member("f00000000001", "mail-2.eu", "ä b"),
+    b"000000000002000000000003": Member("000000000002", None, "000000000003"),
+}
+
+
+@pytest.mark.parametrize(("stored", "member"), MEMBERS.items())
+def test_members(stored: bytes, member: Member) -> None:
+    assert member_in(stored) == member
