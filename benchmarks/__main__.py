@@ -124,13 +124,17 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     return arguments
 
 
+def _list_workloads() -> None:
+    for name, workload in WORKLOADS.items():
+        print(f"{name:13} {(workload.__doc__ or '').splitlines()[0]}")
+
+
 def main(words: Sequence[str] | None = None, binary: ServerBinary | None = None) -> int:
     """The program; returns its exit code."""
     arguments = _arguments(words)
     console = Console(width=None if sys.stdout.isatty() else 140)
     if arguments.list:
-        for name, workload in WORKLOADS.items():
-            print(f"{name:13} {(workload.__doc__ or '').splitlines()[0]}")
+        _list_workloads()
         return 0
     bench = Bench(binary or find_server(), arguments.unix, _QUICK if arguments.quick else 1.0)
     results = run(arguments.names or list(WORKLOADS), bench, console)

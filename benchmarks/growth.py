@@ -57,13 +57,19 @@ def growth(bench: Bench) -> list[Figure]:
         calls = _Calls(server, queue)
         for topic in (few, many):
             calls.warm_up(topic)
-        for i in range(bench.rounds(_ROUNDS)):
-            for topic in (few, many) if i % 2 else (many, few):
-                calls.both(topic)
-        for i in range(bench.rounds(_ROUNDS)):  # apart: what they touch would be cold for the others
-            for topic in (few, many) if i % 2 else (many, few):
-                calls.bare(topic)
+        _in_turns(bench, calls.both, few, many)
+        _in_turns(bench, calls.bare, few, many)  # apart: what they touch would be cold for the others
         calls.close()
+    return _figures(few, many)
+
+
+def _in_turns(bench: Bench, call: Callable[[_Topic], None], few: _Topic, many: _Topic) -> None:
+    for i in range(bench.rounds(_ROUNDS)):
+        for topic in (few, many) if i % 2 else (many, few):
+            call(topic)
+
+
+def _figures(few: _Topic, many: _Topic) -> list[Figure]:
     label = f"{many.waiting:,} jobs wait".replace(",", " ")
     return [
         *[_figure(f"enqueue, {delays}, {label}", few.one_us[delays], many.one_us[delays], few.waiting, 1.3)

@@ -77,6 +77,13 @@ def stat_panel(
     return panel
 
 
+def _within(panel: timeseries.Panel, lowest: float | None, highest: float | None) -> timeseries.Panel:
+    """Limits of the axis; None: as the values are."""
+    if lowest is not None:
+        panel = panel.min(lowest)
+    return panel if highest is None else panel.max(highest)
+
+
 def series_panel(
     shown: Shown | Sequence[Shown],
     *,
@@ -107,10 +114,7 @@ def series_panel(
         .height(_TALL)
         .span(width)
     )
-    if lowest is not None:
-        panel = panel.min(lowest)
-    if highest is not None:
-        panel = panel.max(highest)
+    panel = _within(panel, lowest, highest)
     if stacked:
         panel = panel.stacking(common.StackingConfig().mode(kinds.StackingMode.NORMAL).group("A"))
     if any("topic" in one.by for one in shown):

@@ -11,6 +11,7 @@ from .words import short, span
 
 FORMS = 8  # series colours in the style; what is beyond them shares the last
 ROW = 26
+NARROW_BELOW = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,33 +23,86 @@ class Axis:
     top: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _NamedRows:
+    """Rows that have a name each: left of them, or above them where the screen is narrow."""
+
+    width: int
+    left: float
+    narrow: bool
+
+    @classmethod
+    def of(cls, width: int, names: Sequence[str], share: float, margin: float = 0.0) -> _NamedRows:
+        """`share`: of the width, for names at most. `margin`: what stays free at the left where they are above."""
+        if width < NARROW_BELOW:
+            return cls(width, margin, True)
+        return cls(width, min(text_width(names) + 14, width * share), False)
+
+    @property
+    def step(self) -> int:
+        return ROW + 16 if self.narrow else ROW
+
+    def middle(self, number: int) -> int:
+        return number * self.step + (27 if self.narrow else 13)
+
+    def draw_name(self, drawing: Svg, number: int, name: str) -> None:
+        y = self.middle(number)
+        if self.narrow:
+            drawing.label(0, y - 14, cut(name, self.width - 10), "name")
+        else:
+            drawing.label(0, y + 4, cut(name, self.left - 10), "name")
+
+
 def bars(
     width: int, title: str, text: str, axis: Axis, rows: Sequence[tuple[str, float, str]], *, mark: float | None = None
 ) -> Svg:
     """Horizontal bars: (label, value, the value's text). `mark`: a line across all at this value."""
-    narrow = width < 500
-    left = 0.0 if narrow else min(text_width([row[0] for row in rows]) + 14, width * 0.42)
-    step = ROW + 16 if narrow else ROW
-    right = width - 8 - text_width([row[2] for row in rows])
-    scale = ticks(axis.top or max([row[1] for row in rows] + [mark or 0.0]), 3 if narrow else 5)
-    drawing = Svg(width, step * len(rows) + 40, title, text)
-    bottom = step * len(rows)
+    named = _NamedRows.of(width, [row[0] for row in rows], 0.42)
+    left, right = named.left, width - 8 - text_width([row[2] for row in rows])
+    scale = ticks(axis.top or max([row[1] for row in rows] + [mark or 0.0]), 3 if named.narrow else 5)
+    bottom = named.step * len(rows)
+    drawing = Svg(width, bottom + 40, title, text)
 
     def x_of(value: float) -> float:
         return left + (right - left) * min(1.0, value / scale[-1])
 
-    for tick in scale:
-        drawing.line(x_of(tick), 0, x_of(tick), bottom, "grid")
-        drawing.label(x_of(tick), bottom + 15, axis.show(tick), "tick", "start" if tick == 0 and narrow else "middle")
+    _draw_value_ticks(drawing, axis, scale, x_of, bottom, at_edge=named.narrow)
     drawing.label((left + right) / 2, bottom + 33, axis.label, "axis", "middle")
     for i, (label, value, shown) in enumerate(rows):
-        y = i * step + (18 if narrow else 4)
-        drawing.label(0, y - 5 if narrow else y + 13, cut(label, width - 10 if narrow else left - 10), "name")
+        y = named.middle(i) - 9
+        named.draw_name(drawing, i, label)
         drawing.rect(left, y, max(x_of(value) - left, 1), ROW - 8, "s0", f"{label}: {shown}")
         drawing.label(x_of(value) + 6, y + 13, shown, "value")
     if mark is not None:
         drawing.line(x_of(mark), 0, x_of(mark), bottom, "mark")
     return drawing
+
+
+def _draw_value_ticks(
+    drawing: Svg, axis: Axis, scale: Sequence[float], x_of: Callable[[float], float], bottom: float, *, at_edge: bool
+) -> None:
+    """`at_edge`: the axis begins at the drawing's left edge, where half of the first label would be cut off."""
+    for tick in scale:
+        anchor = "start" if tick == 0 and at_edge else "middle"
+        drawing.line(x_of(tick), 0, x_of(tick), bottom, "grid")
+        drawing.label(x_of(tick), bottom + 15, axis.show(tick), "tick", anchor)
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Where columns are drawn: from `left` on with `room` for each, from `bottom` up; `most` is `height` high."""
+
+    left: float
+    room: float
+    bottom: float
+    height: float
+    most: float
+
+    def x(self, number: float) -> float:
+        return self.left + number * self.room
+
+    def y(self, value: float) -> float:
+        return self.bottom - self.height * value / self.most
 
 
 def stacked(
@@ -62,41 +116,86 @@ def stacked(
     line: tuple[str, Sequence[float | None]] | None = None,
 ) -> Svg:
     """Stacked columns, one colour for each series, and a line of dots over them."""
-    left, top, plot = 46.0, 22.0, 210.0
-    names = [name for name, _ in series] + ([line[0]] if line else [])
+    left, top, height = 46.0, 22.0, 210.0
+    over, dots = line or (None, ())
+    names = [name for name, _ in series] + ([over] if over else [])
     legend = _legend_rows(names, width)
-    drawing = Svg(width, top + plot + 44 + 20 * len(legend), title, text)
-    sums = [sum(values[i] for _, values in series) for i in range(len(columns))]
-    over = [value for value in (line[1] if line else []) if value is not None]
-    scale = ticks(max([*sums, *over, 0.0]))
-    room = (width - left - 4) / max(1, len(columns))
-    bottom = top + plot
-
-    def y_of(value: float) -> float:
-        return bottom - plot * value / scale[-1]
-
+    drawing = Svg(width, top + height + 44 + 20 * len(legend), title, text)
+    scale = ticks(_highest([values for _, values in series], dots))
+    plot = _Columns(left, (width - left - 4) / max(1, len(columns)), top + height, height, scale[-1])
     for tick in scale:
-        drawing.line(left, y_of(tick), width, y_of(tick), "grid")
-        drawing.label(left - 6, y_of(tick) + 4, axis.show(tick), "tick", "end")
+        drawing.line(left, plot.y(tick), width, plot.y(tick), "grid")
+        drawing.label(left - 6, plot.y(tick) + 4, axis.show(tick), "tick", "end")
     drawing.label(0, 11, axis.label, "axis")
-    every = max(1, math.ceil(text_width(columns) * 1.25 / room))
     for i, column in enumerate(columns):
-        x, y = left + i * room, bottom
-        for form, (name, values) in enumerate(series):
-            if values[i] > 0:
-                height = plot * values[i] / scale[-1]
-                y -= height
-                drawing.rect(
-                    x + room * 0.1, y, room * 0.8, height, _form(form), f"{column}, {name}: {axis.show(values[i])}"
-                )
-        if i % every == 0:
-            fits = x + room / 2 + text_width([column]) / 2 < width
-            drawing.label(x + room / 2 if fits else width, bottom + 16, column, "tick", "middle" if fits else "end")
-    for i, value in enumerate(line[1] if line else []):
+        _draw_stack(drawing, plot, i, [(f"{column}, {name}", values[i]) for name, values in series], axis)
+    _draw_column_names(drawing, plot, columns)
+    for i, value in enumerate(dots):
         if value is not None:
-            drawing.circle(left + (i + 0.5) * room, y_of(value), 3.5, "dot", f"{columns[i]}: {axis.show(value)}")
-    _draw_legend(drawing, legend, bottom + 40, names[-1] if line else None)
+            drawing.circle(plot.x(i + 0.5), plot.y(value), 3.5, "dot", f"{columns[i]}: {axis.show(value)}")
+    _draw_legend(drawing, legend, plot.bottom + 40, over)
     return drawing
+
+
+def _highest(series: Sequence[Sequence[float]], dots: Sequence[float | None]) -> float:
+    """Of the stacks and of the dots over them."""
+    stacks = [float(sum(parts)) for parts in zip(*series, strict=True)]
+    return max([0.0, *stacks, *(value for value in dots if value is not None)])
+
+
+def _draw_stack(drawing: Svg, plot: _Columns, number: int, parts: Sequence[tuple[str, float]], axis: Axis) -> None:
+    y = plot.bottom
+    for form, (label, value) in enumerate(parts):
+        if value > 0:
+            height = plot.bottom - plot.y(value)
+            y -= height
+            x, width = plot.x(number + 0.1), plot.room * 0.8
+            drawing.rect(x, y, width, height, _form(form), f"{label}: {axis.show(value)}")
+
+
+def _draw_column_names(drawing: Svg, plot: _Columns, columns: Sequence[str]) -> None:
+    """As many as there is room for."""
+    every = max(1, math.ceil(text_width(columns) * 1.25 / plot.room))
+    for i in range(0, len(columns), every):
+        middle = plot.x(i + 0.5)
+        fits = middle + text_width([columns[i]]) / 2 < drawing.width
+        x, anchor = (middle, "middle") if fits else (drawing.width, "end")
+        drawing.label(x, plot.bottom + 16, columns[i], "tick", anchor)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """Where a matrix has its cells. `above`: each row's name is on a line of its own."""
+
+    left: float
+    width: float
+    height: int
+    above: bool
+
+    @property
+    def step(self) -> int:
+        return self.height + 18 if self.above else self.height
+
+    def x(self, column: float) -> float:
+        return self.left + column * self.width
+
+    def y(self, row: int) -> int:
+        return 36 + row * self.step + (16 if self.above else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shades:
+    """How the values of a matrix are shown: deeper for more, up to `most`."""
+
+    kind: str
+    show: Callable[[float], str]
+    most: float
+    log: bool
+
+    def of(self, value: float) -> float:
+        part = max(0.0, value)  # after a clock was set back, lateness may be negative
+        depth = min(1.0, math.log1p(part) / math.log1p(self.most) if self.log else part / self.most)
+        return round(0.06 + 0.94 * depth, 2)
 
 
 def matrix(
@@ -117,51 +216,52 @@ def matrix(
     """Coloured cells, deeper for more; None is no data. `written`: with the values in them, where there is room.
     `log`: for values of several orders of magnitude.
     """
-    narrow = width < 500
-    above = written and narrow  # names on lines of their own
+    above = written and width < NARROW_BELOW
     left = 0.0 if above else min(text_width(rows) + 8, width * 0.3)
-    cell = (width - left) / max(1, len(columns))
-    height = 24 if written else 15
-    step = height + 18 if above else height
-    drawing = Svg(width, 40 + step * len(rows) + 26, title, text)
-    values = [value for row in cells for value in row if value is not None]
-    most = top or max([*values, 0.0]) or 1.0
+    places = _Cells(left, (width - left) / max(1, len(columns)), 24 if written else 15, above)
+    drawing = Svg(width, 40 + places.step * len(rows) + 26, title, text)
+    shades = _Shades(kind, show, top or _most_in(cells), log)
     drawing.label(left + (width - left) / 2, 10, across, "axis", "middle")
-    every = max(1, math.ceil((text_width(columns) + 6) / cell))
-    for j, column in enumerate(columns):
-        if j % every == 0:
-            drawing.label(left + (j + 0.5) * cell, 28, column, "tick", "middle")
+    every = max(1, math.ceil((text_width(columns) + 6) / places.width))
+    for j in range(0, len(columns), every):
+        drawing.label(places.x(j + 0.5), 28, columns[j], "tick", "middle")
     for i, name in enumerate(rows):
-        y = 36 + i * step + (16 if above else 0)
-        if above:
-            drawing.label(0, y - 4, cut(name, width), "name")
-        else:
-            drawing.label(0, y + height / 2 + 4, cut(name, left - 4), "name" if written else "tick")
+        _draw_row_name(drawing, places, i, name, "name" if written else "tick")
         for j, value in enumerate(cells[i]):
-            x, told = left + j * cell, f"{name}, {columns[j]}: "
-            if value is None:
-                drawing.rect(x + 1, y + 1, cell - 2, height - 2, "none", told + "no data")
-                continue
-            part = max(0.0, value)  # after a clock was set back, lateness may be negative
-            depth = min(1.0, math.log1p(part) / math.log1p(most) if log else part / most)
-            shade = round(0.06 + 0.94 * depth, 2)
-            drawing.rect(x + 1, y + 1, cell - 2, height - 2, kind, told + show(value), fill_opacity=shade)
-            if written and text_width([show(value)]) < cell:
-                drawing.label(x + cell / 2, y + height / 2 + 4, show(value), "over" if shade > 0.5 else "in", "middle")
-    _key(
-        drawing,
-        left,
-        40 + step * len(rows) + 8,
-        kind,
-        f"0 to {show(most)}{', log scale' if log else ''}",
-        any(None in row for row in cells),
-    )
+            _draw_cell(drawing, places, (i, j), f"{name}, {columns[j]}", value, shades, written=written)
+    _key(drawing, left, 40 + places.step * len(rows) + 8, shades, any(None in row for row in cells))
     return drawing
 
 
-def _key(drawing: Svg, x: float, y: float, kind: str, words: str, gaps: bool) -> None:
+def _most_in(cells: Sequence[Sequence[float | None]]) -> float:
+    return max([0.0, *(value for row in cells for value in row if value is not None)]) or 1.0
+
+
+def _draw_row_name(drawing: Svg, places: _Cells, row: int, name: str, kind: str) -> None:
+    y = places.y(row)
+    if places.above:
+        drawing.label(0, y - 4, cut(name, drawing.width), "name")
+    else:
+        drawing.label(0, y + places.height / 2 + 4, cut(name, places.left - 4), kind)
+
+
+def _draw_cell(
+    drawing: Svg, places: _Cells, at: tuple[int, int], what: str, value: float | None, shades: _Shades, *, written: bool
+) -> None:
+    x, y, width, height = places.x(at[1]), places.y(at[0]), places.width, places.height
+    if value is None:
+        drawing.rect(x + 1, y + 1, width - 2, height - 2, "none", f"{what}: no data")
+        return
+    shade, shown = shades.of(value), shades.show(value)
+    drawing.rect(x + 1, y + 1, width - 2, height - 2, shades.kind, f"{what}: {shown}", fill_opacity=shade)
+    if written and text_width([shown]) < width:
+        drawing.label(x + width / 2, y + height / 2 + 4, shown, "over" if shade > 0.5 else "in", "middle")
+
+
+def _key(drawing: Svg, x: float, y: float, shades: _Shades, gaps: bool) -> None:
     for n in range(5):
-        drawing.rect(x + n * 16, y, 15, 10, kind, fill_opacity=0.06 + 0.235 * n)
+        drawing.rect(x + n * 16, y, 15, 10, shades.kind, fill_opacity=0.06 + 0.235 * n)
+    words = f"0 to {shades.show(shades.most)}{', log scale' if shades.log else ''}"
     drawing.label(x + 88, y + 9, words, "tick")
     if gaps:
         after = x + 88 + text_width([words]) + 16
@@ -171,10 +271,9 @@ def _key(drawing: Svg, x: float, y: float, kind: str, words: str, gaps: bool) ->
 
 def ranges(width: int, title: str, text: str, axis: str, rows: Sequence[tuple[str, float, float, float]]) -> Svg:
     """From the median (dot) over the 95th to the 99th percentile (line, tick) of times in ms, on a log scale."""
-    narrow = width < 500
-    left = 8.0 if narrow else min(text_width([row[0] for row in rows]) + 14, width * 0.35)
-    step, right = (ROW + 16 if narrow else ROW), width - 16.0
-    bottom = step * len(rows)
+    named = _NamedRows.of(width, [row[0] for row in rows], 0.35, margin=8.0)
+    left, right = named.left, width - 16.0
+    bottom = named.step * len(rows)
     drawing = Svg(width, bottom + 40, title, text)
     marks = log_marks(max(1.0, min(row[1] for row in rows)), max(2.0, *(row[3] for row in rows)))
     low, high = math.log(marks[0]), math.log(marks[-1])
@@ -182,22 +281,28 @@ def ranges(width: int, title: str, text: str, axis: str, rows: Sequence[tuple[st
     def x_of(ms: float) -> float:
         return left + (right - left) * min(1, max(0, (math.log(max(ms, 1.0)) - low) / (high - low)))
 
-    room = 0.0
-    for mark in marks:
-        drawing.line(x_of(mark), 0, x_of(mark), bottom, "grid")
-        if x_of(mark) >= room:
-            anchor = "start" if mark == marks[0] else "end" if mark == marks[-1] else "middle"
-            drawing.label(x_of(mark) + (8 if anchor == "end" else 0), bottom + 15, span(mark), "tick", anchor)
-            room = x_of(mark) + text_width([span(mark)]) + 10
+    _draw_log_ticks(drawing, marks, x_of, bottom)
     drawing.label((left + right) / 2, bottom + 33, axis, "axis", "middle")
     for i, (label, p50, p95, p99) in enumerate(rows):
-        y = i * step + (27 if narrow else 13)
-        drawing.label(0, y - 14 if narrow else y + 4, cut(label, width if narrow else left - 10), "name")
+        y = named.middle(i)
+        named.draw_name(drawing, i, label)
         drawing.line(x_of(p50), y, x_of(p99), y, "thin")
         drawing.line(x_of(p50), y, x_of(p95), y, "thick")
         drawing.line(x_of(p99), y - 6, x_of(p99), y + 6, "thick")
         drawing.circle(x_of(p50), y, 5, "s0", f"{label}: median {span(p50)}, p95 {span(p95)}, p99 {span(p99)}")
     return drawing
+
+
+def _draw_log_ticks(drawing: Svg, marks: Sequence[float], x_of: Callable[[float], float], bottom: float) -> None:
+    """A line for each mark, and its text where that does not run into the one before."""
+    free = 0.0
+    for mark in marks:
+        x = x_of(mark)
+        drawing.line(x, 0, x, bottom, "grid")
+        if x >= free:
+            anchor = "start" if mark == marks[0] else "end" if mark == marks[-1] else "middle"
+            drawing.label(x + (8 if anchor == "end" else 0), bottom + 15, span(mark), "tick", anchor)
+            free = x + text_width([span(mark)]) + 10
 
 
 _MARKS_MS = (1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, 86_400_000, 7 * 86_400_000)

@@ -39,12 +39,8 @@ def retries(tables: Tables) -> Section:
     section.answer = (
         f"{percent(1 - total(first, 'done') / max(1, total(first, 'attempts')))} of first attempts failed; retries "
         f"then finished {number(total(again, 'done'))} jobs with {number(total(again, 'attempts'))} attempts."
+        f"{_worst_step(again)}"
     )
-    useless = [row for row in again if row["done"] == 0]
-    if useless:
-        worst = max(useless, key=lambda row: (row["attempts"], row["wait_ms"] or 0))
-        step, tries = _wait(worst["wait_ms"]), number(worst["attempts"])
-        section.answer += f" The {step} step of {worst['topic']} never helped, in {tries} attempts."
     groups = has_groups(rows)
     section.figures = [_funnel(again, groups)]
     section.grids = [
@@ -65,6 +61,20 @@ def retries(tables: Tables) -> Section:
     return section
 
 
+def _worst_step(again: Sequence[TableRow]) -> str:
+    """The step that was tried most and never helped, in words; "" if each helped once."""
+    useless = [row for row in again if row["done"] == 0]
+    if not useless:
+        return ""
+    worst = max(useless, key=lambda row: (row["attempts"], row["wait_ms"] or 0))
+    step, tries = _wait(worst["wait_ms"]), number(worst["attempts"])
+    return f" The {step} step of {worst['topic']} never helped, in {tries} attempts."
+
+
+def _whole_percent(value: float) -> str:
+    return f"{value * 100:.0f}%" if value == 0 or value >= 0.01 else "<1%"
+
+
 def _funnel(again: Sequence[TableRow], groups: bool) -> Figure:
     steps = range(1, max(row["step"] for row in again) + 1)
     found = {(subject(row, groups), row["step"]): row["success_rate"] for row in again}
@@ -77,12 +87,9 @@ def _funnel(again: Sequence[TableRow], groups: bool) -> Figure:
         for name in names
     )
 
-    def short_percent(value: float) -> str:
-        return f"{value * 100:.0f}%" if value == 0 or value >= 0.01 else "<1%"
-
     def draw(width: int) -> Svg:
         return matrix(
-            width, title, text, names, [str(step) for step in steps], cells, show=short_percent, kind="cool",
+            width, title, text, names, [str(step) for step in steps], cells, show=_whole_percent, kind="cool",
             written=True, top=1.0, across="retry step",
         )  # fmt: skip
 
@@ -97,16 +104,9 @@ def dead_letters(tables: Tables) -> Section:
     if not rows:
         section.lacking = "None: no job was given up in this period."
         return section
-    dead = total(rows, "dead")
-    causes = sorted(
-        ((key, total(own, "dead")) for key, own in grouped(rows, "topic", "reason", "error").items()),
-        key=lambda cause: -cause[1],
-    )
-    (topic, reason, error), most = causes[0]
-    section.answer = (
-        f"{number(dead)} jobs. The largest cause, {percent(most / dead)} of them: {topic}, "
-        f"{_REASONS.get(reason, reason or 'unknown')}{f' ({error})' if error else ''}."
-    )
+    causes = [(key, total(own, "dead")) for key, own in grouped(rows, "topic", "reason", "error").items()]
+    causes.sort(key=lambda cause: -cause[1])
+    section.answer = _largest_cause(*causes[0], total(rows, "dead"))
     shown = [(f"{t} · {e or r}", float(n), number(n)) for (t, r, e), n in causes[:10]]
     title = "Dead letters by topic and error"
     text = "; ".join(f"{label}: {value}" for label, _, value in shown)
@@ -127,6 +127,12 @@ def dead_letters(tables: Tables) -> Section:
         )
     ]  # fmt: skip
     return section
+
+
+def _largest_cause(cause: tuple[str, str, str], jobs: int, dead: int) -> str:
+    topic, reason, error = cause
+    why = _REASONS.get(reason, reason or "unknown") + (f" ({error})" if error else "")
+    return f"{number(dead)} jobs. The largest cause, {percent(jobs / dead)} of them: {topic}, {why}."
 
 
 def duplicates(tables: Tables) -> Section:

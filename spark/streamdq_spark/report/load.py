@@ -109,32 +109,19 @@ def workers(tables: Tables) -> Section:
         section.lacking = "No attempt with a start time ended in this period."
         return section
     consumers = sorted(grouped(rows, "consumer").items(), key=lambda item: -total(item[1], "busy_ms"))
-
-    def mean(own: Sequence[TableRow]) -> float:
-        return _sum(own, "utilisation") / len(own)
-
-    whole = sum(mean(own) * len(own) for _, own in consumers) / sum(len(own) for _, own in consumers)
     peak = max(rows, key=lambda row: row["utilisation"])
-    skews = sorted(row["skew"] for row in rows if row["skew"] is not None)
     section.answer = (
-        f"{len(consumers)} consumer{'' if len(consumers) == 1 else 's'}, busy {percent(whole)} of the time on average, "
-        f"at most {percent(peak['utilisation'])} ({hour(peak['hour'])})."
+        f"{len(consumers)} consumer{'' if len(consumers) == 1 else 's'}, busy {percent(_mean_use(rows))} of the time "
+        f"on average, at most {percent(peak['utilisation'])} ({hour(peak['hour'])}).{_usual_skew(rows)}"
     )
-    if skews:
-        section.answer += f" In a usual hour the busiest had {skews[len(skews) // 2]:.2f} × the mean."
-    shown = [(str(name), mean(own) * 100, percent(mean(own))) for name, own in consumers[:12]]
-    shown.sort(key=lambda bar: -bar[1])
-    title = "Mean use of each consumer's slots" + (" (the 12 busiest)" if len(consumers) > len(shown) else "")
-    text = "; ".join(f"{label}: {value}" for label, _, value in shown)
-    axis = Axis("busy, % of slot time in the hours it worked", lambda value: f"{value:g} %")
-    section.figures = [figure(title, lambda width: bars(width, title, text, axis, shown))]
+    section.figures = [_use_by_consumer(consumers)]
     section.grids = [
         grid(
             ["Consumer", "Attempts", "Hours seen", "In handlers", "Slots seen", "Mean use", "Use in the busiest hour"],
             [
                 [
                     str(name), number(total(own, "ended")), number(len(own)), span(total(own, "busy_ms")),
-                    number(max(row["slots"] for row in own)), percent(mean(own)),
+                    number(max(row["slots"] for row in own)), percent(_mean_use(own)),
                     percent(max(row["utilisation"] for row in own)),
                 ]
                 for name, own in consumers
@@ -143,6 +130,25 @@ def workers(tables: Tables) -> Section:
     ]  # fmt: skip
     section.notes = ["Slots seen: the most attempts it ever ran at once. A worker may be allowed more."]
     return section
+
+
+def _mean_use(rows: Sequence[TableRow]) -> float:
+    return _sum(rows, "utilisation") / len(rows)
+
+
+def _usual_skew(rows: Sequence[TableRow]) -> str:
+    """How unevenly work was spread in a usual hour, in words; "" where there is nothing to compare."""
+    skews = sorted(row["skew"] for row in rows if row["skew"] is not None)
+    return f" In a usual hour the busiest had {skews[len(skews) // 2]:.2f} × the mean." if skews else ""
+
+
+def _use_by_consumer(consumers: Sequence[tuple[str, Sequence[TableRow]]]) -> Figure:
+    shown = [(str(name), _mean_use(own) * 100, percent(_mean_use(own))) for name, own in consumers[:12]]
+    shown.sort(key=lambda bar: -bar[1])
+    title = "Mean use of each consumer's slots" + (" (the 12 busiest)" if len(consumers) > len(shown) else "")
+    text = "; ".join(f"{label}: {value}" for label, _, value in shown)
+    axis = Axis("busy, % of slot time in the hours it worked", lambda value: f"{value:g} %")
+    return figure(title, lambda width: bars(width, title, text, axis, shown))
 
 
 _WORDS = {
@@ -259,23 +265,14 @@ def forecast(tables: Tables) -> Section:
             "This needs two complete weeks of history; the data has fewer, and what waits in Redis is not known."
         )
         return section
-    hours = sorted({row["hour"] for row in rows})
-    expected = sum(row["load"] for row in known)
-    by_hour = {at: sum(row["load"] or 0 for row in own) for at, own in grouped(rows, "hour").items()}
+    by_hour = {at: _sum(own, "load") for at, own in grouped(rows, "hour").items()}
     peak = max(by_hour, key=by_hour.__getitem__)
     section.answer = (
-        f"About {number(round(expected))} attempts in {len(hours)} hours, the most from {hour(peak)} UTC on: "
-        f"{number(round(by_hour[peak]))}."
+        f"About {number(round(_sum(known, 'load')))} attempts in {len(by_hour)} hours, "
+        f"the most from {hour(peak)} UTC on: {number(round(by_hour[peak]))}."
     )
     asked = any(row["waiting"] is not None for row in rows)
-    series = _series([{**row, "at": row["hour"]} for row in rows], hours, "expected")
-    waits = [float(total(grouped(rows, "hour")[at], "waiting")) for at in hours]
-    labels = [f"{at:%H:%M}" for at in hours]
-    title = f"Expected attempts per hour, from {hour(hours[0])} UTC"
-    text = section.answer
-    axis = Axis("attempts per hour")
-    line = ("waiting in Redis now", waits) if asked else None
-    section.figures = [figure(title, lambda width: stacked(width, title, text, axis, labels, series, line=line))]
+    section.figures = [_expected_by_hour(rows, section.answer, asked)]
     names = ["Topic", "Expected", "Lowest", "Highest", "Busiest hour", "Waiting now"]
     section.grids = [grid(names, _by_topic(rows))]
     section.notes = [
@@ -284,6 +281,18 @@ def forecast(tables: Tables) -> Section:
     if not asked:
         section.notes.append("What waits in Redis was not asked.")
     return section
+
+
+def _expected_by_hour(rows: Sequence[TableRow], text: str, asked: bool) -> Figure:
+    """`asked`: what waits in Redis is known."""
+    by_hour = grouped(rows, "hour")
+    hours = sorted(by_hour)
+    series = _series([{**row, "at": row["hour"]} for row in rows], hours, "expected")
+    labels = [f"{at:%H:%M}" for at in hours]
+    title = f"Expected attempts per hour, from {hour(hours[0])} UTC"
+    axis = Axis("attempts per hour")
+    line = ("waiting in Redis now", [float(total(by_hour[at], "waiting")) for at in hours]) if asked else None
+    return figure(title, lambda width: stacked(width, title, text, axis, labels, series, line=line))
 
 
 def _by_topic(rows: Sequence[TableRow]) -> list[list[str]]:

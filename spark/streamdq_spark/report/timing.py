@@ -123,16 +123,7 @@ def time_to_finish(tables: Tables) -> Section:
             f" Slowest after the due time: {slowest['topic']}, where one in twenty took longer than "
             f"{span(slowest['after_due_p95_ms'])}."
         )
-        title = "From the first due time to done, by topic"
-        text = "; ".join(
-            f"{row['topic']}: median {span(row['after_due_p50_ms'])}, p99 {span(row['after_due_p99_ms'])}"
-            for row in known[:MOST_TOPICS]
-        )
-        spans = [
-            (row["topic"], row["after_due_p50_ms"], row["after_due_p95_ms"], row["after_due_p99_ms"])
-            for row in known[:MOST_TOPICS]
-        ]
-        section.figures = [figure(title, lambda width: ranges(width, title, text, LOG_AXIS, spans))]
+        section.figures = [_after_due(known[:MOST_TOPICS])]
     per_group = [row for row in tables["time_to_finish"] if row["scope"] == "group"]
     shown = [*rows, *per_group] if has_groups(per_group) else rows
     section.grids = [
@@ -151,3 +142,12 @@ def time_to_finish(tables: Tables) -> Section:
         )
     ]  # fmt: skip
     return section
+
+
+def _after_due(rows: Sequence[TableRow]) -> Figure:
+    title = "From the first due time to done, by topic"
+    text = "; ".join(
+        f"{row['topic']}: median {span(row['after_due_p50_ms'])}, p99 {span(row['after_due_p99_ms'])}" for row in rows
+    )
+    spans = [(row["topic"], row["after_due_p50_ms"], row["after_due_p95_ms"], row["after_due_p99_ms"]) for row in rows]
+    return figure(title, lambda width: ranges(width, title, text, LOG_AXIS, spans))

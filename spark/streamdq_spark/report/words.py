@@ -33,6 +33,10 @@ def span(ms: float | None) -> str:
         return f"{ms:.1f} ms" if ms < 10 and ms != int(ms) else f"{ms:.0f} ms"
     if ms < 60_000:
         return f"{ms / 1000:.3g} s"
+    return _two_units(ms)
+
+
+def _two_units(ms: float) -> str:
     words: list[str] = []
     rest = round(ms / 1000) * 1000
     for name, size in _SPANS:
