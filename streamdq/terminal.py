@@ -142,21 +142,25 @@ _WHERE_ANY = ("retried", "snoozed", "reclaimed", "cancelled", "expired")  # show
 def stats_view(stats: Stats) -> RenderableType:
     if not stats.topics:
         return Text("no topics yet: enqueue a job, or start a worker", "dim")
-    groups = [group for topic in stats.topics.values() for group in topic.groups.values()]
-    rare = () if narrow() else _WHERE_ANY
-    columns = (*_ALWAYS, *(name for name in rare if any(getattr(group, name) for group in groups)))
-    due = ("next due",) if console().width >= _NAMES_AND_DUE else ()
+    columns = (*_ALWAYS, *_rare_columns(stats))
+    with_due = console().width >= _NAMES_AND_DUE
+    due = ("next due",) if with_due else ()
     made = table("topic", "group", *columns, *due, numbers=(*columns, *due))
     for name, topic in stats.topics.items():
-        first = True
+        of_topic = [Text(name), _next_due(topic)]  # in its first row
         for group_name, figures in topic.groups.items():
             cells = [count_cell(getattr(figures, column), _STYLES.get(column, "")) for column in columns]
-            made.add_row(
-                Text(name if first else ""), group_name, *cells,
-                *[_next_due(topic) if first else Text("")] * len(due),
-            )  # fmt: skip
-            first = False
+            made.add_row(of_topic[0], group_name, *cells, *of_topic[1:][: len(due)])
+            of_topic = [Text(""), Text("")]
     return made
+
+
+def _rare_columns(stats: Stats) -> list[str]:
+    """Those that say something, where there is room for them."""
+    if narrow():
+        return []
+    groups = [group for topic in stats.topics.values() for group in topic.groups.values()]
+    return [name for name in _WHERE_ANY if any(getattr(group, name) for group in groups)]
 
 
 def _next_due(topic: TopicStats) -> Text:

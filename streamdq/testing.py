@@ -7,13 +7,13 @@ order and count. What is not: persistence, several processes, and speed.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
 from .clock import ManualClock
-from .config import MAX_BATCH, Settings
+from .config import MAX_BATCH, Settings, TopicSettings
 from .durations import Duration, to_ms
 from .keys import ShardKeys
 from .link.connection import forget_memory
@@ -123,21 +123,30 @@ async def _rated(queue: AsyncQueue, shard: ShardKeys, stats: ShardStats) -> Move
 async def _look(queue: AsyncQueue, worker: Worker) -> _Look:
     operations, link = queue._operations, queue._link
     known = await arun(link, operations.topics.refresh())
-    topics = worker.topics
-    if worker._every is not None:  # it finds them by itself, which may take it a moment
-        topics |= {topic for topic, settings in known.items() if worker.group in settings.groups}
-    look = _Look(not topics <= (known.keys() & worker.topics), None, {})
+    look = _Look(not _awaited(worker, known) <= (known.keys() & worker.topics), None, {})
     for topic in worker.topics & known.keys():
-        groups = known[topic].group_names
         for shard in operations.topics.shards(topic):
-            # What the worker's mover does as well; here its answer is needed.
-            moved = await arun(link, operations.scripts.move(shard, groups, MAX_BATCH))
-            stats = await arun(link, operations.scripts.stats(shard, groups))
-            if moved.moved == RATED:
-                moved = await _rated(queue, shard, stats)
-            look.counts[shard.counts] = stats.counts
-            ready, running = (stats.counts.get(f"{counter}:{worker.group}", 0) for counter in ("ready", "running"))
-            look.busy = look.busy or moved.moved != 0 or running > 0 or (ready > 0 and not stats.paused)
-            if moved.next_due_ms >= 0:
-                look.due_ms = min(look.due_ms or moved.next_due_ms, moved.next_due_ms)
+            await _look_at(queue, shard, known[topic].group_names, worker.group, look)
     return look
+
+
+def _awaited(worker: Worker, known: Mapping[str, TopicSettings]) -> frozenset[str]:
+    """The topics that the worker serves, or is about to find by itself, which may take it a moment."""
+    if worker._every is None:
+        return worker.topics
+    return worker.topics | {topic for topic, settings in known.items() if worker.group in settings.groups}
+
+
+async def _look_at(queue: AsyncQueue, shard: ShardKeys, groups: Sequence[str], group: str, look: _Look) -> None:
+    """Adds to ``look`` what one shard has for the worker's ``group``."""
+    scripts, link = queue._operations.scripts, queue._link
+    # What the worker's mover does as well; here its answer is needed.
+    moved = await arun(link, scripts.move(shard, groups, MAX_BATCH))
+    stats = await arun(link, scripts.stats(shard, groups))
+    if moved.moved == RATED:
+        moved = await _rated(queue, shard, stats)
+    look.counts[shard.counts] = stats.counts
+    ready, running = (stats.counts.get(f"{counter}:{group}", 0) for counter in ("ready", "running"))
+    look.busy = look.busy or moved.moved != 0 or running > 0 or (ready > 0 and not stats.paused)
+    if moved.next_due_ms >= 0:
+        look.due_ms = min(look.due_ms or moved.next_due_ms, moved.next_due_ms)

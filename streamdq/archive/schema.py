@@ -184,21 +184,27 @@ def translated(error: SQLAlchemyError, url: URL) -> ArchiveError:
     """The database's error as one of streamdq's. Neither the password nor any job's data is in it."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     code = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
-    text = (str(cause).strip() or type(cause).__name__).splitlines()[0]
-    if url.password:
-        text = text.replace(url.password, "…")
-    where = describe(url)
+    text, where = _first_line(cause, url.password), describe(url)
     if code.startswith(_REFUSED):
         return ArchiveRefusesWrites(
             f"the archive at {where} takes no writes ({text}): check its disk and the user's rights; "
             "what it does not have is still in Redis"
         )
-    lost = isinstance(error, DBAPIError) and (
-        error.connection_invalidated or type(cause).__name__ == "OperationalError"
-    )
-    if code.startswith(_UNAVAILABLE) or (lost and not code):
+    if code.startswith(_UNAVAILABLE) if code else _is_lost(error):
         return ArchiveUnavailable(
             f"the archive at {where} can't be used ({text}): check the URL, the login, and that it runs; "
             "what it does not have is still in Redis"
         )
     return ArchiveError(f"the archive at {where} failed ({text}); what it does not have is still in Redis")
+
+
+def _first_line(cause: BaseException | None, password: str | None) -> str:
+    text = (str(cause).strip() or type(cause).__name__).splitlines()[0]
+    return text.replace(password, "…") if password else text
+
+
+def _is_lost(error: SQLAlchemyError) -> bool:
+    """The connection; what the driver says of it has no code."""
+    if not isinstance(error, DBAPIError):
+        return False
+    return error.connection_invalidated or type(error.orig).__name__ == "OperationalError"

@@ -15,6 +15,7 @@ _NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(\.(?!-)[a-z0-9_-]{1,63})*")
 # As browsers have it: a host whose last label is a number is an IPv4 address, however it is written.
 _NUMERIC = re.compile(r"(.*\.)?([0-9]+|0x[0-9a-f]*)")
 _SCHEMES = {"https": 443, "http": 80}
+_WEB_PORTS = (80, 443)
 
 
 class TargetRefused(Exception):
@@ -50,20 +51,12 @@ class Targets:
         Raises:
             TargetRefused: it may not be called.
         """
-        try:
-            url = URL(text).with_fragment(None)
-            host, port = url.raw_host, url.port
-            _ = url.host  # reads a name in Punycode, where it is asked for
-        except ValueError:
-            raise TargetRefused("the URL can't be read") from None
-        if url.scheme not in _SCHEMES or not host or port is None:
-            raise TargetRefused("the URL is not an https one with a host")
-        if "@" in url.authority or "@" in text.partition("://")[2].partition("/")[0]:
-            raise TargetRefused("the URL holds a user name or password")
-        named = self._check_host(host)
-        if not named and url.scheme != "https":
+        url, host, port = _parsed(text)
+        if self._check_host(host):
+            return url
+        if url.scheme != "https":
             raise TargetRefused(f"http://{host} is not encrypted, and the host is not among those allowed")
-        if not named and port != 80 and port != 443 and port < 1024:
+        if port < 1024 and port not in _WEB_PORTS:
             raise TargetRefused(f"port {port} of {host} is not one for callbacks")
         return url
 
@@ -84,6 +77,21 @@ class Targets:
         if host == "localhost" or host.endswith(".localhost"):
             raise TargetRefused(f"{host} is refused: loopback")
         return False
+
+
+def _parsed(text: str) -> tuple[URL, str, int]:
+    """The URL without its fragment, its host and port."""
+    try:
+        url = URL(text).with_fragment(None)
+        host, port = url.raw_host, url.port
+        _ = url.host  # reads a name in Punycode, where it is asked for
+    except ValueError:
+        raise TargetRefused("the URL can't be read") from None
+    if url.scheme not in _SCHEMES or not host or port is None:
+        raise TargetRefused("the URL is not an https one with a host")
+    if "@" in url.authority or "@" in text.partition("://")[2].partition("/")[0]:
+        raise TargetRefused("the URL holds a user name or password")
+    return url, host, port
 
 
 def _literal(host: str) -> Address | None:

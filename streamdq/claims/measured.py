@@ -77,12 +77,11 @@ def attempts_ended(ends: Sequence[End], stale: Collection[int], now_ms: int) -> 
     _observe(figures, [end.held for end in ends])
     kept = [end for i, end in enumerate(ends) if i not in stale] if stale else ends
     if outcome == "done":
-        figures.time_to_finish.observe_all([(now_ms - end.held.job.due_ms) / 1000 for end in kept])
+        _observe_finish(figures, kept, now_ms)
     elif outcome == "dead":
-        _count_each(Counter(end.reason for end in kept), figures.dead)
+        _count_reasons(figures, kept)
     elif outcome == "retry":
-        for step, count in Counter(declared.step_label(end.held.job.step, end.steps) for end in kept).items():
-            declared.RETRIES.labels(shard.namespace, topic, group, step).inc(count)
+        _count_steps((shard.namespace, topic, group), kept)
 
 
 def _observe(figures: _Figures, attempts: Sequence[Held]) -> None:
@@ -93,6 +92,16 @@ def _observe(figures: _Figures, attempts: Sequence[Held]) -> None:
     figures.body_bytes.observe_all([len(one.job.raw_body) for one in attempts])
 
 
-def _count_each(counts: Counter[str], counters: Mapping[str, prometheus_client.Counter]) -> None:
-    for label, count in counts.items():
-        counters[label].inc(count)
+def _observe_finish(figures: _Figures, done: Sequence[End], now_ms: int) -> None:
+    figures.time_to_finish.observe_all([(now_ms - end.held.job.due_ms) / 1000 for end in done])
+
+
+def _count_steps(of_group: tuple[str, str, str], retried: Sequence[End]) -> None:
+    steps = Counter(declared.step_label(end.held.job.step, end.steps) for end in retried)
+    for step, count in steps.items():
+        declared.RETRIES.labels(*of_group, step).inc(count)
+
+
+def _count_reasons(figures: _Figures, dead: Sequence[End]) -> None:
+    for reason, count in Counter(end.reason for end in dead).items():
+        figures.dead[reason].inc(count)

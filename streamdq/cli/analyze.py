@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,6 +23,27 @@ app = commands()
 _DAY: dict[str, Any] = {"formats": ["%Y-%m-%d"], "metavar": "YYYY-MM-DD", "show_default": False}
 
 
+_Report = Annotated[
+    Path | None, typer.Option(help="Also write an HTML report.", metavar="FILE", dir_okay=False, show_default=False)
+]
+_Only = Annotated[
+    list[str] | None, typer.Option(help="Only this table; may be repeated.", metavar="TABLE", show_default=False)
+]
+_Objective = Annotated[
+    str, typer.Option(help="The share of attempts that should be on time: 99.9% or 0.999.", metavar="SHARE")
+]
+_Memory = Annotated[
+    str | None,
+    typer.Option(
+        envvar="STREAMDQ_SPARK_MEMORY",
+        show_envvar=True,
+        show_default=False,
+        metavar="SIZE",
+        help="Java's heap, such as 4g [half of the machine's memory, at most 4g].",
+    ),
+]
+
+
 @app.command()
 def analyze(
     context: typer.Context,
@@ -30,30 +51,15 @@ def analyze(
     output: Annotated[str, typer.Option(help="The folder or URL for the tables.", show_default=False)],
     first: Annotated[datetime | None, typer.Option("--from", help="The first UTC day [the dump's].", **_DAY)] = None,
     last: Annotated[datetime | None, typer.Option("--to", help="The last UTC day [the dump's].", **_DAY)] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="Also write an HTML report.", metavar="FILE", dir_okay=False, show_default=False)
-    ] = None,
-    only: Annotated[
-        list[str] | None, typer.Option(help="Only this table; may be repeated.", metavar="TABLE", show_default=False)
-    ] = None,
+    report: _Report = None,
+    only: _Only = None,
     slo: Annotated[str, typer.Option(help="An attempt is on time if it starts this soon after its due time.")] = "1s",
-    objective: Annotated[
-        str, typer.Option(help="The share of attempts that should be on time: 99.9% or 0.999.", metavar="SHARE")
-    ] = "99%",
+    objective: _Objective = "99%",
     master: Annotated[str | None, typer.Option(help="Where Spark runs [local[*]].", show_default=False)] = None,
     waiting: Annotated[
         bool, typer.Option("--waiting", help="Include the jobs that wait in Redis now in the forecast.")
     ] = False,
-    memory: Annotated[
-        str | None,
-        typer.Option(
-            envvar="STREAMDQ_SPARK_MEMORY",
-            show_envvar=True,
-            show_default=False,
-            metavar="SIZE",
-            help="Java's heap, such as 4g [half of the machine's memory, at most 4g].",
-        ),
-    ] = None,
+    memory: _Memory = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show Spark's log on stderr.")] = False,
     quarantine: Annotated[bool, typer.Option("--quarantine", help="Leave bad files out, and report them.")] = False,
     as_json: Json = False,
@@ -69,7 +75,7 @@ def analyze(
         from streamdq_spark.session import session, settings_for
     except ModuleNotFoundError as error:
         raise MissingExtra(error.name or "pyspark", "spark") from error
-    days = [day.date() if day else None for day in (first, last)]
+    days = _date(first), _date(last)
     questions = analysis.chosen(only or ())
     plan = analysis.plan(
         input, output, *days, quarantine=quarantine, slo_ms=to_ms(slo, "slo"), objective=_share(objective)
@@ -82,10 +88,18 @@ def analyze(
         summary = analysis.analyze(spark, plan, waiting=asked, questions=questions, progress=tell)
     if report:
         write_report(plan.target, summary, report)
+    _tell(summary.as_json(), output, report, as_json)
+
+
+def _date(day: datetime | None) -> date | None:
+    return day.date() if day else None
+
+
+def _tell(summary: dict[str, Any], output: str, report: Path | None, as_json: bool) -> None:
     if as_json:
-        terminal.print_json(summary.as_json())
+        terminal.print_json(summary)
         return
-    terminal.console().print(_view(summary.as_json(), output))
+    terminal.console().print(_view(summary, output))
     if report:
         terminal.console().print(Text(f"report: {report.absolute().as_uri()}"), soft_wrap=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -55,21 +56,29 @@ def callback(
     from the file, or from STREAMDQ_CALLBACK_SECRETS and similar variables.
     """  # noqa: D301 - typer reads the mark
     serving = Serving(metrics_host, metrics_port, gauges)
-    if not topic or (_ALL in topic and len(topic) > 1):
-        raise InvalidInput("topic: pass --topic once or more, or --topic all")
+    topics = _topics_of(topic or ())
     from ..callback import CallbackSettings, CallbackWorker
 
     given = {"allow": tuple(allow)} if allow else {}
     worker = CallbackWorker(
         context.obj.url, context.obj.namespace, group, concurrency,
-        topics=None if topic == [_ALL] else topic, callback=CallbackSettings.load(settings, **given),
+        topics=topics, callback=CallbackSettings.load(settings, **given),
     )  # fmt: skip
     begin_logs(log_level)
-    arguments = ["callback", "--until-eof", "--log-level", log_level, "--group", group]
-    arguments += [word for name in topic for word in ("--topic", name)]
-    arguments += [word for name in allow or () for word in ("--allow", name)]
-    arguments += ["--concurrency", str(concurrency)]
+    arguments = ["--log-level", log_level, "--group", group, "--concurrency", str(concurrency)]
+    arguments += [*_repeated("--topic", topics or (_ALL,)), *_repeated("--allow", allow or ())]
     arguments += ["--settings", str(settings)] if settings else []
     arguments += ["--burst"] if burst else []
-    command = command_line(*given_globals(context), *arguments)
+    command = command_line(*given_globals(context), "callback", "--until-eof", *arguments)
     run_worker(worker, serving, processes, command, burst=burst, until_eof=until_eof)
+
+
+def _topics_of(names: Sequence[str]) -> Sequence[str] | None:
+    """None: all of them."""
+    if not names or (_ALL in names and len(names) > 1):
+        raise InvalidInput("topic: pass --topic once or more, or --topic all")
+    return None if _ALL in names else names
+
+
+def _repeated(option: str, values: Iterable[str]) -> list[str]:
+    return [word for value in values for word in (option, value)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,24 +110,28 @@ def steps_of(rows: Iterable[HistoryRow], scale: Scale) -> list[Step]:
     for row in rows:
         if row.topic == NOTIFY and row.group == SHOP_GROUP:
             by_job[row.id].append(row)
-    waited: dict[int, list[int]] = defaultdict(list)
+    waited: dict[int, list[int | None]] = defaultdict(list)
     for history in by_job.values():
-        history.sort(key=lambda row: row.place)
-        step = 0
-        for row, following in zip(history, [*history[1:], None], strict=True):
-            step = 0 if row.event is Event.KICKED else step + (row.event is Event.RETRY)
-            if row.event is Event.RETRY:
-                waits = waited[step]
-                if following is not None and following.started_ms is not None:
-                    waits.append(following.started_ms - row.finished_ms)
-                else:
-                    waits.append(-1)
+        for step, waited_ms in _waits(sorted(history, key=lambda row: row.place)):
+            waited[step].append(waited_ms)
     documented = RetrySchedule.of(DEFAULT_RETRY).steps_ms
     steps = []
     for i, (shown_ms, scaled_ms) in enumerate(zip(documented, scale.retry.steps_ms, strict=True), 1):
-        known = sorted(ms for ms in waited[i] if ms >= 0)
+        known = sorted(ms for ms in waited[i] if ms is not None)
         steps.append(Step(i, show_ms(shown_ms), scaled_ms, len(waited[i]), _quantile(known, 0.5) if known else None))
     return steps
+
+
+def _waits(history: Sequence[HistoryRow]) -> Iterator[tuple[int, int | None]]:
+    """(step, ms until the next attempt began) of each retry of one job; None: it has not begun."""
+    step = 0
+    for row, following in zip(history, [*history[1:], None], strict=True):
+        if row.event is Event.KICKED:
+            step = 0
+        if row.event is Event.RETRY:
+            step += 1
+            begun = None if following is None else following.started_ms
+            yield step, None if begun is None else begun - row.finished_ms
 
 
 def duplicates_in(directory: Path) -> int:

@@ -13,7 +13,7 @@ and is counted.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -228,15 +228,18 @@ class Dumper:
         if missing := [topic for topic in self._topics if topic not in known and topic not in dumped]:
             raise InvalidInput(f"no topic {missing[0]!r} in namespace {self._session.keys.namespace!r}")
         shards = [shard for topic in self._topics or known for shard in self._operations.topics.all_shards(topic)]
+        return [*shards, *self._unregistered(set(shards))]
+
+    def _unregistered(self, registered: Collection[ShardKeys]) -> Iterator[ShardKeys]:
+        """Shards of the dump that the registry does not have any more, but Redis has. What else it had has ended."""
         for mark in self._manifest.streams:
             shard = self._session.keys.shard(mark.topic, mark.shard)
-            if shard not in shards and (mark.topic in self._topics or not self._topics):
+            if shard not in registered and (mark.topic in self._topics or not self._topics):
                 if self._run(self._session.one(shard.history, "EXISTS", shard.history)):
-                    shards.append(shard)
+                    yield shard
                 elif mark.since:
                     self._end_life(lost := mark.model_copy(), "")
                     self._note(lost)
-        return shards
 
     # -- where a stream stands
 

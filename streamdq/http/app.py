@@ -57,14 +57,9 @@ def create_app(
     http = http or HttpSettings()
     if tokens is None:
         tokens = Tokens.parse(http.tokens, "STREAMDQ_HTTP_TOKENS")
-    if queue is not None:
-        namespace = queue.namespace
-    elif namespace is None:
-        namespace = (settings or Settings()).namespace
-    backend = Backend(
-        url, namespace, settings, http, tokens, None if allowed_hosts is None else frozenset(allowed_hosts), queue,
-        audit=AuditLog(audit_log),
-    )  # fmt: skip
+    names = None if allowed_hosts is None else frozenset(allowed_hosts)
+    served = _namespace_of(queue, namespace, settings)
+    backend = Backend(url, served, settings, http, tokens, names, queue, audit=AuditLog(audit_log))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -85,6 +80,12 @@ def create_app(
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     app.add_middleware(_Outermost)
     return app
+
+
+def _namespace_of(queue: AsyncQueue | None, namespace: str | None, settings: Settings | None) -> str:
+    if queue is not None:
+        return queue.namespace
+    return (settings or Settings()).namespace if namespace is None else namespace
 
 
 def _describe(app: FastAPI) -> dict[str, Any]:

@@ -148,22 +148,19 @@ def routed(slots: Slots, commands: Sequence[Command], timeout_s: float, blocking
         return timeout_s if blocking else deadline - time.monotonic()
 
     for _ in range(_REDIRECTS):
-        redirected: list[int] = []
         try:
             yield from _known(slots, commands, pending, left_s())
             for name, indexes in _by_node(slots, commands, pending):
                 got = yield Exchange(name, [commands[i] for i in indexes], left_s())
-                ran = ran or not all(isinstance(reply, _NOT_RUN) for reply in got)
+                ran |= _any_ran(got)
                 for i, reply in zip(indexes, got, strict=True):
                     replies[i] = yield from _followed(slots, name, commands[i], reply, left_s())
-                    if isinstance(replies[i], MovedError):
-                        redirected.append(i)
         except LinkError as error:
-            error.sent = error.sent or ran
+            error.sent |= ran
             raise
-        if not redirected:
+        pending = [i for i in pending if isinstance(replies[i], MovedError)]
+        if not pending:
             return replies
-        pending = redirected
     raise LinkError(ConnectionError("the Cluster's nodes name one another for a slot"), sent=ran)
 
 
@@ -172,6 +169,10 @@ def _known(
 ) -> Generator[Any, Any, None]:
     if any(slots.node_of(commands[i].key) is None for i in pending):
         yield Learn(slots.version, timeout_s)
+
+
+def _any_ran(replies: Sequence[Any]) -> bool:
+    return not all(isinstance(reply, _NOT_RUN) for reply in replies)
 
 
 def _by_node(slots: Slots, commands: Sequence[Command], pending: list[int]) -> Iterator[tuple[str, list[int]]]:

@@ -263,11 +263,8 @@ class Operations(Doctoring):
         if rate is not None:
             _check_rate(rate)
             changes["rate"] = rate or None
-        if groups is not None:
-            if isinstance(groups, str) or not groups:
-                raise InvalidInput("groups: pass a list with at least one group")
-            groups = [check_group(group) for group in groups]
-        return (yield from self.topics.configure(topic, changes, groups))
+        exactly = None if groups is None else _checked_groups(groups)
+        return (yield from self.topics.configure(topic, changes, exactly))
 
     def delete_topic(self, topic: str, *, force: bool = False) -> Op[None]:
         """Deletes the topic with its settings, counters and history; ``force``: with the jobs that it holds, whose
@@ -292,6 +289,12 @@ def _check_rate(rate: float) -> None:
     number = isinstance(rate, int | float) and not isinstance(rate, bool)
     if not number or not (rate == 0 or _LEAST_RATE <= rate <= 1e6):
         raise InvalidInput(f"rate: {rate!r} is not a number of jobs per second: 0, or from 0.000001 to 1 000 000")
+
+
+def _checked_groups(groups: Sequence[str]) -> list[str]:
+    if isinstance(groups, str) or not groups:
+        raise InvalidInput("groups: pass a list with at least one group")
+    return [check_group(group) for group in groups]
 
 
 def _in_range(name: str, value: int, low: int, high: int) -> int:

@@ -78,21 +78,29 @@ def _claim_any(
         claimed = yield from ops.scripts.claim(
             shard, group, ops.session.consumer, 1 if kept is None else 0, settings.ttr_of(group), read
         )
-        paused = paused or claimed.paused
+        paused |= claimed.paused
         if claimed.unlooked:
             turns.insert(0, (shard, read[-3 * claimed.unlooked :]))
         for row in claimed.rows:
             held = held_of(shard, group, row, claimed, asked)
             held.started_ms = claimed.now_ms
-            end = _unfit(held, settings)
-            if end is None and kept is None:
+            if (yield from _is_kept(ops, held, settings, room=kept is None)):
                 kept = held
-            else:  # refused, it is another's by now, which is as well
-                ends = [end or End(held, Outcome.RELEASED)]
-                yield from settle(ops.scripts, shard, group, ops.session.consumer, ends)
         if kept and not found:
             break
     return kept, paused
+
+
+def _is_kept(ops: Operations, held: Held, settings: TopicSettings, *, room: bool) -> Op[bool]:
+    """Whether the attempt may begin, and there is ``room`` for it; else it ends here. What Redis refuses then is
+    another's by now, which is as well.
+    """
+    end = _unfit(held, settings)
+    if end is None and room:
+        return True
+    ends = [end or End(held, Outcome.RELEASED)]
+    yield from settle(ops.scripts, held.shard, held.group, ops.session.consumer, ends)
+    return False
 
 
 def _unfit(held: Held, settings: TopicSettings) -> End | None:

@@ -253,20 +253,9 @@ class Topics:
                 settings = yield from self._register(topic, ended, {}, expected=settings.version)
                 continue
             found = yield from self._apply(topic, settings)
-            unknown = {group for shard in found for group in shard.groups} - settings.groups.keys()
-            newest, others = max(found, key=lambda shard: shard.version), [one for one in found if not one.done]
-            if newest.version > settings.version:
-                # These settings are out of date; or the registry is, which was lost, or put back from an old copy.
-                ended = {"version": newest.version, "shards": newest.shards or settings.shards}
-                settings = yield from self._register(topic, ended, {}, expected=settings.version)
-            elif settings.resharding is not None:
-                ended = {"resharding": None}
-                if not others:
-                    ended |= {"shards": settings.resharding, "most_shards": max(settings.reach, settings.resharding)}
-                settings = yield from self._register(topic, ended, {}, expected=settings.version)
-            elif others and (shards := max(shard.shards for shard in others)) > settings.shards:
-                # A registry that was lost was made again by one who did not know how many there are.
-                settings = yield from self._register(topic, {"shards": shards}, {}, expected=settings.version)
+            changes, unknown = _owed(settings, found), _unknown_groups(settings, found)
+            if changes:
+                settings = yield from self._register(topic, changes, {}, expected=settings.version)
             elif settings.leaving or unknown:
                 # A group that shards have, and the registry does not: it was lost and made again by one who did not
                 # know the group. Jobs wait for it.
@@ -380,3 +369,24 @@ class Topics:
 
 def changing(topic: str) -> ServerUnavailable:
     return ServerUnavailable(f"topic {topic!r}: its settings were changed during the call; try again")
+
+
+def _unknown_groups(settings: TopicSettings, shards: Sequence[Configured]) -> set[str]:
+    return {group for shard in shards for group in shard.groups} - settings.groups.keys()
+
+
+def _owed(settings: TopicSettings, shards: Sequence[Configured]) -> dict[str, Any]:
+    """What the registry has yet to take over from the shards, which were told of ``settings``; {}: nothing."""
+    newest, others = max(shards, key=lambda shard: shard.version), [shard for shard in shards if not shard.done]
+    if newest.version > settings.version:
+        # These settings are out of date; or the registry is, which was lost, or put back from an old copy.
+        return {"version": newest.version, "shards": newest.shards or settings.shards}
+    if settings.resharding is not None:
+        if others:
+            return {"resharding": None}
+        most = max(settings.reach, settings.resharding)
+        return {"resharding": None, "shards": settings.resharding, "most_shards": most}
+    if others and (count := max(shard.shards for shard in others)) > settings.shards:
+        # A registry that was lost was made again by one who did not know how many there are.
+        return {"shards": count}
+    return {}

@@ -164,6 +164,10 @@ class Consumer:
         for shard in [shard for shard in self._found if shard not in self._resting]:
             if held := await self._try(shard, limits.get(shard.topic, _NONE)):
                 return held
+        return await self._claim_active(limits)
+
+    async def _claim_active(self, limits: Limits) -> list[Held]:
+        """From the first shard in turn that has a job to claim."""
         for _ in range(len(self._active)):
             shard = self._active.pop(0)
             limit = limits.get(shard.topic, _NONE)
@@ -265,13 +269,16 @@ class Consumer:
             self._activate(shard)
         held = [held_of(shard, self.group, row, claimed, asked) for row in claimed.rows]
         if count > 0:
-            again = sum(1 for one in held if one.entry)
-            more = shard in self._crowded and again >= min(count, limit.at_once) > 0
-            if claimed.refused or more:
-                self._crowded.add(shard)
-            else:
-                self._crowded.discard(shard)
+            self._note_crowd(shard, claimed, held, min(count, limit.at_once))
         return held
+
+    def _note_crowd(self, shard: ShardKeys, claimed: Claimed, held: list[Held], at_once: int) -> None:
+        """Whether there are more jobs that were lost with a consumer than ``at_once`` may be claimed of them."""
+        again = sum(1 for one in held if one.entry)
+        if claimed.refused or (shard in self._crowded and again >= at_once > 0):
+            self._crowded.add(shard)
+        else:
+            self._crowded.discard(shard)
 
     # -- reading
 

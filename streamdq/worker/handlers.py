@@ -50,6 +50,15 @@ def handler_of(
     code = _code_of(function)
     if inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
         raise InvalidInput(f"handler {name}: is a generator function, so calling it runs nothing; take the `yield` out")
+    body_type, job_name = _parameters_of(function, code, name)
+    if batch is not None:
+        body_type = _item_type(body_type, name)
+    validate = _validator(body_type, name)
+    return Handler(topic, function, validate, inspect.iscoroutinefunction(code), job_name, batch, ttr_ms, retry)
+
+
+def _parameters_of(function: Callable[..., Any], code: Callable[..., Any], name: str) -> tuple[Any, str | None]:
+    """The body's type, and the name of the parameter that takes the job; None: it takes none."""
     parameters = list(inspect.signature(function).parameters.values())
     try:
         hints = get_type_hints(code, include_extras=True)  # Annotated may restrict the body
@@ -59,18 +68,22 @@ def handler_of(
     bodies = [p for p in parameters if p.name != job_name and p.default is p.empty and p.kind <= p.KEYWORD_ONLY]
     if len(bodies) != 1 or bodies[0].kind is inspect.Parameter.KEYWORD_ONLY:
         raise InvalidInput(f"handler {name}: must take the body first, and may take `job: Job`; it takes {parameters}")
-    body_type = hints.get(bodies[0].name, Any)
-    if batch is not None:
-        body_type = _bare(body_type)
-        if body_type not in (Any, list) and get_origin(body_type) is not list:
-            raise InvalidInput(f"handler {name}: with batch= its first parameter is a list, such as list[dict]")
-        body_type = (get_args(body_type) or (Any,))[0]
+    return hints.get(bodies[0].name, Any), job_name
+
+
+def _item_type(body_type: Any, name: str) -> Any:
+    """What a list of bodies is a list of."""
+    body_type = _bare(body_type)
+    if body_type not in (Any, list) and get_origin(body_type) is not list:
+        raise InvalidInput(f"handler {name}: with batch= its first parameter is a list, such as list[dict]")
+    return (get_args(body_type) or (Any,))[0]
+
+
+def _validator(body_type: Any, name: str) -> Callable[[bytes], Any]:
     try:
-        adapter = TypeAdapter(body_type)
+        return TypeAdapter(body_type).validator.validate_json
     except (PydanticSchemaGenerationError, PydanticUndefinedAnnotation) as error:
         raise InvalidInput(f"handler {name}: pydantic can't check {body_type!r}: {error}") from None
-    validate = adapter.validator.validate_json
-    return Handler(topic, function, validate, inspect.iscoroutinefunction(code), job_name, batch, ttr_ms, retry)
 
 
 def _code_of(function: Callable[..., Any]) -> Callable[..., Any]:

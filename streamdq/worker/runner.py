@@ -293,12 +293,17 @@ class Runner:
             await asyncio.sleep(_WATCHDOG_S)
             now = time.monotonic()
             for task, held in list(self._running.items()):
-                for one in [one for one in held if one.late and not one.ended]:
-                    self._end(one, self._end_of(one, asyncio.CancelledError()), now - one.deadline + one.ttr_ms / 1000)
+                self._end_late(held, now)
                 if any(one.deadline <= now and not one.late and not one.ended for one in held):
                     for one in held:
                         one.late = True
                     task.cancel()
+
+    def _end_late(self, held: list[Held], now: float) -> None:
+        """Attempts that were cancelled when this was looked at before, and whose handlers go on."""
+        for one in held:
+            if one.late and not one.ended:
+                self._end(one, self._end_of(one, asyncio.CancelledError()), now - one.deadline + one.ttr_ms / 1000)
 
     def _touch(self, job: Job, ttr: Duration | None) -> None:
         """From any thread: the deadline here moves at once, Redis's as soon as it is told."""

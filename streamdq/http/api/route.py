@@ -157,19 +157,23 @@ def refused(request: Request, error: ProblemError) -> ProblemError:
 
 def _check_scope(request: Request, needs: Needs, who: Identity, queries: Collection[str]) -> None:
     """``queries``: the query parameters that the operation heeds; one that it ignores narrows nothing."""
-    named = [*request.query_params.getlist("topic")] if "topic" in queries else []
-    if "topic" in request.path_params:
-        named.append(request.path_params["topic"])
-    for topic in named:
-        if not who.topics.holds(topic):
-            raise ProblemError("forbidden", f"this token is for other topics: {who.topics}")
-    if not (named or needs.sifts or who.topics.is_all):
-        hint = ", or one topic's name" if "topic" in queries else ""
-        raise ProblemError("forbidden", f"this takes a token for all topics{hint}")
+    _check_topic_scope(request, needs, who, in_query="topic" in queries)
     for group in request.query_params.getlist("group"):
         check_group_scope(who, group)
     if needs.every_group and not who.groups.is_all:
         raise ProblemError("forbidden", "this concerns every group, and takes a token for all of them")
+
+
+def _check_topic_scope(request: Request, needs: Needs, who: Identity, *, in_query: bool) -> None:
+    named = request.query_params.getlist("topic") if in_query else []
+    if "topic" in request.path_params:
+        named = [*named, request.path_params["topic"]]
+    for topic in named:
+        if not who.topics.holds(topic):
+            raise ProblemError("forbidden", f"this token is for other topics: {who.topics}")
+    if not (named or needs.sifts or who.topics.is_all):
+        hint = ", or one topic's name" if in_query else ""
+        raise ProblemError("forbidden", f"this takes a token for all topics{hint}")
 
 
 def check_group_scope(who: Identity, group: str) -> None:

@@ -46,6 +46,9 @@ class Attempt:
             return None
         return max(0, (self.ended_ms or now_ms) - self.started_ms)
 
+    def waited_until_ms(self, now_ms: int) -> int:
+        return self.started_ms or self.ended_ms or now_ms
+
     def gaps(self, now_ms: int) -> list[tuple[str, int]]:
         """(what it waited for, or that it ran; ms), in order."""
         found = []
@@ -86,20 +89,7 @@ def story_of(rows: Iterable[HistoryRow], job: Job | None, moved: dict[str, int],
         story.created_ms = story.created_ms or row.created_ms
         story.body_bytes = story.body_bytes or row.body_bytes or None
         if row.event in _ATTEMPTS:
-            story.events.append(
-                Attempt(
-                    row.group,
-                    row.attempt,
-                    row.due_ms,
-                    row.moved_ms,
-                    row.started_ms,
-                    row.finished_ms,
-                    SNOOZED if row.event is Event.RELEASED and row.error else row.event.value,
-                    row.consumer,
-                    row.error,
-                    row.reason,
-                )
-            )
+            story.events.append(_ended(row))
         else:
             story.events.append(row)  # cancelled, kicked: what is no attempt
     if job is not None:
@@ -107,6 +97,21 @@ def story_of(rows: Iterable[HistoryRow], job: Job | None, moved: dict[str, int],
         still = [_open(one, job, moved) for one in job.groups.values() if one.state in _OPEN]
         story.events += sorted(still, key=lambda one: one.started_ms or max(now_ms, one.due_ms or 0))
     return story
+
+
+def _ended(row: HistoryRow) -> Attempt:
+    return Attempt(
+        row.group,
+        row.attempt,
+        row.due_ms,
+        row.moved_ms,
+        row.started_ms,
+        row.finished_ms,
+        SNOOZED if row.event is Event.RELEASED and row.error else row.event.value,
+        row.consumer,
+        row.error,
+        row.reason,
+    )
 
 
 _OPEN = (JobState.DELAYED, JobState.READY, JobState.RUNNING)
@@ -131,25 +136,34 @@ def why(attempt: Attempt, now_ms: int, paused: bool = False) -> str:
         return ""
     if attempt.due_ms > now_ms and attempt.started_ms is None:
         return f"Due in {brief(attempt.due_ms - now_ms)}."
-    late = max(0, (attempt.started_ms or attempt.ended_ms or now_ms) - attempt.due_ms)
-    if attempt.started_ms is not None and late < ON_TIME_MS:
-        return f"On time: it started {brief(late)} after it was due."
-    waits = dict(gap for gap in attempt.gaps(attempt.ended_ms or now_ms) if gap[0] != "ran")
-    longest = max(waits, key=lambda name: waits[name], default="mover")
-    gap = brief(waits.get(longest, late))
-    state = "Late by" if attempt.started_ms is not None else "It has been due for"
+    late_ms = max(0, attempt.waited_until_ms(now_ms) - attempt.due_ms)
+    if attempt.started_ms is not None and late_ms < ON_TIME_MS:
+        return f"On time: it started {brief(late_ms)} after it was due."
     if attempt.event == Event.EXPIRED:
-        return f"Given up: its time to expire had passed, {brief(late)} after it was due."
-    if longest == "worker":
-        which = "it waited" if attempt.started_ms is not None else "it has been waiting"
-        return f"{state} {brief(late)}: {which} {gap} for a worker."
+        return f"Given up: its time to expire had passed, {brief(late_ms)} after it was due."
+    longest, waited_ms = _longest_wait(attempt, now_ms) or ("mover", late_ms)
+    waited = brief(waited_ms)
     if attempt.started_ms is None:
-        cause = "the topic is paused" if paused else "no mover is at work, or the topic's rate holds it back"
-        return f"{state} {brief(late)}, and was not moved to the ready stream yet: {cause}."
-    return (
-        f"{state} {brief(late)}: it waited {gap} to be moved to the ready stream, for a mover, for the end of a "
-        "pause, or because of the topic's rate."
-    )
+        return f"It has been due for {brief(late_ms)}{_still_waits(longest, waited, paused)}"
+    return f"Late by {brief(late_ms)}: it waited {waited} {_WAITED_FOR[longest]}"
+
+
+def _longest_wait(attempt: Attempt, now_ms: int) -> tuple[str, int] | None:
+    waits = [gap for gap in attempt.gaps(attempt.ended_ms or now_ms) if gap[0] != "ran"]
+    return max(waits, key=lambda gap: gap[1], default=None)
+
+
+_WAITED_FOR = {
+    "worker": "for a worker.",
+    "mover": "to be moved to the ready stream, for a mover, for the end of a pause, or because of the topic's rate.",
+}
+
+
+def _still_waits(longest: str, waited: str, paused: bool) -> str:
+    if longest == "worker":
+        return f": it has been waiting {waited} for a worker."
+    cause = "the topic is paused" if paused else "no mover is at work, or the topic's rate holds it back"
+    return f", and was not moved to the ready stream yet: {cause}."
 
 
 def rows_of(ops: Operations, shard: ShardKeys, id: str, since_ms: int | None) -> Op[tuple[list[HistoryRow], bool]]:
