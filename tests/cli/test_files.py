@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from streamdq import Queue
+from tests.children import child
 from tests.cli.conftest import COMMAND, Run
 from tests.servers import Server, until
 
@@ -146,7 +147,7 @@ def test_bodies_and_files_come_through_stdin(run: Run, queue: Queue, monkeypatch
 def test_what_comes_through_a_pipe_is_taken_in_while_it_comes(redis_server: Server, queue: Queue) -> None:
     """A producer that never ends must not be waited for: batches go in as they fill."""
     command = [*COMMAND, "--url", redis_server.url, "enqueue", "t", "--file", "-", "--delay", "1h"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+    with child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         process.stdin.write(b'{"n": 1}\n' * 1200)
         process.stdin.flush()

@@ -22,6 +22,7 @@ from streamdq.dump.compaction import compact
 from streamdq.dump.folder import Folder
 from streamdq.dump.manifest import load_manifest, require_manifest
 from streamdq.keys import ShardKeys
+from tests.children import child
 from tests.conftest import BINARIES
 from tests.crash.dump_steps import place
 from tests.dumps import HOUR_MS, START_MS, dumped, entries_of, fill, write_rows
@@ -54,7 +55,7 @@ def run() -> Iterator[Run]:
 def runner(*modules: str) -> Iterator[Run]:
     """Carries out one thing, killed at a step; returns the exit code. `modules` are imported once."""
     command = [sys.executable, "-m", "tests.crash.dump_steps", *modules]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin
         assert process.stdout
         stdin, stdout = process.stdin, process.stdout

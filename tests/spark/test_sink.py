@@ -22,6 +22,7 @@ from streamdq.errors import InvalidInput
 from streamdq_spark import sink
 from streamdq_spark.sink import CHECKPOINT, into_files
 from streamdq_spark.source import register
+from tests.children import child
 from tests.servers import Server
 
 pytestmark = pytest.mark.timeout(180)  # a query is started again and again
@@ -123,6 +124,7 @@ with session("local[1]", settings=SMALL) as spark:
 """
 
 
+@pytest.mark.timeout(300)  # it starts Spark
 @pytest.mark.parametrize("step", ["before it is written", "before it is noted"])
 def test_killed_between_the_steps_it_loses_and_repeats_nothing(
     spark: SparkSession, queue: Queue, newest: Server, tmp_path: Path, step: str
@@ -131,13 +133,11 @@ def test_killed_between_the_steps_it_loses_and_repeats_nothing(
     happen(queue, 0)
     command = [sys.executable, "-c", KILLED, newest.url, str(folder), step]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
-    ) as process:
+    with child(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout
         assert process.stdout.readline() == "first\n"
         happen(queue, 20)
-        assert process.wait(60) == -signal.SIGKILL
+        assert process.wait(200) == -signal.SIGKILL
     killed = seen(folder)
     assert len(killed) > 20 if step == "before it is noted" else len(killed) == 20
     assert set(killed) <= set(recorded(queue))

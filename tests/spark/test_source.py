@@ -24,6 +24,7 @@ from streamdq.store.history import HistoryRow
 from streamdq_spark.errors import HistoryLost
 from streamdq_spark.source import HistoryReader, Options, Part, register, rows_of
 from streamdq_spark.streams import BEGIN, Standing, StreamReader
+from tests.children import child
 from tests.servers import Server
 
 TOPICS = {"order.close": 2, "refund.check": 1}
@@ -237,13 +238,12 @@ with session("local[1]", settings=SMALL) as spark:
 """
 
 
+@pytest.mark.timeout(300)  # it starts Spark
 def test_killed_in_the_midst_it_loses_and_repeats_nothing(followed: Queue, sink: Sink) -> None:
     happen(followed, 20)
     command = [sys.executable, "-c", KILLED, sink.url, str(sink.folder)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
-    ) as process:
+    with child(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout
         assert process.stdout.readline() == "following\n"
         noted, done = sink.folder / "checkpoint" / "commits", 20
