@@ -3,8 +3,6 @@
 import json
 from dataclasses import asdict
 
-import pytest
-
 from streamdq import NewJob, Queue
 from streamdq.operations.audit import Audit
 from streamdq.store.scripts import load
@@ -65,7 +63,6 @@ def outcome(processes: WorkerProcesses, name: str) -> tuple[Audit, dict[str, int
     return audit, left_in(processes.server, "work", namespace=name)
 
 
-@pytest.mark.timeout(150)
 def test_a_crash_at_any_call_loses_nothing(processes: WorkerProcesses) -> None:
     load_scripts(processes.server)
     names = [namespace(fault) for fault in FAULTS]

@@ -42,7 +42,6 @@ with session() as spark:
     rows = spark.read.format("streamdq").option("url", sys.argv[1]).option("rows_per_partition", 10).load()
     print(rows.count(), rows.rdd.getNumPartitions() > 1, spark.sparkContext.master)
 """
-pytestmark = pytest.mark.timeout(180)
 
 
 @pytest.fixture(scope="module")

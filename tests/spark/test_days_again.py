@@ -18,7 +18,6 @@ from tests.spark.dumps import START, as_row, event, write_dump
 from tests.spark.frames import collected
 from tests.spark.logs import random_log
 
-pytestmark = pytest.mark.timeout(300)  # twelve questions, three times
 FIRST = START + timedelta(days=60)
 DAYS = [(FIRST + timedelta(days=n)).date() for n in range(3)]
 SILENT = DAYS[1]

@@ -115,7 +115,6 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -133,7 +132,6 @@ def test_a_failure_is_one_line_and_its_log_is_kept(folder: Path, arguments: tupl
     assert str(log) in done.stderr
 
 
-@pytest.mark.timeout(120)
 def test_a_success_says_nothing_on_stderr_and_leaves_no_log(folder: Path) -> None:
     """Though most questions find nothing in cancels."""
     done = analyze(folder, "--only", "retries", "--only", "throughput", "--report", str(folder / "report.html"))
@@ -142,7 +140,6 @@ def test_a_success_says_nothing_on_stderr_and_leaves_no_log(folder: Path) -> Non
     assert not list(folder.glob("streamdq-spark-*.log"))
 
 
-@pytest.mark.timeout(120)
 def test_what_spark_logs_is_shown_if_asked_for(folder: Path) -> None:
     done = analyze(folder, "--only", "too_large", "--memory", "512m", "--verbose")
     assert done.returncode == 1

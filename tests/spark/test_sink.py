@@ -25,7 +25,6 @@ from streamdq_spark.source import register
 from tests.children import child
 from tests.servers import Server
 
-pytestmark = pytest.mark.timeout(180)  # a query is started again and again
 KEY = ["topic", "shard", "entry", "event", "id"]
 
 
@@ -124,7 +123,6 @@ with session("local[1]", settings=SMALL) as spark:
 """
 
 
-@pytest.mark.timeout(300)  # it starts Spark
 @pytest.mark.parametrize("step", ["before it is written", "before it is noted"])
 def test_killed_between_the_steps_it_loses_and_repeats_nothing(
     spark: SparkSession, queue: Queue, newest: Server, tmp_path: Path, step: str

@@ -22,7 +22,6 @@ from tests.spark.dumps import EPOCH, START, TIMES, event, write_dump
 from tests.spark.frames import assert_same, collected, frame
 from tests.spark.plain import Happened
 
-pytestmark = pytest.mark.timeout(300)  # twelve questions of each case
 Case = tuple[list[dict[str, Any]], Path, Summary]
 NOT_RUN: dict[str, Any] = {"started": None, "moved": None, "consumer": None, "error": None, "reason": None}
 BARE: dict[str, Any] = dict.fromkeys(
