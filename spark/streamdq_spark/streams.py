@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from streamdq.dump.arrow import table_in
 from streamdq.errors import HistoryUnreadable, ServerUnavailable, UnknownTopic
 from streamdq.keys import ShardKeys
-from streamdq.link.connection import Command, Link
-from streamdq.link.session import Op, checked, open_session, run
+from streamdq.link.connection import Link
+from streamdq.link.session import Op, open_session, run
 from streamdq.operations.jobs import Operations
+from streamdq.store import history_reads
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,22 +91,11 @@ class StreamReader:
         return {f"{shard.topic}:{shard.shard}": self._standing(shard) for shard in shards}
 
     def _standing(self, shard: ShardKeys) -> Standing:
-        """Rows and their number are written together: one that is the same before and after the look belongs to it."""
-        history, count = shard.history, Command(shard.counts, ("HGET", shard.counts, "history"))
-        look = [
-            count,
-            Command(history, ("XREVRANGE", history, "+", "-", "COUNT", 1)),
-            Command(history, ("XRANGE", history, "-", "+", "COUNT", 1)),
-            Command(history, ("XLEN", history)),
-            Command(shard.settings, ("HGET", shard.settings, "history_since")),
-            count,
-        ]
         for _ in range(_LOOKS):
-            before, newest, oldest, length, since, after = map(checked, self._run(self._session.call(look)))
-            if before == after:
-                last, first = (entries[0][0].decode() if entries else BEGIN for entries in (newest, oldest))
-                life = (since or b"").decode()
-                return Standing(shard.topic, shard.shard, life, int(after or 0), last, first, length)
+            ends = self._run(history_reads.history_ends(self._session, shard))
+            if ends is not None:
+                last, first = ends.last or BEGIN, ends.first or BEGIN
+                return Standing(shard.topic, shard.shard, ends.since, ends.written, last, first, ends.length)
         raise ServerUnavailable(
             f"the history of topic {shard.topic!r} grows faster than it can be looked at; try again"
         )
@@ -116,10 +106,9 @@ class StreamReader:
         Raises:
             HistoryUnreadable: an entry is not a row of this version.
         """
-        history = self._session.keys.shard(topic, shard).history
+        keys = self._session.keys.shard(topic, shard)
         while True:
-            command = Command(history, ("XRANGE", history, f"({after}", until, "COUNT", PAGE))
-            entries = checked(self._run(self._session.call([command]))[0])
+            entries = self._run(history_reads.rows_after(self._session, keys, after, PAGE, until))
             if not entries:
                 return
             table = table_in(topic, shard, entries)

@@ -12,6 +12,7 @@ from ..keys import ShardKeys, shard_of
 from ..link.session import Op
 from ..operations.jobs import Operations
 from ..operations.pace import Pace
+from ..store import reads
 from ..store.batches import MAX_BYTES, most_jobs, parts
 from ..store.progress import progress_in
 from ..store.records import Record, record_in
@@ -143,9 +144,7 @@ class Letters:
         return (yield from self._scripts.stats(shard, ())).now_ms
 
     def count(self, shard: ShardKeys, group: str, until_ms: int) -> Op[int]:
-        dead = shard.dead_of(group)
-        found: int = yield from self._session.one(dead, "ZCOUNT", dead, "-inf", until_ms)
-        return found
+        return (yield from reads.dead_until(self._session, shard, group, until_ms))
 
     def page(self, shard: ShardKeys, group: str, until_ms: int, offset: int) -> Op[tuple[int, list[Letter]]]:
         """How many were looked at, 0 at the end, and the letters among them."""
@@ -215,12 +214,12 @@ class Letters:
 
     def receipts(self, shard: ShardKeys) -> Op[list[Receipt]]:
         """What a run that was killed left; few, as each run clears its own after every batch."""
-        fields = yield from self._session.one(shard.archive, "HKEYS", shard.archive)
+        fields = yield from reads.archive_receipts(self._session, shard)
         return [_receipt_in(shard.topic, field) for field in fields]
 
     def forget(self, shard: ShardKeys, receipts: Sequence[str | bytes]) -> Op[None]:
         if receipts:
-            yield from self._session.one(shard.archive, "HDEL", shard.archive, *receipts)
+            yield from reads.drop_archive_receipts(self._session, shard, receipts)
 
 
 def _receipt_in(topic: str, field: bytes) -> Receipt:

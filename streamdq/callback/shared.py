@@ -12,15 +12,17 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import ServerError
 from ..link.connection import AsyncLink
 from ..link.session import Op, Session, arun
 from ..logs import log
 from ..loop import cancel_and_wait
+from ..store import namespace
 from ..store.scripts import Scripts
 
+T = TypeVar("T")
 LOOK_EVERY_S = 1.0
 MOST = 500
 """Of these all are read at once. A process that finds more dead receivers keeps them to itself."""
@@ -93,7 +95,7 @@ class Shared:
 
     def closed(self, receiver: str) -> None:
         self._there.discard(receiver)
-        self._start(self._do(self._session.one(self._key, "HDEL", self._key, receiver)))
+        self._start(self._do(namespace.close_breaker(self._session, receiver)))
 
     async def told(self) -> None:
         """Waits until Redis has been told, and what was asked has been answered."""
@@ -110,18 +112,19 @@ class Shared:
 
     async def _look(self) -> None:
         before = set(self._there)
-        reply = await self._do(self._session.one(self._key, "HGETALL", self._key))
-        if reply is None:
+        kept = await self._do(namespace.open_breakers(self._session))
+        if kept is None:
             return
-        now_ms, found = self._now_ms(), {}
-        for receiver, text in _pairs(reply):
-            until_ms, open_ms, trying = text.split("|")
-            found[receiver] = Breaker((int(until_ms) - now_ms) / 1000, int(open_ms) / 1000, trying == "1")
+        now_ms = self._now_ms()
+        found = {
+            receiver: Breaker((one.until_ms - now_ms) / 1000, one.open_ms / 1000, one.trying)
+            for receiver, one in kept.items()
+        }
         gone = before - found.keys()
         self._there = (self._there - gone) | found.keys()
         self._seen(found, gone)
 
-    async def _do(self, op: Op[Any]) -> Any:
+    async def _do(self, op: Op[T]) -> T | None:
         """None: Redis did not answer in time."""
         try:
             async with asyncio.timeout(_ANSWER_S):
@@ -135,9 +138,3 @@ class Shared:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
-
-
-def _pairs(reply: Any) -> list[tuple[str, str]]:
-    """Of HGETALL, which RESP3 gives as a mapping."""
-    flat = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
-    return [(name.decode(), value.decode()) for name, value in flat]

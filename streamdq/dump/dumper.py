@@ -18,16 +18,18 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ..config import Settings
 from ..errors import FolderBusy, InvalidInput, ServerUnavailable
 from ..job import check_topic
 from ..keys import ShardKeys
-from ..link.connection import Command, Link
-from ..link.session import Op, checked, open_session, run
+from ..link.connection import Link
+from ..link.session import Op, open_session, run
 from ..logs import log
 from ..operations.jobs import Operations
+from ..store import history_reads, namespace
+from ..store.history_reads import RawEntry
 from ..store.scripts import DumpRegistration
 from .arrow import by_hour, pyarrow, table_in, write_parquet
 from .folder import Folder
@@ -157,11 +159,11 @@ class Dumper:
         """The manifest, made before Redis hears of the dump: what is registered always has a folder that knows it."""
         if found := self._found():
             return found
-        seconds, micros = self._run(self._session.one(self._session.keys.mover, "TIME"))
+        now_ms = self._run(namespace.redis_time_us(self._session)) // 1000
 
         def begin(manifest: Manifest) -> None:
             manifest.namespace = manifest.namespace or self._session.keys.namespace
-            manifest.created_ms = manifest.created_ms or int(seconds) * 1000 + int(micros) // 1000
+            manifest.created_ms = manifest.created_ms or now_ms
 
         return update_manifest(self._folder, begin, new=True)
 
@@ -235,7 +237,7 @@ class Dumper:
         for mark in self._manifest.streams:
             shard = self._session.keys.shard(mark.topic, mark.shard)
             if shard not in registered and (mark.topic in self._topics or not self._topics):
-                if self._run(self._session.one(shard.history, "EXISTS", shard.history)):
+                if self._run(history_reads.has_history(self._session, shard)):
                     yield shard
                 elif mark.since:
                     self._end_life(lost := mark.model_copy(), "")
@@ -274,7 +276,7 @@ class Dumper:
         return bool(held.last) and _order(held.last) < _order(mark.last) and held.written > mark.written
 
     def _is_there(self, shard: ShardKeys, entry: str) -> bool:
-        return bool(self._run(self._session.one(shard.history, "XRANGE", shard.history, entry, entry)))
+        return self._run(history_reads.has_row(self._session, shard, entry))
 
     def _begin_life(self, mark: StreamMark, held: DumpRegistration) -> None:
         """A stream that is new, or was lost and is new again: all that is in it is to be dumped. What has been trimmed
@@ -317,11 +319,10 @@ class Dumper:
 
     def _end_life(self, mark: StreamMark, since: str) -> None:
         """The stream of the last run is gone: deleted with its topic, which tells how much was in it, or lost."""
-        settings = self._session.keys.shard(mark.topic, mark.shard).settings
-        ended = self._run(self._session.one(settings, "HGET", settings, "history_ended")) or b""
-        life, _, written = ended.decode().partition(":")
+        shard = self._session.keys.shard(mark.topic, mark.shard)
+        life, written = self._run(history_reads.ended_history(self._session, shard))
         if life == mark.since:
-            self._note_lost(mark, int(written) - mark.written)
+            self._note_lost(mark, written - mark.written)
         else:
             log.warning("Redis has lost a history stream since the last dump", topic=mark.topic, shard=mark.shard)
             self._result.resets += 1
@@ -354,22 +355,21 @@ class Dumper:
         self._settle(stream)
         return True
 
-    def _pages(self, stream: _Stream) -> Iterator[Any]:
+    def _pages(self, stream: _Stream) -> Iterator[list[RawEntry]]:
         """The entries after the mark up to the run's end. While one page is worked on, the next is fetched."""
-        name, end = stream.shard.history, stream.held.last
+        end = stream.held.last
         if not end or _order(stream.mark.last) >= _order(end):
             return
 
-        def fetch(after: str) -> Any:
-            command = Command(name, ("XRANGE", name, f"({after}" if after else "-", end, "COUNT", PAGE))
-            return checked(self._run(self._session.call([command]))[0])
+        def fetch(after: str) -> list[RawEntry]:
+            return self._run(history_reads.rows_after(self._session, stream.shard, after, PAGE, until=end))
 
         coming = self._fetcher.submit(fetch, stream.mark.last)
         while entries := coming.result():
             coming = self._fetcher.submit(fetch, entries[-1][0].decode())
             yield entries
 
-    def _take(self, stream: _Stream, entries: Any, table: pa.Table) -> None:
+    def _take(self, stream: _Stream, entries: list[RawEntry], table: pa.Table) -> None:
         mark, batch = stream.mark, self._batch
         unreadable = len(entries) - table.num_rows
         if unreadable:

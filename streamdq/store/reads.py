@@ -124,6 +124,17 @@ def dead_until(session: Session, shard: ShardKeys, group: str, until_ms: int) ->
     return found
 
 
+def archive_receipts(session: Session, shard: ShardKeys) -> Op[list[bytes]]:
+    """What an archive took or gave back and has not cleared yet, as the scripts archive and restore keep it."""
+    found: list[bytes] = yield from session.one(shard.archive, "HKEYS", shard.archive)
+    return found
+
+
+def drop_archive_receipts(session: Session, shard: ShardKeys, receipts: Sequence[str | bytes]) -> Op[None]:
+    """The one plain write to a shard: the archive's database knows of these."""
+    yield from session.one(shard.archive, "HDEL", shard.archive, *receipts)
+
+
 # -- progress, counters, settings
 
 
