@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 from streamdq import NewJob
 from streamdq.claims.attempts import DeadReason, End, Held, Outcome, ends_together, held_of, settle
 from streamdq.config import MAX_CLAIM
-from streamdq.link.connection import Command, Link
+from streamdq.link.command import Command
+from streamdq.link.connection import Link
 from streamdq.link.session import Op, open_session, run
 from streamdq.operations.jobs import Operations
 from streamdq.store.batches import MAX_BYTES

@@ -14,8 +14,8 @@ from typing import Any
 from redis.crc import key_slot
 from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseError, TryAgainError
 
+from .command import Command
 from .failures import LinkError
-from .node import Command
 
 _REDIRECTS = 5
 _LEARN_S = 1.0

@@ -16,12 +16,13 @@ from redis.backoff import NoBackoff
 from ..errors import InvalidInput
 from .address import Target, parse_url
 from .cluster import Exchange, Learn, Slots, Steps, learning, routed
+from .command import Command
 from .deadline import timed
 from .failures import Crowded, LinkError
 from .fair_semaphore import FairSemaphore
-from .node import AsyncConnections, Command, ConnectionLimits, Connections, renew_in_child
+from .node import AsyncConnections, ConnectionLimits, Connections, renew_in_child
 
-__all__ = ["AsyncLink", "Command", "ConnectionLimits", "Link", "LinkError", "forget_memory"]
+__all__ = ["AsyncLink", "ConnectionLimits", "Link", "LinkError", "forget_memory"]
 
 
 class _Flavour(NamedTuple):

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple, Protocol
 from hiredis import pack_command
 from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
+from .command import Command
 from .deadline import set_deadline
 from .failures import Crowded, count_reply, is_read_only, translate
 from .fair_semaphore import FairSemaphore
@@ -32,13 +33,6 @@ IDLE_S = 10.0
 
 # RuntimeError: uvloop's for a transport that was closed, asyncio's for one of a loop that was.
 _FAILURES = (RedisError, OSError, EOFError, RuntimeError)
-
-
-class Command(NamedTuple):
-    """One Redis command, and a key that tells which Cluster node it goes to."""
-
-    key: str
-    args: tuple[Any, ...]
 
 
 class ConnectionLimits(NamedTuple):

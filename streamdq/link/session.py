@@ -33,7 +33,8 @@ from ..errors import (
 from ..keys import NamespaceKeys
 from . import failures
 from .address import Target
-from .connection import AsyncLink, Command, ConnectionLimits, Link, LinkError
+from .command import Command
+from .connection import AsyncLink, ConnectionLimits, Link, LinkError
 from .failures import Crowded
 
 T = TypeVar("T")
@@ -107,11 +108,6 @@ class Session:
                     raise self.unavailable(error) from error
             yield Pause(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-
-    def one(self, key: str, *args: Any, repeatable: bool = True, within_s: float = float("inf")) -> Op[Any]:
-        """The reply of one plain command."""
-        replies = yield from self.call([Command(key, args)], repeatable=repeatable, within_s=within_s)
-        return checked(replies[0])
 
     def unavailable(self, error: LinkError) -> ServerUnavailable:
         if isinstance(error, Crowded):

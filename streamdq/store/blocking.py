@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from ..errors import TooManyCalls
 from ..keys import ShardKeys
-from ..link.connection import Command
+from ..link.command import Command
 from ..link.session import Op, Session, checked
 
 _BLOCK_GRACE_S = 3.0

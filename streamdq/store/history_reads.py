@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from ..keys import ShardKeys
-from ..link.connection import Command
+from ..link.command import Command
 from ..link.session import Op, Session, checked
+from .commands import in_steps, one
 from .history import RegisteredDump, dumps_in
-from .reads import STEP, Entry
+from .reads import Entry
 
 RawEntry = tuple[bytes, Sequence[bytes]]
 """As Redis returns it: the id, and [b"e", row]. Thousands are read at once, and are left as they are."""
@@ -18,23 +19,23 @@ RawEntry = tuple[bytes, Sequence[bytes]]
 def rows_after(session: Session, shard: ShardKeys, after: str, count: int, until: str = "+") -> Op[list[RawEntry]]:
     """So many entries behind ``after`` ('': from the oldest on), up to ``until``, the oldest first."""
     start = f"({after}" if after else "-"
-    found: list[RawEntry] = yield from session.one(shard.history, "XRANGE", shard.history, start, until, "COUNT", count)
+    found: list[RawEntry] = yield from one(
+        session, shard.history, "XRANGE", shard.history, start, until, "COUNT", count
+    )
     return found
 
 
 def rows_before(session: Session, shard: ShardKeys, before: str, count: int) -> Op[list[Entry]]:
     """So many entries before ``before`` ('': from the newest on), the newest first."""
     end = f"({before}" if before else "+"
-    reply = yield from session.one(shard.history, "XREVRANGE", shard.history, end, "-", "COUNT", count)
+    reply = yield from one(session, shard.history, "XREVRANGE", shard.history, end, "-", "COUNT", count)
     return _entries(reply)
 
 
 def newest_rows(session: Session, asked: Sequence[tuple[ShardKeys, int]]) -> Op[list[list[Entry]]]:
     """For each (shard, count): so many entries, the newest first. As many calls as STEP shards take."""
     commands = [Command(k.history, ("XREVRANGE", k.history, "+", "-", "COUNT", count)) for k, count in asked]
-    replies: list[Any] = []
-    for start in range(0, len(commands), STEP):
-        replies += yield from session.call(commands[start : start + STEP])
+    replies = yield from in_steps(session, commands)
     return [_entries(reply) for reply in replies]
 
 
@@ -44,18 +45,18 @@ def _entries(reply: Any) -> list[Entry]:
 
 def has_history(session: Session, shard: ShardKeys) -> Op[bool]:
     """Whether the stream is there."""
-    return bool((yield from session.one(shard.history, "EXISTS", shard.history)))
+    return bool((yield from one(session, shard.history, "EXISTS", shard.history)))
 
 
 def has_row(session: Session, shard: ShardKeys, entry: str) -> Op[bool]:
-    return bool((yield from session.one(shard.history, "XRANGE", shard.history, entry, entry)))
+    return bool((yield from one(session, shard.history, "XRANGE", shard.history, entry, entry)))
 
 
 def ended_history(session: Session, shard: ShardKeys) -> Op[tuple[str, int]]:
     """The first row, ever, of the stream that was deleted with its topic, and how many rows had been in it; ('', 0):
     none was.
     """
-    value: bytes | None = yield from session.one(shard.settings, "HGET", shard.settings, "history_ended")
+    value: bytes | None = yield from one(session, shard.settings, "HGET", shard.settings, "history_ended")
     since, _, written = (value or b"").decode().partition(":")
     return since, int(written or 0)
 

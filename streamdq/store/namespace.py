@@ -6,21 +6,22 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..link.connection import Command
+from ..link.command import Command
 from ..link.session import Op, Session, checked
+from .commands import one
 
 # -- Redis itself
 
 
 def redis_time_us(session: Session) -> Op[int]:
     """Redis's own clock: microseconds since 1970, whatever clock the session has."""
-    seconds, micros = yield from session.one(session.keys.mover, "TIME")
+    seconds, micros = yield from one(session, session.keys.mover, "TIME")
     return int(seconds) * 1_000_000 + int(micros)
 
 
 def redis_info(session: Session) -> Op[dict[str, str]]:
     """What INFO tells."""
-    text: bytes = yield from session.one(session.keys.mover, "INFO")
+    text: bytes = yield from one(session, session.keys.mover, "INFO")
     lines = (line.partition(":") for line in text.decode().splitlines() if not line.startswith("#"))
     return {name: value for name, _, value in lines}
 
@@ -28,7 +29,7 @@ def redis_info(session: Session) -> Op[dict[str, str]]:
 def write_probe(session: Session, keep_ms: int) -> Op[None]:
     """A write that changes nothing else: it fails where Redis takes no writes."""
     key = session.keys.probe
-    yield from session.one(key, "SET", key, "1", "PX", keep_ms)
+    yield from one(session, key, "SET", key, "1", "PX", keep_ms)
 
 
 # -- who is the mover at work: a lease is a key that expires and names its holder
@@ -36,7 +37,7 @@ def write_probe(session: Session, keep_ms: int) -> Op[None]:
 
 def lease_holder(session: Session, key: str) -> Op[str | None]:
     """None: nobody holds it."""
-    name: bytes | None = yield from session.one(key, "GET", key)
+    name: bytes | None = yield from one(session, key, "GET", key)
     return None if name is None else name.decode()
 
 
@@ -59,19 +60,19 @@ def prolong_lease(session: Session, key: str, ms: int) -> Op[str | None]:
 
     One plain command costs a fraction of what a script does, and is not refused at the memory limit.
     """
-    name: bytes | None = yield from session.one(key, "GETEX", key, "PX", ms)
+    name: bytes | None = yield from one(session, key, "GETEX", key, "PX", ms)
     return None if name is None else name.decode()
 
 
 def lease_left_ms(session: Session, key: str) -> Op[int]:
     """For how long it is held; below 0: it is not."""
-    left: int = yield from session.one(key, "PTTL", key)
+    left: int = yield from one(session, key, "PTTL", key)
     return left
 
 
 def drop_lease(session: Session, key: str) -> Op[None]:
     """It is free, whoever had it."""
-    yield from session.one(key, "DEL", key)
+    yield from one(session, key, "DEL", key)
 
 
 # -- the HTTP server's
@@ -80,24 +81,24 @@ def drop_lease(session: Session, key: str) -> Op[None]:
 def keep_secret(session: Session, mine: str) -> Op[str]:
     """What is kept; ``mine``, where there was nothing: Redis may have lost it. Two calls."""
     key = session.keys.secret
-    yield from session.one(key, "SET", key, mine, "NX")
-    kept: bytes = yield from session.one(key, "GET", key)
+    yield from one(session, key, "SET", key, mine, "NX")
+    kept: bytes = yield from one(session, key, "GET", key)
     return kept.decode()
 
 
 def begin_session(session: Session, key: str, token_hash: str, length_s: int) -> Op[None]:
     """A session at the web pages (NamespaceKeys.session) stands for the token with this hash."""
-    yield from session.one(key, "SET", key, token_hash, "PX", length_s * 1000)
+    yield from one(session, key, "SET", key, token_hash, "PX", length_s * 1000)
 
 
 def session_token(session: Session, key: str) -> Op[str | None]:
     """The hash of the token that it stands for; None: it has ended."""
-    found: bytes | None = yield from session.one(key, "GET", key)
+    found: bytes | None = yield from one(session, key, "GET", key)
     return None if found is None else found.decode()
 
 
 def end_session(session: Session, key: str) -> Op[None]:
-    yield from session.one(key, "DEL", key)
+    yield from one(session, key, "DEL", key)
 
 
 # -- callbacks
@@ -114,7 +115,7 @@ class OpenBreaker(NamedTuple):
 def open_breakers(session: Session) -> Op[dict[str, OpenBreaker]]:
     """All of them, by receiver: at most 500."""
     key = session.keys.breakers
-    flat: list[bytes] = yield from session.one(key, "HGETALL", key)
+    flat: list[bytes] = yield from one(session, key, "HGETALL", key)
     return {
         receiver.decode(): _breaker(value.decode()) for receiver, value in zip(flat[::2], flat[1::2], strict=True)
     }  # fmt: skip
@@ -127,4 +128,4 @@ def _breaker(value: str) -> OpenBreaker:
 
 def close_breaker(session: Session, receiver: str) -> Op[None]:
     key = session.keys.breakers
-    yield from session.one(key, "HDEL", key, receiver)
+    yield from one(session, key, "HDEL", key, receiver)

@@ -12,13 +12,11 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from ..keys import ShardKeys
-from ..link.connection import Command
+from ..link.command import Command
 from ..link.session import Op, Session, checked
+from .commands import in_steps, one
 from .history import RegisteredDump, dumps_in
 from .progress import Progress, progress_field, progress_in
-
-STEP = 500
-"""Commands in one call: a few milliseconds of Redis's time."""
 
 Scored = tuple[int, bytes]
 """A member of a ZSET, behind its score: a time in ms."""
@@ -47,14 +45,6 @@ class GroupConsumer(NamedTuple):
     idle_ms: int
 
 
-def _ask(session: Session, commands: Sequence[Command]) -> Op[list[Any]]:
-    """The replies of any number of commands, error replies among them."""
-    replies: list[Any] = []
-    for start in range(0, len(commands), STEP):
-        replies += yield from session.call(commands[start : start + STEP])
-    return replies
-
-
 def _scored(reply: Any) -> list[Scored]:
     flat = checked(reply)
     return [(int(float(score)), member) for member, score in zip(flat[::2], flat[1::2], strict=True)]
@@ -68,7 +58,7 @@ def by_rank(
 ) -> Op[list[list[Scored]]]:
     """For each (bucket or group's dead letters, rank): so many members from that rank on, by time."""
     order = ("REV",) if newest_first else ()
-    replies = yield from _ask(
+    replies = yield from in_steps(
         session, [Command(key, ("ZRANGE", key, rank, rank + count - 1, *order, "WITHSCORES")) for key, rank in places]
     )
     return [_scored(reply) for reply in replies]
@@ -78,7 +68,7 @@ def from_time(session: Session, places: Sequence[tuple[str, int, int]], count: i
     """For each (bucket or group's dead letters, time in ms, offset): so many members from that time on, by time, but
     for the first ``offset``. Redis walks over these.
     """
-    replies = yield from _ask(
+    replies = yield from in_steps(
         session,
         [
             Command(key, ("ZRANGEBYSCORE", key, from_ms, "+inf", "WITHSCORES", "LIMIT", offset, count))
@@ -108,31 +98,31 @@ def due_between(session: Session, shards: Sequence[ShardKeys], times_ms: Sequenc
         for shard in shards
         for start, end in bounds
     ]
-    counts: list[int] = [checked(reply) for reply in (yield from _ask(session, commands))]
+    counts: list[int] = [checked(reply) for reply in (yield from in_steps(session, commands))]
     return [counts[at : at + len(bounds)] for at in range(0, len(counts), len(bounds))]
 
 
 def dead_now(session: Session, shard: ShardKeys, group: str) -> Op[int]:
     """How many dead letters the group has."""
-    found: int = yield from session.one(shard.dead_of(group), "ZCARD", shard.dead_of(group))
+    found: int = yield from one(session, shard.dead_of(group), "ZCARD", shard.dead_of(group))
     return found
 
 
 def dead_until(session: Session, shard: ShardKeys, group: str, until_ms: int) -> Op[int]:
     """How many of them were buried by then."""
-    found: int = yield from session.one(shard.dead_of(group), "ZCOUNT", shard.dead_of(group), "-inf", until_ms)
+    found: int = yield from one(session, shard.dead_of(group), "ZCOUNT", shard.dead_of(group), "-inf", until_ms)
     return found
 
 
 def archive_receipts(session: Session, shard: ShardKeys) -> Op[list[bytes]]:
     """What an archive took or gave back and has not cleared yet, as the scripts archive and restore keep it."""
-    found: list[bytes] = yield from session.one(shard.archive, "HKEYS", shard.archive)
+    found: list[bytes] = yield from one(session, shard.archive, "HKEYS", shard.archive)
     return found
 
 
 def drop_archive_receipts(session: Session, shard: ShardKeys, receipts: Sequence[str | bytes]) -> Op[None]:
     """The one plain write to a shard: the archive's database knows of these."""
-    yield from session.one(shard.archive, "HDEL", shard.archive, *receipts)
+    yield from one(session, shard.archive, "HDEL", shard.archive, *receipts)
 
 
 # -- progress, counters, settings
@@ -141,7 +131,7 @@ def drop_archive_receipts(session: Session, shard: ShardKeys, receipts: Sequence
 def progress(session: Session, jobs: Sequence[tuple[ShardKeys, str, str]]) -> Op[list[Progress | None]]:
     """How far the group is with each (shard, group, id); None where it has not begun."""
     commands = [Command(k.progress, ("HGET", k.progress, progress_field(group, id))) for k, group, id in jobs]
-    replies = yield from _ask(session, commands)
+    replies = yield from in_steps(session, commands)
     return [progress_in(value) if (value := checked(reply)) else None for reply in replies]
 
 
@@ -199,7 +189,7 @@ def _open_fields(groups: Sequence[str]) -> list[str]:
 
 def entries(session: Session, places: Sequence[tuple[str, str]], count: int) -> Op[list[list[Entry]]]:
     """For each (stream, start): so many entries from there on, as XRANGE takes it: "-", an id, or "(" and an id."""
-    replies = yield from _ask(
+    replies = yield from in_steps(
         session, [Command(name, ("XRANGE", name, start, "+", "COUNT", count)) for name, start in places]
     )
     return [_entries(reply) for reply in replies]
@@ -211,13 +201,13 @@ def _entries(reply: Any) -> list[Entry]:
 
 def entries_at(session: Session, places: Sequence[tuple[str, str]]) -> Op[list[Entry | None]]:
     """Each (stream, id), or None where it is gone."""
-    replies = yield from _ask(session, [Command(name, ("XRANGE", name, id, id)) for name, id in places])
+    replies = yield from in_steps(session, [Command(name, ("XRANGE", name, id, id)) for name, id in places])
     return [next(iter(_entries(reply)), None) for reply in replies]
 
 
 def delivered(session: Session, streams: Sequence[str], group: str) -> Op[list[str]]:
     """The last entry of each stream that the group was given; "0-0" where there is no such group."""
-    replies = yield from _ask(session, [Command(name, ("XINFO", "GROUPS", name)) for name in streams])
+    replies = yield from in_steps(session, [Command(name, ("XINFO", "GROUPS", name)) for name in streams])
     return [_delivered(reply, group) for reply in replies]
 
 
@@ -235,7 +225,7 @@ def pending(
     """For each (stream, start): so many of the group's pending entries from there on; none where there is no such
     group.
     """
-    replies = yield from _ask(
+    replies = yield from in_steps(
         session, [Command(name, ("XPENDING", name, group, start, "+", count)) for name, start in places]
     )
     return [_pending(reply) for reply in replies]
@@ -259,7 +249,9 @@ def unclaimed(session: Session, shard: ShardKeys, group: str) -> Op[int]:
 
 def consumers(session: Session, places: Sequence[tuple[str, str]]) -> Op[list[list[GroupConsumer]]]:
     """The consumers of each (stream, group); none where there is no such group."""
-    replies = yield from _ask(session, [Command(name, ("XINFO", "CONSUMERS", name, group)) for name, group in places])
+    replies = yield from in_steps(
+        session, [Command(name, ("XINFO", "CONSUMERS", name, group)) for name, group in places]
+    )
     return [_consumers(reply) for reply in replies]
 
 

@@ -17,7 +17,7 @@ from redis.exceptions import ResponseError
 from ..config import MAX_CLAIM, TopicSettings
 from ..errors import GroupMissing, ServerUnavailable, TooManyTopics
 from ..keys import ShardKeys
-from ..link.connection import Command
+from ..link.command import Command
 from ..link.session import Op, Session, checked
 from .assembly import assembled
 from .batches import MAX_BYTES, REPLACED_BYTES

@@ -14,9 +14,10 @@ from typing import Any, TypeVar
 from ..config import DEFAULT_GROUP, START_WITHIN_S, TopicSettings, topic_patch
 from ..errors import ServerUnavailable, TopicNotEmpty, UnknownTopic
 from ..keys import ShardKeys
-from ..link.connection import Command
+from ..link.command import Command
 from ..link.session import Op, Pause, Session, checked
 from .batches import most_jobs
+from .commands import one
 from .scripts import Configured, Scripts
 
 _LEAVE_STEP = 150
@@ -55,7 +56,7 @@ class Topics:
     def refresh(self, within_s: float = float("inf")) -> Op[dict[str, TopicSettings]]:
         """Reads the whole registry: one command, unless it has lost what this process serves."""
         key = self._session.keys.topics
-        reply = yield from self._session.one(key, "HGETALL", key, within_s=within_s)
+        reply = yield from one(self._session, key, "HGETALL", key, within_s=within_s)
         found = {name.decode(): TopicSettings.decode(text) for name, text in zip(reply[::2], reply[1::2], strict=True)}
         lost = self._served.keys() - found.keys()
         self.known = found | {topic: self.known[topic] for topic in lost if topic in self.known}
@@ -107,7 +108,7 @@ class Topics:
 
     def _read(self, topic: str, within_s: float = float("inf")) -> Op[TopicSettings | None]:
         key = self._session.keys.topics
-        reply = yield from self._session.one(key, "HGET", key, topic, within_s=within_s)
+        reply = yield from one(self._session, key, "HGET", key, topic, within_s=within_s)
         if reply is None:
             return None
         self.known[topic] = settings = TopicSettings.decode(reply)
@@ -345,7 +346,7 @@ class Topics:
 
     def _check_empty(self, topic: str, refusal: str) -> Op[None]:
         for shard in self.shards(topic):
-            if (yield from self._session.one(shard.jobs, "HLEN", shard.jobs)):
+            if (yield from one(self._session, shard.jobs, "HLEN", shard.jobs)):
                 raise TopicNotEmpty(f"topic {topic!r} holds jobs: {refusal}")
 
     def pause(self, topic: str, paused: bool) -> Op[None]:

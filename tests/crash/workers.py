@@ -19,7 +19,8 @@ from typing import Any
 import structlog
 
 from streamdq import Bury, Job, Snooze, Worker
-from streamdq.link.connection import AsyncLink, Command
+from streamdq.link.command import Command
+from streamdq.link.connection import AsyncLink
 from streamdq.mover import reclaim as reclaim_module
 from streamdq.store.scripts import load
 

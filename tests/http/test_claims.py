@@ -11,7 +11,8 @@ import pytest
 from streamdq import Queue
 from streamdq.cli import app as cli
 from streamdq.http.signing import seal, unseal
-from streamdq.link.connection import Command, LinkError
+from streamdq.link.command import Command
+from streamdq.link.connection import LinkError
 from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api, kind
 from tests.redis.harness import eventually

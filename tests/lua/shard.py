@@ -12,6 +12,7 @@ from streamdq.link.connection import Link
 from streamdq.link.session import Op, open_session, run
 from streamdq.operations.inspect import job_of
 from streamdq.operations.jobs import Operations
+from streamdq.store.commands import one
 from streamdq.store.records import encode
 from streamdq.store.scripts import Claimed, ClaimedRow, Enqueued, Moved, Reclaimed, Refused
 
@@ -49,7 +50,7 @@ class Shard:
         assert audit.balanced, audit
 
     def redis(self, *command: Any) -> Any:
-        return self.run(self.session.one(self.k.jobs, *command))
+        return self.run(one(self.session, self.k.jobs, *command))
 
     # -- the topic
 

@@ -10,7 +10,8 @@ import pytest
 
 from streamdq import Bury, Job, JobState, Retry
 from streamdq.errors import InvalidInput, ServerUnavailable, UnknownTopic
-from streamdq.link.connection import Command, LinkError
+from streamdq.link.command import Command
+from streamdq.link.connection import LinkError
 from tests.redis.harness import Seen, Space, recorder
 
 

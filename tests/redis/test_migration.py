@@ -12,7 +12,8 @@ from prometheus_client import REGISTRY
 
 from streamdq import AsyncQueue, Job
 from streamdq.errors import ServerUnavailable
-from streamdq.link.connection import AsyncLink, Command, ConnectionLimits, Link
+from streamdq.link.command import Command
+from streamdq.link.connection import AsyncLink, ConnectionLimits, Link
 from tests.conftest import EACH_BINARY
 from tests.leaks import leaked_keys
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually, opened

@@ -14,6 +14,7 @@ from streamdq import AsyncQueue, Bury, NewJob, Queue
 from streamdq.errors import GroupMissing, StaleClaim, TopicNotEmpty, UnknownGroup, UnknownTopic
 from streamdq.link.session import Op, Pause, arun, run
 from streamdq.mover.node_mover import NodeMover
+from streamdq.store.commands import one
 from tests.redis.harness import Seen, Space, eventually, recorder
 from tests.servers import Cluster, Server
 
@@ -248,7 +249,7 @@ async def test_a_group_whose_removal_was_cut_anywhere_is_gone_at_last(space: Spa
         shards = space.queue._operations.topics.shards("t")
         for shard in shards:
             fields = run(
-                space.queue._link, space.queue._operations.session.one(shard.progress, "HKEYS", shard.progress)
+                space.queue._link, one(space.queue._operations.session, shard.progress, "HKEYS", shard.progress)
             )
             assert [field for field in fields if field.startswith(b"b\x1f")] == []
         # The same ids, for a group of the same name: nothing of the old one swallows them.
@@ -288,7 +289,7 @@ async def test_a_group_that_is_removed_while_it_works_takes_nothing_from_the_oth
     await all_run(space, {f"j{n}" for n in range(40)}, "a")
     counts = run(
         space.queue._link,
-        space.queue._operations.session.one("x", "HKEYS", space.queue._operations.topics.shards("t")[0].counts),
+        one(space.queue._operations.session, "x", "HKEYS", space.queue._operations.topics.shards("t")[0].counts),
     )
     assert [name for name in counts if name.endswith(b":b")] == []
 
@@ -332,7 +333,7 @@ def test_a_group_that_shards_have_and_the_registry_lost_comes_back(space: Space)
     stale.stats("t")
     space.queue.configure("t", groups=["a", "b"])
     session = space.queue._operations.session
-    run(space.queue._link, session.one(session.keys.topics, "DEL", session.keys.topics))
+    run(space.queue._link, one(session, session.keys.topics, "DEL", session.keys.topics))
     assert stale.configure("t", ttr="5s").group_names == ("a", "b")
 
 
@@ -527,16 +528,16 @@ async def test_a_registry_that_is_behind_its_shards_catches_up(space: Space, how
     space.queue.configure("t", shards=1)
     operations = space.queue._operations
     topics, session = operations.session.keys.topics, operations.session
-    old = run(space.queue._link, session.one(topics, "HGET", topics, "t"))
+    old = run(space.queue._link, one(session, topics, "HGET", topics, "t"))
     space.queue.configure("t", shards=4)
     space.queue.configure("t", groups=["default", "late"])
     ids = {f"{how}{n}" for n in range(8)}
     space.queue.enqueue_many("t", [NewJob(id, id=id) for id in ids])
     if how == "lost":
         # One that knows nothing makes it again, at a time that Redis's clock was set back from.
-        run(space.queue._link, session.one(topics, "HSET", topics, "t", b'{"version":5,"groups":{"default":{}}}'))
+        run(space.queue._link, one(session, topics, "HSET", topics, "t", b'{"version":5,"groups":{"default":{}}}'))
     else:
-        run(space.queue._link, session.one(topics, "HSET", topics, "t", old))
+        run(space.queue._link, one(session, topics, "HSET", topics, "t", old))
     fresh = space.another_queue()
     fresh.enqueue("t", "new", id="new")
     assert fresh.stats("t").topics["t"].shards == 4

@@ -13,6 +13,7 @@ from streamdq import Bury, Job, JobState
 from streamdq.link.session import run
 from streamdq.mover.reclaim import Reclaimer
 from streamdq.store.blocking import read_streams
+from streamdq.store.commands import one
 from tests.redis.harness import Seen, Space, eventually, recorder
 
 
@@ -298,7 +299,7 @@ async def test_what_was_read_and_handed_over_since_is_claimed_once(space: Space,
     ready = shard.ready_of("default")
 
     def handed_over() -> bool:
-        ids = [entry for entry, _ in run(link, ops.session.one(ready, "XRANGE", ready, "-", "+"))]
+        ids = [entry for entry, _ in run(link, one(ops.session, ready, "XRANGE", ready, "-", "+"))]
         return bool(ids) and read[1] not in ids
 
     # A claim of another job makes the mover look at the shard.

@@ -10,8 +10,8 @@ from redis.crc import key_slot
 from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseError, TryAgainError
 
 from streamdq.link.cluster import Exchange, Learn, Slots, address, learning, routed
+from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
-from streamdq.link.node import Command
 
 A, B, C = "a:1", "b:1", "c:1"
 LOW, HIGH = [0, 8191], [8192, 16383]

@@ -26,7 +26,8 @@ from streamdq.errors import (
     UnsupportedServer,
 )
 from streamdq.link.address import Target
-from streamdq.link.connection import Command, Link, LinkError
+from streamdq.link.command import Command
+from streamdq.link.connection import Link, LinkError
 from streamdq.link.session import Op, Session, arun, checked, consumer_name, open_session, run
 
 COMMANDS = [Command("k", ("GET", "k"))]
@@ -153,12 +154,6 @@ def test_a_blocking_call_is_sent_once(session: Session, carry: Carry) -> None:
     with pytest.raises(ServerUnavailable):
         carry(lambda: session.call(COMMANDS, timeout_s=13.0), UNSENT, [b"v"])
     assert carry(lambda: session.call(COMMANDS, timeout_s=13.0), [b"v"])[1].timeouts_s == [13.0]
-
-
-def test_a_plain_command_raises_its_error(session: Session, carry: Carry) -> None:
-    assert carry(lambda: session.one("k", "GET", "k"), [b"v"])[0] == b"v"
-    with pytest.raises(ServerError):
-        carry(lambda: session.one("k", "GET", "k"), [ResponseError("WRONGTYPE")])
 
 
 @pytest.mark.parametrize(

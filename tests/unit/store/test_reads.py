@@ -13,8 +13,9 @@ from streamdq.errors import GroupMissing, ServerError
 from streamdq.link.address import Target
 from streamdq.link.session import Op, Request, Session
 from streamdq.store import blocking, history_reads, namespace, reads
+from streamdq.store.commands import STEP, one
 from streamdq.store.progress import progress_in
-from streamdq.store.reads import STEP, Entry, GroupConsumer, PendingEntry
+from streamdq.store.reads import Entry, GroupConsumer, PendingEntry
 
 T = TypeVar("T")
 NO_GROUP = ResponseError("NOGROUP No such key 'x' or consumer group 'g'")
@@ -40,6 +41,12 @@ def answered(op: Op[T], *calls: list[Any]) -> tuple[T, list[list[tuple[Any, ...]
         assert len(sent) == len(calls)
         return stop.value, sent
     raise AssertionError("it sends more than that")
+
+
+def test_a_plain_command_raises_its_error(session: Session) -> None:
+    assert answered(one(session, "k", "GET", "k"), [b"v"]) == (b"v", [[("GET", "k")]])
+    with pytest.raises(ServerError):
+        answered(one(session, "k", "GET", "k"), [WRONG])
 
 
 def test_members_by_rank_in_either_order(session: Session) -> None:
