@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from ..config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from ..durations import Duration, Moment
@@ -18,7 +18,7 @@ from ..retry import RetryInput, RetrySchedule
 from ..store import reads
 from ..store.batches import MAX_BYTES, REPLACED_BYTES, most_jobs, parts
 from ..store.records import Encoded, encode, encode_when, job_in, nonce_of
-from ..store.scripts import Enqueued, Scripts
+from ..store.scripts import Scripts
 from ..store.topics import Topics, changing
 from .doctor import Doctoring
 from .inspect import REPAIRS
@@ -36,6 +36,19 @@ class EnqueueResult:
 
     created: int
     existing: list[str]
+
+
+class Put(NamedTuple):
+    """What became of jobs that were put in together; they are named by their index."""
+
+    now_ms: int
+    taken: dict[int, bytes]  # whose id was taken -> the record that has it: the job's own, where a call was repeated
+    existing: list[int]  # those of them that are not in, as another job has their id
+
+    def job(self, topic: str, given: Encoded, index: int = 0) -> Job:
+        """The job that has the id now."""
+        record = self.taken.get(index)
+        return given.job(topic, self.now_ms) if record is None else job_in(topic, given.id, record)
 
 
 class Operations(Doctoring):
@@ -77,20 +90,16 @@ class Operations(Doctoring):
         if topic not in self.topics.known:
             check_topic(topic)
         new = NewJob(body, delay, id, at, ttr, retry, url, expire)
-        encoded = encode(new, self.session.settings.max_body_bytes)
-        reply = yield from self.put(topic, [encoded], on_conflict == "replace")
-        record = reply.taken.get(0) if reply.taken else None
-        other = record is not None and nonce_of(record) != encoded.nonce
-        recorded.not_put_in(self.session.keys.namespace, topic, other)
-        if record is None:
-            return encoded.job(topic, reply.now_ms)
-        if on_conflict != "keep" and other:
+        job = encode(new, self.session.settings.max_body_bytes)
+        put = yield from self.put(topic, [job], on_conflict == "replace")
+        if put.existing and on_conflict != "keep":
             why = ", and it is running or dead" if on_conflict == "replace" else ""
-            raise JobExists(topic, encoded.id, why)
-        return job_in(topic, encoded.id, record)
+            raise JobExists(topic, job.id, why)
+        return put.job(topic, job)
 
-    def put(self, topic: str, jobs: Sequence[Encoded], replace: bool) -> Op[Enqueued]:
-        """Puts encoded jobs in, at most MAX_BATCH: one call for each shard that gets some, more where they are large.
+    def put(self, topic: str, jobs: Sequence[Encoded], replace: bool) -> Op[Put]:
+        """Every job that is enqueued comes this way, encoded: at most MAX_BATCH, in one call for each shard that gets
+        some, more where they are large. ``replace``: they take the place of jobs that have their ids and wait.
 
         Raises:
             ServerUnavailable: no reply in time; any of them may be in. Repeat it with the same nonces, or ids.
@@ -114,7 +123,9 @@ class Operations(Doctoring):
                         outdated += part
                         break
             if not outdated:
-                return Enqueued(True, now_ms, taken, len(jobs))
+                existing = [i for i, record in taken.items() if nonce_of(record) != jobs[i].nonce] if taken else []
+                recorded.not_put_in(self.session.keys.namespace, topic, len(existing))
+                return Put(now_ms, taken, existing)
             left, settings = outdated, (yield from self.topics.shared(topic, self.topics.repair))
         raise changing(topic)
 
@@ -161,11 +172,9 @@ class Operations(Doctoring):
             yield from self.topics.shared(topic, self.topics.ensure)
         result, source = EnqueueResult(0, []), iter(jobs)
         while batch := list(islice(self._encoded(source), batch_size)):
-            reply = yield from self.put(topic, batch, on_conflict == "replace")
-            existing = [batch[i].id for i, record in reply.taken.items() if nonce_of(record) != batch[i].nonce]
-            result.existing += existing
-            result.created += len(batch) - len(existing)
-            recorded.not_put_in(self.session.keys.namespace, topic, len(existing))
+            put = yield from self.put(topic, batch, on_conflict == "replace")
+            result.existing += [batch[i].id for i in put.existing]
+            result.created += len(batch) - len(put.existing)
         return result
 
     def _encoded(self, jobs: Iterator[NewJob | Mapping[str, Any]]) -> Iterator[Encoded]:

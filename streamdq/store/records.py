@@ -31,7 +31,12 @@ class Encoded(NamedTuple):
         """The job that enqueue has made of it at ``now_ms``."""
         when = self.when
         due_ms = now_ms + int(when) if when[0] == "+" else int(when)
-        return job_in(topic, self.id, b"000000000000%d\n%d\n%b" % (due_ms, now_ms, self.rest))
+        ttr, expire, _nonce, retry, url, body = self.rest.split(b"\n", 5)
+        return Job(
+            topic, self.id, body, due_ms, now_ms,
+            int(ttr) if ttr else None, retry.decode() if retry else None, url.decode() if url else None,
+            int(expire) if expire else None,
+        )  # fmt: skip
 
 
 class Record(NamedTuple):

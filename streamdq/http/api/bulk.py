@@ -15,9 +15,8 @@ from ...errors import InvalidInput, ServerError
 from ...job import check_topic
 from ...link.session import Op
 from ...loop import cancel_and_wait
-from ...metrics import recorded
 from ...operations.jobs import Operations
-from ...store.records import Encoded, encode, nonce_of
+from ...store.records import Encoded, encode
 from ..problems import KINDS, ProblemError, place
 from ..request_body import without_collection
 from .models import BulkLine, BulkOut, JobIn
@@ -125,14 +124,13 @@ class Loader:
     async def _send(self) -> None:
         if not self._batch:
             return
-        reply = await self._do(self._ops.put(self._topic, [line.job for line in self._batch], self._replace))
-        existing = [self._batch[i] for i, record in reply.taken.items() if nonce_of(record) != self._batch[i].job.nonce]
+        put = await self._do(self._ops.put(self._topic, [line.job for line in self._batch], self._replace))
+        existing = [self._batch[i] for i in put.existing]
         self.result.created += len(self._batch) - len(existing)
         self.result.existing += len(existing)
         for line in existing:
             title = KINDS["job-exists"][1]
             self._tell(BulkLine(line=line.number, problem="job-exists", detail=title, id=line.job.id))
-        recorded.not_put_in(self._ops.session.keys.namespace, self._topic, len(existing))
         self._batch, self._bytes = [], 0
 
 

@@ -11,10 +11,9 @@ from pydantic_core import to_json
 from ...errors import JobExists
 from ...job import Job, JobState, NewJob, check_topic
 from ...link.session import Op
-from ...metrics import recorded
 from ...operations.jobs import Operations
 from ...operations.json_out import job_fields
-from ...store.records import encode, job_in, nonce_of
+from ...store.records import encode
 from .. import redact
 from ..audit_log import about
 from ..auth import Role
@@ -49,14 +48,9 @@ def job_response(job: Job, status: int = 200, headers: dict[str, str] | None = N
 def _put(ops: Operations, topic: str, new: NewJob, replace: bool) -> Op[tuple[Job, bool]]:
     """The job that has the id afterwards, and whether this call put it in."""
     check_topic(topic)
-    encoded = encode(new, ops.session.settings.max_body_bytes)
-    reply = yield from ops.put(topic, [encoded], replace)
-    record = reply.taken.get(0)
-    created = record is None or nonce_of(record) == encoded.nonce
-    recorded.not_put_in(ops.session.keys.namespace, topic, int(not created))
-    if record is not None:
-        return job_in(topic, encoded.id, record), created
-    return encoded.job(topic, reply.now_ms), True
+    job = encode(new, ops.session.settings.max_body_bytes)
+    put = yield from ops.put(topic, [job], replace)
+    return put.job(topic, job), not put.existing
 
 
 def _is_same(there: Job, new: NewJob, limit: int) -> bool:
