@@ -34,7 +34,7 @@ def to_ms(value: Duration, what: str = "delay") -> int:
         raise InvalidInput(f"{what}: a duration has at most {MAX_DURATION_CHARS} characters, such as '1h30m'")
     try:
         return _to_ms(value, what)
-    except TypeError:  # unhashable, so no duration
+    except TypeError:  # unhashable, so not a duration
         raise InvalidInput(f"{what}: {value!r} is not a duration; pass seconds, a timedelta, or text") from None
 
 

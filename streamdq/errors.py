@@ -1,14 +1,14 @@
-"""Every error that streamdq raises on purpose. The message says what happened and what to do."""
+"""All errors that streamdq raises on purpose. A message says what happened and what to do."""
 
 from __future__ import annotations
 
 
 class StreamdqError(Exception):
-    """Something streamdq could not do; the base of all its errors."""
+    """The base class of all errors of streamdq."""
 
 
 class InvalidInput(StreamdqError, ValueError):
-    """An argument that can't be accepted. Nothing was written."""
+    """An argument is invalid. Nothing was written."""
 
 
 class JobExists(StreamdqError):
@@ -19,7 +19,7 @@ class JobExists(StreamdqError):
 
     def __init__(self, topic: str, id: str, why: str = "") -> None:
         super().__init__(
-            f"job {id!r} is in topic {topic!r} already{why}: use another id, cancel it, "
+            f"job {id!r} is already in topic {topic!r}{why}: use another id, cancel it, "
             "or pass on_conflict='keep' or 'replace'"
         )
         self.topic = topic
@@ -27,23 +27,23 @@ class JobExists(StreamdqError):
 
 
 class UnknownTopic(StreamdqError, LookupError):
-    """The topic has never been configured, enqueued to, or served by a worker."""
+    """The topic does not exist: nobody has configured it, enqueued to it, or served it."""
 
 
 class UnknownGroup(StreamdqError, LookupError):
-    """The topic has no such consumer group; ``configure(topic, groups=[...])`` makes one."""
+    """The topic has no such consumer group. ``configure(topic, groups=[...])`` creates one."""
 
 
 class TopicNotEmpty(StreamdqError):
-    """The number of shards can change only while a topic holds no jobs: ids are spread by it."""
+    """The topic holds jobs, so it can't be deleted, and its number of shards can't change."""
 
 
 class TooManyTopics(StreamdqError):
-    """A new topic would be one more than ``STREAMDQ_MAX_TOPICS``. Nothing was written."""
+    """A new topic would exceed ``STREAMDQ_MAX_TOPICS``. Nothing was written."""
 
 
 class StaleClaim(StreamdqError):
-    """The claim was taken over (its TTR passed) or has ended: it can't finish, retry or bury the job any more."""
+    """The claim has ended, or was taken over after its TTR passed. It can no longer finish, retry or bury the job."""
 
 
 class ServerError(StreamdqError):
@@ -55,30 +55,30 @@ class ServerUnavailable(ServerError, ConnectionError):
 
 
 class TooManyCalls(ServerUnavailable):
-    """All connections that this process may have were in use for as long as a call may take. Nothing was sent.
+    """No connection became free within the time that a call may take. Nothing was sent to Redis.
 
     Make fewer calls at once, or raise ``STREAMDQ_MAX_CONNECTIONS``.
     """
 
 
 class ServerRefusesWrites(ServerError):
-    """Redis answers but takes no writes: its disk or memory is full, or it is a replica."""
+    """Redis answers but refuses writes: its disk or memory is full, or it is a replica."""
 
 
 class AuthenticationFailed(ServerError):
-    """Redis refused the user name or password of the URL, or one is missing."""
+    """Redis refused the user name or password of the URL, or needs one."""
 
 
 class GroupMissing(ServerError):
-    """Redis has lost a consumer group or a stream (a flush, a failover); workers make it again by themselves."""
+    """Redis has lost a consumer group or a stream, as after a flush or a failover. Workers create it again."""
 
 
 class UnsupportedServer(ServerError):
-    """What answers is not Redis 6.2 or later, nor Valkey."""
+    """The server is neither Redis 6.2 or later nor Valkey."""
 
 
 class HistoryUnreadable(StreamdqError):
-    """What was found in a history stream, or in a dump of it, is not what this version writes."""
+    """A history stream or a dump holds something that this version can't read."""
 
 
 class FolderError(StreamdqError):
@@ -86,11 +86,11 @@ class FolderError(StreamdqError):
 
 
 class FolderBusy(FolderError):
-    """Another process works in the folder."""
+    """Another process is using the folder."""
 
 
 class MissingExtra(StreamdqError):
-    """A package is not installed that only a part of streamdq needs."""
+    """An optional package is needed and not installed."""
 
     def __init__(self, package: str, extra: str = "") -> None:
         what = f"'streamdq[{extra}]'" if extra else package
@@ -102,20 +102,20 @@ class EmbeddedError(StreamdqError):
 
 
 class ArchiveError(StreamdqError):
-    """The archive's database could not do what was asked. What it does not have for sure is still in Redis."""
+    """The archive's database failed. A dead letter that it may not have is still in Redis."""
 
 
 class ArchiveUnavailable(ArchiveError):
-    """The archive's database can't be reached, refuses the login, or is locked by another for too long."""
+    """The archive's database can't be reached, refuses the login, or was locked for too long."""
 
 
 class ArchiveRefusesWrites(ArchiveError):
-    """The archive's database takes no writes: it is full, read-only, or this user may not write."""
+    """The archive's database refuses writes: it is full or read-only, or this user may not write."""
 
 
 class ArchiveMissing(ArchiveError):
-    """The database holds no archive; ``streamdq archive --to`` makes one."""
+    """The database has no archive. ``streamdq archive --to`` creates one."""
 
 
 class ArchiveVersion(ArchiveError):
-    """The archive's tables have another version than this streamdq knows. Nothing was read or written."""
+    """This version of streamdq does not know the version of the archive's tables. Nothing was read or written."""

@@ -137,7 +137,7 @@ class Job:
 def check_topic(topic: str) -> str:
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or len(topic.encode()) > MAX_ID_BYTES:
         raise InvalidInput(
-            f"topic: {str(topic)[:80]!r} can't name a topic; use 1 to {MAX_ID_BYTES} bytes without spaces, "
+            f"topic: {str(topic)[:80]!r} is not a valid name; use 1 to {MAX_ID_BYTES} bytes without spaces, "
             "control characters or braces, and not . or .."
         )
     return topic
@@ -145,15 +145,15 @@ def check_topic(topic: str) -> str:
 
 def check_group(group: str) -> str:
     if not isinstance(group, str) or not _GROUP.fullmatch(group):
-        raise InvalidInput(f"group: {str(group)[:80]!r} can't name a group; use 1 to 64 of A-Z a-z 0-9 . _ -")
+        raise InvalidInput(f"group: {str(group)[:80]!r} is not a valid name; use 1 to 64 of A-Z a-z 0-9 . _ -")
     return group
 
 
 def check_id(id: str) -> str:
     if not isinstance(id, str) or not _ID.fullmatch(id) or not id.strip() or len(id.encode()) > MAX_ID_BYTES:
         raise InvalidInput(
-            f"id: {str(id)[:80]!r} can't name a job; use 1 to {MAX_ID_BYTES} bytes of text without control characters, "
-            "and not . or .."
+            f"id: {str(id)[:80]!r} is not a valid id; use 1 to {MAX_ID_BYTES} bytes of text without control "
+            "characters, and not . or .."
         )
     return id
 

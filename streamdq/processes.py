@@ -181,7 +181,7 @@ def import_worker(target: str) -> Worker:
     except ModuleNotFoundError as error:
         if not f"{module_name}.".startswith(f"{error.name}."):  # it is there, and imports one that is not
             raise
-        raise InvalidInput(f"worker: {error}, neither in {Path.cwd()} nor among what is installed") from None
+        raise InvalidInput(f"worker: {error}, neither in {Path.cwd()} nor among the installed packages") from None
     for part in name.split("."):
         if not hasattr(found, part):
             raise InvalidInput(f"worker: module {module_name!r} has no {name!r}")

@@ -1,4 +1,4 @@
-"""When to try again: the stepped retry schedule, and the exceptions that steer it. Pure."""
+"""Retry schedules (backoff), and the exceptions by which a handler decides itself. No I/O."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .errors import InvalidInput
 
 MAX_STEPS = 100
 DEFAULT_RETRY = "15s 3m 10m 30m 30m 1h 2h 6h 15h"
-"""The schedule of payment notifications that the field knows: ten attempts over 25 hours."""
+"""The usual schedule of payment notifications: ten attempts over 25 hours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class RetrySchedule:
             raise InvalidInput(f"retry: {value!r} is not a schedule; write for example '15s 3m 10m'")
         steps = tuple(to_ms(step, "retry") for step in islice(value, MAX_STEPS + 1))
         if len(steps) > MAX_STEPS:
-            raise InvalidInput(f"retry: more than {MAX_STEPS} steps; that many are kept")
+            raise InvalidInput(f"retry: more than {MAX_STEPS} steps; use at most {MAX_STEPS}")
         return cls(steps)
 
     def delay_ms(self, step: int) -> int | None:
@@ -57,8 +57,8 @@ RetryInput = RetrySchedule | str | Iterable[Duration]
 
 
 class Retry(Exception):
-    """Raised by a handler: try again after ``delay``, without using up a step; None takes the next step, and waits
-    ``at_least`` so long where the schedule says less.
+    """Raised by a handler: try again after ``delay``, without using up a step. Without ``delay``, take the next step,
+    and wait for ``at_least`` if the step is shorter.
     """
 
     delay_ms: int | None = None  # also of a subclass that does not call __init__
@@ -71,8 +71,8 @@ class Retry(Exception):
 
 
 class Snooze(Exception):
-    """Raised by a handler that can't do its job now: run it again after ``delay``, as if this attempt had not been.
-    Neither an attempt nor a step is used up; ``job.snoozed`` tells how often it was, which is for the handler to bound.
+    """Raised by a handler that can't do its job now: run it again after ``delay``. It uses up neither an attempt nor a
+    step. ``job.snoozed`` is how often that happened; the handler should limit it.
     """
 
     delay_ms = 1000  # of a subclass that does not call __init__
@@ -83,7 +83,7 @@ class Snooze(Exception):
 
 
 class Bury(Exception):
-    """Raised by a handler: give the job up at once; it goes to the dead letters with this reason."""
+    """Raised by a handler: give the job up at once. It becomes a dead letter with this reason."""
 
     reason = ""
 

@@ -120,7 +120,7 @@ class Archive:
         """
         check_reasons(reasons)
         if id is not None and topic is None:
-            raise InvalidInput("archive: a job's id needs its topic")
+            raise InvalidInput("archive: pass the topic with a job's id")
         states = (RowState.ARCHIVED, RowState.LEFT) if left else (RowState.ARCHIVED,)
         wanted = Wanted(topic and check_topic(topic), group, id and check_id(id), reasons, states)
         back = _Return(self._store, self._side(queue), wanted, progress)
@@ -129,7 +129,9 @@ class Archive:
 
     def _side(self, queue: Queue) -> _Side:
         if queue.namespace != self.namespace:
-            raise InvalidInput(f"archive: it is of namespace {self.namespace!r}, the queue of {queue.namespace!r}")
+            raise InvalidInput(
+                f"archive: it belongs to namespace {self.namespace!r}, the queue to {queue.namespace!r}; use the same"
+            )
         return _Side(queue)
 
     # -- looking
@@ -152,7 +154,7 @@ class Archive:
 
 def check_reasons(reasons: Sequence[str]) -> None:
     if unknown := [reason for reason in reasons if reason not in tuple(DeadReason)]:
-        raise InvalidInput(f"reason: {unknown[0]!r} is none of {', '.join(DeadReason)}")
+        raise InvalidInput(f"reason: {unknown[0]!r} is not one of {', '.join(DeadReason)}")
 
 
 class _Side:

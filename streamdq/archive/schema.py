@@ -95,7 +95,7 @@ def parse(url: str) -> URL:
         ) from None
     parsed = parsed.set(drivername=_DRIVERS.get(parsed.drivername, parsed.drivername))
     if parsed.drivername not in _KNOWN:
-        raise InvalidInput(f"archive: {parsed.drivername}:// is none of sqlite:/// and postgresql://")
+        raise InvalidInput(f"archive: {parsed.drivername}:// is neither sqlite:/// nor postgresql://")
     if parsed.get_backend_name() == "sqlite" and (
         parsed.database in (None, "", ":memory:") or "memory" in str(parsed.query.get("mode", parsed.database))[:20]
     ):

@@ -81,7 +81,7 @@ class Store:
         with self.reading() as db:
             there = inspect(db).has_table(VERSIONS.name)
         if not there and not create:
-            raise ArchiveMissing(f"no archive at {self.address}: `streamdq archive --to` makes one")
+            raise ArchiveMissing(f"no archive at {self.address}: `streamdq archive --to` creates one")
         if not there:
             self._create()
         with self.reading() as db:

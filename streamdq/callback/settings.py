@@ -70,7 +70,7 @@ class CallbackSettings(BaseSettings):
             text = first["msg"].removeprefix("Value error, ")
             raise InvalidInput(f"callback settings: {'.'.join(map(str, first['loc']))}: {text}") from None
         except SettingsError as error:
-            raise InvalidInput(f"callback settings: {error}; dictionaries are written as JSON") from None
+            raise InvalidInput(f"callback settings: {error}; write dictionaries as JSON") from None
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class Signer:
         for where, own in secrets.items():
             webhooks = [_webhook(where, secret) for secret in own]
             if not webhooks:
-                raise InvalidInput(f"secrets: {where!r} has none; leave it out, or give it one")
+                raise InvalidInput(f"secrets: {where!r} has no secret; remove it, or add one")
             if "://" in where:
                 self._prefixes.append((_prefix(where), webhooks))
             else:

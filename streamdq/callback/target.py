@@ -57,7 +57,7 @@ class Targets:
         if url.scheme != "https":
             raise TargetRefused(f"http://{host} is not encrypted, and the host is not among those allowed")
         if port < 1024 and port not in _WEB_PORTS:
-            raise TargetRefused(f"port {port} of {host} is not one for callbacks")
+            raise TargetRefused(f"port {port} of {host} is not allowed for callbacks")
         return url
 
     def trusts(self, url: URL) -> bool:
@@ -73,7 +73,7 @@ class Targets:
         if host in self._hosts:
             return True
         if not _NAME.fullmatch(host) or len(host) > 253:
-            raise TargetRefused("the URL's host is not a name as the DNS has them")
+            raise TargetRefused("the URL's host is not a valid DNS name")
         if host == "localhost" or host.endswith(".localhost"):
             raise TargetRefused(f"{host} is refused: loopback")
         return False
@@ -88,7 +88,7 @@ def _parsed(text: str) -> tuple[URL, str, int]:
     except ValueError:
         raise TargetRefused("the URL can't be read") from None
     if url.scheme not in _SCHEMES or not host or port is None:
-        raise TargetRefused("the URL is not an https one with a host")
+        raise TargetRefused("the URL is not an https URL with a host")
     if "@" in url.authority or "@" in text.partition("://")[2].partition("/")[0]:
         raise TargetRefused("the URL holds a user name or password")
     return url, host, port

@@ -122,7 +122,7 @@ def _read(folder: Folder, file: DumpFile) -> Iterator[pa.Table]:
 
 def _check(folder: Folder, file: DumpFile, held: Any) -> None:
     if not held.schema_arrow.equals(arrow_schema(), check_metadata=True):
-        raise HistoryUnreadable(f"{folder.full(file.path)} is not of schema version {file.schema_version}")
+        raise HistoryUnreadable(f"{folder.full(file.path)} does not have schema version {file.schema_version}")
     rows = held.metadata.num_rows
     if rows != file.rows:
         raise HistoryUnreadable(f"{folder.full(file.path)} holds {rows} rows; the manifest says {file.rows}")

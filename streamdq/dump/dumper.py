@@ -151,7 +151,7 @@ class Dumper:
         if found and found.namespace != namespace:
             raise InvalidInput(
                 f"{self._folder.url} holds the dump of namespace {found.namespace!r}, not {namespace!r}: "
-                "give each a folder of its own"
+                "use a folder for each namespace"
             )
         return found
 

@@ -91,5 +91,5 @@ class LocalFolder(Folder):
                 try:
                     fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
                 except BlockingIOError:
-                    raise FolderBusy(f"{self.url}: {what} is at work there already; wait for it, or stop it") from None
+                    raise FolderBusy(f"{self.url}: {what} is already running there; wait for it, or stop it") from None
             yield

@@ -124,7 +124,7 @@ def load_manifest(folder: Folder) -> Manifest | None:
         raise HistoryUnreadable(f"{folder.full(MANIFEST)} is not the manifest of a dump")
     if found.get("schema_version") != SCHEMA_VERSION:
         raise HistoryUnreadable(
-            f"{folder.full(MANIFEST)} is of schema version {found.get('schema_version')!r}; this streamdq reads and "
+            f"{folder.full(MANIFEST)} has schema version {found.get('schema_version')!r}; this streamdq reads and "
             f"writes version {SCHEMA_VERSION}"
         )
     try:

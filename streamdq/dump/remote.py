@@ -218,7 +218,7 @@ def open_remote(url: str) -> RemoteFolder:
     except ImportError as error:
         raise _missing(url, error) from error
     except ValueError as error:
-        raise InvalidInput(f"{url}: {error}; give a folder, or a URL that fsspec knows") from error
+        raise InvalidInput(f"{url}: {error}; pass a folder, or a URL that fsspec supports") from error
     except Exception as error:  # some connect at once, each with a library of its own
         raise FolderError(f"{url}: can't be opened: {error}; {RemoteFolder.advice}") from error
 

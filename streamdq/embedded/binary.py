@@ -44,9 +44,9 @@ def find_server(minimum: tuple[int, ...] = (6, 2)) -> ServerBinary:
             return server
         found = f"{server.path} is {server.dotted or 'no Redis or Valkey server'}"
         if server.kind == "configured":
-            raise EmbeddedError(f"$STREAMDQ_REDIS_SERVER: {found}, needed is {_dotted(minimum)} or later.")
+            raise EmbeddedError(f"$STREAMDQ_REDIS_SERVER: {found}, but {_dotted(minimum)} or later is needed.")
         refused.append(found)
-    reason = "; ".join(refused) or "there is none"
+    reason = "; ".join(refused) or "none found"
     raise EmbeddedError(f"No Redis server {_dotted(minimum)} or later on this machine ({reason}). {_HINT}")
 
 

@@ -42,7 +42,7 @@ def default_directory() -> Path:
     try:
         return (Path(state) if state else Path.home() / ".local" / "state") / "streamdq"
     except RuntimeError as error:
-        raise EmbeddedError("No home directory to keep data in: name one, embedded:///DIR.") from error
+        raise EmbeddedError("There is no home directory to keep data in: use embedded:///DIR.") from error
 
 
 class EmbeddedServer:

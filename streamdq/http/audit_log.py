@@ -70,11 +70,11 @@ class AuditLog:
         try:
             fresh = _opened(self._file)
         except OSError as error:
-            log.error("audit log not opened again", file=str(self._file), error=error.strerror)
+            log.error("audit log not reopened", file=str(self._file), error=error.strerror)
             return
         os.close(self._to)
         self._to = fresh
-        log.info("audit log opened again")
+        log.info("audit log reopened")
 
     def close(self) -> None:
         if self._to is not None:

@@ -157,13 +157,13 @@ def _limits_in(text: str, source: str) -> dict[str, Any]:
     for limit in text.split():
         name, _, value = limit.partition("=")
         if name in found:
-            raise InvalidInput(f"{source}: {name} twice")
+            raise InvalidInput(f"{source}: {name} is given twice")
         if name in _CHECKS:
             found[name] = scope_in(value, f"{source}: {name}", _CHECKS[name])
         elif name == "expires":
             found[name] = _moment_in(value, source)
         else:
-            raise InvalidInput(f"{source}: {name[:80]} is none of topics, groups, expires")
+            raise InvalidInput(f"{source}: {name[:80]} is not one of topics, groups, expires")
     if "expires" in found:
         found["until_s"] = found.pop("expires")
     return found
@@ -245,6 +245,6 @@ def check_bind(host: str, tokens: Tokens) -> None:
     """
     if not tokens.required and not is_loopback(host):
         raise InvalidInput(
-            f"host: {host} can be reached from other machines, and without tokens anyone there could do everything: "
-            "make one with `streamdq token NAME admin --file FILE` and pass --tokens-file FILE"
+            f"host: {host} can be reached from other machines, and without tokens anyone could do everything: make a "
+            "token with `streamdq token NAME admin --file FILE` and pass --tokens-file FILE"
         )

@@ -1,4 +1,4 @@
-"""What went wrong, as problem details (RFC 9457): one way to say it, whoever notices it."""
+"""Errors as problem details (RFC 9457), for the whole server."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ class Problem(BaseModel):
     """Problem details (RFC 9457). `type` and `status` are for programs, `detail` is for people."""
 
     type: str = Field(description="What kind of problem it is; never changes.", examples=[_TYPE + "job-exists"])
-    title: str = Field(description="The same in words.")
+    title: str = Field(description="The type in words.")
     status: int = Field(description="The HTTP status.")
     detail: str | None = Field(default=None, description="What happened here, and what to do.")
     errors: list[FieldError] | None = Field(
         default=None, description=f"The first {_SHOWN_ERRORS} values that can't be accepted."
     )
-    error_count: int | None = Field(default=None, description="How many there are in all, shown or not.")
+    error_count: int | None = Field(default=None, description="How many errors there are, shown or not.")
     lines_read: int | None = Field(
-        default=None, description="How many lines a bulk request got through before, blank ones aside."
+        default=None, description="How many lines of a bulk request were processed, not counting blank ones."
     )
 
 
@@ -72,7 +72,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "unknown-topic": (404, "No such topic"),
     "unknown-group": (404, "No such consumer group"),
     "no-job": (404, "No such job"),
-    "method-not-allowed": (405, "This can't be done here"),
+    "method-not-allowed": (405, "The path does not have this method"),
     "timeout": (408, "The request took too long to arrive"),
     "job-exists": (409, "The id is taken"),
     "job-busy": (409, "The job's state does not allow it"),
@@ -83,11 +83,11 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "unsupported-media-type": (415, "Another content type is needed"),
     "invalid-input": (422, "A value can't be accepted"),
     "rate-limited": (429, "Too many requests"),
-    "internal-error": (500, "A fault in the server"),
-    "too-busy": (503, "Too many requests wait"),
-    "stopping": (503, "The server ends"),
+    "internal-error": (500, "An error in the server"),
+    "too-busy": (503, "Too many requests are waiting"),
+    "stopping": (503, "The server is shutting down"),
     "redis-unavailable": (503, "Redis does not answer"),
-    "redis-refuses": (503, "Redis refuses"),
+    "redis-refuses": (503, "Redis refuses the request"),
 }
 _IN_THE_MIDST = ("too-large", "stopping")
 _OF_STATUS = {400: "malformed", 401: "unauthenticated", 403: "forbidden", 404: "not-found", 405: "method-not-allowed",
@@ -107,8 +107,8 @@ _OF_ERROR: tuple[tuple[type[Exception], str], ...] = (
     (EmbeddedError, "redis-unavailable"),
 )
 _REDIS = {
-    "redis-refuses": "Redis takes no writes now, or does not allow it; the server's log says why",
-    "redis-unavailable": "no answer in time; a change may have been made, so repeat it with the same id",
+    "redis-refuses": "Redis refuses writes, or this command; the server's log says why",
+    "redis-unavailable": "no answer in time; a change may have been made, so repeat the request with the same id",
 }
 
 
@@ -122,7 +122,7 @@ class ProblemError(HTTPException):
 
 
 def problem(kind: str, detail: str | None = None, headers: Mapping[str, str] | None = None, **more: Any) -> Response:
-    """The response. ASCII only: a detail may quote anything, lone surrogates among it."""
+    """The response, in ASCII: a detail may quote anything, including lone surrogates."""
     status, title = KINDS[kind]
     content: dict[str, Any] = {"type": _TYPE + kind, "title": title, "status": status}
     if detail:
@@ -195,9 +195,9 @@ def _on_http(request: Request, error: Exception) -> Response:
     headers, detail = dict(error.headers or {}), str(error.detail)
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers["Allow"] = _allowed(request, headers.get("Allow", ""))
-        detail = f"this path takes {headers['Allow']}"
+        detail = f"this path has {headers['Allow']}"
     elif error.status_code == HTTPStatus.NOT_FOUND:
-        detail = "no operation and no page has this path; /openapi.json has them all"
+        detail = "no operation or page has this path; /openapi.json lists all operations"
     return problem(kind_of(error), detail, headers)
 
 
@@ -207,7 +207,7 @@ def _on_streamdq(_: Request, error: Exception) -> Response:
 
 
 def _on_left(_: Request, __: Exception) -> Response:
-    """The caller hung up before its body had arrived: nobody reads this, and it is no fault of the server."""
+    """The caller hung up before its body had arrived. Nobody reads this answer; it only keeps the log clean."""
     return problem("malformed", "the body ended too soon")
 
 

@@ -52,7 +52,7 @@ def scope_in(text: str, what: str, check: Callable[[str], str]) -> Scope:
     prefixes: set[str] = set()
     patterns = text.split(",")
     if len(patterns) > MAX_PATTERNS:
-        raise InvalidInput(f"{what}: more than {MAX_PATTERNS} names; give related ones a common beginning, such as a.*")
+        raise InvalidInput(f"{what}: more than {MAX_PATTERNS} names; use a common beginning for several, such as a.*")
     for pattern in patterns:
         begins = pattern.endswith("*")
         try:

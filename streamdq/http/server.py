@@ -239,28 +239,28 @@ class Server(uvicorn.Server):
         if self._tls is not None and self.config.ssl is not None:
             try:
                 self._tls.read_again(self.config.ssl)
-                log.info("certificate read again")
+                log.info("certificate reloaded")
             except InvalidInput as error:
-                log.error("certificate not read again", error=str(error))
+                log.error("certificate not reloaded", error=str(error))
         if self._tokens_file is not None:
             self._read_tokens(self._tokens_file)
         elif self._tls is None:
-            log.info("nothing to read again", hint="SIGHUP reads the files of --tokens-file and --ssl-certfile again")
+            log.info("nothing to reload", hint="SIGHUP reloads the files of --tokens-file and --ssl-certfile")
 
     def _read_tokens(self, file: Path) -> None:
         try:
             tokens = Tokens.read(file)
         except InvalidInput as error:
-            log.error("tokens not read again", error=str(error))
+            log.error("tokens not reloaded", error=str(error))
             return
         self._app.state.streamdq.tokens = tokens
-        log.info("tokens read again", count=len(tokens))
+        log.info("tokens reloaded", count=len(tokens))
         tell_if_none(tokens)
 
 
 def tell_if_none(tokens: Tokens) -> None:
     if tokens.required and len(tokens) == 0:
-        log.warning("no token is valid", hint="every request that takes one is refused until there is one again")
+        log.warning("no token is valid", hint="requests that need a token are refused until there is one")
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -283,7 +283,7 @@ def listen(host: str, port: int) -> socket.socket:
             raise
     except OSError as error:
         raise InvalidInput(
-            f"can't listen at {host} port {port}: {error.strerror or error}; name another --port"
+            f"can't listen on {host} port {port}: {error.strerror or error}; choose another --port"
         ) from None
     return opened
 

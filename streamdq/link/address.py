@@ -67,7 +67,7 @@ def parse_url(url: str) -> Target:
         return Target("node", url)
     if scheme in ("redis+cluster", "redis+sentinel"):
         return _parse_hosts(url, scheme.removeprefix("redis+"))
-    raise InvalidInput(f"url: {without_password(url)!r} begins with none of {SCHEMES}")
+    raise InvalidInput(f"url: {without_password(url)!r} does not begin with one of {SCHEMES}")
 
 
 def _check_node(url: str, scheme: str) -> None:
@@ -93,7 +93,7 @@ def _parse_hosts(url: str, kind: str) -> Target:
         host, _, port = item.rpartition(":")
         if not host or not port.isdigit():
             raise InvalidInput(
-                f"url: {without_password(url)!r} has a host that is not host:port; write redis+{kind}://host:port,host:port"
+                f"url: {without_password(url)!r} has a host without a port; write redis+{kind}://host:port,host:port"
             )
         target.hosts.append((host.strip("[]"), int(port)))
     if credentials:

@@ -60,7 +60,7 @@ def _as_ours(error: BaseException, sent: bool) -> Exception:
     if isinstance(error, AuthenticationError) or "WRONGPASS" in str(error) or "NOAUTH" in str(error):
         return AuthenticationFailed(f"Redis refused the login ({error}); check user name and password in the URL")
     if isinstance(error, InvalidResponse) or type(error).__name__ == "ProtocolError":
-        return UnsupportedServer(f"what answers does not speak Redis's protocol ({error}); check host and port")
+        return UnsupportedServer(f"the server does not speak Redis's protocol ({error}); check host and port")
     if type(error).__name__ == "MasterNotFoundError":  # its text describes every sentinel's connection at length
         why = "no sentinel names a primary: check their addresses, the service's name, and the password"
         return LinkError(ConnectionError(why), sent=False)

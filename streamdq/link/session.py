@@ -1,7 +1,7 @@
-"""How a call reaches Redis: what may be repeated, until when, and what an error reply means. Written once.
+"""Calls to Redis: which may be repeated, until when, and what an error reply means.
 
-An operation is a generator: it yields Requests (and Pauses) and gets replies, and never waits itself. ``run`` and
-``arun`` carry one out, blocking or awaiting. So the synchronous and the asynchronous API share everything but this.
+An operation is a generator. It yields Requests (and Pauses), is sent the replies, and never waits itself. ``run``
+carries it out blocking, ``arun`` awaiting, so the synchronous and the asynchronous API share everything else.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ Op = Generator[Request | Pause, Any, T]
 
 
 class Session:
-    """What every operation needs to know: settings, keys, clock, and where Redis is (to say so in errors)."""
+    """What every operation needs: settings, keys, the clock, and Redis's address for error messages."""
 
     def __init__(self, settings: Settings, namespace: str, clock: RedisClock, target: Target) -> None:
         self.settings = settings
@@ -82,14 +82,14 @@ class Session:
         timeout_s: float | None = None,
         within_s: float = float("inf"),
     ) -> Op[list[Any]]:
-        """The replies of commands sent together, error replies among them. One overall deadline.
+        """The replies of commands sent together, including error replies, within one overall deadline.
 
-        A call that is not ``repeatable`` is sent again only when Redis can't have run it. ``timeout_s`` given: the
-        commands may block in Redis for that long, and are sent once.
+        A call that is not ``repeatable`` is sent again only if Redis can't have run it. With ``timeout_s``, the
+        commands may block in Redis for that long and are sent only once.
 
         Raises:
             ServerUnavailable: no reply by the deadline.
-            TooManyCalls: it waited in line until then.
+            TooManyCalls: no connection was free by then.
         """
         failures.calls_of(self.keys.namespace)
         if timeout_s is not None:
@@ -113,19 +113,19 @@ class Session:
         if isinstance(error, Crowded):
             return TooManyCalls(f"nothing was sent to Redis at {self.address}: {error}")
         return ServerUnavailable(
-            f"Redis at {self.address} did not answer: {error}; check that it runs, the URL, and the network"
+            f"Redis at {self.address} did not answer: {error}; check that it is running, its URL, and the network"
         )
 
 
 def consumer_name() -> str:
-    """Unique to this process and start: a name that came back would take a dead consumer's claims for its own."""
+    """A name that no other process has had: a reused name would take a dead consumer's claims for its own."""
     host = "".join(c if c.isalnum() or c in "-." else "-" for c in socket.gethostname())
     return f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 def check_namespace(namespace: str) -> str:
     if not _NAMESPACE.fullmatch(namespace):
-        raise InvalidInput(f"namespace: {namespace!r} can't be one; use 1 to 64 of A-Z a-z 0-9 . _ : -")
+        raise InvalidInput(f"namespace: {namespace!r} is not valid; use 1 to 64 of A-Z a-z 0-9 . _ : -")
     return namespace
 
 
@@ -159,12 +159,12 @@ def checked(reply: Any) -> Any:
     if isinstance(reply, ReadOnlyError | OutOfMemoryError) or any(
         word in text for word in ("MISCONF", "OOM ", "READONLY", "NOREPLICAS")
     ):
-        raise ServerRefusesWrites(f"Redis takes no writes: {text}; run `streamdq doctor`") from reply
+        raise ServerRefusesWrites(f"Redis refuses writes: {text}; run `streamdq doctor`") from reply
     if isinstance(reply, NoPermissionError) or any(
         word in text for word in ("NOPERM", "NOAUTH", "unauthenticated", "user executing the script")
     ):
         raise AuthenticationFailed(
-            f"Redis does not allow this user: {text}; `streamdq doctor --acl` prints the rights that it takes"
+            f"Redis does not allow this user: {text}; `streamdq doctor --acl` prints the rights that it needs"
         ) from reply
     if "unknown command" in text.lower():
         raise UnsupportedServer(f"streamdq needs Redis 6.2 or later, or Valkey: {text}") from reply

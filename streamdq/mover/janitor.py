@@ -45,7 +45,7 @@ class Janitor:
                 await arun(self._link, self._scripts.remove_consumer(shard, group, name, _LIMIT))
                 removed += 1
         if removed:
-            log.info("removed consumers that are gone", topic=shard.topic, consumers=removed)
+            log.info("removed dead consumers", topic=shard.topic, consumers=removed)
         return removed
 
     async def _gone(self, shard: ShardKeys, group: str, idle_ms: int) -> list[str]:

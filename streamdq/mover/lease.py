@@ -84,7 +84,7 @@ class Lease:
         except ServerUnavailable:
             if not self._is_cluster:
                 raise
-            log.warning("the mover's lease can't be asked for, at work without it", mover=self._name)
+            log.warning("working without the mover's lease: its Redis node does not answer", mover=self._name)
             return True
 
     async def _become_deputy(self) -> bool:

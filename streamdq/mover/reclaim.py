@@ -129,5 +129,5 @@ class Reclaimer:
         self._cursors[shard, group] = (reply.cursor, reply.own_cursor)
         recorded.reclaimed(shard, group, reply.reclaimed)
         if reply.lost:
-            log.error("jobs lost: Redis has them no longer", topic=shard.topic, group=group, jobs=reply.lost)
+            log.error("jobs lost: Redis no longer has them", topic=shard.topic, group=group, jobs=reply.lost)
         return reply

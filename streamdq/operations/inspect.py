@@ -138,7 +138,7 @@ class Inspect:
         if group not in settings.groups:
             raise UnknownGroup(
                 f"topic {topic!r} has no group {group!r}, only {', '.join(settings.group_names)}; a worker of that "
-                f"group, or configure({topic!r}, groups=[...]), makes it"
+                f"group or configure({topic!r}, groups=[...]) creates it"
             )
         return settings
 

@@ -122,8 +122,8 @@ def _end(ops: Operations, end: End) -> Op[None]:
     held.ended = True
     if refused:
         raise StaleClaim(
-            f"job {held.job.id!r} of {held.job.topic!r}: its TTR passed and another consumer may have it; what this "
-            "attempt did counts for nothing here, so what it did elsewhere should be safe to do twice"
+            f"job {held.job.id!r} of {held.job.topic!r}: its TTR passed, and another consumer may have it; the result "
+            "of this attempt was not recorded, so the job may run again"
         )
 
 
@@ -153,7 +153,7 @@ def touch(ops: Operations, held: Held, ttr: Duration | None) -> Op[None]:
     claim = [held.main, held.entry, held.job.id, ttr_ms]
     refused = yield from ops.scripts.touch(held.shard, held.group, held.generation, group_ttr_ms, claim)
     if held.ended or refused.stale:
-        raise StaleClaim(f"job {held.job.id!r}: its TTR passed, or the claim has ended; it can't be extended")
+        raise StaleClaim(f"job {held.job.id!r}: the claim can't be extended: its TTR passed, or it has ended")
 
 
 _LEFT = {

@@ -61,7 +61,7 @@ class DeadLetterNotices:
         return await completed(result) if error is None else error
 
     def _not_told(self, job: Job, why: str) -> None:
-        log.error("on_dead was not told", why=why, **self._naming(job))
+        log.error("on_dead not called", why=why, **self._naming(job))
 
     async def close(self, timeout_s: float) -> None:
         """Gives them so long to hear of the rest."""

@@ -335,7 +335,7 @@ class _Run:
             async with asyncio.timeout(self._settings.call_timeout_s):
                 await telling
         except Exception as error:
-            log.warning("left without a word", unsent=self._outbox.size, error=what(error))
+            log.warning("stopped without telling Redis", unsent=self._outbox.size, error=what(error))
 
     async def _all_sent(self) -> None:
         """Outcomes; or nobody sends them any more, as all tasks were cancelled together."""

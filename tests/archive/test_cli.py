@@ -96,10 +96,10 @@ def test_the_answer_no(run: Run, queue: Queue, url: str) -> None:
     ("arguments", "why"),
     [
         ((), "pass --to sqlite:///FILE"),
-        (("--to", "mysql://joe:s3cret@host/x"), "none of sqlite:/// and postgresql://"),
+        (("--to", "mysql://joe:s3cret@host/x"), "neither sqlite:/// nor postgresql://"),
         (("--to", "sqlite:///x.db", "--older-than", "soon"), "older-than"),
-        (("--to", "sqlite:///x.db", "--reason", "tired"), "reason: 'tired' is none of"),
-        (("kick", "--from", "sqlite:///x.db"), "a topic and one job's id, or --all"),
+        (("--to", "sqlite:///x.db", "--reason", "tired"), "reason: 'tired' is not one of"),
+        (("kick", "--from", "sqlite:///x.db"), "a topic and a job's id, or --all"),
         (("kick", "--from", "sqlite:///x.db", "t", "id", "--all"), "pass either a topic"),
         (("list",), "--from"),
         (("list", "--from", "sqlite:///none.db"), "no such file"),

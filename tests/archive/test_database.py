@@ -32,8 +32,8 @@ from tests.postgres import PASSWORD, Postgres
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("mysql://u:s3cret@host/db", "mysql:// is none of"),
-        ("postgresql+asyncpg://u:s3cret@host/db", "is none of"),
+        ("mysql://u:s3cret@host/db", "mysql:// is neither"),
+        ("postgresql+asyncpg://u:s3cret@host/db", "is neither"),
         ("not a url", "can't read"),
         ("postgresql://u:s3cret@host:port/db", "can't read"),
         ("sqlite://", "in memory would lose"),

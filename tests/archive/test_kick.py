@@ -237,5 +237,5 @@ def test_jobs_that_die_again_at_once_are_not_sent_for_ever(
 
 
 def test_an_id_needs_its_topic(queue: Queue, archive: Archive) -> None:
-    with pytest.raises(InvalidInput, match="needs its topic"):
+    with pytest.raises(InvalidInput, match="pass the topic"):
         archive.kick(queue, id="j")

@@ -132,7 +132,7 @@ def test_what_is_asked_for_must_exist(queue: Queue, archive: Archive, tmp_path: 
         archive.store(queue, "nowhere")
     with pytest.raises(UnknownGroup):
         archive.store(queue, "t", "nobody")
-    with pytest.raises(InvalidInput, match="reason: 'tired' is none of exhausted"):
+    with pytest.raises(InvalidInput, match="reason: 'tired' is not one of exhausted"):
         archive.store(queue, reasons=["tired"])
     with Archive(f"sqlite:///{tmp_path}/other.db", "other") as other, pytest.raises(InvalidInput, match="namespace"):
         other.store(queue)

@@ -74,7 +74,7 @@ async def test_without_a_setting_loopback_is_refused(server: Server, receiver: R
         (["--topic", "all", "--topic", "t"], "pass --topic once or more"),
         (["--topic", "t", "--allow", "127.1"], "'127.1' is neither a host name nor a network"),
         (["--topic", "t", "--settings", "/no/such/file"], "/no/such/file can't be read"),
-        (["--topic", "a b"], "topic: 'a b' can't name a topic"),
+        (["--topic", "a b"], "topic: 'a b' is not a valid name"),
         (["--topic", "t", "--topic", "t"], "'t' has a handler already"),
         (["--topic", "t", "--log-level", "loud"], "log-level"),
         (["--topic", "t", "--concurrency", "0"], "--concurrency"),

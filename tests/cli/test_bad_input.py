@@ -176,7 +176,7 @@ def test_a_server_that_can_not_be_reached(capsys: pytest.CaptureFixture[str], co
 
     one_line(result)
     assert result.code == 3
-    assert "check that it runs" in result.err
+    assert "check that it is running" in result.err
     assert "hunter2" not in result.err
 
 

@@ -63,7 +63,7 @@ def test_a_line_has_every_field_of_a_job(run: Run, queue: Queue, jobs: Path) -> 
     ("line", "why"),
     [
         ("{'n': 1}", "not JSON"),
-        ('{"body": 1, "dealy": "5m"}', "a job has no 'dealy'"),
+        ('{"body": 1, "dealy": "5m"}', "a job has no field 'dealy'"),
         ('{"body": 1, "delay": -1}', "negative"),
         ('{"body": 1, "delay": [1]}', "is not a duration"),
         ('{"body": 1, "retry": [[]]}', "retry"),

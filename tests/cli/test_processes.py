@@ -193,7 +193,7 @@ def test_a_worker_without_redis_ends_and_does_not_show_the_password(start: Start
 
     _, err = process.communicate(timeout=20)
     assert process.returncode == 3
-    assert "check that it runs" in err
+    assert "check that it is running" in err
     assert "hunter2" not in err
     assert "Traceback" not in err
 

@@ -125,8 +125,8 @@ def test_it_is_opened_again_when_it_was_moved(redis_server: Server, tmp_path: Pa
         client.put("/v1/topics/t/jobs/a", json={"body": 1})
         file.rename(tmp_path / "audit.1")
         live.process.send_signal(signal.SIGHUP)
-        until(file.exists, "it is opened again")
-        until(lambda: any(line["event"] == "audit log opened again" for line in live.log), "it says so")
+        until(file.exists, "it is reopened")
+        until(lambda: any(line["event"] == "audit log reopened" for line in live.log), "it says so")
         client.put("/v1/topics/t/jobs/b", json={"body": 1})
         assert kind(client.get("/v1/topics/t/jobs/c")) == "no-job"
     assert [line["id"] for line in lines_in(file)] == ["b"]

@@ -162,13 +162,13 @@ def test_a_job_from_its_making_to_its_end(ann: Page, queue: Queue) -> None:
     ann.sees('"n": 1', "pre")
     ann.page.fill("#delay", "2h")
     ann.click("Reschedule")
-    ann.sees("another due time", ".note")
+    ann.sees("new due time", ".note")
     ann.sees("Due in 1h59m")
     ann.page.fill("#delay", "0")
     ann.click("Reschedule")
     ann.sees("done", ".timeline")  # the worker ran it, and the page shows it by itself
     ann.sees("after it was due.", ".timeline")
-    ann.sees("only the history remembers it")
+    ann.sees("only the history has it")
     assert ann.page.locator("svg.gantt rect").count() == 3
 
 
@@ -188,17 +188,17 @@ def test_dead_letters(ann: Page, queue: Queue) -> None:
     bury(queue, *(f"j{n}" for n in range(5)), error=f"{EVIL} refused")
     ann.go("/topics/notify?state=dead")
     ann.sees(f"{EVIL} refused", "table")
-    assert ann.page.get_by_role("button", name="Kick chosen").is_disabled()
+    assert ann.page.get_by_role("button", name="Kick selected").is_disabled()
     queue.pause("notify")  # what is kicked shall stay where it can be counted
     ann.page.check('input[value="j0"]')
-    ann.sees("held while you work here", "#live-state")
+    ann.sees("paused while you use the page", "#live-state")
     ann.page.check('input[value="j1"]')
-    ann.click("Kick chosen")
+    ann.click("Kick selected")
     ann.sees("Sent back: 2.", ".note")
     assert queue.stats("notify").dead == 3
     ann.page.check('input[value="j2"]')
-    ann.page.locator("summary", has_text="Purge chosen").click()
-    ann.page.locator(".confirm-box").get_by_role("button", name="Purge chosen").click()
+    ann.page.locator("summary", has_text="Purge selected").click()
+    ann.page.locator(".confirm-box").get_by_role("button", name="Purge selected").click()
     ann.sees("Deleted for good: 1.", ".note")
     ann.page.locator("summary", has_text="Kick or purge all 2").click()
     ann.click("Kick all")
@@ -228,9 +228,9 @@ def test_two_browsers_kick_the_same_job_once(browser: Any, live: Live, ann: Page
     for page in (ann, other):
         page.go("/topics/notify?state=dead")
         page.page.check('input[value="both"]')
-    ann.click("Kick chosen")
+    ann.click("Kick selected")
     ann.sees("Sent back: 1.", ".note")
-    other.click("Kick chosen")
+    other.click("Kick selected")
     other.sees("Nothing was changed", ".note")
     assert [row.event for row in queue.history("notify").rows if row.id == "both"] == ["dead", "kicked"]
     assert queue.audit().balanced

@@ -134,7 +134,7 @@ async def test_what_is_not_there(api: Api) -> None:
     ):  # fmt: skip
         wrong = await api.client.request(method, path)
         assert kind(wrong) == "method-not-allowed"
-        assert wrong.json()["detail"] == f"this path takes {wrong.headers['allow']}"
+        assert wrong.json()["detail"] == f"this path has {wrong.headers['allow']}"
         assert wrong.headers["allow"] == allowed, (method, path)
 
 

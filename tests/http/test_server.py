@@ -279,7 +279,7 @@ def test_tokens_by_the_command_line(redis_server: Server, tmp_path: Path, capsys
             assert kind(client.get("/v1/topics")) == "unauthenticated"
         with live.client(token) as client:
             steps = (
-                ("{", "tokens not read again", 200), (line, "tokens read again", 401), ("", "no token is valid", 401),
+                ("{", "tokens not reloaded", 200), (line, "tokens reloaded", 401), ("", "no token is valid", 401),
             )  # fmt: skip
             for text, event, status in steps:
                 file.write_text(text)
@@ -291,7 +291,7 @@ def test_tokens_by_the_command_line(redis_server: Server, tmp_path: Path, capsys
             file.unlink()
             live.log.clear()
             live.process.send_signal(signal.SIGHUP)
-            until(partial(told, live, "tokens not read again"), "no file")
+            until(partial(told, live, "tokens not reloaded"), "no file")
             assert client.get("/v1/topics").status_code == 401
         assert token not in str(live.log)
 
@@ -299,7 +299,7 @@ def test_tokens_by_the_command_line(redis_server: Server, tmp_path: Path, capsys
 def test_a_hangup_without_a_file_of_tokens_ends_nothing(redis_server: Server) -> None:
     with Live(redis_server.url) as live, live.client() as client:
         live.process.send_signal(signal.SIGHUP)
-        until(partial(told, live, "nothing to read again"), "it says so")
+        until(partial(told, live, "nothing to reload"), "it says so")
         assert client.get("/health/ready").status_code == 200
         assert live.stop() == 0
 
@@ -324,7 +324,7 @@ def test_it_refuses_to_start(
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
-    [(["--url", "nonsense"], "'nonsense' begins with none of"), (["--namespace", "a b"], "namespace: 'a b'")],
+    [(["--url", "nonsense"], "'nonsense' does not begin with one of"), (["--namespace", "a b"], "namespace: 'a b'")],
 )
 def test_a_queue_that_can_not_be_opened(arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.run([*arguments, "serve", "--port", "0"]) == 2

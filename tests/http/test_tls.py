@@ -51,7 +51,7 @@ def test_it_speaks_tls(redis_server: Server, tmp_path: Path) -> None:
         before = shown(live)
         key.write_text("no key")
         live.process.send_signal(signal.SIGHUP)
-        until(lambda: any(line["event"] == "certificate not read again" for line in live.log), "it says so")
+        until(lambda: any(line["event"] == "certificate not reloaded" for line in live.log), "it says so")
         assert shown(live) == before
         assert live.stop() == 0
 

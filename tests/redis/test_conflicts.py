@@ -14,7 +14,7 @@ from tests.redis.harness import Seen, Space, recorder
 
 def test_a_taken_id_is_refused(space: Space) -> None:
     first = space.queue.enqueue("t", "first", id="a", delay="1h")
-    with pytest.raises(JobExists, match=r"'a' is in topic 't' already.*on_conflict") as refused:
+    with pytest.raises(JobExists, match=r"'a' is already in topic 't'.*on_conflict") as refused:
         space.queue.enqueue("t", "second", id="a")
     assert (refused.value.topic, refused.value.id) == ("t", "a")
     job = space.job("a")

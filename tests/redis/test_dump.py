@@ -634,7 +634,7 @@ def test_half_a_manifest_beside_a_whole_one_is_left_alone(here: Setting) -> None
         ('{"format": "streamdq dump"', "is damaged"),
         ("[]", "is damaged"),
         ('{"format": "notes"}', "is not the manifest of a dump"),
-        ('{"format": "streamdq dump", "schema_version": "9"}', "is of schema version '9'"),
+        ('{"format": "streamdq dump", "schema_version": "9"}', "has schema version '9'"),
         ('{"format": "streamdq dump", "schema_version": "1", "files": [{"path": "x"}]}', "is damaged: files.0.rows"),
     ],
 )

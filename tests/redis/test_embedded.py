@@ -449,7 +449,7 @@ def test_configured_server_comes_first(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("version", ["5.0.7", "6.0.20"])
 def test_configured_server_that_is_too_old(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMDQ_REDIS_SERVER", str(fake_server(tmp_path, version)))
-    with pytest.raises(StreamdqError, match=rf"is {version}, needed is 6\.2"):
+    with pytest.raises(StreamdqError, match=rf"is {version}, but 6\.2"):
         find_server()
 
 

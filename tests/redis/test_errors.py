@@ -189,7 +189,7 @@ def test_an_unreachable_server() -> None:
     url = f"redis://:hunter2@127.0.0.1:{free_port()}/0"
     with Queue(url, settings=Space.quick()) as queue:
         started = time.monotonic()
-        with pytest.raises(ServerUnavailable, match=r"127\.0\.0\.1.*check that it runs") as refused:
+        with pytest.raises(ServerUnavailable, match=r"127\.0\.0\.1.*check that it is running") as refused:
             queue.enqueue("t", 1)
         assert time.monotonic() - started < 1
         with pytest.raises(ServerUnavailable):
@@ -203,12 +203,12 @@ async def test_an_unreachable_cluster() -> None:
     url = f"redis+cluster://:hunter2@127.0.0.1:{free_port()},127.0.0.1:{free_port()}"
     with (
         Queue(url, settings=Space.quick()) as queue,
-        pytest.raises(ServerUnavailable, match=r"127\.0\.0\.1.*check that it runs") as refused,
+        pytest.raises(ServerUnavailable, match=r"127\.0\.0\.1.*check that it is running") as refused,
     ):
         queue.enqueue("t", 1)
     assert "hunter2" not in str(refused.value)
     async with AsyncQueue(url, settings=Space.quick()) as queue_of_loop:
-        with pytest.raises(ServerUnavailable, match=r"127\.0\.0\.1.*check that it runs"):
+        with pytest.raises(ServerUnavailable, match=r"127\.0\.0\.1.*check that it is running"):
             await queue_of_loop.stats()
 
 
@@ -296,7 +296,7 @@ async def test_a_full_memory_refuses_producers_while_workers_drain(binary: Binar
 
         space.queue.enqueue_many("t", (NewJob(n, delay="300ms" if n % 2 else 0, retry="50ms") for n in range(2000)))
         client.config_set("maxmemory", "1mb")
-        with pytest.raises(ServerRefusesWrites, match=r"takes no writes.*streamdq doctor"):
+        with pytest.raises(ServerRefusesWrites, match=r"refuses writes.*streamdq doctor"):
             space.queue.enqueue("t", 1)
         with pytest.raises(ServerRefusesWrites):
             space.queue.enqueue_many("t", [NewJob(1)])
@@ -316,7 +316,7 @@ def test_a_replica_refuses(binary: Binary) -> None:
         client.replicaof("127.0.0.1", main.port)
         with (
             Queue(replica.url, settings=Space.quick()) as queue,
-            pytest.raises(ServerRefusesWrites, match=r"takes no writes"),
+            pytest.raises(ServerRefusesWrites, match=r"refuses writes"),
         ):
             queue.enqueue("t", 1)
 

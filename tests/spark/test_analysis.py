@@ -161,9 +161,9 @@ def test_two_do_not_write_into_one_folder_at_once(spark: SparkSession, tmp_path:
     seen: list[str] = []
 
     def meanwhile(name: str, _done: int, _of: int) -> None:
-        with pytest.raises(FolderBusy, match="another analysis is at work there"):
+        with pytest.raises(FolderBusy, match="another analysis is already running there"):
             check_output(planned)
-        with pytest.raises(FolderBusy, match="another analysis is at work there"):
+        with pytest.raises(FolderBusy, match="another analysis is already running there"):
             analyze(spark, planned, questions=QUESTIONS)
         seen.append(name)
 

@@ -172,7 +172,7 @@ def test_what_is_damaged_within_is_an_error_of_the_run(spark: SparkSession, dump
         ("{", "is damaged"),
         ("[]", "is damaged"),
         ('{"format": "another"}', "is not the manifest of a dump"),
-        ('{"format": "streamdq dump", "schema_version": "2"}', "is of schema version '2'"),
+        ('{"format": "streamdq dump", "schema_version": "2"}', "has schema version '2'"),
         ('{"format": "streamdq dump", "schema_version": "1", "files": [{"path": "x"}]}', "is damaged: files.0"),
     ],
 )

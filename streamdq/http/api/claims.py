@@ -57,7 +57,7 @@ async def take_job(
     check_group_scope(who_asks(request), group)
     wait_ms = to_ms(timeout, "timeout")
     if wait_ms > MAX_WAIT_S * 1000:
-        raise InvalidInput(f"timeout: at most {MAX_WAIT_S}s; ask again for more")
+        raise InvalidInput(f"timeout: at most {MAX_WAIT_S}s; repeat the request to wait longer")
     await backend.claims.secrets()  # a server that can't sign takes no job
     held = await _take(request, backend, topic, group, wait_ms / 1000)
     if held is None:

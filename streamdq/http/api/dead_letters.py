@@ -65,7 +65,7 @@ def _place(after: str) -> Place:
         return (-1, b"")
     buried, dot, id = after.partition(".")
     if not (buried.isascii() and buried.isdigit() and len(buried) < 16 and dot):
-        raise InvalidInput("after: not a value that an earlier page ended with")
+        raise InvalidInput("after: not the `next` of an earlier page")
     return int(buried), id.encode("utf-8", "surrogateescape")
 
 

@@ -68,7 +68,7 @@ async def configure_topic(request: Request, topic: TopicPath, settings: TopicIn)
 async def delete_topic(
     request: Request,
     topic: TopicPath,
-    force: Annotated[bool, Query(description="With the jobs that it holds; else only if it holds none.")] = False,
+    force: Annotated[bool, Query(description="Delete it even if it holds jobs; they are deleted, too.")] = False,
 ) -> Response:
     """Delete a topic, with its settings, figures and history.
 
@@ -118,13 +118,13 @@ async def get_upcoming(
     request: Request,
     topic: TopicQuery = None,
     windows: Annotated[
-        str, Query(description=f"At most {_MAX_WINDOWS}, with commas.", max_length=400)
+        str, Query(description=f"At most {_MAX_WINDOWS} durations, separated by commas.", max_length=400)
     ] = "1m,10m,1h,1d",
 ) -> Response:
     """How many attempts come due within each window from now."""
     names = windows.split(",")
     if len(names) > _MAX_WINDOWS or any(len(name) > _WINDOW_CHARS for name in names):
-        raise InvalidInput(f"windows: at most {_MAX_WINDOWS} durations such as 10m, with commas")
+        raise InvalidInput(f"windows: pass at most {_MAX_WINDOWS} durations such as 10m, separated by commas")
     return _json({"windows": await (await backend_of(request).queue()).upcoming(topic, names)})
 
 
@@ -138,7 +138,8 @@ async def list_dead(
     group: GroupQuery = "default",
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
     after: Annotated[
-        str, Query(description="Go on after a page: its `next`.", max_length=300, examples=["1767225600000.order-42"])
+        str,
+        Query(description="The `next` of the page before.", max_length=300, examples=["1767225600000.order-42"]),
     ] = "",
 ) -> Response:
     """A group's dead letters.

@@ -78,7 +78,7 @@ async def purge(request: Request, topic: TopicPath, id: IdPath) -> Response:
 @post(router, _JOB + "/cancel", Role.PRODUCER)
 async def cancel(request: Request, topic: TopicPath, id: IdPath) -> Response:
     if not await (await backend_of(request).queue()).cancel(topic, id):
-        raise ProblemError("job-busy", "It has ended, is dead, or an attempt is running now: it can't be cancelled.")
+        raise ProblemError("job-busy", "The job can't be cancelled: it has ended, or is running or dead.")
     return _back(request, topic, None, "cancelled")
 
 
@@ -86,9 +86,9 @@ async def cancel(request: Request, topic: TopicPath, id: IdPath) -> Response:
 async def reschedule(request: Request, topic: TopicPath, id: IdPath) -> Response:
     delay = (await form_of(request)).get("delay", [""])[0].strip()
     if not delay:
-        raise InvalidInput("delay: say how long from now, such as 10m")
+        raise InvalidInput("delay: enter how long from now, such as 10m")
     if not await (await backend_of(request).queue()).reschedule(topic, id, delay=delay):
-        raise ProblemError("job-busy", "It has ended, is dead, or an attempt is running now: it can't be rescheduled.")
+        raise ProblemError("job-busy", "The job can't be rescheduled: it has ended, or is running or dead.")
     return _back(request, topic, id, "rescheduled")
 
 
@@ -122,7 +122,7 @@ async def login(request: Request) -> Response:
         why = (
             f"{unknown[0].upper()}{unknown[1:]}."
             if who is None
-            else "This token may not look at pages: it takes viewer or admin."
+            else "This token may not view pages: it needs the role viewer or admin."
         )
         error = refused(request, ProblemError("unauthenticated" if who is None else "forbidden", why))
         request.state.who = None

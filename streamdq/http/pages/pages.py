@@ -53,7 +53,7 @@ async def overview(request: Request, q: Text = "", after: Text = "", horizon: Te
 
 def _horizon(name: str) -> str:
     if name not in HORIZONS:
-        raise InvalidInput(f"horizon: is none of {', '.join(HORIZONS)}")
+        raise InvalidInput(f"horizon: is not one of {', '.join(HORIZONS)}")
     return name
 
 
@@ -83,7 +83,7 @@ async def topic_page(
     horizon: Text = "1h",
 ) -> Response:
     if state not in _STATES:
-        raise InvalidInput("state: done jobs are in the history alone")
+        raise InvalidInput("state: only the history has jobs that are done")
     backend = backend_of(request)
     ops = await backend.operations()
     settings = await _settings(backend, ops, topic)

@@ -120,9 +120,9 @@ def base_of(request: Request) -> str:
 
 _NOTES = {
     "kicked": "Sent back: {n}.", "purged": "Deleted for good: {n}.", "cancelled": "The job is cancelled.",
-    "rescheduled": "The job has another due time.", "paused": "The topic is paused.", "resumed": "The topic goes on.",
+    "rescheduled": "The job has a new due time.", "paused": "The topic is paused.", "resumed": "The topic is resumed.",
 }  # fmt: skip
-_NOTHING = "Nothing was changed: by now, nothing like that was there."
+_NOTHING = "Nothing was changed: the dead letters were gone already."
 
 
 def _note(request: Request) -> str:

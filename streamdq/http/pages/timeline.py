@@ -140,7 +140,7 @@ def why(attempt: Attempt, now_ms: int, paused: bool = False) -> str:
     if attempt.started_ms is not None and late_ms < ON_TIME_MS:
         return f"On time: it started {brief(late_ms)} after it was due."
     if attempt.event == Event.EXPIRED:
-        return f"Given up: its time to expire had passed, {brief(late_ms)} after it was due."
+        return f"Given up: it had expired, {brief(late_ms)} after it was due."
     longest, waited_ms = _longest_wait(attempt, now_ms) or ("mover", late_ms)
     waited = brief(waited_ms)
     if attempt.started_ms is None:
@@ -162,8 +162,8 @@ _WAITED_FOR = {
 def _still_waits(longest: str, waited: str, paused: bool) -> str:
     if longest == "worker":
         return f": it has been waiting {waited} for a worker."
-    cause = "the topic is paused" if paused else "no mover is at work, or the topic's rate holds it back"
-    return f", and was not moved to the ready stream yet: {cause}."
+    cause = "the topic is paused" if paused else "no mover is at work, or the topic's rate limits it"
+    return f", and has not been moved to the ready stream yet: {cause}."
 
 
 def rows_of(ops: Operations, shard: ShardKeys, id: str, since_ms: int | None) -> Op[tuple[list[HistoryRow], bool]]:

@@ -23,7 +23,7 @@ document.addEventListener("htmx:beforeRequest", (event) => {
     event.preventDefault();
   } else if (busy(event.target)) {
     event.preventDefault();
-    tell("held", "held while you work here");
+    tell("held", "paused while you use the page");
   }
 });
 document.addEventListener("htmx:afterSwap", () => { tell("live", "live"); prepare(); });

@@ -133,8 +133,8 @@ def gone(folder: Folder, path: str) -> None:
     [
         (truncated, "can't be read"),
         (gone, "can't be read"),
-        (another_schema, "is not of schema version 1"),
-        (another_version, "is not of schema version 1"),
+        (another_schema, "does not have schema version 1"),
+        (another_version, "does not have schema version 1"),
         (fewer_rows, "holds 0 rows; the manifest says 3"),
     ],
 )
@@ -153,7 +153,10 @@ def test_a_damaged_file_stops_it_and_changes_nothing(
 def test_one_at_a_time(tmp_path: Path) -> None:
     folder = LocalFolder(tmp_path)
     fill(folder, files=2)
-    with folder.lock("compact", "another compaction"), pytest.raises(FolderBusy, match="another compaction is at work"):
+    with (
+        folder.lock("compact", "another compaction"),
+        pytest.raises(FolderBusy, match="another compaction is already running"),
+    ):
         compact(folder)
     with folder.lock("dump", "a dump"):
         assert compact(folder).hours == 2

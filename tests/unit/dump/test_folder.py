@@ -96,7 +96,7 @@ def test_a_lock_is_for_one_at_a_time_and_ends_with_the_block(tmp_path: Path) -> 
     first, second = LocalFolder(tmp_path), LocalFolder(tmp_path)
     with first.lock("dump", "another dump"):
         with (
-            pytest.raises(FolderBusy, match="another dump is at work there"),
+            pytest.raises(FolderBusy, match="another dump is already running there"),
             second.lock("dump", "another dump"),
         ):
             pass

@@ -29,13 +29,13 @@ T = 1_800_000_000_000
         (
             Attempt("g", 1, T, event="delayed"),
             (
-                "It has been due for 10s, and was not moved to the ready stream yet: no mover is at work, or the "
-                "topic's rate holds it back."
+                "It has been due for 10s, and has not been moved to the ready stream yet: no mover is at work, or the "
+                "topic's rate limits it."
             ),
         ),
         (
             Attempt("g", 0, T, None, None, T + 5000, "expired"),
-            "Given up: its time to expire had passed, 5s after it was due.",
+            "Given up: it had expired, 5s after it was due.",
         ),
         (Attempt("g", 1), ""),
     ],
