@@ -5,8 +5,25 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 from .durations import Duration, to_ms
+
+
+def wall_s() -> float:
+    """This host's clock, in seconds since 1970. It decides nothing about jobs: it dates what is signed, logged or
+    written to files, and what others state by the clock, such as a token's end.
+    """
+    return time.time()
+
+
+def wall_ms() -> int:
+    return int(wall_s() * 1000)
+
+
+def wall_now() -> datetime:
+    """In UTC."""
+    return datetime.fromtimestamp(wall_s(), UTC)
 
 
 class RedisClock:
@@ -33,7 +50,7 @@ class ManualClock(RedisClock):
     manual = True
 
     def __init__(self, start_ms: int | None = None) -> None:
-        self.now_ms = time.time_ns() // 1_000_000 if start_ms is None else start_ms
+        self.now_ms = wall_ms() if start_ms is None else start_ms
         self._callbacks: list[Callable[[], object]] = []
 
     def argument(self) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from streamdq import Queue
+from streamdq.clock import wall_now
 
 HOURS = 24
 _HOUR = timedelta(hours=1)
@@ -23,7 +24,7 @@ def waiting_in(queue: Queue, *, hours: int = HOURS, now: datetime | None = None)
     """How many attempts of each topic come due in each of the coming hours. It costs a count per topic, shard and
     hour, whatever waits.
     """
-    now = now or datetime.now(UTC)
+    now = now or wall_now()
     first = now.replace(minute=0, second=0, microsecond=0)
     ends = {f"{(first + n * _HOUR - now) / timedelta(milliseconds=1):.0f}ms": n for n in range(1, hours + 1)}
     rows = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -13,6 +12,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.schema import CreateIndex, CreateTable
 
+from ..clock import wall_ms
 from ..errors import ArchiveMissing, ArchiveVersion
 from .dead_letters import ArchivedLetter, Letter, Receipt, RowState, Wanted
 from .schema import (
@@ -109,7 +109,7 @@ class Store:
         """Commits a row for every letter that has none. A row whose letter was sent back or left, and is found in Redis
         all the same, counts anew: Redis had lost its last moments.
         """
-        now_ms = int(time.time() * 1000)
+        now_ms = wall_ms()
         given = {"namespace": self._namespace, "state": RowState.STORED.value, "archived_ms": now_ms}
         made = self._dialect.insert(LETTERS).on_conflict_do_update(
             index_elements=KEY,
@@ -211,7 +211,7 @@ def _in_any(states: Sequence[RowState]) -> ColumnElement[bool]:
 
 
 def _values(state: RowState) -> dict[str, Any]:
-    return {"state": state.value, "kicked_ms": int(time.time() * 1000) if state is RowState.KICKED else None}
+    return {"state": state.value, "kicked_ms": wall_ms() if state is RowState.KICKED else None}
 
 
 def _columns(letter: Letter) -> dict[str, Any]:

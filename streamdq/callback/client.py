@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Self
@@ -19,6 +18,7 @@ from aiohttp.http_parser import RawResponseMessage
 from aiohttp.streams import StreamReader
 from yarl import URL
 
+from ..clock import wall_s
 from ..retry import Retry
 from ..version import __version__
 from .address import AddressRefused
@@ -160,7 +160,7 @@ class Client:
             # The status is what counts. The rest is only read to use the connection again.
             if not await _drained(response):
                 response.close()
-            return Reply(response.status, retry_after_s(response.headers, time.time(), self._settings.retry_after_s))
+            return Reply(response.status, retry_after_s(response.headers, wall_s(), self._settings.retry_after_s))
 
 
 async def _drained(response: aiohttp.ClientResponse) -> bool:

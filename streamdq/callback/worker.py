@@ -9,7 +9,7 @@ from typing import Any
 
 from yarl import URL
 
-from ..clock import RedisClock
+from ..clock import RedisClock, wall_s
 from ..config import DEFAULT_GROUP, Settings
 from ..job import Job
 from ..logs import log
@@ -133,7 +133,7 @@ class CallbackWorker(Worker):
 
     async def _call(self, url: URL, job: Job) -> Reply:
         timeout_s = min(self._callback.timeout_s, job.time_left_s() * _TTR_SHARE)
-        headers = self._signer.headers(url, job.id, job.raw_body.decode(), time.time())
+        headers = self._signer.headers(url, job.id, job.raw_body.decode(), wall_s())
         return await self._client.post(url, headers, job.raw_body, timeout_s)
 
     def _judge(self, job: Job, url: URL, reply: Reply) -> None:

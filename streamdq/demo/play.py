@@ -16,6 +16,7 @@ from functools import partial
 from itertools import count, islice
 from pathlib import Path
 
+from ..clock import wall_ms
 from ..config import Settings
 from ..durations import show_ms
 from ..errors import StreamdqError
@@ -203,7 +204,7 @@ class Play:
             return
         leader = next((found.what for found in self._queue.doctor() if found.what.startswith("mover at work")), None)
         victim.killed = True
-        self.killed_ms = time.time_ns() // 1_000_000
+        self.killed_ms = wall_ms()
         victim.process.kill()
         victim.process.wait()
         jobs = f"{len(running[victim.name])} jobs"

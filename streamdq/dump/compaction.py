@@ -7,12 +7,12 @@ readers that began before.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Any
 
+from ..clock import wall_ms, wall_s
 from ..errors import FolderBusy, HistoryUnreadable
 from .arrow import arrow_schema, parquet_options, pyarrow
 from .folder import Folder
@@ -71,7 +71,7 @@ def compact(
 
 def _hours(manifest: Manifest) -> list[list[DumpFile]]:
     """The files of each hour that has several, in their order."""
-    present = path_of(int(time.time()) // 3600, "")
+    present = path_of(int(wall_s()) // 3600, "")
     files = sorted((file for file in manifest.files), key=lambda file: file.path.rpartition("/")[0])
     hours = [list(group) for _, group in groupby(files, key=lambda file: file.path.rpartition("/")[0])]
     return [hour for hour in hours if len(hour) > 1 and hour[0].path.rpartition("/")[0] != present.rpartition("/")[0]]
@@ -136,14 +136,14 @@ def _commit(folder: Folder, group: Sequence[Sequence[DumpFile]], joined: Sequenc
             raise FolderBusy(f"{folder.url}: another process has changed the dump meanwhile; run this again")
         manifest.compacted = number
         manifest.files = [file for file in manifest.files if file.path not in old] + list(joined)
-        manifest.replaced += [Replaced(path=path, at_ms=int(time.time() * 1000)) for path in sorted(old)]
+        manifest.replaced += [Replaced(path=path, at_ms=wall_ms()) for path in sorted(old)]
 
     return update_manifest(folder, swap)
 
 
 def _remove(folder: Folder, grace_s: float) -> int:
     """Removes files that were replaced long enough ago; first the files, so that none is forgotten."""
-    until_ms = time.time() * 1000 - grace_s * 1000
+    until_ms = (wall_s() - grace_s) * 1000
     gone = {file.path for file in require_manifest(folder).replaced if file.at_ms <= until_ms}
     if not gone:
         return 0

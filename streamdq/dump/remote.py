@@ -17,11 +17,12 @@ import io
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, timedelta
 from pathlib import PurePosixPath
 from tempfile import NamedTemporaryFile
 from typing import Any, BinaryIO, cast
 
+from ..clock import wall_now
 from ..errors import FolderBusy, FolderError, InvalidInput, MissingExtra, StreamdqError
 from .folder import Folder, temporary_name
 
@@ -152,7 +153,7 @@ class RemoteFolder(Folder):
                     changed = self._system.modified(self._at(path))
             except (NotImplementedError, FileNotFoundError):
                 return False  # there is no telling, or nothing to tell of
-        return bool(datetime.now(UTC) - changed.astimezone(UTC) >= ABANDONED_AFTER)
+        return bool(wall_now() - changed.astimezone(UTC) >= ABANDONED_AFTER)
 
     def full(self, path: str) -> str:
         return f"{self.url.rstrip('/')}/{path}"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Sequence
 
+from ..clock import wall_s
 from ..config import TopicSettings
 from ..durations import to_ms
 from ..errors import ServerUnavailable
@@ -129,7 +130,7 @@ def read_gauges(operations: Operations, reader: Reader) -> Op[Readings]:
 
 def _read_namespace(operations: Operations, readings: Readings) -> Op[None]:
     # The connection is up by now: what lies between is the round trip, and Redis's time was read in its middle.
-    began, clock = time.perf_counter(), time.time()
+    began, clock = time.perf_counter(), wall_s()
     now_us, holder = yield from namespace.time_and_mover(operations.session)
     middle = clock + (time.perf_counter() - began) / 2
     readings.put(declared.CLOCK_SKEW, middle - now_us / 1e6)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from fastapi import Request
 
+from ..clock import wall_now
 from ..errors import InvalidInput
 from ..logs import Log, log
 from .auth import Identity
@@ -52,7 +52,7 @@ class AuditLog:
         (_audit.info if notable else _audit.debug)("request", **fields)
         if self._to is None:
             return
-        line = {"at": datetime.now(UTC).isoformat(timespec="milliseconds"), **fields}
+        line = {"at": wall_now().isoformat(timespec="milliseconds"), **fields}
         try:
             # One write to a file opened for appending: lines of several processes don't mix.
             os.write(self._to, json.dumps(line).encode() + b"\n")

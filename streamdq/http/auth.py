@@ -6,7 +6,6 @@ import hmac
 import ipaddress
 import re
 import secrets
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -15,6 +14,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from ..clock import wall_s
 from ..durations import Duration, to_ms
 from ..errors import InvalidInput
 from ..job import check_group, check_topic
@@ -54,7 +54,7 @@ class Identity:
 
     @property
     def expired(self) -> bool:
-        return self.until_s is not None and time.time() >= self.until_s
+        return self.until_s is not None and wall_s() >= self.until_s
 
     def may(self, allowed: Iterable[Role]) -> bool:
         return Role.ADMIN in self.roles or not self.roles.isdisjoint(allowed)
@@ -219,7 +219,7 @@ def new_token(
         if given is not None
     ]
     if expires is not None:
-        until = datetime.fromtimestamp(int(time.time() + to_ms(expires, "expires") / 1000), UTC)
+        until = datetime.fromtimestamp(int(wall_s() + to_ms(expires, "expires") / 1000), UTC)
         limits.append(f" expires={until:%Y-%m-%dT%H:%M:%SZ}")
     line = f"{name} {','.join(names)}{''.join(limits)} sha256:{hash_token(token)}"
     if not _LINE.fullmatch(line):

@@ -14,6 +14,7 @@ from hashlib import sha256
 from typing import Any
 
 from ..claims.attempts import Held
+from ..clock import wall_s
 from ..job import Job, JobState
 from ..operations.jobs import Operations
 
@@ -78,5 +79,5 @@ def unpack(ops: Operations, values: list[Any]) -> Held:
     held.ttr_ms, held.consumer, held.receipt = ttr_ms, consumer, True
     held.generation = rest[0] if rest else "0"  # one that an older server gave out has none
     # As this host's clock tells: it only dates a metric.
-    held.deadline = time.monotonic() + ttr_ms / 1000 - max(0.0, time.time() - started_ms / 1000)
+    held.deadline = time.monotonic() + ttr_ms / 1000 - max(0.0, wall_s() - started_ms / 1000)
     return held

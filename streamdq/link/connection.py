@@ -163,7 +163,8 @@ class Link(_Routes):
             LinkError: there are none.
         """
         if not self.is_cluster:
-            return self._nodes[""].send(commands, timeout_s, blocking)  # type: ignore[no-any-return]
+            replies: list[Any] = self._nodes[""].send(commands, timeout_s, blocking)
+            return replies
         return self._carry_out(routed(self._slots, commands, timeout_s, blocking), blocking)
 
     def _carry_out(self, steps: Steps, blocking: bool = False) -> list[Any]:
@@ -178,11 +179,13 @@ class Link(_Routes):
                 else:
                     step = steps.send(replies)
         except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
+            result: list[Any] = stop.value
+            return result
 
     def _step(self, step: Exchange | Learn, blocking: bool) -> list[Any]:
         if isinstance(step, Exchange):
-            return self._node(step.node).send(step.commands, step.timeout_s, blocking)  # type: ignore[no-any-return]
+            replies: list[Any] = self._node(step.node).send(step.commands, step.timeout_s, blocking)
+            return replies
         return self._learn(step)
 
     def _learn(self, step: Learn) -> list[Any]:
@@ -217,7 +220,8 @@ class AsyncLink(_Routes):
     async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
         """As Link.send."""
         if not self.is_cluster:
-            return await self._nodes[""].send(commands, timeout_s, blocking)  # type: ignore[no-any-return]
+            replies: list[Any] = await self._nodes[""].send(commands, timeout_s, blocking)
+            return replies
         return await self._carry_out(routed(self._slots, commands, timeout_s, blocking), blocking)
 
     async def _carry_out(self, steps: Steps, blocking: bool = False) -> list[Any]:
@@ -232,13 +236,13 @@ class AsyncLink(_Routes):
                 else:
                     step = steps.send(replies)
         except StopIteration as stop:
-            return stop.value  # type: ignore[no-any-return]
+            result: list[Any] = stop.value
+            return result
 
     async def _step(self, step: Exchange | Learn, blocking: bool) -> list[Any]:
         if isinstance(step, Exchange):
-            return await self._node(step.node).send(  # type: ignore[no-any-return]
-                step.commands, step.timeout_s, blocking
-            )
+            replies: list[Any] = await self._node(step.node).send(step.commands, step.timeout_s, blocking)
+            return replies
         return await self._learn(step)
 
     async def _learn(self, step: Learn) -> list[Any]:

@@ -54,7 +54,8 @@ class _Socket:
             self._timeout_s = left_s
 
     def fileno(self) -> int:
-        return self._sock.fileno()  # type: ignore[no-any-return]
+        descriptor: int = self._sock.fileno()
+        return descriptor
 
     def recv(self, *args: Any) -> Any:
         self._wait()

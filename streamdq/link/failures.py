@@ -5,30 +5,15 @@ from __future__ import annotations
 from contextvars import ContextVar
 
 import redis
-from redis.exceptions import (
-    AuthenticationError,
-    BusyLoadingError,
-    InvalidResponse,
-    ReadOnlyError,
-    ResponseError,
-)
+from redis.exceptions import InvalidResponse, ResponseError
 
 from ..errors import AuthenticationFailed, UnsupportedServer
 from ..metrics import declared
+from . import error_replies
+from .error_replies import Meaning, kind_of, meaning_of
 
-# Words of an error reply, or redis-py's class for it, which leaves the word out of the text.
-_KINDS = (
-    ("refused_writes", ("OOM ", "OutOfMemoryError", "READONLY", "ReadOnlyError", "MISCONF", "NOREPLICAS")),
-    ("group_missing", ("NOGROUP", "requires the key to exist", "UNBLOCKED")),
-    ("cluster", ("MovedError", "AskError", "ClusterDownError", "TryAgainError", "CrossSlot")),
-    ("login", ("WRONGPASS", "NOAUTH", "NOPERM", "NoPermissionError", "Authentication", "unauthenticated")),
-    ("loading", ("LOADING", "BusyLoadingError")),
-)
-KINDS = ("timeout", "connection", "protocol", "server", "crowded", *(kind for kind, _ in _KINDS))
+KINDS = ("timeout", "connection", "protocol", "crowded", *error_replies.KINDS)
 _namespace: ContextVar[str] = ContextVar("namespace", default="")
-_NO_FAILURE = ("NOSCRIPT", "NoScriptError", "BUSYGROUP")
-# A Redis that loads its data, or takes no more clients, answers so instead of running anything.
-_REFUSED = "max number of clients reached"
 
 
 class LinkError(Exception):
@@ -57,15 +42,15 @@ def translate(error: BaseException, sent: bool) -> Exception:
 
 
 def _as_ours(error: BaseException, sent: bool) -> Exception:
-    if isinstance(error, AuthenticationError) or "WRONGPASS" in str(error) or "NOAUTH" in str(error):
+    meaning = meaning_of(error)
+    if meaning is Meaning.LOGIN:
         return AuthenticationFailed(f"Redis refused the login ({error}); check user name and password in the URL")
     if isinstance(error, InvalidResponse) or type(error).__name__ == "ProtocolError":
         return UnsupportedServer(f"the server does not speak Redis's protocol ({error}); check host and port")
     if type(error).__name__ == "MasterNotFoundError":  # its text describes every sentinel's connection at length
         why = "no sentinel names a primary: check their addresses, the service's name, and the password"
         return LinkError(ConnectionError(why), sent=False)
-    refused = isinstance(error, BusyLoadingError) or _REFUSED in str(error)
-    return LinkError(error, sent and not refused)
+    return LinkError(error, sent and meaning not in (Meaning.LOADING, Meaning.FULL))
 
 
 def expect(namespace: str) -> None:
@@ -85,15 +70,8 @@ def count(kind: str) -> None:
 
 def count_reply(error: ResponseError) -> None:
     """Redis answered with an error."""
-    text = f"{type(error).__name__} {error}"
-    if not any(word in text for word in _NO_FAILURE):
-        kind = next((kind for kind, words in _KINDS if any(word in text for word in words)), "server")
+    if kind := kind_of(error):
         count(kind)
-
-
-def is_read_only(error: ResponseError) -> bool:
-    """Redis is a replica and takes no writes; before 7.0 it tells so of a script in the midst of the text."""
-    return isinstance(error, ReadOnlyError) or "READONLY" in str(error)
 
 
 def count_call(error: BaseException, seen_as: Exception) -> None:
@@ -105,5 +83,5 @@ def count_call(error: BaseException, seen_as: Exception) -> None:
     elif isinstance(error, TimeoutError | redis.TimeoutError):
         kind = "timeout"
     else:
-        kind = "loading" if isinstance(error, BusyLoadingError) else "connection"
+        kind = "loading" if meaning_of(error) is Meaning.LOADING else "connection"
     count(kind)

@@ -23,7 +23,8 @@ from redis.exceptions import AuthenticationError, RedisError, ResponseError
 
 from .command import Command
 from .deadline import set_deadline
-from .failures import Crowded, count_reply, is_read_only, translate
+from .error_replies import Meaning, meaning_of
+from .failures import Crowded, count_reply, translate
 from .fair_semaphore import FairSemaphore
 
 KEPT = 4
@@ -97,7 +98,7 @@ def _is_replicas(replies: Sequence[Any]) -> bool:
     may lead to another one by now: only new connections get there.
     """
     for reply in replies:  # noqa: SIM110 - for each call, and twice as fast
-        if isinstance(reply, ResponseError) and is_read_only(reply):
+        if isinstance(reply, ResponseError) and meaning_of(reply) is Meaning.REPLICA:
             return True
     return False
 

@@ -16,25 +16,17 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from redis.exceptions import NoPermissionError, OutOfMemoryError, ReadOnlyError, ResponseError
+from redis.exceptions import ResponseError
 
 from ..clock import RedisClock
 from ..config import Settings
-from ..errors import (
-    AuthenticationFailed,
-    GroupMissing,
-    InvalidInput,
-    ServerError,
-    ServerRefusesWrites,
-    ServerUnavailable,
-    TooManyCalls,
-    UnsupportedServer,
-)
+from ..errors import InvalidInput, ServerUnavailable, TooManyCalls
 from ..keys import NamespaceKeys
 from . import failures
 from .address import Target
 from .command import Command
 from .connection import AsyncLink, ConnectionLimits, Link, LinkError
+from .error_replies import as_streamdq
 from .failures import Crowded
 
 T = TypeVar("T")
@@ -94,14 +86,16 @@ class Session:
         failures.calls_of(self.keys.namespace)
         if timeout_s is not None:
             try:
-                return (yield Request(commands, timeout_s, blocking=True))  # type: ignore[no-any-return]
+                replies: list[Any] = yield Request(commands, timeout_s, blocking=True)
+                return replies
             except LinkError as error:
                 raise self.unavailable(error) from error
         left_s, pause_s = min(within_s, self.settings.call_timeout_s), _FIRST_PAUSE_S
         deadline = time.monotonic() + left_s
         while True:
             try:
-                return (yield Request(commands, left_s))  # type: ignore[no-any-return]
+                replies = yield Request(commands, left_s)
+                return replies
             except LinkError as error:
                 left_s = deadline - time.monotonic() - pause_s
                 if left_s <= 0 or (error.sent and not repeatable):
@@ -152,23 +146,7 @@ def checked(reply: Any) -> Any:
     """
     if not isinstance(reply, ResponseError):
         return reply
-    text = str(reply)
-    # UNBLOCKED: a read was blocked when its stream was deleted (7.0).
-    if "NOGROUP" in text or "requires the key to exist" in text or text.startswith("UNBLOCKED"):
-        raise GroupMissing(text) from reply
-    if isinstance(reply, ReadOnlyError | OutOfMemoryError) or any(
-        word in text for word in ("MISCONF", "OOM ", "READONLY", "NOREPLICAS")
-    ):
-        raise ServerRefusesWrites(f"Redis refuses writes: {text}; run `streamdq doctor`") from reply
-    if isinstance(reply, NoPermissionError) or any(
-        word in text for word in ("NOPERM", "NOAUTH", "unauthenticated", "user executing the script")
-    ):
-        raise AuthenticationFailed(
-            f"Redis does not allow this user: {text}; `streamdq doctor --acl` prints the rights that it needs"
-        ) from reply
-    if "unknown command" in text.lower():
-        raise UnsupportedServer(f"streamdq needs Redis 6.2 or later, or Valkey: {text}") from reply
-    raise ServerError(text) from reply
+    raise as_streamdq(reply) from reply
 
 
 def run(link: Link, op: Op[T]) -> T:
@@ -187,7 +165,8 @@ def run(link: Link, op: Op[T]) -> T:
             else:
                 step = op.send(replies)
     except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
+        result: T = stop.value
+        return result
 
 
 async def arun(link: AsyncLink, op: Op[T]) -> T:
@@ -206,4 +185,5 @@ async def arun(link: AsyncLink, op: Op[T]) -> T:
             else:
                 step = op.send(replies)
     except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
+        result: T = stop.value
+        return result

@@ -190,12 +190,15 @@ class NodeMover:
             self._time.observe(seen.now_ms, time.monotonic())
         for shard, due_ms in zip(shards, seen.due_ms, strict=True):
             if due_ms is not None:
-                sooner_s = self._timers.at(shard, self._time.to_monotonic(due_ms))
-                if sooner_s > _MISSED_S and not self._topics.settings_of(shard.topic).rate:
-                    self._missed(shard)
+                self._saw_head(shard, due_ms)
         for shard, is_open in zip(shards if counters else (), seen.open, strict=True):
             if is_open:
                 self._reclaimer.notice(shard)
+
+    def _saw_head(self, shard: ShardKeys, due_ms: int) -> None:
+        sooner_s = self._timers.at(shard, self._time.to_monotonic(due_ms))
+        if sooner_s > _MISSED_S and not self._topics.settings_of(shard.topic).rate:
+            self._missed(shard)
 
     async def bring_up(self, shards: list[ShardKeys]) -> None:
         """To the settings in the registry: a shard may have lost a change, with the end of an append-only file."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import Literal
 
+from ..clock import wall_s
 from ..link.session import Op
 from ..store import history_reads, namespace
 from .audit import Auditing
@@ -35,9 +35,9 @@ class Doctoring(Auditing):
         """Looks at version, persistence, memory policy, clock, mover and orphans."""
         info = yield from namespace.redis_info(self.session)
         findings = [_version(info), _persistence(info), _memory(info), *_trouble(info)]
-        before = time.time()
+        before = wall_s()
         now_us = yield from namespace.redis_time_us(self.session)
-        findings.append(_clock(now_us / 1e6 - (before + time.time()) / 2))
+        findings.append(_clock(now_us / 1e6 - (before + wall_s()) / 2))
         findings.append((yield from self._mover((yield from namespace.mover_at_work(self.session)))))
         audit = yield from self.audit()
         if audit.balanced:

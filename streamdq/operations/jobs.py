@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, NamedTuple
@@ -28,6 +28,7 @@ OnConflict = Literal["reject", "keep", "replace"]
 MAX_SHARDS = 256
 _LEAST_RATE = 1e-6
 _PURGE_BATCH = 100
+_DeadScript = Callable[[ShardKeys, str, int, Sequence[str]], Op[int]]  # kick or purge: group, limit, ids
 
 
 @dataclass(slots=True)
@@ -222,11 +223,13 @@ class Operations(Doctoring):
         """Deletes a dead job for good, or all of the group's; returns how many."""
         return (yield from self._each_dead(self.scripts.purge, topic, id, group, _PURGE_BATCH, None))
 
-    def _each_dead(self, script: Any, topic: str, id: str | None, group: str, most: int, pace: Pace | None) -> Op[int]:
+    def _each_dead(
+        self, script: _DeadScript, topic: str, id: str | None, group: str, most: int, pace: Pace | None
+    ) -> Op[int]:
         settings = yield from self.known_group(topic, group, anew=True)
         if id is not None:
             shard = self.session.keys.shard(topic, shard_of(check_id(id), settings.shards))
-            return (yield from script(shard, group, 0, [id]))  # type: ignore[no-any-return]
+            return (yield from script(shard, group, 0, [id]))
         total, most = 0, most_jobs(most, len(settings.groups))
         for shard in self.topics.shards(topic):
             # No more than are dead now: a job that dies again at once is not kicked for ever.

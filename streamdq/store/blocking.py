@@ -5,6 +5,7 @@ them shows its groups that it is there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from ..errors import TooManyCalls
 from ..keys import ShardKeys
@@ -42,8 +43,12 @@ def read_streams(
         if block_ms is None:
             raise
         return {}  # it has waited in line instead, for as long
+    return _by_shard(streams, checked(replies[0]) or [])
+
+
+def _by_shard(streams: Mapping[str, tuple[ShardKeys, str]], reply: Sequence[Any]) -> dict[ShardKeys, Entries]:
     found: dict[ShardKeys, Entries] = {}
-    for name, entries in checked(replies[0]) or []:
+    for name, entries in reply:
         shard, kind = streams[name.decode()]
         for entry, fields in entries:
             if fields is not None:

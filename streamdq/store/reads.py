@@ -175,8 +175,11 @@ def watch(session: Session, shards: Sequence[ShardKeys], groups: Sequence[Sequen
         return Watched(due_ms, None, [])
     now, *counts = replies[len(shards) :]
     now_ms = int(now[0]) * 1000 + int(now[1]) // 1000 if isinstance(now, list) else None
-    is_open = [isinstance(one, list) and any(int(count or 0) > 0 for count in one) for one in counts]
-    return Watched(due_ms, now_ms, is_open)
+    return Watched(due_ms, now_ms, [_any_above_0(reply) for reply in counts])
+
+
+def _any_above_0(reply: Any) -> bool:
+    return isinstance(reply, list) and any(int(count or 0) > 0 for count in reply)
 
 
 def _open_fields(groups: Sequence[str]) -> list[str]:

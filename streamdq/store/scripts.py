@@ -18,6 +18,7 @@ from ..config import MAX_CLAIM, TopicSettings
 from ..errors import GroupMissing, ServerUnavailable, TooManyTopics
 from ..keys import ShardKeys
 from ..link.command import Command
+from ..link.error_replies import Meaning, meaning_of
 from ..link.session import Op, Session, checked
 from .assembly import assembled
 from .batches import MAX_BYTES, REPLACED_BYTES
@@ -199,7 +200,7 @@ class Scripts:
         replies = yield from self._session.call(
             [Command(keys[0], ("EVALSHA", script.sha, *rest))], repeatable=repeatable
         )
-        if isinstance(replies[0], ResponseError) and "NOSCRIPT" in f"{type(replies[0]).__name__} {replies[0]}".upper():
+        if isinstance(replies[0], ResponseError) and meaning_of(replies[0]) is Meaning.SCRIPT_MISSING:
             replies = yield from self._session.call(
                 [Command(keys[0], ("EVAL", script.source, *rest))], repeatable=repeatable
             )

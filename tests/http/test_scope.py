@@ -78,9 +78,9 @@ def test_a_token_expires(monkeypatch: pytest.MonkeyPatch) -> None:
     assert who.until_s == pytest.approx(time.time() + 90 * 86_400, abs=5)
     assert datetime.fromtimestamp(who.until_s, UTC).isoformat().replace("+00:00", "Z") in line
     until_s = who.until_s
-    monkeypatch.setattr("streamdq.http.auth.time.time", lambda: until_s - 1)
+    monkeypatch.setattr("streamdq.http.auth.wall_s", lambda: until_s - 1)
     assert tokens.identify(token) == who
-    monkeypatch.setattr("streamdq.http.auth.time.time", lambda: until_s)
+    monkeypatch.setattr("streamdq.http.auth.wall_s", lambda: until_s)
     assert tokens.identify(token) is None
     assert Tokens.parse(f"a viewer sha256:{line.partition('sha256:')[2]}").identify(token) == Identity(
         "a", frozenset({Role.VIEWER})
@@ -92,7 +92,7 @@ async def test_a_session_ends_when_its_token_expires(open_api: Open, monkeypatch
     site = await open_api(tokens=Tokens.parse(line))
     await site.client.post("/login", data={"token": token}, headers={"Origin": "http://localhost"})
     assert (await site.client.get("/")).status_code == 200
-    monkeypatch.setattr("streamdq.http.auth.time.time", lambda: time.time_ns() / 1e9 + 3601)
+    monkeypatch.setattr("streamdq.http.auth.wall_s", lambda: time.time_ns() / 1e9 + 3601)
     assert (await site.client.get("/")).status_code == 303
 
 
@@ -108,7 +108,7 @@ async def test_who_waits_for_a_job_with_a_token_that_ends_gets_none(
     waiting = asyncio.create_task(api.take(timeout="30s"))
     await eventually(lambda: backend.takes == 1, "it waits")
     if how == "expired":
-        monkeypatch.setattr("streamdq.http.auth.time.time", lambda: time.time_ns() / 1e9 + 3601)
+        monkeypatch.setattr("streamdq.http.auth.wall_s", lambda: time.time_ns() / 1e9 + 3601)
     else:
         less = line.replace("mailer producer,worker", "mailer producer,worker topics=other")
         backend.tokens = Tokens.parse(boss_line if how == "revoked" else f"{less}\n{boss_line}")
@@ -122,7 +122,7 @@ async def test_who_waits_for_a_job_with_a_token_that_ends_gets_none(
 async def test_an_expired_token_is_told_so(open_api: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     token, line = new_token("Mailer", [Role.VIEWER], expires="1h")
     api = await open_api(token=token, tokens=Tokens.parse(line))
-    monkeypatch.setattr("streamdq.http.auth.time.time", lambda: time.time_ns() / 1e9 + 3601)
+    monkeypatch.setattr("streamdq.http.auth.wall_s", lambda: time.time_ns() / 1e9 + 3601)
     with capture_logs() as logs:
         refused = await api.client.get("/v1/stats")
         page = await api.client.post("/login", data={"token": token}, headers={"Origin": "http://localhost"})

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import streamdq
+import streamdq_spark
+from streamdq import clock
 from streamdq.clock import ManualClock, RedisClock, RedisTime
 from streamdq.errors import InvalidInput
 
@@ -62,3 +70,23 @@ def test_redis_time_forgets_old_offsets_as_clocks_drift() -> None:
     time.observe(1_000_000, 10.0)
     time.observe(1_030_990, 41.0)
     assert time.to_monotonic(1_030_990) == pytest.approx(41.0)
+
+
+def test_no_other_module_reads_a_wall_clock() -> None:
+    reads = re.compile(r"\btime\.time(_ns)?\(\)|\b(datetime|date)\.(now|utcnow|today)\(")
+    found = [
+        f"{path}:{number}"
+        for package in (streamdq, streamdq_spark)
+        for path in sorted(Path(str(package.__file__)).parent.rglob("*.py"))
+        if path != Path(clock.__file__)
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if reads.search(line) and "such as datetime.now(UTC)" not in line
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("at_s", [0.0, 1_700_000_000.25])
+def test_the_wall_clock_in_its_units(monkeypatch: pytest.MonkeyPatch, at_s: float) -> None:
+    monkeypatch.setattr(time, "time", lambda: at_s)
+    assert (clock.wall_s(), clock.wall_ms()) == (at_s, int(at_s * 1000))
+    assert clock.wall_now() == datetime.fromtimestamp(at_s, UTC)

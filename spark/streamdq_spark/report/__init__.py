@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from streamdq.clock import wall_now
 from streamdq.dump.folder import Folder
 from streamdq.dump.local import LocalFolder
 
@@ -37,7 +37,7 @@ def write_report(tables: Folder, summary: Summary, path: Path) -> None:
         summary.first_day,
         summary.last_day,
         summary.events,
-        datetime.now(UTC),
+        wall_now(),
         slo_ms=summary.slo_ms,
         objective=summary.objective,
         unreadable=len(summary.quarantined),

@@ -142,19 +142,22 @@ def _streamed(ops: Operations, shards: Sequence[ShardKeys], group: str, cursor: 
         for shard in shards
         for name, own in ((shard.ready, False), (shard.ready_of(group), True))
     ]
-    starts = ["-"] * len(streams)
-    if cursor:
-        entry, _, last = cursor.partition(".")
-        try:
-            _order(entry)
-            starts = [f"({entry}" if number <= int(last) else entry for number in range(len(streams))]
-        except ValueError:
-            raise InvalidInput("from: not a value that an earlier page ended with") from None
+    starts = _starts(cursor, len(streams)) if cursor else ["-"] * len(streams)
     found = yield from read(ops, streams, group, starts)
     rows = [[(_order(entry), number, entry, line) for entry, line in one] for number, one in enumerate(found)]
     page = list(islice(merge(*rows, key=lambda row: row[:2]), PAGE + 1))
     following = f"{page[PAGE - 1][2]}.{page[PAGE - 1][1]}" if len(page) > PAGE else ""
     return Listed([row[3] for row in page[:PAGE]], following)
+
+
+def _starts(cursor: str, streams: int) -> list[str]:
+    """Where each stream's page begins, behind what the page before has shown."""
+    entry, _, last = cursor.partition(".")
+    try:
+        _order(entry)
+        return [f"({entry}" if number <= int(last) else entry for number in range(streams)]
+    except ValueError:
+        raise InvalidInput("from: not a value that an earlier page ended with") from None
 
 
 def _ready(
@@ -180,7 +183,7 @@ def _running(
     ops: Operations, streams: Sequence[_Stream], group: str, starts: Sequence[str]
 ) -> Op[list[list[tuple[str, Line]]]]:
     """What is pending in each stream, and how far the group is with it."""
-    places = [(stream.name, start) for stream, start in zip(streams, starts, strict=True)]
+    places = list(zip((stream.name for stream in streams), starts, strict=True))
     pending = yield from reads.pending(ops.session, places, group, PAGE + 1)
     flat = [(number, entry.id) for number, entries in enumerate(pending) for entry in entries]
     entries = yield from reads.entries_at(ops.session, [(streams[n].name, entry) for n, entry in flat])

@@ -1,0 +1,117 @@
+"""What Redis's error replies mean. The one place that tells it: by redis-py's class, which leaves Redis's word out of
+the text, or by words of the text, as a script's error has no class of its own.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import NamedTuple
+
+from redis import exceptions
+
+from ..errors import (
+    AuthenticationFailed,
+    GroupMissing,
+    ServerError,
+    ServerRefusesWrites,
+    StreamdqError,
+    UnsupportedServer,
+)
+
+
+class Meaning(Enum):
+    """Of an error reply."""
+
+    REPLICA = auto()  # the server takes no writes: it is a replica, perhaps since a moment ago
+    NO_WRITES = auto()  # for another reason, such as its memory
+    GROUP_MISSING = auto()
+    ELSEWHERE = auto()  # the Cluster has the key on another node, or on none
+    LOGIN = auto()
+    RIGHTS = auto()
+    LOADING = auto()  # the server has not read its data yet; it ran nothing
+    FULL = auto()  # it takes no more clients, and ran nothing
+    UNKNOWN_COMMAND = auto()
+    SCRIPT_MISSING = auto()
+    GROUP_EXISTS = auto()
+    OTHER = auto()
+
+
+class _Sign(NamedTuple):
+    meaning: Meaning
+    kind: str  # in the metrics; "": no failure
+    classes: tuple[type[BaseException], ...]
+    words: tuple[str, ...]
+
+
+_SIGNS = (
+    _Sign(Meaning.SCRIPT_MISSING, "", (exceptions.NoScriptError,), ("NOSCRIPT",)),
+    _Sign(Meaning.GROUP_EXISTS, "", (), ("BUSYGROUP",)),
+    # UNBLOCKED: a read was blocked when its stream was deleted (7.0).
+    _Sign(Meaning.GROUP_MISSING, "group_missing", (), ("NOGROUP", "requires the key to exist", "UNBLOCKED")),
+    # Before 7.0 a script's error has READONLY in the midst of its text.
+    _Sign(Meaning.REPLICA, "refused_writes", (exceptions.ReadOnlyError,), ("READONLY",)),
+    _Sign(Meaning.NO_WRITES, "refused_writes", (exceptions.OutOfMemoryError,), ("OOM ", "MISCONF", "NOREPLICAS")),
+    _Sign(
+        Meaning.ELSEWHERE,
+        "cluster",
+        (
+            exceptions.AskError,  # and MovedError
+            exceptions.ClusterDownError,
+            exceptions.TryAgainError,
+            exceptions.ClusterCrossSlotError,
+        ),
+        (),
+    ),
+    _Sign(
+        Meaning.LOGIN,
+        "login",
+        (exceptions.AuthenticationError, exceptions.AuthenticationWrongNumberOfArgsError),
+        ("WRONGPASS", "NOAUTH"),
+    ),
+    _Sign(
+        Meaning.RIGHTS,
+        "login",
+        (exceptions.NoPermissionError,),
+        ("NOPERM", "unauthenticated", "user executing the script"),
+    ),
+    _Sign(Meaning.LOADING, "loading", (exceptions.BusyLoadingError,), ("LOADING",)),
+    _Sign(Meaning.FULL, "server", (), ("max number of clients reached",)),
+    _Sign(Meaning.UNKNOWN_COMMAND, "server", (), ("unknown command", "Unknown command")),
+)
+_OTHER = _Sign(Meaning.OTHER, "server", (), ())
+KINDS = tuple(dict.fromkeys(sign.kind for sign in (_OTHER, *_SIGNS) if sign.kind))
+
+
+def meaning_of(error: BaseException) -> Meaning:
+    return _sign_of(error).meaning
+
+
+def kind_of(error: BaseException) -> str:
+    """Its kind in the metrics; "" for a reply that is no failure."""
+    return _sign_of(error).kind
+
+
+def _sign_of(error: BaseException) -> _Sign:
+    text = str(error)
+    for sign in _SIGNS:
+        if isinstance(error, sign.classes) or any(word in text for word in sign.words):
+            return sign
+    return _OTHER
+
+
+def as_streamdq(reply: exceptions.ResponseError) -> StreamdqError:
+    """What a call raises that got this reply."""
+    text = str(reply)
+    match meaning_of(reply):
+        case Meaning.GROUP_MISSING:
+            return GroupMissing(text)
+        case Meaning.REPLICA | Meaning.NO_WRITES:
+            return ServerRefusesWrites(f"Redis refuses writes: {text}; run `streamdq doctor`")
+        case Meaning.LOGIN | Meaning.RIGHTS:
+            return AuthenticationFailed(
+                f"Redis does not allow this user: {text}; `streamdq doctor --acl` prints the rights that it needs"
+            )
+        case Meaning.UNKNOWN_COMMAND:
+            return UnsupportedServer(f"streamdq needs Redis 6.2 or later, or Valkey: {text}")
+        case _:
+            return ServerError(text)
