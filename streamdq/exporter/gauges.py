@@ -7,7 +7,6 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterator, Sequence
 
-from ..clock import wall_s
 from ..config import TopicSettings
 from ..durations import to_ms
 from ..errors import ServerUnavailable
@@ -129,11 +128,9 @@ def read_gauges(operations: Operations, reader: Reader) -> Op[Readings]:
 
 
 def _read_namespace(operations: Operations, readings: Readings) -> Op[None]:
-    # The connection is up by now: what lies between is the round trip, and Redis's time was read in its middle.
-    began, clock = time.perf_counter(), wall_s()
-    now_us, holder = yield from namespace.time_and_mover(operations.session)
-    middle = clock + (time.perf_counter() - began) / 2
-    readings.put(declared.CLOCK_SKEW, middle - now_us / 1e6)
+    # The connection is up by now: the call takes a round trip and no more.
+    skew_s, holder = yield from namespace.skew_and_mover(operations.session)
+    readings.put(declared.CLOCK_SKEW, skew_s)
     readings.put(declared.LEASE_HELD, holder is not None)
     readings.put(declared.LAST_MOVE, 0)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..clock import wall_s
 from ..link.session import Op
 from ..store import history_reads, namespace
 from .audit import Auditing
@@ -35,10 +34,8 @@ class Doctoring(Auditing):
         """Looks at version, persistence, memory policy, clock, mover and orphans."""
         info = yield from namespace.redis_info(self.session)
         findings = [_version(info), _persistence(info), _memory(info), *_trouble(info)]
-        before = wall_s()
-        now_us = yield from namespace.redis_time_us(self.session)
-        findings.append(_clock(now_us / 1e6 - (before + wall_s()) / 2))
-        findings.append((yield from self._mover((yield from namespace.mover_at_work(self.session)))))
+        skew_s, mover = yield from namespace.skew_and_mover(self.session)
+        findings += [_clock(skew_s), (yield from self._mover(mover))]
         audit = yield from self.audit()
         if audit.balanced:
             findings.append(Finding("ok", f"accounts balance, no orphans, {audit.left} live"))
@@ -130,7 +127,7 @@ def _clock(skew_s: float) -> Finding:
     if abs(skew_s) > 0.5:
         return Finding(
             "advice",
-            f"this host's clock is {-skew_s:+.1f} s off Redis's",
+            f"this host's clock is {skew_s:+.1f} s off Redis's",
             "delays are right all the same; `at` is not",
         )
     return Finding("ok", f"clocks agree within {abs(skew_s) * 1000:.0f} ms")

@@ -4,8 +4,10 @@ breakers; and what Redis says of itself. Each operation is one command, unless i
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
+from ..clock import wall_s
 from ..link.command import Command
 from ..link.session import Op, Session, checked
 from .commands import one
@@ -46,13 +48,15 @@ def mover_at_work(session: Session) -> Op[str | None]:
     return (yield from lease_holder(session, session.keys.mover))
 
 
-def time_and_mover(session: Session) -> Op[tuple[int, str | None]]:
-    """As redis_time_us and mover_at_work, in one call."""
-    key = session.keys.mover
-    (seconds, micros), name = map(
-        checked, (yield from session.call([Command(key, ("TIME",)), Command(key, ("GET", key))]))
-    )
-    return int(seconds) * 1_000_000 + int(micros), None if name is None else name.decode()
+def skew_and_mover(session: Session) -> Op[tuple[float, str | None]]:
+    """How many seconds this host's clock is ahead of Redis's, which was read in the middle of the call's round trip;
+    and as mover_at_work. One call.
+    """
+    key, began, at_s = session.keys.mover, time.monotonic(), wall_s()
+    replies = yield from session.call([Command(key, ("TIME",)), Command(key, ("GET", key))])
+    middle_s = at_s + (time.monotonic() - began) / 2
+    (seconds, micros), name = map(checked, replies)
+    return middle_s - int(seconds) - int(micros) / 1e6, None if name is None else name.decode()
 
 
 def prolong_lease(session: Session, key: str, ms: int) -> Op[str | None]:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import pytest
 from redis.exceptions import ResponseError
 
-from streamdq.clock import RedisClock
+from streamdq.clock import RedisClock, wall_s
 from streamdq.config import Settings
 from streamdq.errors import GroupMissing, ServerError
 from streamdq.link.address import Target
@@ -190,9 +190,11 @@ def test_an_entry_that_was_deleted_before_it_was_read_is_left_out(session: Sessi
     assert answered(blocking.read_streams(session, "g", "me", [shard], 5, None), [None])[0] == {}
 
 
-def test_redis_s_time_and_who_moves(session: Session) -> None:
-    assert answered(namespace.time_and_mover(session), [[b"7", b"8"], b"me"])[0] == (7_000_008, "me")
-    assert answered(namespace.time_and_mover(session), [[b"7", b"8"], None])[0] == (7_000_008, None)
+def test_how_far_the_clocks_are_apart_and_who_moves(session: Session) -> None:
+    for mover in (b"me", None):
+        skew_s, holder = answered(namespace.skew_and_mover(session), [[b"7", b"500000"], mover])[0]
+        assert holder == (mover and mover.decode())
+        assert 0 <= wall_s() - 7.5 - skew_s < 60  # ahead by as much as has passed since then
     assert answered(namespace.redis_info(session), [b"# Server\r\nredis_version:7.0.1\r\nurl:a:b\r\n"])[0] == {
         "redis_version": "7.0.1", "url": "a:b",
     }  # fmt: skip
