@@ -2,12 +2,10 @@
 Redis has it, to the row.
 """
 
-import signal
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
-import psutil
 import pytest
 from pyspark.sql import SparkSession
 
@@ -16,7 +14,7 @@ from streamdq.dump.local import LocalFolder
 from streamdq_spark.analysis import Summary, analyze, plan
 from streamdq_spark.report import TABLES, load_tables, write_report
 from tests.conftest import BINARIES
-from tests.crash.worker_processes import WorkerProcess, WorkerProcesses
+from tests.crash.worker_processes import WorkerProcesses
 from tests.crash.workers import Options, Work
 from tests.servers import Pool, until
 from tests.spark import plain
@@ -49,16 +47,6 @@ def history_of(processes: WorkerProcesses, topic: str) -> Iterator[Happened]:
             )  # fmt: skip
 
 
-def stopped_at_work(processes: WorkerProcesses, worker: WorkerProcess) -> bool:
-    """Holds the process, and tells whether it is within a handler; if not, it goes on."""
-    worker.signal(signal.SIGSTOP)
-    until(lambda: psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED, "it stands still")
-    if processes.journal.running(worker.pid):
-        return True
-    worker.signal(signal.SIGCONT)
-    return False
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("real")
@@ -73,9 +61,10 @@ def log(servers: Pool, folder: Path) -> list[Happened]:
     server.flush()
     with WorkerProcesses(server, folder) as processes:
         killed = processes.serving(processes.start(OPTIONS))
-        # With a slot free it starts at once: what is claimed ahead of a slot and lost counts as handed back.
-        processes.started(processes.put("holds on", Work(ms=700)))
-        until(lambda: stopped_at_work(processes, killed), "the one to be killed has work")
+        # Its handler stops the process, so it can't end before the kill. With a slot free it starts at once: what is
+        # claimed ahead of a slot and lost counts as handed back.
+        processes.put("holds on", Work(stop=killed.pid))
+        until(lambda: killed.stopped, "the one to be killed is within a handler")
         killed.kill()
         processes.serving(processes.start(OPTIONS))
         put_all(processes)

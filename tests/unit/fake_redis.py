@@ -1,0 +1,84 @@
+"""A link for tests without a server: answers come from a table, and each call is kept."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple
+
+from streamdq.clock import RedisClock
+from streamdq.config import Settings, TopicSettings
+from streamdq.link.address import Target
+from streamdq.link.connection import Command, LinkError
+from streamdq.link.session import Session
+from streamdq.store.scripts import Scripts, load, lua_directory
+from streamdq.store.topics import Topics
+
+LOST = LinkError(TimeoutError("no reply"), sent=True)
+
+
+class Call(NamedTuple):
+    """One call of a script, or one plain command without keys."""
+
+    name: str
+    keys: tuple[Any, ...]
+    args: tuple[Any, ...]
+
+
+@cache
+def _names() -> dict[str, str]:
+    return {load(path.stem).sha: path.stem for path in lua_directory().glob("*.lua")}
+
+
+def call_of(command: Command) -> Call:
+    """Which script with what, or which command."""
+    name, *rest = command.args
+    if name != "EVALSHA":
+        return Call(str(name), (), tuple(rest))
+    sha, count, *rest = rest
+    return Call(_names()[sha], tuple(rest[:count]), tuple(rest[count:]))
+
+
+class FakeLink:
+    """Stands in for AsyncLink. ``answers``: by the name of a script or command, what makes the reply to a Call. A reply
+    that is a coroutine is awaited, a LinkError is raised; each round trip ``takes_s``.
+    """
+
+    is_cluster = False
+
+    def __init__(self, takes_s: float = 0.0001) -> None:
+        self.answers: dict[str, Callable[[Call], Any]] = {}
+        self.calls: dict[str, list[Call]] = defaultdict(list)
+        self.takes_s = takes_s
+
+    async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:  # noqa: ARG002
+        calls = [call_of(command) for command in commands]
+        for call in calls:
+            self.calls[call.name].append(call)
+        replies = [self.answers[call.name](call) for call in calls]
+        await asyncio.sleep(self.takes_s)
+        for i, reply in enumerate(replies):
+            if asyncio.iscoroutine(reply):
+                replies[i] = await reply
+            if isinstance(reply, LinkError):
+                raise reply
+        return replies
+
+    @staticmethod
+    def node_of(_key: str) -> str:
+        return ""
+
+
+def session_of(clock: RedisClock | None = None, **settings: Any) -> Session:
+    target = Target("node", "redis://nowhere:1/0")
+    return Session(Settings(url="memory://unused", **settings), "ns", clock or RedisClock(), target)
+
+
+def topics_of(session: Session, **known: TopicSettings) -> tuple[Scripts, Topics]:
+    """Scripts, and a registry that is known already."""
+    scripts = Scripts(session)
+    topics = Topics(session, scripts)
+    topics.known = dict(known)
+    return scripts, topics

@@ -1,0 +1,52 @@
+"""Time that passes only while everything waits: a test of minutes takes milliseconds, and each moment is exact."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import selectors
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec
+from unittest.mock import patch
+
+P = ParamSpec("P")
+
+
+class _Clock:
+    def __init__(self) -> None:
+        self.now_s = 1000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+class _Selector(selectors.SelectSelector):
+    """Where the loop would sleep, the clock goes on instead."""
+
+    def __init__(self, clock: _Clock) -> None:
+        super().__init__()
+        self._clock = clock
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        found = super().select(0)
+        if found:
+            return found
+        assert timeout is not None, "everything waits, and for nothing that will happen"
+        self._clock.now_s += max(0.0, timeout)
+        return []
+
+
+def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+    """Runs the test in a loop of its own; ``time.monotonic`` is the loop's time. Not for tests with threads."""
+
+    @functools.wraps(test)
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        clock = _Clock()
+        with (
+            patch.object(time, "monotonic", clock),
+            asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(_Selector(clock))) as runner,
+        ):
+            runner.run(test(*args, **kwargs))
+
+    return run
