@@ -7,57 +7,13 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from streamdq.claims.attempts import End, Held, Outcome
-from streamdq.config import START_WITHIN_S, TopicSettings
-from streamdq.job import Job
-from streamdq.keys import ShardKeys
-from streamdq.worker.handlers import handler_of
-from streamdq.worker.runner import Runner
-
-SHARD = ShardKeys("ns", "t", 0)
-NOW_MS = 1_800_000_000_000
-
-
-def held(body: str, ttr_ms: int, asked: float) -> Held:
-    job = Job("t", body, body.encode(), NOW_MS - 5, NOW_MS - 5, attempt=1)
-    one = Held(SHARD, "g", job, b"1800000000000-0", b"", NOW_MS - 5)
-    one.ttr_ms, one.deadline = ttr_ms, asked + ttr_ms / 1000
-    one.start_by = min(one.deadline, asked + START_WITHIN_S)
-    return one
-
-
-class Rig:
-    """A runner of one handler; what it tells Redis is kept here."""
-
-    def __init__(self, function: Callable[..., Any], batch: int | None = None) -> None:
-        self.ends: list[End] = []
-        self.ended = asyncio.Event()
-        topics: Any = SimpleNamespace(settings_of=lambda _topic: TopicSettings())
-        handler = handler_of("t", function, batch, None, None)
-        self.runner = Runner(
-            {"t": handler}, "g", 10, topics, lambda: NOW_MS, "me", ended=self._end, touched=self._touch, on_dead=()
-        )
-
-    def _end(self, end: End) -> None:
-        self.ends.append(end)
-        self.ended.set()
-
-    def _touch(self, _held: Held, _ttr_ms: int) -> None: ...
-
-    async def run(self, *jobs: Held) -> dict[str, Outcome]:
-        """How each of them ended, by its body."""
-        self.runner.take(list(jobs))
-        async with asyncio.timeout(10):
-            while len(self.ends) < len(jobs):
-                self.ended.clear()
-                await self.ended.wait()
-        await self.runner.close(1)
-        return {end.held.job.id: end.outcome for end in self.ends}
+from streamdq.claims.attempts import Outcome
+from streamdq.config import START_WITHIN_S
+from tests.unit.worker.rig import Rig, held
 
 
 def stopped_until(moment: float) -> None:

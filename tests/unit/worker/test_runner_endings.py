@@ -1,0 +1,312 @@
+"""How an attempt ends, by what its handler does, by the clock, and by the drain: before and after, in tables."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamdq import Job
+from streamdq.claims.attempts import DeadReason, End, Outcome
+from streamdq.retry import Bury, Retry, Snooze
+from streamdq.worker import runner as module
+from tests.unit.virtual_time import in_virtual_time
+from tests.unit.worker.rig import Rig, held
+
+
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def generated() -> Any:
+    yield 1
+
+
+def raises(error: BaseException) -> Callable[[], Any]:
+    def do() -> Any:
+        raise error
+
+    return do
+
+
+RETRY, SNOOZED, DEAD, DONE, RELEASED = Outcome.RETRY, Outcome.SNOOZED, Outcome.DEAD, Outcome.DONE, Outcome.RELEASED
+# What the handler does; the step that the job is at; outcome, delay_ms, steps, reason, error. The schedule: 1s 2s.
+ENDINGS: list[tuple[Callable[[], Any], int, tuple[Outcome, int, int, str, str]]] = [
+    (lambda: None, 0, (DONE, 0, 0, "", "")),
+    (lambda: "a result", 0, (DONE, 0, 0, "", "")),
+    (raises(ValueError("no")), 0, (RETRY, 1000, 1, "", "ValueError: no")),
+    (raises(ValueError("no")), 1, (RETRY, 2000, 1, "", "ValueError: no")),
+    (raises(ValueError("no")), 2, (DEAD, 0, 0, DeadReason.EXHAUSTED, "ValueError: no")),
+    (raises(Retry("7s", "later")), 2, (RETRY, 7000, 0, "", "Retry: later")),
+    (raises(Retry(reason="next")), 1, (RETRY, 2000, 1, "", "Retry: next")),
+    (raises(Retry(reason="busy", at_least="9s")), 0, (RETRY, 9000, 1, "", "Retry: busy")),
+    (raises(Retry(reason="next")), 2, (DEAD, 0, 0, DeadReason.EXHAUSTED, "Retry: next")),
+    (raises(Snooze("3s", "not yet")), 2, (SNOOZED, 3000, 0, "", "Snooze: not yet")),
+    (raises(Bury("no such user")), 0, (DEAD, 0, 0, DeadReason.BURIED, "no such user")),
+    (raises(KeyboardInterrupt()), 0, (RETRY, 1000, 1, "", "KeyboardInterrupt: ")),
+    (raises(SystemExit(1)), 0, (RETRY, 1000, 1, "", "SystemExit: 1")),
+    (raises(Mute()), 0, (RETRY, 1000, 1, "", "Mute: its message can't be read")),
+    (raises(asyncio.CancelledError()), 0, (RETRY, 1000, 1, "", "CancelledError: the handler cancelled itself")),
+    (raises(StopAsyncIteration(5)), 0, (RETRY, 1000, 1, "", "StopAsyncIteration: 5")),
+    (generated, 0, (RETRY, 1000, 1, "", "TypeError: the handler returned a generator: none of its code has run")),
+]  # fmt: skip
+
+
+def end_as_told(end: End) -> tuple[Outcome, int, int, str, str]:
+    return end.outcome, end.delay_ms, end.steps, end.reason, end.error
+
+
+@pytest.mark.parametrize("batch", [None, 5], ids=["one", "batch"])
+@pytest.mark.parametrize("kind", ["async", "thread"])
+@pytest.mark.parametrize(("does", "step", "ends"), ENDINGS)
+async def test_what_follows_from_what_a_handler_does(
+    does: Callable[[], Any], step: int, ends: Any, kind: str, batch: int | None
+) -> None:
+    def in_thread(_body: Any) -> Any:
+        return does()
+
+    async def in_loop(_body: Any) -> Any:
+        return does()
+
+    rig = Rig(in_loop if kind == "async" else in_thread, batch, retry="1s 2s")
+    one = held("1")
+    one.job.step = step
+    await rig.run(one)
+    assert [end_as_told(end) for end in rig.ends] == [ends]
+    assert (rig.runner.idle, rig.runner.room(ahead=False)) == (True, (10, 10))
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"), [("thread", "StopIteration: 5"), ("async", "RuntimeError: coroutine raised StopIteration")]
+)
+async def test_stop_iteration_ends_an_attempt_and_no_loop(kind: str, error: str) -> None:
+    """No Future holds one; a coroutine makes a RuntimeError of it."""
+
+    def in_thread(_body: Any) -> Any:
+        raise StopIteration(5)
+
+    async def in_loop(_body: Any) -> Any:
+        raise StopIteration(5)
+
+    rig = Rig(in_loop if kind == "async" else in_thread, retry="1s")
+    assert await rig.run(held("1"), held("2")) == {"1": RETRY, "2": RETRY}
+    assert {end.error for end in rig.ends} == {error}
+
+
+@pytest.mark.parametrize(
+    ("own", "step", "ends"), [("5s", 0, (RETRY, 5000)), ("5s", 1, (DEAD, 0)), ("none", 0, (DEAD, 0))]
+)
+async def test_a_jobs_own_schedule_comes_before_its_topics(own: str, step: int, ends: tuple[Outcome, int]) -> None:
+    rig = Rig(lambda _body: raises(ValueError("no"))(), retry="1s 2s")
+    one = held("1")
+    one.job.retry, one.job.step = own, step
+    await rig.run(one)
+    assert [(end.outcome, end.delay_ms) for end in rig.ends] == [ends]
+
+
+# -- TTR
+
+
+@in_virtual_time
+async def test_a_handler_that_is_over_its_ttr_is_cut_off_and_the_others_are_not() -> None:
+    cancelled: list[tuple[int, Any]] = []
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+
+    async def handle(body: int) -> None:
+        try:
+            await asyncio.sleep(3)
+        except asyncio.CancelledError:
+            cancelled.append((body, loop.time() - began))
+            raise
+
+    rig = Rig(handle, retry="1s")
+    watch = asyncio.create_task(rig.runner.watch())
+    rig.runner.take([held("1", 1000), held("2", 5000)])
+    assert await rig.have_ended(2) == {"1": RETRY, "2": DONE}
+    assert cancelled == [(1, pytest.approx(1.025, abs=0.03))], "within one tick of the watchdog"
+    assert rig.ends[0].error == "TimeoutError: the handler took longer than its TTR"
+    watch.cancel()
+
+
+@in_virtual_time
+async def test_one_that_goes_on_though_it_was_cut_off_has_ended_and_keeps_its_slot() -> None:
+    go_on = asyncio.Event()
+
+    async def handle(_body: int) -> None:
+        while not go_on.is_set():
+            try:
+                await go_on.wait()
+            except asyncio.CancelledError:
+                continue
+
+    rig = Rig(handle, concurrency=1, retry="1s")
+    watch = asyncio.create_task(rig.runner.watch())
+    rig.runner.take([held("1", 1000)])
+    assert await rig.have_ended(1) == {"1": RETRY}
+    assert rig.runner.room(ahead=False) == (0, 0)
+    await asyncio.sleep(60)
+    assert len(rig.ends) == 1
+    go_on.set()
+    await asyncio.sleep(0.001)
+    assert (rig.runner.room(ahead=False), len(rig.ends)) == ((1, 1), 1), "what it returned is no second end"
+    watch.cancel()
+
+
+@in_virtual_time
+async def test_a_batch_is_cut_off_as_a_whole_when_the_first_ttr_passes() -> None:
+    async def handle(_bodies: list[int]) -> None:
+        await asyncio.sleep(3600)
+
+    rig = Rig(handle, 5, retry="1s")
+    watch = asyncio.create_task(rig.runner.watch())
+    rig.runner.take([held("1", 1000), held("2", 60_000)])
+    assert await rig.have_ended(2) == {"1": RETRY, "2": RETRY}
+    watch.cancel()
+
+
+@pytest.mark.parametrize(
+    ("touches", "told"),
+    [((["9s", "5s"], ["2s"]), [5000, 2000]), (([None], [None]), [1000, 1000]), (([], ["2s"]), [2000])],
+)
+@in_virtual_time
+async def test_a_touch_moves_the_deadline_at_once_and_the_last_one_is_told(
+    touches: tuple[list[str | None], ...], told: list[int]
+) -> None:
+    async def handle(_body: int, job: Job) -> None:
+        for each in touches:
+            await asyncio.sleep(0.9 if each else 0.01)
+            for ttr in each:
+                job.touch(ttr)
+        await asyncio.sleep(0.9)
+
+    rig = Rig(handle, retry="1s")
+    watch = asyncio.create_task(rig.runner.watch())
+    rig.runner.take([held("1", 1000)])
+    assert await rig.have_ended(1) == {"1": DONE}, "it took longer than the second that it began with"
+    assert rig.touches == [("1", ttr_ms) for ttr_ms in told]
+    watch.cancel()
+
+
+# -- what waits for a slot, and the drain
+
+
+async def deaf(_body: int) -> None:
+    with contextlib.suppress(asyncio.CancelledError):
+        await asyncio.sleep(3600)
+    await asyncio.sleep(3600)
+
+
+async def quick(_body: int) -> None:
+    await asyncio.sleep(0.5)
+
+
+async def slow(_body: int) -> None:
+    await asyncio.sleep(3600)
+
+
+async def slow_and_angry(_body: int) -> None:
+    try:
+        await asyncio.sleep(3600)
+    except asyncio.CancelledError:
+        raise ValueError("not now") from None
+
+
+@pytest.mark.parametrize(
+    ("handler", "grace_s", "ends", "takes_s"),
+    [
+        (quick, 1.0, {"1": DONE, "2": RELEASED}, 0.5),
+        (quick, 0.1, {"1": RELEASED, "2": RELEASED}, 0.1),
+        (slow, 1.0, {"1": RELEASED, "2": RELEASED}, 1.0),
+        (slow, 0.0, {"1": RELEASED, "2": RELEASED}, 0.0),
+        (slow_and_angry, 1.0, {"1": RETRY, "2": RELEASED}, 1.0),
+        (deaf, 1.0, {"1": RELEASED, "2": RELEASED}, 1.0 + module._DEAF_S),
+    ],
+)
+@in_virtual_time
+async def test_the_drain(handler: Any, grace_s: float, ends: dict[str, Outcome], takes_s: float) -> None:
+    """Job 1 runs, job 2 waits for its slot."""
+    loop = asyncio.get_running_loop()
+    rig = Rig(handler, concurrency=1, retry="1s")
+    rig.runner.take([held("1"), held("2")])
+    await asyncio.sleep(0)
+    began = loop.time()
+    await rig.runner.drain(grace_s)
+    await asyncio.sleep(0)
+    assert {end.held.job.id: end.outcome for end in rig.ends} == ends
+    assert loop.time() - began == pytest.approx(takes_s)
+    assert [end.held.started_ms > 0 for end in rig.ends if end.held.job.id == "2"] == [False], "it has not begun"
+
+
+@in_virtual_time
+async def test_what_was_over_its_ttr_when_the_drain_came_has_failed_and_is_not_handed_back() -> None:
+    rig = Rig(slow, retry="1s")
+    watch = asyncio.create_task(rig.runner.watch())
+    rig.runner.take([held("1", 1000), held("2", 60_000)])
+    await rig.runner.drain(5.0)
+    await asyncio.sleep(0)
+    assert {end.held.job.id: end.outcome for end in rig.ends} == {"1": RETRY, "2": RELEASED}
+    watch.cancel()
+
+
+@in_virtual_time
+async def test_a_second_signal_ends_the_grace() -> None:
+    rig = Rig(slow)
+    rig.runner.take([held("1")])
+    await asyncio.sleep(0)
+    asyncio.get_running_loop().call_later(0.2, rig.runner.hurry)
+    began = asyncio.get_running_loop().time()
+    await rig.runner.drain(3600)
+    assert asyncio.get_running_loop().time() - began == pytest.approx(0.2)
+    assert await rig.have_ended(1) == {"1": RELEASED}
+
+
+@in_virtual_time
+async def test_what_finds_no_slot_soon_goes_back() -> None:
+    loop = asyncio.get_running_loop()
+    rig = Rig(slow, concurrency=1)
+    rig.runner.take([held("1"), held("2")])
+    began = loop.time()
+    assert await rig.have_ended(1) == {"2": RELEASED}
+    assert loop.time() - began == pytest.approx(module._HOLD_S)
+    assert len(rig.runner._running) == 1
+    await rig.runner.drain(0)
+
+
+@in_virtual_time
+async def test_what_was_asked_for_before_others_went_back_goes_back_as_well() -> None:
+    """It is behind these: another worker gets them in their order."""
+    rig = Rig(slow, concurrency=1)
+    before = held("3")
+    await asyncio.sleep(0.01)
+    rig.runner.take([held("1"), held("2")])
+    await rig.have_ended(1)
+    rig.runner.take([before])
+    assert await rig.have_ended(2) == {"2": RELEASED, "3": RELEASED}
+    await rig.runner.drain(0)
+
+
+# -- what Redis says of it
+
+
+@in_virtual_time
+async def test_a_dead_job_is_told_of_once_redis_has_it_and_a_stale_one_is_not() -> None:
+    told: list[tuple[str, Any]] = []
+
+    async def on_dead(job: Job) -> None:
+        told.append((job.id, job.groups["g"].error))
+
+    async def handle(_body: int) -> None:
+        raise Bury("no")
+
+    rig = Rig(handle, on_dead=on_dead)
+    rig.runner.take([held("1"), held("2")])
+    await rig.have_ended(2)
+    assert told == []
+    rig.runner.settled(rig.ends, {1})
+    await rig.runner.close(1)
+    assert told == [("1", "no")]
