@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from streamdq.clock import RedisClock
 from streamdq.config import Settings, TopicSettings
 from streamdq.link.address import Target
-from streamdq.link.connection import Command, LinkError
+from streamdq.link.command import Command
+from streamdq.link.failures import LinkError
 from streamdq.link.session import Session
 from streamdq.store.scripts import Scripts, load, lua_directory
 from streamdq.store.topics import Topics

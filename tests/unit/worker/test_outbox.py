@@ -1,0 +1,171 @@
+"""Ends on their way to Redis: what travels together, and what becomes of those that Redis does not take."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from redis.exceptions import ResponseError
+
+from streamdq.claims.attempts import End, Outcome
+from streamdq.config import GroupSettings, TopicSettings
+from streamdq.keys import ShardKeys
+from streamdq.worker.outbox import Outbox
+from tests.unit.fake_redis import LOST, Call, FakeLink, session_of, topics_of
+from tests.unit.virtual_time import in_virtual_time
+from tests.unit.worker.rig import NOW_MS, held
+
+A, B = ShardKeys("ns", "t", 0), ShardKeys("ns", "t", 1)
+
+
+class Rig:
+    """An outbox, and a Redis that notes what it was sent: (script, shard, ids)."""
+
+    def __init__(self, *, cluster: bool = False) -> None:
+        self.link = FakeLink(takes_s=0.01)
+        self.link.is_cluster = cluster
+        self.sent: list[tuple[str, int, list[str]]] = []
+        self.settled: list[tuple[list[str], set[int]]] = []
+        for name in ("finish", "retry", "bury", "release"):
+            self.link.answers[name] = self.take
+        session = session_of(call_timeout_s=0.001)
+        scripts, topics = topics_of(session, t=TopicSettings(groups={"g": GroupSettings()}, shards=2))
+        self.outbox = Outbox(self.link, scripts, topics, "g", "me", self._settled)  # type: ignore[arg-type]
+
+    def take(self, call: Call) -> Any:
+        width = {"finish": 4, "release": 4, "retry": 7, "bury": 6}[call.name]
+        shard = int(call.keys[0].split("}")[0].rpartition(":")[2])
+        self.sent.append((call.name, shard, list(call.args[6::width])))
+        return [NOW_MS]
+
+    def _settled(self, ends: list[End], stale: set[int]) -> None:
+        self.settled.append(([end.held.job.id for end in ends], stale))
+
+    def put(self, id: str, outcome: Outcome = Outcome.DONE, shard: ShardKeys = A, generation: str = "0") -> None:
+        one = held(id)
+        one.shard, one.generation = shard, generation
+        self.outbox.put(End(one, outcome))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self.outbox.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+
+@in_virtual_time
+async def test_what_ends_while_a_call_is_under_way_travels_together_in_the_next() -> None:
+    rig = Rig()
+    async with rig.running():
+        rig.put("1")
+        rig.put("2")
+        await asyncio.sleep(0.005)
+        for id in "345":
+            rig.put(id)
+        assert rig.outbox.unsent == 5
+        await rig.outbox.drained()
+    assert rig.sent == [("finish", 0, ["1", "2"]), ("finish", 0, ["3", "4", "5"])]
+    assert (rig.outbox.size, rig.settled) == (0, [(["1", "2"], set()), (["3", "4", "5"], set())])
+
+
+@in_virtual_time
+async def test_each_shard_outcome_and_generation_has_a_call_of_its_own() -> None:
+    rig = Rig()
+    async with rig.running():
+        rig.put("1")
+        rig.put("2", Outcome.RETRY)
+        rig.put("3", shard=B)
+        rig.put("4", generation="1")
+        rig.put("5", Outcome.SNOOZED)
+        rig.put("6")
+        await rig.outbox.drained()
+    assert rig.sent == [
+        ("finish", 0, ["1", "6"]), ("retry", 0, ["2"]), ("finish", 1, ["3"]), ("finish", 0, ["4"]), ("retry", 0, ["5"]),
+    ]  # fmt: skip
+
+
+@in_virtual_time
+async def test_more_than_a_call_may_carry_is_sent_in_several() -> None:
+    rig = Rig()
+    async with rig.running():
+        for number in range(450):
+            rig.put(str(number), Outcome.RETRY)
+        await rig.outbox.drained()
+    assert [len(ids) for _, _, ids in rig.sent] == [200, 200, 50]
+    assert [id for _, _, ids in rig.sent for id in ids] == [str(number) for number in range(450)]
+
+
+@pytest.mark.parametrize("fault", [LOST, ResponseError("OOM command not allowed")], ids=["lost", "refused"])
+@in_virtual_time
+async def test_what_redis_does_not_take_is_kept_and_sent_again(fault: Exception) -> None:
+    rig = Rig()
+    broken = 3
+
+    def take(call: Call) -> Any:
+        nonlocal broken
+        broken -= 1
+        return fault if broken >= 0 else rig.take(call)
+
+    rig.link.answers["finish"] = take
+    async with rig.running():
+        rig.put("1")
+        await asyncio.sleep(0.1)
+        rig.put("2")
+        assert (rig.outbox.unsent, rig.settled) == (2, [])
+        await rig.outbox.drained()
+    assert rig.settled == [(["1", "2"], set())]
+    assert rig.outbox.size == 0
+
+
+@in_virtual_time
+async def test_an_outcome_that_is_refused_does_not_hold_up_the_others() -> None:
+    rig = Rig()
+    rig.link.answers["retry"] = lambda _: ResponseError("OOM")
+    async with rig.running():
+        rig.put("1", Outcome.RETRY)
+        rig.put("2")
+        await asyncio.sleep(1)
+        assert rig.settled == [(["2"], set())]
+        rig.link.answers["retry"] = rig.take
+        await rig.outbox.drained()
+    assert rig.settled[1:] == [(["1"], set())]
+
+
+@in_virtual_time
+async def test_on_cluster_a_lost_node_holds_up_its_own_shards_alone() -> None:
+    rig = Rig(cluster=True)
+
+    def take(call: Call) -> Any:
+        return LOST if ":0}" in call.keys[0] else rig.take(call)
+
+    rig.link.answers["finish"] = take
+    async with rig.running():
+        rig.put("1")
+        await asyncio.sleep(0.1)
+        assert rig.outbox.failing == {A}
+        assert rig.outbox.unsent == 0, "others may be claimed meanwhile"
+        rig.put("2", shard=B)
+        await asyncio.sleep(0.05)
+        assert rig.settled == [(["2"], set())]
+        rig.link.answers["finish"] = rig.take
+        await rig.outbox.drained()
+    assert rig.settled[1:] == [(["1"], set())]
+    assert rig.outbox.failing == set()
+
+
+@in_virtual_time
+async def test_who_is_refused_is_told_by_index() -> None:
+    rig = Rig()
+    rig.link.answers["finish"] = lambda _: [NOW_MS, 2]
+    async with rig.running():
+        for id in "123":
+            rig.put(id)
+        await rig.outbox.drained()
+    assert rig.settled == [(["1", "2", "3"], {1})]
