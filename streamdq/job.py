@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
@@ -96,8 +96,8 @@ class Job:
     snoozed: int = 0
     groups: Mapping[str, GroupProgress] = field(default_factory=dict)
     # Set by the worker that runs it.
-    _held: Any = field(default=None, repr=False, compare=False)
-    _touch: Callable[[Job, Duration | None], None] | None = field(default=None, repr=False, compare=False)
+    _held: RunningAttempt | None = field(default=None, repr=False, compare=False)
+    _touch: Callable[[Any, Duration | None], None] | None = field(default=None, repr=False, compare=False)
 
     @property
     def body(self) -> Any:
@@ -118,9 +118,9 @@ class Job:
         Raises:
             StaleClaim: this job is not being run by a worker here.
         """
-        if self._touch is None or self._held.ended:
+        if self._touch is None or self._held is None or self._held.ended:
             raise StaleClaim(f"job {self.id!r} is not running here; touch belongs in its handler")
-        self._touch(self, ttr)
+        self._touch(self._held, ttr)
 
     def time_left_s(self) -> float:
         """How many seconds the running attempt has until its TTR passes; ``touch`` gives it more.
@@ -128,10 +128,24 @@ class Job:
         Raises:
             StaleClaim: this job is not being run by a worker here.
         """
-        if self._touch is None or self._held.ended:
+        if self._held is None or self._held.ended:
             raise StaleClaim(f"job {self.id!r} is not running here; time_left_s belongs in its handler")
-        left_s: float = self._held.deadline - time.monotonic()
-        return max(0.0, left_s)
+        return max(0.0, self._held.deadline - time.monotonic())
+
+
+class RunningAttempt(Protocol):
+    """What a job needs to know of its running attempt."""
+
+    ended: bool
+    deadline: float  # when its TTR passes, on this host's monotonic clock
+
+
+A = TypeVar("A", bound=RunningAttempt)
+
+
+def begin_attempt(job: Job, held: A, touch: Callable[[A, Duration | None], None]) -> None:
+    """For the worker that runs it: the job's methods are about this attempt from now on."""
+    job._held, job._touch = held, touch
 
 
 def check_topic(topic: str) -> str:

@@ -178,6 +178,21 @@ class AsyncQueue(_Base):
         await self.close()
 
 
+def operations_of(queue: Queue | AsyncQueue) -> Operations:
+    """For other modules of streamdq: what a queue's methods carry out, and more than these."""
+    return queue._operations
+
+
+def carry_out(queue: Queue, operation: Op[T]) -> T:
+    """The same for an operation made from ``operations_of``: blocking, by the queue's connections."""
+    return run(queue._link, operation)
+
+
+async def carry_out_async(queue: AsyncQueue, operation: Op[T]) -> T:
+    """As carry_out, awaited."""
+    return await arun(queue._link, operation)
+
+
 class Claim:
     """One taken job. Each method ends or extends the claim, and raises StaleClaim when it was taken over.
 
@@ -190,7 +205,7 @@ class Claim:
         self.job = held.job
 
     def _run(self, operation: Op[None]) -> None:
-        run(self._queue._link, operation)
+        carry_out(self._queue, operation)
 
     def finish(self) -> None:
         """The job is done, for this group."""
@@ -229,7 +244,7 @@ class AsyncClaim:
         self.job = held.job
 
     async def _run(self, operation: Op[None]) -> None:
-        await arun(self._queue._link, operation)
+        await carry_out_async(self._queue, operation)
 
     async def finish(self) -> None:
         """The job is done, for this group."""
@@ -255,3 +270,8 @@ class AsyncClaim:
     ) -> None:
         if (operation := leaving(self._queue._operations, self._held, error)) is not None:
             await self._run(operation)
+
+
+def held_by(claim: Claim | AsyncClaim) -> Held:
+    """For other modules of streamdq: what proves the claim."""
+    return claim._held

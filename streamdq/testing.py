@@ -17,10 +17,9 @@ from .config import MAX_BATCH, Settings, TopicSettings
 from .durations import Duration, to_ms
 from .keys import ShardKeys
 from .link.connection import forget_memory
-from .link.session import arun
-from .queue import AsyncQueue, Queue
+from .queue import AsyncQueue, Queue, carry_out_async, operations_of
 from .store.scripts import RATED, Moved, ShardStats
-from .worker.worker import Worker
+from .worker.worker import Worker, serves_every_topic
 
 __all__ = ["ManualClock", "Memory", "drain", "memory"]
 
@@ -113,16 +112,17 @@ async def _settled(queue: AsyncQueue, worker: Worker, serving: asyncio.Task[None
 
 async def _rated(queue: AsyncQueue, shard: ShardKeys, stats: ShardStats) -> Moved:
     """What the worker's mover is about to do in a topic with a rate; it alone asks for permits."""
-    first = queue._operations.session.keys.shard(shard.topic, 0)
-    _, now_ms, free_ms = await arun(queue._link, queue._operations.scripts.permit(first, 0))
+    operations = operations_of(queue)
+    first = operations.session.keys.shard(shard.topic, 0)
+    _, now_ms, free_ms = await carry_out_async(queue, operations.scripts.permit(first, 0))
     is_due = 0 <= stats.first_due_ms <= now_ms
     due_ms = max(free_ms, now_ms + 1) if is_due else stats.first_due_ms
     return Moved(int(is_due and free_ms <= now_ms), now_ms, due_ms, 0)
 
 
 async def _look(queue: AsyncQueue, worker: Worker) -> _Look:
-    operations, link = queue._operations, queue._link
-    known = await arun(link, operations.topics.refresh())
+    operations = operations_of(queue)
+    known = await carry_out_async(queue, operations.topics.refresh())
     look = _Look(not _awaited(worker, known) <= (known.keys() & worker.topics), None, {})
     for topic in worker.topics & known.keys():
         for shard in operations.topics.shards(topic):
@@ -132,17 +132,17 @@ async def _look(queue: AsyncQueue, worker: Worker) -> _Look:
 
 def _awaited(worker: Worker, known: Mapping[str, TopicSettings]) -> frozenset[str]:
     """The topics that the worker serves, or is about to find by itself, which may take it a moment."""
-    if worker._every is None:
+    if not serves_every_topic(worker):
         return worker.topics
     return worker.topics | {topic for topic, settings in known.items() if worker.group in settings.groups}
 
 
 async def _look_at(queue: AsyncQueue, shard: ShardKeys, groups: Sequence[str], group: str, look: _Look) -> None:
     """Adds to ``look`` what one shard has for the worker's ``group``."""
-    scripts, link = queue._operations.scripts, queue._link
+    scripts = operations_of(queue).scripts
     # What the worker's mover does as well; here its answer is needed.
-    moved = await arun(link, scripts.move(shard, groups, MAX_BATCH))
-    stats = await arun(link, scripts.stats(shard, groups))
+    moved = await carry_out_async(queue, scripts.move(shard, groups, MAX_BATCH))
+    stats = await carry_out_async(queue, scripts.stats(shard, groups))
     if moved.moved == RATED:
         moved = await _rated(queue, shard, stats)
     look.counts[shard.counts] = stats.counts

@@ -18,9 +18,9 @@ from ..durations import Duration, to_ms
 from ..errors import InvalidInput, UnknownGroup, UnknownTopic
 from ..job import check_id, check_topic
 from ..keys import ShardKeys
-from ..link.session import Op, run
+from ..link.session import Op
 from ..operations.pace import Pace
-from ..queue import Queue
+from ..queue import Queue, carry_out, operations_of
 from .dead_letters import GIVEN, PAGE, TAKEN, ArchivedLetter, Letter, Letters, RowState, Wanted
 
 if TYPE_CHECKING:
@@ -161,12 +161,13 @@ class _Side:
     """The queue that an archive works with."""
 
     def __init__(self, queue: Queue) -> None:
-        self._link = queue._link
-        self.session = queue._operations.session
-        self.letters = Letters(queue._operations)
+        self._queue = queue
+        operations = operations_of(queue)
+        self.session = operations.session
+        self.letters = Letters(operations)
 
     def run(self, op: Op[T]) -> T:
-        return run(self._link, op)
+        return carry_out(self._queue, op)
 
     def clear(self, store: Store, topic: str | None) -> None:
         """Takes up the receipts of runs that were killed: the database learns what Redis did."""

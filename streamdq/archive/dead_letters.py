@@ -131,7 +131,7 @@ class Letters:
         """
         if topic is not None and group is not None:
             yield from self._operations.known_group(topic, group)
-        names = yield from self._operations._asked(topic)
+        names = yield from self._operations.names_of(topic)
         return [
             (each, shard)
             for name in names
@@ -209,7 +209,7 @@ class Letters:
         Raises:
             UnknownTopic
         """
-        names = yield from self._operations._asked(topic)
+        names = yield from self._operations.names_of(topic)
         return [shard for name in names for shard in self._topics.all_shards(name)]
 
     def receipts(self, shard: ShardKeys) -> Op[list[Receipt]]:

@@ -117,7 +117,7 @@ class CallbackWorker(Worker):
         """Which receivers have other processes found dead?"""
         if self._shared is None and (run := self._run) is not None:
             hold_s = self._callback.timeout_s + 1
-            self._shared = Shared(run._link, run._session, run._consumer.now_ms, hold_s, self._endpoints.seen)
+            self._shared = Shared(run.link, run.session, run.consumer.now_ms, hold_s, self._endpoints.seen)
             self._endpoints.share(self._shared)
         if self._shared is not None:
             await self._shared.look()

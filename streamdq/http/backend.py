@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 from ..config import HttpSettings, Settings
 from ..exporter.gauges import Reader
-from ..link.session import Op, arun
+from ..link.session import Op
 from ..loop import cancel_and_wait
 from ..metrics.declared import TopicLabels
 from ..operations.jobs import Operations
-from ..queue import AsyncQueue
+from ..queue import AsyncQueue, carry_out_async, operations_of
 from ..store import namespace
 from .audit_log import AuditLog
 from .auth import Tokens
@@ -70,11 +70,11 @@ class Backend:
             return self._opened
 
     async def operations(self) -> Operations:
-        return (await self.queue())._operations
+        return operations_of(await self.queue())
 
     async def do(self, operation: Op[T]) -> T:
         """Carries out an operation made from ``operations``."""
-        return await arun((await self.queue())._link, operation)
+        return await carry_out_async(await self.queue(), operation)
 
     @property
     def takes(self) -> int:

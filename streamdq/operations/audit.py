@@ -84,7 +84,7 @@ class Auditing(Inspect):
         pages of 250; its own memory grows with what is ready, not with what waits.
         """
         audit = Audit()
-        for name in (yield from self._asked(topic)):
+        for name in (yield from self.names_of(topic)):
             groups = self.topics.known[name].group_names
             balances = {group: Balance(name, group) for group in groups}
             for shard in self.topics.all_shards(name):

@@ -142,7 +142,12 @@ class Inspect:
             )
         return settings
 
-    def _asked(self, topic: str | None) -> Op[list[str]]:
+    def names_of(self, topic: str | None) -> Op[list[str]]:
+        """The topic's name, or those of all; their settings are read anew.
+
+        Raises:
+            UnknownTopic
+        """
         if topic is None:
             return sorted((yield from self.topics.registry()))
         yield from self.topics.latest(check_topic(topic))
@@ -154,7 +159,7 @@ class Inspect:
         """
         stats = Stats()
         shards = []
-        for name in (yield from self._asked(topic)):
+        for name in (yield from self.names_of(topic)):
             settings = self.topics.known[name]
             groups = {group: GroupStats() for group in settings.group_names}
             stats.topics[name] = TopicStats(shards=settings.shards, groups=groups)
@@ -188,7 +193,7 @@ class Inspect:
         """How many attempts come due within each window from now, overdue ones included: the coming load."""
         ends = {window: to_ms(window, "window") for window in windows}
         totals = dict.fromkeys(windows, 0)
-        for name in (yield from self._asked(topic)):
+        for name in (yield from self.names_of(topic)):
             settings = self.topics.known[name]
             for shard in self.topics.shards(name):
                 now_ms = (yield from self.scripts.stats(shard, settings.group_names)).now_ms
@@ -201,7 +206,7 @@ class Inspect:
         """What happened to the topic's jobs, at most 500 rows of each shard, from the oldest that is kept; ``after``:
         those that follow the page it came with.
         """
-        yield from self._asked(topic)
+        yield from self.names_of(topic)
         page = HistoryPage(after=dict(after or {}))
         for number, shard in enumerate(self.topics.all_shards(topic)):
             after_entry = page.after.get(number, "")

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from ..claims.attempts import MAX_ERROR_CHARS, DeadReason, End, Held, Outcome, class_of, failed, is_a, text_of, too_late
 from ..config import MAX_BATCH
 from ..durations import Duration
-from ..job import GroupProgress, Job, JobState, check_ttr
+from ..job import GroupProgress, Job, JobState, begin_attempt, check_ttr
 from ..logs import log, way, what, where
 from ..store.topics import Topics
 from ..threads import HandlerThreads
@@ -189,10 +189,10 @@ class Runner:
 
     async def _attempt(self, handler: Handler, held: list[Held]) -> None:
         started = time.monotonic()
-        now_ms = self._now_ms()
+        now_ms, touch = self._now_ms(), self._touch
         for one in held:
             one.started_ms = max(now_ms, one.due_ms)
-            one.job._held, one.job._touch = one, self._touch
+            begin_attempt(one.job, one, touch)
         fit, bodies = self._check(handler, held)
         if not fit:
             return
@@ -305,9 +305,8 @@ class Runner:
             if one.late and not one.ended:
                 self._end(one, self._end_of(one, asyncio.CancelledError()), now - one.deadline + one.ttr_ms / 1000)
 
-    def _touch(self, job: Job, ttr: Duration | None) -> None:
+    def _touch(self, held: Held, ttr: Duration | None) -> None:
         """From any thread: the deadline here moves at once, Redis's as soon as it is told."""
-        held: Held = job._held
         ttr_ms = held.ttr_ms if ttr is None else check_ttr(ttr)
         held.deadline = time.monotonic() + ttr_ms / 1000
         held.touch_ms = ttr_ms

@@ -158,6 +158,11 @@ class Worker:
             self._run.stop()
 
 
+def serves_every_topic(worker: Worker) -> bool:
+    """For other modules of streamdq: does it find topics by itself?"""
+    return worker._every is not None
+
+
 class _Run:
     """One call of serve: connections, and the loops between them."""
 
@@ -178,19 +183,19 @@ class _Run:
         self._every = every
         self._named = frozenset(handlers)
         self._served = set(handlers)
-        self._link, self._session = open_session(worker.url, worker.namespace, settings, clock, AsyncLink)
-        self.name = self._session.consumer
-        self._operations = Operations(self._session)
+        self.link, self.session = open_session(worker.url, worker.namespace, settings, clock, AsyncLink)
+        self.name = self.session.consumer
+        self._operations = Operations(self.session)
         self._topics = self._operations.topics
         scripts = self._operations.scripts
-        self._outbox = Outbox(self._link, scripts, self._topics, self._group, self.name, self._settled)
-        self._consumer = Consumer(
-            self._link, self._session, scripts, self._topics, self._group, self.name, self._outbox.failing
+        self._outbox = Outbox(self.link, scripts, self._topics, self._group, self.name, self._settled)
+        self.consumer = Consumer(
+            self.link, self.session, scripts, self._topics, self._group, self.name, self._outbox.failing
         )
-        self._mover = Mover(self._link, self._session, scripts, self._topics, self.name, self._ended)
-        self._touches = Touches(self._link, scripts, self._topics, self._group)
+        self._mover = Mover(self.link, self.session, scripts, self._topics, self.name, self._ended)
+        self._touches = Touches(self.link, scripts, self._topics, self._group)
         self._runner = Runner(
-            handlers, self._group, worker.concurrency, self._topics, self._consumer.now_ms, self.name,
+            handlers, self._group, worker.concurrency, self._topics, self.consumer.now_ms, self.name,
             ended=self._outbox.put, touched=self._touches.put, on_dead=on_dead,
         )  # fmt: skip
         self._loop = asyncio.get_running_loop()
@@ -203,8 +208,8 @@ class _Run:
             # A Redis that can't be reached at the start is an error; once at work, loops wait for it to come back.
             await self._prepare()
             bodies = {"mover": self._mover.run, "outbox": self._outbox.run, "watchdog": self._runner.watch}
-            bodies |= {"alive": self._consumer.heartbeat, "topics": self._watch_topics}
-            namespace = self._session.keys.namespace
+            bodies |= {"alive": self.consumer.heartbeat, "topics": self._watch_topics}
+            namespace = self.session.keys.namespace
             loops = [
                 self._loop.create_task(supervise(name, body, self._ended, namespace)) for name, body in bodies.items()
             ]
@@ -224,7 +229,7 @@ class _Run:
             if signals:
                 for number in _SIGNALS:
                     self._loop.remove_signal_handler(number)
-            await self._link.close()
+            await self.link.close()
 
     def stop(self) -> None:
         if _running_loop() is self._loop:
@@ -242,7 +247,7 @@ class _Run:
     async def _prepare(self) -> None:
         for topic, handler in self.handlers.items():
             own = {"ttr_ms": handler.ttr_ms, "retry": handler.retry}
-            await arun(self._link, self._topics.serve(topic, self._group, own))
+            await arun(self.link, self._topics.serve(topic, self._group, own))
         await self._look_for_topics()
         log.info("worker started", consumer=self.name, group=self._group, topics=sorted(self._served))
 
@@ -253,21 +258,21 @@ class _Run:
         seen: dict[str, bytes] = {}
         while True:
             await self._look_for_topics()
-            seen |= await arun(self._link, listen(self._session, [self._session.keys.wake], seen, _REGISTRY_S))
+            seen |= await arun(self.link, listen(self.session, [self.session.keys.wake], seen, _REGISTRY_S))
 
     async def _look_for_topics(self) -> None:
         """Serves all shards there are; of every topic, if there is a handler for it, that has the group now: one that
         has lost it must not get it back from here.
         """
-        known = await arun(self._link, self._topics.refresh())
+        known = await arun(self.link, self._topics.refresh())
         served = set(self._named)
         if self._every is not None:
             served |= {topic for topic, settings in known.items() if self._group in settings.groups}
             for topic in served - self.handlers.keys():
                 self.handlers[topic] = replace(self._every, topic=topic)
-        if not self._consumer.serve(list(served)):
+        if not self.consumer.serve(list(served)):
             return
-        await self._consumer.join()
+        await self.consumer.join()
         self._served = served
         log.info("topics served", consumer=self.name, group=self._group, topics=sorted(served))
 
@@ -281,7 +286,7 @@ class _Run:
                 self._runner.freed.clear()
                 held = await self._unless_stopped(self._no_room())
             else:
-                held = await self._unless_stopped(self._consumer.next(self._room, _BURST_WAIT_S if burst else BLOCK_S))
+                held = await self._unless_stopped(self.consumer.next(self._room, _BURST_WAIT_S if burst else BLOCK_S))
             if held:
                 self._runner.take(held)
             elif burst and not full and self._runner.idle and await self._nothing_left():
@@ -289,18 +294,18 @@ class _Run:
 
     def _room(self) -> Limits:
         """How much of each topic can be taken now; empty: nothing at all."""
-        most, at_once = self._runner.room(ahead=not self._consumer.crowded)
+        most, at_once = self._runner.room(ahead=not self.consumer.crowded)
         if most == 0 or self._outbox.unsent >= _MOST_UNSENT:
             return {}
         return {name: _limit(most, at_once, handler.batch or 1) for name, handler in self.handlers.items()}
 
     async def _no_room(self) -> list[Held]:
         """Until there is. What comes meanwhile is not kept from those who have room."""
-        if not self._consumer.reading:
+        if not self.consumer.reading:
             await self._runner.freed.wait()
             return []
         freed = self._loop.create_task(self._runner.freed.wait())
-        back = self._loop.create_task(self._consumer.hand_back())
+        back = self._loop.create_task(self.consumer.hand_back())
         try:
             await asyncio.wait((freed, back), return_when=asyncio.FIRST_COMPLETED)
             return back.result() if back.done() else []
@@ -319,7 +324,7 @@ class _Run:
     async def _nothing_left(self) -> bool:
         await self._outbox.drained()
         for topic in self._served:
-            stats = await arun(self._link, self._operations.stats(topic))
+            stats = await arun(self.link, self._operations.stats(topic))
             group = stats.topics[topic].groups[self._group]
             if group.delayed + group.ready + group.running:
                 return False
@@ -348,7 +353,7 @@ class _Run:
         await self._runner.drain(grace_s)
         # Redis may be down, or a part of it: what it is not told now is delivered again when its TTR passes.
         await self._in_time(self._all_sent())
-        await self._in_time(self._consumer.leave())
+        await self._in_time(self.consumer.leave())
         self._touches.close()
         await self._runner.close(self._settings.call_timeout_s)
         log.info("worker stopped", consumer=self.name)

@@ -17,6 +17,7 @@ from ...link.session import Op
 from ...loop import cancel_and_wait
 from ...operations import take as engine
 from ...operations.jobs import Operations
+from ...queue import held_by
 from ...retry import Snooze
 from ..audit_log import about
 from ..auth import Role
@@ -63,8 +64,8 @@ async def take_job(
     if held is None:
         return Response(status_code=204)
     about(request, id=held.job.id, group=group)
-    queue = await backend.queue()
-    claim = await backend.claims.seal(pack(held, queue._operations.session.consumer))
+    consumer = (await backend.operations()).session.consumer
+    claim = await backend.claims.seal(pack(held, consumer))
     rest = {"claim": claim, "group": group, "ttr_ms": held.ttr_ms}
     return Response(to_json(rest)[:-1] + b',"job":' + job_bytes(held.job) + b"}", media_type=JSON)
 
@@ -75,7 +76,7 @@ async def _take(request: Request, backend: Backend, topic: str, group: str, wait
     """
     claim = await (await backend.queue()).take(topic, group, 0)
     if claim is not None or wait_s == 0:
-        return None if claim is None else claim._held
+        return None if claim is None else held_by(claim)
     if backend.takes >= backend.http.max_takes:
         raise ProblemError("too-busy", f"{backend.takes} requests wait for a job already")
     ends = [asyncio.create_task(_left(request)), asyncio.create_task(backend.stopping.wait())]

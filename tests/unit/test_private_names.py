@@ -1,0 +1,65 @@
+"""A name that begins with an underscore is its module's own, in the whole package."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2] / "streamdq"
+OTHERS = {
+    ("embedded/supervisor.py", "_exit"),  # of os
+    ("link/node.py", "_close"),  # of redis-py's connections, as the other two
+    ("link/node.py", "_sock"),
+    ("link/node.py", "_writer"),
+    ("metrics/declared.py", "_labelnames"),  # of prometheus_client's metrics
+}
+"""What libraries have no other name for."""
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def members_of(tree: ast.Module) -> set[str]:
+    """Attributes and methods of the module's own classes."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            for part in node.body:
+                if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef):
+                    found.add(part.name)
+                elif isinstance(part, ast.AnnAssign) and isinstance(part.target, ast.Name):
+                    found.add(part.target.id)
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_self(node.value):
+            found.add(node.attr)
+    return found
+
+
+def is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("self", "cls")
+
+
+def foreign(source: str) -> set[str]:
+    """Private names that the module takes from another."""
+    tree = ast.parse(source)
+    found = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and is_private(node.attr) and not is_self(node.value)
+    }
+    imported = {name.name for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) for name in node.names}
+    return found - members_of(tree) | set(filter(is_private, imported))
+
+
+@pytest.mark.parametrize("path", sorted(ROOT.rglob("*.py")), ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_module_reaches_into_another(path: Path) -> None:
+    file = str(path.relative_to(ROOT))
+    assert {name for name in foreign(path.read_text()) if (file, name) not in OTHERS} == set()
+
+
+def test_what_reaches_into_another_is_found() -> None:
+    own = "class A:\n    _b: int = 0\n    def _c(self): self._d = self._inherited\ndef f(a): return a._b, a._c, a._d\n"
+    assert foreign(own) == set()
+    assert foreign("def _b(): pass\ndef f(a): return a._b\nfrom x import _y, z\n") == {"_b", "_y"}
