@@ -1,4 +1,4 @@
-"""Time. Redis's clock is the only one that decides; a test may put its own in the same place."""
+"""Clocks. Only Redis's clock decides what is due; tests can replace it by a clock of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings, in one place: of this process (environment ``STREAMDQ_*``) and of a topic (kept in Redis)."""
+"""All settings: of this process (environment variables ``STREAMDQ_*``) and of a topic (kept in Redis)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ MAX_BATCH = 500
 
 
 MAX_CLAIM = 250
-"""Jobs in one claim or finish, the scripts that do most for a job: where Redis shares a core and is held up in the
-midst of a call, that still ends within 5 ms. Twice as many in a call are hardly faster.
+"""Jobs in one claim or finish, the scripts that do most work per job: a call ends within 5 ms even if Redis shares a
+core and is interrupted. Twice as many jobs per call are hardly faster.
 """
 
 
@@ -30,7 +30,7 @@ START_WITHIN_S = 1.0
 
 
 class Settings(BaseSettings):
-    """What a process may set by environment variable, each prefixed ``STREAMDQ_``."""
+    """The settings of a process, from environment variables with the prefix ``STREAMDQ_``."""
 
     model_config = SettingsConfigDict(env_prefix="STREAMDQ_", frozen=True, extra="ignore")
 
@@ -71,7 +71,7 @@ class Settings(BaseSettings):
 
 
 class HttpSettings(BaseSettings):
-    """What the HTTP server may be set by environment variable, each prefixed ``STREAMDQ_HTTP_``."""
+    """The settings of the HTTP server, from environment variables with the prefix ``STREAMDQ_HTTP_``."""
 
     model_config = SettingsConfigDict(env_prefix="STREAMDQ_HTTP_", frozen=True, extra="ignore")
 
@@ -104,7 +104,7 @@ class HttpSettings(BaseSettings):
 
 
 class GroupSettings(BaseModel):
-    """What one group has of its own; None: as the topic has it."""
+    """A group's own settings; None: those of the topic."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

@@ -1,4 +1,4 @@
-"""A job: what callers hand in and what they get to see, and what is refused. How it is kept: store/records.py."""
+"""A job: what callers pass in, the checks on it, and what they get back. Its stored form is in store/records.py."""
 
 from __future__ import annotations
 
@@ -61,10 +61,11 @@ class GroupProgress:
 
 @dataclass(slots=True)
 class NewJob:
-    """A job to enqueue. ``delay`` counts from Redis's now; ``at`` is the caller's word; neither: at once.
+    """A job to enqueue. ``delay`` counts from now by Redis's clock; ``at`` is a point in time; with neither, the job is
+    due at once.
 
-    ``id`` None: a random one. ``ttr``, ``retry`` None: as the group's handler or the topic has them. ``expire``: an
-    attempt that would start later than this after it was due is given up instead.
+    ``id`` None: a random one. ``ttr``, ``retry`` None: those of the group's handler or of the topic. ``expire``: an
+    attempt that would start later than this after its due time is given up instead.
     """
 
     body: Any

@@ -38,16 +38,16 @@ class NamespaceKeys:
 
     @cached_property
     def secret(self) -> str:
-        """STRING: what the HTTP server signs claims with, and did before with since when; the same for all of them."""
+        """STRING: the secret that all HTTP servers sign claims with, the previous one, and when it was replaced."""
         return f"{{{self.namespace}}}:secret"
 
     @cached_property
     def probe(self) -> str:
-        """STRING, expires: written to see that Redis takes writes."""
+        """STRING, expires: written to check that Redis accepts writes."""
         return f"{{{self.namespace}}}:probe"
 
     def session(self, digest: str) -> str:
-        """STRING, expires: whose token a session at the web pages stands for; by the hash of its cookie."""
+        """STRING, expires: the token behind a session of the web page, by the hash of the session's cookie."""
         return f"{{{self.namespace}}}:session:{digest}"
 
     @cached_property

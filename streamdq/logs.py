@@ -1,8 +1,8 @@
-"""Logging. The library says what happens and leaves it to the program it is part of where that goes: to structlog where
-the program configured it, else to the standard logger ``streamdq``, which is silent below a warning.
+"""Logging. Lines go to structlog if the program has configured it, else to the standard logger ``streamdq``, which is
+silent below warnings.
 
-`streamdq worker` is such a program and calls ``configure``: lines for people on a terminal, JSON lines for programs
-anywhere else. Bodies, passwords and tokens are never written.
+The commands call ``configure``: text on a terminal, JSON lines elsewhere. Bodies, passwords and tokens are never
+written.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def _standard(name: str) -> Any:
 
 
 class Log:
-    """One of streamdq's loggers. It looks for the program's configuration at each line, as that may come after the
-    import. Whatever that does with a line, what is secret is not in it.
+    """One of streamdq's loggers. It looks up the program's configuration at each line, because that may be made after
+    the import. Secrets are removed before.
     """
 
     def __init__(self, name: str = "streamdq") -> None:
@@ -68,14 +68,14 @@ log = Log()
 
 
 def hide_credentials(text: str) -> str:
-    """The text with user names, passwords and tokens of every URL in it left out, and those of HTTP's headers."""
+    """The text without the user names, passwords and tokens in its URLs and HTTP headers."""
     text = _CREDENTIALS.sub("…@", _DATABASE.sub(r"\1…@", text))
     return _BEARER.sub(r"\1 …", _PARAMETER.sub(r"\1…", text))
 
 
 def what(error: BaseException) -> str:
-    """What went wrong, for a log line. streamdq's errors and the system's say it; the text of any other, which users'
-    code may have made, can quote a body: of those the class, and where it was raised.
+    """An error, for a log line: the class and message of streamdq's and the system's errors. The message of any other,
+    which users' code may have written, can quote a body: of those, the class and where it was raised.
     """
     name = type(error).__name__
     if isinstance(error, StreamdqError | OSError):
@@ -85,8 +85,8 @@ def what(error: BaseException) -> str:
 
 
 def way(error: BaseException) -> list[str]:
-    """The calls that led to it, as file:line and function, the one that raised it last. A traceback without what it
-    could quote: no message, no values. Of a recursion without end, the last of them.
+    """The calls that led to the error, as file:line and function, the one that raised it last: a traceback without
+    messages and values, which could quote a body. Of an endless recursion, only the last calls.
     """
     # Not error.__traceback__: a class of the user's may have an attribute of that name.
     found = BaseException.__dict__["__traceback__"].__get__(error)
@@ -101,8 +101,8 @@ def where(error: BaseException) -> str:
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """A structlog processor: drops what holds a user's data, and credentials from every text. What is left is texts,
-    numbers, lists and dicts of them: another object's own words can hold a secret.
+    """A structlog processor: drops fields with users' data, and credentials from every text. Other objects become
+    texts first, because their own representation could show a secret.
     """
     clean: EventDict = _without_secrets(event)
     return clean
@@ -119,12 +119,12 @@ def _without_secrets(value: Any) -> Any:
 
 
 def _for_people(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """A structlog processor: nothing in a line is obeyed by the terminal."""
+    """A structlog processor: replaces control characters, so that the terminal obeys nothing in a line."""
     return {name: visible(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
 def configure(level: str = "info", *, json: bool | None = None) -> None:
-    """Sends structlog and the standard loggers to stderr; ``json`` None: unless that is a terminal."""
+    """Sends structlog and the standard loggers to stderr; as JSON if ``json``, or if None and stderr is no terminal."""
     json = not sys.stderr.isatty() if json is None else json
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,

@@ -1,4 +1,4 @@
-"""Loops that must not die: supervised start, stop and restart, written once."""
+"""Supervised loops: they are restarted after a failure, until they are told to stop."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def wait(event: asyncio.Event, timeout_s: float | None) -> bool:
 
 
 async def cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Ends tasks; what they raise while ending is dropped, they were supervised."""
+    """Cancels tasks and waits for their end; exceptions are dropped, as the tasks were supervised."""
     tasks = list(tasks)
     for task in tasks:
         task.cancel()
@@ -54,8 +54,8 @@ async def cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 class Failures:
-    """What failed is left alone for a while, each for itself: 50 ms, doubling to 2 s. The first failure in a row is
-    logged, and the success after it.
+    """Backoff for each thing that failed: 50 ms, doubling to 2 s. Logs the first failure in a row, and the success
+    after it.
     """
 
     def __init__(self, loop: str, namespace: str) -> None:
@@ -64,7 +64,7 @@ class Failures:
         self._pauses_s: dict[Hashable, float] = {}
 
     def failed(self, name: Hashable, error: Exception) -> float:
-        """For how many seconds it is left alone."""
+        """How many seconds to wait before the next try."""
         self._restarts.inc()
         if name not in self._pauses_s:
             log.warning("failed, trying again", loop=self._loop, of=str(name), error=what(error))

@@ -1,4 +1,4 @@
-"""The producer's and operator's side: Queue blocks, AsyncQueue is awaited; both carry out the same operations."""
+"""Queue and AsyncQueue, for producers and operators. Both carry out the same operations: one blocks, one is awaited."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _awaited(
 
 
 class _Base:
-    """What both queues are made of.
+    """What both queues share.
 
     ``url`` None: ``$STREAMDQ_URL``, else the embedded server. ``namespace`` None: ``$STREAMDQ_NAMESPACE``, else
     ``streamdq``. ``clock``: for tests (streamdq.testing).
@@ -108,9 +108,9 @@ class Queue(_Base):
     doctor = _blocking(Operations.doctor)
 
     def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> Claim | None:
-        """Claims one job, waiting up to ``timeout`` for one to be ready; None when there was none. For callers
-        without a Worker: this process carries a mover from the first call on. The job must be finished, failed or
-        buried within its TTR, or it is delivered again; as a context manager, that happens at the end of the block.
+        """Claims one job, waiting up to ``timeout`` for one to be ready; None if there was none. For programs
+        without a Worker: from the first call on, this process runs a mover. Finish, fail or bury the job within its
+        TTR, or it is delivered again. As a context manager, the claim ends with the block.
 
         Raises:
             UnknownGroup: the topic has no such group.
@@ -134,7 +134,7 @@ class Queue(_Base):
 
 
 class AsyncQueue(_Base):
-    """The same for asyncio: every method is awaited. It belongs to one event loop."""
+    """As Queue, for asyncio: every method is awaited. An object belongs to one event loop."""
 
     _link_class = AsyncLink
 
@@ -194,9 +194,10 @@ async def carry_out_async(queue: AsyncQueue, operation: Op[T]) -> T:
 
 
 class Claim:
-    """One taken job. Each method ends or extends the claim, and raises StaleClaim when it was taken over.
+    """A claimed job. Each method ends or extends the claim, and raises StaleClaim if it was taken over.
 
-    As a context manager: finished at the end of the block, failed when an exception leaves it (which goes on).
+    As a context manager, it finishes the job at the end of the block, or fails it if the block raises an exception,
+    which is raised further.
     """
 
     def __init__(self, queue: Queue, held: Held) -> None:
@@ -208,21 +209,21 @@ class Claim:
         carry_out(self._queue, operation)
 
     def finish(self) -> None:
-        """The job is done, for this group."""
+        """Ends the attempt as done, for this group."""
         self._run(finish(self._queue._operations, self._held))
 
     def fail(self, error: BaseException | str, delay: Duration | None = None) -> None:
-        """The attempt failed: the next step of the retry schedule, or another attempt after ``delay``, which uses
-        up no step. No step left: the job is buried.
+        """Ends the attempt as failed: the job takes the next step of its retry schedule. With ``delay``, it is tried
+        again after that, without using up a step. If no step is left, the job is buried.
         """
         self._run(fail(self._queue._operations, self._held, error, delay))
 
     def bury(self, reason: str) -> None:
-        """The job is given up: among the dead letters until it is kicked or purged."""
+        """Gives the job up: it is a dead letter until it is kicked or purged."""
         self._run(bury(self._queue._operations, self._held, reason))
 
     def touch(self, ttr: Duration | None = None) -> None:
-        """The TTR starts again, or ``ttr`` does."""
+        """Starts the TTR again (a heartbeat); with ``ttr``, that time instead."""
         self._run(touch(self._queue._operations, self._held, ttr))
 
     def __enter__(self) -> Self:
@@ -247,7 +248,7 @@ class AsyncClaim:
         await carry_out_async(self._queue, operation)
 
     async def finish(self) -> None:
-        """The job is done, for this group."""
+        """As Claim.finish."""
         await self._run(finish(self._queue._operations, self._held))
 
     async def fail(self, error: BaseException | str, delay: Duration | None = None) -> None:

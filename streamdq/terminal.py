@@ -1,4 +1,4 @@
-"""What the command line prints: tables for people, and the same as JSON for programs."""
+"""What the commands print: tables for people, and JSON for programs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _STYLES = {"delayed": "cyan", "ready": "yellow", "running": "blue", "dead": "red
 
 
 class _Screen(Console):
-    """Shows what is in texts, and obeys none of it."""
+    """Shows control characters in texts instead of obeying them."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -39,7 +39,7 @@ class _Screen(Console):
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console as wide as the terminal; wide enough for any table when it is none."""
+    """A console as wide as the terminal; if it is no terminal, wide enough for any table."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _PIPE_WIDTH
     return _Screen(stderr=stderr, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
@@ -69,7 +69,7 @@ def say(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """One line on stderr, whatever the text holds; never a password."""
+    """Prints one line on stderr, without passwords."""
     line = " ".join(hide_credentials(text).split())
     console(stderr=True).print(Text.assemble(("streamdq: ", "bold red"), line), soft_wrap=True)
 
@@ -84,7 +84,7 @@ def print_json(value: Any) -> None:
 
 
 def narrow() -> bool:
-    """Is there no room for wide tables?"""
+    """Whether the terminal has no room for wide tables."""
     return console().width < _WIDE
 
 

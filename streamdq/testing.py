@@ -1,7 +1,7 @@
-"""For your own tests: a queue in memory, a clock that you move, and a worker that steps through days in milliseconds.
+"""For your own tests: a queue in memory, a clock to advance, and a worker that steps through days in milliseconds.
 
-Needs ``pip install 'streamdq[memory]'``. What is the same on ``memory://`` as on Redis: every script, so every state,
-order and count. What is not: persistence, several processes, and speed.
+Needs ``pip install 'streamdq[memory]'``. ``memory://`` runs the same scripts as Redis, so every state, order and count
+is the same. Persistence, several processes and speed are not.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LOOK_S = 0.001
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """A fresh server in this process, and the clock that everything on it goes by."""
+    """A new server in this process, and the clock for everything on it."""
 
     url: str
     clock: ManualClock
@@ -43,25 +43,25 @@ class Memory:
         return Worker(self.url, namespace, group, concurrency, clock=self.clock)
 
     def close(self) -> None:
-        """Its data is gone."""
+        """Deletes the server's data."""
         forget_memory(self.url)
 
 
 def memory(start_ms: int | None = None) -> Memory:
-    """A fresh server and clock, which no other test shares. ``start_ms``: what time it is; None: now."""
+    """A new server and clock, which no other test shares. ``start_ms``: the clock's first time; None: now."""
     return Memory(f"memory://{uuid4().hex}", ManualClock(start_ms))
 
 
 async def drain(worker: Worker, clock: ManualClock, for_: Duration = "26h", within_s: float = 30.0) -> None:
-    """Has the worker serve for so long by the clock, which jumps from one due time to the next: every attempt starts at
-    the very millisecond it is due, and 15 hours between two of them take none.
+    """Lets the worker serve for this long by the clock, which jumps from one due time to the next: every attempt starts
+    in the very millisecond in which it is due, and 15 hours between two attempts take no time.
 
-    Works on ``memory://`` and on a real Redis, with any number of topics; jobs that handlers enqueue are included. A
-    handler that sleeps, sleeps really: it is not the clock that its event loop goes by.
+    Works on ``memory://`` and on a real Redis, with any number of topics, and includes jobs that handlers enqueue. A
+    handler that sleeps takes real time, because its event loop does not use this clock.
 
     Raises:
-        TimeoutError: not through after ``within_s`` seconds of real time; a handler hangs, or another consumer holds
-            a job.
+        TimeoutError: it took longer than ``within_s`` seconds of real time: a handler hangs, or another consumer
+            holds a job.
     """
     end_ms = clock.now_ms + to_ms(for_, "for_")
     async with (

@@ -10,8 +10,8 @@ from typing import Any
 
 
 class HandlerThreads(Executor):
-    """As ThreadPoolExecutor, but the process does not wait for these threads when it ends: a drained worker has handed
-    back what they still run, and must not hang with them.
+    """As ThreadPoolExecutor, but the process does not wait for these threads when it exits: a drained worker has handed
+    their jobs back, and must not hang with them.
     """
 
     def __init__(self, most: int) -> None:
@@ -21,7 +21,7 @@ class HandlerThreads(Executor):
         self._calls: SimpleQueue[tuple[Future[Any], Callable[..., Any], Any, Any] | None] = SimpleQueue()
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """From one thread only, which is the event loop's."""
+        """Call it only from the event loop's thread."""
         future: Future[Any] = Future()
         self._calls.put((future, function, args, kwargs))
         if not self._idle.acquire(blocking=False) and self._count < self._most:

@@ -1,4 +1,4 @@
-"""Dead letters leave Redis for a database, and come back."""
+"""Moves dead letters from Redis to a database, and sends them back."""
 
 from .archive import Archive
 

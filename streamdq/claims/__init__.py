@@ -1,1 +1,1 @@
-"""Jobs in a consumer's hands: how they are claimed, how attempts end, and what that adds to the metrics."""
+"""Claimed jobs: how an attempt ends, and what it adds to the metrics."""

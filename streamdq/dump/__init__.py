@@ -1,4 +1,4 @@
-"""History leaves Redis for Parquet files."""
+"""Dumps the history from Redis to Parquet files."""
 
 from .compaction import compact
 from .dumper import Dumper

@@ -1,1 +1,1 @@
-"""The Redis server of one's own: started on first use, ended with the last process that uses it."""
+"""The embedded Redis server: starts on first use, and stops with the last process that uses it."""

@@ -1,1 +1,1 @@
-"""Serves the metrics: those of this process, and gauges read from Redis."""
+"""Serves Prometheus metrics: this process's own, and gauges read from Redis at the scrape."""

@@ -1,1 +1,1 @@
-"""The Prometheus metrics: declared here, and what is added to them."""
+"""The Prometheus metrics: their declarations, and the counters of moves and duplicates."""

@@ -1,1 +1,1 @@
-"""From the bucket to the streams on time; and back to their group, what a consumer left."""
+"""The mover: moves due jobs to the ready streams on time, takes over claims whose TTR has passed, and cleans up."""

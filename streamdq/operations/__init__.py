@@ -1,1 +1,1 @@
-"""What one can do with a queue. Each operation is a generator that both queues carry out."""
+"""Everything that one can do with a queue. An operation is a generator, which Queue and AsyncQueue both carry out."""

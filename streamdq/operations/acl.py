@@ -1,5 +1,5 @@
-"""The rights that a Redis user needs for a namespace, and no more. Every command that is sent to Redis is in this list:
-a test has such a user do all there is to do.
+"""The least rights that a Redis user needs for a namespace. The list has every command that streamdq sends: a test runs
+everything as such a user.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ COMMANDS = (
     "zremrangebyrank", "zscan", "zscore",
 )  # fmt: skip
 CLUSTER_COMMANDS = ("asking", "cluster|slots")
-"""What a client of a Cluster sends beside them, to learn who serves what, and while a slot moves."""
+"""What a client of a Cluster sends as well: to learn which node serves which slot, and while a slot moves."""
 
 
 def rights(namespace: str, cluster: bool = False) -> str:
     """What ``ACL SETUSER`` takes."""
     commands = sorted((*COMMANDS, *(CLUSTER_COMMANDS if cluster else ())))
-    # The brace begins the hash tag: a namespace that begins with this one's name is none of its.
+    # The brace begins the hash tag, so the keys of a namespace whose name begins with this one's don't match.
     keys = f"~{namespace}:{{* ~{{{namespace}}}:*"
     return f"resetkeys {keys} resetchannels -@all " + " ".join(f"+{name}" for name in commands)

@@ -1,4 +1,4 @@
-"""The proof of conservation: what went in equals what came out plus what is there, and nothing is lost in between."""
+"""The audit: proves that enqueued = done + dead + cancelled + expired + live, and that no job is orphaned."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Balance:
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A job that nothing will ever deliver, or a trace of one that is no more."""
+    """A job that nothing will ever deliver, or a remainder of a job that no longer exists."""
 
     topic: str
     id: str
@@ -61,7 +61,7 @@ class Orphan:
 
 @dataclass(slots=True)
 class Audit:
-    """Every account, and what was found without one. ``left``: jobs still live."""
+    """All balances, and all orphans. ``left``: how many jobs are still live."""
 
     balances: list[Balance] = field(default_factory=list)
     orphans: list[Orphan] = field(default_factory=list)

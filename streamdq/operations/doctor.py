@@ -1,4 +1,4 @@
-"""Is this Redis fit to hold jobs? What to change, in words."""
+"""The doctor: checks whether this Redis is safe for jobs, and says what to change."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Verdict = Literal["ok", "advice", "problem"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing looked at. ``problem``: jobs stand still, or are lost when this Redis is restarted or fills up;
-    ``advice``: what may become one.
+    """The result of one check. ``problem``: jobs are stuck, or are lost when this Redis restarts or fills up;
+    ``advice``: this may become a problem.
     """
 
     verdict: Verdict
@@ -38,10 +38,10 @@ class Doctoring(Auditing):
         findings += [_clock(skew_s), (yield from self._mover(mover))]
         audit = yield from self.audit()
         if audit.balanced:
-            findings.append(Finding("ok", f"accounts balance, no orphans, {audit.left} live"))
+            findings.append(Finding("ok", f"counters balance, no orphans, {audit.left} live jobs"))
         else:
             findings.append(
-                Finding("problem", f"accounts don't balance, {len(audit.orphans)} orphans", "run `streamdq audit`")
+                Finding("problem", f"counters don't balance, {len(audit.orphans)} orphans", "run `streamdq audit`")
             )
         return findings + (yield from self._dumps())
 
@@ -57,7 +57,7 @@ class Doctoring(Auditing):
         )
 
     def _dumps(self) -> Op[list[Finding]]:
-        """What Redis keeps for dumps that are registered: it grows until they have it."""
+        """How many rows Redis keeps for registered dumps: they grow until the dumps have them."""
         lacking: dict[str, int] = {}
         oldest: dict[str, int] = {}
         shards = [shard for topic in (yield from self.topics.refresh()) for shard in self.topics.all_shards(topic)]
@@ -80,9 +80,9 @@ def _dump(id: str, lacking: int, behind_s: int, limit: int) -> Finding:
         return Finding(
             "advice",
             f"Redis keeps {lacking} rows of history that dump {id} does not have",
-            f"run `streamdq dump`, or `streamdq forget-dump {id}` if it is no longer wanted: they take memory",
+            f"they take memory: run `streamdq dump`, or `streamdq forget-dump {id}` if it is no longer needed",
         )
-    return Finding("ok", f"dump {id} has all of the history" + (f" but {lacking} rows" if lacking else ""))
+    return Finding("ok", f"dump {id} has all history rows" + (f" except {lacking}" if lacking else ""))
 
 
 def _version(info: dict[str, str]) -> Finding:
@@ -96,7 +96,7 @@ def _version(info: dict[str, str]) -> Finding:
 def _persistence(info: dict[str, str]) -> Finding:
     if info.get("aof_enabled") == "1":
         if info.get("aof_last_write_status") == "err":
-            return Finding("problem", "the AOF can't be written", "free space on Redis's disk, or mend its rights")
+            return Finding("problem", "the AOF can't be written", "free space on Redis's disk, or fix its permissions")
         return Finding("ok", "append-only file is on")
     if info.get("rdb_last_bgsave_status") == "err":
         return Finding("problem", "the last snapshot failed", "free space on Redis's disk; CONFIG SET appendonly yes")
@@ -128,6 +128,6 @@ def _clock(skew_s: float) -> Finding:
         return Finding(
             "advice",
             f"this host's clock is {skew_s:+.1f} s off Redis's",
-            "delays are right all the same; `at` is not",
+            "delays are not affected; due times that this host computes for `at` are off",
         )
     return Finding("ok", f"clocks agree within {abs(skew_s) * 1000:.0f} ms")

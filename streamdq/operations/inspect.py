@@ -1,4 +1,4 @@
-"""Looking without touching: one job, dead letters, figures of topics, the coming load."""
+"""Reading operations: one job, dead letters, figures of topics, the coming load, the history."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ACTIVE_FIRST = (JobState.RUNNING, JobState.READY, JobState.DELAYED, JobState.DE
 
 @dataclass(slots=True)
 class GroupStats:
-    """One group's figures of one topic. The first five are now, the others since the topic began."""
+    """One group's figures in a topic. The first five are the current state, the others count since the topic began."""
 
     delayed: int = 0  # first deliveries that are not due, and the group's own retries
     ready: int = 0  # the lag: due, not claimed
@@ -58,7 +58,7 @@ class TopicStats:
 
 @dataclass(slots=True)
 class Stats:
-    """Totals over the topics asked for, and each of them. Jobs count once for each group that has them."""
+    """Totals over the requested topics, and the figures of each. A job counts once for each group that has it."""
 
     delayed: int = 0
     ready: int = 0
@@ -82,7 +82,7 @@ class Inspect:
     topics: Topics
 
     def get(self, topic: str, id: str) -> Op[Job | None]:
-        """The job with its progress in each group, or None when it has ended in all of them, or never was."""
+        """The job with its progress in each group, or None if it has ended in all of them or never existed."""
         try:
             reply = yield from self.ask(topic, id, lambda k, settings, _: self.scripts.get(k, id, settings))
         except UnknownTopic:
@@ -108,7 +108,7 @@ class Inspect:
         raise changing(topic)
 
     def dead(self, topic: str, group: str = DEFAULT_GROUP, limit: int = 100) -> Op[list[Job]]:
-        """The group's dead letters, the longest dead first over all shards, at most ``limit``; why is in
+        """The group's dead letters, those buried first coming first, at most ``limit``; reason and error are in
         ``job.groups[group]``.
 
         Raises:
@@ -154,8 +154,8 @@ class Inspect:
         return [topic]
 
     def stats(self, topic: str | None = None) -> Op[Stats]:
-        """Figures of one topic, or of all. Of a Cluster that has lost a node, figures of what can be reached: how many
-        shards are not in them is in ``unreachable``.
+        """Figures of one topic, or of all. If a Cluster has lost a node, only of the shards that can be reached;
+        ``unreachable`` counts the others.
         """
         stats = Stats()
         shards = []
@@ -190,7 +190,7 @@ class Inspect:
     def upcoming(
         self, topic: str | None = None, windows: Sequence[str] = ("1m", "10m", "1h", "1d")
     ) -> Op[dict[str, int]]:
-        """How many attempts come due within each window from now, overdue ones included: the coming load."""
+        """How many attempts come due within each window from now, including overdue ones: the coming load."""
         ends = {window: to_ms(window, "window") for window in windows}
         totals = dict.fromkeys(windows, 0)
         for name in (yield from self.names_of(topic)):
@@ -203,8 +203,8 @@ class Inspect:
         return totals
 
     def history(self, topic: str, after: Mapping[int, str] | None = None) -> Op[HistoryPage]:
-        """What happened to the topic's jobs, at most 500 rows of each shard, from the oldest that is kept; ``after``:
-        those that follow the page it came with.
+        """The topic's history, oldest rows first, at most 500 of each shard. ``after``: the ``after`` of a page, to
+        read the next one.
         """
         yield from self.names_of(topic)
         page = HistoryPage(after=dict(after or {}))
@@ -217,7 +217,7 @@ class Inspect:
         return page
 
     def forget_dump(self, dump: str) -> Op[bool]:
-        """Redis keeps no history for the dump with this id any more; False: it kept none."""
+        """Unregisters the dump with this id: Redis no longer keeps history for it. False: no such dump."""
         found = False
         for topic in (yield from self.topics.refresh()):
             for shard in self.topics.all_shards(topic):

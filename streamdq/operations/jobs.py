@@ -1,4 +1,4 @@
-"""What one can do with a queue, as operations: both queues in queue.py carry these out, one blocking, one awaiting."""
+"""Operations on jobs, dead letters and topics. Queue carries them out blocking, AsyncQueue awaiting (queue.py)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DeadScript = Callable[[ShardKeys, str, int, Sequence[str]], Op[int]]  # kick or
 
 @dataclass(slots=True)
 class EnqueueResult:
-    """What enqueue_many did: how many jobs were created, and the ids that were taken already."""
+    """How many jobs enqueue_many created, and the ids that were already taken."""
 
     created: int
     existing: list[str]
@@ -76,18 +76,19 @@ class Operations(Doctoring):
         expire: Duration | None = None,
         on_conflict: OnConflict = "reject",
     ) -> Op[Job]:
-        """Puts one job in, due after ``delay`` by Redis's clock, or ``at`` a moment. When this returns, Redis has it.
+        """Enqueues one job, due after ``delay`` by Redis's clock, or ``at`` a point in time. When this returns, Redis
+        has the job.
 
-        ``on_conflict``: what to do when the id is taken by a job that has not ended: "reject" raises, "keep" returns
-        the job that is there, "replace" cancels it first. A call repeated after a lost connection finds its own job.
+        ``on_conflict``: what to do if a job that has not ended has this id: "reject" raises, "keep" returns that job,
+        "replace" cancels it first. A call that is repeated after a lost connection finds its own job.
 
         Raises:
-            InvalidInput: an argument can't be accepted; nothing was written.
+            InvalidInput: an argument is invalid; nothing was written.
             JobExists: the id is taken; with "replace", by a job that is running or dead.
-            ServerUnavailable: no reply in time; the job may or may not be in. Repeat it with the same id.
+            ServerUnavailable: no reply in time; the job may have been enqueued. Repeat the call with the same id.
         """
         if on_conflict not in ("reject", "keep", "replace"):
-            raise InvalidInput(f"on_conflict: {on_conflict!r} is none of 'reject', 'keep', 'replace'")
+            raise InvalidInput(f"on_conflict: {on_conflict!r} is not one of 'reject', 'keep', 'replace'")
         if topic not in self.topics.known:
             check_topic(topic)
         new = NewJob(body, delay, id, at, ttr, retry, url, expire)
@@ -99,11 +100,11 @@ class Operations(Doctoring):
         return put.job(topic, job)
 
     def put(self, topic: str, jobs: Sequence[Encoded], replace: bool) -> Op[Put]:
-        """Every job that is enqueued comes this way, encoded: at most MAX_BATCH, in one call for each shard that gets
-        some, more where they are large. ``replace``: they take the place of jobs that have their ids and wait.
+        """Enqueues encoded jobs, at most MAX_BATCH: one call for each shard concerned, more if the jobs are large.
+        ``replace``: they replace waiting jobs with the same ids. Every enqueue comes this way.
 
         Raises:
-            ServerUnavailable: no reply in time; any of them may be in. Repeat it with the same nonces, or ids.
+            ServerUnavailable: no reply in time; any of them may have been enqueued. Repeat with the same nonces or ids.
         """
         settings = self.topics.settled(topic)
         if settings is None:
@@ -156,17 +157,17 @@ class Operations(Doctoring):
         batch_size: int = MAX_BATCH,
         on_conflict: OnConflict = "reject",
     ) -> Op[EnqueueResult]:
-        """Puts any number of jobs in, ``batch_size`` in each script call and no more than that in memory (per shard).
+        """Enqueues any number of jobs, ``batch_size`` at a time (per shard), and holds no more than that in memory.
 
-        Taken ids don't stop it: "reject" and "keep" both leave the job that is there, and list its id in
-        ``existing``; "replace" takes its place.
+        Taken ids don't stop it: "reject" and "keep" both leave the existing job and list its id in ``existing``;
+        "replace" replaces it.
 
         Raises:
-            InvalidInput: a job can't be accepted; batches before its own are in, none of its own is.
+            InvalidInput: a job is invalid; the batches before it were enqueued, no job of its own batch was.
         """
         check_topic(topic)
         if on_conflict not in ("reject", "keep", "replace"):
-            raise InvalidInput(f"on_conflict: {on_conflict!r} is none of 'reject', 'keep', 'replace'")
+            raise InvalidInput(f"on_conflict: {on_conflict!r} is not one of 'reject', 'keep', 'replace'")
         if not 1 <= batch_size <= MAX_BATCH:
             raise InvalidInput(f"batch_size: {batch_size!r} is not between 1 and {MAX_BATCH}")
         if self.topics.settled(topic) is None:  # it is made, also if there are no jobs
@@ -186,23 +187,23 @@ class Operations(Doctoring):
     # -- one job
 
     def cancel(self, topic: str, id: str) -> Op[bool]:
-        """True: no new attempt of the job starts, in any group; it is gone, and what is dead of it in some groups with
-        it. False: there is no such job, or no group waits for it, as it is dead or an attempt is running now; then
-        nothing was changed.
+        """True: the job is deleted, with its dead letters in other groups, and no new attempt of it starts in any
+        group. False: nothing was changed, because there is no such job, or no group waits for it: it is running or
+        dead.
 
         Raises:
-            UnknownTopic: nothing was ever enqueued to the topic.
-            ServerUnavailable: no reply in time; ask again (False may then mean that the first call did it).
+            UnknownTopic: there is no such topic.
+            ServerUnavailable: no reply in time; repeat the call (False may then mean that the first call did it).
         """
         return (yield from self.ask(topic, id, self.scripts.cancel)) == 1
 
     def reschedule(self, topic: str, id: str, *, delay: Duration | None = None, at: Moment | None = None) -> Op[bool]:
-        """Gives a job that waits (delayed, ready, or for its next attempt) another due time. False: there is no such
-        job, or it is dead, or an attempt is running now; then nothing was changed.
+        """Gives a waiting job (delayed, ready, or before its next attempt) a new due time. False: nothing was changed,
+        because there is no such job, or it is running or dead.
 
         Raises:
-            UnknownTopic: nothing was ever enqueued to the topic.
-            ServerUnavailable: no reply in time; ask again (False may then mean that the first call did it).
+            UnknownTopic: there is no such topic.
+            ServerUnavailable: no reply in time; repeat the call (False may then mean that the first call did it).
         """
         if delay is None and at is None:
             raise InvalidInput("reschedule: pass delay or at")
@@ -213,8 +214,8 @@ class Operations(Doctoring):
     # -- dead letters
 
     def kick(self, topic: str, id: str | None = None, group: str = DEFAULT_GROUP) -> Op[int]:
-        """Sends a dead job back, or all of the group's; returns how many. They are ready at once; many go in slices, as
-        fast as they are claimed, so that what comes due meanwhile is not held up. Cut off, the rest is still dead.
+        """Sends a dead job back, or all of the group's; returns how many. They are ready at once. Many go in slices, as
+        fast as they are claimed, so that they don't delay due jobs. If the call is interrupted, the rest stays dead.
         """
         pace = Pace(self.session)
         return (yield from self._each_dead(self.scripts.kick, topic, id, group, SLICE, pace))
@@ -255,9 +256,9 @@ class Operations(Doctoring):
         groups: Sequence[str] | None = None,
         rate: float | None = None,
     ) -> Op[TopicSettings]:
-        """Makes the topic, or changes the settings given. ``rate``: jobs moved per second at most, 0 for no limit.
-        ``groups``: exactly these; others are removed, and what they had open ends. ``max_deliveries``: how often a
-        job may be lost with its consumer before it is buried.
+        """Creates the topic, or changes the settings given. ``rate``: at most so many jobs become ready per second, 0
+        for no limit. ``groups``: exactly these; others are removed, and their open jobs end. ``max_deliveries``: how
+        often a job may be lost with its consumer before it is buried.
 
         Raises:
             TopicNotEmpty: ``shards`` differs and the topic holds jobs.
@@ -279,8 +280,8 @@ class Operations(Doctoring):
         return (yield from self.topics.configure(topic, changes, exactly))
 
     def delete_topic(self, topic: str, *, force: bool = False) -> Op[None]:
-        """Deletes the topic with its settings, counters and history; ``force``: with the jobs that it holds, whose
-        running attempts can't be finished any more. Whoever enqueues to it or serves it afterwards makes it again.
+        """Deletes the topic with its settings, counters and history; with ``force``, also its jobs, whose running
+        attempts can then no longer be finished. Enqueuing to it or serving it creates it again.
 
         Raises:
             UnknownTopic
@@ -293,7 +294,7 @@ class Operations(Doctoring):
         yield from self.topics.pause(check_topic(topic), True)
 
     def resume(self, topic: str) -> Op[None]:
-        """Ends a pause; what became due meanwhile is delivered now."""
+        """Ends a pause; jobs that came due meanwhile are delivered now."""
         yield from self.topics.pause(check_topic(topic), False)
 
 

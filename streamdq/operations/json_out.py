@@ -1,4 +1,4 @@
-"""What the library returns, as JSON values: the same on the command line and over HTTP."""
+"""Jobs, stats and audits as JSON values, the same on the command line and over HTTP."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def job_json(job: Job) -> dict[str, Any]:
 
 
 def job_fields(job: Job) -> dict[str, Any]:
-    """All but the body."""
+    """All fields except the body."""
     return {
         "topic": job.topic,
         "id": job.id,

@@ -1,5 +1,5 @@
-"""What an operator sends back by the thousand goes in slices: each when most of the one before has been claimed. What
-comes due meanwhile, a retry among them, has a slice before it and not all of them.
+"""Many kicked jobs go back in slices, each when most of the previous one has been claimed. So a job that comes due
+meanwhile, or a retry, waits behind one slice and not behind all of them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ _LONGEST_S = 30.0  # of waiting in all
 
 
 class Pace:
-    """For one operator's call. Where nobody claims, or handlers are slow, it ends: there is nothing to hold up, or what
-    comes due waits for a free slot as it is.
+    """The waiting of one call. It stops waiting if nobody claims, or if handlers are slow: then there is nothing to
+    delay, or due jobs wait for a free slot in any case.
     """
 
     def __init__(self, session: Session) -> None:

@@ -1,4 +1,4 @@
-"""Taking one job without a worker, and ending what was taken: operations behind Queue.take and Claim."""
+"""Claiming one job without a worker, and ending the claim: the operations behind Queue.take and Claim."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PAUSED_S = 0.25
 def take(
     ops: Operations, topic: str, group: str, timeout: Duration, wanted: Callable[[], bool] = lambda: True
 ) -> Op[Held | None]:
-    """Claims one job of the topic; None after ``timeout``, or when it is ``wanted`` no longer."""
+    """Claims one job of the topic; None after ``timeout``, or when it is no longer ``wanted``."""
     deadline = time.monotonic() + to_ms(timeout, "timeout") / 1000
     check_topic(topic)
     if ops.topics.settled(topic) is None:
@@ -52,7 +52,7 @@ def take(
 
 
 def _wait(ops: Operations, topic: str, group: str, left_s: float) -> Op[dict[ShardKeys, Entries]]:
-    """What a blocked read brings. Cluster can't block on several shards at once: each gets a short turn."""
+    """What a blocking read returns. A Cluster can't block on several shards at once, so each gets a short turn."""
     session, shards = ops.session, ops.topics.shards(topic)
     turns = [[shard] for shard in shards] if session.is_cluster and len(shards) > 1 else [shards]
     block_s = min(left_s, _LONGEST_BLOCK_S if len(turns) == 1 else _CLUSTER_BLOCK_S)
@@ -104,7 +104,7 @@ def _is_kept(ops: Operations, held: Held, settings: TopicSettings, *, room: bool
 
 
 def _unfit(held: Held, settings: TopicSettings) -> End | None:
-    """How the attempt ends when it must not begin: it crashed too often, or its TTR has passed already."""
+    """How the attempt ends if it must not start: its job crashed too often, or its TTR has passed. Else None."""
     if held.crashes >= settings.max_deliveries:
         text = f"lost with its consumer {held.crashes} times in a row"
         return End(held, Outcome.DEAD, text, reason=DeadReason.CRASHED)
@@ -163,8 +163,8 @@ _LEFT = {
 
 
 def repeatable(ops: Operations, held: Held, ending: Op[None], *ends: Outcome) -> Op[JobState | None]:
-    """Ends a claim that leaves a receipt. The state that it left its job in, where it was this very claim that has
-    ended before, in one of these ways; None: it has ended now.
+    """Ends a claim that leaves a receipt. None: it has ended now. If the same claim had already ended in one of these
+    ways, returns the state in which it left its job.
     """
     try:
         yield from ending
@@ -177,7 +177,7 @@ def repeatable(ops: Operations, held: Held, ending: Op[None], *ends: Outcome) ->
 
 
 def leaving(ops: Operations, held: Held, error: BaseException | None) -> Op[None] | None:
-    """What the end of a ``with`` block does; None when the claim was ended inside."""
+    """What the end of a ``with`` block does; None if the claim has ended within the block."""
     if held.ended:
         return None
     return finish(ops, held) if error is None else fail(ops, held, error, None)

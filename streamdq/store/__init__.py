@@ -1,1 +1,1 @@
-"""What Redis holds: the scripts that change it, the formats it is kept in, and topics."""
+"""What Redis holds: the scripts that change it, plain reads, stored formats, and topics."""

@@ -1,1 +1,1 @@
-"""Runs handlers: reads, claims, calls, and writes how each attempt ended."""
+"""The worker: claims ready jobs, calls their handlers, and sends Redis how each attempt ended."""

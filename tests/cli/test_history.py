@@ -119,9 +119,9 @@ def test_doctor_tells_what_redis_keeps_for_dumps(
     with redis_server.client() as client:
         write_rows(client, SHARD, 5, begin_ms=now_ms())
         run("dump", "--out", out)
-        assert found() == [("ok", f"dump {id} has all of the history")]
+        assert found() == [("ok", f"dump {id} has all history rows")]
         write_rows(client, SHARD, 30, begin_ms=now_ms() + 10_000)
-    assert found() == [("ok", f"dump {id} has all of the history but 30 rows")]
+    assert found() == [("ok", f"dump {id} has all history rows except 30")]
     monkeypatch.setenv("STREAMDQ_HISTORY_LENGTH", "20")
     assert found() == [("advice", f"Redis keeps 30 rows of history that dump {id} does not have")]
     assert run("forget-dump", id).out == f"Redis no longer keeps history for dump {id}\n"

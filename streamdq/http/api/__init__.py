@@ -1,1 +1,1 @@
-"""The API: an operation for each thing that one can do with a queue."""
+"""The HTTP API: one module for each subject, with its operations."""

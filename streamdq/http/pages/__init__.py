@@ -1,1 +1,1 @@
-"""The web page: all topics, one topic, one job, and what their buttons do."""
+"""The web page: all topics, one topic, one job, and the actions of their buttons."""
