@@ -1,4 +1,4 @@
-"""Several worker processes under one: started, started again when they die, and ended together.
+"""Several worker processes under one parent, which starts them, restarts those that die, and stops them together.
 
 A child watches a pipe that only its supervisor holds open (``end_with_parent``), so that none is left behind even
 when the supervisor is killed with -9.

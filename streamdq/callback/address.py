@@ -1,8 +1,8 @@
 """Which addresses may be connected to: public ones, unless a setting says more or less.
 
-The list is explicit, because the standard library's ``is_global`` lets NAT64, 6to4 and multicast pass, which reach
-hosts that are anything but public. It is asked with the very address a socket is about to connect to, so that neither a
-literal address in a URL nor a name that resolves to another address the second time gets round it.
+The list is explicit, because the standard library's ``is_global`` accepts NAT64, 6to4 and multicast, which can reach
+hosts that are not public. It is checked against the address that a socket is about to connect to, so neither a literal
+address in a URL nor a name that resolves to another address the second time can avoid it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""One POST: bounded in time and memory whatever the receiver does, and never to an address that is refused.
+"""Sends one POST: bounded in time and memory whatever the receiver does, and never to a refused address.
 
-No text here holds what was sent or what came back: both may be secret, and a receiver may echo the one in the other.
+No error text contains what was sent or received: both may be secret, and a receiver may echo the request.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HEADERS = {
 
 
 class TooManyProvisional(aiohttp.ClientConnectionError):
-    """The receiver answers that it will answer, again and again."""
+    """The receiver sends one provisional answer (1xx) after the other."""
 
 
 class CallbackFailed(Retry):

@@ -1,4 +1,4 @@
-"""When a receiver wants to be asked again: its Retry-After header. Pure."""
+"""Reads the Retry-After header of a receiver. No I/O."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of the callback worker: environment variables ``STREAMDQ_CALLBACK_*``, and a file that comes before them.
+"""Settings of the callback worker: environment variables ``STREAMDQ_CALLBACK_*``, and a file that overrides them.
 
 Secrets have no option on the command line, where every process of the machine can read them.
 """

@@ -1,7 +1,7 @@
-"""What the processes of a namespace tell each other of dead receivers, through one key in Redis that expires.
+"""Shares open circuit breakers between the processes of a namespace, through one key in Redis that expires.
 
-It is written when a breaker opens, when one process tries, and when it closes; and read once a second at most, by a
-process that has callbacks to make. Without Redis each process goes by what it finds out for itself.
+The key is written when a breaker opens, when one process makes a trial call, and when it closes. A process that has
+callbacks to make reads it at most once a second. Without Redis, each process relies on its own calls.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Signs callbacks after the Standard Webhooks specification, https://www.standardwebhooks.com."""
+"""Signs callbacks according to the Standard Webhooks specification, https://www.standardwebhooks.com."""
 
 from __future__ import annotations
 

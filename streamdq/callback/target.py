@@ -1,4 +1,4 @@
-"""Which URLs may be called, before anything is resolved: what is wrong with the text itself will not get better."""
+"""Checks a URL before its host is resolved. A URL that is refused here will never be allowed, so its job is buried."""
 
 from __future__ import annotations
 

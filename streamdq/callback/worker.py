@@ -47,7 +47,7 @@ class CallbackSnoozed(Snooze):
 
 
 class CallbackWorker(Worker):
-    """Calls the urls of ``topics``' jobs, or of every topic that has the ``group``, also of those made later.
+    """Calls the URLs of jobs of ``topics``, or of every topic that has the ``group``, including later ones.
 
     2xx finishes the job, 410 and a URL that is refused bury it, anything else takes its next retry step. ``callback``
     None: settings from the environment.

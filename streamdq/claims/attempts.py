@@ -1,4 +1,4 @@
-"""Taken jobs, and how their attempts end: batches of outcomes for one shard and group."""
+"""Claimed jobs, and how their attempts end: outcomes are sent in batches for one shard and group."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def held_of(shard: ShardKeys, group: str, row: ClaimedRow, claimed: Claimed, ask
 
 
 def is_a(value: object, kind: type[T]) -> TypeGuard[T]:
-    """As isinstance, which asks the value itself where its type does not tell: that is the user's code."""
+    """As isinstance, without calling the value's own code: isinstance may ask the value for its class."""
     return issubclass(type(value), kind)
 
 
@@ -142,7 +142,7 @@ def text_of(error: object) -> str:
 
 
 def failed(held: Held, error: BaseException | str, schedule: RetrySchedule) -> End:
-    """What follows from an exception, or from the text of one: the next step, or the end of them."""
+    """The end of an attempt that failed with an exception, or its text: a retry, or a burial if no step is left."""
     text = error if is_a(error, str) else text_of(error)
     if is_a(error, Bury):
         return End(held, Outcome.DEAD, error.reason, reason=DeadReason.BURIED)

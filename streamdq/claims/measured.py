@@ -1,4 +1,4 @@
-"""What attempts add to the metrics: a batch of ends at a time, so that it costs a worker little for each job."""
+"""Counts ended attempts in the metrics, a batch at a time, so that it costs a worker little for each job."""
 
 from __future__ import annotations
 

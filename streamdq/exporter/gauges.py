@@ -1,5 +1,5 @@
-"""Reads the gauges from Redis: what waits, lags, runs and is missing, of all topics. Commands grow with the topics'
-shards and groups, and with no job; they travel together.
+"""Reads the gauges from Redis: how many jobs of all topics wait, lag, run or are missing. The number of commands grows
+with shards and groups, not with jobs; they are sent together.
 """
 
 from __future__ import annotations

@@ -26,11 +26,11 @@ from .pages import actions, pages
 
 _ABOUT = """Jobs that wait until they are due, for any language.
 
-Producers put jobs in, workers take them or have them posted to a URL by a callback worker, operators look after dead
-letters. Times are Unix milliseconds by Redis's clock. In a path, a topic or id is percent-encoded, a slash as `%2F`.
+Producers enqueue jobs. Workers take them, or a callback worker POSTs them to a URL. Operators look after dead letters.
+Times are Unix milliseconds by Redis's clock. In a path, topics and ids are percent-encoded, a slash as `%2F`.
 
-Where tokens are configured, send `Authorization: Bearer TOKEN`; `x-roles` tells which roles an operation takes. Errors
-are problem details (RFC 9457). On a 503, wait as long as `Retry-After` says and try again."""
+If tokens are configured, send `Authorization: Bearer TOKEN`; `x-roles` lists the roles that an operation needs. Errors
+are problem details (RFC 9457). After a 503, wait for the seconds in `Retry-After` and try again."""
 
 
 def create_app(
@@ -47,8 +47,8 @@ def create_app(
     """The API of one namespace as an ASGI app.
 
     ``url``, ``namespace`` and ``settings`` are those of AsyncQueue; or pass a ``queue``, which stays yours to close.
-    ``tokens`` None: those of ``$STREAMDQ_HTTP_TOKENS``. Without any, whoever reaches the app may do everything;
-    ``allowed_hosts`` then keeps out web pages that point a name of theirs here. ``audit_log``: a file that gets a line
+    ``tokens`` None: those of ``$STREAMDQ_HTTP_TOKENS``. Without tokens, anyone who can reach the app may do everything;
+    ``allowed_hosts`` then keeps out web pages whose host name points here. ``audit_log``: a file that gets a line
     for each request that may change something; else the logger ``streamdq.operations.audit`` alone.
 
     Mounted in another app it needs nothing more: ``app.mount("/queue", create_app())``. Frameworks don't pass a

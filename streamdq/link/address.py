@@ -1,4 +1,4 @@
-"""Where Redis is: URLs read into what redis-py takes."""
+"""Reads the URL of Redis into the arguments of redis-py."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Target:
 
 
 def without_password(url: str) -> str:
-    """What may be shown of a URL that can't be read: nothing that could be a password, wherever its writer put it."""
+    """The part of an invalid URL that may be shown: without anything that could be a password."""
     head, at, tail = url.rpartition("@")
     if at:
         scheme, colon, _ = head.partition("://")  # without one, all of the head may be a password

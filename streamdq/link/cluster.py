@@ -77,7 +77,7 @@ class Slots:
         return node
 
     def suspect(self, node: str) -> None:
-        """It did not answer, or can't serve: whoever needs it next asks the others who took its place."""
+        """The node did not answer, or can't serve: the next call that needs it asks the others who took its place."""
         self._suspects.add(node)
 
     def moved(self, slot: int, node: str) -> None:

@@ -50,7 +50,7 @@ _fake_servers: dict[str, Any] = {}
 
 
 def forget_memory(url: str) -> None:
-    """The data of a ``memory://`` server is gone; whoever opens the URL next finds an empty one."""
+    """Deletes the data of a ``memory://`` server: the next link to this URL finds an empty one."""
     _fake_servers.pop(url, None)
 
 

@@ -1,4 +1,4 @@
-"""One deadline for all that a synchronous call does on sockets.
+"""One deadline for everything that a synchronous call does on sockets.
 
 redis-py's time-outs are for each connect, read and write: a server that answers byte by byte, or a handshake of four
 replies, took a multiple of them. Here what a thread reads, writes and connects counts against the one deadline of its

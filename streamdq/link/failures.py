@@ -1,4 +1,4 @@
-"""Why calls to Redis fail: what redis-py raises in streamdq's terms, and in a few words for the metrics."""
+"""Why calls to Redis fail: turns redis-py's exceptions into streamdq's, and counts them by kind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LinkError(Exception):
 
 
 class Crowded(LinkError):
-    """The call waited in line for a connection for as long as it may take; nothing was sent."""
+    """No connection became free within the time that the call may take; nothing was sent."""
 
     def __init__(self, limit: int, blocking: bool) -> None:
         what, setting = ("blocked reads", "BLOCKED_READS") if blocking else ("connections", "CONNECTIONS")
@@ -35,7 +35,7 @@ class Crowded(LinkError):
 
 
 def translate(error: BaseException, sent: bool) -> Exception:
-    """What the call raises; counted."""
+    """Counts the failure, and returns the exception that the call raises."""
     translated = _as_ours(error, sent)
     count_call(error, translated)
     return translated
@@ -54,13 +54,13 @@ def _as_ours(error: BaseException, sent: bool) -> Exception:
 
 
 def expect(namespace: str) -> None:
-    """Its calls begin: their figures are there before the first failure, as a rate needs a 0 to start from."""
+    """Creates the namespace's counters before its first failure, because a rate needs a 0 to start from."""
     for kind in KINDS:
         declared.REDIS_ERRORS.labels(namespace, kind)
 
 
 def calls_of(namespace: str) -> None:
-    """What this thread or task sends from now on belongs to this namespace: connections don't know their calls' own."""
+    """From now on, calls of this thread or task count for this namespace; connections don't know the namespace."""
     _namespace.set(namespace)
 
 

@@ -1,4 +1,4 @@
-"""Waiting in line for one of a limited number of places: who comes first is served first."""
+"""A semaphore for threads that is first come, first served."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import deque
 
 
 class FairSemaphore:
-    """So many threads at once; the others wait in turn. asyncio.Semaphore is the same for tasks."""
+    """Admits a limited number of threads at once; the others wait in turn. asyncio.Semaphore does this for tasks."""
 
     def __init__(self, places: int) -> None:
         self._free = places

@@ -1,9 +1,8 @@
-"""Connections to one node: as many as are used at once up to a limit, each used by one call at a time.
+"""Connections to one node: up to a limit, and each used by one call at a time.
 
-What redis-py adds on top of opening, authenticating and parsing is left out on purpose. Its retries repeat calls that
-must not run twice, its time-outs add up (measured: 595 s at ``socket_timeout=1``), and its pools count a connection
-for ever that was made and never given back. Here a call is one attempt; what may be repeated, and until when, is
-decided in one place (``session.py``).
+Of redis-py, only opening, authenticating and parsing are used. Its retries repeat calls that must not run twice, its
+time-outs add up (measured: 595 s at ``socket_timeout=1``), and its pools keep counting a connection that was never
+given back. Here a call is one attempt; ``session.py`` decides which calls are repeated, and until when.
 """
 
 from __future__ import annotations
@@ -46,8 +45,8 @@ class ConnectionLimits(NamedTuple):
 
 
 class _Idle:
-    """Open connections that no call uses: the one used last is taken first, so that those which a burst has left over
-    grow old, and are closed.
+    """Open connections that no call uses. The one used last is taken first, so that connections left over from a burst
+    grow old and are closed.
     """
 
     def __init__(self) -> None:
@@ -67,7 +66,7 @@ class _Idle:
             return None
 
     def take_old(self) -> Any:
-        """One more than is kept, and long unused; None: there is none."""
+        """A connection to close: long unused, and more than are kept. None: there is none."""
         try:
             since, connection = self._since.popleft()
         except IndexError:

@@ -5,7 +5,7 @@ most ``STREAMDQ_METRICS_TOPICS`` of them, then ``other``), groups, and the words
 error text is ever one.
 
 Most counters and the histograms are this process's own. Gauges, and counters that the scripts keep in Redis, are read
-when they are asked for, so that one process tells them for all.
+at the scrape, so one process serves them for all.
 """
 
 from __future__ import annotations

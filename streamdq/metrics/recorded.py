@@ -1,4 +1,4 @@
-"""Turns what happened to a topic's jobs into metrics."""
+"""Counts moves, take-overs and duplicates in the metrics."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Removes what nobody needs any more: consumers of dead processes, which will never come back, and old history. Driven
-by the mover at work.
-"""
+"""Cleans up: removes the consumers of dead processes, which never come back, and old history. Run by the mover."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The lease: which of a namespace's movers is at work. It saves work and is not needed for correctness.
+"""The lease decides which of a namespace's movers is at work. It saves work, and is not needed for correctness.
 
-One process holds it and renews it; when that one is killed, another takes it as soon as it has run out. It is short, so
-that this takes less than a second, and only one of those that stand by watches it: the deputy, which holds a lease of
-its own. The others watch the deputy, which lasts longer and so is asked for less often.
+One process holds the lease and renews it. If that process is killed, another one takes the lease as soon as it has
+expired, which takes less than a second. Only one waiting process watches it: the deputy, which holds its own lease. The
+others watch the deputy's lease, which lasts longer, so they ask less often.
 """
 
 from __future__ import annotations

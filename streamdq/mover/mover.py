@@ -1,6 +1,6 @@
 """The mover: takes due jobs from the buckets to the ready streams the moment they are due.
 
-Every worker process carries one; a lease lets one of them work for the whole namespace (lease.py). It runs a NodeMover
+Every worker process has one; a lease lets one of them work for the whole namespace (lease.py). It runs a NodeMover
 for each Redis node (node_mover.py) and listens to the shards' ``wake`` streams for something earlier (rings.py). The
 lease saves work, it is not needed for correctness: each script is atomic, so two movers would only find less to do.
 
@@ -67,7 +67,7 @@ class Mover:
         self.leading = False
 
     async def run(self) -> None:
-        """Stands by until the lease is free, then works until it is lost or the process stops."""
+        """Waits until the lease is free, then works until the lease is lost or the process stops."""
         loop = asyncio.get_running_loop()
         forget = self._session.clock.on_change(partial(loop.call_soon_threadsafe, self._look_everywhere))
         try:

@@ -1,10 +1,9 @@
-"""What the mover at work does for the shards of one Redis node: moves what is due, takes over claims, and looks for
-what no ring has told of. On a Cluster each node has a NodeMover of its own, so that one that does not answer holds
-up no other; and in it each shard fails for itself.
+"""The mover's work for the shards of one Redis node: moves due jobs, takes over claims, and checks for missed rings. On
+a Cluster each node has a NodeMover of its own, so a node that does not answer holds up no other. A failing shard does
+not affect the others.
 
-A ring may be lost: with Redis's data, with an entry that another client deletes. So about once a second it reads
-the heads of up to 64 buckets in one round trip, and in each tenth pass over its shards their counters and versions,
-too.
+A ring may be lost, with Redis's data or because another client deletes its entry. So about once a second it reads the
+heads of up to 64 buckets in one round trip, and in each tenth pass over its shards also their counters and versions.
 """
 
 from __future__ import annotations

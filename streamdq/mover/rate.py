@@ -1,5 +1,5 @@
-"""A topic with a rate: at most so many of its jobs get ready in a second, over all its shards. The mover at work asks
-for permits, which one state in Redis gives out, and then moves so many jobs, the longest due first.
+"""Rate limits: at most ``rate`` jobs of a topic become ready in a second, over all its shards. The mover at work asks
+for permits, which one state in Redis issues, and then moves as many jobs, the longest due first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Takes over claims whose TTR has passed: a worker died, or hangs. Driven by the mover that holds the lease."""
+"""Takes over claims whose TTR has passed because a worker died or hangs. The mover at work runs it."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class _Watch:
 
 
 class Reclaimer:
-    """Looks at the pending claims of shards where something runs, twice a second; at none when nothing is open.
+    """Checks the pending claims of shards with running jobs twice a second; it checks nothing while no job is open.
 
-    A call looks at a thousand claims from a cursor, and takes over a hundred, or fewer that are large: so a look may
-    take several. What some hundred calls leave is for the next look.
+    A call checks a thousand claims from a cursor, and takes over at most a hundred, fewer if they are large. So a check
+    may take several calls; after some hundred, the rest is left to the next check.
     """
 
     def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics) -> None:

@@ -1,5 +1,5 @@
-"""Listening to ``wake`` streams: of a shard, when something earlier arrives, and of the namespace, when the registry
-changes.
+"""Listens to ``wake`` streams. A shard's rings when a job with an earlier due time arrives, the namespace's when the
+registry changes.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""How much goes into one script call. A script holds up every other client, so what it may do is bounded by jobs, by
-their bytes and by the groups whose progress it looks at for each job: it takes Redis a few milliseconds at most.
+"""How much goes into one script call. A script blocks every other client, so a call is limited by jobs, by their bytes,
+and by the groups whose progress it reads for each job. So it takes Redis a few milliseconds at most.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""The history: what happened to a job, one row per ended attempt and per rare event. This file is its schema: what the
-scripts write, what a dump's files hold and what analytics read is declared here and nowhere else.
+"""The history has one row for each ended attempt and each rare event. This file declares its schema, for the scripts
+that write rows, the files of a dump, and the analytics that read them.
 
 In Redis a row is one text value, its fields separated by the unit separator; the scripts put ``finished_ms`` at its
 end. In a dump it is one row of COLUMNS. Another column, type or meaning is another SCHEMA_VERSION.

@@ -1,7 +1,7 @@
 """Claims ready jobs for one consumer of one group: one script call when busy, one blocked read when idle.
 
-On Cluster each shard has its own blocked read, and fails for itself: a call that takes long goes on beside the others,
-and what failed rests for a moment. Elsewhere all shards share one server, and what fails is raised.
+On a Cluster each shard has its own blocked read and its own failures: a slow call continues beside the others, and a
+shard that failed rests for a moment. Elsewhere all shards share one server, and a failure is raised.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Consumer:
 
     @property
     def reading(self) -> bool:
-        """Whether something may come that has not been asked for by ``next``."""
+        """Whether a read or a claim is still under way that may bring jobs."""
         return bool(self._readers or self._late)
 
     def serve(self, topics: Sequence[str]) -> bool:
@@ -139,8 +139,8 @@ class Consumer:
         return []
 
     async def hand_back(self) -> list[Held]:
-        """While there is no room: what reads bring that are still under way goes back at once. Returns only with jobs
-        that a claim has brought late.
+        """While there is no room: hands back at once what reads under way bring. Returns only with jobs of a late
+        claim.
         """
         while True:
             self._harvest()

@@ -1,4 +1,4 @@
-"""Tells a worker's ``on_dead`` functions of the jobs that were given up, beside everything else."""
+"""Calls a worker's ``on_dead`` functions for the jobs that were given up, beside everything else."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class DeadLetterNotices:
         log.error("on_dead not called", why=why, **self._naming(job))
 
     async def close(self, timeout_s: float) -> None:
-        """Gives them so long to hear of the rest."""
+        """Waits this long for the remaining calls."""
         if self._telling:
             _, late = await asyncio.wait(self._telling.values(), timeout=timeout_s)
             self._closed = True

@@ -1,4 +1,4 @@
-"""How attempts ended, on their way to Redis: what ends within the same few milliseconds travels in one script call."""
+"""Sends Redis how attempts ended: those that end within the same few milliseconds go in one script call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _Key = tuple[ShardKeys, Outcome, str]  # shard, outcome, generation of the group
 
 
 class Outbox:
-    """Collects ends and sends them. What Redis does not take is kept and sent again; none is dropped."""
+    """Collects ends and sends them. If a call fails, its ends are kept and sent again; none is dropped."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class Outbox:
         return sum(len(ends) for (shard, *_), ends in self._waiting.items() if shard not in self.failing)
 
     async def run(self) -> None:
-        """Sends whatever there is, as soon as the call before has returned: load makes the batches larger. On Cluster
-        each shard by itself, as the others may be on nodes that are there.
+        """Sends the collected ends as soon as the previous call has returned, so load makes the batches larger. On a
+        Cluster each shard has its own calls, as only some nodes may be reachable.
         """
         sending: dict[ShardKeys, asyncio.Task[None]] = {}
         try:

@@ -52,7 +52,7 @@ class RecentCount:
 
 
 class Runner:
-    """At most ``concurrency`` handler calls at once; what was fetched ahead waits its turn here."""
+    """At most ``concurrency`` handler calls at once; jobs that were claimed ahead wait here for a slot."""
 
     def __init__(
         self,
@@ -143,7 +143,7 @@ class Runner:
             self._giving_up = self._loop.call_later(max(0.0, due), self._give_up)
 
     def _give_up(self) -> None:
-        """What has waited for a slot too long goes back: another worker may be idle."""
+        """Hands back jobs that have waited too long for a slot: another worker may be idle."""
         self._giving_up = None
         until = time.monotonic() - _HOLD_S
         if self._waiting and self._waiting[0][0] <= until:
@@ -286,8 +286,8 @@ class Runner:
     # -- TTR
 
     async def watch(self) -> None:
-        """A loop's body: cancels handlers whose TTR has passed. One that goes on regardless, or takes long to clean up,
-        keeps its slot; its attempt has ended.
+        """A loop's body: cancels handlers whose TTR has passed. A handler that ignores that, or takes long to clean up,
+        keeps its slot, though its attempt has ended.
         """
         while True:
             await asyncio.sleep(_WATCHDOG_S)
@@ -378,7 +378,7 @@ class Runner:
                 self._end(held, End(held, Outcome.RELEASED), 0)
 
     def hurry(self) -> None:
-        """No more grace: what still runs is cancelled now."""
+        """Ends the grace period: running handlers are cancelled now."""
         self._draining = True
         for task in self._running:
             task.cancel()

@@ -1,4 +1,4 @@
-"""Touches on their way to Redis: however often handlers touch their jobs, each has one touch under way at most."""
+"""Sends touches (heartbeats) to Redis. However often a handler touches its job, at most one is under way."""
 
 from __future__ import annotations
 

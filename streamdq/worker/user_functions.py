@@ -1,4 +1,4 @@
-"""Calls of users' functions: what they return is carried through, and what they raise is returned as a value."""
+"""Calls users' functions: awaits what they return, and returns what they raise as a value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worker: claims jobs, has them run, and sends how they ended; with a mover in the same process."""
+"""The worker: its loops that claim jobs, run handlers and send outcomes, and the mover in the same process."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Worker:
     """Runs the jobs of its handlers' topics, for one consumer group, in this process.
 
     ``concurrency``: how many handlers run at once; ``async def`` in the event loop, ``def`` each in a thread.
-    Every worker also carries a mover, of which one per namespace is at work.
+    Every worker also runs a mover; one mover per namespace is at work.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class Worker:
         batch: int | None = None,
     ) -> Callable[[F], F]:
         """Registers a function for a topic. ``ttr`` and ``retry`` become this group's settings of the topic; a job's
-        own come first. ``batch``: the function gets lists of up to this many jobs that were due together.
+        own settings override them. ``batch``: the function gets lists of up to this many jobs that are due together.
 
         Raises:
             InvalidInput: the topic has a handler already, or the function's signature can't be served.
@@ -97,8 +97,8 @@ class Worker:
         return register
 
     def every_topic(self, function: F) -> F:
-        """Registers a function for all topics that have this worker's group, but those with a handler of their own:
-        those that are there, and those that are made while it serves. TTR and retry schedule are the topics'.
+        """Registers a function for all topics that have this worker's group, except those with a handler of their own.
+        That includes topics that are created while it serves. TTR and retry schedule are those of the topics.
 
         Raises:
             InvalidInput: there is such a function already, or its signature can't be served.
@@ -110,20 +110,20 @@ class Worker:
 
     @property
     def topics(self) -> frozenset[str]:
-        """What it has handlers for; while it serves every topic, those that it has found as well."""
+        """The topics with handlers; with a handler for every topic, also those found while it serves."""
         return frozenset(self._handlers if self._run is None else self._run.handlers)
 
     def on_dead(self, function: F) -> F:
-        """Registers a function that is told of each job this group gives up: it gets the Job, with the reason and the
-        error in ``job.groups[group]``. It is told once Redis has the job among the dead letters.
+        """Registers a function that is called for each job this group gives up, once the job is a dead letter in Redis.
+        It gets the Job, with the reason and the error in ``job.groups[group]``.
         """
         self._on_dead.append(function)
         return function
 
     def run(self, burst: bool = False) -> None:
-        """Serves until SIGTERM or SIGINT; ``burst``: until nothing is ready, running or delayed. Signals reach the main
-        thread alone: in another, it serves until ``stop`` is called. In the main thread the process is the worker's:
-        what is in memory by then is kept from the garbage collector, whose full collections would hold up due jobs.
+        """Serves until SIGTERM or SIGINT; with ``burst``, until no job is ready, running or delayed. Only the main
+        thread gets signals: in another thread, it serves until ``stop`` is called. In the main thread it also freezes
+        the objects in memory, so that full garbage collections don't delay due jobs.
         """
         signals = threading.current_thread() is threading.main_thread()
         with settled() if signals else contextlib.nullcontext():
@@ -135,8 +135,8 @@ class Worker:
                 uvloop.run(self.serve(burst, signals=signals))
 
     async def serve(self, burst: bool = False, *, signals: bool = False) -> None:
-        """The same within a running event loop; ``signals``: handle SIGTERM and SIGINT. Cancelled, it hands back at
-        once what runs, without losing an attempt, and then ends.
+        """As ``run``, within a running event loop; ``signals``: handle SIGTERM and SIGINT. If it is cancelled, it hands
+        running jobs back at once, without using up an attempt.
         """
         if not self._handlers and self._every is None:
             raise InvalidInput("worker: no handlers; register one with @worker.handler(topic)")
@@ -150,9 +150,9 @@ class Worker:
             self._run = None
 
     def stop(self) -> None:
-        """Begins to drain, as SIGTERM does: nothing more is claimed; what runs has ``grace_s`` to finish, and is handed
-        back without losing an attempt if it does not. Any thread may call it; a worker that does not serve yet, or no
-        more, is left as it is.
+        """Begins to drain, as SIGTERM does: no more jobs are claimed, and running handlers have ``grace_s`` to finish;
+        then their jobs are handed back without using up an attempt. Any thread may call it. It does nothing if the
+        worker is not serving.
         """
         if self._run is not None:
             self._run.stop()

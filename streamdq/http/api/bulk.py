@@ -1,4 +1,4 @@
-"""A stream of jobs, a JSON object on each line, into the queue: in batches, with bounded memory."""
+"""Bulk uploads: enqueues a stream of JSON lines in batches, with bounded memory."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ class Loader:
 
 
 class Stopped(Exception):
-    """The server ends."""
+    """The server is shutting down."""
 
 
 async def until(stopping: asyncio.Event, chunks: AsyncIterable[bytes]) -> AsyncGenerator[bytes]:

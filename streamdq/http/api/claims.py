@@ -1,4 +1,4 @@
-"""Workers' operations, for languages that have no worker: take a job, and end its attempt."""
+"""Workers' operations over HTTP: take a job, and end or extend its claim."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ async def take_job(
         str, Query(description=f"How long to wait for a job, at most {MAX_WAIT_S}s.", examples=["30s"], max_length=20)
     ] = "0",
 ) -> Response:
-    """Claim one job, waiting for it if need be.
+    """Claim one job, and wait for it if necessary.
 
-    The answer comes as soon as a job is ready. It must be finished, failed, buried or released within its TTR, or it
-    is delivered again. A caller that goes away while it waits loses nothing. A topic that is not there is made.
+    The answer comes as soon as a job is ready. Finish, fail, bury or release the job within its TTR, or it is delivered
+    again. If the caller disconnects while it waits, no job is lost. A topic that does not exist is created.
     """
     backend = backend_of(request)
     check_group_scope(who_asks(request), group)
@@ -148,19 +148,19 @@ async def _end(
 
 @_ending("/v1/claims/finish", problems=_STALE, responses=_ENDED)
 async def finish_claim(request: Request, claim: ClaimIn) -> Response:
-    """The job is done, for this group.
+    """End the attempt as done, for this group.
 
-    Safe to repeat when the answer was lost, as is each other way to end a claim: for ten minutes, a claim that has
-    ended like that is told so with a 200. A claim that was taken over has not, whatever became of the job.
+    Safe to repeat if the answer was lost, like every other way to end a claim: for ten minutes, the same request gets
+    a 200. A claim that was taken over gets a 409, whatever happened to the job.
     """
     return await _end(request, claim, engine.finish, Outcome.DONE)
 
 
 @_ending("/v1/claims/fail", problems=_STALE_OR_UNKNOWN, responses=_ENDED)
 async def fail_claim(request: Request, claim: FailIn) -> Response:
-    """The attempt failed: the next step of the retry schedule.
+    """End the attempt as failed; the job takes the next step of its retry schedule.
 
-    No step left: the job is buried, among the dead letters.
+    If no step is left, the job is buried: it becomes a dead letter.
     """
     return await _end(
         request, claim, lambda ops, held: engine.fail(ops, held, claim.error, claim.delay), Outcome.RETRY, Outcome.DEAD
@@ -169,14 +169,14 @@ async def fail_claim(request: Request, claim: FailIn) -> Response:
 
 @_ending("/v1/claims/snooze", problems=_STALE_OR_UNKNOWN, responses=_ENDED)
 async def snooze_claim(request: Request, claim: SnoozeIn) -> Response:
-    """Put the job off: run it again after the delay. Neither an attempt nor a step is used up."""
+    """Run the job again after the delay. Neither an attempt nor a step is used up."""
     later = Snooze(claim.delay, claim.reason)
     return await _end(request, claim, lambda ops, held: engine.fail(ops, held, later, None), Outcome.SNOOZED)
 
 
 @_ending("/v1/claims/bury", problems=_STALE_OR_UNKNOWN, responses=_ENDED)
 async def bury_claim(request: Request, claim: BuryIn) -> Response:
-    """The job is given up: among the dead letters until it is kicked or purged."""
+    """Give the job up: it is a dead letter until it is kicked or purged."""
     return await _end(request, claim, lambda ops, held: engine.bury(ops, held, claim.reason), Outcome.DEAD)
 
 
@@ -188,7 +188,7 @@ async def release_claim(request: Request, claim: ClaimIn) -> Response:
 
 @_ending("/v1/claims/touch", problems=_STALE_OR_UNKNOWN, responses={204: {"description": "Done."}})
 async def touch_claim(request: Request, claim: TouchIn) -> Response:
-    """The claim's TTR starts again, or another one does."""
+    """Start the claim's TTR again (a heartbeat), or set another one."""
     backend = backend_of(request)
     held = await _own(request, backend, claim)
     await backend.do(engine.touch(await backend.operations(), held, claim.ttr))

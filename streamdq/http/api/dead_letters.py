@@ -1,4 +1,4 @@
-"""A group's dead letters, a page at a time: no more than fits into an answer of bounded size, and where to go on."""
+"""Pages of a group's dead letters, each of bounded size."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class DeadPage:
 
 
 def dead_page(ops: Operations, who: Identity, topic: str, group: str, limit: int, after: str) -> Op[DeadPage]:
-    """At most ``limit`` dead letters, the longest dead first, and no more once they have PAGE_BYTES. A page may be
-    short, or empty, and have a next one. Letters that are kicked or purged meanwhile move no other out of the list.
+    """At most ``limit`` dead letters, those buried first coming first, until they exceed PAGE_BYTES. A page may be
+    short or empty and still have a next one. If letters are kicked or purged meanwhile, no other is skipped.
 
     Raises:
-        UnknownTopic, UnknownGroup: there is none.
-        InvalidInput: ``after`` is none that a page ended with.
+        UnknownTopic, UnknownGroup
+        InvalidInput: ``after`` is not the ``next`` of a page.
     """
     yield from ops.known_group(topic, group)
     shards = ops.topics.shards(topic)

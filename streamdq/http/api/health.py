@@ -1,4 +1,4 @@
-"""For those who watch the server: is it alive, is Redis ready, and the metrics."""
+"""Health checks and metrics."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OK = to_json({"status": "ok"})
     responses={200: {"description": "It makes progress.", "model": HealthOut}},
 )  # fmt: skip
 async def get_alive(request: Request) -> Response:
-    """Does the server make progress? Needs no token and asks no one: restart it when it does not answer."""
+    """Check that the server is alive. Needs no token, and does not ask Redis: restart the server if this fails."""
     ticked = backend_of(request).ticked
     if ticked is not None and time.monotonic() - ticked > _STALLED_S:
         raise ProblemError("too-busy", "the event loop stood still")
@@ -45,9 +45,9 @@ async def get_alive(request: Request) -> Response:
     responses={200: {"description": "Redis takes writes.", "model": HealthOut}},
 )  # fmt: skip
 async def get_ready(request: Request) -> Response:
-    """Does Redis take writes? Needs no token: send no requests here while it does not.
+    """Check that Redis accepts writes. Needs no token: send no requests to this server while it fails.
 
-    However often it is asked, Redis is written to once a second at most.
+    However often it is called, it writes to Redis at most once a second.
     """
     await backend_of(request).probe.check()
     return Response(_OK, media_type=JSON)
@@ -59,7 +59,7 @@ async def get_ready(request: Request) -> Response:
         "schema": {"type": "string"}}}}},
 )  # fmt: skip
 async def get_metrics(request: Request) -> Response:
-    """This process's metrics, and those read from Redis. Without Redis, streamdq_up is 0 and the latter are missing."""
+    """Get this process's metrics, and those read from Redis, which are missing while streamdq_up is 0."""
     backend = backend_of(request)
     ops = await backend.operations()
     async with backend.reader() as reader:

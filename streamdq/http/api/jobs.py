@@ -1,4 +1,4 @@
-"""Producers' operations: put, look, cancel, reschedule; one job at a time, or a stream of them."""
+"""Producers' operations: put, get, cancel and reschedule a job; bulk uploads."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _JOB = _JOBS + "/{id:segment}"
 OnConflictIn = Annotated[
     Literal["reject", "keep", "replace"],
     Query(
-        description="What to do when the id is taken by a job that has not ended. `reject`: 409, unless that job is "
-        "the same. `keep`: answer with the job that is there. `replace`: cancel it first, unless it runs or is dead."
+        description="What to do if a job that has not ended has this id. `reject`: 409, unless the content is the "
+        "same. `keep`: answer with the existing job. `replace`: cancel it first, unless it is running or dead."
     ),
 ]
 
@@ -74,11 +74,11 @@ def _is_same(there: Job, new: NewJob, limit: int) -> bool:
 async def put_job(
     request: Request, topic: TopicPath, id: IdPath, job: JobIn, on_conflict: OnConflictIn = "reject"
 ) -> Response:
-    """Put a job in under an id.
+    """Enqueue a job under an id.
 
-    Idempotent: sent again with the same content, it answers 200 with the job that is there, as long as that has not
-    ended. The same content is the same body, url, ttr, retry and expire, and the same delay or at; other content is a
-    409, unless on_conflict says otherwise. A topic that is not there is made.
+    Idempotent: repeated with the same content, it answers 200 with the existing job, as long as that has not ended. The
+    same content means the same body, url, ttr, retry and expire, and the same delay or at. Other content is answered
+    with 409, unless on_conflict says otherwise. A topic that does not exist is created.
     """
     backend, new = backend_of(request), job.new_job(id)
     ops = await backend.operations()
@@ -97,9 +97,9 @@ async def put_job(
         "Location": {"description": "Where the job is found.", "schema": {"type": "string"}}}}},
 )  # fmt: skip
 async def post_job(request: Request, topic: TopicPath, job: JobIn) -> Response:
-    """Put a job in under an id made here.
+    """Enqueue a job under a random id.
 
-    Not idempotent: sent twice it makes two jobs. A PUT with an id of your own is safe to repeat.
+    Not idempotent: two requests create two jobs. A PUT with an id of your own is safe to repeat.
     """
     backend = backend_of(request)
     found, _ = await backend.do(_put(await backend.operations(), topic, job.new_job(None), False))
@@ -117,12 +117,12 @@ async def post_job(request: Request, topic: TopicPath, job: JobIn) -> Response:
     }}}},
 )  # fmt: skip
 async def put_bulk(request: Request, topic: TopicPath, on_conflict: OnConflictIn = "reject") -> Response:
-    """Put many jobs in, one JSON object on each line.
+    """Enqueue many jobs, one JSON object per line.
 
     A line has the fields of a single job, and may have an id. The body is streamed: it may be as long as the server
-    allows, and no more than a batch of it is in memory. A line that can't be accepted doesn't keep the others out; the
-    answer numbers it. Taken ids leave the job that is there, unless on_conflict is replace. With ids, a request that
-    ended half way is safe to repeat.
+    allows, and only one batch of it is in memory. An invalid line does not affect the others; the answer has its
+    number. If an id is taken, the existing job is kept, unless on_conflict is replace. If every line has an id, an
+    interrupted request is safe to repeat.
     """
     backend = backend_of(request)
     loader = Loader(await backend.operations(), topic, on_conflict == "replace", backend.do, backend.stopping)
@@ -135,7 +135,7 @@ async def put_bulk(request: Request, topic: TopicPath, on_conflict: OnConflictIn
     responses={200: {"description": "The job.", "model": JobOut}},
 )  # fmt: skip
 async def get_job(request: Request, topic: TopicPath, id: IdPath) -> Response:
-    """Look at a job, and how far each group is with it."""
+    """Get a job, and its progress in each group."""
     return job_response(await _job(request, topic, id))
 
 
@@ -158,9 +158,9 @@ async def _refuse(request: Request, topic: str, id: str, what: str) -> None:
     status=204, notable=True, responses={204: {"description": "It is cancelled: no new attempt starts."}},
 )  # fmt: skip
 async def cancel_job(request: Request, topic: TopicPath, id: IdPath) -> Response:
-    """Cancel a job that waits.
+    """Cancel a waiting job.
 
-    After this, no new attempt of it starts in any group. A job that is running or dead is left alone.
+    After this, no new attempt of it starts in any group. A job that is running or dead can't be cancelled.
     """
     if not await (await backend_of(request).queue()).cancel(topic, id):
         await _refuse(request, topic, id, "cancelled")
@@ -173,9 +173,9 @@ async def cancel_job(request: Request, topic: TopicPath, id: IdPath) -> Response
     responses={200: {"description": "The job with its new due time.", "model": JobOut}},
 )  # fmt: skip
 async def reschedule_job(request: Request, topic: TopicPath, id: IdPath, when: WhenIn) -> Response:
-    """Give a job that waits another due time.
+    """Give a waiting job a new due time.
 
-    Whether it is delayed, ready, or waits for its next attempt. A job that is running or dead is left alone.
+    The job may be delayed, ready, or waiting for its next attempt. A job that is running or dead can't be rescheduled.
     """
     queue = await backend_of(request).queue()
     if not await queue.reschedule(topic, id, delay=when.delay, at=due_from(when.at)):

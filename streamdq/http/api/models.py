@@ -1,4 +1,4 @@
-"""What goes in and out over HTTP. Inputs refuse what they don't know; outputs are documentation, not filters."""
+"""Request and response models of the HTTP API. Inputs refuse unknown fields; outputs only document the answers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Delay = Annotated[
 At = Annotated[
     StrictInt | Annotated[StrictStr, Field(max_length=64)] | None,
     Field(
-        description="Due at this moment: milliseconds of 13 digits, or ISO 8601 with its zone. Instead of `delay`.",
+        description="Due at this time: Unix milliseconds, or ISO 8601 with its zone. Use it instead of `delay`.",
         examples=[1900000000000],
     ),
 ]
@@ -74,20 +74,20 @@ class _In(BaseModel):
 
 
 class JobIn(_In):
-    """A job to put in. What is left out is as the topic has it."""
+    """A job to enqueue. For fields left out, the topic's settings apply."""
 
-    body: Any = Field(description="What the handler needs to know: any JSON but null and an empty text.")
+    body: Any = Field(description="The data for the handler: any JSON except null and an empty string.")
     delay: Delay = None
     at: At = None
     ttr: Ttr = None
     retry: RetryIn = None
     expire: Annotated[
         DurationIn | None,
-        Field(description=f"An attempt that would start later than this after it was due is given up. {_DURATION}"),
+        Field(description=f"Give an attempt up if it would start this long after its due time. {_DURATION}"),
     ] = None
     url: Annotated[
         Annotated[StrictStr, Field(max_length=4096)] | None,
-        Field(description="Where a callback worker posts the body to."),
+        Field(description="The URL to which a callback worker POSTs the body."),
     ] = None
 
     model_config = ConfigDict(
@@ -119,7 +119,7 @@ def due_from(at: int | str | None) -> datetime | int | None:
 
 
 class WhenIn(_In):
-    """Another due time: one of the two."""
+    """A new due time: either `delay` or `at`."""
 
     delay: Delay = None
     at: At = None
@@ -134,13 +134,13 @@ class GroupProgressOut(BaseModel):
     attempt: int
     step: int = Field(description="How many steps of the retry schedule are used up.")
     crashes: int = Field(description="How often in a row it was lost with its consumer.")
-    snoozed: int = Field(description="How often it was put off without counting as an attempt.")
+    snoozed: int = Field(description="How often it was snoozed.")
     due_ms: int | None
     started_ms: int | None
     deadline_ms: int | None
     consumer: str | None
     reason: str | None = Field(description="Why it is dead: exhausted, buried, invalid or crashed.")
-    error: str | None = Field(description="What the last attempt failed with.")
+    error: str | None = Field(description="The error of the last attempt.")
 
 
 class JobOut(BaseModel):
@@ -148,7 +148,7 @@ class JobOut(BaseModel):
 
     topic: str
     id: str
-    state: JobState = Field(description="Where it stands; the most active of its groups.")
+    state: JobState = Field(description="The state of the most active group.")
     body: Any
     due_ms: int
     created_ms: int
@@ -164,22 +164,22 @@ class JobOut(BaseModel):
 
 
 class BulkLine(BaseModel):
-    """A line that made no job."""
+    """A line that created no job."""
 
-    line: int = Field(description="Its number, from 1.")
+    line: int = Field(description="The line's number, from 1.")
     problem: str = Field(description="`job-exists`, or `invalid-input`.")
     detail: str
     id: str | None = None
 
 
 class BulkOut(BaseModel):
-    """What became of the lines."""
+    """The result of a bulk request."""
 
-    lines: int = Field(description="How many were read, blank ones aside.")
+    lines: int = Field(description="How many lines were read, not counting blank ones.")
     created: int
-    existing: int = Field(description="Their ids were taken; what was there stayed.")
-    invalid: int = Field(description="They could not be accepted; the others were.")
-    problems: list[BulkLine] = Field(description="The first 100 lines that made no job.")
+    existing: int = Field(description="How many ids were taken; the existing jobs were kept.")
+    invalid: int = Field(description="How many lines were invalid; the others were accepted.")
+    problems: list[BulkLine] = Field(description="The first 100 lines that created no job.")
 
     model_config = example(
         {
@@ -196,18 +196,18 @@ class BulkOut(BaseModel):
 
 
 class ClaimOut(BaseModel):
-    """A job that was taken, and what proves it."""
+    """A claimed job."""
 
-    claim: str = Field(description="Send it back to finish, fail, bury, release or touch. It outlives the server.")
+    claim: str = Field(description="Send it back to end or extend the attempt. A restart of the server does no harm.")
     group: str
-    ttr_ms: int = Field(description="From now; after that the job is delivered again.")
+    ttr_ms: int = Field(description="Time to run, from now; after that the job is delivered again.")
     job: JobOut
 
     model_config = example({"claim": "v1.W10.c2lnbmF0dXJl", "group": "default", "ttr_ms": 60000, "job": EXAMPLE_JOB})
 
 
 ClaimToken = Annotated[
-    StrictStr, Field(description="As `take` gave it.", max_length=8192, examples=["v1.W10.c2lnbmF0dXJl"])
+    StrictStr, Field(description="The `claim` of a take.", max_length=8192, examples=["v1.W10.c2lnbmF0dXJl"])
 ]
 
 
@@ -220,9 +220,9 @@ class ClaimIn(_In):
 
 
 class EndedOut(BaseModel):
-    """What came of a claim that was sent again."""
+    """The result of a claim that had already ended."""
 
-    state: JobState = Field(description="Where it left the job, for its group: done, delayed, ready or dead.")
+    state: JobState = Field(description="The state of the job after it, for its group: done, delayed, ready or dead.")
 
     model_config = example({"state": "done"})
 
@@ -233,7 +233,7 @@ class FailIn(ClaimIn):
     error: StrictStr = Field(description="Why; kept with the job.", max_length=10_000, examples=["no answer from bank"])
     delay: Annotated[
         DurationIn | None,
-        Field(description=f"Try again after this long, instead of the next step, and use up none. {_DURATION}"),
+        Field(description=f"Try again after this long, without using up a step. {_DURATION}"),
     ] = None
 
     model_config = ConfigDict(
@@ -243,7 +243,7 @@ class FailIn(ClaimIn):
 
 
 class SnoozeIn(ClaimIn):
-    """An attempt that can't be made now."""
+    """A job to run again later."""
 
     delay: Annotated[DurationIn, Field(description=f"Run it again after this long. {_DURATION}", examples=["5m"])]
     reason: StrictStr = Field(default="", description="Why; kept with the job.", max_length=10_000)
@@ -306,12 +306,12 @@ class TopicIn(_In):
     retry: RetryIn = None
     shards: StrictInt | None = Field(default=None, description="Only while the topic is empty.")
     max_deliveries: StrictInt | None = Field(
-        default=None, description="Lost with its consumer this often, a job is buried."
+        default=None, description="Bury a job that was lost with its consumer this often."
     )
     groups: Annotated[list[GroupName], Field(max_length=100)] | None = Field(
-        default=None, description="Exactly these; others are removed with what they had open."
+        default=None, description="Exactly these groups; others are removed, and their open jobs end."
     )
-    rate: StrictInt | StrictFloat | None = Field(default=None, description="Jobs a second at most; 0 for no limit.")
+    rate: StrictInt | StrictFloat | None = Field(default=None, description="Jobs per second at most; 0: no limit.")
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"ttr": "30s", "retry": "15s 3m 10m"}]})
 
@@ -415,7 +415,7 @@ class DeadIn(_In):
 
 
 class CountOut(BaseModel):
-    count: int = Field(description="How many it was done to.")
+    count: int = Field(description="How many dead letters were kicked or purged.")
 
     model_config = example({"count": 1})
 
@@ -444,7 +444,7 @@ class OrphanOut(BaseModel):
 
 
 class AuditOut(BaseModel):
-    """The proof that nothing is lost, or what is."""
+    """The result of an audit."""
 
     balanced: bool
     left: int

@@ -1,4 +1,4 @@
-"""Operators' operations: topics, figures, dead letters, pause, and the audit."""
+"""Operators' operations: topics, stats, dead letters, pause and resume, the audit."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _topic_json(topic: str, settings: TopicSettings) -> dict[str, object]:
     responses={200: {"description": "Every topic's settings.", "model": TopicsOut}},
 )  # fmt: skip
 async def list_topics(request: Request) -> Response:
-    """All topics that the token is for, with their settings."""
+    """List all topics that the token allows, with their settings."""
     backend, who = backend_of(request), who_asks(request)
     known = await backend.do((await backend.operations()).topics.registry())
     return _json(
@@ -54,7 +54,7 @@ async def list_topics(request: Request) -> Response:
     responses={200: {"description": "All its settings.", "model": TopicOut}},
 )  # fmt: skip
 async def configure_topic(request: Request, topic: TopicPath, settings: TopicIn) -> Response:
-    """Make a topic, or change its settings. What is left out stays as it is."""
+    """Create a topic, or change its settings. Settings left out stay as they are."""
     queue = await backend_of(request).queue()
     found = await queue.configure(topic, **settings.model_dump())
     return _json(_topic_json(topic, found))
@@ -72,7 +72,7 @@ async def delete_topic(
 ) -> Response:
     """Delete a topic, with its settings, figures and history.
 
-    Whoever puts a job into it afterwards makes it anew. Attempts that run can't be ended any more.
+    Enqueuing to it creates it again. Running attempts can no longer be ended.
     """
     await (await backend_of(request).queue()).delete_topic(topic, force=force)
     return Response(status_code=204)
@@ -84,7 +84,7 @@ async def delete_topic(
     status=204, responses={204: {"description": "It is paused."}},
 )  # fmt: skip
 async def pause_topic(request: Request, topic: TopicPath) -> Response:
-    """No new attempt of the topic's jobs starts until it is resumed; running ones go on."""
+    """Pause a topic: no new attempt of its jobs starts until it is resumed; running ones go on."""
     await (await backend_of(request).queue()).pause(topic)
     return Response(status_code=204)
 
@@ -95,7 +95,7 @@ async def pause_topic(request: Request, topic: TopicPath) -> Response:
     status=204, responses={204: {"description": "It goes on."}},
 )  # fmt: skip
 async def resume_topic(request: Request, topic: TopicPath) -> Response:
-    """End a pause; what became due meanwhile is delivered now."""
+    """Resume a topic: jobs that came due meanwhile are delivered now."""
     await (await backend_of(request).queue()).resume(topic)
     return Response(status_code=204)
 
@@ -105,7 +105,7 @@ async def resume_topic(request: Request, topic: TopicPath) -> Response:
     responses={200: {"description": "The figures.", "model": StatsOut}},
 )  # fmt: skip
 async def get_stats(request: Request, topic: TopicQuery = None) -> Response:
-    """Figures of one topic, or of all that the token is for."""
+    """Get the figures of one topic, or of all that the token allows."""
     found = await (await backend_of(request).queue()).stats(topic)
     return _json(stats_json(redact.stats(who_asks(request), found)))
 
@@ -121,7 +121,7 @@ async def get_upcoming(
         str, Query(description=f"At most {_MAX_WINDOWS} durations, separated by commas.", max_length=400)
     ] = "1m,10m,1h,1d",
 ) -> Response:
-    """How many attempts come due within each window from now."""
+    """Count the attempts that come due within each window from now."""
     names = windows.split(",")
     if len(names) > _MAX_WINDOWS or any(len(name) > _WINDOW_CHARS for name in names):
         raise InvalidInput(f"windows: pass at most {_MAX_WINDOWS} durations such as 10m, separated by commas")
@@ -142,10 +142,9 @@ async def list_dead(
         Query(description="The `next` of the page before.", max_length=300, examples=["1767225600000.order-42"]),
     ] = "",
 ) -> Response:
-    """A group's dead letters.
+    """List a group's dead letters.
 
-    At most `limit` of them, or as many as make up 1 MiB. `next` is what the following page begins after; it is null
-    on the last one.
+    At most `limit`, and at most 1 MiB. Pass `next` as `after` to get the following page; it is null on the last one.
     """
     backend, who = backend_of(request), who_asks(request)
     check_group_scope(who, group)
@@ -191,6 +190,6 @@ def _ids(which: DeadIn) -> list[str | None]:
     responses={200: {"description": "The accounts; look at `balanced`.", "model": AuditOut}},
 )  # fmt: skip
 async def get_audit(request: Request, topic: TopicQuery = None) -> Response:
-    """Prove that nothing is lost. Walks through every job: it takes its time where there are many."""
+    """Prove that no job is lost. Reads every job, so it takes long if there are many."""
     found = await (await backend_of(request).queue()).audit(topic)
     return _json(audit_json(redact.audit(who_asks(request), found)))
