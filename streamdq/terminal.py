@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -24,6 +24,9 @@ from .operations.doctor import Finding
 from .operations.inspect import Stats, TopicStats
 from .printable import visible, visible_json
 from .retry import RetrySchedule
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 _PIPE_WIDTH, _WIDE, _NAMES_AND_DUE = 200, 106, 64
 _MARKS = {"ok": ("✔", "green"), "advice": ("!", "yellow"), "problem": ("✘", "red")}
@@ -45,22 +48,53 @@ def console(*, stderr: bool = False) -> Console:
     return _Screen(stderr=stderr, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 
+class ProgressBar:
+    """How far something is that takes long."""
+
+    def __init__(self, bar: Progress, what: str) -> None:
+        self._bar = bar
+        self._task = bar.add_task(what, total=None, count="", rate="")
+        self._done = 0
+
+    def reach(self, done: int, total: int | None = None, counted: int | None = None) -> None:
+        """``done`` of ``total``. ``counted``: what is written instead of them, such as lines where they are bytes."""
+        self._done = done
+        number = done if counted is None else counted
+        of_all = f"/{total}" if total and counted is None else ""
+        elapsed = self._bar.tasks[0].elapsed
+        rate = f"{number / elapsed:,.0f}/s" if elapsed else ""
+        self._bar.update(self._task, completed=done, total=total, count=f"{number}{of_all}", rate=rate)
+
+    def work_on(self, what: str, done: int, total: int) -> None:
+        """``done`` of ``total`` parts, and ``what`` is next."""
+        self._bar.update(self._task, description=what)
+        self.reach(done, total)
+
+    def advance(self, count: int, total: int | None = None) -> None:
+        """By ``count``; given a total, it begins anew."""
+        if total is not None:
+            self._bar.reset(self._task, total=total)
+            self._done = 0
+        self.reach(self._done + count, total or _whole(self._bar.tasks[0].total))
+
+
+def _whole(total: float | None) -> int | None:
+    return None if total is None else int(total)
+
+
 @contextmanager
-def spark_progress() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on the terminal, by question that Spark works on; nothing where stderr is none."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+def progress_bar(what: str = "", *, shown: bool = True) -> Iterator[ProgressBar]:
+    """A bar on stderr with the rate and the time left; nothing is drawn where that is no terminal."""
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (
-        SpinnerColumn(),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.description}"),
-    )
+        SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[count]}"),
+        TextColumn("{task.fields[rate]}"), TimeRemainingColumn(), TimeElapsedColumn(),
+    )  # fmt: skip
     to = console(stderr=True)
-    with Progress(*columns, console=to, transient=True, disable=not to.is_terminal) as bar:
-        task = bar.add_task("starting Spark", total=None)
-        yield lambda name, done, total: bar.update(task, description=name, completed=done, total=total)
+    hidden = not (shown and to.is_terminal)
+    with Progress(*columns, console=to, transient=True, disable=hidden, redirect_stdout=False) as bar:
+        yield ProgressBar(bar, what)
 
 
 def say(text: str) -> None:

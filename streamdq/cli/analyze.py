@@ -84,8 +84,14 @@ def analyze(
     analysis.check_output(plan)
     settings = settings_for(analysis.events_to_read(plan, questions)) if master is None else {}
     started = session(master, settings=settings, memory=memory, verbose=verbose)
-    with terminal.spark_progress() as tell, started as spark:
-        summary = analysis.analyze(spark, plan, waiting=asked, questions=questions, progress=tell)
+    with terminal.progress_bar("starting Spark") as bar, started as spark:
+        summary = analysis.analyze(
+            spark,
+            plan,
+            waiting=asked,
+            questions=questions,
+            progress=bar.work_on,
+        )
     if report:
         write_report(plan.target, summary, report)
     _tell(summary.as_json(), output, report, as_json)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import signal
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -16,12 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import terminal
-from ..archive.archive import Archive, Kicked, Progress, Stored
+from ..archive.archive import Archive, Kicked, Stored
 from ..archive.dead_letters import ArchivedLetter, RowState, Wanted
 from ..durations import show_ms, to_ms
 from ..errors import ArchiveUnavailable, InvalidInput, ServerError
-from ..queue import Queue
-from .common import EXIT_NO, Json, WithId, answer, commands, open_queue
+from .common import EXIT_NO, Json, WithId, answer, commands, open_queue, run_until_signal
 from .input import parse_json
 
 _LONGEST_PAUSE_S = 60.0
@@ -78,66 +73,31 @@ def archive(
         raise InvalidInput("archive: pass --to sqlite:///FILE or --to postgresql://…")
     older_ms, pause_s = to_ms(older_than, "older-than"), max(0.1, to_ms(interval, "interval") / 1000)
 
-    def run(queue: Queue, keep: Archive, stopping: Callable[[], bool]) -> Stored:
-        with _bar() as progress:
-            return keep.store(
-                queue, topic, group, older_than=older_ms / 1000, reasons=reason or (), progress=progress,
-                stopping=stopping,
-            )  # fmt: skip
-
     with open_queue(context) as queue, Archive(to, queue.namespace) as keep:
+
+        def store(stopping: Callable[[], bool]) -> Stored:
+            with terminal.progress_bar() as bar:
+                return keep.store(
+                    queue, topic, group, older_than=older_ms / 1000, reasons=reason or (), progress=bar.reach,
+                    stopping=stopping,
+                )  # fmt: skip
+
+        def store_and_tell(stopping: Callable[[], bool]) -> None:
+            stored = store(stopping)
+            if stored.archived or stored.left or not follow:
+                answer(as_json, asdict(stored), _stored_text(stored))
+
         if follow:
-            _follow(lambda stopping: run(queue, keep, stopping), pause_s, as_json)
+            run_until_signal(
+                store_and_tell, pause_s, (ArchiveUnavailable, ServerError), longest_pause_s=_LONGEST_PAUSE_S
+            )
         else:
-            stored = run(queue, keep, lambda: False)
-            answer(as_json, asdict(stored), _stored_text(stored))
+            store_and_tell(lambda: False)
 
 
 def _stored_text(stored: Stored) -> str:
     text = f"{stored.archived} archived"
     return text + (f", {stored.left} left Redis in another way meanwhile" if stored.left else "")
-
-
-def _follow(run: Callable[[Callable[[], bool]], Stored], pause_s: float, as_json: bool) -> None:
-    """Archives until a signal comes. Waits for a database or Redis that can't be reached."""
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    backoff_s = pause_s
-    while not stop.is_set():
-        try:
-            stored = run(stop.is_set)
-        except (ArchiveUnavailable, ServerError) as error:
-            backoff_s = min(backoff_s * 2, _LONGEST_PAUSE_S)
-            terminal.complain(f"{error}; next try in {backoff_s:g} s")
-        else:
-            backoff_s = pause_s
-            if stored.archived or stored.left:
-                answer(as_json, asdict(stored), _stored_text(stored))
-        stop.wait(backoff_s)
-
-
-@contextmanager
-def _bar() -> Iterator[Progress | None]:
-    """A bar on stderr, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-    from rich.progress import Progress as Bar
-
-    columns = (
-        BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[speed]}/s"), TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )  # fmt: skip
-    with Bar(*columns, console=terminal.console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None, speed=0)
-
-        def tell(done: int, total: int) -> None:
-            elapsed = bar.tasks[0].elapsed or 0
-            bar.update(task, completed=done, total=total, speed=round(done / elapsed) if elapsed else 0)
-
-        yield tell
 
 
 @ARCHIVE.command(cls=WithId)
@@ -161,8 +121,12 @@ def kick(
     """
     if (id is None) != every:
         raise InvalidInput("archive: pass either a topic and a job's id, or --all")
-    with open_queue(context) as queue, Archive(source, queue.namespace, create=False) as keep, _bar() as progress:
-        done = keep.kick(queue, topic, id, group, reasons=reason or (), left=left, progress=progress)
+    with (
+        open_queue(context) as queue,
+        Archive(source, queue.namespace, create=False) as keep,
+        terminal.progress_bar() as bar,
+    ):
+        done = keep.kick(queue, topic, id, group, reasons=reason or (), left=left, progress=bar.reach)
     answer(as_json, asdict(done), _kicked_text(done), yes=done.kicked > 0 and not done.live_count and not done.unknown)
 
 

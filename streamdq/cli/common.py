@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -11,6 +13,7 @@ import typer
 from typer.core import TyperCommand
 
 from .. import terminal
+from ..errors import StreamdqError
 from ..queue import Queue
 
 EXIT_OK, EXIT_NO, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
@@ -78,3 +81,32 @@ def given_globals(context: typer.Context) -> list[str]:
     """The global options of the command line, for a child process; it inherits those of the environment."""
     values = {"url": context.obj.url, "namespace": context.obj.namespace}
     return [word for name, value in values.items() if given(context, name) for word in (f"--{name}", value)]
+
+
+def run_until_signal(
+    run: Callable[[Callable[[], bool]], None],
+    pause_s: float,
+    away: tuple[type[StreamdqError], ...],
+    *,
+    final: tuple[type[StreamdqError], ...] = (),
+    longest_pause_s: float = 0.0,
+) -> None:
+    """Calls ``run`` again and again until SIGINT or SIGTERM. ``run`` is passed a function that tells whether the signal
+    has come, so that it can finish what it has begun. After an error in ``away`` that is not one in ``final``, it tries
+    again; the pause doubles with each such error, up to ``longest_pause_s``.
+    """
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    wait_s = pause_s
+    while not stop.is_set():
+        try:
+            run(stop.is_set)
+        except final:
+            raise
+        except away as error:
+            wait_s = max(pause_s, min(wait_s * 2, longest_pause_s))
+            terminal.complain(f"{error}; next try in {wait_s:g} s")
+        else:
+            wait_s = pause_s
+        stop.wait(wait_s)

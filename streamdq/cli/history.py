@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.text import Text
 
 from .. import terminal
 from ..demo.simulated import START_MS, simulate
@@ -22,42 +17,13 @@ from ..dump.dumper import Dumped, Dumper
 from ..dump.open_folder import open_folder
 from ..durations import to_ms
 from ..errors import FolderBusy, FolderError, InvalidInput, ServerError
-from .common import EXIT_NO, Json, answer, commands, open_queue
+from .common import EXIT_NO, Json, answer, commands, open_queue, run_until_signal
 
 app = commands()
 
 START = f"{datetime.fromtimestamp(START_MS / 1000, UTC):%Y-%m-%d}"
 
 Out = Annotated[str, typer.Option(help="The dump's folder, or a URL that fsspec supports.", show_default=False)]
-
-
-class RateColumn(ProgressColumn):
-    """Rows per second."""
-
-    def render(self, task: Task) -> Text:
-        return Text(f"{task.speed:,.0f}/s" if task.speed else "", style="progress.data.speed")
-
-
-@contextmanager
-def progress(what: str, shown: bool) -> Iterator[Callable[[int, int | None], None]]:
-    """A bar on stderr with the rate and the time left, shown only on a terminal. Yields a function that advances it by
-    a number of rows; called with a total, it starts again.
-    """
-    console = terminal.console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), RateColumn(), TimeRemainingColumn()
-    )  # fmt: skip
-    with Progress(
-        *columns, console=console, transient=True, disable=not (shown and console.is_terminal), redirect_stdout=False
-    ) as bar:
-        task = bar.add_task(what, total=None)
-
-        def tell(count: int, total: int | None = None) -> None:
-            if total is not None:
-                bar.reset(task, total=total)
-            bar.advance(task, count)
-
-        yield tell
 
 
 @app.command(name="simulate-history")
@@ -80,9 +46,9 @@ def simulate_history(
     except ValueError:
         raise InvalidInput(f"start: {start!r} is not a day; write it as 2026-01-31") from None
     folder = open_folder(out)
-    with progress("simulated", not as_json) as tell:
-        tell(0, events)
-        made = simulate(folder, events, days, seed, int(first.timestamp() * 1000), tell)
+    with terminal.progress_bar("simulated", shown=not as_json) as bar:
+        bar.advance(0, events)
+        made = simulate(folder, events, days, seed, int(first.timestamp() * 1000), bar.advance)
     took_s = time.perf_counter() - begun
     result = {"rows": made.rows, "files": made.files, "out": folder.url, "seconds": round(took_s, 3)}
     text = f"{made.rows:,} rows in {made.files:,} files of {folder.url}, {made.rows / took_s:,.0f} a second"
@@ -130,8 +96,8 @@ def dump(
 
 
 def _run(dumper: Dumper, stopping: Callable[[], bool], as_json: bool) -> Dumped:
-    with progress("dumped", not as_json) as tell:
-        return dumper.dump(stopping, tell)
+    with terminal.progress_bar("dumped", shown=not as_json) as bar:
+        return dumper.dump(stopping, bar.advance)
 
 
 def _dumped_json(done: Dumped) -> dict[str, float]:
@@ -156,21 +122,16 @@ def _follow(dumper: Dumper, pause_s: float, out: str, as_json: bool) -> None:
     """Dumps until a signal comes, after which a run under way still writes what it has. Waits for a Redis or folder
     that can't be reached.
     """
-    stop, whole = threading.Event(), True
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    while not stop.is_set():
-        try:
-            done = _run(dumper, stop.is_set, as_json)
-        except FolderBusy:
-            raise
-        except (ServerError, FolderError) as error:
-            terminal.complain(f"{error}; next try in {pause_s:g} s")
-        else:
-            whole = whole and done.whole
-            if done.rows or not done.whole:
-                answer(as_json, _dumped_json(done), _dumped_text(done, out))
-        stop.wait(pause_s)
+    whole = True
+
+    def dump(stopping: Callable[[], bool]) -> None:
+        nonlocal whole
+        done = _run(dumper, stopping, as_json)
+        whole = whole and done.whole
+        if done.rows or not done.whole:
+            answer(as_json, _dumped_json(done), _dumped_text(done, out))
+
+    run_until_signal(dump, pause_s, (ServerError, FolderError), final=(FolderBusy,))
     if not whole:
         raise typer.Exit(EXIT_NO)
 
@@ -202,8 +163,8 @@ def compact_(
     May run beside dump --follow. The current hour is left as it is.
     """
     folder = open_folder(out)
-    with progress("merged", not as_json) as tell:
-        done = compact(folder, to_ms(grace, "grace") / 1000, tell)
+    with terminal.progress_bar("merged", shown=not as_json) as bar:
+        done = compact(folder, to_ms(grace, "grace") / 1000, bar.advance)
     text = (
         f"{done.joined:,} files of {done.hours:,} hours merged, {done.rows:,} rows; {done.removed:,} old files removed"
     )

@@ -14,13 +14,13 @@ from ..durations import Moment
 from ..errors import InvalidInput
 from ..job import NewJob
 from ..operations.jobs import OnConflict
+from ..operations.ndjson import Line, Lines, longest_line
 from ..queue import Queue
 from ..store.records import encode
 
 JOB_FIELDS = tuple(NewJob.__dataclass_fields__)
 SHOWN_IDS = 100
-_LINE_OVERHEAD_BYTES = 64 * 1024
-_LONGEST_ESCAPE = 6  # \u0061 is an a
+_MOST_AT_ONCE = 1024 * 1024
 
 
 def parse_json(text: str | bytes, what: str) -> Any:
@@ -110,9 +110,8 @@ def load(
         BadLine: a line is not a valid job; the lines before it were enqueued.
     """
     loaded, limit = Loaded(), Settings().max_body_bytes
-    longest = limit * _LONGEST_ESCAPE + _LINE_OVERHEAD_BYTES
-    batch: list[NewJob] = []
-    number, size = 0, 0
+    longest = longest_line(limit)
+    lines, batch = Lines(longest), list[NewJob]()
 
     def flush() -> None:
         if batch:
@@ -121,27 +120,26 @@ def load(
             loaded.existing += len(result.existing)
             loaded.existing_ids += result.existing[: SHOWN_IDS - len(loaded.existing_ids)]
             batch.clear()
-        progress(size, number)
+        progress(lines.bytes_read, lines.lines_read)
 
-    for line in _lines(source, longest):
+    for number, line in _read(source, lines):
         try:
-            if len(line) == longest and not line.endswith(b"\n"):
+            if line is None:
                 raise InvalidInput(f"longer than {longest} bytes; each line must hold one JSON value")
-            if line.strip():
-                job = new_job(line, defaults)
-                encode(job, limit)  # checked here, so that a bad line does not take its whole batch with it
-                batch.append(job)
+            job = new_job(line, defaults)
+            encode(job, limit)  # checked here, so that a bad line does not take its whole batch with it
+            batch.append(job)
         except InvalidInput as error:
             flush()
-            raise BadLine(number + 1, str(error), loaded) from None
-        number, size = number + 1, size + len(line)
+            raise BadLine(number, str(error), loaded) from None
         if len(batch) == MAX_BATCH:
             flush()
     flush()
     return loaded
 
 
-def _lines(source: BinaryIO, longest: int) -> Iterator[bytes]:
-    """Lines, cut at the length of the longest that may be a job, so that none takes more memory than that."""
-    while line := source.readline(longest):
-        yield line
+def _read(source: BinaryIO, lines: Lines) -> Iterator[Line]:
+    """Each as soon as it is there: what is read may still be written."""
+    while chunk := source.readline(_MOST_AT_ONCE):
+        yield from lines.feed(chunk)
+    yield from lines.end()

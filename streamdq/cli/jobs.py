@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
@@ -99,10 +99,12 @@ def _body(text: str | bytes) -> Any:
 def _enqueue_file(
     queue: Queue, topic: str, file: str, fields: dict[str, Any], on_conflict: OnConflictChoice, as_json: bool
 ) -> None:
-    with _source(file) as source, _progress(source) as progress:
+    with _source(file) as source, terminal.progress_bar("lines") as bar:
+        total = os.fstat(source.fileno()).st_size or None
         try:
             loaded = load(
-                queue, topic, source, defaults=fields, on_conflict=on_conflict.value, progress=progress
+                queue, topic, source, defaults=fields, on_conflict=on_conflict.value,
+                progress=lambda size, lines: bar.reach(size, total, counted=lines),
             )  # fmt: skip
         except BadLine as error:
             if as_json:
@@ -131,29 +133,6 @@ def _source(file: str) -> Iterator[BinaryIO]:
         raise InvalidInput(f"file: can't read {file}: {error.strerror}") from None
     with source:
         yield source
-
-
-@contextmanager
-def _progress(source: BinaryIO) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr, if that is a terminal; of the file's bytes, if it has a size."""
-    if not sys.stderr.isatty():
-        yield lambda _bytes, _lines: None
-        return
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-
-    total = os.fstat(source.fileno()).st_size or None
-    columns = (
-        SpinnerColumn(), BarColumn(), TextColumn("{task.fields[lines]} lines, {task.fields[speed]}/s"),
-        TimeElapsedColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=terminal.console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total, lines=0, speed=0)
-
-        def tell(size: int, lines: int) -> None:
-            elapsed = bar.tasks[0].elapsed or 0
-            bar.update(task, completed=size, lines=lines, speed=round(lines / elapsed) if elapsed else 0)
-
-        yield tell
 
 
 # -- one job

@@ -45,8 +45,8 @@ def write_up(folder: Path, session: Callable[[], AbstractContextManager[SparkSes
         return None
     try:
         plan = analysis.plan(str(folder / DUMP), str(folder / TABLES))
-        with terminal.spark_progress() as tell, session() if session else start(settings=SMALL) as spark:
-            summary = analysis.analyze(spark, plan, progress=tell)
+        with terminal.progress_bar("starting Spark") as bar, session() if session else start(settings=SMALL) as spark:
+            summary = analysis.analyze(spark, plan, progress=bar.work_on)
         write_report(plan.target, summary, folder / PAGE)
     except StreamdqError as error:
         terminal.complain(f"no report: {error}")

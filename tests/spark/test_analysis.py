@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from streamdq.dump.open_folder import open_folder
 from streamdq.errors import FolderBusy, FolderError, HistoryUnreadable, InvalidInput
-from streamdq.terminal import spark_progress
+from streamdq.terminal import progress_bar
 from streamdq_spark.analysis import Summary, analyze, check_output, plan
 from streamdq_spark.errors import AnalysisError
 from streamdq_spark.questions import Context, Question
@@ -128,8 +128,8 @@ def test_what_is_asked_must_be_there(tmp_path: Path) -> None:
 
 
 def test_the_bar_is_for_terminals(capsys: pytest.CaptureFixture[str]) -> None:
-    with spark_progress() as tell:
-        tell("retries", 0, 1)
+    with progress_bar("starting Spark") as bar:
+        bar.work_on("retries", 0, 1)
     assert capsys.readouterr() == ("", "")
 
 

@@ -16,6 +16,7 @@ from ...job import check_topic
 from ...link.session import Op
 from ...loop import cancel_and_wait
 from ...operations.jobs import Operations
+from ...operations.ndjson import Line, Lines, longest_line
 from ...store.records import Encoded, encode
 from ..problems import KINDS, ProblemError, place
 from ..request_body import without_collection
@@ -24,8 +25,6 @@ from .models import BulkLine, BulkOut, JobIn
 _BATCH_BYTES = 4 * 1024 * 1024
 _SHOWN = 100
 _YIELD_LINES = 100  # others get their turn, also where no line makes a job
-_OVERHEAD_BYTES = 64 * 1024
-_LONGEST_ESCAPE = 6  # \u0061 is an a
 
 
 class JobLine(JobIn):
@@ -88,7 +87,7 @@ class Loader:
 
     async def _read(self, chunks: AsyncIterable[bytes]) -> bool:
         """To the end; False: until the server was asked to stop. Leaves the last batch to be sent."""
-        longest = self._limit * _LONGEST_ESCAPE + _OVERHEAD_BYTES
+        longest = longest_line(self._limit)
         try:
             async with aclosing(until(self._stopping, chunks)) as parts, aclosing(lines_of(parts, longest)) as lines:
                 async for number, line in lines:
@@ -179,21 +178,11 @@ def _what(error: InvalidInput | ValidationError) -> str:
     return f"{where}: {first['msg']}" if where else str(first["msg"])
 
 
-async def lines_of(chunks: AsyncIterable[bytes], longest: int) -> AsyncGenerator[tuple[int, bytes | None]]:
+async def lines_of(chunks: AsyncIterable[bytes], longest: int) -> AsyncGenerator[Line]:
     """(number, line) for each that is not blank; None for one longer than ``longest``, which is passed over."""
-    number, rest, skipping = 0, b"", False
+    lines = Lines(longest)
     async for chunk in chunks:
-        *whole, rest = (rest + chunk).split(b"\n")
-        for line in whole:
-            number += 1
-            if skipping or len(line) > longest:
-                yield number, None
-            elif line.strip():
-                yield number, line
-            skipping = False
-        if len(rest) > longest:
-            rest, skipping = b"", True
-        elif skipping:
-            rest = b""
-    if skipping or rest.strip():
-        yield number + 1, None if skipping else rest
+        for line in lines.feed(chunk):
+            yield line
+    for line in lines.end():
+        yield line

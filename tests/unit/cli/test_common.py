@@ -1,0 +1,76 @@
+"""What the commands share."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from streamdq.cli.common import run_until_signal
+from streamdq.errors import FolderBusy, FolderError, ServerUnavailable
+
+AWAY = (ServerUnavailable, FolderError)
+
+
+@pytest.fixture(autouse=True)
+def _handlers_as_before() -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def pauses_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How long was waited; no time passes."""
+    found: list[float] = []
+
+    def wait(event: threading.Event, timeout: float | None = None) -> bool:
+        found.append(timeout or 0.0)
+        return event.is_set()
+
+    monkeypatch.setattr(threading.Event, "wait", wait)
+    return found
+
+
+class Runs:
+    """Ends as it is told, once after the other; the last one gets the signal."""
+
+    def __init__(self, *ends: Exception | None) -> None:
+        self.ends = list(ends)
+
+    def __call__(self, stopping: Callable[[], bool]) -> None:
+        end = self.ends.pop(0)
+        assert not stopping()
+        if not self.ends:
+            signal.raise_signal(signal.SIGTERM)
+            assert stopping(), "a run that is under way sees the signal"
+        if end is not None:
+            raise end
+
+
+def test_it_runs_until_the_signal(pauses_s: list[float]) -> None:
+    runs = Runs(None, None, None)
+    run_until_signal(runs, 5, AWAY)
+    assert runs.ends == []
+    assert pauses_s == [5, 5, 5]
+
+
+def test_what_is_away_is_tried_again_later_and_later(pauses_s: list[float], capsys: pytest.CaptureFixture[str]) -> None:
+    away = ServerUnavailable("Redis is gone")
+    run_until_signal(Runs(away, away, away, away, None, away), 5, AWAY, longest_pause_s=30)
+    assert pauses_s == [10, 20, 30, 30, 5, 10]
+    assert capsys.readouterr().err.count("Redis is gone; next try in 30 s") == 2
+
+
+def test_the_pause_is_never_shorter_than_between_runs(pauses_s: list[float]) -> None:
+    run_until_signal(Runs(FolderError("no disk"), None), 60, AWAY)
+    assert pauses_s == [60, 60]
+
+
+def test_what_is_final_ends_it(pauses_s: list[float]) -> None:
+    with pytest.raises(FolderBusy):
+        run_until_signal(Runs(None, FolderBusy("another works here"), None), 5, AWAY, final=(FolderBusy,))
+    assert pauses_s == [5]
