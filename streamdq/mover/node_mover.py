@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from itertools import count
+from itertools import compress, count
 
 from ..clock import RedisTime
 from ..config import MAX_BATCH
@@ -190,9 +190,8 @@ class NodeMover:
         for shard, due_ms in zip(shards, seen.due_ms, strict=True):
             if due_ms is not None:
                 self._saw_head(shard, due_ms)
-        for shard, is_open in zip(shards if counters else (), seen.open, strict=True):
-            if is_open:
-                self._reclaimer.notice(shard)
+        for shard in compress(shards, seen.open):  # which is empty without counters
+            self._reclaimer.notice(shard)
 
     def _saw_head(self, shard: ShardKeys, due_ms: int) -> None:
         sooner_s = self._timers.at(shard, self._time.to_monotonic(due_ms))

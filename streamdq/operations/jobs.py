@@ -118,14 +118,13 @@ class Operations(Doctoring):
                 while part:  # once, unless ids are taken by large jobs: each call reads a bounded number of bytes
                     reply = yield from script(shard, settings.shards, [value for i in part for value in jobs[i][:3]])
                     now_ms = reply.now_ms
-                    for i, record in reply.taken.items():
-                        taken[part[i]] = record
+                    taken |= _by_job(reply.taken, part)
                     part = part[reply.looked :]
                     if not reply.current:
                         outdated += part
                         break
             if not outdated:
-                existing = [i for i, record in taken.items() if nonce_of(record) != jobs[i].nonce] if taken else []
+                existing = _of_others(taken, jobs)
                 recorded.not_put_in(self.session.keys.namespace, topic, len(existing))
                 return Put(now_ms, taken, existing)
             left, settings = outdated, (yield from self.topics.shared(topic, self.topics.repair))
@@ -302,6 +301,16 @@ def _check_rate(rate: float) -> None:
     number = isinstance(rate, int | float) and not isinstance(rate, bool)
     if not number or not (rate == 0 or _LEAST_RATE <= rate <= 1e6):
         raise InvalidInput(f"rate: {rate!r} is not a number of jobs per second: 0, or from 0.000001 to 1 000 000")
+
+
+def _by_job(taken: Mapping[int, bytes], part: Sequence[int]) -> dict[int, bytes]:
+    """A call's ``taken``, by the jobs' indexes in the whole batch rather than in its ``part``."""
+    return {part[i]: record for i, record in taken.items()}
+
+
+def _of_others(taken: Mapping[int, bytes], jobs: Sequence[Encoded]) -> list[int]:
+    """Which of the ids that are taken are not by the job itself, put in by a call whose reply was lost."""
+    return [i for i, record in taken.items() if nonce_of(record) != jobs[i].nonce]
 
 
 def _checked_groups(groups: Sequence[str]) -> list[str]:

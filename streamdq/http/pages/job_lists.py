@@ -17,7 +17,7 @@ from ...link.session import Op
 from ...operations.jobs import Operations
 from ...store import reads
 from ...store.members import member_in
-from ...store.progress import Phase
+from ...store.progress import Phase, Progress
 
 PAGE = 50
 
@@ -191,8 +191,14 @@ def _running(
     known = yield from reads.progress(ops.session, [(streams[n].shard, group, id) for n, _, id in there])
     found: list[list[tuple[str, Line]]] = [[] for _ in streams]
     for (n, entry, id), progress in zip(there, known, strict=True):
-        if progress is not None and progress.phase is Phase.RUNNING:
-            at_ms = progress.started_ms  # of what was claimed ahead: when that was
-            line = Line(id, at_ms, group, progress.attempt, progress.consumer, progress.deadline_ms)
+        if line := _running_line(id, group, progress):
             found[n].append((entry, line))
     return found
+
+
+def _running_line(id: str, group: str, progress: Progress | None) -> Line | None:
+    """None: the job's attempt has ended by now, or was not claimed yet."""
+    if progress is None or progress.phase is not Phase.RUNNING:
+        return None
+    at_ms = progress.started_ms  # of what was claimed ahead: when that was
+    return Line(id, at_ms, group, progress.attempt, progress.consumer, progress.deadline_ms)
