@@ -122,7 +122,7 @@ def chosen(names: Collection[str]) -> dict[str, Question]:
         InvalidInput: there is no such question.
     """
     if unknown := [name for name in names if name not in QUESTIONS]:
-        raise InvalidInput(f"no table {unknown[0]!r}: there are {', '.join(QUESTIONS)}")
+        raise InvalidInput(f"no table {unknown[0]!r}; tables are {', '.join(QUESTIONS)}")
     return {name: question for name, question in QUESTIONS.items() if name in names or not names}
 
 
@@ -235,12 +235,12 @@ def _resets(dump: Dump) -> int:
 
 def _target(input: str, output: str) -> Folder:
     if not output.strip():
-        raise InvalidInput("the output is blank: name a folder or a URL")
+        raise InvalidInput("the output is blank: pass a folder or a URL")
     source, target = open_folder(input), open_folder(output)
     if target.url == source.url or target.url.startswith(source.full(EVENTS)):
-        raise InvalidInput(f"the output {output} lies among the files of the dump: name another folder")
+        raise InvalidInput(f"the output {output} is inside the dump: use another folder")
     if isinstance(target, LocalFolder) and target.root.exists() and not target.root.is_dir():
-        raise InvalidInput(f"the output {output} is a file: name a folder")
+        raise InvalidInput(f"the output {output} is a file: pass a folder")
     return target
 
 
@@ -253,8 +253,8 @@ def _check_slo(target: Folder, slo_ms: int, objective: float) -> None:
         return  # no summary, or none that can be read: it is written anew
     if of_before != (slo_ms, objective):
         raise InvalidInput(
-            f"the tables in {target.url} are of --slo {of_before[0]}ms --objective {of_before[1]:.9g}: name another "
-            "folder for those of another SLO"
+            f"the tables in {target.url} have --slo {of_before[0]}ms --objective {of_before[1]:.9g}: use another "
+            "folder for another SLO"
         )
 
 
@@ -264,7 +264,7 @@ def _days(dump: Dump, first: date | None, last: date | None) -> tuple[date, date
     asked = [day for day in days if (not first or day >= first) and (not last or day <= last)]
     if not asked:
         held = f"it holds {min(days)} to {max(days)}" if days else "it holds none at all"
-        raise InvalidInput(f"the dump {dump.folder.url} has no events of the days that were asked for: {held}")
+        raise InvalidInput(f"the dump {dump.folder.url} has no events on the requested days: {held}")
     return first or min(asked), last or max(asked)
 
 

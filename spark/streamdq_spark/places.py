@@ -37,7 +37,7 @@ def check_reach(spark: SparkSession, folder: Folder) -> None:
     """Whether this Spark has what it needs to work in the folder.
 
     Raises:
-        AnalysisError: it has not: fsspec knows more places than Hadoop, and Hadoop's own jars are not all in PySpark.
+        AnalysisError: it can't; fsspec supports more stores than Hadoop, and PySpark lacks some of Hadoop's jars.
     """
     if isinstance(folder, LocalFolder):
         return

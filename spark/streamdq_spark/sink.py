@@ -43,7 +43,7 @@ def into_files(rows: DataFrame, folder: str) -> DataStreamWriter:
     target = open_folder(folder)
     check_reach(rows.sparkSession, target)
     if _batches(target) and not target.files(CHECKPOINT):
-        raise InvalidInput(f"{target.url} holds rows and no {CHECKPOINT}, which tells up to where: name another folder")
+        raise InvalidInput(f"{target.url} has rows but no {CHECKPOINT}, which says up to where: use another folder")
 
     def write(batch: DataFrame, number: int) -> None:
         _write_batch(batch, folder, f"rows-{number:012}.parquet")

@@ -98,7 +98,7 @@ class Options:
         known = {"url", "namespace", "topic", "from", "to", "rows_per_partition", "fail_on_loss", "push_filters"}
         # Spark passes some of its own along.
         if unknown := [name for name in given if name.lower() not in known and "." not in name and name != "path"]:
-            raise InvalidInput(f"option {unknown[0]!r}: there are {', '.join(sorted(known))}")
+            raise InvalidInput(f"option {unknown[0]!r} is unknown; options are {', '.join(sorted(known))}")
         topics = tuple(topic.strip() for topic in given.get("topic", "").split(",") if topic.strip())
         return cls(
             given.get("url") or None,
@@ -260,13 +260,15 @@ def _moment_ms(name: str, text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise InvalidInput(f"option {name}: {text!r} is no day or time; write 2026-01-31 or 2026-01-31T09:00") from None
+        raise InvalidInput(
+            f"option {name}: {text!r} is not a day or time; write 2026-01-31 or 2026-01-31T09:00"
+        ) from None
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
 def _positive(name: str, text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise InvalidInput(f"option {name}: {text!r} is no positive number")
+        raise InvalidInput(f"option {name}: {text!r} is not a positive number")
     return int(text)
 
 

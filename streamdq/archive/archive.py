@@ -1,8 +1,8 @@
-"""The archive: dead letters move from Redis into a database, and back when they are kicked.
+"""The archive: moves dead letters from Redis to a database, and back when they are kicked.
 
-A letter is committed to the database first and then taken out of Redis, and given to Redis first and then marked in
-the database. Each Redis step is one script, which leaves a receipt until the database knows; so a run that was killed
-anywhere is made up for by the next, which loses nothing and does nothing twice.
+A letter is first committed to the database and then removed from Redis; a kicked one is first added to Redis and then
+marked in the database. Each Redis step is one script, which leaves a receipt until the database knows. So the next run
+completes what a killed run had begun, without loss or duplicates.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Dead letters on their way to an archive and back: the Redis side, as operations."""
+"""The Redis side of the archive: operations that take dead letters out of Redis and put them back."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Joins a dump's small files, hour by hour.
+"""Merges a dump's small files into one per hour.
 
-The joined file is written first; then one new manifest names it in place of those it replaces. Whoever reads by the
-manifest sees each row once, before and after, and wherever this is killed. The replaced files stay for a while, for
-readers that began before.
+The merged file is written first; then a new manifest lists it in place of the files that it replaces. A reader of the
+manifest sees each row once, before and after, wherever this is killed. The replaced files stay for a while, for readers
+that began before.
 """
 
 from __future__ import annotations

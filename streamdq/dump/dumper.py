@@ -1,9 +1,9 @@
-"""Dumps history into Parquet files, so that Redis needs to keep days and the dump keeps years.
+"""Dumps history to Parquet files: Redis keeps days of it, the dump keeps years.
 
 A run takes the newest entry of each stream as its end and reads pages from the last dumped entry up to it. Rows are
-written in batches: the files first, one for each hour; then the manifest with the marks, which makes them part of the
-dump; then Redis is told the marks. Killed anywhere in between, the next run finds files that no manifest names, which
-it removes, or a Redis that keeps more than it needs to, which it tells again. So no row is missing, none there twice.
+written in batches: first the files, one for each hour; then the manifest with the marks, which makes them part of the
+dump; then Redis is told the marks. If a run is killed in between, the next one removes files that are in no manifest,
+or tells Redis the marks again. So no row is missing or duplicated.
 
 While a dump is registered, Redis trims nothing that the dump does not have (lua/trim_history.lua). What went missing
 all the same (the dump was forgotten for a while, Redis was flushed) shows in how many rows Redis says it has written,
@@ -214,7 +214,7 @@ class Dumper:
             return None
 
     def forget(self) -> None:
-        """Redis keeps no history for this dump any more. The next run registers it again.
+        """Unregisters the dump: Redis no longer keeps history for it. The next run registers it again.
 
         Raises:
             HistoryUnreadable: there is no dump in the folder.

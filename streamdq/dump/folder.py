@@ -21,8 +21,8 @@ class Folder(ABC):
 
     @contextmanager
     def writing(self, path: str, durable: bool = True) -> Iterator[BinaryIO]:
-        """A file to write to, which stands under its name when the block ends well; else there is none. ``durable``:
-        it outlives a power cut from then on.
+        """A file to write to. It appears under its name when the block ends without an exception, else not at all.
+        ``durable``: it then survives a power cut.
         """
         with self._telling("write", path), self._writing(path, durable) as file:
             yield file
@@ -32,13 +32,13 @@ class Folder(ABC):
             file.write(content)
 
     def stamp(self, path: str) -> str | None:  # noqa: ARG002
-        """Tells what stands under a name from whatever takes its place, '' if nothing does; None: there is no telling,
-        but perhaps a lock.
+        """A value that changes whenever the file under this name is replaced; '' if there is no file; None if the
+        folder can't tell (it may have locks instead).
         """
         return None
 
     def replace(self, path: str, content: bytes, stamp: str | None) -> None:  # noqa: ARG002
-        """As write, if what stands there is still what had the stamp.
+        """As write, if the file under this name still has the stamp.
 
         Raises:
             FolderBusy: another process was faster.

@@ -1,7 +1,7 @@
-"""What a dump holds: ``manifest.json`` in its folder. A file that it does not name is not part of the dump.
+"""The manifest of a dump, ``manifest.json`` in its folder. A file that is not in it is not part of the dump.
 
-Every change is one new manifest, so readers see all of it or nothing. It is written whole under a second name first and
-then takes the first one's place; where that is a copy and the copy was cut off, the second is still whole, and is read.
+Every change is one new manifest, so readers see all of it or nothing. It is first written under a second name and then
+replaces the old one; if that is a copy that was interrupted, the second file is still complete, and is read.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""A folder wherever fsspec reaches: a bucket, a file server.
+"""A remote folder that fsspec supports: a bucket, a file server.
 
-What is written is gathered in a local file first, so that nothing is sent of what was not written to its end. Object
-stores take a file whole or not at all, and have no rename but a copy: there it is sent under its name at once.
-Elsewhere it is sent under a temporary name, and renamed; that may be a copy, too, and a copy may be cut off. Who must
-not be misled by half a file names the files that are valid in one that can be checked (manifest.py).
+A file is first written locally, so only complete files are sent. Object stores accept a file whole or not at all, and
+can't rename but only copy: there it is sent under its final name. Elsewhere it is sent under a temporary name and
+renamed; that may be a copy as well, and may be interrupted. So the manifest, which can be checked, lists the files that
+count (manifest.py).
 
-Nothing locks. S3 alone replaces the manifest only if it is still the one that was read. So that two processes never
-touch each other's files, each gives names of its own, and a file that nobody names is taken for abandoned only after a
-day.
+There are no locks. On S3 alone, the manifest is replaced only if it is still the one that was read. Each process uses
+file names of its own, so two never touch each other's files, and a file that is in no manifest counts as abandoned only
+after a day.
 """
 
 from __future__ import annotations

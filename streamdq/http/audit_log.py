@@ -1,4 +1,4 @@
-"""Who did what, from where: a line for each request that may change something, in the log or in a file of its own."""
+"""The audit log: a line for each request that may change something, in the log or in a file of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks: bearer tokens and their roles. Only hashes of tokens are kept, in a file or in the environment."""
+"""Authentication: bearer tokens and their roles. Only hashes of tokens are kept, in a file or in the environment."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_TOKEN_CHARS = 200
 
 
 class Role(StrEnum):
-    """What a token is good for; an admin may do everything."""
+    """What a token allows; an admin may do everything."""
 
     PRODUCER = "producer"  # puts jobs in, looks at, cancels and reschedules them
     WORKER = "worker"  # takes jobs and ends them
@@ -44,7 +44,7 @@ ANYONE = frozenset(Role)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who makes a request, by the name of the token; as what, of which topics and groups, and until when."""
+    """Who makes a request: the token's name, its roles, topics and groups, and when it expires."""
 
     name: str
     roles: frozenset[Role]
@@ -126,16 +126,16 @@ class Tokens:
         return cls(cls.parse(text, str(path))._known, required=True)
 
     def identify(self, token: str) -> Identity | None:
-        """Whose token it is, if it has not expired. Takes as long whichever it is, or none."""
+        """Whose token it is, if it has not expired. Takes the same time for every token, known or not."""
         return self.holder(hash_token(token))
 
     def holder(self, digest: str) -> Identity | None:
-        """Whose token has this hash, if it has not expired."""
+        """Who has the token with this hash, if it has not expired."""
         found = self._find(digest)
         return None if found is None or found.expired else found
 
     def why_not(self, token: str) -> str:
-        """What to say of one that is not let in."""
+        """Why a token is refused, in words."""
         found = self._find(hash_token(token))
         return "this token is not known" if found is None else f"the token {found.name} has expired"
 
@@ -183,7 +183,7 @@ def roles_in(text: str, source: str = "roles") -> frozenset[Role]:
     """The roles in ``producer,worker``.
 
     Raises:
-        InvalidInput: one is none.
+        InvalidInput: a role is unknown.
     """
     try:
         return frozenset(Role(name) for name in text.split(","))
@@ -208,7 +208,7 @@ def new_token(
     ``expires``: after so long; None: never.
 
     Raises:
-        InvalidInput: the name can't be one, there is no role, or a limit can't be read.
+        InvalidInput: the name is not valid, there is no role, or a limit can't be read.
     """
     if not (names := sorted(set(roles))):
         raise InvalidInput(f"token: it needs a role: {', '.join(Role)}")
@@ -228,7 +228,7 @@ def new_token(
 
 
 def is_loopback(host: str) -> bool:
-    """Can only this machine reach an address of this name?"""
+    """Whether only this machine can reach this address."""
     if host == "localhost":
         return True
     try:

@@ -1,4 +1,4 @@
-"""What all requests share: one queue with its connections, what signs claims, and signs of life."""
+"""What all requests of a server share: the queue with its connections, the signing of claims, and its heartbeat."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Accepts connections that speak TLS. Each counts among the server's connections from its first moment: asyncio's own
-servers tell of one only once it has shaken hands, and wait a minute for that, so strangers who say nothing would hold
-every open file.
+"""Accepts TLS connections. Each counts among the server's connections from the start. asyncio's own servers report a
+connection only after its handshake, and wait a minute for that, so strangers who send nothing would use up every open
+file.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many callers a server has at once: what the system lets it open, and who goes first when it is full."""
+"""Limits the server's connections: by the system's limit of open files, and which one is closed when it is full."""
 
 from __future__ import annotations
 

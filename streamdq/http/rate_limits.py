@@ -1,4 +1,4 @@
-"""How often somebody may ask: a bucket for each address and token, and no more buckets than fit."""
+"""Rate limits: a token bucket for each address and each token, with a limited number of buckets."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Rates:
         """Somebody there had no valid token.
 
         Raises:
-            ProblemError: too often. Whoever has one is let in from there all the same.
+            ProblemError: too often. A valid token from the same address is still accepted.
         """
         _check(self._failures, _network(address), "requests without a valid token")
 

@@ -1,4 +1,4 @@
-"""Leaves out of what is told the topics and groups that a token is not for. With a token for all, everything stays."""
+"""Removes topics and groups from answers that the token does not allow. A token for all sees everything."""
 
 from __future__ import annotations
 

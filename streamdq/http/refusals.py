@@ -1,4 +1,4 @@
-"""Who was refused, in the log: a line for each, but no more than somebody can read."""
+"""Logs refused requests, at most about one line a second."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reads what strangers send: the work is bounded by its bytes, whatever they spell."""
+"""Reads request bodies of strangers: the work grows only with their size, whatever they contain."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def without_collection() -> Iterator[None]:
 
 
 def is_same_json(one: Any, other: Any) -> bool:
-    """Do both spell the same values? The order of an object's members is none of it (RFC 8259, section 4), while true
-    is not 1, and 1 is not 1.0.
+    """Whether both texts have the same values. The order of an object's members does not matter (RFC 8259, section 4),
+    while true is not 1, and 1 is not 1.0.
     """
     if type(one) is not type(other):
         return False

@@ -1,4 +1,4 @@
-"""What a token is for: some topics and groups by name, or all of them."""
+"""The scope of a token: some topics and groups by name, or all of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def scope_in(text: str, what: str, check: Callable[[str], str]) -> Scope:
     """The scope in ``order.close,mail.*``. A comma, semicolon, asterisk or percent sign of a name is percent-encoded.
 
     Raises:
-        InvalidInput: it can't be read, or is none.
+        InvalidInput: it can't be read.
     """
     exact: set[str] = set()
     prefixes: set[str] = set()

@@ -1,4 +1,4 @@
-"""The server of its own: uvicorn, with limits on what a stranger's connection may cost."""
+"""The server of `streamdq serve`: uvicorn, with limits on what a stranger's connection may cost."""
 
 from __future__ import annotations
 
@@ -296,8 +296,8 @@ def _is_not_told_here(record: logging.LogRecord) -> bool:
 def serve(
     app: FastAPI, host: str, port: int, http: HttpSettings, tokens_file: Path | None = None, tls: Tls | None = None
 ) -> None:
-    """Serves until SIGTERM or SIGINT; requests under way get a few seconds to end. On SIGHUP ``tokens_file`` and the
-    certificate are read again.
+    """Serves until SIGTERM or SIGINT; requests under way get a few seconds to end. SIGHUP reloads ``tokens_file`` and
+    the certificate.
     """
     check_bind(host, app.state.streamdq.tokens)
     crowd = Crowd(http.max_connections)

@@ -1,6 +1,6 @@
-"""What the server hands out and must recognise when it comes back: claims, signed and not kept.
+"""Signs claims, so that the server can verify them later without storing them.
 
-The secret is in Redis, so a claim outlives a restart of the server and is known to every server of the namespace.
+The secret is in Redis, so a claim stays valid after a restart, and every server of the namespace accepts it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MAC_BYTES = 16
 
 
 def seal(secret: bytes, purpose: str, value: Any) -> str:
-    """The value as text that only a holder of the secret can have made; ``purpose`` tells one use from another."""
+    """The value as a text that only a holder of the secret can make; ``purpose`` separates one use from another."""
     payload = json.dumps(value, separators=(",", ":")).encode()
     return f"{_VERSION}.{_base64(payload)}.{_base64(_mac(secret, purpose, payload))}"
 

@@ -1,7 +1,7 @@
-"""The secrets that claims are signed with: the current one, and the one before for as long as it is kept.
+"""The secrets that claims are signed with: the current one, and the previous one until it is dropped.
 
-They are in Redis, the same for all servers of a namespace. A server that uses them looks again every ten seconds: by
-then it signs with a new one, and knows one that was dropped no more.
+They are in Redis, the same for all servers of a namespace. A server reads them again every ten seconds: by then it
+signs with a new one, and no longer accepts one that was dropped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KNOWN_FOR_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """As they are kept: ``current``, or ``current since_ms previous``."""
+    """The secrets as Redis has them: ``current``, or ``current since_ms previous``."""
 
     text: str
 
@@ -64,7 +64,7 @@ class Signing:
         return seal((await self.secrets()).known[0], self._purpose, value)
 
     async def unseal(self, text: str) -> Any | None:
-        """The value; None when it was not sealed here, or with a secret that is kept no more."""
+        """The value; None if it was not sealed here, or with a secret that has been dropped."""
         for renew in (False, True):  # perhaps another server has made a new one
             for secret in (await self.secrets(renew)).known:
                 value = unseal(secret, self._purpose, text)

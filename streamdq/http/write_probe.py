@@ -1,4 +1,4 @@
-"""Does Redis take writes? Asked by anybody, as often as they like; it costs Redis one write a second."""
+"""Checks whether Redis accepts writes. Anybody may ask as often as they like; it costs Redis one write a second."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class WriteProbe:
 
     async def check(self) -> None:
         """Raises:
-        StreamdqError: Redis does not answer, or takes no writes.
+        StreamdqError: Redis does not answer, or refuses writes.
         """
         if time.monotonic() >= self._holds_until:
             if self._under_way is None:

@@ -168,7 +168,7 @@ def test_follow_goes_on_until_it_is_told_to_stop(
     assert json.loads(process.stdout.readline())["rows"] == 4
     busy = run("dump", "--out", out)
     assert busy.code == 1
-    assert "another dump is at work" in busy.err
+    assert "another dump is already running" in busy.err
     # What comes later, and a topic that comes later.
     second = write(redis_server, 3, START_MS + HOUR_MS)
     queue.configure("new")

@@ -143,7 +143,7 @@ def test_tables_do_not_go_among_the_events(tmp_path: Path, inside: str) -> None:
 def test_the_output_is_a_folder(tmp_path: Path) -> None:
     write_dump(tmp_path / "dump", days_of(1))
     (tmp_path / "out").write_text("")
-    with pytest.raises(InvalidInput, match="is a file: name a folder"):
+    with pytest.raises(InvalidInput, match="is a file: pass a folder"):
         plan(str(tmp_path / "dump"), str(tmp_path / "out"))
 
 

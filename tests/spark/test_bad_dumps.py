@@ -121,7 +121,7 @@ DAMAGE: list[tuple[Callable[[Path], None], str]] = [
 def test_a_bad_file_is_an_error(dump: Path, damage: Callable[[Path], None], told: str) -> None:
     name = manifest_of(dump).files[0].path
     damage(dump)
-    with pytest.raises(BadDump, match=f"1 of the dump's {FILES} files can't be counted on: {name} {told}"):
+    with pytest.raises(BadDump, match=f"1 of the dump's {FILES} files are bad: {name} {told}"):
         open_dump(str(dump))
 
 

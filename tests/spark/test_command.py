@@ -95,7 +95,7 @@ def test_a_folder_has_tables_of_one_slo(command: Command, dump: Path, tmp_path: 
     assert command(*job, "--objective", "0.999")[0] == 0
     code, _, said = command(*job)
     assert code == 2
-    assert "are of --slo 1000ms --objective 0.999: name another folder" in said
+    assert "have --slo 1000ms --objective 0.999: use another folder" in said
     assert command(*job, "--slo", "1000ms", "--objective", "99.9%")[0] == 0
     (tmp_path / "out" / "analysis.json").write_text('{"events": ')
     assert command(*job)[0] == 0

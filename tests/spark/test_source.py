@@ -133,8 +133,8 @@ def test_from_and_to_are_exact(spark: SparkSession, queue: Queue, redis_server: 
     ("options", "told"),
     [
         ({"form": "2026-01-01"}, "option 'form': there are"),
-        ({"from": "yesterday"}, "option from: 'yesterday' is no day or time"),
-        ({"rows_per_partition": "0"}, "no positive number"),
+        ({"from": "yesterday"}, "option from: 'yesterday' is not a day or time"),
+        ({"rows_per_partition": "0"}, "not a positive number"),
         ({"fail_on_loss": "maybe"}, "neither true nor false"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What the buttons do. Each answer leads back to a page, which tells what was done."""
+"""The actions of the page's buttons. Each redirects to a page, which says what was done."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _group_in(request: Request, form: dict[str, list[str]]) -> str:
 
 @post(router, _TOPIC + "/dead")
 async def dead_letters(request: Request, topic: TopicPath) -> Response:
-    """Kicks or purges those that are ticked, or all of the group's."""
+    """Kicks or purges the selected dead letters, or all of the group's."""
     form = await form_of(request)
     group = _group_in(request, form)
     ids: list[str | None] = [None] if "all" in form else [*form.get("id", [])]

@@ -1,5 +1,5 @@
-"""A topic's jobs by state, a page at a time. Each page costs the same, however many jobs there are: it begins where the
-one before ended, by rank in a ZSET or by entry in a stream, and asks each shard for no more than a page.
+"""Lists of a topic's jobs by state, a page at a time. A page costs the same however many jobs there are: it begins
+where the previous one ended, by rank in a ZSET or by entry in a stream, and reads at most a page from each shard.
 """
 
 from __future__ import annotations

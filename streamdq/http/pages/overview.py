@@ -1,5 +1,5 @@
-"""What the pages show of topics: figures, lateness of late, and the coming load. Commands grow with the shards that are
-looked at, and with no job.
+"""What the pages show about topics: figures, recent lateness, and the coming load. The number of commands grows with
+the shards shown, not with jobs.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def consumers(ops: Operations, one: Glance, group: str) -> Op[int]:
 
 
 def stands_still(ops: Operations, coming: Load) -> Op[bool]:
-    """Is something due, and no mover at work?"""
+    """Whether jobs are due and no mover is at work."""
     if not coming.overdue:
         return False
     try:

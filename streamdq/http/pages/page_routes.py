@@ -1,4 +1,4 @@
-"""What every page and action has in common: routes that answer in HTML, and the session of who is signed in."""
+"""What every page and action shares: routes that answer in HTML, and the session of the signed-in user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages: all topics, one topic, one job. Each costs Redis the same, however many jobs there are."""
+"""The pages: all topics, one topic, one job. Each costs Redis the same however many jobs there are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns what was read into pages: the templates, how they show figures, and what a browser may do with a page."""
+"""Renders the pages: templates, the formats of figures, and the security headers."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Who is signed in to the pages. A cookie holds a random name; Redis knows whose token it stands for, until it ends: by
-signing out, after twelve hours, or with its token. Every server of the namespace knows the same.
+"""Sessions of the web page. A cookie holds a random name, and Redis has the token that it stands for. A session ends by
+signing out, after twelve hours, or with its token. All servers of the namespace share the sessions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One job's story, from what is kept of it and what the history tells, and why it was late."""
+"""A job's timeline, from its record and its history rows, and why it was late."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Attempt:
 
 @dataclass(slots=True)
 class Story:
-    """All that is known of a job. ``job`` None: it has ended, or never was. ``complete``: no older row was left out."""
+    """What is known of a job. ``job`` None: it has ended, or never existed. ``complete``: no older row is missing."""
 
     job: Job | None
     now_ms: int
@@ -131,7 +131,7 @@ def _open(progress: GroupProgress, job: Job, moved: dict[str, int]) -> Attempt:
 
 
 def why(attempt: Attempt, now_ms: int, paused: bool = False) -> str:
-    """Was it late, and what for: a sentence, from the longest of the waits."""
+    """Whether the attempt was late and why, as a sentence about its longest wait."""
     if attempt.due_ms is None:
         return ""
     if attempt.due_ms > now_ms and attempt.started_ms is None:
