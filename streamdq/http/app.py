@@ -49,7 +49,7 @@ def create_app(
     ``url``, ``namespace`` and ``settings`` are those of AsyncQueue; or pass a ``queue``, which stays yours to close.
     ``tokens`` None: those of ``$STREAMDQ_HTTP_TOKENS``. Without tokens, anyone who can reach the app may do everything;
     ``allowed_hosts`` then keeps out web pages whose host name points here. ``audit_log``: a file that gets a line
-    for each request that may change something; else the logger ``streamdq.operations.audit`` alone.
+    for each request that may change something; else the logger ``streamdq.audit`` alone.
 
     Mounted in another app it needs nothing more: ``app.mount("/queue", create_app())``. Frameworks don't pass a
     lifespan on to what is mounted, so enter ``app.router.lifespan_context(app)`` in your own to close its connections.
