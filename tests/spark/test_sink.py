@@ -151,7 +151,7 @@ def test_rows_without_their_checkpoint_are_not_added_to(
     happen(queue, 0)
     catch_up(spark, newest.url, folder)
     shutil.rmtree(folder / CHECKPOINT)
-    with pytest.raises(InvalidInput, match="holds rows and no _checkpoint"):
+    with pytest.raises(InvalidInput, match="has rows but no _checkpoint"):
         catch_up(spark, newest.url, folder)
     assert seen(folder) == recorded(queue)
 

@@ -132,7 +132,7 @@ def test_from_and_to_are_exact(spark: SparkSession, queue: Queue, redis_server: 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"form": "2026-01-01"}, "option 'form': there are"),
+        ({"form": "2026-01-01"}, "option 'form' is unknown; options are"),
         ({"from": "yesterday"}, "option from: 'yesterday' is not a day or time"),
         ({"rows_per_partition": "0"}, "not a positive number"),
         ({"fail_on_loss": "maybe"}, "neither true nor false"),
