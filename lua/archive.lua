@@ -10,11 +10,13 @@
 -- ARGV[1] group
 -- ARGV[2..] per letter: id, receipt, buried_ms, sequence, attempt
 -- returns {code, ...}: 1 = gone, now or by an earlier call that left its receipt; 0 = not dead, or dead anew
--- include: progress, settle
+-- include: progress, settle, stored_format
 local dead, ready, jobs, progress, counts, settings, archive = unpack(KEYS)
 local group, reply, gone, mains = ARGV[1], {}, {}, {}
 local k = {jobs = jobs, progress = progress, counts = counts, ready = ready}
-local groups = names(redis.call('HGET', settings, 'groups'))
+local topic = redis.call('HMGET', settings, 'groups', 'format')
+check_format(topic[2])
+local groups = names(topic[1])
 
 for i = 2, #ARGV, 5 do
   local id, receipt, code = ARGV[i], ARGV[i + 1], 0

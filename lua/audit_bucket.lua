@@ -6,9 +6,11 @@
 -- ARGV[2] limit: about how many members
 -- returns {cursor, id, ...}: the jobs that wait and have no record, but for those of groups that are leaving (leave_group
 -- takes these away). cursor '0' = this was the last page
--- include: settle
+-- include: settle, stored_format
 local bucket, jobs, settings = unpack(KEYS)
-local leaving = names(redis.call('HGET', settings, 'leaving'))
+local topic = redis.call('HMGET', settings, 'leaving', 'format')
+check_format(topic[2])
+local leaving = names(topic[1])
 local page = redis.call('ZSCAN', bucket, ARGV[1], 'COUNT', ARGV[2])
 local reply = {page[1]}
 for i = 1, #page[2], 2 do

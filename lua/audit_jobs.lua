@@ -7,9 +7,10 @@
 -- ARGV[2] limit: about how many jobs; fewer where jobs of the shard are large
 -- returns {cursor, id, group, ...}: the jobs that are ready or running for a group, by an entry of ready:GROUP, or of the
 -- shared stream where group is ''. cursor '0' = this was the last page
--- include: progress, settle, leaving_groups, largest
+-- include: progress, settle, leaving_groups, largest, stored_format
 local jobs, bucket, progress, settings = unpack(KEYS)
-local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving')
+local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
+check_format(topic[4])
 local groups, left = names(topic[1]), tonumber(ARGV[2])
 local cursor, skip = string.match(ARGV[1], '^(%d+)%+?(%d*)$')
 skip = tonumber(skip) or 0

@@ -13,11 +13,12 @@
 -- ARGV[4] generation: which group of that name, as claim returned it
 -- ARGV[5..] per claim: main, entry (as claimed), id, history row, reason, error
 -- returns {now_ms, i, ...}: i (from 1) are the claims refused.
--- include: clock, progress, settle, fence, bury_job, trim_ready, history, receipt
+-- include: clock, progress, settle, fence, bury_job, trim_ready, history, receipt, stored_format
 local ready, own, dead, progress, counts, settings, history, receipts = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, dead = dead, progress = progress, counts = counts}
-local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group)
+local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format')
+check_format(topic[5])
 local groups = served(topic[1], group, topic[4], ARGV[4])
 if not groups then return refused(now, 6) end
 local overtaken = tonumber(topic[3] or 0)

@@ -15,11 +15,12 @@
 -- ARGV[5] groups, 'a,b', as the caller knows them
 -- returns 1 = cancelled, no new attempt starts; 0 = no such job, or no group waits for it; -1 = an attempt is running;
 -- -2 = the caller's settings of the topic are out of date, nothing was done
--- include: clock, progress, settle, history, leaving_groups, group_states, withdraw, drop_job
+-- include: clock, progress, settle, history, leaving_groups, group_states, withdraw, drop_job, stored_format
 local jobs, bucket, ready, progress, counts, settings, history = unpack(KEYS)
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
   history = history, cap = ARGV[3]}
-local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving')
+local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format')
+check_format(topic[4])
 if topic[1] ~= ARGV[4] or topic[2] ~= ARGV[5] then return -2 end
 k.leaving = topic[3]
 local record, groups, dead = redis.call('HGET', jobs, ARGV[2]), names(topic[2]), {}

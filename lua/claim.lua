@@ -25,14 +25,15 @@
 -- '' as the record says. unread: still ready for this group. expired: given up, as too late. generation: which group of
 -- that name this is. refused: lost before, and beyond at_once. unlooked: so many of the last in ARGV[8..] are as they
 -- were, for another call: records are large.
--- include: clock, read, progress, ring, settle, requeue, history, return_unclaimed, start_attempt
+-- include: clock, read, progress, ring, settle, requeue, history, return_unclaimed, start_attempt, stored_format
 local ready, own, jobs, progress, counts, settings, wake, history, bucket = unpack(KEYS)
 local now, group, consumer, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
 local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts, bucket = bucket, wake = wake,
   group = group, consumer = consumer, now = now}
 
 local topic = redis.call('HMGET', settings, 'paused', 'ttr:' .. group, 'ttr', 'watch_until', 'groups', 'rate',
-  'generation:' .. group, 'largest')
+  'generation:' .. group, 'largest', 'format')
+check_format(topic[9])
 local paused, groups, generation = topic[1] == '1', names(topic[5]), topic[7] or '0'
 if not has(groups, group) then return {-1, now, 0, 0, {}, {}, {}, 0, '', 0, 0} end
 k.waits = waits(topic[1], topic[6])

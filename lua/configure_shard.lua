@@ -16,9 +16,10 @@
 -- the shard holds jobs; what the shard has now: groups, those that ARGV[3] does not name among them, groups that are
 -- leaving, its version (a newer one than ARGV[1]: nothing was done), and the number of shards by it. A shard that was
 -- dropped says which version the next topic of that name must have at least
--- include: sequence, ring, settle, relook
+-- include: sequence, ring, settle, relook, stored_format
 local settings, jobs, bucket, ready, counts, wake = unpack(KEYS)
-local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving')
+local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving', 'format')
+check_format(known[5])
 local had, leaving = names(known[3]), names(known[4])
 local function answer(status, version, shards)
   return {status, table.concat(had, ','), table.concat(leaving, ','), tonumber(version), tonumber(shards or 0)}

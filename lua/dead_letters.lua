@@ -1,15 +1,18 @@
--- dead_letters: a page of one group's dead letters with all that is kept of them, the longest dead first, read at one moment.
+-- dead_letters: a page of one group's dead letters with all that is kept of them, the longest dead first, read at one
+-- moment.
 -- KEYS[1] dead:GROUP  ZSET
 -- KEYS[2] jobs        HASH
 -- KEYS[3] progress    HASH
+-- KEYS[4] settings    HASH
 -- ARGV[1] group
 -- ARGV[2] until_ms: those buried at this time or before
 -- ARGV[3] offset: how many of the longest dead to pass over
 -- ARGV[4] limit
 -- ARGV[5] most bytes of records; one letter comes in any case
 -- returns {looked, id, buried_ms, record, progress, ...}; looked = how many were looked at, 0 = there are no more
--- include: progress
-local dead, jobs, progress = unpack(KEYS)
+-- include: progress, stored_format
+local dead, jobs, progress, settings = unpack(KEYS)
+check_format(redis.call('HGET', settings, 'format'))
 local group, bytes = ARGV[1], 0
 local page = redis.call('ZRANGEBYSCORE', dead, '-inf', ARGV[2], 'WITHSCORES', 'LIMIT', ARGV[3], ARGV[4])
 local reply = {0}

@@ -8,8 +8,11 @@
 -- ARGV[1] version: a shard with a newer one stays
 -- ARGV[2] '1': with the jobs that it holds
 -- returns 1 = it is gone; 0 = it holds jobs
+-- include: stored_format
 local settings, jobs, counts = unpack(KEYS)
-if tonumber(redis.call('HGET', settings, 'version') or 0) > tonumber(ARGV[1]) then return 1 end
+local known = redis.call('HMGET', settings, 'version', 'format')
+check_format(known[2])
+if tonumber(known[1] or 0) > tonumber(ARGV[1]) then return 1 end
 if ARGV[2] ~= '1' and redis.call('HLEN', jobs) > 0 then return 0 end
 local life = redis.call('HMGET', settings, 'history_since', 'history_ended')
 local ended = life[1] and life[1] .. ':' .. (redis.call('HGET', counts, 'history') or 0) or life[2]

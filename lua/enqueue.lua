@@ -12,11 +12,12 @@
 -- returns {status, now_ms, looked, i, record_i, ...}: status 1 = done, 0 = the caller's settings of the topic are out of
 -- date, nothing was written. looked: how many of the jobs were put in or found taken, at least one. i (from 1) are the
 -- jobs whose id was taken, each with the record that holds it.
--- include: clock, sequence, ring, largest
+-- include: clock, sequence, ring, largest, stored_format
 local jobs, bucket, ready, counts, settings, wake = unpack(KEYS)
 local now, shards, most_bytes = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
-local topic = redis.call('HMGET', settings, 'shards', 'paused', 'rate', 'groups', 'watch_until', 'largest')
+local topic = redis.call('HMGET', settings, 'shards', 'paused', 'rate', 'groups', 'watch_until', 'largest', 'format')
+check_format(topic[7])
 if topic[1] ~= shards then return {0, now, 0} end
 
 local head = head_ms(bucket)

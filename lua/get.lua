@@ -7,9 +7,10 @@
 -- ARGV[2] shards: how many the caller spreads this topic over; '' = the caller knows that the job is here
 -- returns nil = the caller's settings of the topic are out of date; {} or {record, delayed, group, progress, waits, ...}: delayed 1 = its first delivery is in the bucket;
 -- progress '' = not started; waits 1 = the group's next attempt is in the bucket
--- include: progress, settle, leaving_groups, group_states
+-- include: progress, settle, leaving_groups, group_states, stored_format
 local jobs, bucket, progress, settings = unpack(KEYS)
-local id, topic = ARGV[1], redis.call('HMGET', settings, 'shards', 'groups', 'leaving')
+local id, topic = ARGV[1], redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format')
+check_format(topic[4])
 if ARGV[2] ~= '' and topic[1] ~= ARGV[2] then return false end
 local record = redis.call('HGET', jobs, id)
 if not record then return {} end

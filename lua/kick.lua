@@ -14,10 +14,11 @@
 -- ARGV[4] limit: how many of the longest dead to kick, when no id is given; fewer where jobs of the shard are large
 -- ARGV[5..] ids
 -- returns how many were kicked; 0 = none is dead
--- include: clock, sequence, progress, ring, requeue, history, largest
+-- include: clock, sequence, progress, ring, requeue, history, largest, stored_format
 local own, dead, bucket, jobs, progress, counts, settings, history, wake = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-local topic, kicked, rows = redis.call('HMGET', settings, 'paused', 'rate', 'largest'), 0, {}
+local topic, kicked, rows = redis.call('HMGET', settings, 'paused', 'rate', 'largest', 'format'), 0, {}
+check_format(topic[4])
 local k = {own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts, wake = wake,
   waits = waits(topic[1], topic[2])}
 local ids = {unpack(ARGV, 5)}

@@ -9,11 +9,12 @@
 -- ARGV[1] group
 -- ARGV[2] limit: about how many fields of progress to look at; fewer where records are large
 -- returns 1 = there is more to do; 0 = the group is gone, or not leaving
--- include: progress, settle, leaving_groups, largest
+-- include: progress, settle, leaving_groups, largest, stored_format
 local settings, jobs, bucket, ready, progress, counts = unpack(KEYS)
 local k = {jobs = jobs, progress = progress, counts = counts, ready = ready}
 local group, bytes = ARGV[1], 0
-local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'left:' .. group, 'left_at:' .. group)
+local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'left:' .. group, 'left_at:' .. group, 'format')
+check_format(topic[5])
 local groups, leaving = names(topic[1]), names(topic[2])
 if not has(leaving, group) then return 0 end
 

@@ -11,11 +11,12 @@
 -- returns {moved, now_ms, next_due_ms, open, ...}; moved -1 = the shard has other groups, which follow as 'a,b'; -2 = the
 -- topic has a rate, and nobody has granted anything; next_due_ms -1 = nothing to wait for (empty or paused: whoever
 -- changes that rings); open = ready or claimed jobs of all groups.
--- include: clock, ring, settle
+-- include: clock, ring, settle, stored_format
 local bucket, ready, counts, settings = unpack(KEYS)
 local now, limit = now_ms(ARGV[1]), tonumber(ARGV[2])
 
-local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate')
+local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'format')
+check_format(topic[4])
 local groups = names(topic[1])
 if topic[1] ~= ARGV[3] then return {-1, now, -1, 0, topic[1] or ''} end
 local function open_claims()

@@ -6,10 +6,11 @@
 -- ARGV[2] wanted; 0 asks when something will be granted
 -- returns {granted, now_ms, free_ms}: granted is at most a twentieth of what the rate allows in a second (at least one
 -- job); nothing more is granted before free_ms, not in the future = at once. Without a rate all is granted.
--- include: clock
+-- include: clock, stored_format
 local settings = KEYS[1]
 local now, wanted = now_ms(ARGV[1]), tonumber(ARGV[2])
-local topic = redis.call('HMGET', settings, 'rate', 'rate_at')
+local topic = redis.call('HMGET', settings, 'rate', 'rate_at', 'format')
+check_format(topic[3])
 local rate = tonumber(topic[1] or 0)
 if rate <= 0 then return {wanted, now, now} end
 

@@ -9,11 +9,13 @@
 -- ARGV[2] limit: how many of the longest dead to purge, when no id is given
 -- ARGV[3..] ids
 -- returns how many were purged
--- include: progress, settle
+-- include: progress, settle, stored_format
 local dead, ready, jobs, progress, counts, settings = unpack(KEYS)
 local group, gone, mains = ARGV[1], {}, {}
 local k = {jobs = jobs, progress = progress, counts = counts, ready = ready}
-local groups = names(redis.call('HGET', settings, 'groups'))
+local topic = redis.call('HMGET', settings, 'groups', 'format')
+check_format(topic[2])
+local groups = names(topic[1])
 local ids = {unpack(ARGV, 3)}
 if #ids == 0 then ids = redis.call('ZRANGE', dead, 0, ARGV[2] - 1) end
 

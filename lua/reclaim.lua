@@ -23,14 +23,15 @@
 -- claims that were not looked at. running = what is pending: also what a consumer has read and not claimed yet, and never
 -- will if it died in between. missing: ready jobs by the counters that are in no stream. lost: those that also the last
 -- look missed; they count as lost from now on, as do claims whose record is gone.
--- include: clock, progress, ring, settle, requeue, hand_over, history, missing_jobs, relook, largest
+-- include: clock, progress, ring, settle, requeue, hand_over, history, missing_jobs, relook, largest, stored_format
 local APART_MS = 10000
 local ready, own, jobs, bucket, progress, counts, settings, history, wake = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts,
   wake = wake, lost = 0, bytes = 0}
 local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate',
-  'watch_until', 'relook:' .. group, 'largest')
+  'watch_until', 'relook:' .. group, 'largest', 'format')
+check_format(topic[9])
 local group_ttr = tonumber(topic[1] or topic[2] or ARGV[4])
 k.groups, k.waits = names(topic[3]), waits(topic[4], topic[5])
 k.apart_ms = math.min(APART_MS, 4 * group_ttr)

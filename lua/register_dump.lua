@@ -9,10 +9,12 @@
 -- returns {known, since, written, length, last}: known 1 = the dump was registered; since = the first row ever, '' = none
 -- yet, another one when Redis lost the shard; written = how many rows there have been; length = how many are there;
 -- last = the newest entry or ''
--- include: dumps
+-- include: dumps, stored_format
 local history, counts, settings = unpack(KEYS)
 local mark, by_then, known, list = ARGV[2], ARGV[3], 0, {}
-local since = redis.call('HGET', settings, 'history_since') or ''
+local life = redis.call('HMGET', settings, 'history_since', 'format')
+check_format(life[2])
+local since = life[1] or ''
 local written = tonumber(redis.call('HGET', counts, 'history') or 0)
 -- A mark in a stream that was lost, or that went back, says nothing of this one: all of it stays.
 if mark ~= '' and (since ~= ARGV[4] or written < tonumber(by_then)) then mark, by_then = '0-0', '0' end

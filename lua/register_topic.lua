@@ -9,10 +9,11 @@
 -- ARGV[6] '': only if the topic is there; '0': only if it is new; else only if this is still its version
 -- ARGV[7] how many topics there may be: no new one beyond; '' for a topic that was lost, which is made again
 -- returns the topic's settings as JSON, changed or as they are; nil = there is no such topic; 0 = there are too many
--- include: clock
+-- include: clock, stored_format
 local topics, wake, topic, expected, most = KEYS[1], KEYS[2], ARGV[1], ARGV[6], ARGV[7]
 local stored = redis.call('HGET', topics, topic)
 local settings = stored and cjson.decode(stored) or {version = 0, groups = {}}
+check_format(settings.format)
 local is_expected = expected == '' and stored or stored and tonumber(expected) == settings.version
   or not stored and expected == '0'
 if not is_expected then return stored end

@@ -15,10 +15,11 @@
 -- ARGV[4] generation: which group of that name, as claim returned it
 -- ARGV[5..] per claim: main, entry (as claimed), id, history row
 -- returns {now_ms, i, ...}: i (from 1) are the claims refused.
--- include: clock, progress, ring, settle, fence, requeue, history, receipt
+-- include: clock, progress, ring, settle, fence, requeue, history, receipt, stored_format
 local ready, own, bucket, progress, counts, settings, history, jobs, wake, receipts = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'generation:' .. group)
+local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'generation:' .. group, 'format')
+check_format(topic[5])
 local groups = served(topic[1], group, topic[4], ARGV[4])
 if not groups then return refused(now, 4) end
 local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts, wake = wake,

@@ -12,10 +12,11 @@
 -- ARGV[3] consumer
 -- ARGV[4] limit per stream; fewer where jobs of the shard are large
 -- returns 1 = gone (as it is when the group is gone), or 0 = there may be more pending: call again
--- include: clock, progress, ring, settle, requeue, hand_over, largest
+-- include: clock, progress, ring, settle, requeue, hand_over, largest, stored_format
 local ready, own, jobs, bucket, progress, counts, settings, wake = unpack(KEYS)
 local now, group, consumer = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'largest')
+local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'largest', 'format')
+check_format(topic[5])
 local limit = fitting(topic[4], tonumber(ARGV[4]))
 local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts,
   wake = wake, groups = names(topic[1]), waits = waits(topic[2], topic[3])}

@@ -14,10 +14,11 @@
 -- ARGV[5..] per job: id, when ('+delay_ms', or due_ms), rest of the record
 -- returns {status, now_ms, looked, i, record_i, ...} as enqueue does; i are the jobs that could not be replaced, because
 -- an attempt is running or the job is dead.
--- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, withdraw, drop_job, largest
+-- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, withdraw, drop_job, largest, stored_format
 local jobs, bucket, ready, progress, counts, settings, history, wake = unpack(KEYS)
 local now, most_bytes = now_ms(ARGV[1]), tonumber(ARGV[4])
-local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving')
+local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format')
+check_format(topic[5])
 if topic[1] ~= ARGV[2] then return {0, now, 0} end
 local groups = names(topic[2])
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,

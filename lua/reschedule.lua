@@ -12,7 +12,7 @@
 -- ARGV[4] shards: how many the caller spreads this topic over
 -- returns 1 = moved; 0 = no such job, or no group waits for it; -1 = an attempt is running; -2 = the caller's settings
 -- of the topic are out of date, nothing was done
--- include: clock, sequence, progress, ring, settle, leaving_groups, group_states, withdraw
+-- include: clock, sequence, progress, ring, settle, leaving_groups, group_states, withdraw, stored_format
 local jobs, bucket, ready, progress, counts, settings, wake = unpack(KEYS)
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts,
   settings = settings}
@@ -20,7 +20,8 @@ local id, when, now = ARGV[2], ARGV[3], now_ms(ARGV[1])
 local due = tonumber(when)
 if string.byte(when) == 43 then due = now + due end
 
-local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving')
+local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format')
+check_format(topic[4])
 if topic[1] ~= ARGV[4] then return -2 end
 local record, groups = redis.call('HGET', jobs, id), names(topic[2])
 if not record then return 0 end

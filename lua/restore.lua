@@ -16,11 +16,12 @@
 -- ARGV[5..] per job: id, receipt, attempt, due_ms, rest of the record from created_ms on
 -- returns {status, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date, or the group is
 -- not there, nothing was written; code 1 = ready, now or by an earlier call that left its receipt; 0 = the id is live
--- include: clock, sequence, progress, ring, requeue, history, settle, largest
+-- include: clock, sequence, progress, ring, requeue, history, settle, largest, stored_format
 local own, bucket, jobs, progress, counts, settings, history, archive, wake = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts, wake = wake}
-local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused', 'rate', 'largest')
+local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused', 'rate', 'largest', 'format')
+check_format(topic[6])
 local others, served = {}, false
 for _, name in ipairs(names(topic[2])) do
   if name == group then served = true else others[#others + 1] = name end

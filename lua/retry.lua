@@ -15,11 +15,12 @@
 -- ARGV[5..] per claim: main, entry (as claimed), id, history row, delay_ms, steps to advance (-1: snoozed, the attempt
 -- does not count either), error
 -- returns {now_ms, i, ...}: i (from 1) are the claims refused.
--- include: clock, sequence, progress, ring, settle, fence, history, receipt
+-- include: clock, sequence, progress, ring, settle, fence, history, receipt, stored_format
 local ready, own, bucket, progress, counts, settings, history, wake, receipts = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, progress = progress, counts = counts}
-local topic = redis.call('HMGET', settings, 'groups', 'generation:' .. group)
+local topic = redis.call('HMGET', settings, 'groups', 'generation:' .. group, 'format')
+check_format(topic[3])
 local groups = served(topic[1], group, topic[2], ARGV[4])
 if not groups then return refused(now, 7) end
 local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}

@@ -10,10 +10,11 @@
 -- first_due_ms -1 = the bucket is empty; waiting = first deliveries and retries in the bucket; moved_at_ms = when
 -- something was last moved, 0 = never yet;
 -- groups = those of the shard, 'a,b'
--- include: clock, ring
+-- include: clock, ring, stored_format
 local counts, bucket, jobs, settings = unpack(KEYS)
+local topic = redis.call('HMGET', settings, 'paused', 'moved_at', 'groups', 'format')
+check_format(topic[4])
 local dead = {}
 for i = 5, #KEYS do dead[#dead + 1] = redis.call('ZCARD', KEYS[i]) end
-local topic = redis.call('HMGET', settings, 'paused', 'moved_at', 'groups')
 return {now_ms(ARGV[1]), head_ms(bucket) or -1, redis.call('HLEN', jobs), redis.call('ZCARD', bucket),
   topic[1] == '1' and 1 or 0, redis.call('HGETALL', counts), dead, tonumber(topic[2] or 0), topic[3] or ''}

@@ -9,10 +9,11 @@
 -- ARGV[4] generation: which group of that name, as claim returned it
 -- ARGV[5..] per claim: main, entry (as claimed), id, ttr_ms from now
 -- returns {now_ms, i, ...}: i (from 1) are the claims refused.
--- include: clock, progress, settle, fence
+-- include: clock, progress, settle, fence, stored_format
 local ready, own, progress, settings = unpack(KEYS)
 local now, group = now_ms(ARGV[1]), ARGV[2]
-local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'generation:' .. group)
+local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'generation:' .. group, 'format')
+check_format(topic[5])
 if not served(topic[3], group, topic[4], ARGV[4]) then return refused(now, 4) end
 local group_ttr, reply = tonumber(topic[1] or topic[2] or ARGV[3]), {now}
 

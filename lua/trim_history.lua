@@ -1,13 +1,14 @@
--- trim_history: takes old history away, what is beyond the length and what is older than the age; whole nodes of the stream, at
--- most about 10 000 rows of each. What a registered dump does not have yet stays, however much that is.
+-- trim_history: takes old history away, what is beyond the length and what is older than the age; whole nodes of the stream,
+-- at most about 10 000 rows of each. What a registered dump does not have yet stays, however much that is.
 -- KEYS[1] history   STREAM
 -- KEYS[2] counts    HASH
 -- KEYS[3] settings  HASH
 -- ARGV[1] length; 0 = no limit: no history is written
 -- ARGV[2] age in ms; 0 = no limit
 -- returns how many rows went; more than 0 = there may be more to take
--- include: clock, dumps
+-- include: clock, dumps, stored_format
 local history, counts, settings = unpack(KEYS)
+check_format(redis.call('HGET', settings, 'format'))
 local length, age, dumps, gone = tonumber(ARGV[1]), tonumber(ARGV[2]), dumps_of(settings), 0
 if length > 0 then
   local written = tonumber(redis.call('HGET', counts, 'history') or 0)

@@ -4,10 +4,13 @@
 -- ARGV[1] topic
 -- ARGV[2] version: another one means that the topic was changed since, and stays
 -- returns 1 = it is gone; 0 = it stays
+-- include: stored_format
 local topics, wake, topic, version = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 local stored = redis.call('HGET', topics, topic)
 if not stored then return 1 end
-if cjson.decode(stored).version ~= tonumber(version) then return 0 end
+stored = cjson.decode(stored)
+check_format(stored.format)
+if stored.version ~= tonumber(version) then return 0 end
 redis.call('HDEL', topics, topic)
 redis.call('XADD', wake, 'MAXLEN', 1, '*', 'topic', topic)
 return 1

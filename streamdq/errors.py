@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from .version import __version__
+
+FORMAT = 1
+"""The newest format of stored data that this version knows, as in lua/lib/stored_format.lua."""
+
 
 class StreamdqError(Exception):
     """The base class of all errors of streamdq."""
@@ -75,6 +80,20 @@ class GroupMissing(ServerError):
 
 class UnsupportedServer(ServerError):
     """The server is neither Redis 6.2 or later nor Valkey."""
+
+
+class NewerFormat(StreamdqError):
+    """A newer version of streamdq has written the data in Redis. Nothing was written.
+
+    Upgrade this process; ``docs/upgrading.md`` says in which order.
+    """
+
+    def __init__(self, format: int) -> None:
+        super().__init__(
+            f"the data in Redis has format {format}, which a newer version of streamdq wrote; this one "
+            f"({__version__}) knows formats up to {FORMAT}: upgrade streamdq here, see docs/upgrading.md"
+        )
+        self.format = format
 
 
 class HistoryUnreadable(StreamdqError):

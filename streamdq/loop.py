@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Hashable, Iterable
 from typing import Any
 
-from .errors import ServerError
+from .errors import NewerFormat, ServerError
 from .logs import log, what
 from .metrics import declared
 
@@ -19,6 +19,9 @@ _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S, _HEALTHY_S = 0.05, 2.0, 10.0
 async def supervise(name: str, body: Callable[[], Awaitable[None]], stopping: asyncio.Event, namespace: str) -> None:
     """Runs ``body`` until it returns or ``stopping`` is set. A body that raises is logged, counted, and run again
     after a pause that doubles from 50 ms to 2 s; ten healthy seconds reset it.
+
+    Raises:
+        NewerFormat: there is nothing to wait for; the process has to end.
     """
     backoff_s, restarts = _FIRST_BACKOFF_S, declared.LOOP_RESTARTS.labels(namespace, name)
     while not stopping.is_set():
@@ -27,6 +30,8 @@ async def supervise(name: str, body: Callable[[], Awaitable[None]], stopping: as
             await body()
             return
         except Exception as error:
+            if (newer := _newer_format(error)) is not None:
+                raise newer from error
             restarts.inc()
             log.warning("loop failed, restarting", loop=name, error=what(error))
             if not isinstance(error, ServerError):  # a fault in here; Redis's absence needs no traceback
@@ -37,6 +42,13 @@ async def supervise(name: str, body: Callable[[], Awaitable[None]], stopping: as
         backoff_s = min(backoff_s * 2, _LONGEST_BACKOFF_S)
 
 
+def _newer_format(error: BaseException) -> NewerFormat | None:
+    """The error, or the one in a group of errors."""
+    if isinstance(error, BaseExceptionGroup):
+        return next(filter(None, map(_newer_format, error.exceptions)), None)
+    return error if isinstance(error, NewerFormat) else None
+
+
 async def wait(event: asyncio.Event, timeout_s: float | None) -> bool:
     """Waits for the event, at most ``timeout_s``; tells whether it is set."""
     with contextlib.suppress(TimeoutError):
@@ -45,7 +57,7 @@ async def wait(event: asyncio.Event, timeout_s: float | None) -> bool:
     return event.is_set()
 
 
-async def cancel_and_wait(tasks: Iterable[asyncio.Task[Any]]) -> None:
+async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
     """Cancels tasks and waits for their end; exceptions are dropped, as the tasks were supervised."""
     tasks = list(tasks)
     for task in tasks:
@@ -64,7 +76,13 @@ class Failures:
         self._pauses_s: dict[Hashable, float] = {}
 
     def failed(self, name: Hashable, error: Exception) -> float:
-        """How many seconds to wait before the next try."""
+        """How many seconds to wait before the next try.
+
+        Raises:
+            NewerFormat: if that is what failed: it must not be tried again.
+        """
+        if isinstance(error, NewerFormat):
+            raise error
         self._restarts.inc()
         if name not in self._pauses_s:
             log.warning("failed, trying again", loop=self._loop, of=str(name), error=what(error))

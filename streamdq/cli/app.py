@@ -17,6 +17,7 @@ from ..errors import (
     EmbeddedError,
     InvalidInput,
     MissingExtra,
+    NewerFormat,
     ServerError,
     StreamdqError,
     UnknownGroup,
@@ -94,7 +95,7 @@ def options(
 def _exit_code(error: StreamdqError) -> int:
     if isinstance(error, InvalidInput | UnknownTopic | UnknownGroup | ArchiveMissing | MissingExtra):
         return EXIT_USAGE
-    if isinstance(error, ServerError | EmbeddedError | ArchiveError):
+    if isinstance(error, ServerError | EmbeddedError | ArchiveError | NewerFormat):
         return EXIT_UNAVAILABLE
     return EXIT_NO
 

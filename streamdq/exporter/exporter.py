@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
 from ..config import Settings
-from ..errors import InvalidInput, ServerError
+from ..errors import InvalidInput, NewerFormat, ServerError
 from ..link.connection import Link
 from ..link.session import open_session, run
 from ..logs import log
@@ -67,7 +67,7 @@ class RedisCollector(Collector):
     def _read_now(self) -> Readings:
         try:
             return run(self._link, read_gauges(self._operations, self._reader))
-        except ServerError as error:
+        except (ServerError, NewerFormat) as error:
             log.warning("gauges not read", error=str(error))
             readings = self._reader.readings()
             readings.put(declared.UP, 0)

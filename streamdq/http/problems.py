@@ -20,6 +20,7 @@ from ..errors import (
     EmbeddedError,
     InvalidInput,
     JobExists,
+    NewerFormat,
     ServerError,
     ServerRefusesWrites,
     StaleClaim,
@@ -88,6 +89,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "stopping": (503, "The server is shutting down"),
     "redis-unavailable": (503, "Redis does not answer"),
     "redis-refuses": (503, "Redis refuses the request"),
+    "newer-format": (503, "A newer version has written the data"),
 }
 _IN_THE_MIDST = ("too-large", "stopping")
 _OF_STATUS = {400: "malformed", 401: "unauthenticated", 403: "forbidden", 404: "not-found", 405: "method-not-allowed",
@@ -101,6 +103,7 @@ _OF_ERROR: tuple[tuple[type[Exception], str], ...] = (
     (UnknownTopic, "unknown-topic"),
     (UnknownGroup, "unknown-group"),
     (InvalidInput, "invalid-input"),
+    (NewerFormat, "newer-format"),
     (ServerRefusesWrites, "redis-refuses"),
     (AuthenticationFailed, "redis-refuses"),
     (ServerError, "redis-unavailable"),

@@ -12,6 +12,7 @@ from redis import exceptions
 from ..errors import (
     AuthenticationFailed,
     GroupMissing,
+    NewerFormat,
     ServerError,
     ServerRefusesWrites,
     StreamdqError,
@@ -33,6 +34,7 @@ class Meaning(Enum):
     UNKNOWN_COMMAND = auto()
     SCRIPT_MISSING = auto()
     GROUP_EXISTS = auto()
+    NEWER_FORMAT = auto()  # a script met data of a newer version
     OTHER = auto()
 
 
@@ -46,6 +48,7 @@ class _Sign(NamedTuple):
 _SIGNS = (
     _Sign(Meaning.SCRIPT_MISSING, "", (exceptions.NoScriptError,), ("NOSCRIPT",)),
     _Sign(Meaning.GROUP_EXISTS, "", (), ("BUSYGROUP",)),
+    _Sign(Meaning.NEWER_FORMAT, "", (), ("NEWERFORMAT ",)),  # lua/lib/stored_format.lua
     # UNBLOCKED: a read was blocked when its stream was deleted (7.0).
     _Sign(Meaning.GROUP_MISSING, "group_missing", (), ("NOGROUP", "requires the key to exist", "UNBLOCKED")),
     # Before 7.0 a script's error has READONLY in the midst of its text.
@@ -103,6 +106,8 @@ def as_streamdq(reply: exceptions.ResponseError) -> StreamdqError:
     """What a call raises that got this reply."""
     text = str(reply)
     match meaning_of(reply):
+        case Meaning.NEWER_FORMAT:
+            return NewerFormat(int(text.partition("NEWERFORMAT ")[2].split()[0]))
         case Meaning.GROUP_MISSING:
             return GroupMissing(text)
         case Meaning.REPLICA | Meaning.NO_WRITES:

@@ -143,6 +143,7 @@ def checked(reply: Any) -> Any:
 
     Raises:
         ServerRefusesWrites, AuthenticationFailed, UnsupportedServer, ServerError: by what Redis says.
+        NewerFormat: a script met data of a newer version.
     """
     if not isinstance(reply, ResponseError):
         return reply

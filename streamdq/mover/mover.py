@@ -11,15 +11,17 @@ moment. The mover sleeps on its own timer until the next due time.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from functools import partial
 from itertools import count
+from typing import Any
 
 from ..clock import RedisClock
 from ..config import Settings
-from ..errors import ServerUnavailable
+from ..errors import NewerFormat, ServerUnavailable
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun, open_session
@@ -62,6 +64,7 @@ class Mover:
         self._rated: dict[str, RatedTopic] = {}
         self._node_of: dict[ShardKeys, str] = {}
         self._running: list[asyncio.Task[None]] = []
+        self._broken: asyncio.Future[None]  # one of these has ended with an error
         self._failures = Failures("janitor", session.keys.namespace)
         self._janitor = Janitor(link, session, scripts, topics)
         self.leading = False
@@ -73,7 +76,11 @@ class Mover:
         try:
             while not self._stopping.is_set():
                 if await self._lease.acquire():
-                    await self._lead()
+                    try:
+                        await self._lead()
+                    except NewerFormat:  # one that knows the format takes over at once
+                        await self._lease.give_up()
+                        raise
         finally:
             forget()
 
@@ -85,18 +92,20 @@ class Mover:
             if not self._link.is_cluster or not self._topics.known:
                 raise
         self._node_movers, self._rated, self._running, self._listener = {}, {}, [], self._new_listener()
+        self._broken = asyncio.get_running_loop().create_future()
         self._look_for_shards()
         parts = (self._lease.keep, self._listener.run, self._tidy, self._refresh)
         tasks = [asyncio.create_task(part()) for part in parts]
         stop = asyncio.create_task(self._stopping.wait())
         self.leading = True
         try:
-            done, _ = await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
+            ends: list[asyncio.Future[Any]] = [*tasks, stop, self._broken]
+            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for ended in done:
+                ended.result()
         finally:
             self.leading = False
-            await cancel_and_wait([*tasks, stop, *self._running])
+            await cancel_and_wait([*tasks, stop, self._broken, *self._running])
         if self._stopping.is_set():
             await self._lease.give_up()
 
@@ -130,10 +139,19 @@ class Mover:
         if node not in self._node_movers:
             node_mover = NodeMover(self._link, self._session, self._scripts, self._topics, self._missed, self._want)
             self._node_movers[node] = node_mover
-            self._running.append(
-                asyncio.create_task(supervise("mover", node_mover.run, self._stopping, self._session.keys.namespace))
-            )
+            self._supervise("mover", node_mover.run)
         return self._node_movers[node]
+
+    def _supervise(self, name: str, body: Callable[[], Awaitable[None]]) -> None:
+        """Runs the body beside the mover; if it ends with an error, the mover does."""
+        task = asyncio.create_task(supervise(name, body, self._stopping, self._session.keys.namespace))
+        task.add_done_callback(self._ended)
+        self._running.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and not self._broken.done():
+            self._broken.set_exception(error)
 
     # -- topics with a rate
 
@@ -143,9 +161,7 @@ class Mover:
                 self._link, self._session, self._scripts, self._topics, shard.topic, self._move_permitted, self._later
             )
             self._rated[shard.topic] = rated
-            self._running.append(
-                asyncio.create_task(supervise("rate", rated.run, self._stopping, self._session.keys.namespace))
-            )
+            self._supervise("rate", rated.run)
         self._rated[shard.topic].want(shard)
 
     async def _move_permitted(self, shard: ShardKeys, count: int) -> None:
@@ -237,8 +253,12 @@ class MoverThread:
             self._started.set()
         scripts = Scripts(session)
         mover = Mover(link, session, scripts, Topics(session, scripts), session.consumer, self._stopping)
-        await supervise("mover", mover.run, self._stopping, session.keys.namespace)
-        await link.close()
+        try:
+            await supervise("mover", mover.run, self._stopping, session.keys.namespace)
+        except NewerFormat as error:  # calls of this process raise it, too
+            log.error("mover ended", error=str(error))
+        finally:
+            await link.close()
 
     @property
     def is_here(self) -> bool:
@@ -246,5 +266,6 @@ class MoverThread:
 
     def stop(self) -> None:
         """Gives the lease up and ends the thread."""
-        self._loop.call_soon_threadsafe(self._stopping.set)
+        with contextlib.suppress(RuntimeError):  # it has ended by itself
+            self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(timeout=10)

@@ -474,7 +474,7 @@ class Scripts:
         self, k: ShardKeys, group: str, until_ms: int, offset: int, limit: int, max_bytes: int
     ) -> Op[tuple[int, list[tuple[bytes, bytes, bytes, bytes]]]]:
         """How many were looked at, and (id, buried_ms, record, progress) of each."""
-        keys = (k.dead_of(group), k.jobs, k.progress)
+        keys = (k.dead_of(group), k.jobs, k.progress, k.settings)
         looked, *flat = yield from self._run("dead_letters", keys, (group, until_ms, offset, limit, max_bytes))
         return looked, list(zip(*[iter(flat)] * 4, strict=True))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from ..claims.attempts import Held
-from ..errors import ServerError
+from ..errors import NewerFormat, ServerError
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import arun
@@ -47,6 +47,8 @@ class Touches:
                 if batch:
                     try:
                         await self._call(shard, generation, batch)
+                    except NewerFormat:
+                        return  # the worker's loops meet it, too, and end it
                     except ServerError as error:
                         log.warning("touches not sent yet", topic=shard.topic, waiting=len(batch), error=str(error))
                         self._waiting[shard, generation] = waiting = batch | waiting

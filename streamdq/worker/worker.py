@@ -14,7 +14,7 @@ from ..claims.attempts import End, Held
 from ..clock import RedisClock
 from ..config import DEFAULT_GROUP, MAX_BATCH, Settings
 from ..durations import Duration
-from ..errors import InvalidInput
+from ..errors import InvalidInput, NewerFormat
 from ..job import check_group, check_topic, check_ttr
 from ..link.connection import AsyncLink
 from ..link.session import arun, open_session
@@ -199,6 +199,7 @@ class _Run:
             ended=self._outbox.put, touched=self._touches.put, on_dead=on_dead,
         )  # fmt: skip
         self._loop = asyncio.get_running_loop()
+        self._refused: NewerFormat | None = None
 
     async def serve(self, burst: bool, signals: bool) -> None:
         if signals:
@@ -213,11 +214,15 @@ class _Run:
             loops = [
                 self._loop.create_task(supervise(name, body, self._ended, namespace)) for name, body in bodies.items()
             ]
+            for task in loops:
+                task.add_done_callback(self._loop_ended)
             self._sending = loops[1]
             try:
                 await supervise("claim", lambda: self._claim(burst), self.stopping, namespace)
+                if self._refused is not None:
+                    raise self._refused
                 await self._drain(self._settings.grace_s)
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, NewerFormat):
                 # Nobody would watch over the handlers, nor tell Redis how they end: they go back as well.
                 await self._drain(0.0)
                 raise
@@ -230,6 +235,12 @@ class _Run:
                 for number in _SIGNALS:
                     self._loop.remove_signal_handler(number)
             await self.link.close()
+
+    def _loop_ended(self, task: asyncio.Task[None]) -> None:
+        """A loop that ends with an error met data of a newer version: so the worker ends."""
+        if not task.cancelled() and isinstance(error := task.exception(), NewerFormat):
+            self._refused = error
+            self.stopping.set()
 
     def stop(self) -> None:
         if _running_loop() is self._loop:

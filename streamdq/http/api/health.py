@@ -12,7 +12,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from pydantic_core import to_json
 
-from ...errors import ServerError
+from ...errors import NewerFormat, ServerError
 from ...exporter.exporter import families
 from ...exporter.gauges import read_gauges
 from ...logs import log
@@ -66,7 +66,7 @@ async def get_metrics(request: Request) -> Response:
         try:
             async with asyncio.timeout(_SCRAPE_S):
                 readings = await backend.do(read_gauges(ops, reader))
-        except (ServerError, TimeoutError) as error:
+        except (ServerError, NewerFormat, TimeoutError) as error:
             log.warning("gauges not read", error=f"{type(error).__name__}: {error}")
             readings = reader.readings()
             readings.put(declared.UP, 0)

@@ -327,7 +327,7 @@ def _problems(
 ) -> dict[int | str, dict[str, Any]]:
     kinds = ["internal-error", "invalid-input", *own]
     if roles is not None:
-        kinds += ["unauthenticated", "forbidden", "rate-limited", "redis-unavailable", "redis-refuses"]
+        kinds += ["unauthenticated", "forbidden", "rate-limited", "redis-unavailable", "redis-refuses", "newer-format"]
     elif method not in _SAFE:
         kinds += ["forbidden"]
     kinds += ["not-found"] if named else []

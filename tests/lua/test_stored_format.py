@@ -1,0 +1,131 @@
+"""Data that a newer version has written: every script refuses them, and writes nothing."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamdq.config import topic_patch
+from streamdq.errors import FORMAT, NewerFormat
+from streamdq.store.scripts import load, lua_directory
+from tests.lua.shard import Shard
+from tests.lua.test_contract import calls_in, code_of
+
+WITHOUT_DATA = {"lease", "open_breaker", "try_breaker", "rotate_secret"}  # nothing that a topic keeps
+CLAIM = ["main", "", "id"]
+CALLS: dict[str, Callable[[Shard], Any]] = {
+    "archive": lambda shard: shard.scripts.archive(shard.k, "default", ["dead", "receipt", 1, "0", 1]),
+    "audit_bucket": lambda shard: shard.scripts.audit_bucket(shard.k, b"0", 10),
+    "audit_jobs": lambda shard: shard.scripts.audit_jobs(shard.k, b"0", 10),
+    "bury": lambda shard: shard.scripts.bury(shard.k, "default", "1", [*CLAIM, "row", "refused", "why"]),
+    "cancel": lambda shard: shard.scripts.cancel(shard.k, shard.settings, "ready"),
+    "claim": lambda shard: shard.scripts.claim(shard.k, "default", "me", 10, 60_000),
+    "configure_shard": lambda shard: shard.scripts.configure_shard(shard.k, shard.settings),
+    "dead_letters": lambda shard: shard.scripts.dead_letters(shard.k, "default", 9**15, 0, 10, 1000),
+    "drop_shard": lambda shard: shard.scripts.drop_shard(shard.k, shard.settings),
+    "enqueue": lambda shard: shard.scripts.enqueue(shard.k, 1, shard.jobs("new")),
+    "finish": lambda shard: shard.scripts.finish(shard.k, "default", "1", [*CLAIM, "row"]),
+    "get": lambda shard: shard.scripts.get(shard.k, "ready"),
+    "kick": lambda shard: shard.scripts.kick(shard.k, "default", 10, []),
+    "leave_group": lambda shard: shard.scripts.leave_group(shard.k, "default", 10),
+    "move": lambda shard: shard.scripts.move(shard.k, ("default",), 10),
+    "permit": lambda shard: shard.scripts.permit(shard.k, 10),
+    "purge": lambda shard: shard.scripts.purge(shard.k, "default", 10, []),
+    "reclaim": lambda shard: shard.scripts.reclaim(shard.k, "default", shard.settings, 10, (b"0-0", b"0-0"), 4_000),
+    "register_dump": lambda shard: shard.scripts.register_dump(shard.k, "d1", "0-0"),
+    "register_topic": lambda shard: shard.scripts.register_topic("t", topic_patch({"ttr_ms": 5}, {})),
+    "release": lambda shard: shard.scripts.release(shard.k, "default", "1", [*CLAIM, "row"]),
+    "remove_consumer": lambda shard: shard.scripts.remove_consumer(shard.k, "default", "me", 10),
+    "replace": lambda shard: shard.scripts.replace(shard.k, 1, shard.jobs("ready")),
+    "reschedule": lambda shard: shard.scripts.reschedule(shard.k, shard.settings, "ready", "+5"),
+    "restore": lambda shard: shard.scripts.restore(shard.k, "default", 1, ["new", "receipt", 1, 1, "rest"]),
+    "retry": lambda shard: shard.scripts.retry(shard.k, "default", "1", [*CLAIM, "row", 0, 1, "Oops"]),
+    "stats": lambda shard: shard.scripts.stats(shard.k, ["default"]),
+    "touch": lambda shard: shard.scripts.touch(shard.k, "default", "1", 60_000, [*CLAIM, 60_000]),
+    "trim_history": lambda shard: shard.scripts.trim_history(shard.k),
+    "unregister_topic": lambda shard: shard.scripts.unregister_topic("t", shard.settings.version),
+}
+SCRIPTS = {path.stem: path for path in sorted(lua_directory().glob("*.lua"))}
+
+
+def test_every_script_is_called_here() -> None:
+    assert CALLS.keys() | WITHOUT_DATA == SCRIPTS.keys()
+    assert not CALLS.keys() & WITHOUT_DATA
+
+
+def test_lua_and_python_know_the_same_format() -> None:
+    source = (lua_directory() / "lib" / "stored_format.lua").read_text()
+    assert f"local FORMAT = {FORMAT}\n" in source
+    assert all(("NEWERFORMAT" in load(name).source) == (name in CALLS) for name in SCRIPTS)
+
+
+@pytest.mark.parametrize("path", [SCRIPTS[name] for name in CALLS], ids=lambda path: path.stem)
+def test_it_looks_at_the_format_before_it_writes(path: Path) -> None:
+    """Nothing but reads, and no function that may write, comes before."""
+    before, _, after = path.read_text().partition("check_format(")
+    assert after
+    assert set(re.findall(r"redis\.p?call\('(\w+)'", before)) <= {"HGET", "HMGET"}
+    assert calls_in(code_of(before)) <= {"unpack", "now_ms", "tonumber"}
+
+
+def stored(shard: Shard) -> dict[bytes, bytes]:
+    """Everything in Redis, but for what is there for a while only."""
+    return {key: shard.redis("DUMP", key) for key in shard.redis("KEYS", "*")}
+
+
+def in_newer_format(shard: Shard, format: int = FORMAT + 1) -> None:
+    """As if a newer version had written the topic."""
+    topics = shard.session.keys.topics
+    settings = json.loads(shard.redis("HGET", topics, "t")) | {"format": format}
+    shard.redis("HSET", topics, "t", json.dumps(settings))
+    shard.redis("HSET", shard.k.settings, "format", format)
+    shard.checked = False  # the audit refuses, too
+
+
+@pytest.fixture
+def newer(shard: Shard) -> Shard:
+    """A shard with a job in every state."""
+    shard.enqueue("dead", "running")
+    dead, running = shard.claim().rows
+    shard.bury(dead)
+    shard.release(running)
+    shard.take()
+    shard.enqueue("ready")
+    shard.enqueue("delayed", delay=1)
+    shard.clock.advance(1)
+    in_newer_format(shard)
+    return shard
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_newer_format_is_refused_and_nothing_is_written(newer: Shard, name: str) -> None:
+    before = stored(newer)
+    with pytest.raises(NewerFormat, match=rf"format {FORMAT + 1}, .* knows formats up to {FORMAT}: upgrade") as raised:
+        newer.run(CALLS[name](newer))
+    assert raised.value.format == FORMAT + 1
+    assert stored(newer) == before
+
+
+@pytest.mark.parametrize("format", [1, FORMAT])
+def test_formats_that_are_known_are_read(shard: Shard, format: int) -> None:
+    in_newer_format(shard, format)
+    shard.checked = True
+    shard.topic(ttr="5s")
+    shard.enqueue("a")
+    shard.finish(shard.take())
+
+
+def test_a_topic_that_is_deleted_is_made_again_in_the_format_of_who_makes_it(newer: Shard) -> None:
+    newer.redis("DEL", newer.k.settings, newer.k.jobs, newer.k.counts, newer.k.bucket, newer.k.ready, newer.k.progress)
+    newer.redis("DEL", newer.k.history, newer.k.wake, newer.k.ready_of("default"), newer.k.dead_of("default"))
+    newer.redis("HDEL", newer.session.keys.topics, "t")
+    newer.redis("HSET", newer.k.settings, "version", newer.settings.version)  # what drop_shard leaves
+    newer.checked = True
+    newer.topic()
+    newer.enqueue("a")
+    newer.finish(newer.take())
