@@ -189,6 +189,23 @@ def test_a_server_that_is_not_redis(capsys: pytest.CaptureFixture[str], web_serv
     assert "hunter2" not in result.err
 
 
+_NEED_DATA = [ENQUEUE, ("get", "t", "x"), ("stats", "--json"), ("audit",), ("delete", "t", "--force")]
+
+
+@pytest.mark.parametrize("command", _NEED_DATA)
+def test_data_of_a_newer_version(capsys: pytest.CaptureFixture[str], server: Server, command: tuple[str, ...]) -> None:
+    with server.client() as client:
+        client.hset("{streamdq}:topics", "t", '{"format": 99}')
+
+        result = call(capsys, "--url", server.url, *command)
+
+        one_line(result)
+        assert result.code == 3
+        assert "has format 99" in result.err
+        assert "docs/upgrading.md" in result.err
+        assert client.keys() == [b"{streamdq}:topics"]
+
+
 def test_a_wrong_password(capsys: pytest.CaptureFixture[str]) -> None:
     if not binaries():
         pytest.skip("no Redis server on this machine")

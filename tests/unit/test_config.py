@@ -8,7 +8,19 @@ import pytest
 from pydantic import ValidationError
 
 from streamdq.config import GroupSettings, Settings, TopicSettings, topic_patch
+from streamdq.errors import FORMAT, NewerFormat
 from streamdq.retry import DEFAULT_RETRY, RetrySchedule
+
+
+def test_settings_of_a_newer_version_are_not_read() -> None:
+    """Not even if they look different: the format is looked at first."""
+    with pytest.raises(NewerFormat, match=f"has format {FORMAT + 1}"):
+        TopicSettings.decode(json.dumps({"format": FORMAT + 1, "shards": {"no": "number"}}))
+
+
+@pytest.mark.parametrize("format", [{}, {"format": 1}, {"format": FORMAT}])
+def test_settings_of_this_version_and_of_older_ones_are_read(format: dict[str, int]) -> None:
+    assert TopicSettings.decode(json.dumps({"shards": 3} | format)).shards == 3
 
 
 def test_the_environment_sets_the_process(monkeypatch: pytest.MonkeyPatch) -> None:

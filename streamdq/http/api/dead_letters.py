@@ -39,7 +39,7 @@ def dead_page(ops: Operations, who: Identity, topic: str, group: str, limit: int
         UnknownTopic, UnknownGroup
         InvalidInput: ``after`` is not the ``next`` of a page.
     """
-    yield from ops.known_group(topic, group)
+    yield from ops.known_group(topic, group, anew=True)
     shards = ops.topics.shards(topic)
     places, more = yield from _places(ops, [shard.dead_of(group) for shard in shards], limit, _place(after))
     page, size = DeadPage(), 0

@@ -54,7 +54,7 @@ def listed(
         InvalidInput: the cursor is none that a page ended with.
     """
     if not lost:
-        yield from ops.known_group(topic, group)
+        yield from ops.known_group(topic, group, anew=True)
     shards = [shard for shard in ops.topics.shards(topic) if shard not in lost]
     if state is JobState.DELAYED:
         return (yield from _delayed(ops, shards, cursor))

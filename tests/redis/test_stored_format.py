@@ -1,0 +1,219 @@
+"""Versions side by side: a process that meets data of a newer version ends, and nothing is lost. What 0.1.0 left in
+Redis is used as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamdq import JobState, NewJob, Queue, Worker
+from streamdq.errors import FORMAT, NewerFormat
+from streamdq.exporter.exporter import RedisCollector
+from streamdq.keys import NamespaceKeys
+from tests.lua.shard import Shard
+from tests.redis.harness import NAMESPACE, SETTINGS, WITHIN_S, eventually
+from tests.servers import Cluster, Server
+
+NEWER = FORMAT + 1
+KEYS = NamespaceKeys(NAMESPACE)
+OF_0_1_0 = Path(__file__).with_name("data") / "written-by-0.1.0.json"
+CALLS: dict[str, Callable[[Queue], Any]] = {
+    "enqueue": lambda queue: queue.enqueue("t", 1),
+    "replace": lambda queue: queue.enqueue("t", 1, id="ready", on_conflict="replace"),
+    "enqueue_many": lambda queue: queue.enqueue_many("t", [NewJob(1), NewJob(2)]),
+    "cancel": lambda queue: queue.cancel("t", "ready"),
+    "reschedule": lambda queue: queue.reschedule("t", "ready", delay="1h"),
+    "get": lambda queue: queue.get("t", "ready"),
+    "take": lambda queue: queue.take("t"),
+    "kick": lambda queue: queue.kick("t"),
+    "purge": lambda queue: queue.purge("t"),
+    "dead": lambda queue: list(queue.dead("t")),
+    "stats": lambda queue: queue.stats("t"),
+    "stats of all": lambda queue: queue.stats(),
+    "audit": lambda queue: queue.audit(),
+    "configure": lambda queue: queue.configure("t", ttr="5s"),
+    "pause": lambda queue: queue.pause("t"),
+    "delete": lambda queue: queue.delete_topic("t", force=True),
+}
+
+
+def opened(url: str) -> Queue:
+    return Queue(url, NAMESPACE, settings=SETTINGS)
+
+
+def upgrade(client: Any, topic: str = "t", registry: bool = True) -> None:
+    """What a newer version does: first the registry, with a ring, then each shard."""
+    if registry:
+        settings = json.loads(client.hget(KEYS.topics, topic)) | {"format": NEWER}
+        client.hset(KEYS.topics, topic, json.dumps(settings))
+        client.xadd(KEYS.wake, {"topic": topic}, maxlen=1, approximate=False)
+    client.hset(KEYS.shard(topic, 0).settings, "format", NEWER)
+
+
+def everything(client: Any) -> dict[bytes, bytes]:
+    """But for what expires."""
+    return {key: client.dump(key) for key in client.scan_iter() if client.pttl(key) == -1}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["a process that knows the topic", "a new process"])
+@pytest.mark.parametrize("name", CALLS)
+def test_every_call_raises_and_writes_nothing(redis_server: Server, name: str, known: bool) -> None:
+    with opened(redis_server.url) as queue, redis_server.client() as client:
+        queue.enqueue("t", 1, id="ready")
+        upgrade(client)
+        with opened(redis_server.url) as other:
+            before = everything(client)
+            with pytest.raises(NewerFormat, match="upgrade streamdq here"):
+                CALLS[name](queue if known else other)
+            assert everything(client) == before
+
+
+def test_a_shard_alone_refuses_what_holds_a_claim(redis_server: Server) -> None:
+    """Also if the registry was lost and made again since: the shards know better."""
+    with opened(redis_server.url) as queue, redis_server.client() as client:
+        queue.enqueue("t", 1)
+        claim = queue.take("t")
+        assert claim is not None
+        upgrade(client, registry=False)
+        before = everything(client)
+        for call in (claim.finish, claim.touch, lambda: claim.fail("Oops"), lambda: claim.bury("Oops")):
+            with pytest.raises(NewerFormat):
+                call()
+        client.hdel(KEYS.topics, "t")
+        with opened(redis_server.url) as other, pytest.raises(NewerFormat):
+            other.enqueue("t", 2)
+        client.hdel(KEYS.topics, "t")
+        before.pop(KEYS.topics.encode(), None), before.pop(KEYS.wake.encode(), None)
+        assert {key: value for key, value in everything(client).items() if key in before} == before
+
+
+def test_the_exporter_says_that_it_reads_nothing(redis_server: Server) -> None:
+    with opened(redis_server.url) as queue, redis_server.client() as client:
+        queue.enqueue("t", 1)
+        upgrade(client)
+        collector = RedisCollector(redis_server.url, NAMESPACE)
+        try:
+            families = {family.name: family for family in collector.collect()}
+        finally:
+            collector.close()
+    assert [sample.value for sample in families["streamdq_up"].samples] == [0]
+
+
+async def ended_by(serving: asyncio.Task[None]) -> None:
+    async with asyncio.timeout(WITHIN_S):
+        with pytest.raises(NewerFormat):
+            await serving
+
+
+@pytest.mark.parametrize("registry", [True, False], ids=["the registry rings", "a shard refuses"])
+async def test_a_worker_ends_and_what_it_held_is_there(redis_server: Server, registry: bool) -> None:
+    """A job that ran stays claimed, for the newer version to take over; the lease is free at once."""
+    worker, begun, hold = Worker(redis_server.url, NAMESPACE, settings=SETTINGS), asyncio.Event(), asyncio.Event()
+
+    @worker.handler("t")
+    async def handler(_body: int) -> None:
+        begun.set()
+        await hold.wait()
+
+    with opened(redis_server.url) as queue, redis_server.client() as client:
+        queue.enqueue("t", 1, id="a")
+        serving = asyncio.create_task(worker.serve())
+        async with asyncio.timeout(WITHIN_S):
+            await begun.wait()
+        await eventually(lambda: client.exists(KEYS.mover), "a mover at work")
+        upgrade(client, registry=registry)
+        if not registry:
+            hold.set()  # its outcome is what is refused
+        await ended_by(serving)
+        assert not client.exists(KEYS.mover)
+        as_it_was(client)
+        job = queue.get("t", "a")
+        assert job is not None
+        assert job.state == JobState.RUNNING
+
+
+def as_it_was(client: Any) -> None:
+    """The format that this version knows."""
+    settings = json.loads(client.hget(KEYS.topics, "t"))
+    settings.pop("format", None)
+    client.hset(KEYS.topics, "t", json.dumps(settings))
+    client.hdel(KEYS.shard("t", 0).settings, "format")
+
+
+async def test_an_idle_worker_ends_as_soon_as_another_topic_is_newer(redis_server: Server) -> None:
+    """Its mover may be the one at work, and can't move what is newer."""
+    worker = Worker(redis_server.url, NAMESPACE, settings=SETTINGS)
+
+    @worker.handler("mine")
+    async def handler(_body: int) -> None: ...
+
+    with opened(redis_server.url) as queue, redis_server.client() as client:
+        queue.enqueue("t", 1)
+        serving = asyncio.create_task(worker.serve())
+        await eventually(lambda: client.exists(KEYS.mover), "a mover at work")
+        upgrade(client)
+        await ended_by(serving)
+        with pytest.raises(NewerFormat):
+            await worker.serve()
+
+
+async def test_a_worker_on_a_cluster_ends(redis_cluster: Cluster) -> None:
+    worker, done = Worker(redis_cluster.url, NAMESPACE, settings=SETTINGS), asyncio.Event()
+
+    @worker.handler("t")
+    async def handler(_body: int) -> None:
+        done.set()
+
+    with opened(redis_cluster.url) as queue, redis_cluster.client() as client:
+        queue.enqueue("t", 1)
+        serving = asyncio.create_task(worker.serve())
+        async with asyncio.timeout(WITHIN_S):
+            await done.wait()
+        upgrade(client, registry=False)
+        with pytest.raises(NewerFormat):
+            queue.enqueue("t", 2)
+        await ended_by(serving)
+
+
+# -- what 0.1.0 wrote
+
+
+def restore(server: Server) -> None:
+    """Keys as the scripts of 0.1.0 left them, by Redis 6.2, for a job in every state."""
+    with server.client() as client:
+        for key, value in json.loads(OF_0_1_0.read_text()).items():
+            client.restore(key, 0, base64.b64decode(value))
+
+
+def test_what_0_1_0_wrote_is_read_and_its_jobs_run(redis_server: Server) -> None:
+    restore(redis_server)
+    shard = Shard(redis_server.url)  # each call checks the accounts, and that nothing is orphaned
+    shard.clock.advance("3h")
+    states = {
+        "half": "done", "retried": "delayed", "dead": "dead", "crashed": "running", "own-ttr": "running",
+        "ready": "ready", "delayed": "delayed", "moved-on": "delayed",
+    }  # fmt: skip
+    assert {id: shard.state(id, "a") for id in states} == states
+    assert shard.state("retried", "b") == "running"
+    assert shard.call("kick", "a", 10, []) == 1
+    ended: dict[str, set[str]] = {"a": set(), "b": set()}
+    for group in ("a", "b"):
+        shard.reclaim(group=group)
+    shard.clock.advance("10s")  # what was lost twice in a row is held back for a while
+    while shard.move().moved:
+        pass
+    for group in ("a", "b"):
+        while rows := shard.claim(group=group).rows:
+            assert not shard.finish(*rows, group=group).stale
+            ended[group] |= {row.id.decode() for row in rows}
+    waiting = {"retried", "dead", "crashed", "own-ttr", "ready", "delayed", "moved-on"}
+    assert ended == {"a": waiting, "b": waiting | {"half"}}
+    assert shard.empty()
+    shard.close()

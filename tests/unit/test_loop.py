@@ -1,0 +1,48 @@
+"""Loops go on through everything but data of a newer version: for these there is nothing to wait for."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from streamdq.errors import FORMAT, NewerFormat, ServerUnavailable
+from streamdq.loop import Failures, supervise
+
+NEWER = FORMAT + 1
+
+
+async def test_a_loop_that_fails_runs_again() -> None:
+    runs = []
+
+    async def body() -> None:
+        runs.append(1)
+        if len(runs) < 3:
+            raise ServerUnavailable("away")
+
+    await supervise("test", body, asyncio.Event(), "ns")
+    assert len(runs) == 3
+
+
+@pytest.mark.parametrize("grouped", [False, True], ids=["alone", "in a group of errors"])
+async def test_a_newer_format_ends_a_loop(grouped: bool) -> None:
+    async def fail() -> None:
+        raise NewerFormat(NEWER)
+
+    async def body() -> None:
+        if not grouped:
+            await fail()
+        async with asyncio.TaskGroup() as tasks, asyncio.TaskGroup() as inner:
+            tasks.create_task(asyncio.Event().wait())
+            inner.create_task(fail())
+
+    with pytest.raises(NewerFormat) as raised:
+        await asyncio.wait_for(supervise("test", body, asyncio.Event(), "ns"), 10)
+    assert raised.value.format == NEWER
+
+
+def test_what_met_a_newer_format_is_not_tried_again() -> None:
+    failures = Failures("test", "ns")
+    assert failures.failed("shard", ServerUnavailable("away")) > 0
+    with pytest.raises(NewerFormat):
+        failures.failed("shard", NewerFormat(NEWER))
