@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from .version import __version__
-
 FORMAT = 1
 """The newest format of stored data that this version knows, as in lua/lib/stored_format.lua."""
 
@@ -90,8 +88,8 @@ class NewerFormat(StreamdqError):
 
     def __init__(self, format: int) -> None:
         super().__init__(
-            f"the data in Redis has format {format}, which a newer version of streamdq wrote; this one "
-            f"({__version__}) knows formats up to {FORMAT}: upgrade streamdq here, see docs/upgrading.md"
+            f"the data in Redis has format {format}, which a newer version of streamdq wrote; this one knows formats "
+            f"up to {FORMAT}: upgrade streamdq here, see docs/upgrading.md"
         )
         self.format = format
 

@@ -450,11 +450,10 @@ async def test_data_of_a_newer_version(api: Api, redis_server: Server) -> None:
         client.hset("streamdq:{t:0}:settings", "format", 99)
         client.delete("{streamdq}:probe")
         before = {key: client.dump(key) for key in client.keys("streamdq:*")}
-        asked = [
-            await api.put("c"), await api.get("b"), await api.take(), await api.end("finish", claim),
-            await api.client.delete(api.job("t", "b")),
-*[await api.client.get(f"/v1/{path}") for path in ("topics", "topics/t/dead", "stats", "upcoming", "audit")],
-        ]  # fmt: skip
+        asked = [await api.put("c"), await api.get("b"), await api.take(), await api.end("finish", claim)]
+        asked += [await api.client.delete(api.job("t", "b"))]
+        for path in ("topics", "topics/t/dead", "stats", "upcoming", "audit"):
+            asked += [await api.client.get(f"/v1/{path}")]
         for response in asked:
             assert (response.status_code, kind(response)) == (503, "newer-format"), response.request.url
             assert "upgrade" in response.json()["detail"]

@@ -22,6 +22,7 @@ WORDS = (
     "WRONGPASS",
     "NOSCRIPT",
     "BUSYGROUP",
+    "NEWERFORMAT",
 )
 
 
@@ -55,6 +56,11 @@ WORDS = (
         (exceptions.ResponseError("unknown command 'XAUTOCLAIM'"), Meaning.UNKNOWN_COMMAND),
         (exceptions.NoScriptError("No matching script."), Meaning.SCRIPT_MISSING),
         (exceptions.ResponseError("BUSYGROUP Consumer Group name already exists"), Meaning.GROUP_EXISTS),
+        (
+            exceptions.ResponseError("Error running script (call to f_1): @user_script: 9: NEWERFORMAT 2"),
+            Meaning.NEWER_FORMAT,
+        ),
+        (exceptions.ResponseError("NEWERFORMAT 2 script: 1, on @user_script:9."), Meaning.NEWER_FORMAT),
         (exceptions.ResponseError("WRONGTYPE Operation against a key"), Meaning.OTHER),
         (OSError("no route to host"), Meaning.OTHER),
     ],
