@@ -8,10 +8,9 @@ from functools import cached_property
 from ipaddress import ip_network
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from .errors import FORMAT, NewerFormat
 from .retry import DEFAULT_RETRY, RetrySchedule
 
 DEFAULT_GROUP = "default"
@@ -132,24 +131,11 @@ class TopicSettings(BaseModel):
     deleting: Literal["empty", "force"] | None = None
     most_shards: int = 0
 
-    @model_validator(mode="before")
-    @classmethod
-    def _known_format(cls, stored: Any) -> Any:
-        """First of all: what a newer version wrote may look different. Without a format it is 1."""
-        if isinstance(stored, Mapping) and (format := stored.get("format", FORMAT)) > FORMAT:
-            raise NewerFormat(format)
-        return stored
-
     @field_validator("groups", "leaving", mode="before")
     @classmethod
     def _empty_tables(cls, groups: Mapping[str, Any]) -> dict[str, Any]:
         """Lua has one empty table: fakeredis writes it as ``[]``, where Redis writes ``{}``."""
         return {name: own or {} for name, own in groups.items()} if groups else {}
-
-    @classmethod
-    def decode(cls, text: str | bytes) -> TopicSettings:
-        """Raises ``NewerFormat`` if a newer version wrote them."""
-        return cls.model_validate_json(text)
 
     @property
     def reach(self) -> int:

@@ -22,6 +22,7 @@ from ..link.error_replies import Meaning, meaning_of
 from ..link.session import Op, Session, checked
 from .assembly import assembled
 from .batches import MAX_BYTES, REPLACED_BYTES
+from .registry import settings_in
 
 OUTDATED = -2
 """What scripts say to a caller that asked the wrong shard, as its settings of the topic are out of date."""
@@ -538,7 +539,7 @@ class Scripts:
                 f"topic {topic!r} would be one too many: there are {most} already; delete those that are no longer "
                 "wanted (`streamdq delete`), or raise STREAMDQ_MAX_TOPICS"
             )
-        return TopicSettings.decode(reply) if reply is not None else None
+        return settings_in(reply) if reply is not None else None
 
     def unregister_topic(self, topic: str, version: int) -> Op[bool]:
         """False: the topic has another version by now, and stays."""

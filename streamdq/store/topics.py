@@ -18,6 +18,7 @@ from ..link.command import Command
 from ..link.session import Op, Pause, Session, checked
 from .batches import most_jobs
 from .commands import one
+from .registry import settings_in
 from .scripts import Configured, Scripts
 
 _LEAVE_STEP = 150
@@ -57,7 +58,7 @@ class Topics:
         """Reads the whole registry: one command, unless it has lost what this process serves."""
         key = self._session.keys.topics
         reply = yield from one(self._session, key, "HGETALL", key, within_s=within_s)
-        found = {name.decode(): TopicSettings.decode(text) for name, text in zip(reply[::2], reply[1::2], strict=True)}
+        found = {name.decode(): settings_in(text) for name, text in zip(reply[::2], reply[1::2], strict=True)}
         lost = self._served.keys() - found.keys()
         self.known = found | {topic: self.known[topic] for topic in lost if topic in self.known}
         for topic, (group, own) in list(self._served.items()):
@@ -111,7 +112,7 @@ class Topics:
         reply = yield from one(self._session, key, "HGET", key, topic, within_s=within_s)
         if reply is None:
             return None
-        self.known[topic] = settings = TopicSettings.decode(reply)
+        self.known[topic] = settings = settings_in(reply)
         return settings
 
     def ensure(self, topic: str, group: str | None = None, own: Mapping[str, Any] | None = None) -> Op[TopicSettings]:

@@ -9,6 +9,7 @@ import pytest
 
 from streamdq.config import TopicSettings, topic_patch
 from streamdq.errors import TooManyTopics
+from streamdq.store.registry import settings_in
 from tests.lua.shard import Shard
 
 
@@ -23,7 +24,7 @@ def register(
     op = shard.scripts.register_topic("other", topic_patch(changes or {}, groups or {}, removed, left), expected)
     settings: TopicSettings = shard.run(op)
     stored = shard.redis("HGET", shard.session.keys.topics, "other")
-    assert TopicSettings.decode(stored) == settings
+    assert settings_in(stored) == settings
     return settings
 
 

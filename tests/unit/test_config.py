@@ -8,19 +8,8 @@ import pytest
 from pydantic import ValidationError
 
 from streamdq.config import GroupSettings, Settings, TopicSettings, topic_patch
-from streamdq.errors import FORMAT, NewerFormat
 from streamdq.retry import DEFAULT_RETRY, RetrySchedule
-
-
-def test_settings_of_a_newer_version_are_not_read() -> None:
-    """Not even if they look different: the format is looked at first."""
-    with pytest.raises(NewerFormat, match=f"has format {FORMAT + 1}"):
-        TopicSettings.decode(json.dumps({"format": FORMAT + 1, "shards": {"no": "number"}}))
-
-
-@pytest.mark.parametrize("format", [{}, {"format": 1}, {"format": FORMAT}])
-def test_settings_of_this_version_and_of_older_ones_are_read(format: dict[str, int]) -> None:
-    assert TopicSettings.decode(json.dumps({"shards": 3} | format)).shards == 3
+from streamdq.store.registry import settings_in
 
 
 def test_the_environment_sets_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,7 +65,7 @@ def test_groups_are_named_in_one_order() -> None:
 
 @pytest.mark.parametrize("text", ['{"version":3,"groups":{"a":{}}}', '{"version":3,"groups":{"a":[]},"colour":"red"}'])
 def test_the_registry_as_redis_and_fakeredis_write_it(text: str) -> None:
-    settings = TopicSettings.decode(text)
+    settings = settings_in(text)
     assert (settings.version, settings.group_names, settings.shards) == (3, ("a",), 1)
 
 
