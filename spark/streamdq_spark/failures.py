@@ -23,16 +23,16 @@ _MEMORY = "Spark ran out of memory: give it more (--memory 4g), or analyze fewer
 _MEANINGS = {
     "OutOfMemory|Java heap space|GC overhead|UNABLE_TO_ACQUIRE_MEMORY": _MEMORY,
     "reserve enough space for|insufficient memory for the Java Runtime": (
-        "the machine has not that much memory to give: ask for less (--memory 1g)"
+        "the machine does not have that much memory: ask for less (--memory 1g)"
     ),
     "No space left on device|Disk quota exceeded": (
-        "the disk is full: make room where the tables go and in the temporary folder (SPARK_LOCAL_DIRS names another)"
+        "the disk is full: free space in the output folder and the temporary folder (SPARK_LOCAL_DIRS sets another)"
     ),
     "Permission denied|AccessControlException|AccessDenied|Read-only file system|Mkdirs failed|ParentNotDirectory": (
         "Spark may not read or write there: check the folder, who owns it and, for a bucket, the credentials"
     ),
     "All masters are unresponsive|Failed to connect to master|Could not parse Master|Master must": (
-        "no Spark answers at that master: check --master, and that the cluster runs"
+        "no Spark answers at that master: check --master, and that the cluster is running"
     ),
     "UnknownHostException|SdkClientException|Connection refused|timed out": (
         "Spark can't reach what it needs: check the address and the network"

@@ -187,7 +187,7 @@ def translated(error: SQLAlchemyError, url: URL) -> ArchiveError:
     text, where = _first_line(cause, url.password), describe(url)
     if code.startswith(_REFUSED):
         return ArchiveRefusesWrites(
-            f"the archive at {where} takes no writes ({text}): check its disk and the user's rights; "
+            f"the archive at {where} refuses writes ({text}): check its disk and the user's rights; "
             "what it does not have is still in Redis"
         )
     if code.startswith(_UNAVAILABLE) if code else _is_lost(error):

@@ -91,7 +91,7 @@ class Play:
                 looked = self._now()
                 self._look()
             if self._now() > (WHOLE_S + PATIENCE_S) / self._scale.speed + _START_S:
-                raise StreamdqError("demo: it takes too long; is this machine very busy?")
+                raise StreamdqError("demo: it is taking too long; is this machine very busy?")
             time.sleep(_TICK_S / self._scale.speed)
 
     def missing(self) -> list[str]:
@@ -172,7 +172,7 @@ class Play:
 
     def _pay_closed(self) -> None:
         self._notify(CLOSED_ID, 0, CLOSED_MERCHANT, 0)
-        self._view.event(f"{CLOSED_ID}: its merchant does not answer; it will take every step", "magenta", rare=True)
+        self._view.event(f"{CLOSED_ID}: its merchant does not answer; it will use up all steps", "magenta", rare=True)
 
     def _notify(self, id: str, number: int, merchant: str, refusals: int) -> None:
         notice = Notice(order_id=number, merchant=merchant, refusals=refusals, work_s=self._work_s(0.005, 0.03))
@@ -229,7 +229,7 @@ class Play:
         mended_file(self._directory).touch()
         self._queue.kick(NOTIFY, CLOSED_ID, SHOP_GROUP)
         self._kicked = True
-        self._view.event(f"{CLOSED_ID}: its merchant is back; kicked out of the dead letters", "cyan", rare=True)
+        self._view.event(f"{CLOSED_ID}: its merchant is back; the dead letter is kicked", "cyan", rare=True)
 
     # -- what is seen of it
 
@@ -273,7 +273,7 @@ class Play:
         if row.event in (Event.DONE, Event.RETRY, Event.DEAD, Event.RELEASED):
             self._attempts[row.consumer] += 1
         if row.event is Event.RECLAIMED:
-            text = f"{row.id} was taken over: its TTR passed without a word from its worker"
+            text = f"{row.id} was taken over: its TTR passed, as its worker is dead"
             self._view.event(text, "yellow", rare=True)
         if row.group != SHOP_GROUP:
             return

@@ -216,6 +216,6 @@ def _crash_line(report: Report, scale: Scale) -> Text:
 def _verdict(report: Report) -> Text:
     if report.good:
         return Text("✔ balanced: enqueued = done + dead + cancelled + expired + live; nothing is left", "bold green")
-    wrong = [] if report.audit.balanced else ["the accounts do not balance"]
+    wrong = [] if report.audit.balanced else ["the counters do not balance"]
     wrong += [f"{report.audit.left} jobs are left"] if report.audit.left else []
     return Text(f"✘ {'; '.join(wrong + report.missing)}", "bold red")

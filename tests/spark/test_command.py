@@ -166,7 +166,7 @@ def test_without_asking_the_report_says_so(command: Command, spark: SparkSession
     assert rows
     assert {row["waiting"] for row in rows} == {None}
     page = report.read_text()
-    assert "What waits in Redis was not asked." in page
+    assert "Redis was not asked for waiting jobs." in page
     assert "waiting in Redis now" not in page
 
 

@@ -31,7 +31,7 @@ Caused by: {cause}
     ("cause", "told"),
     [
         ("java.lang.OutOfMemoryError: Java heap space", "ran out of memory: give it more (--memory 4g)"),
-        ("java.io.IOException: No space left on device", "the disk is full: make room"),
+        ("java.io.IOException: No space left on device", "the disk is full: free space"),
         ("java.io.FileNotFoundException: /x (Permission denied)", "may not read or write there: check the folder"),
         ("java.io.IOException: Mkdirs failed to create file:/proc/x", "may not read or write there"),
         ("java.net.UnknownHostException: bucket.example", "can't reach what it needs"),

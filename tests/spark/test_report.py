@@ -93,7 +93,7 @@ def test_names_are_shown_and_not_run(log: list[Happened]) -> None:
 def test_too_little_data_is_said(log: list[Happened]) -> None:
     text = Page(report_of(log)).text
     assert "This needs three complete weeks" in text
-    assert "The data has too little" in text
+    assert "There is too little data" in text
     assert "No retry of a job ended in this period." in text
     assert "nan" not in text
     assert "None" not in re.sub(r"None: no job was given up", "", text)

@@ -15,7 +15,7 @@ MOST_NAMES = 20
 _REASONS = {
     "exhausted": "retry steps used up",
     "buried": "handler gave it up",
-    "invalid": "body not as the handler wants it",
+    "invalid": "body does not fit the handler",
     "crashed": "consumers died on it",
 }
 
@@ -98,7 +98,7 @@ def _funnel(again: Sequence[TableRow], groups: bool) -> Figure:
 
 def dead_letters(tables: Tables) -> Section:
     section = Section(
-        "dead", "Why were jobs given up?", "Dead letters by reason and error, so that the cause can be mended."
+        "dead", "Why were jobs given up?", "Dead letters by reason and error, so that the cause can be fixed."
     )
     rows = sorted(tables["dead_letters"], key=lambda row: -row["dead"])
     if not rows:
@@ -178,7 +178,7 @@ def duplicates(tables: Tables) -> Section:
         )
     ]  # fmt: skip
     section.notes = [
-        "Handed back: by a worker that stopped, or was lost before it started the job; it loses no attempt."
+        "Handed back: by a worker that stopped, or that was lost before it started the job; this uses up no attempt."
     ]
     return section
 
@@ -200,7 +200,7 @@ def advice(tables: Tables) -> Section:
     section = Section(
         "advice",
         "What should be set instead?",
-        "A time to run and a retry schedule for each topic, from how its attempts went.",
+        "A time to run and a retry schedule for each topic, derived from its attempts.",
     )
     rows = sorted(tables["advice"], key=lambda row: (row["topic"], row["group"] or ""))
     if not rows:
@@ -231,7 +231,7 @@ def advice(tables: Tables) -> Section:
     ]  # fmt: skip
     section.notes = [
         "TTR: twice the 99.9th percentile of successful runs, rounded up; from 1,000 of them on.",
-        "Retries: steps at the end go when it is 95 % sure that fewer than 1 in 100 of their attempts succeed.",
+        "Retries: steps at the end can go if it is 95 % certain that fewer than 1 in 100 of their attempts succeed.",
     ]
     return section
 

@@ -70,10 +70,10 @@ def _failures(rows: Sequence[TableRow]) -> list[Tile]:
 def worse_and_better(tables: Tables) -> tuple[list[str], list[str], str]:
     """What changed from the seven days before to the last seven; and why nothing can be said, if so."""
     if "changes" not in tables:
-        return [], [], "This was not worked out."
+        return [], [], "This was not analysed."
     judged = [row for row in tables["changes"] if row["verdict"] != "too little"]
     if not judged:
-        return [], [], "The data has too little in the last seven days, or in the seven before, to compare them."
+        return [], [], "There is too little data in the last seven days, or in the seven before, to compare them."
     ranked = sorted(judged, key=_weight, reverse=True)
     worse = [_change(row) for row in ranked if row["verdict"] == "worse"]
     better = [_change(row) for row in ranked if row["verdict"] == "better"]

@@ -102,7 +102,7 @@ def workers(tables: Tables) -> Section:
     section = Section(
         "workers",
         "How busy were the workers?",
-        "Time in handlers over the time of all slots that a consumer was seen to use, and how evenly work was spread.",
+        "Time in handlers as a share of the slots that a consumer was seen to use, and how even the work was.",
     )
     rows = tables["workers"]
     if not rows:
@@ -187,7 +187,7 @@ def anomalies(tables: Tables) -> Section:
     section = Section(
         "anomalies",
         "Which hours were unusual?",
-        "Hours unlike the same hour of the week in the weeks before, in what was done, what failed and what was late.",
+        "Hours that differ from the same hour of earlier weeks, in jobs done, failures and late starts.",
     )
     judged = [row for row in tables["anomalies"] if row["score"] is not None]
     if not judged:
@@ -256,13 +256,13 @@ def forecast(tables: Tables) -> Section:
     section = Section(
         "forecast",
         "What is coming?",
-        "Attempts expected in the next hours, from the same hour of earlier weeks, and what waits in Redis already.",
+        "Attempts expected in the next hours, from the same hour of earlier weeks, and jobs waiting in Redis.",
     )
     rows = sorted(tables["forecast"], key=lambda row: row["hour"])
     known = [row for row in rows if row["load"] is not None]
     if not known:
         section.lacking = (
-            "This needs two complete weeks of history; the data has fewer, and what waits in Redis is not known."
+            "This needs two complete weeks of history; the data has fewer, and Redis was not asked for waiting jobs."
         )
         return section
     by_hour = {at: _sum(own, "load") for at, own in grouped(rows, "hour").items()}
@@ -279,7 +279,7 @@ def forecast(tables: Tables) -> Section:
         "Expected is the median of the weeks seen; lowest and highest are the sums over hours of their extremes."
     ]
     if not asked:
-        section.notes.append("What waits in Redis was not asked.")
+        section.notes.append("Redis was not asked for waiting jobs.")
     return section
 
 
