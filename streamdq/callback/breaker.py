@@ -1,10 +1,10 @@
-"""Keeps a receiver that is slow or dead from taking the slots of the others.
+"""Circuit breakers and concurrency limits: a slow or dead receiver must not take the slots of others.
 
-Each endpoint (scheme, host, port) has a window: how many calls may be under way to it. It begins small, grows with
-every answer and shrinks with every failure. Beyond it a call waits only if its turn comes within a quarter of a second,
-as far as the answers of late can tell; else the job goes back to the queue for a while. After some failures in a row
-the breaker opens: nothing is called for a time that doubles with each further failure, then one call tries. The
-processes of a namespace tell each other (shared.py), and one of them makes that call.
+Each endpoint (scheme, host, port) has a window, the number of concurrent calls to it. It begins small, grows with
+every answer and shrinks with every failure. A call beyond the window waits only if its turn should come within a
+quarter of a second, judging by recent answers; else the job goes back to the queue for a while. After some failures in
+a row the breaker opens: no calls are made for a time that doubles with each further failure, then one trial call. The
+processes of a namespace share open breakers (shared.py), and one of them makes the trial call.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Blocked reads: of the streams that jobs are claimed from, and of those that ring. And how the consumer that makes
-them shows its groups that it is there.
-"""
+"""Blocking reads of ready streams and of ``wake`` streams, and the heartbeat of the consumer that makes them."""
 
 from __future__ import annotations
 
@@ -78,8 +76,8 @@ def join(session: Session, group: str, consumer: str, shards: Sequence[ShardKeys
 
 
 def heartbeat(session: Session, group: str, consumer: str, shards: Sequence[ShardKeys]) -> Op[None]:
-    """Tells the group that the consumer is alive: asks for what it has pending behind the last possible entry, which is
-    nothing and changes nothing. On Cluster, one shard.
+    """The consumer's sign of life: asks for what it has pending behind the last possible entry. The reply is empty, but
+    Redis resets the consumer's idle time. On a Cluster, one shard.
     """
     streams = [shard.ready for shard in shards]
     args = ("XREADGROUP", "GROUP", group, consumer, "STREAMS", *streams, *[_END] * len(streams))

@@ -1,4 +1,4 @@
-"""Reads of a shard's history stream, and of what is known of it beside it. Each is one call."""
+"""Reads of a shard's history stream, and of its counters and registered dumps. Each is one call."""
 
 from __future__ import annotations
 

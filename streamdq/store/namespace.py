@@ -1,5 +1,5 @@
-"""What the whole namespace has in single keys: the mover's leases, the signing secret, sessions of the web pages, open
-breakers; and what Redis says of itself. Each operation is one command, unless it says otherwise.
+"""Single keys of the namespace (the mover's leases, the signing secret, sessions of the web page, open breakers), and
+Redis's time and INFO. Each operation is one command, unless it says otherwise.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def redis_info(session: Session) -> Op[dict[str, str]]:
 
 
 def write_probe(session: Session, keep_ms: int) -> Op[None]:
-    """A write that changes nothing else: it fails where Redis takes no writes."""
+    """Writes a key of its own; fails if Redis refuses writes."""
     key = session.keys.probe
     yield from one(session, key, "SET", key, "1", "PX", keep_ms)
 

@@ -1,4 +1,4 @@
-"""How far a group is with a job: the hash ``progress``. lua/lib/progress.lua writes it; here it is read."""
+"""The codec of the hash ``progress``: how far a group is with a job. lua/lib/progress.lua writes it; this reads it."""
 
 from __future__ import annotations
 

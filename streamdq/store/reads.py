@@ -1,7 +1,7 @@
-"""Plain reads of shards: what waits, what is dead, the counters, and the streams with their groups.
+"""Plain reads of shards: waiting and dead jobs, the counters, and the streams with their groups.
 
-Each is an operation that returns typed values, so that whoever asks never meets a Redis command or its raw reply. What
-is asked of several shards is sent together, in calls of at most STEP commands: one round trip for most questions.
+Each is an operation that returns typed values, so its callers see neither Redis commands nor raw replies. Reads of
+several shards are sent together, in calls of at most STEP commands: one round trip for most of them.
 Unless a read says otherwise, an error reply is raised (``checked``).
 """
 

@@ -1,4 +1,4 @@
-"""The record: what the hash ``jobs`` keeps of a job under its id. Its layout is known here, and to the scripts.
+"""The codec of records: the value of a job in the hash ``jobs``. Only this module and the scripts know its layout.
 
 A record is lines: sequence (12 hex digits) and due_ms, created_ms, ttr_ms, expire_ms, nonce, retry, url, and then the
 body as JSON, which has no line breaks of its own. What the job does not have is an empty line.
@@ -63,7 +63,7 @@ def encode(new: NewJob, max_body_bytes: int) -> Encoded:
     """Checks a new job and writes it down.
 
     Raises:
-        InvalidInput: a field can't be accepted.
+        InvalidInput: a field is invalid.
     """
     random = b2a_base64(os.urandom(15), newline=False).translate(_IN_IDS).decode()
     id, nonce = random[:14] if new.id is None else check_id(new.id), random[14:18]

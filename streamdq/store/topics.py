@@ -1,8 +1,8 @@
-"""The registry of topics: what a process knows of each, and how the shards are brought up to it.
+"""The registry of topics: this process's cache of it, and the updates of the shards.
 
-A change of topology takes several calls. What it is to be is written into the registry first (``resharding``,
-``leaving``, ``deleting``), and every step can be repeated by anybody: so whoever meets a change that was begun, also
-by a process that was killed, ends it (``_conform``). Each step of the registry names the version that it follows from.
+A change of topology takes several calls. First the intended change is written to the registry (``resharding``,
+``leaving``, ``deleting``). Every step can be repeated by any process. So whoever meets an unfinished change, perhaps of
+a process that was killed, finishes it (``_conform``). Each write to the registry names the version that it follows.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class Topics:
-    """A cache of the registry. It may be out of date: scripts that depend on it say so, then ``repair``."""
+    """A cache of the registry. It may be outdated: scripts that depend on it say so; then call ``repair``."""
 
     def __init__(self, session: Session, scripts: Scripts) -> None:
         self._session = session
@@ -45,7 +45,7 @@ class Topics:
         self._lost_until = 0.0
 
     def shards(self, topic: str) -> list[ShardKeys]:
-        """The shards that jobs are spread over; none of a topic that is not known."""
+        """The shards over which jobs are spread; empty for an unknown topic."""
         settings = self.known.get(topic)
         return [self._session.keys.shard(topic, i) for i in range(settings.shards)] if settings else []
 
@@ -190,7 +190,7 @@ class Topics:
         return settings
 
     def end_changes(self) -> Op[None]:
-        """Ends what others have begun and not ended, if there is anything: one command."""
+        """Finishes changes that others have begun; one command if there are none."""
         yield from self.refresh()
         for topic, settings in list(self.known.items()):
             if settings.resharding is not None or settings.leaving or settings.deleting:
