@@ -13,12 +13,13 @@ from streamdq.link.connection import Link
 from streamdq.link.session import Op, open_session, run
 from streamdq.operations.jobs import Operations
 from streamdq.store import history_reads
+from streamdq.store.entries import FIRST, ms_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 T = TypeVar("T")
-BEGIN = "0-0"
+BEGIN = FIRST
 PAGE = 5_000  # entries read at once: a few milliseconds of Redis's time
 _LOOKS = 20
 
@@ -37,15 +38,15 @@ class Standing:
 
     @property
     def since_ms(self) -> int:
-        return int(self.since.partition("-")[0] or 0)
+        return ms_of(self.since or FIRST)
 
     @property
     def first_ms(self) -> int:
-        return int(self.first.partition("-")[0])
+        return ms_of(self.first)
 
     @property
     def last_ms(self) -> int:
-        return int(self.last.partition("-")[0])
+        return ms_of(self.last)
 
     def as_offset(self) -> dict[str, Any]:
         """What Spark keeps in its checkpoint."""

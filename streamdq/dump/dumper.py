@@ -29,6 +29,7 @@ from ..link.session import Op, open_session, run
 from ..logs import log
 from ..operations.jobs import Operations
 from ..store import history_reads, namespace
+from ..store.entries import FIRST, ms_of, order_of
 from ..store.history_reads import RawEntry
 from ..store.scripts import DumpRegistration
 from .arrow import by_hour, pyarrow, table_in, write_parquet
@@ -266,14 +267,14 @@ class Dumper:
 
     def _hold(self, shard: ShardKeys, mark: StreamMark) -> DumpRegistration:
         scripts = self._operations.scripts
-        return self._run(scripts.register_dump(shard, self._manifest.id, mark.last or "0-0", mark.written, mark.since))
+        return self._run(scripts.register_dump(shard, self._manifest.id, mark.last or FIRST, mark.written, mark.since))
 
     def _is_another(self, shard: ShardKeys, mark: StreamMark, held: DumpRegistration) -> bool:
         """Whether the stream is not the one of the last run, or there was none."""
         if held.since != mark.since:
             return not (mark.last and self._is_there(shard, mark.last))
         # Written on, with ids from the past: it was deleted, and the clock set back.
-        return bool(held.last) and _order(held.last) < _order(mark.last) and held.written > mark.written
+        return bool(held.last) and order_of(held.last) < order_of(mark.last or FIRST) and held.written > mark.written
 
     def _is_there(self, shard: ShardKeys, entry: str) -> bool:
         return self._run(history_reads.has_row(self._session, shard, entry))
@@ -285,7 +286,7 @@ class Dumper:
         gone = max(0, held.written - held.length)
         if mark.since:
             self._end_life(mark, held.since)
-        if mark.resets or _order(held.since)[0] > self._manifest.created_ms:
+        if mark.resets or ms_of(held.since or FIRST) > self._manifest.created_ms:
             mark.lost += gone
             self._result.lost += gone
         else:
@@ -358,7 +359,7 @@ class Dumper:
     def _pages(self, stream: _Stream) -> Iterator[list[RawEntry]]:
         """The entries after the mark up to the run's end. While one page is worked on, the next is fetched."""
         end = stream.held.last
-        if not end or _order(stream.mark.last) >= _order(end):
+        if not end or order_of(stream.mark.last or FIRST) >= order_of(end):
             return
 
         def fetch(after: str) -> list[RawEntry]:
@@ -440,12 +441,6 @@ class Dumper:
             if mark.since:
                 shard = self._session.keys.shard(mark.topic, mark.shard)
                 self._reach(shard, partial(tell, shard, mark))
-
-
-def _order(entry: str) -> tuple[int, int]:
-    """Entries compare by time, then by sequence; '' comes first."""
-    ms, _, sequence = entry.partition("-")
-    return int(ms or 0), int(sequence or 0)
 
 
 __all__ = ["BATCH", "Dumped", "Dumper"]

@@ -7,6 +7,7 @@ from typing import Literal
 
 from ..link.session import Op
 from ..store import history_reads, namespace
+from ..store.entries import ms_of
 from .audit import Auditing
 
 _NEVER_MS = 10**15
@@ -67,7 +68,7 @@ class Doctoring(Auditing):
                 lacking[dump.id] = lacking.get(dump.id, 0) + max(0, written - dump.written)
                 if written > dump.written:
                     last = since if since and dump.mark == "0-0" else dump.mark
-                    oldest[dump.id] = min(oldest.get(dump.id, _NEVER_MS), int(last.partition("-")[0]))
+                    oldest[dump.id] = min(oldest.get(dump.id, _NEVER_MS), ms_of(last))
         now_s = (yield from namespace.redis_time_us(self.session)) // 1_000_000
         limit = self.session.settings.history_length * max(1, len(shards))
         return [

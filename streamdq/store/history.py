@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from ..errors import HistoryUnreadable
+from .entries import order_of
 
 SCHEMA_VERSION = "1"
 VERSION_KEY = "streamdq.schema_version"
@@ -110,8 +111,7 @@ class HistoryRow:
     @property
     def place(self) -> tuple[int, int]:
         """Where it stands in its shard's history: the order in which things came about, also when the clock was set."""
-        ms, _, sequence = self.entry.partition("-")
-        return int(ms), int(sequence)
+        return order_of(self.entry)
 
 
 @dataclass(slots=True)
@@ -141,6 +141,11 @@ def row_in(topic: str, shard: int, entry: str, text: str) -> HistoryRow:
             f"entry {entry} in the history of topic {topic!r}, shard {shard}, is not a row of schema version "
             f"{SCHEMA_VERSION}: {problem}"
         ) from problem
+
+
+def may_concern(value: bytes, id: str) -> bool:
+    """Without reading the row: False if it is not about the job with this id."""
+    return f"{SEPARATOR}{id}{SEPARATOR}".encode() in value
 
 
 @dataclass(frozen=True, slots=True)

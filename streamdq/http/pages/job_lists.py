@@ -16,6 +16,7 @@ from ...keys import ShardKeys
 from ...link.session import Op
 from ...operations.jobs import Operations
 from ...store import reads
+from ...store.entries import ms_of, order_of
 from ...store.members import member_in
 from ...store.progress import Phase, Progress
 
@@ -130,11 +131,6 @@ class _Stream(NamedTuple):
 _Read = Callable[[Operations, Sequence[_Stream], str, Sequence[str]], Op[list[list[tuple[str, Line]]]]]
 
 
-def _order(entry: str) -> tuple[int, int]:
-    ms, _, sequence = entry.partition("-")
-    return int(ms), int(sequence)
-
-
 def _streamed(ops: Operations, shards: Sequence[ShardKeys], group: str, cursor: str, read: _Read) -> Op[Listed]:
     """Merged by entry, and among equal entries by stream; the cursor names the last one shown."""
     streams = [
@@ -144,7 +140,7 @@ def _streamed(ops: Operations, shards: Sequence[ShardKeys], group: str, cursor: 
     ]
     starts = _starts(cursor, len(streams)) if cursor else ["-"] * len(streams)
     found = yield from read(ops, streams, group, starts)
-    rows = [[(_order(entry), number, entry, line) for entry, line in one] for number, one in enumerate(found)]
+    rows = [[(order_of(entry), number, entry, line) for entry, line in one] for number, one in enumerate(found)]
     page = list(islice(merge(*rows, key=lambda row: row[:2]), PAGE + 1))
     following = f"{page[PAGE - 1][2]}.{page[PAGE - 1][1]}" if len(page) > PAGE else ""
     return Listed([row[3] for row in page[:PAGE]], following)
@@ -154,7 +150,7 @@ def _starts(cursor: str, streams: int) -> list[str]:
     """Where each stream's page begins, behind what the page before has shown."""
     entry, _, last = cursor.partition(".")
     try:
-        _order(entry)
+        order_of(entry)
         return [f"({entry}" if number <= int(last) else entry for number in range(streams)]
     except ValueError:
         raise InvalidInput("from: not a value that an earlier page ended with") from None
@@ -167,12 +163,12 @@ def _ready(
     places = []
     delivered = yield from reads.delivered(ops.session, [stream.name for stream in streams], group)
     for stream, last, start in zip(streams, delivered, starts, strict=True):
-        seen = start != "-" and _order(start.lstrip("(")) >= _order(last)
+        seen = start != "-" and order_of(start.lstrip("(")) >= order_of(last)
         places.append((stream.name, start if seen else f"({last}"))
     found = yield from reads.entries(ops.session, places, PAGE + 1)
     return [
         [
-            (entry.id, Line(member_in(entry.value).id, _order(entry.id)[0], group if stream.own else None))
+            (entry.id, Line(member_in(entry.value).id, ms_of(entry.id), group if stream.own else None))
             for entry in entries
         ]
         for stream, entries in zip(streams, found, strict=True)

@@ -15,6 +15,7 @@ from ...keys import shard_of
 from ...link.session import Op
 from ...operations.inspect import job_of
 from ...operations.jobs import Operations
+from ...store.entries import ms_of
 from ...store.history import HistoryRow
 from ...store.progress import Phase, progress_in
 from .. import redact
@@ -196,5 +197,5 @@ def _look(ops: Operations, topic: str, id: str, settings: TopicSettings) -> Op[t
     for group, value in zip(reply[2::3], reply[3::3], strict=True):
         progress = progress_in(value) if value else None
         if progress is not None and progress.phase is Phase.RUNNING:
-            moved[group.decode()] = int(progress.claimed_from.partition("-")[0])
+            moved[group.decode()] = ms_of(progress.claimed_from)
     return job_of(topic, id, reply), moved, now_ms

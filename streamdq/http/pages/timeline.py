@@ -11,7 +11,8 @@ from ...keys import ShardKeys
 from ...link.session import Op
 from ...operations.jobs import Operations
 from ...store import history_reads
-from ...store.history import Event, HistoryRow, row_in
+from ...store.entries import ms_of
+from ...store.history import Event, HistoryRow, may_concern, row_in
 
 LOOKBACK_ROWS = 10_000
 _PAGE = 500
@@ -170,19 +171,18 @@ def rows_of(ops: Operations, shard: ShardKeys, id: str, since_ms: int | None) ->
     """The job's rows, oldest first, of the last LOOKBACK_ROWS of its shard, and whether that reached back far enough:
     to ``since_ms``, or to the oldest that is kept.
     """
-    marked = f"\x1f{id}\x1f".encode()
     rows: list[HistoryRow] = []
     before, looked = "", 0
     while looked < LOOKBACK_ROWS:
         entries = yield from history_reads.rows_before(ops.session, shard, before, _PAGE)
         for entry in entries:
-            if marked in entry.value:
+            if may_concern(entry.value, id):
                 row = row_in(shard.topic, shard.shard, entry.id, entry.value.decode())
                 rows += [row] if row.id == id else []
         looked += len(entries)
         if len(entries) < _PAGE:
             return rows[::-1], True
         before = entries[-1].id
-        if since_ms is not None and int(before.partition("-")[0]) < since_ms:
+        if since_ms is not None and ms_of(before) < since_ms:
             return rows[::-1], True
     return rows[::-1], False
