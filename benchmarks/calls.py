@@ -19,8 +19,9 @@ from streamdq.config import MAX_CLAIM
 from streamdq.link.command import Command
 from streamdq.link.connection import Link
 from streamdq.link.session import Op, open_session, run
-from streamdq.operations.jobs import Operations
+from streamdq.operations import audit, jobs, topics
 from streamdq.store.batches import MAX_BYTES
+from streamdq.store.redis_store import RedisStore
 
 from .figures import Figure
 from .harness import BATCH, NAMESPACE, Bench
@@ -77,9 +78,9 @@ class _Redis:
         self.server = server
         server.empty()
         self.link, session = open_session(server.url, NAMESPACE, None, None, _Timed)
-        self.operations = Operations(session)
+        self.store = RedisStore(session)
         self.groups = [f"group-{i:02}" for i in range(groups)]
-        self.run(self.operations.configure(_TOPIC, groups=self.groups))
+        self.run(topics.configure(self.store, _TOPIC, groups=self.groups))
         self.shard = session.keys.shard(_TOPIC, 0)
         self.consumer = session.consumer
         self.claimed: dict[str, list[Held]] = {}
@@ -94,10 +95,10 @@ class _Redis:
         self.link.send([Command("bare", ("EVAL", script, 2, "bare", "bare:stream", *values))], 10.0)
 
     def fill(self, count: int, body: str = "small", prefix: str = "job") -> None:
-        self.run(self.operations.enqueue_many(_TOPIC, [NewJob(body, id=f"{prefix}-{i}") for i in range(count)]))
+        self.run(jobs.enqueue_many(self.store, _TOPIC, [NewJob(body, id=f"{prefix}-{i}") for i in range(count)]))
 
     def claim(self, group: str, count: int = MAX_CLAIM) -> list[Held]:
-        scripts, asked = self.operations.scripts, time.monotonic()
+        scripts, asked = self.store.scripts, time.monotonic()
         claimed = self.run(scripts.claim(self.shard, group, self.consumer, count, 60_000))
         return [held_of(self.shard, group, row, claimed, asked) for row in claimed.rows]
 
@@ -113,7 +114,7 @@ class _Redis:
         groups = len(self.groups)
         while ends:
             batch = ends_together(ends, groups)
-            run(self.link, settle(self.operations.scripts, self.shard, group, self.consumer, batch))
+            run(self.link, settle(self.store.scripts, self.shard, group, self.consumer, batch))
             del ends[: len(batch)]
 
     def bury(self, count: int, body: str = "small") -> None:
@@ -144,7 +145,7 @@ def _drain(redis: _Redis) -> None:
 
 
 def _leave(redis: _Redis) -> None:
-    redis.run(redis.operations.configure(_TOPIC, groups=redis.groups[:-1]))
+    redis.run(topics.configure(redis.store, _TOPIC, groups=redis.groups[:-1]))
 
 
 def _nothing(redis: _Redis) -> None:
@@ -165,7 +166,7 @@ def _claim_large(redis: _Redis) -> None:
 
 
 def _let_ttr_pass(redis: _Redis) -> None:
-    redis.run(redis.operations.configure(_TOPIC, ttr=_TTR_S))
+    redis.run(topics.configure(redis.store, _TOPIC, ttr=_TTR_S))
     _claim_large(redis)
     time.sleep(2 * _TTR_S)
 
@@ -173,12 +174,12 @@ def _let_ttr_pass(redis: _Redis) -> None:
 def _claim_and_raise_ttr(redis: _Redis) -> None:
     redis.fill(BATCH)
     redis.claim_all(redis.groups[0])
-    redis.run(redis.operations.configure(_TOPIC, ttr="1h"))
+    redis.run(topics.configure(redis.store, _TOPIC, ttr="1h"))
 
 
 def _look_for_late(redis: _Redis) -> int:
     """As the mover does; how many were taken over."""
-    topic, scripts = redis.operations.topics.settings_of(_TOPIC), redis.operations.scripts
+    topic, scripts = redis.store.topics.settings_of(_TOPIC), redis.store.scripts
     cursors, taken, more = (b"0-0", b"0-0"), 0, 1
     while more:
         reply = redis.run(scripts.reclaim(redis.shard, redis.groups[0], topic, 100, cursors, 0))
@@ -197,21 +198,21 @@ def _count(done: int) -> None:
 
 
 def _kick(redis: _Redis) -> None:
-    _count(redis.run(redis.operations.kick(_TOPIC, group=redis.groups[-1])))
+    _count(redis.run(jobs.kick(redis.store, _TOPIC, group=redis.groups[-1])))
 
 
 def _purge(redis: _Redis) -> None:
-    _count(redis.run(redis.operations.purge(_TOPIC, redis.groups[-1])))
+    _count(redis.run(jobs.purge(redis.store, _TOPIC, redis.groups[-1])))
 
 
 def _audit(redis: _Redis) -> None:
-    if not redis.run(redis.operations.audit(_TOPIC)).balanced:
+    if not redis.run(audit.audit(redis.store, _TOPIC)).balanced:
         raise RuntimeError("unbalanced")
 
 
 def _replace(redis: _Redis) -> None:
-    jobs = [NewJob(_LARGE, id=f"job-{i}") for i in range(BATCH)]
-    _count(redis.run(redis.operations.enqueue_many(_TOPIC, jobs, on_conflict="replace")).created)
+    large = [NewJob(_LARGE, id=f"job-{i}") for i in range(BATCH)]
+    _count(redis.run(jobs.enqueue_many(redis.store, _TOPIC, large, on_conflict="replace")).created)
 
 
 def _bare_bytes(redis: _Redis) -> None:

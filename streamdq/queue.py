@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from functools import wraps
+from inspect import Parameter, signature
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -16,28 +17,40 @@ from .durations import Duration
 from .link.connection import AsyncLink, Link
 from .link.session import Op, arun, open_session, run
 from .mover.mover import MoverThread
-from .operations.jobs import Operations
+from .operations import inspect, jobs, topics
+from .operations.audit import audit as audit_operation
+from .operations.doctor import doctor as doctor_operation
 from .operations.take import bury, fail, finish, leaving, take, touch
+from .store.redis_store import RedisStore
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _blocking(operation: Callable[Concatenate[Operations, P], Op[T]]) -> Callable[Concatenate[Queue, P], T]:
+def _as_method(method: Any, operation: Callable[..., Any]) -> None:
+    """Its signature is the operation's, with ``self`` in the place of the store."""
+    given = signature(operation)
+    store, *rest = given.parameters.values()
+    method.__signature__ = given.replace(parameters=[store.replace(name="self", annotation=Parameter.empty), *rest])
+
+
+def _blocking(operation: Callable[Concatenate[RedisStore, P], Op[T]]) -> Callable[Concatenate[Queue, P], T]:
     @wraps(operation)
     def method(self: Queue, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return run(self._link, operation(self._operations, *args, **kwargs))
+        return run(self._link, operation(self._store, *args, **kwargs))
 
+    _as_method(method, operation)
     return method
 
 
 def _awaited(
-    operation: Callable[Concatenate[Operations, P], Op[T]],
+    operation: Callable[Concatenate[RedisStore, P], Op[T]],
 ) -> Callable[Concatenate[AsyncQueue, P], Coroutine[Any, Any, T]]:
     @wraps(operation)
     async def method(self: AsyncQueue, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await arun(self._link, operation(self._operations, *args, **kwargs))
+        return await arun(self._link, operation(self._store, *args, **kwargs))
 
+    _as_method(method, operation)
     return method
 
 
@@ -59,7 +72,7 @@ class _Base:
         clock: RedisClock | None = None,
     ) -> None:
         self._link, session = open_session(url, namespace, settings, clock, self._link_class)
-        self._operations = Operations(session)
+        self._store = RedisStore(session)
         self._url = url
         self.namespace = session.keys.namespace
         self._mover: MoverThread | None = None
@@ -69,7 +82,7 @@ class _Base:
         """Starts a mover in this process, once."""
         with self._mover_lock:
             if self._mover is None or not self._mover.is_here:  # a forked child has its parent's object, not its thread
-                session = self._operations.session
+                session = self._store.session
                 self._mover = MoverThread(self._url, self.namespace, session.settings, session.clock)
 
     def _stop_mover(self) -> None:
@@ -88,24 +101,24 @@ class Queue(_Base):
 
     _link_class = Link
 
-    enqueue = _blocking(Operations.enqueue)
-    enqueue_many = _blocking(Operations.enqueue_many)
-    get = _blocking(Operations.get)
-    cancel = _blocking(Operations.cancel)
-    reschedule = _blocking(Operations.reschedule)
-    dead = _blocking(Operations.dead)
-    kick = _blocking(Operations.kick)
-    purge = _blocking(Operations.purge)
-    configure = _blocking(Operations.configure)
-    delete_topic = _blocking(Operations.delete_topic)
-    pause = _blocking(Operations.pause)
-    resume = _blocking(Operations.resume)
-    stats = _blocking(Operations.stats)
-    upcoming = _blocking(Operations.upcoming)
-    history = _blocking(Operations.history)
-    forget_dump = _blocking(Operations.forget_dump)
-    audit = _blocking(Operations.audit)
-    doctor = _blocking(Operations.doctor)
+    enqueue = _blocking(jobs.enqueue)
+    enqueue_many = _blocking(jobs.enqueue_many)
+    get = _blocking(inspect.get)
+    cancel = _blocking(jobs.cancel)
+    reschedule = _blocking(jobs.reschedule)
+    dead = _blocking(inspect.dead)
+    kick = _blocking(jobs.kick)
+    purge = _blocking(jobs.purge)
+    configure = _blocking(topics.configure)
+    delete_topic = _blocking(topics.delete_topic)
+    pause = _blocking(topics.pause)
+    resume = _blocking(topics.resume)
+    stats = _blocking(inspect.stats)
+    upcoming = _blocking(inspect.upcoming)
+    history = _blocking(inspect.history)
+    forget_dump = _blocking(inspect.forget_dump)
+    audit = _blocking(audit_operation)
+    doctor = _blocking(doctor_operation)
 
     def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> Claim | None:
         """Claims one job, waiting up to ``timeout`` for one to be ready; None if there was none. For programs
@@ -116,7 +129,7 @@ class Queue(_Base):
             UnknownGroup: the topic has no such group.
         """
         self._carry_mover()
-        held = run(self._link, take(self._operations, topic, group, timeout))
+        held = run(self._link, take(self._store, topic, group, timeout))
         return None if held is None else Claim(self, held)
 
     def close(self) -> None:
@@ -138,30 +151,30 @@ class AsyncQueue(_Base):
 
     _link_class = AsyncLink
 
-    enqueue = _awaited(Operations.enqueue)
-    enqueue_many = _awaited(Operations.enqueue_many)
-    get = _awaited(Operations.get)
-    cancel = _awaited(Operations.cancel)
-    reschedule = _awaited(Operations.reschedule)
-    dead = _awaited(Operations.dead)
-    kick = _awaited(Operations.kick)
-    purge = _awaited(Operations.purge)
-    configure = _awaited(Operations.configure)
-    delete_topic = _awaited(Operations.delete_topic)
-    pause = _awaited(Operations.pause)
-    resume = _awaited(Operations.resume)
-    stats = _awaited(Operations.stats)
-    upcoming = _awaited(Operations.upcoming)
-    history = _awaited(Operations.history)
-    forget_dump = _awaited(Operations.forget_dump)
-    audit = _awaited(Operations.audit)
-    doctor = _awaited(Operations.doctor)
+    enqueue = _awaited(jobs.enqueue)
+    enqueue_many = _awaited(jobs.enqueue_many)
+    get = _awaited(inspect.get)
+    cancel = _awaited(jobs.cancel)
+    reschedule = _awaited(jobs.reschedule)
+    dead = _awaited(inspect.dead)
+    kick = _awaited(jobs.kick)
+    purge = _awaited(jobs.purge)
+    configure = _awaited(topics.configure)
+    delete_topic = _awaited(topics.delete_topic)
+    pause = _awaited(topics.pause)
+    resume = _awaited(topics.resume)
+    stats = _awaited(inspect.stats)
+    upcoming = _awaited(inspect.upcoming)
+    history = _awaited(inspect.history)
+    forget_dump = _awaited(inspect.forget_dump)
+    audit = _awaited(audit_operation)
+    doctor = _awaited(doctor_operation)
 
     async def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> AsyncClaim | None:
         """As Queue.take, awaited."""
         if self._mover is None:
             await asyncio.to_thread(self._carry_mover)
-        held = await arun(self._link, take(self._operations, topic, group, timeout))
+        held = await arun(self._link, take(self._store, topic, group, timeout))
         return None if held is None else AsyncClaim(self, held)
 
     async def close(self) -> None:
@@ -178,13 +191,13 @@ class AsyncQueue(_Base):
         await self.close()
 
 
-def operations_of(queue: Queue | AsyncQueue) -> Operations:
-    """For other modules of streamdq: what a queue's methods carry out, and more than these."""
-    return queue._operations
+def store_of(queue: Queue | AsyncQueue) -> RedisStore:
+    """For other modules of streamdq: what the operations that a queue carries out work on."""
+    return queue._store
 
 
 def carry_out(queue: Queue, operation: Op[T]) -> T:
-    """The same for an operation made from ``operations_of``: blocking, by the queue's connections."""
+    """Carries out an operation on a queue's store, blocking, by the queue's connections."""
     return run(queue._link, operation)
 
 
@@ -210,21 +223,21 @@ class Claim:
 
     def finish(self) -> None:
         """Ends the attempt as done, for this group."""
-        self._run(finish(self._queue._operations, self._held))
+        self._run(finish(self._queue._store, self._held))
 
     def fail(self, error: BaseException | str, delay: Duration | None = None) -> None:
         """Ends the attempt as failed: the job takes the next step of its retry schedule. With ``delay``, it is tried
         again after that, without using up a step. If no step is left, the job is buried.
         """
-        self._run(fail(self._queue._operations, self._held, error, delay))
+        self._run(fail(self._queue._store, self._held, error, delay))
 
     def bury(self, reason: str) -> None:
         """Gives the job up: it is a dead letter until it is kicked or purged."""
-        self._run(bury(self._queue._operations, self._held, reason))
+        self._run(bury(self._queue._store, self._held, reason))
 
     def touch(self, ttr: Duration | None = None) -> None:
         """Starts the TTR again (a heartbeat); with ``ttr``, that time instead."""
-        self._run(touch(self._queue._operations, self._held, ttr))
+        self._run(touch(self._queue._store, self._held, ttr))
 
     def __enter__(self) -> Self:
         return self
@@ -232,7 +245,7 @@ class Claim:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if (operation := leaving(self._queue._operations, self._held, error)) is not None:
+        if (operation := leaving(self._queue._store, self._held, error)) is not None:
             self._run(operation)
 
 
@@ -249,19 +262,19 @@ class AsyncClaim:
 
     async def finish(self) -> None:
         """As Claim.finish."""
-        await self._run(finish(self._queue._operations, self._held))
+        await self._run(finish(self._queue._store, self._held))
 
     async def fail(self, error: BaseException | str, delay: Duration | None = None) -> None:
         """As Claim.fail."""
-        await self._run(fail(self._queue._operations, self._held, error, delay))
+        await self._run(fail(self._queue._store, self._held, error, delay))
 
     async def bury(self, reason: str) -> None:
         """As Claim.bury."""
-        await self._run(bury(self._queue._operations, self._held, reason))
+        await self._run(bury(self._queue._store, self._held, reason))
 
     async def touch(self, ttr: Duration | None = None) -> None:
         """As Claim.touch."""
-        await self._run(touch(self._queue._operations, self._held, ttr))
+        await self._run(touch(self._queue._store, self._held, ttr))
 
     async def __aenter__(self) -> Self:
         return self
@@ -269,7 +282,7 @@ class AsyncClaim:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if (operation := leaving(self._queue._operations, self._held, error)) is not None:
+        if (operation := leaving(self._queue._store, self._held, error)) is not None:
             await self._run(operation)
 
 

@@ -17,7 +17,7 @@ from .config import MAX_BATCH, Settings, TopicSettings
 from .durations import Duration, to_ms
 from .keys import ShardKeys
 from .link.connection import forget_memory
-from .queue import AsyncQueue, Queue, carry_out_async, operations_of
+from .queue import AsyncQueue, Queue, carry_out_async, store_of
 from .store.scripts import RATED, Moved, ShardStats
 from .worker.worker import Worker, serves_every_topic
 
@@ -112,20 +112,20 @@ async def _settled(queue: AsyncQueue, worker: Worker, serving: asyncio.Task[None
 
 async def _rated(queue: AsyncQueue, shard: ShardKeys, stats: ShardStats) -> Moved:
     """What the worker's mover is about to do in a topic with a rate; it alone asks for permits."""
-    operations = operations_of(queue)
-    first = operations.session.keys.shard(shard.topic, 0)
-    _, now_ms, free_ms = await carry_out_async(queue, operations.scripts.permit(first, 0))
+    store = store_of(queue)
+    first = store.session.keys.shard(shard.topic, 0)
+    _, now_ms, free_ms = await carry_out_async(queue, store.scripts.permit(first, 0))
     is_due = 0 <= stats.first_due_ms <= now_ms
     due_ms = max(free_ms, now_ms + 1) if is_due else stats.first_due_ms
     return Moved(int(is_due and free_ms <= now_ms), now_ms, due_ms, 0)
 
 
 async def _look(queue: AsyncQueue, worker: Worker) -> _Look:
-    operations = operations_of(queue)
-    known = await carry_out_async(queue, operations.topics.refresh())
+    store = store_of(queue)
+    known = await carry_out_async(queue, store.topics.refresh())
     look = _Look(not _awaited(worker, known) <= (known.keys() & worker.topics), None, {})
     for topic in worker.topics & known.keys():
-        for shard in operations.topics.shards(topic):
+        for shard in store.topics.shards(topic):
             await _look_at(queue, shard, known[topic].group_names, worker.group, look)
     return look
 
@@ -139,7 +139,7 @@ def _awaited(worker: Worker, known: Mapping[str, TopicSettings]) -> frozenset[st
 
 async def _look_at(queue: AsyncQueue, shard: ShardKeys, groups: Sequence[str], group: str, look: _Look) -> None:
     """Adds to ``look`` what one shard has for the worker's ``group``."""
-    scripts = operations_of(queue).scripts
+    scripts = store_of(queue).scripts
     # What the worker's mover does as well; here its answer is needed.
     moved = await carry_out_async(queue, scripts.move(shard, groups, MAX_BATCH))
     stats = await carry_out_async(queue, scripts.stats(shard, groups))

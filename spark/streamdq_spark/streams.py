@@ -11,9 +11,9 @@ from streamdq.errors import HistoryUnreadable, ServerUnavailable, UnknownTopic
 from streamdq.keys import ShardKeys
 from streamdq.link.connection import Link
 from streamdq.link.session import Op, open_session, run
-from streamdq.operations.jobs import Operations
 from streamdq.store import history_reads
 from streamdq.store.entries import FIRST, ms_of
+from streamdq.store.redis_store import RedisStore
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,7 +66,7 @@ class StreamReader:
     def __init__(self, url: str | None, namespace: str, topics: tuple[str, ...] = ()) -> None:
         """`topics`: only these; none: all."""
         self._link, self._session = open_session(url, namespace, None, None, Link)
-        self._operations = Operations(self._session)
+        self._store = RedisStore(self._session)
         self._topics = topics
 
     def __enter__(self) -> Self:
@@ -84,10 +84,10 @@ class StreamReader:
         Raises:
             UnknownTopic: one that was asked for has never been there.
         """
-        known = self._run(self._operations.topics.refresh())
+        known = self._run(self._store.topics.refresh())
         if missing := [topic for topic in self._topics if topic not in known]:
             raise UnknownTopic(f"no topic {missing[0]!r} in namespace {self._session.keys.namespace!r}")
-        topics = self._operations.topics
+        topics = self._store.topics
         shards = [shard for topic in self._topics or sorted(known) for shard in topics.all_shards(topic)]
         return {f"{shard.topic}:{shard.shard}": self._standing(shard) for shard in shards}
 

@@ -20,7 +20,7 @@ from ..job import check_id, check_topic
 from ..keys import ShardKeys
 from ..link.session import Op
 from ..operations.pace import Pace
-from ..queue import Queue, carry_out, operations_of
+from ..queue import Queue, carry_out, store_of
 from .dead_letters import GIVEN, PAGE, TAKEN, ArchivedLetter, Letter, Letters, RowState, Wanted
 
 if TYPE_CHECKING:
@@ -162,9 +162,8 @@ class _Side:
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
-        operations = operations_of(queue)
-        self.session = operations.session
-        self.letters = Letters(operations)
+        self.session = store_of(queue).session
+        self.letters = Letters(store_of(queue))
 
     def run(self, op: Op[T]) -> T:
         return carry_out(self._queue, op)

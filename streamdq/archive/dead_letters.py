@@ -10,12 +10,13 @@ from ..config import MAX_BATCH
 from ..errors import ServerUnavailable
 from ..keys import ShardKeys, shard_of
 from ..link.session import Op
-from ..operations.jobs import Operations
+from ..operations.inspect import known_group, topic_names
 from ..operations.pace import Pace
 from ..store import reads
 from ..store.batches import MAX_BYTES, most_jobs, parts
 from ..store.progress import progress_in
 from ..store.records import Record, record_in
+from ..store.redis_store import RedisStore
 
 PAGE = 200
 _TAKE_BATCH, _GIVE_BATCH = 100, 50
@@ -117,11 +118,11 @@ def letter_in(topic: str, group: str, row: tuple[bytes, bytes, bytes, bytes]) ->
 class Letters:
     """What an archive asks of Redis."""
 
-    def __init__(self, operations: Operations) -> None:
-        self._session = operations.session
-        self._scripts = operations.scripts
-        self._operations = operations
-        self._topics = operations.topics
+    def __init__(self, store: RedisStore) -> None:
+        self._session = store.session
+        self._scripts = store.scripts
+        self._store = store
+        self._topics = store.topics
 
     def places(self, topic: str | None, group: str | None) -> Op[list[tuple[str, ShardKeys]]]:
         """Every group and shard asked for.
@@ -130,8 +131,8 @@ class Letters:
             UnknownTopic, UnknownGroup
         """
         if topic is not None and group is not None:
-            yield from self._operations.known_group(topic, group)
-        names = yield from self._operations.names_of(topic)
+            yield from known_group(self._store, topic, group)
+        names = yield from topic_names(self._store, topic)
         return [
             (each, shard)
             for name in names
@@ -171,7 +172,7 @@ class Letters:
         Raises:
             UnknownTopic, UnknownGroup
         """
-        settings = yield from self._operations.known_group(topic, group, anew=True)
+        settings = yield from known_group(self._store, topic, group, anew=True)
         return self._session.keys.shard(topic, shard_of(id, settings.shards))
 
     def give_back(self, topic: str, group: str, letters: Sequence[Letter]) -> Op[list[bool]]:
@@ -184,7 +185,7 @@ class Letters:
         assert len(letters) <= MAX_BATCH
         back: dict[str, bool] = {}
         for _ in range(_REPAIRS):
-            settings = yield from self._operations.known_group(topic, group)
+            settings = yield from known_group(self._store, topic, group)
             current = True
             for part in _parts(letters, settings.shards):
                 shard = self._session.keys.shard(topic, shard_of(part[0].id, settings.shards))
@@ -209,7 +210,7 @@ class Letters:
         Raises:
             UnknownTopic
         """
-        names = yield from self._operations.names_of(topic)
+        names = yield from topic_names(self._store, topic)
         return [shard for name in names for shard in self._topics.all_shards(name)]
 
     def receipts(self, shard: ShardKeys) -> Op[list[Receipt]]:

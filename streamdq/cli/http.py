@@ -11,7 +11,7 @@ import typer
 from .. import terminal
 from ..config import HttpSettings
 from ..errors import InvalidInput
-from ..queue import carry_out, operations_of
+from ..queue import carry_out, store_of
 from .common import Json, answer, commands, open_queue
 from .metrics import LogLevel, begin_logs
 
@@ -136,7 +136,7 @@ def _rotated(context: typer.Context, new: str) -> tuple[Secrets, Secrets]:
     from ..http.signing_secrets import Secrets
 
     with open_queue(context) as queue:
-        before, after = carry_out(queue, operations_of(queue).scripts.rotate_secret(new))
+        before, after = carry_out(queue, store_of(queue).scripts.rotate_secret(new))
     return Secrets(before), Secrets(after)
 
 

@@ -27,10 +27,10 @@ from ..keys import ShardKeys
 from ..link.connection import Link
 from ..link.session import Op, open_session, run
 from ..logs import log
-from ..operations.jobs import Operations
 from ..store import history_reads, namespace
 from ..store.entries import FIRST, ms_of, order_of
 from ..store.history_reads import RawEntry
+from ..store.redis_store import RedisStore
 from ..store.scripts import DumpRegistration
 from .arrow import by_hour, pyarrow, table_in, write_parquet
 from .folder import Folder
@@ -117,7 +117,7 @@ class Dumper:
         self._topics = [check_topic(topic) for topic in topics]
         self._batch_rows = batch
         self._link, session = open_session(url, namespace, settings, None, Link)
-        self._operations = Operations(session)
+        self._store = RedisStore(session)
         self._session = session
         self._manifest = Manifest()
         self._batch = _Batch()
@@ -222,15 +222,15 @@ class Dumper:
         """
         self._manifest = require_manifest(self._folder)
         for shard in self._shards():
-            self._run(self._operations.scripts.register_dump(shard, self._manifest.id))
+            self._run(self._store.scripts.register_dump(shard, self._manifest.id))
 
     def _shards(self) -> list[ShardKeys]:
         """Those of the registry, and those that the dump knows of from before and that are still there."""
-        known = self._run(self._operations.topics.refresh())
+        known = self._run(self._store.topics.refresh())
         dumped = {mark.topic for mark in self._manifest.streams}  # a topic among them was deleted, and may come back
         if missing := [topic for topic in self._topics if topic not in known and topic not in dumped]:
             raise InvalidInput(f"no topic {missing[0]!r} in namespace {self._session.keys.namespace!r}")
-        shards = [shard for topic in self._topics or known for shard in self._operations.topics.all_shards(topic)]
+        shards = [shard for topic in self._topics or known for shard in self._store.topics.all_shards(topic)]
         return [*shards, *self._unregistered(set(shards))]
 
     def _unregistered(self, registered: Collection[ShardKeys]) -> Iterator[ShardKeys]:
@@ -266,7 +266,7 @@ class Dumper:
         return stream
 
     def _hold(self, shard: ShardKeys, mark: StreamMark) -> DumpRegistration:
-        scripts = self._operations.scripts
+        scripts = self._store.scripts
         return self._run(scripts.register_dump(shard, self._manifest.id, mark.last or FIRST, mark.written, mark.since))
 
     def _is_another(self, shard: ShardKeys, mark: StreamMark, held: DumpRegistration) -> bool:
@@ -434,7 +434,7 @@ class Dumper:
 
         def tell(shard: ShardKeys, mark: StreamMark) -> None:
             self._hold(shard, mark)
-            while self._run(self._operations.scripts.trim_history(shard)):
+            while self._run(self._store.scripts.trim_history(shard)):
                 pass
 
         for mark in marks:

@@ -25,7 +25,7 @@ from ..link.session import open_session, run
 from ..logs import log
 from ..metrics import declared
 from ..metrics.declared import TopicLabels
-from ..operations.jobs import Operations
+from ..store.redis_store import RedisStore
 from .gauges import Reader, Readings, read_gauges
 
 _ANSWER_S = 2.0
@@ -44,7 +44,7 @@ class RedisCollector(Collector):
         self._read: tuple[float, Readings] | None = None  # when it ended, and what it found
         self._link, session = open_session(url, namespace, settings, None, Link)
         self._reader = Reader(session.keys.namespace, labels or declared.topic_labels())
-        self._operations = Operations(session)
+        self._store = RedisStore(session)
 
     def describe(self) -> Iterable[Metric]:
         """So that the registry does not ask Redis only to learn the names."""
@@ -66,7 +66,7 @@ class RedisCollector(Collector):
 
     def _read_now(self) -> Readings:
         try:
-            return run(self._link, read_gauges(self._operations, self._reader))
+            return run(self._link, read_gauges(self._store, self._reader))
         except (ServerError, NewerFormat) as error:
             log.warning("gauges not read", error=str(error))
             readings = self._reader.readings()

@@ -16,8 +16,8 @@ from ..metrics import declared
 from ..metrics.declared import RedisMetric, TopicLabels
 from ..operations.audit import Balance
 from ..operations.inspect import alive
-from ..operations.jobs import Operations
 from ..store import namespace, reads
+from ..store.redis_store import RedisStore
 from ..store.scripts import ShardStats
 from ..version import __version__
 
@@ -94,23 +94,23 @@ class Readings:
         return metric, (namespace, *labels)
 
 
-def read_gauges(operations: Operations, reader: Reader) -> Op[Readings]:
+def read_gauges(store: RedisStore, reader: Reader) -> Op[Readings]:
     """All of them, at about one moment; each shard's counters at exactly one.
 
     Raises:
         ServerUnavailable: also when Redis answers, and all of it would take too long.
     """
     readings, until = reader.readings(), time.monotonic() + _LONGEST_S
-    topics = yield from operations.topics.refresh()
+    topics = yield from store.topics.refresh()
     reader.forget_but(topics)
-    yield from _read_namespace(operations, readings)
+    yield from _read_namespace(store, readings)
     for topic in sorted(topics):
         for group in topics[topic].group_names:
             readings.put(declared.TTR, topics[topic].ttr_of(group) / 1000, topic, group)
             readings.put(declared.CONSUMERS, 0, topic, group)
         readings.put(declared.PAUSED, topics[topic].paused, topic)
     shards = [
-        (operations.session.keys.shard(topic, number), topics[topic])
+        (store.session.keys.shard(topic, number), topics[topic])
         for topic in sorted(topics)
         for number in range(topics[topic].reach)
     ]
@@ -118,30 +118,30 @@ def read_gauges(operations: Operations, reader: Reader) -> Op[Readings]:
     for start in range(0, len(shards), _CHUNK):
         if time.monotonic() > until:
             raise ServerUnavailable(
-                f"Redis at {operations.session.address} answers slowly: {start} of {len(shards)} shards were read"
+                f"Redis at {store.session.address} answers slowly: {start} of {len(shards)} shards were read"
             )
-        yield from _read_shards(operations, shards[start : start + _CHUNK], readings, balances)
+        yield from _read_shards(store, shards[start : start + _CHUNK], readings, balances)
     for (topic, _), balance in balances.items():
         readings.put(declared.IMBALANCE, balance.imbalance, topic)
     readings.put(declared.UP, 1)
     return readings
 
 
-def _read_namespace(operations: Operations, readings: Readings) -> Op[None]:
+def _read_namespace(store: RedisStore, readings: Readings) -> Op[None]:
     # The connection is up by now: the call takes a round trip and no more.
-    skew_s, holder = yield from namespace.skew_and_mover(operations.session)
+    skew_s, holder = yield from namespace.skew_and_mover(store.session)
     readings.put(declared.CLOCK_SKEW, skew_s)
     readings.put(declared.LEASE_HELD, holder is not None)
     readings.put(declared.LAST_MOVE, 0)
 
 
 def _read_shards(
-    operations: Operations,
+    store: RedisStore,
     shards: Sequence[tuple[ShardKeys, TopicSettings]],
     readings: Readings,
     balances: dict[tuple[str, str], Balance],
 ) -> Op[None]:
-    found = yield from operations.scripts.stats_of([(shard, topic.group_names) for shard, topic in shards])
+    found = yield from store.scripts.stats_of([(shard, topic.group_names) for shard, topic in shards])
     asked = []
     for (shard, topic), stats in zip(shards, found, strict=True):
         _put_stats(readings, shard, topic.group_names, stats)
@@ -149,7 +149,7 @@ def _read_shards(
             balances.setdefault((shard.topic, group), Balance(shard.topic, group)).add(stats)
         ends_ms = [stats.now_ms + ms for ms in _WINDOWS.values()]
         asked.append(reads.GaugesOf(shard, topic.group_names, ends_ms))
-    gauges = yield from reads.gauges(operations.session, asked, _PENDING)
+    gauges = yield from reads.gauges(store.session, asked, _PENDING)
     for (shard, _), stats, one in zip(shards, found, gauges, strict=True):
         _put_gauges(readings, shard, stats, one)
 

@@ -14,9 +14,9 @@ from ..exporter.gauges import Reader
 from ..link.session import Op
 from ..loop import cancel_and_wait
 from ..metrics.declared import TopicLabels
-from ..operations.jobs import Operations
-from ..queue import AsyncQueue, carry_out_async, operations_of
+from ..queue import AsyncQueue, carry_out_async, store_of
 from ..store import namespace
+from ..store.redis_store import RedisStore
 from .audit_log import AuditLog
 from .auth import Tokens
 from .rate_limits import Rates
@@ -57,7 +57,7 @@ class Backend:
 
     def __post_init__(self) -> None:
         self.probe = WriteProbe(self._write_probe)
-        self.claims = Signing("claim", self.operations, self.do)
+        self.claims = Signing("claim", self.store, self.do)
         self.rates = Rates(self.http)
 
     async def queue(self) -> AsyncQueue:
@@ -69,11 +69,11 @@ class Backend:
                 self._opened = await asyncio.to_thread(AsyncQueue, self.url, self.namespace, settings=self.settings)
             return self._opened
 
-    async def operations(self) -> Operations:
-        return operations_of(await self.queue())
+    async def store(self) -> RedisStore:
+        return store_of(await self.queue())
 
     async def do(self, operation: Op[T]) -> T:
-        """Carries out an operation made from ``operations``."""
+        """Carries out an operation on the store."""
         return await carry_out_async(await self.queue(), operation)
 
     @property
@@ -94,13 +94,13 @@ class Backend:
             task.exception()  # the request hears of it, if there is still one
 
     async def _write_probe(self) -> None:
-        await self.do(namespace.write_probe((await self.operations()).session, _PROBE_MS))
+        await self.do(namespace.write_probe((await self.store()).session, _PROBE_MS))
 
     @asynccontextmanager
     async def reader(self) -> AsyncIterator[Reader]:
         """What reads Redis for the metrics, one scrape at a time."""
         if self._reader is None:
-            session = (await self.operations()).session
+            session = (await self.store()).session
             self._reader = Reader(session.keys.namespace, TopicLabels(session.settings.metrics_topics))
         async with self._reading:
             yield self._reader

@@ -16,7 +16,7 @@ from typing import Any
 from ..claims.attempts import Held
 from ..clock import wall_s
 from ..job import Job, JobState
-from ..operations.jobs import Operations
+from ..store.redis_store import RedisStore
 
 _VERSION = "v1"
 _MAC_BYTES = 16
@@ -65,7 +65,7 @@ def pack(held: Held, consumer: str) -> list[Any]:
     ]  # fmt: skip
 
 
-def unpack(ops: Operations, values: list[Any]) -> Held:
+def unpack(store: RedisStore, values: list[Any]) -> Held:
     """The claim that was packed. Its body is not in it, only as long: history tells the length."""
     (topic, shard, group, id, main, entry, due_ms, crashes, started_ms, ttr_ms, attempt, step, created_ms, body_bytes,
      retry, consumer, *rest) = values  # fmt: skip
@@ -74,7 +74,7 @@ def unpack(ops: Operations, values: list[Any]) -> Held:
         attempt=attempt, step=step,
     )  # fmt: skip
     held = Held(
-        ops.session.keys.shard(topic, shard), group, job, main.encode(), entry.encode(), due_ms, crashes, started_ms
+        store.session.keys.shard(topic, shard), group, job, main.encode(), entry.encode(), due_ms, crashes, started_ms
     )
     held.ttr_ms, held.consumer, held.receipt = ttr_ms, consumer, True
     held.generation = rest[0] if rest else "0"  # one that an older server gave out has none

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..link.session import Op
-from ..operations.jobs import Operations
 from ..store import namespace
+from ..store.redis_store import RedisStore
 from .signing import seal, unseal
 
 KNOWN_FOR_S = 10.0
@@ -43,19 +43,19 @@ def new_secret() -> str:
     return secrets.token_bytes(32).hex()
 
 
-def kept(ops: Operations, mine: str) -> Op[Secrets]:
+def kept(store: RedisStore, mine: str) -> Op[Secrets]:
     """What is kept; ``mine``, where there was nothing: Redis may have lost it."""
-    return Secrets((yield from namespace.keep_secret(ops.session, mine)))
+    return Secrets((yield from namespace.keep_secret(store.session, mine)))
 
 
 class Signing:
     """One server's. Seals and unseals for one purpose."""
 
     def __init__(
-        self, purpose: str, operations: Callable[[], Awaitable[Operations]], do: Callable[[Op[Any]], Awaitable[Any]]
+        self, purpose: str, store: Callable[[], Awaitable[RedisStore]], do: Callable[[Op[Any]], Awaitable[Any]]
     ) -> None:
         self._purpose = purpose
-        self._operations = operations
+        self._store = store
         self._do = do
         self._secrets: Secrets | None = None
         self._read_at = 0.0
@@ -77,6 +77,6 @@ class Signing:
         now = time.monotonic()
         if self._secrets is None or renew or now - self._read_at > KNOWN_FOR_S:
             mine = self._secrets.text if self._secrets else new_secret()
-            self._secrets = await self._do(kept(await self._operations(), mine))
+            self._secrets = await self._do(kept(await self._store(), mine))
             self._read_at = now
         return self._secrets

@@ -9,8 +9,9 @@ from ..link.session import Op
 from ..store import reads
 from ..store.batches import most_jobs
 from ..store.members import member_in
+from ..store.redis_store import RedisStore
 from ..store.scripts import ShardStats
-from .inspect import Inspect
+from .inspect import topic_names
 
 _PAGE = 250
 
@@ -75,67 +76,68 @@ class Audit:
         return sum(balance.live for balance in self.balances)
 
 
-class Auditing(Inspect):
-    """The audit, as an operation."""
+def audit(store: RedisStore, topic: str | None = None) -> Op[Audit]:
+    """Balances every topic and group from the counters, each shard at one moment, and walks through every job to
+    find orphans. Right also while workers are busy: a suspect is looked at again before it is named. Reads in
+    pages of 250; its own memory grows with what is ready, not with what waits.
+    """
+    found = Audit()
+    for name in (yield from topic_names(store, topic)):
+        groups = store.topics.known[name].group_names
+        balances = {group: Balance(name, group) for group in groups}
+        for shard in store.topics.all_shards(name):
+            stats = yield from store.scripts.stats(shard, groups)
+            for balance in balances.values():
+                balance.add(stats)
+            found.orphans += yield from _orphans(store, shard)
+        found.balances += balances.values()
+    return found
 
-    def audit(self, topic: str | None = None) -> Op[Audit]:
-        """Balances every topic and group from the counters, each shard at one moment, and walks through every job to
-        find orphans. Right also while workers are busy: a suspect is looked at again before it is named. Reads in
-        pages of 250; its own memory grows with what is ready, not with what waits.
-        """
-        audit = Audit()
-        for name in (yield from self.names_of(topic)):
-            groups = self.topics.known[name].group_names
-            balances = {group: Balance(name, group) for group in groups}
-            for shard in self.topics.all_shards(name):
-                stats = yield from self.scripts.stats(shard, groups)
-                for balance in balances.values():
-                    balance.add(stats)
-                audit.orphans += yield from self._orphans(shard)
-            audit.balances += balances.values()
-        return audit
 
-    def _orphans(self, shard: ShardKeys) -> Op[list[Orphan]]:
-        suspects = yield from self._suspects(shard)
-        # Anything may have moved during the walk. What is still without a place the second time is lost.
-        again = (yield from self._suspects(shard)) if suspects else {}
-        return [Orphan(shard.topic, id, what) for id, what in suspects.items() if again.get(id) == what]
+def _orphans(store: RedisStore, shard: ShardKeys) -> Op[list[Orphan]]:
+    suspects = yield from _suspects(store, shard)
+    # Anything may have moved during the walk. What is still without a place the second time is lost.
+    again = (yield from _suspects(store, shard)) if suspects else {}
+    return [Orphan(shard.topic, id, what) for id, what in suspects.items() if again.get(id) == what]
 
-    def _suspects(self, shard: ShardKeys) -> Op[dict[str, str]]:
-        """{id: what is wrong with it}. Streams are read after the jobs: a job moves from the bucket to a stream."""
-        in_streams: dict[str, set[str]] = {}  # stream -> ids that should be in it
-        most = most_jobs(_PAGE, 2 * len(self.topics.known[shard.topic].groups))  # what it looks at it takes apart, too
-        cursor = b"0"
-        while True:
-            cursor, page = yield from self.scripts.audit_jobs(shard, cursor, most)
-            for id, group in page:
-                in_streams.setdefault(shard.ready_of(group) if group else shard.ready, set()).add(id)
-            if cursor == b"0":
-                break
-        suspects = yield from self._without_record(shard)
-        for stream, ids in in_streams.items():
-            yield from self._strike_off(stream, ids)
-            suspects |= dict.fromkeys(ids, f"ready or running, but not in {stream.rpartition('}:')[2]}")
-        return suspects
 
-    def _without_record(self, shard: ShardKeys) -> Op[dict[str, str]]:
-        suspects: dict[str, str] = {}
-        cursor = b"0"
-        while True:
-            cursor, ids = yield from self.scripts.audit_bucket(shard, cursor, _PAGE)
-            suspects |= dict.fromkeys(ids, "waits in the bucket, but has no record")
-            if cursor == b"0":
-                return suspects
+def _suspects(store: RedisStore, shard: ShardKeys) -> Op[dict[str, str]]:
+    """{id: what is wrong with it}. Streams are read after the jobs: a job moves from the bucket to a stream."""
+    in_streams: dict[str, set[str]] = {}  # stream -> ids that should be in it
+    most = most_jobs(_PAGE, 2 * len(store.topics.known[shard.topic].groups))  # what it looks at it takes apart, too
+    cursor = b"0"
+    while True:
+        cursor, page = yield from store.scripts.audit_jobs(shard, cursor, most)
+        for id, group in page:
+            in_streams.setdefault(shard.ready_of(group) if group else shard.ready, set()).add(id)
+        if cursor == b"0":
+            break
+    suspects = yield from _without_record(store, shard)
+    for stream, ids in in_streams.items():
+        yield from _strike_off(store, stream, ids)
+        suspects |= dict.fromkeys(ids, f"ready or running, but not in {stream.rpartition('}:')[2]}")
+    return suspects
 
-    def _strike_off(self, stream: str, ids: set[str]) -> Op[None]:
-        """Takes away the ids that the stream has."""
-        start = "-"
-        while ids:
-            (entries,) = yield from reads.entries(self.session, [(stream, start)], _PAGE)
-            ids.difference_update(member_in(entry.value).id for entry in entries)
-            if len(entries) < _PAGE:
-                return
-            start = f"({entries[-1].id}"
+
+def _without_record(store: RedisStore, shard: ShardKeys) -> Op[dict[str, str]]:
+    suspects: dict[str, str] = {}
+    cursor = b"0"
+    while True:
+        cursor, ids = yield from store.scripts.audit_bucket(shard, cursor, _PAGE)
+        suspects |= dict.fromkeys(ids, "waits in the bucket, but has no record")
+        if cursor == b"0":
+            return suspects
+
+
+def _strike_off(store: RedisStore, stream: str, ids: set[str]) -> Op[None]:
+    """Takes away the ids that the stream has."""
+    start = "-"
+    while ids:
+        (entries,) = yield from reads.entries(store.session, [(stream, start)], _PAGE)
+        ids.difference_update(member_in(entry.value).id for entry in entries)
+        if len(entries) < _PAGE:
+            return
+        start = f"({entries[-1].id}"
 
 
 _COUNTERS = ("base", "waiting", "done", "dead", "cancelled", "expired", "ready", "running")

@@ -8,7 +8,9 @@ from typing import Literal
 from ..link.session import Op
 from ..store import history_reads, namespace
 from ..store.entries import ms_of
-from .audit import Auditing
+from ..store.redis_store import RedisStore
+from .audit import audit
+from .inspect import stats
 
 _NEVER_MS = 10**15
 _BEHIND_S = 2 * 86_400
@@ -28,52 +30,51 @@ class Finding:
     advice: str = ""
 
 
-class Doctoring(Auditing):
-    """The doctor, as an operation."""
-
-    def doctor(self) -> Op[list[Finding]]:
-        """Looks at version, persistence, memory policy, clock, mover and orphans."""
-        info = yield from namespace.redis_info(self.session)
-        findings = [_version(info), _persistence(info), _memory(info), *_trouble(info)]
-        skew_s, mover = yield from namespace.skew_and_mover(self.session)
-        findings += [_clock(skew_s), (yield from self._mover(mover))]
-        audit = yield from self.audit()
-        if audit.balanced:
-            findings.append(Finding("ok", f"counters balance, no orphans, {audit.left} live jobs"))
-        else:
-            findings.append(
-                Finding("problem", f"counters don't balance, {len(audit.orphans)} orphans", "run `streamdq audit`")
-            )
-        return findings + (yield from self._dumps())
-
-    def _mover(self, holder: str | None) -> Op[Finding]:
-        if holder:
-            return Finding("ok", f"mover at work: {holder}")
-        stats = yield from self.stats()
-        waits = any(topic.overdue_ms > _STANDS_STILL_MS and not topic.paused for topic in stats.topics.values())
-        return Finding(
-            "problem" if waits else "advice",
-            "no mover is at work" + (", and jobs are due" if waits else ""),
-            "start a worker: due jobs stay in the bucket until then",
+def doctor(store: RedisStore) -> Op[list[Finding]]:
+    """Looks at version, persistence, memory policy, clock, mover and orphans."""
+    info = yield from namespace.redis_info(store.session)
+    findings = [_version(info), _persistence(info), _memory(info), *_trouble(info)]
+    skew_s, mover = yield from namespace.skew_and_mover(store.session)
+    findings += [_clock(skew_s), (yield from _mover(store, mover))]
+    audited = yield from audit(store)
+    if audited.balanced:
+        findings.append(Finding("ok", f"counters balance, no orphans, {audited.left} live jobs"))
+    else:
+        findings.append(
+            Finding("problem", f"counters don't balance, {len(audited.orphans)} orphans", "run `streamdq audit`")
         )
+    return findings + (yield from _dumps(store))
 
-    def _dumps(self) -> Op[list[Finding]]:
-        """How many rows Redis keeps for registered dumps: they grow until the dumps have them."""
-        lacking: dict[str, int] = {}
-        oldest: dict[str, int] = {}
-        shards = [shard for topic in (yield from self.topics.refresh()) for shard in self.topics.all_shards(topic)]
-        for shard in shards:
-            dumps, since, written = yield from history_reads.undumped(self.session, shard)
-            for dump in dumps:
-                lacking[dump.id] = lacking.get(dump.id, 0) + max(0, written - dump.written)
-                if written > dump.written:
-                    last = since if since and dump.mark == "0-0" else dump.mark
-                    oldest[dump.id] = min(oldest.get(dump.id, _NEVER_MS), ms_of(last))
-        now_s = (yield from namespace.redis_time_us(self.session)) // 1_000_000
-        limit = self.session.settings.history_length * max(1, len(shards))
-        return [
-            _dump(id, rows, now_s - oldest.get(id, _NEVER_MS) // 1000, limit) for id, rows in lacking.items()
-        ]  # fmt: skip
+
+def _mover(store: RedisStore, holder: str | None) -> Op[Finding]:
+    if holder:
+        return Finding("ok", f"mover at work: {holder}")
+    found = yield from stats(store)
+    waits = any(topic.overdue_ms > _STANDS_STILL_MS and not topic.paused for topic in found.topics.values())
+    return Finding(
+        "problem" if waits else "advice",
+        "no mover is at work" + (", and jobs are due" if waits else ""),
+        "start a worker: due jobs stay in the bucket until then",
+    )
+
+
+def _dumps(store: RedisStore) -> Op[list[Finding]]:
+    """How many rows Redis keeps for registered dumps: they grow until the dumps have them."""
+    lacking: dict[str, int] = {}
+    oldest: dict[str, int] = {}
+    shards = [shard for topic in (yield from store.topics.refresh()) for shard in store.topics.all_shards(topic)]
+    for shard in shards:
+        dumps, since, written = yield from history_reads.undumped(store.session, shard)
+        for dump in dumps:
+            lacking[dump.id] = lacking.get(dump.id, 0) + max(0, written - dump.written)
+            if written > dump.written:
+                last = since if since and dump.mark == "0-0" else dump.mark
+                oldest[dump.id] = min(oldest.get(dump.id, _NEVER_MS), ms_of(last))
+    now_s = (yield from namespace.redis_time_us(store.session)) // 1_000_000
+    limit = store.session.settings.history_length * max(1, len(shards))
+    return [
+        _dump(id, rows, now_s - oldest.get(id, _NEVER_MS) // 1000, limit) for id, rows in lacking.items()
+    ]  # fmt: skip
 
 
 def _dump(id: str, lacking: int, behind_s: int, limit: int) -> Finding:

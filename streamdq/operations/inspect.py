@@ -11,13 +11,14 @@ from ..durations import to_ms
 from ..errors import UnknownGroup, UnknownTopic
 from ..job import GroupProgress, Job, JobState, check_group, check_id, check_topic
 from ..keys import ShardKeys, shard_of
-from ..link.session import Op, Session
+from ..link.session import Op
 from ..store import history_reads, reads
 from ..store.history import HistoryPage, row_in
 from ..store.progress import Phase, progress_in
 from ..store.records import job_in
-from ..store.scripts import OUTDATED, Scripts, ShardStats
-from ..store.topics import Topics, changing
+from ..store.redis_store import RedisStore
+from ..store.scripts import OUTDATED, ShardStats
+from ..store.topics import changing
 
 T = TypeVar("T")
 REPAIRS = 5
@@ -74,156 +75,160 @@ def alive(consumers: Sequence[reads.GroupConsumer]) -> int:
     return sum(1 for one in consumers if one.name != "_reclaim" and (one.pending or one.idle_ms < ALIVE_MS))
 
 
-class Inspect:
-    """The reading part of Operations."""
+def get(store: RedisStore, topic: str, id: str) -> Op[Job | None]:
+    """The job with its progress in each group, or None if it has ended in all of them or never existed."""
+    try:
+        reply = yield from ask(store, topic, id, lambda k, settings, _: store.scripts.get(k, id, settings))
+    except UnknownTopic:
+        return None
+    return job_of(topic, id, reply) if reply else None
 
-    session: Session
-    scripts: Scripts
-    topics: Topics
 
-    def get(self, topic: str, id: str) -> Op[Job | None]:
-        """The job with its progress in each group, or None if it has ended in all of them or never existed."""
-        try:
-            reply = yield from self.ask(topic, id, lambda k, settings, _: self.scripts.get(k, id, settings))
-        except UnknownTopic:
-            return None
-        return job_of(topic, id, reply) if reply else None
+def ask(
+    store: RedisStore, topic: str, id: str, script: Callable[[ShardKeys, TopicSettings, str], Op[T | None]]
+) -> Op[T]:
+    """What a script says of one job; it is asked again when our settings of the topic turn out to be out of date,
+    so that it is the shard that holds the job.
 
-    def ask(self, topic: str, id: str, script: Callable[[ShardKeys, TopicSettings, str], Op[T | None]]) -> Op[T]:
-        """What a script says of one job; it is asked again when our settings of the topic turn out to be out of date,
-        so that it is the shard that holds the job.
+    Raises:
+        UnknownTopic
+    """
+    settings = yield from store.topics.get(check_topic(topic))
+    for _ in range(REPAIRS):
+        shard = store.session.keys.shard(topic, shard_of(check_id(id), settings.shards))
+        reply = yield from script(shard, settings, id)
+        if reply is not None and reply != OUTDATED:
+            return reply
+        if (yield from store.topics.renew(topic)) is None:
+            raise store.topics.unknown(topic)
+        settings = store.topics.known[topic]
+    raise changing(topic)
 
-        Raises:
-            UnknownTopic
-        """
-        settings = yield from self.topics.get(check_topic(topic))
-        for _ in range(REPAIRS):
-            shard = self.session.keys.shard(topic, shard_of(check_id(id), settings.shards))
-            reply = yield from script(shard, settings, id)
-            if reply is not None and reply != OUTDATED:
-                return reply
-            if (yield from self.topics.renew(topic)) is None:
-                raise self.topics.unknown(topic)
-            settings = self.topics.known[topic]
-        raise changing(topic)
 
-    def dead(self, topic: str, group: str = DEFAULT_GROUP, limit: int = 100) -> Op[list[Job]]:
-        """The group's dead letters, those buried first coming first, at most ``limit``; reason and error are in
-        ``job.groups[group]``.
+def dead(store: RedisStore, topic: str, group: str = DEFAULT_GROUP, limit: int = 100) -> Op[list[Job]]:
+    """The group's dead letters, those buried first coming first, at most ``limit``; reason and error are in
+    ``job.groups[group]``.
 
-        Raises:
-            UnknownTopic, UnknownGroup
-        """
-        yield from self.known_group(topic, group, anew=True)
-        shards = self.topics.shards(topic)
-        found = yield from reads.by_rank(self.session, [(shard.dead_of(group), 0) for shard in shards], limit)
-        buried = [(at_ms, id, shard) for shard, letters in zip(shards, found, strict=True) for at_ms, id in letters]
-        jobs: list[Job] = []
-        for _, raw, shard in sorted(buried, key=lambda one: one[:2])[:limit]:
-            reply = yield from self.scripts.get(shard, raw.decode())
-            if reply:
-                jobs.append(job_of(topic, raw.decode(), reply))
-        return jobs
+    Raises:
+        UnknownTopic, UnknownGroup
+    """
+    yield from known_group(store, topic, group, anew=True)
+    shards = store.topics.shards(topic)
+    found = yield from reads.by_rank(store.session, [(shard.dead_of(group), 0) for shard in shards], limit)
+    buried = [(at_ms, id, shard) for shard, letters in zip(shards, found, strict=True) for at_ms, id in letters]
+    jobs: list[Job] = []
+    for _, raw, shard in sorted(buried, key=lambda one: one[:2])[:limit]:
+        reply = yield from store.scripts.get(shard, raw.decode())
+        if reply:
+            jobs.append(job_of(topic, raw.decode(), reply))
+    return jobs
 
-    def known_group(self, topic: str, group: str, *, anew: bool = False) -> Op[TopicSettings]:
-        """The topic's settings, read ``anew`` or when they don't have the group.
 
-        Raises:
-            UnknownTopic, UnknownGroup
-        """
-        read = self.topics.latest if anew else self.topics.get
-        settings = yield from read(check_topic(topic))
-        if check_group(group) not in settings.groups:
-            settings = yield from self.topics.get(topic, anew=True)
-        if group not in settings.groups:
-            raise UnknownGroup(
-                f"topic {topic!r} has no group {group!r}, only {', '.join(settings.group_names)}; a worker of that "
-                f"group or configure({topic!r}, groups=[...]) creates it"
-            )
-        return settings
+def known_group(store: RedisStore, topic: str, group: str, *, anew: bool = False) -> Op[TopicSettings]:
+    """The topic's settings, read ``anew`` or when they don't have the group.
 
-    def names_of(self, topic: str | None) -> Op[list[str]]:
-        """The topic's name, or those of all; their settings are read anew.
+    Raises:
+        UnknownTopic, UnknownGroup
+    """
+    read = store.topics.latest if anew else store.topics.get
+    settings = yield from read(check_topic(topic))
+    if check_group(group) not in settings.groups:
+        settings = yield from store.topics.get(topic, anew=True)
+    if group not in settings.groups:
+        raise UnknownGroup(
+            f"topic {topic!r} has no group {group!r}, only {', '.join(settings.group_names)}; a worker of that "
+            f"group or configure({topic!r}, groups=[...]) creates it"
+        )
+    return settings
 
-        Raises:
-            UnknownTopic
-        """
-        if topic is None:
-            return sorted((yield from self.topics.registry()))
-        yield from self.topics.latest(check_topic(topic))
-        return [topic]
 
-    def stats(self, topic: str | None = None) -> Op[Stats]:
-        """Figures of one topic, or of all. If a Cluster has lost a node, only of the shards that can be reached;
-        ``unreachable`` counts the others.
-        """
-        stats = Stats()
-        shards = []
-        for name in (yield from self.names_of(topic)):
-            settings = self.topics.known[name]
-            groups = {group: GroupStats() for group in settings.group_names}
-            stats.topics[name] = TopicStats(shards=settings.shards, groups=groups)
-            shards += [(shard, settings.group_names) for shard in self.topics.all_shards(name)]
-        found = yield from self.scripts.stats_reached(shards)
-        there = []
-        for (shard, _), figures in zip(shards, found, strict=True):
-            if figures is None:
-                stats.topics[shard.topic].unreachable += 1
-            else:
-                add_stats(stats.topics[shard.topic], figures)
-                there.append(shard)
-        yield from self._count_consumers(there, stats)
-        for group in (group for one in stats.topics.values() for group in one.groups.values()):
-            stats.delayed += group.delayed
-            stats.ready += group.ready
-            stats.running += group.running
-            stats.dead += group.dead
-        return stats
+def topic_names(store: RedisStore, topic: str | None) -> Op[list[str]]:
+    """The topic's name, or those of all; their settings are read anew.
 
-    def _count_consumers(self, shards: Sequence[ShardKeys], stats: Stats) -> Op[None]:
-        asked = [(shard, group) for shard in shards for group in stats.topics[shard.topic].groups]
-        found = yield from reads.consumers(self.session, [(shard.ready, group) for shard, group in asked])
-        for (shard, group), consumers in zip(asked, found, strict=True):
-            figures = stats.topics[shard.topic].groups[group]
-            figures.consumers = max(figures.consumers, alive(consumers))
+    Raises:
+        UnknownTopic
+    """
+    if topic is None:
+        return sorted((yield from store.topics.registry()))
+    yield from store.topics.latest(check_topic(topic))
+    return [topic]
 
-    def upcoming(
-        self, topic: str | None = None, windows: Sequence[str] = ("1m", "10m", "1h", "1d")
-    ) -> Op[dict[str, int]]:
-        """How many attempts come due within each window from now, including overdue ones: the coming load."""
-        ends = {window: to_ms(window, "window") for window in windows}
-        totals = dict.fromkeys(windows, 0)
-        for name in (yield from self.names_of(topic)):
-            settings = self.topics.known[name]
-            for shard in self.topics.shards(name):
-                now_ms = (yield from self.scripts.stats(shard, settings.group_names)).now_ms
-                counts = yield from reads.due_within(self.session, shard, [now_ms + ms for ms in ends.values()])
-                for window, count in zip(ends, counts, strict=True):
-                    totals[window] += count
-        return totals
 
-    def history(self, topic: str, after: Mapping[int, str] | None = None) -> Op[HistoryPage]:
-        """The topic's history, oldest rows first, at most 500 of each shard. ``after``: the ``after`` of a page, to
-        read the next one.
-        """
-        yield from self.names_of(topic)
-        page = HistoryPage(after=dict(after or {}))
-        for number, shard in enumerate(self.topics.all_shards(topic)):
-            after_entry = page.after.get(number, "")
-            entries = yield from history_reads.rows_after(self.session, shard, after_entry, MAX_BATCH)
-            page.rows += [row_in(topic, number, entry.decode(), fields[1].decode()) for entry, fields in entries]
-            if entries:
-                page.after[number] = entries[-1][0].decode()
-        return page
+def stats(store: RedisStore, topic: str | None = None) -> Op[Stats]:
+    """Figures of one topic, or of all. If a Cluster has lost a node, only of the shards that can be reached;
+    ``unreachable`` counts the others.
+    """
+    stats = Stats()
+    shards = []
+    for name in (yield from topic_names(store, topic)):
+        settings = store.topics.known[name]
+        groups = {group: GroupStats() for group in settings.group_names}
+        stats.topics[name] = TopicStats(shards=settings.shards, groups=groups)
+        shards += [(shard, settings.group_names) for shard in store.topics.all_shards(name)]
+    found = yield from store.scripts.stats_reached(shards)
+    there = []
+    for (shard, _), figures in zip(shards, found, strict=True):
+        if figures is None:
+            stats.topics[shard.topic].unreachable += 1
+        else:
+            add_stats(stats.topics[shard.topic], figures)
+            there.append(shard)
+    yield from _count_consumers(store, there, stats)
+    for group in (group for one in stats.topics.values() for group in one.groups.values()):
+        stats.delayed += group.delayed
+        stats.ready += group.ready
+        stats.running += group.running
+        stats.dead += group.dead
+    return stats
 
-    def forget_dump(self, dump: str) -> Op[bool]:
-        """Unregisters the dump with this id: Redis no longer keeps history for it. False: no such dump."""
-        found = False
-        for topic in (yield from self.topics.refresh()):
-            for shard in self.topics.all_shards(topic):
-                held = yield from self.scripts.register_dump(shard, dump)
-                found = found or held.known
-        return found
+
+def _count_consumers(store: RedisStore, shards: Sequence[ShardKeys], stats: Stats) -> Op[None]:
+    asked = [(shard, group) for shard in shards for group in stats.topics[shard.topic].groups]
+    found = yield from reads.consumers(store.session, [(shard.ready, group) for shard, group in asked])
+    for (shard, group), consumers in zip(asked, found, strict=True):
+        figures = stats.topics[shard.topic].groups[group]
+        figures.consumers = max(figures.consumers, alive(consumers))
+
+
+def upcoming(
+    store: RedisStore, topic: str | None = None, windows: Sequence[str] = ("1m", "10m", "1h", "1d")
+) -> Op[dict[str, int]]:
+    """How many attempts come due within each window from now, including overdue ones: the coming load."""
+    ends = {window: to_ms(window, "window") for window in windows}
+    totals = dict.fromkeys(windows, 0)
+    for name in (yield from topic_names(store, topic)):
+        settings = store.topics.known[name]
+        for shard in store.topics.shards(name):
+            now_ms = (yield from store.scripts.stats(shard, settings.group_names)).now_ms
+            counts = yield from reads.due_within(store.session, shard, [now_ms + ms for ms in ends.values()])
+            for window, count in zip(ends, counts, strict=True):
+                totals[window] += count
+    return totals
+
+
+def history(store: RedisStore, topic: str, after: Mapping[int, str] | None = None) -> Op[HistoryPage]:
+    """The topic's history, oldest rows first, at most 500 of each shard. ``after``: the ``after`` of a page, to
+    read the next one.
+    """
+    yield from topic_names(store, topic)
+    page = HistoryPage(after=dict(after or {}))
+    for number, shard in enumerate(store.topics.all_shards(topic)):
+        after_entry = page.after.get(number, "")
+        entries = yield from history_reads.rows_after(store.session, shard, after_entry, MAX_BATCH)
+        page.rows += [row_in(topic, number, entry.decode(), fields[1].decode()) for entry, fields in entries]
+        if entries:
+            page.after[number] = entries[-1][0].decode()
+    return page
+
+
+def forget_dump(store: RedisStore, dump: str) -> Op[bool]:
+    """Unregisters the dump with this id: Redis no longer keeps history for it. False: no such dump."""
+    found = False
+    for topic in (yield from store.topics.refresh()):
+        for shard in store.topics.all_shards(topic):
+            held = yield from store.scripts.register_dump(shard, dump)
+            found = found or held.known
+    return found
 
 
 def add_stats(topic: TopicStats, shard: ShardStats) -> None:

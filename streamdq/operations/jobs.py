@@ -1,4 +1,4 @@
-"""Operations on jobs, dead letters and topics. Queue carries them out blocking, AsyncQueue awaiting (queue.py)."""
+"""Operations on jobs and dead letters. Queue carries them out blocking, AsyncQueue awaiting (queue.py)."""
 
 from __future__ import annotations
 
@@ -10,23 +10,20 @@ from typing import Any, Literal, NamedTuple
 from ..config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from ..durations import Duration, Moment
 from ..errors import InvalidInput, JobExists
-from ..job import Job, NewJob, check_group, check_id, check_topic, check_ttr
+from ..job import Job, NewJob, check_id, check_topic
 from ..keys import ShardKeys, shard_of
-from ..link.session import Op, Session
+from ..link.session import Op
 from ..metrics import recorded
-from ..retry import RetryInput, RetrySchedule
+from ..retry import RetryInput
 from ..store import reads
 from ..store.batches import MAX_BYTES, REPLACED_BYTES, most_jobs, parts
 from ..store.records import Encoded, encode, encode_when, job_in, nonce_of
-from ..store.scripts import Scripts
-from ..store.topics import Topics, changing
-from .doctor import Doctoring
-from .inspect import REPAIRS
+from ..store.redis_store import RedisStore
+from ..store.topics import changing
+from .inspect import REPAIRS, ask, known_group
 from .pace import SLICE, Pace
 
 OnConflict = Literal["reject", "keep", "replace"]
-MAX_SHARDS = 256
-_LEAST_RATE = 1e-6
 _PURGE_BATCH = 100
 _DeadScript = Callable[[ShardKeys, str, int, Sequence[str]], Op[int]]  # kick or purge: group, limit, ids
 
@@ -52,255 +49,198 @@ class Put(NamedTuple):
         return given.job(topic, self.now_ms) if record is None else job_in(topic, given.id, record)
 
 
-class Operations(Doctoring):
-    """Everything a producer or an operator does. Names and arguments are those of Queue and AsyncQueue."""
+def enqueue(
+    store: RedisStore,
+    topic: str,
+    body: Any,
+    *,
+    delay: Duration | None = None,
+    at: Moment | None = None,
+    id: str | None = None,
+    ttr: Duration | None = None,
+    retry: RetryInput | None = None,
+    url: str | None = None,
+    expire: Duration | None = None,
+    on_conflict: OnConflict = "reject",
+) -> Op[Job]:
+    """Enqueues one job, due after ``delay`` by Redis's clock, or ``at`` a point in time. When this returns, Redis
+    has the job.
 
-    def __init__(self, session: Session) -> None:
-        self.session = session
-        self.scripts = Scripts(session)
-        self.topics = Topics(session, self.scripts)
+    ``on_conflict``: what to do if a job that has not ended has this id: "reject" raises, "keep" returns that job,
+    "replace" cancels it first. A call that is repeated after a lost connection finds its own job.
 
-    # -- putting jobs in
-
-    def enqueue(
-        self,
-        topic: str,
-        body: Any,
-        *,
-        delay: Duration | None = None,
-        at: Moment | None = None,
-        id: str | None = None,
-        ttr: Duration | None = None,
-        retry: RetryInput | None = None,
-        url: str | None = None,
-        expire: Duration | None = None,
-        on_conflict: OnConflict = "reject",
-    ) -> Op[Job]:
-        """Enqueues one job, due after ``delay`` by Redis's clock, or ``at`` a point in time. When this returns, Redis
-        has the job.
-
-        ``on_conflict``: what to do if a job that has not ended has this id: "reject" raises, "keep" returns that job,
-        "replace" cancels it first. A call that is repeated after a lost connection finds its own job.
-
-        Raises:
-            InvalidInput: an argument is invalid; nothing was written.
-            JobExists: the id is taken; with "replace", by a job that is running or dead.
-            ServerUnavailable: no reply in time; the job may have been enqueued. Repeat the call with the same id.
-        """
-        if on_conflict not in ("reject", "keep", "replace"):
-            raise InvalidInput(f"on_conflict: {on_conflict!r} is not one of 'reject', 'keep', 'replace'")
-        if topic not in self.topics.known:
-            check_topic(topic)
-        new = NewJob(body, delay, id, at, ttr, retry, url, expire)
-        job = encode(new, self.session.settings.max_body_bytes)
-        put = yield from self.put(topic, [job], on_conflict == "replace")
-        if put.existing and on_conflict != "keep":
-            why = ", and it is running or dead" if on_conflict == "replace" else ""
-            raise JobExists(topic, job.id, why)
-        return put.job(topic, job)
-
-    def put(self, topic: str, jobs: Sequence[Encoded], replace: bool) -> Op[Put]:
-        """Enqueues encoded jobs, at most MAX_BATCH: one call for each shard concerned, more if the jobs are large.
-        ``replace``: they replace waiting jobs with the same ids. Every enqueue comes this way.
-
-        Raises:
-            ServerUnavailable: no reply in time; any of them may have been enqueued. Repeat with the same nonces or ids.
-        """
-        settings = self.topics.settled(topic)
-        if settings is None:
-            settings = yield from self.topics.shared(topic, self.topics.ensure)
-        script = self.scripts.replace if replace else self.scripts.enqueue
-        left, now_ms = list(range(len(jobs))), 0
-        taken: dict[int, bytes] = {}
-        for _ in range(REPAIRS):
-            outdated: list[int] = []
-            for shard, part in self._by_shard(topic, settings, jobs, left, replace):
-                while part:  # once, unless ids are taken by large jobs: each call reads a bounded number of bytes
-                    reply = yield from script(shard, settings.shards, [value for i in part for value in jobs[i][:3]])
-                    now_ms = reply.now_ms
-                    taken |= _by_job(reply.taken, part)
-                    part = part[reply.looked :]
-                    if not reply.current:
-                        outdated += part
-                        break
-            if not outdated:
-                existing = _of_others(taken, jobs)
-                recorded.not_put_in(self.session.keys.namespace, topic, len(existing))
-                return Put(now_ms, taken, existing)
-            left, settings = outdated, (yield from self.topics.shared(topic, self.topics.repair))
-        raise changing(topic)
-
-    def _by_shard(
-        self, topic: str, settings: TopicSettings, jobs: Sequence[Encoded], indexes: list[int], replace: bool
-    ) -> Iterable[tuple[ShardKeys, list[int]]]:
-        """Which of the jobs go to which shard, in parts that one call may carry."""
-        if len(indexes) == 1:
-            return [(self.session.keys.shard(topic, shard_of(jobs[indexes[0]].id, settings.shards)), indexes)]
-        spread: dict[int, list[int]] = {}
-        for i in indexes:
-            spread.setdefault(shard_of(jobs[i].id, settings.shards), []).append(i)
-        most, max_bytes = MAX_BATCH, MAX_BYTES
-        if replace:
-            most, max_bytes = most_jobs(MAX_BATCH, len(settings.groups)), REPLACED_BYTES
-        return [
-            (self.session.keys.shard(topic, number), part)
-            for number, numbers in spread.items()
-            for part in parts(numbers, lambda i: len(jobs[i].rest), most, max_bytes)
-        ]
-
-    def enqueue_many(
-        self,
-        topic: str,
-        jobs: Iterable[NewJob | Mapping[str, Any]],
-        *,
-        batch_size: int = MAX_BATCH,
-        on_conflict: OnConflict = "reject",
-    ) -> Op[EnqueueResult]:
-        """Enqueues any number of jobs, ``batch_size`` at a time (per shard), and holds no more than that in memory.
-
-        Taken ids don't stop it: "reject" and "keep" both leave the existing job and list its id in ``existing``;
-        "replace" replaces it.
-
-        Raises:
-            InvalidInput: a job is invalid; the batches before it were enqueued, no job of its own batch was.
-        """
+    Raises:
+        InvalidInput: an argument is invalid; nothing was written.
+        JobExists: the id is taken; with "replace", by a job that is running or dead.
+        ServerUnavailable: no reply in time; the job may have been enqueued. Repeat the call with the same id.
+    """
+    if on_conflict not in ("reject", "keep", "replace"):
+        raise InvalidInput(f"on_conflict: {on_conflict!r} is not one of 'reject', 'keep', 'replace'")
+    if topic not in store.topics.known:
         check_topic(topic)
-        if on_conflict not in ("reject", "keep", "replace"):
-            raise InvalidInput(f"on_conflict: {on_conflict!r} is not one of 'reject', 'keep', 'replace'")
-        if not 1 <= batch_size <= MAX_BATCH:
-            raise InvalidInput(f"batch_size: {batch_size!r} is not between 1 and {MAX_BATCH}")
-        if self.topics.settled(topic) is None:  # it is made, also if there are no jobs
-            yield from self.topics.shared(topic, self.topics.ensure)
-        result, source = EnqueueResult(0, []), iter(jobs)
-        while batch := list(islice(self._encoded(source), batch_size)):
-            put = yield from self.put(topic, batch, on_conflict == "replace")
-            result.existing += [batch[i].id for i in put.existing]
-            result.created += len(batch) - len(put.existing)
-        return result
-
-    def _encoded(self, jobs: Iterator[NewJob | Mapping[str, Any]]) -> Iterator[Encoded]:
-        limit = self.session.settings.max_body_bytes
-        for job in jobs:
-            yield encode(job if isinstance(job, NewJob) else _new_job(job), limit)
-
-    # -- one job
-
-    def cancel(self, topic: str, id: str) -> Op[bool]:
-        """True: the job is deleted, with its dead letters in other groups, and no new attempt of it starts in any
-        group. False: nothing was changed, because there is no such job, or no group waits for it: it is running or
-        dead.
-
-        Raises:
-            UnknownTopic: there is no such topic.
-            ServerUnavailable: no reply in time; repeat the call (False may then mean that the first call did it).
-        """
-        return (yield from self.ask(topic, id, self.scripts.cancel)) == 1
-
-    def reschedule(self, topic: str, id: str, *, delay: Duration | None = None, at: Moment | None = None) -> Op[bool]:
-        """Gives a waiting job (delayed, ready, or before its next attempt) a new due time. False: nothing was changed,
-        because there is no such job, or it is running or dead.
-
-        Raises:
-            UnknownTopic: there is no such topic.
-            ServerUnavailable: no reply in time; repeat the call (False may then mean that the first call did it).
-        """
-        if delay is None and at is None:
-            raise InvalidInput("reschedule: pass delay or at")
-        when = encode_when(delay, at)
-        asked = self.ask(topic, id, lambda k, settings, _: self.scripts.reschedule(k, settings, id, when))
-        return (yield from asked) == 1
-
-    # -- dead letters
-
-    def kick(self, topic: str, id: str | None = None, group: str = DEFAULT_GROUP) -> Op[int]:
-        """Sends a dead job back, or all of the group's; returns how many. They are ready at once. Many go in slices, as
-        fast as they are claimed, so that they don't delay due jobs. If the call is interrupted, the rest stays dead.
-        """
-        pace = Pace(self.session)
-        return (yield from self._each_dead(self.scripts.kick, topic, id, group, SLICE, pace))
-
-    def purge(self, topic: str, group: str = DEFAULT_GROUP, id: str | None = None) -> Op[int]:
-        """Deletes a dead job for good, or all of the group's; returns how many."""
-        return (yield from self._each_dead(self.scripts.purge, topic, id, group, _PURGE_BATCH, None))
-
-    def _each_dead(
-        self, script: _DeadScript, topic: str, id: str | None, group: str, most: int, pace: Pace | None
-    ) -> Op[int]:
-        settings = yield from self.known_group(topic, group, anew=True)
-        if id is not None:
-            shard = self.session.keys.shard(topic, shard_of(check_id(id), settings.shards))
-            return (yield from script(shard, group, 0, [id]))
-        total, most = 0, most_jobs(most, len(settings.groups))
-        for shard in self.topics.shards(topic):
-            # No more than are dead now: a job that dies again at once is not kicked for ever.
-            left = yield from reads.dead_now(self.session, shard, group)
-            while left > 0:
-                if pace and total:
-                    yield from pace.wait(shard, group)
-                done = yield from script(shard, group, min(left, most), [])
-                total += done
-                left = left - done if done else 0
-        return total
-
-    # -- topics
-
-    def configure(
-        self,
-        topic: str,
-        *,
-        ttr: Duration | None = None,
-        retry: RetryInput | None = None,
-        shards: int | None = None,
-        max_deliveries: int | None = None,
-        groups: Sequence[str] | None = None,
-        rate: float | None = None,
-    ) -> Op[TopicSettings]:
-        """Creates the topic, or changes the settings given. ``rate``: at most so many jobs become ready per second, 0
-        for no limit. ``groups``: exactly these; others are removed, and their open jobs end. ``max_deliveries``: how
-        often a job may be lost with its consumer before it is buried.
-
-        Raises:
-            TopicNotEmpty: ``shards`` differs and the topic holds jobs.
-        """
-        check_topic(topic)
-        changes: dict[str, Any] = {}
-        if ttr is not None:
-            changes["ttr_ms"] = check_ttr(ttr)
-        if retry is not None:
-            changes["retry"] = RetrySchedule.of(retry).encode()
-        if shards is not None:
-            changes["shards"] = _in_range("shards", shards, 1, MAX_SHARDS)
-        if max_deliveries is not None:
-            changes["max_deliveries"] = _in_range("max_deliveries", max_deliveries, 1, 10_000)
-        if rate is not None:
-            _check_rate(rate)
-            changes["rate"] = rate or None
-        exactly = None if groups is None else _checked_groups(groups)
-        return (yield from self.topics.configure(topic, changes, exactly))
-
-    def delete_topic(self, topic: str, *, force: bool = False) -> Op[None]:
-        """Deletes the topic with its settings, counters and history; with ``force``, also its jobs, whose running
-        attempts can then no longer be finished. Enqueuing to it or serving it creates it again.
-
-        Raises:
-            UnknownTopic
-            TopicNotEmpty: it holds jobs, and ``force`` is not given.
-        """
-        yield from self.topics.delete(check_topic(topic), force)
-
-    def pause(self, topic: str) -> Op[None]:
-        """No new attempt of the topic's jobs starts until ``resume``; running ones go on."""
-        yield from self.topics.pause(check_topic(topic), True)
-
-    def resume(self, topic: str) -> Op[None]:
-        """Ends a pause; jobs that came due meanwhile are delivered now."""
-        yield from self.topics.pause(check_topic(topic), False)
+    new = NewJob(body, delay, id, at, ttr, retry, url, expire)
+    job = encode(new, store.session.settings.max_body_bytes)
+    reply = yield from put(store, topic, [job], on_conflict == "replace")
+    if reply.existing and on_conflict != "keep":
+        why = ", and it is running or dead" if on_conflict == "replace" else ""
+        raise JobExists(topic, job.id, why)
+    return reply.job(topic, job)
 
 
-def _check_rate(rate: float) -> None:
-    number = isinstance(rate, int | float) and not isinstance(rate, bool)
-    if not number or not (rate == 0 or _LEAST_RATE <= rate <= 1e6):
-        raise InvalidInput(f"rate: {rate!r} is not a number of jobs per second: 0, or from 0.000001 to 1 000 000")
+def put(store: RedisStore, topic: str, jobs: Sequence[Encoded], replace: bool) -> Op[Put]:
+    """Enqueues encoded jobs, at most MAX_BATCH: one call for each shard concerned, more if the jobs are large.
+    ``replace``: they replace waiting jobs with the same ids. Every enqueue comes this way.
+
+    Raises:
+        ServerUnavailable: no reply in time; any of them may have been enqueued. Repeat with the same nonces or ids.
+    """
+    settings = store.topics.settled(topic)
+    if settings is None:
+        settings = yield from store.topics.shared(topic, store.topics.ensure)
+    script = store.scripts.replace if replace else store.scripts.enqueue
+    left, now_ms = list(range(len(jobs))), 0
+    taken: dict[int, bytes] = {}
+    for _ in range(REPAIRS):
+        outdated: list[int] = []
+        for shard, part in _by_shard(store, topic, settings, jobs, left, replace):
+            while part:  # once, unless ids are taken by large jobs: each call reads a bounded number of bytes
+                reply = yield from script(shard, settings.shards, [value for i in part for value in jobs[i][:3]])
+                now_ms = reply.now_ms
+                taken |= _by_job(reply.taken, part)
+                part = part[reply.looked :]
+                if not reply.current:
+                    outdated += part
+                    break
+        if not outdated:
+            existing = _of_others(taken, jobs)
+            recorded.not_put_in(store.session.keys.namespace, topic, len(existing))
+            return Put(now_ms, taken, existing)
+        left, settings = outdated, (yield from store.topics.shared(topic, store.topics.repair))
+    raise changing(topic)
+
+
+def _by_shard(
+    store: RedisStore, topic: str, settings: TopicSettings, jobs: Sequence[Encoded], indexes: list[int], replace: bool
+) -> Iterable[tuple[ShardKeys, list[int]]]:
+    """Which of the jobs go to which shard, in parts that one call may carry."""
+    if len(indexes) == 1:
+        return [(store.session.keys.shard(topic, shard_of(jobs[indexes[0]].id, settings.shards)), indexes)]
+    spread: dict[int, list[int]] = {}
+    for i in indexes:
+        spread.setdefault(shard_of(jobs[i].id, settings.shards), []).append(i)
+    most, max_bytes = MAX_BATCH, MAX_BYTES
+    if replace:
+        most, max_bytes = most_jobs(MAX_BATCH, len(settings.groups)), REPLACED_BYTES
+    return [
+        (store.session.keys.shard(topic, number), part)
+        for number, numbers in spread.items()
+        for part in parts(numbers, lambda i: len(jobs[i].rest), most, max_bytes)
+    ]
+
+
+def enqueue_many(
+    store: RedisStore,
+    topic: str,
+    jobs: Iterable[NewJob | Mapping[str, Any]],
+    *,
+    batch_size: int = MAX_BATCH,
+    on_conflict: OnConflict = "reject",
+) -> Op[EnqueueResult]:
+    """Enqueues any number of jobs, ``batch_size`` at a time (per shard), and holds no more than that in memory.
+
+    Taken ids don't stop it: "reject" and "keep" both leave the existing job and list its id in ``existing``;
+    "replace" replaces it.
+
+    Raises:
+        InvalidInput: a job is invalid; the batches before it were enqueued, no job of its own batch was.
+    """
+    check_topic(topic)
+    if on_conflict not in ("reject", "keep", "replace"):
+        raise InvalidInput(f"on_conflict: {on_conflict!r} is not one of 'reject', 'keep', 'replace'")
+    if not 1 <= batch_size <= MAX_BATCH:
+        raise InvalidInput(f"batch_size: {batch_size!r} is not between 1 and {MAX_BATCH}")
+    if store.topics.settled(topic) is None:  # it is made, also if there are no jobs
+        yield from store.topics.shared(topic, store.topics.ensure)
+    result, source = EnqueueResult(0, []), iter(jobs)
+    while batch := list(islice(_encoded(store, source), batch_size)):
+        reply = yield from put(store, topic, batch, on_conflict == "replace")
+        result.existing += [batch[i].id for i in reply.existing]
+        result.created += len(batch) - len(reply.existing)
+    return result
+
+
+def _encoded(store: RedisStore, jobs: Iterator[NewJob | Mapping[str, Any]]) -> Iterator[Encoded]:
+    limit = store.session.settings.max_body_bytes
+    for job in jobs:
+        yield encode(job if isinstance(job, NewJob) else _new_job(job), limit)
+
+
+# -- one job
+
+
+def cancel(store: RedisStore, topic: str, id: str) -> Op[bool]:
+    """True: the job is deleted, with its dead letters in other groups, and no new attempt of it starts in any
+    group. False: nothing was changed, because there is no such job, or no group waits for it: it is running or
+    dead.
+
+    Raises:
+        UnknownTopic: there is no such topic.
+        ServerUnavailable: no reply in time; repeat the call (False may then mean that the first call did it).
+    """
+    return (yield from ask(store, topic, id, store.scripts.cancel)) == 1
+
+
+def reschedule(
+    store: RedisStore, topic: str, id: str, *, delay: Duration | None = None, at: Moment | None = None
+) -> Op[bool]:
+    """Gives a waiting job (delayed, ready, or before its next attempt) a new due time. False: nothing was changed,
+    because there is no such job, or it is running or dead.
+
+    Raises:
+        UnknownTopic: there is no such topic.
+        ServerUnavailable: no reply in time; repeat the call (False may then mean that the first call did it).
+    """
+    if delay is None and at is None:
+        raise InvalidInput("reschedule: pass delay or at")
+    when = encode_when(delay, at)
+    asked = ask(store, topic, id, lambda k, settings, _: store.scripts.reschedule(k, settings, id, when))
+    return (yield from asked) == 1
+
+
+# -- dead letters
+
+
+def kick(store: RedisStore, topic: str, id: str | None = None, group: str = DEFAULT_GROUP) -> Op[int]:
+    """Sends a dead job back, or all of the group's; returns how many. They are ready at once. Many go in slices, as
+    fast as they are claimed, so that they don't delay due jobs. If the call is interrupted, the rest stays dead.
+    """
+    pace = Pace(store.session)
+    return (yield from _each_dead(store, store.scripts.kick, topic, id, group, SLICE, pace))
+
+
+def purge(store: RedisStore, topic: str, group: str = DEFAULT_GROUP, id: str | None = None) -> Op[int]:
+    """Deletes a dead job for good, or all of the group's; returns how many."""
+    return (yield from _each_dead(store, store.scripts.purge, topic, id, group, _PURGE_BATCH, None))
+
+
+def _each_dead(
+    store: RedisStore, script: _DeadScript, topic: str, id: str | None, group: str, most: int, pace: Pace | None
+) -> Op[int]:
+    settings = yield from known_group(store, topic, group, anew=True)
+    if id is not None:
+        shard = store.session.keys.shard(topic, shard_of(check_id(id), settings.shards))
+        return (yield from script(shard, group, 0, [id]))
+    total, most = 0, most_jobs(most, len(settings.groups))
+    for shard in store.topics.shards(topic):
+        # No more than are dead now: a job that dies again at once is not kicked for ever.
+        left = yield from reads.dead_now(store.session, shard, group)
+        while left > 0:
+            if pace and total:
+                yield from pace.wait(shard, group)
+            done = yield from script(shard, group, min(left, most), [])
+            total += done
+            left = left - done if done else 0
+    return total
 
 
 def _by_job(taken: Mapping[int, bytes], part: Sequence[int]) -> dict[int, bytes]:
@@ -311,18 +251,6 @@ def _by_job(taken: Mapping[int, bytes], part: Sequence[int]) -> dict[int, bytes]
 def _of_others(taken: Mapping[int, bytes], jobs: Sequence[Encoded]) -> list[int]:
     """Which of the ids that are taken are not by the job itself, put in by a call whose reply was lost."""
     return [i for i, record in taken.items() if nonce_of(record) != jobs[i].nonce]
-
-
-def _checked_groups(groups: Sequence[str]) -> list[str]:
-    if isinstance(groups, str) or not groups:
-        raise InvalidInput("groups: pass a list with at least one group")
-    return [check_group(group) for group in groups]
-
-
-def _in_range(name: str, value: int, low: int, high: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InvalidInput(f"{name}: {value!r} is not a whole number between {low} and {high}")
-    return value
 
 
 def _new_job(fields: Mapping[str, Any]) -> NewJob:

@@ -14,7 +14,8 @@ from ..keys import ShardKeys
 from ..link.session import Op, Pause
 from ..retry import Bury
 from ..store.blocking import Entries, read_streams
-from .jobs import Operations
+from ..store.redis_store import RedisStore
+from .inspect import known_group
 
 _LONGEST_BLOCK_S = 5.0
 _CLUSTER_BLOCK_S = 0.2
@@ -22,17 +23,17 @@ _PAUSED_S = 0.25
 
 
 def take(
-    ops: Operations, topic: str, group: str, timeout: Duration, wanted: Callable[[], bool] = lambda: True
+    store: RedisStore, topic: str, group: str, timeout: Duration, wanted: Callable[[], bool] = lambda: True
 ) -> Op[Held | None]:
     """Claims one job of the topic; None after ``timeout``, or when it is no longer ``wanted``."""
     deadline = time.monotonic() + to_ms(timeout, "timeout") / 1000
     check_topic(topic)
-    if ops.topics.settled(topic) is None:
-        yield from ops.topics.shared(topic, ops.topics.ensure)
+    if store.topics.settled(topic) is None:
+        yield from store.topics.shared(topic, store.topics.ensure)
     while True:
-        settings = yield from ops.known_group(topic, group)
+        settings = yield from known_group(store, topic, group)
         try:
-            held, paused = yield from _claim_any(ops, settings, topic, group, {})
+            held, paused = yield from _claim_any(store, settings, topic, group, {})
             left_s = deadline - time.monotonic()
             if held or left_s <= 0 or not wanted():
                 return held
@@ -40,20 +41,20 @@ def take(
                 yield Pause(min(_PAUSED_S, left_s))
                 continue
             # Nothing: perhaps because the topic has other shards by now.
-            settings = yield from ops.known_group(topic, group, anew=True)
-            found = yield from _wait(ops, topic, group, left_s)
-            held, _ = yield from _claim_any(ops, settings, topic, group, found)
+            settings = yield from known_group(store, topic, group, anew=True)
+            found = yield from _wait(store, topic, group, left_s)
+            held, _ = yield from _claim_any(store, settings, topic, group, found)
             if held:
                 return held
         except GroupMissing:
-            yield from ops.topics.shared(topic, ops.topics.repair)
+            yield from store.topics.shared(topic, store.topics.repair)
             if time.monotonic() >= deadline:
                 return None
 
 
-def _wait(ops: Operations, topic: str, group: str, left_s: float) -> Op[dict[ShardKeys, Entries]]:
+def _wait(store: RedisStore, topic: str, group: str, left_s: float) -> Op[dict[ShardKeys, Entries]]:
     """What a blocking read returns. A Cluster can't block on several shards at once, so each gets a short turn."""
-    session, shards = ops.session, ops.topics.shards(topic)
+    session, shards = store.session, store.topics.shards(topic)
     turns = [[shard] for shard in shards] if session.is_cluster and len(shards) > 1 else [shards]
     block_s = min(left_s, _LONGEST_BLOCK_S if len(turns) == 1 else _CLUSTER_BLOCK_S)
     for turn in turns:
@@ -64,19 +65,19 @@ def _wait(ops: Operations, topic: str, group: str, left_s: float) -> Op[dict[Sha
 
 
 def _claim_any(
-    ops: Operations, settings: TopicSettings, topic: str, group: str, found: dict[ShardKeys, Entries]
+    store: RedisStore, settings: TopicSettings, topic: str, group: str, found: dict[ShardKeys, Entries]
 ) -> Op[tuple[Held | None, bool]]:
     """The first job of any shard, and whether the topic is paused. With ``found``: only what was read, all of it; one
     job is kept and what came along is handed back.
     """
     kept: Held | None = None
     paused = False
-    turns = [(shard, found.get(shard, [])) for shard in found or ops.topics.shards(topic)]
+    turns = [(shard, found.get(shard, [])) for shard in found or store.topics.shards(topic)]
     while turns:
         shard, read = turns.pop(0)
         asked = time.monotonic()
-        claimed = yield from ops.scripts.claim(
-            shard, group, ops.session.consumer, 1 if kept is None else 0, settings.ttr_of(group), read
+        claimed = yield from store.scripts.claim(
+            shard, group, store.session.consumer, 1 if kept is None else 0, settings.ttr_of(group), read
         )
         paused |= claimed.paused
         if claimed.unlooked:
@@ -84,14 +85,14 @@ def _claim_any(
         for row in claimed.rows:
             held = held_of(shard, group, row, claimed, asked)
             held.started_ms = claimed.now_ms
-            if (yield from _is_kept(ops, held, settings, room=kept is None)):
+            if (yield from _is_kept(store, held, settings, room=kept is None)):
                 kept = held
         if kept and not found:
             break
     return kept, paused
 
 
-def _is_kept(ops: Operations, held: Held, settings: TopicSettings, *, room: bool) -> Op[bool]:
+def _is_kept(store: RedisStore, held: Held, settings: TopicSettings, *, room: bool) -> Op[bool]:
     """Whether the attempt may begin, and there is ``room`` for it; else it ends here. What Redis refuses then is
     another's by now, which is as well.
     """
@@ -99,7 +100,7 @@ def _is_kept(ops: Operations, held: Held, settings: TopicSettings, *, room: bool
     if end is None and room:
         return True
     ends = [end or End(held, Outcome.RELEASED)]
-    yield from settle(ops.scripts, held.shard, held.group, ops.session.consumer, ends)
+    yield from settle(store.scripts, held.shard, held.group, store.session.consumer, ends)
     return False
 
 
@@ -113,12 +114,12 @@ def _unfit(held: Held, settings: TopicSettings) -> End | None:
     return None
 
 
-def _end(ops: Operations, end: End) -> Op[None]:
+def _end(store: RedisStore, end: End) -> Op[None]:
     held = end.held
     if held.ended:
         raise StaleClaim(f"job {held.job.id!r}: this claim has ended already")
     held.took_s = time.monotonic() - held.deadline + held.ttr_ms / 1000
-    refused = yield from settle(ops.scripts, held.shard, held.group, held.consumer or ops.session.consumer, [end])
+    refused = yield from settle(store.scripts, held.shard, held.group, held.consumer or store.session.consumer, [end])
     held.ended = True
     if refused:
         raise StaleClaim(
@@ -127,31 +128,33 @@ def _end(ops: Operations, end: End) -> Op[None]:
         )
 
 
-def finish(ops: Operations, held: Held) -> Op[None]:
-    yield from _end(ops, End(held, Outcome.DONE))
+def finish(store: RedisStore, held: Held) -> Op[None]:
+    yield from _end(store, End(held, Outcome.DONE))
 
 
-def fail(ops: Operations, held: Held, error: BaseException | str, delay: Duration | None) -> Op[None]:
-    settings = yield from ops.topics.get(held.job.topic)
+def fail(store: RedisStore, held: Held, error: BaseException | str, delay: Duration | None) -> Op[None]:
+    settings = yield from store.topics.get(held.job.topic)
     end = failed(held, error, settings.retry_of(held.group))
     if delay is not None:
         end = End(held, Outcome.RETRY, end.error, to_ms(delay))
-    yield from _end(ops, end)
+    yield from _end(store, end)
 
 
-def bury(ops: Operations, held: Held, reason: str) -> Op[None]:
-    yield from _end(ops, failed(held, Bury(reason), (yield from ops.topics.get(held.job.topic)).retry_of(held.group)))
+def bury(store: RedisStore, held: Held, reason: str) -> Op[None]:
+    yield from _end(
+        store, failed(held, Bury(reason), (yield from store.topics.get(held.job.topic)).retry_of(held.group))
+    )
 
 
-def release(ops: Operations, held: Held) -> Op[None]:
-    yield from _end(ops, End(held, Outcome.RELEASED))
+def release(store: RedisStore, held: Held) -> Op[None]:
+    yield from _end(store, End(held, Outcome.RELEASED))
 
 
-def touch(ops: Operations, held: Held, ttr: Duration | None) -> Op[None]:
-    group_ttr_ms = (yield from ops.topics.get(held.job.topic)).ttr_of(held.group)
+def touch(store: RedisStore, held: Held, ttr: Duration | None) -> Op[None]:
+    group_ttr_ms = (yield from store.topics.get(held.job.topic)).ttr_of(held.group)
     ttr_ms = held.ttr_ms if ttr is None else check_ttr(ttr)
     claim = [held.main, held.entry, held.job.id, ttr_ms]
-    refused = yield from ops.scripts.touch(held.shard, held.group, held.generation, group_ttr_ms, claim)
+    refused = yield from store.scripts.touch(held.shard, held.group, held.generation, group_ttr_ms, claim)
     if held.ended or refused.stale:
         raise StaleClaim(f"job {held.job.id!r}: the claim can't be extended: its TTR passed, or it has ended")
 
@@ -162,22 +165,22 @@ _LEFT = {
 }  # fmt: skip
 
 
-def repeatable(ops: Operations, held: Held, ending: Op[None], *ends: Outcome) -> Op[JobState | None]:
+def repeatable(store: RedisStore, held: Held, ending: Op[None], *ends: Outcome) -> Op[JobState | None]:
     """Ends a claim that leaves a receipt. None: it has ended now. If the same claim had already ended in one of these
     ways, returns the state in which it left its job.
     """
     try:
         yield from ending
     except StaleClaim:
-        ended = yield from ops.scripts.ended(held.shard, held.group, held.main, held.entry)
+        ended = yield from store.scripts.ended(held.shard, held.group, held.main, held.entry)
         if ended not in ends:
             raise
         return _LEFT[Outcome(ended)]
     return None
 
 
-def leaving(ops: Operations, held: Held, error: BaseException | None) -> Op[None] | None:
+def leaving(store: RedisStore, held: Held, error: BaseException | None) -> Op[None] | None:
     """What the end of a ``with`` block does; None if the claim has ended within the block."""
     if held.ended:
         return None
-    return finish(ops, held) if error is None else fail(ops, held, error, None)
+    return finish(store, held) if error is None else fail(store, held, error, None)

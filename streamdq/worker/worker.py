@@ -21,9 +21,10 @@ from ..link.session import arun, open_session
 from ..logs import log, what
 from ..loop import cancel_and_wait, supervise
 from ..mover.mover import Mover
-from ..operations.jobs import Operations
+from ..operations.inspect import stats
 from ..retry import RetryInput, RetrySchedule
 from ..store.blocking import listen
+from ..store.redis_store import RedisStore
 from .consumer import BLOCK_S, Consumer, Limit, Limits
 from .handlers import Handler, handler_of
 from .heap import settled
@@ -185,9 +186,9 @@ class _Run:
         self._served = set(handlers)
         self.link, self.session = open_session(worker.url, worker.namespace, settings, clock, AsyncLink)
         self.name = self.session.consumer
-        self._operations = Operations(self.session)
-        self._topics = self._operations.topics
-        scripts = self._operations.scripts
+        self._store = RedisStore(self.session)
+        self._topics = self._store.topics
+        scripts = self._store.scripts
         self._outbox = Outbox(self.link, scripts, self._topics, self._group, self.name, self._settled)
         self.consumer = Consumer(
             self.link, self.session, scripts, self._topics, self._group, self.name, self._outbox.failing
@@ -335,8 +336,8 @@ class _Run:
     async def _nothing_left(self) -> bool:
         await self._outbox.drained()
         for topic in self._served:
-            stats = await arun(self.link, self._operations.stats(topic))
-            group = stats.topics[topic].groups[self._group]
+            found = await arun(self.link, stats(self._store, topic))
+            group = found.topics[topic].groups[self._group]
             if group.delayed + group.ready + group.running:
                 return False
         return True

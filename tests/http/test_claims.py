@@ -248,8 +248,8 @@ async def test_a_server_looks_for_another_secret_now_and_then(open_api: Open, mo
     api, other = await open_api(), await open_api()
     signing = api.app.state.streamdq.claims
     before = (await signing.secrets()).known[0]
-    ops = await other.app.state.streamdq.operations()
-    await other.app.state.streamdq.do(ops.scripts.rotate_secret("ab" * 32))
+    store = await other.app.state.streamdq.store()
+    await other.app.state.streamdq.do(store.scripts.rotate_secret("ab" * 32))
     assert (await signing.secrets()).known == [before]
     now += 10.1
     assert (await signing.secrets()).known == [bytes.fromhex("ab" * 32), before]

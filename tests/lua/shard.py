@@ -10,10 +10,11 @@ from streamdq.config import MAX_BATCH, Settings, TopicSettings
 from streamdq.job import Job, NewJob
 from streamdq.link.connection import Link
 from streamdq.link.session import Op, open_session, run
+from streamdq.operations import audit, topics
 from streamdq.operations.inspect import job_of
-from streamdq.operations.jobs import Operations
 from streamdq.store.commands import one
 from streamdq.store.records import encode
+from streamdq.store.redis_store import RedisStore
 from streamdq.store.scripts import Claimed, ClaimedRow, Enqueued, Moved, Reclaimed, Refused
 
 START_MS = 1_700_000_000_000
@@ -27,8 +28,8 @@ class Shard:
         self.clock = ManualClock(START_MS)
         clock = RedisClock() if real_time else self.clock
         self.link, self.session = open_session(url, "lua", Settings(), clock, Link)
-        self.operations = Operations(self.session)
-        self.scripts, self.topics = self.operations.scripts, self.operations.topics
+        self.store = RedisStore(self.session)
+        self.scripts, self.topics = self.store.scripts, self.store.topics
         self.k = self.session.keys.shard("t", 0)
         self.group, self.consumer = "default", "me"
         self.checked = True
@@ -46,8 +47,8 @@ class Shard:
 
     def check(self) -> None:
         """enqueued = done + dead + cancelled + expired + live for each group, and no orphans."""
-        audit = self.run(self.operations.audit())
-        assert audit.balanced, audit
+        found = self.run(audit.audit(self.store))
+        assert found.balanced, found
 
     def redis(self, *command: Any) -> Any:
         return self.run(one(self.session, self.k.jobs, *command))
@@ -56,7 +57,7 @@ class Shard:
 
     def topic(self, **changes: Any) -> TopicSettings:
         """Makes or changes the topic, as Queue.configure does."""
-        settings: TopicSettings = self._step(self.operations.configure("t", **changes))
+        settings: TopicSettings = self._step(topics.configure(self.store, "t", **changes))
         return settings
 
     @property

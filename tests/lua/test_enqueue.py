@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from streamdq.job import NewJob
+from streamdq.operations import topics
 from streamdq.store.records import encode, job_in, nonce_of
 from tests.lua.shard import START_MS, Shard
 
@@ -54,7 +55,7 @@ def test_it_overtakes_what_is_not_due_yet(shard: Shard) -> None:
 
 
 def test_a_paused_topic_holds_it(shard: Shard) -> None:
-    shard.run(shard.operations.pause("t"))
+    shard.run(topics.pause(shard.store, "t"))
     shard.enqueue("j")
     assert shard.state("j") == "delayed"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamdq.operations import topics
 from tests.lua.shard import START_MS, Shard
 
 
@@ -55,10 +56,10 @@ def test_the_other_group_does_not_see_it(two: Shard) -> None:
 
 def test_while_the_topic_is_paused_it_waits(shard: Shard) -> None:
     bury_all(shard, "j")
-    shard.run(shard.operations.pause("t"))
+    shard.run(topics.pause(shard.store, "t"))
     assert shard.call("kick", "default", 10, []) == 1
     assert shard.state("j") == "delayed"
-    shard.run(shard.operations.resume("t"))
+    shard.run(topics.resume(shard.store, "t"))
     shard.move()
     shard.finish(shard.take())
     assert shard.empty()

@@ -10,6 +10,7 @@ import pytest
 from streamdq import NewJob
 from streamdq.config import topic_patch
 from streamdq.errors import GroupMissing
+from streamdq.operations import jobs
 from streamdq.store.scripts import Refused
 from tests.lua.shard import Shard
 
@@ -219,8 +220,8 @@ def test_what_has_the_id_of_a_job_that_ended_since_stays(detached: Shard, again:
 
 
 def test_large_records_end_a_few_at_once(two: Shard) -> None:
-    jobs = [NewJob("x" * 100_000, id=f"j{n}") for n in range(10)]
-    two.run(two.operations.enqueue_many("t", jobs))
+    large = [NewJob("x" * 100_000, id=f"j{n}") for n in range(10)]
+    two.run(jobs.enqueue_many(two.store, "t", large))
     while rows := two.claim(group="a").rows:
         two.finish(*rows, group="a")
     begin(two, "b")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamdq.operations import topics
 from streamdq.store.scripts import RATED
 from tests.lua.shard import START_MS, Shard
 
@@ -53,10 +54,10 @@ def test_groups_out_of_date_move_nothing(shard: Shard) -> None:
 
 def test_a_paused_topic_moves_nothing_and_goes_on_after(shard: Shard) -> None:
     shard.enqueue("j", delay="1s")
-    shard.run(shard.operations.pause("t"))
+    shard.run(topics.pause(shard.store, "t"))
     shard.clock.advance("1s")
     assert shard.move()[:4] == (0, START_MS + 1000, -1, 0)
-    shard.run(shard.operations.resume("t"))
+    shard.run(topics.resume(shard.store, "t"))
     assert shard.move().moved == 1
 
 

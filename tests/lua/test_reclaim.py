@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from streamdq import NewJob
+from streamdq.operations import audit, jobs, topics
 from streamdq.store.scripts import ClaimedRow
 from tests.lua.shard import BEGIN, START_MS, Shard
 from tests.servers import until
@@ -143,8 +144,8 @@ def claim_all(shard: Shard) -> list[ClaimedRow]:
 
 
 def large_ones(shard: Shard, count: int, **fields: Any) -> None:
-    jobs = [NewJob("x" * 100_000, id=f"large{n}", **fields) for n in range(count)]
-    shard.run(shard.operations.enqueue_many("t", jobs))
+    large = [NewJob("x" * 100_000, id=f"large{n}", **fields) for n in range(count)]
+    shard.run(jobs.enqueue_many(shard.store, "t", large))
 
 
 @pytest.mark.parametrize("retried", [False, True])
@@ -228,7 +229,7 @@ def test_what_was_ready_and_not_claimed_waits_for_a_paused_topic(shard: Shard, c
     shard.enqueue("j")
     shard.redis("XREADGROUP", "GROUP", "default", "me", "COUNT", 1, "STREAMS", shard.k.ready, ">")
     shard.topic(rate=1)
-    shard.run(shard.operations.pause("t"))
+    shard.run(topics.pause(shard.store, "t"))
     if change == "reclaim":
         shard.reclaim()
     else:
@@ -254,11 +255,11 @@ def test_read_never_claimed_and_cancelled_is_dropped(two: Shard) -> None:
 def test_while_the_topic_is_paused_it_waits(shard: Shard) -> None:
     shard.enqueue("j")
     shard.take()
-    shard.run(shard.operations.pause("t"))
+    shard.run(topics.pause(shard.store, "t"))
     shard.clock.advance("60s")
     assert shard.reclaim().reclaimed == 1
     assert shard.state("j") == "delayed"
-    shard.run(shard.operations.resume("t"))
+    shard.run(topics.resume(shard.store, "t"))
     shard.move()
     shard.finish(shard.take())
     assert shard.empty()
@@ -277,7 +278,7 @@ def test_a_ready_job_without_its_record_is_lost_at_the_second_look(shard: Shard)
     assert (row.id, first.missing, first.lost) == (b"kept", 1, 0)
     assert (second.missing, second.lost) == (0, 1)
     assert (shard.counts["lost:default"], shard.counts.get("ready:default", 0)) == (1, 0)
-    assert shard.run(shard.operations.audit()).balances[0].imbalance == 1
+    assert shard.run(audit.audit(shard.store)).balances[0].imbalance == 1
     assert shard.reclaim()[-2:] == (0, 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamdq.operations import topics
 from tests.lua.shard import START_MS, Shard
 
 
@@ -38,10 +39,10 @@ def test_only_its_own_group_gets_it_again(two: Shard) -> None:
 def test_while_the_topic_is_paused_it_waits(shard: Shard) -> None:
     shard.enqueue("j")
     row = shard.take()
-    shard.run(shard.operations.pause("t"))
+    shard.run(topics.pause(shard.store, "t"))
     shard.release(row)
     assert shard.state("j") == "delayed"
-    shard.run(shard.operations.resume("t"))
+    shard.run(topics.resume(shard.store, "t"))
     shard.move()
     assert shard.take().past.split(b"|")[0] == b"1"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from streamdq.operations import topics
 from streamdq.store.records import job_in
 from tests.lua.shard import START_MS, Shard
 from tests.lua.test_archive import letters, receipts
@@ -180,10 +181,10 @@ def test_in_a_redis_that_never_had_it_it_is_new_to_that_group_alone(two: Shard) 
 def test_while_the_topic_is_paused_it_waits(shard: Shard) -> None:
     bury_all(shard, "j")
     jobs = archive(shard)
-    shard.run(shard.operations.pause("t"))
+    shard.run(topics.pause(shard.store, "t"))
     assert shard.call("restore", "default", 1, jobs) == [True]
     assert shard.state("j") == "delayed"
-    shard.run(shard.operations.resume("t"))
+    shard.run(topics.resume(shard.store, "t"))
     shard.move()
     shard.finish(shard.take())
     assert shard.empty()

@@ -69,7 +69,7 @@ def test_so_do_threads(space: Space, redis_server: Server) -> None:
 
 def test_who_is_waited_for_in_vain_is_not_waited_for_long(space: Space) -> None:
     """A call that was cancelled may lie in an exception's traceback, unended."""
-    topics = space.queue._operations.topics
+    topics = space.queue._store.topics
 
     def never(_topic: str) -> Op[TopicSettings]:
         yield Pause(0.0)

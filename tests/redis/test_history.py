@@ -86,7 +86,7 @@ async def test_cancelled_expired_reclaimed_released(space: Space, redis_server: 
     assert (cancelled["consumer"], cancelled["moved_ms"], cancelled["started_ms"]) == ("", "", "")
     assert (expired["due_ms"], expired["started_ms"]) == ("1700000000000", "")
     assert int(expired["created_ms"]) <= int(expired["moved_ms"]) <= int(expired["finished_ms"])
-    assert (lost["consumer"], lost["created_ms"]) == (space.queue._operations.session.consumer, again["created_ms"])
+    assert (lost["consumer"], lost["created_ms"]) == (space.queue._store.session.consumer, again["created_ms"])
     assert int(lost["due_ms"]) <= int(lost["moved_ms"]) <= int(lost["started_ms"])
     assert int(lost["started_ms"]) + 150 <= int(lost["finished_ms"]) <= int(again["started_ms"])
 

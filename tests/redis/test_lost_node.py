@@ -43,7 +43,7 @@ def port_of(cluster: Cluster, key: str) -> int:
 def where(cluster: Cluster, queue: Queue) -> dict[int, list[ShardKeys]]:
     """The topic's shards by the port of the node that has them."""
     found: dict[int, list[ShardKeys]] = {}
-    for shard in queue._operations.topics.shards("t"):
+    for shard in queue._store.topics.shards("t"):
         found.setdefault(port_of(cluster, shard.bucket), []).append(shard)
     return found
 
@@ -97,9 +97,9 @@ async def test_claims_of_the_other_nodes_are_taken_over(breakable: Cluster) -> N
         gone = next(port for port in shards if port != names)
         healthy = [shard for port, some in shards.items() if port != gone for shard in some]
         queue.enqueue_many("t", [NewJob(n, id=f"j{n}") for n in range(60)])
-        ops, link = queue._operations, queue._link
-        held = {shard: len(run(link, ops.scripts.claim(shard, "default", "dead", 60, 1_000)).rows)
-                for shard in ops.topics.shards("t")}  # fmt: skip
+        store, link = queue._store, queue._link
+        held = {shard: len(run(link, store.scripts.claim(shard, "default", "dead", 60, 1_000)).rows)
+                for shard in store.topics.shards("t")}  # fmt: skip
         assert sum(held.values()) == 60
 
         def taken_over() -> int:
@@ -221,7 +221,7 @@ def test_a_dump_has_what_the_other_nodes_have(
             queue.enqueue("t", 1, id=str(number), delay="1h")
             assert queue.cancel("t", str(number))
         shards = where(breakable, queue)
-        registry = port_of(breakable, queue._operations.session.keys.topics)
+        registry = port_of(breakable, queue._store.session.keys.topics)
     port = next(port for port in shards if port != registry)
     node = node_at(breakable, port)
     if how == "killed":

@@ -87,7 +87,7 @@ async def test_a_group_destroyed_under_running_workers(
     worker.handler("t")(recorder(seen))
     async with space.serving(worker):
         await serves(space, seen, "before")
-        shard = space.queue._operations.topics.shards("t")[0]
+        shard = space.queue._store.topics.shards("t")[0]
         with redis_server.client() as client:
             client.xgroup_destroy(shard.ready if stream == "ready" else shard.ready_of("default"), "default")
         await serves(space, seen, "after")
@@ -106,7 +106,7 @@ async def test_a_group_destroyed_while_jobs_wait_and_run(space: Space, redis_ser
     space.queue.enqueue_many("t", (NewJob(n) for n in range(10)))
     async with space.serving(worker):
         await seen.count(1)
-        shard = space.queue._operations.topics.shards("t")[0]
+        shard = space.queue._store.topics.shards("t")[0]
         with redis_server.client() as client:
             client.xgroup_destroy(shard.ready, "default")
         gate.add("go on")
@@ -122,7 +122,7 @@ async def test_streams_deleted(space: Space, redis_server: Server, seen: Seen) -
     worker.handler("t")(recorder(seen))
     async with space.serving(worker):
         await serves(space, seen, "before")
-        shard = space.queue._operations.topics.shards("t")[0]
+        shard = space.queue._store.topics.shards("t")[0]
         with redis_server.client() as client:
             client.delete(shard.ready, shard.ready_of("default"))
         await serves(space, seen, "after")
@@ -230,7 +230,7 @@ async def test_a_lost_wake_up_is_found_within_seconds(space: Space, redis_server
     worker.handler("t")(recorder(seen))
     async with space.serving(worker):
         await serves(space, seen, "before")
-        shard = space.queue._operations.topics.shards("t")[0]
+        shard = space.queue._store.topics.shards("t")[0]
         space.queue.enqueue("t", "moved up behind its back", id="a", delay="1h")
         with redis_server.client() as client:
             ((member, _),) = client.zrange(shard.bucket, 0, 0, withscores=True)

@@ -66,7 +66,7 @@ def move_up(space: Space, server: Server, ids: Iterable[str]) -> None:
         seconds, micros = client.time()
         now_ms = b"%d" % (seconds * 1000 + micros // 1000)
         for id in ids:
-            shard = space.queue._operations.topics.shards("t")[shard_of(id, SHARDS)]
+            shard = space.queue._store.topics.shards("t")[shard_of(id, SHARDS)]
             ((member, _),) = client.zrange(shard.bucket, 0, 0, withscores=True)
             record = client.hget(shard.jobs, id)
             client.hset(shard.jobs, id, record[:12] + now_ms + record[25:])
@@ -93,8 +93,8 @@ async def test_a_lost_ring_costs_two_seconds_with_64_shards(space: Space, redis_
 async def test_a_claim_whose_ring_was_lost_is_taken_over(space: Space, redis_server: Server) -> None:
     """The first claim in a quiet shard rings, so that its TTR is watched. Nothing else would tell of it."""
     space.queue.configure("t", shards=20, ttr="300ms")
-    ops, link = space.queue._operations, space.queue._link
-    shard = ops.topics.shards("t")[11]
+    store, link = space.queue._store, space.queue._link
+    shard = store.topics.shards("t")[11]
     worker, id, last = space.worker(), id_in(11, 20), id_in(19, 20)
     worker.handler("other")(recorder(Seen()))
     async with space.serving(worker):
@@ -105,7 +105,7 @@ async def test_a_claim_whose_ring_was_lost_is_taken_over(space: Space, redis_ser
             # Whoever enqueues or claims takes it that the shard is watched already.
             client.hset(shard.settings, "watch_until", client.time()[0] * 1000 + 5_000)
         space.queue.enqueue("t", "x", id=id)
-        assert run(link, ops.scripts.claim(shard, "default", "dead", 1, 300)).rows
+        assert run(link, store.scripts.claim(shard, "default", "dead", 1, 300)).rows
         await eventually(lambda: space.stats().reclaimed == 1, "it is taken over", 15)
     assert space.queue.cancel("t", id)
     assert space.queue.cancel("t", last)
@@ -117,7 +117,7 @@ async def test_rings_are_heard_after_a_flush_with_the_clock_set_back(
     """The ids of what rang before are ahead of those that Redis gives out now."""
     worker = space.worker()
     worker.handler("t")(recorder(seen))
-    shard = space.queue._operations.session.keys.shard("t", 0)
+    shard = space.queue._store.session.keys.shard("t", 0)
     async with space.serving(worker):
         with redis_server.client() as client:
             seconds, _ = client.time()

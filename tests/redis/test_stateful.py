@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from streamdq.job import JobState
+from streamdq.operations import audit, topics
 from tests.lua.shard import START_MS, Shard
 from tests.redis.model import TTR_MS, Model, ModelClaim, ModelJob, Standing
 from tests.servers import Server
@@ -279,8 +280,7 @@ class Engine(RuleBasedStateMachine):
 
     def pause(self) -> None:
         self.model.paused = not self.model.paused
-        operations = self.shard.operations
-        self.shard.run((operations.pause if self.model.paused else operations.resume)("t"))
+        self.shard.run((topics.pause if self.model.paused else topics.resume)(self.shard.store, "t"))
 
     def add_group(self) -> None:
         name, self.made = f"g{self.made}", self.made + 1
@@ -314,10 +314,10 @@ class Engine(RuleBasedStateMachine):
 
     @invariant()
     def the_accounts_balance(self) -> None:
-        audit = self.shard.run(self.shard.operations.audit())
-        assert audit.balanced, audit
-        assert {balance.group for balance in audit.balances} == set(self.model.groups)
-        for balance in audit.balances:
+        found = self.shard.run(audit.audit(self.shard.store))
+        assert found.balanced, found
+        assert {balance.group for balance in found.balances} == set(self.model.groups)
+        for balance in found.balances:
             expected = self.model.balance(balance.group)
             assert {name: getattr(balance, name) for name in expected} == expected, balance.group
 

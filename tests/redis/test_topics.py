@@ -173,7 +173,7 @@ async def test_a_rate_holds_for_all_shards_from_the_first_second(
     async with space.serving(worker):
         await seen.count(9)
         with redis_server.client() as client:
-            for shard in space.queue._operations.topics.shards("t"):
+            for shard in space.queue._store.topics.shards("t"):
                 ready += [row.split(b"\x1f")[8] for _, rows in client.xrange(shard.history) for row in rows.values()]
         space.queue.pause("t")
     moved = sorted(map(int, ready))
@@ -207,7 +207,7 @@ async def test_four_shards_leave_nothing_behind(space: Space, seen: Seen) -> Non
     for worker in workers:
         fail_some(worker)
     space.queue.enqueue_many("t", (NewJob(n, id=f"j{n}", delay=n % 5 / 100) for n in range(400)))
-    shards = space.queue._operations.topics.shards("t")
+    shards = space.queue._store.topics.shards("t")
     for n in range(0, 400, 40):
         assert space.queue.cancel("t", f"j{n}")
     assert len(shards) == 4

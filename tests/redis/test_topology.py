@@ -14,6 +14,7 @@ from streamdq import AsyncQueue, Bury, NewJob, Queue
 from streamdq.errors import GroupMissing, StaleClaim, TopicNotEmpty, UnknownGroup, UnknownTopic
 from streamdq.link.session import Op, Pause, arun, run
 from streamdq.mover.node_mover import NodeMover
+from streamdq.operations import jobs, topics
 from streamdq.store.commands import one
 from tests.redis.harness import Seen, Space, eventually, recorder
 from tests.servers import Cluster, Server
@@ -34,7 +35,7 @@ def steps(queue: Queue, op: Op[Any]) -> Iterator[None]:
 
 
 def configuring(queue: Queue, **changes: Any) -> Iterator[None]:
-    return steps(queue, queue._operations.configure("t", **changes))
+    return steps(queue, topics.configure(queue._store, "t", **changes))
 
 
 def each_cut(make: Callable[[], Iterator[None]]) -> Iterator[int]:
@@ -75,7 +76,7 @@ async def test_a_producer_who_knows_the_old_shards_meets_a_change_that_was_cut_a
 
     for cuts in each_cut(change):
         stale = space.another_queue()
-        stale._operations.topics.known["t"] = space.queue._operations.topics.known["t"].model_copy(
+        stale._store.topics.known["t"] = space.queue._store.topics.known["t"].model_copy(
             update={"shards": before, "resharding": None}
         )
         ids = {f"{cuts}-{n}" for n in range(12)}
@@ -93,7 +94,7 @@ async def test_many_jobs_that_are_put_in_as_the_shards_change(space: Space, befo
         stale = space.another_queue()
         stale.stats("t")
         ids = {f"{moment}-{n}" for n in range(12)}
-        putting = steps(stale, stale._operations.enqueue_many("t", [NewJob(id, id=id) for id in ids], batch_size=6))
+        putting = steps(stale, jobs.enqueue_many(stale._store, "t", [NewJob(id, id=id) for id in ids], batch_size=6))
         call = -1
         for call, _ in enumerate(putting):
             if call == moment:
@@ -139,9 +140,9 @@ async def test_who_knows_the_old_shards_still_finds_cancels_and_moves(space: Spa
     for id in ids[:20]:
         assert space.another_queue().get("t", id) is not None
     # Each time as one who has not heard yet.
-    old = stale._operations.topics.known["t"]
+    old = stale._store.topics.known["t"]
     for n, id in enumerate(ids):
-        stale._operations.topics.known["t"] = old
+        stale._store.topics.known["t"] = old
         if n % 3 == 0:
             assert stale.cancel("t", id)
         elif n % 3 == 1:
@@ -181,14 +182,14 @@ async def test_dead_letters_in_shards_that_one_did_not_know(space: Space) -> Non
 
     space.queue.enqueue_many("t", [NewJob(n, id=f"j{n}") for n in range(12)])
     await space.burst(worker)
-    old = stale._operations.topics.known["t"].model_copy(update={"shards": 1})
+    old = stale._store.topics.known["t"].model_copy(update={"shards": 1})
     for ask, count in ((lambda: len(stale.dead("t")), 12), (lambda: stale.kick("t"), 12)):
-        stale._operations.topics.known["t"] = old
+        stale._store.topics.known["t"] = old
         assert ask() == count
     await space.burst(worker)
-    stale._operations.topics.known["t"] = old
+    stale._store.topics.known["t"] = old
     assert stale.kick("t", "j3") + stale.purge("t", id="j4") == 2
-    stale._operations.topics.known["t"] = old
+    stale._store.topics.known["t"] = old
     assert stale.purge("t") == 10
     await space.burst(worker)
     assert space.queue.purge("t") == 1
@@ -238,7 +239,7 @@ async def test_a_group_whose_removal_was_cut_anywhere_is_gone_at_last(space: Spa
     for cuts in each_cut(remove):
         if who == "a mover":
             other = space.another_queue()
-            run(other._link, other._operations.topics.end_changes())
+            run(other._link, other._store.topics.end_changes())
         else:
             space.queue.configure("t", groups=["a"])
         settings = space.queue.configure("t")
@@ -246,11 +247,9 @@ async def test_a_group_whose_removal_was_cut_anywhere_is_gone_at_last(space: Spa
             assert who == "a mover"
             assert cuts <= 2
             space.queue.configure("t", groups=["a"])
-        shards = space.queue._operations.topics.shards("t")
+        shards = space.queue._store.topics.shards("t")
         for shard in shards:
-            fields = run(
-                space.queue._link, one(space.queue._operations.session, shard.progress, "HKEYS", shard.progress)
-            )
+            fields = run(space.queue._link, one(space.queue._store.session, shard.progress, "HKEYS", shard.progress))
             assert [field for field in fields if field.startswith(b"b\x1f")] == []
         # The same ids, for a group of the same name: nothing of the old one swallows them.
         await all_run(space, {f"j{n}" for n in range(30)}, "a")
@@ -289,7 +288,7 @@ async def test_a_group_that_is_removed_while_it_works_takes_nothing_from_the_oth
     await all_run(space, {f"j{n}" for n in range(40)}, "a")
     counts = run(
         space.queue._link,
-        one(space.queue._operations.session, "x", "HKEYS", space.queue._operations.topics.shards("t")[0].counts),
+        one(space.queue._store.session, "x", "HKEYS", space.queue._store.topics.shards("t")[0].counts),
     )
     assert [name for name in counts if name.endswith(b":b")] == []
 
@@ -332,7 +331,7 @@ def test_a_group_that_shards_have_and_the_registry_lost_comes_back(space: Space)
     stale = space.another_queue()
     stale.stats("t")
     space.queue.configure("t", groups=["a", "b"])
-    session = space.queue._operations.session
+    session = space.queue._store.session
     run(space.queue._link, one(session, session.keys.topics, "DEL", session.keys.topics))
     assert stale.configure("t", ttr="5s").group_names == ("a", "b")
 
@@ -386,11 +385,11 @@ async def test_a_deletion_that_was_cut_anywhere_is_ended_by_a_mover(
         space.queue.configure("t", shards=2, groups=["a", "b"])
         if force:
             space.queue.enqueue_many("t", [NewJob(n, delay=n % 2) for n in range(10)])
-        return steps(space.queue, space.queue._operations.delete_topic("t", force=force))
+        return steps(space.queue, topics.delete_topic(space.queue._store, "t", force=force))
 
     for cuts in each_cut(delete):
         other = space.another_queue()
-        run(other._link, other._operations.topics.end_changes())
+        run(other._link, other._store.topics.end_changes())
         if "t" in other.stats().topics:
             assert cuts <= 4, "it had not begun"
             other.delete_topic("t", force=True)
@@ -424,7 +423,7 @@ def test_a_job_that_comes_as_its_topic_is_deleted_stays_or_makes_it_again(space:
         stale.stats("t")
         calls = 0
         try:
-            for calls, _ in enumerate(steps(space.queue, space.queue._operations.delete_topic("t"))):
+            for calls, _ in enumerate(steps(space.queue, topics.delete_topic(space.queue._store, "t"))):
                 if calls == moment:
                     stale.enqueue("t", "x", id="x")
         except TopicNotEmpty:
@@ -468,12 +467,10 @@ async def test_a_shard_that_is_gone_holds_up_no_other(space: Space, seen: Seen) 
 async def test_a_mover_asks_once_for_a_shard_that_its_topic_no_longer_has(space: Space) -> None:
     space.queue.configure("t", shards=4)
     async with AsyncQueue(space.url, "test", settings=space.settings) as queue:
-        operations = queue._operations
+        store = queue._store
         await queue.stats("t")
-        gone = operations.topics.shards("t")[3]
-        node_mover = NodeMover(
-            queue._link, operations.session, operations.scripts, operations.topics, lambda _: None, lambda _: None
-        )
+        gone = store.topics.shards("t")[3]
+        node_mover = NodeMover(queue._link, store.session, store.scripts, store.topics, lambda _: None, lambda _: None)
         space.queue.delete_topic("t")
         space.queue.configure("t", shards=1)
         async with asyncio.timeout(5):
@@ -486,11 +483,11 @@ def test_a_mover_that_was_stopped_while_ending_a_deletion_spares_the_topic_that_
 ) -> None:
     space.queue.configure("t", shards=2)
     space.queue.enqueue("t", "old")
-    killed = steps(space.queue, space.queue._operations.delete_topic("t", force=True))
+    killed = steps(space.queue, topics.delete_topic(space.queue._store, "t", force=True))
     for _ in zip(range(3), killed, strict=False):  # it has begun
         pass
     other = space.another_queue()
-    ending = steps(other, other._operations.topics.end_changes())
+    ending = steps(other, other._store.topics.end_changes())
     for _ in zip(range(stopped), ending, strict=False):
         pass
     with contextlib.suppress(UnknownTopic):
@@ -510,7 +507,7 @@ async def test_one_who_was_stopped_while_changing_does_not_bring_a_deleted_topic
     stale = space.another_queue()
     stale.stats("t")
     other = space.another_queue()
-    begun = steps(other, other._operations.configure("t", ttr="5s"))
+    begun = steps(other, topics.configure(other._store, "t", ttr="5s"))
     for _ in zip(range(stopped), begun, strict=False):
         pass
     space.queue.delete_topic("t", force=True)
@@ -526,8 +523,8 @@ async def test_one_who_was_stopped_while_changing_does_not_bring_a_deleted_topic
 async def test_a_registry_that_is_behind_its_shards_catches_up(space: Space, how: str) -> None:
     """It was lost, or put back from an old copy."""
     space.queue.configure("t", shards=1)
-    operations = space.queue._operations
-    topics, session = operations.session.keys.topics, operations.session
+    store = space.queue._store
+    topics, session = store.session.keys.topics, store.session
     old = run(space.queue._link, one(session, topics, "HGET", topics, "t"))
     space.queue.configure("t", shards=4)
     space.queue.configure("t", groups=["default", "late"])
@@ -549,13 +546,13 @@ async def test_a_registry_that_is_behind_its_shards_catches_up(space: Space, how
 # -- Redis loses the end of its append-only file
 
 CHANGES: dict[str, Callable[[Queue], Op[Any]]] = {
-    "pause": lambda queue: queue._operations.pause("t"),
-    "more shards": lambda queue: queue._operations.configure("t", shards=3),
-    "fewer shards": lambda queue: queue._operations.configure("t", shards=1),
-    "a group comes": lambda queue: queue._operations.configure("t", groups=["a", "b", "c"]),
-    "a group goes": lambda queue: queue._operations.configure("t", groups=["a"]),
-    "rate": lambda queue: queue._operations.configure("t", rate=5),
-    "deletion": lambda queue: queue._operations.delete_topic("t", force=True),
+    "pause": lambda queue: topics.pause(queue._store, "t"),
+    "more shards": lambda queue: topics.configure(queue._store, "t", shards=3),
+    "fewer shards": lambda queue: topics.configure(queue._store, "t", shards=1),
+    "a group comes": lambda queue: topics.configure(queue._store, "t", groups=["a", "b", "c"]),
+    "a group goes": lambda queue: topics.configure(queue._store, "t", groups=["a"]),
+    "rate": lambda queue: topics.configure(queue._store, "t", rate=5),
+    "deletion": lambda queue: topics.delete_topic(queue._store, "t", force=True),
 }
 
 
@@ -568,17 +565,15 @@ def lose_since(client: Any, kept: dict[bytes, bytes]) -> None:
 async def disagreement(space: Space, client: Any) -> list[str]:
     """What shards have otherwise than the registry, once the mover at work has looked at them."""
     async with AsyncQueue(space.url, "test", settings=space.settings) as queue:
-        operations, topics = queue._operations, queue._operations.topics
+        store, topics = queue._store, queue._store.topics
         await arun(queue._link, topics.end_changes())
-        node_mover = NodeMover(
-            queue._link, operations.session, operations.scripts, topics, lambda _: None, lambda _: None
-        )
+        node_mover = NodeMover(queue._link, store.session, store.scripts, topics, lambda _: None, lambda _: None)
         if shards := topics.shards("t"):
             await node_mover.bring_up(shards)
         known = (await arun(queue._link, topics.refresh())).get("t")
         wrong = []
         for number in range(3):
-            shard = operations.session.keys.shard("t", number)
+            shard = store.session.keys.shard("t", number)
             found = {name.decode(): value.decode() for name, value in client.hgetall(shard.settings).items()}
             if known is None or number >= known.shards:
                 wrong += [f"shard {number} is there"] if "groups" in found and known is None else []

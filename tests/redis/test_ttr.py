@@ -280,7 +280,7 @@ async def test_crashes_count_only_in_a_row(space: Space, seen: Seen) -> None:
 async def test_what_was_read_and_handed_over_since_is_claimed_once(space: Space, seen: Seen) -> None:
     """A consumer may be stopped between its blocking read and the claim; what it read is not its own any more."""
     space.queue.configure("t", ttr="200ms")
-    ops, link = space.queue._operations, space.queue._link
+    store, link = space.queue._store, space.queue._link
     worker, never = space.worker(), space.worker()
 
     @worker.handler("t")
@@ -293,20 +293,20 @@ async def test_what_was_read_and_handed_over_since_is_claimed_once(space: Space,
     space.queue.enqueue("t", 1, id="a")
     await space.burst(worker)
     space.queue.kick("t")
-    shard = ops.topics.shards("t")[0]
-    found = run(link, read_streams(ops.session, "default", "sleeper", [shard], 1, 1))
+    shard = store.topics.shards("t")[0]
+    found = run(link, read_streams(store.session, "default", "sleeper", [shard], 1, 1))
     (read,) = found.values()
     ready = shard.ready_of("default")
 
     def handed_over() -> bool:
-        ids = [entry for entry, _ in run(link, one(ops.session, ready, "XRANGE", ready, "-", "+"))]
+        ids = [entry for entry, _ in run(link, one(store.session, ready, "XRANGE", ready, "-", "+"))]
         return bool(ids) and read[1] not in ids
 
     # A claim of another job makes the mover look at the shard.
     lost_claim(space, "b")
     async with space.serving(never):
         await eventually(handed_over, "the entry is handed over")
-    claimed = run(link, ops.scripts.claim(shard, "default", "sleeper", 0, 60_000, read))
+    claimed = run(link, store.scripts.claim(shard, "default", "sleeper", 0, 60_000, read))
     assert claimed.rows == []
     space.queue.purge("t")
     async with space.serving(worker):

@@ -15,9 +15,10 @@ from ...errors import InvalidInput, ServerError
 from ...job import check_topic
 from ...link.session import Op
 from ...loop import cancel_and_wait
-from ...operations.jobs import Operations
+from ...operations.jobs import put
 from ...operations.ndjson import Line, Lines, longest_line
 from ...store.records import Encoded, encode
+from ...store.redis_store import RedisStore
 from ..problems import KINDS, ProblemError, place
 from ..request_body import without_collection
 from .models import BulkLine, BulkOut, JobIn
@@ -44,19 +45,19 @@ class Loader:
 
     def __init__(
         self,
-        ops: Operations,
+        store: RedisStore,
         topic: str,
         replace: bool,
         do: Callable[[Op[Any]], Awaitable[Any]],
         stopping: asyncio.Event,
     ) -> None:
         self.result = BulkOut(lines=0, created=0, existing=0, invalid=0, problems=[])
-        self._ops = ops
+        self._store = store
         self._topic = check_topic(topic)
         self._replace = replace
         self._do = do
         self._stopping = stopping
-        self._limit = ops.session.settings.max_body_bytes
+        self._limit = store.session.settings.max_body_bytes
         self._batch: list[_Line] = []
         self._bytes = 0
 
@@ -123,8 +124,8 @@ class Loader:
     async def _send(self) -> None:
         if not self._batch:
             return
-        put = await self._do(self._ops.put(self._topic, [line.job for line in self._batch], self._replace))
-        existing = [self._batch[i] for i in put.existing]
+        reply = await self._do(put(self._store, self._topic, [line.job for line in self._batch], self._replace))
+        existing = [self._batch[i] for i in reply.existing]
         self.result.created += len(self._batch) - len(existing)
         self.result.existing += len(existing)
         for line in existing:

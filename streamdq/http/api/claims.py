@@ -16,9 +16,9 @@ from ...errors import InvalidInput
 from ...link.session import Op
 from ...loop import cancel_and_wait
 from ...operations import take as engine
-from ...operations.jobs import Operations
 from ...queue import held_by
 from ...retry import Snooze
+from ...store.redis_store import RedisStore
 from ..audit_log import about
 from ..auth import Role
 from ..backend import Backend
@@ -64,7 +64,7 @@ async def take_job(
     if held is None:
         return Response(status_code=204)
     about(request, id=held.job.id, group=group)
-    consumer = (await backend.operations()).session.consumer
+    consumer = (await backend.store()).session.consumer
     claim = await backend.claims.seal(pack(held, consumer))
     rest = {"claim": claim, "group": group, "ttr_ms": held.ttr_ms}
     return Response(to_json(rest)[:-1] + b',"job":' + job_bytes(held.job) + b"}", media_type=JSON)
@@ -96,10 +96,10 @@ async def _claim(backend: Backend, topic: str, group: str, wait_s: float, wanted
     """Claims a job; one that is wanted no longer goes back. When the caller leaves, the read that waits goes on to its
     end, after 5 s at most: what Redis may be giving out just then would be held by nobody until its TTR has passed.
     """
-    ops = await backend.operations()
-    held = await backend.do(engine.take(ops, topic, group, wait_s, wanted))
+    store = await backend.store()
+    held = await backend.do(engine.take(store, topic, group, wait_s, wanted))
     if held is not None and not wanted():
-        await backend.do(engine.release(ops, held))
+        await backend.do(engine.release(store, held))
         return None
     return held
 
@@ -115,7 +115,7 @@ async def _held(backend: Backend, token: str) -> Held:
     if values is None:
         why = "not one that `take` gave out, or its secret was dropped since; then the job is delivered again"
         raise InvalidInput(f"claim: {why}")
-    return unpack(await backend.operations(), values)
+    return unpack(await backend.store(), values)
 
 
 async def _own(request: Request, backend: Backend, claim: ClaimIn) -> Held:
@@ -137,12 +137,12 @@ _STALE, _STALE_OR_UNKNOWN = ["stale-claim"], ["stale-claim", "unknown-topic"]
 
 
 async def _end(
-    request: Request, claim: ClaimIn, how: Callable[[Operations, Held], Op[None]], *ends: Outcome
+    request: Request, claim: ClaimIn, how: Callable[[RedisStore, Held], Op[None]], *ends: Outcome
 ) -> Response:
     """Whoever did not hear of the end may ask for it again."""
     backend = backend_of(request)
-    held, ops = await _own(request, backend, claim), await backend.operations()
-    state = await backend.do(engine.repeatable(ops, held, how(ops, held), *ends))
+    held, store = await _own(request, backend, claim), await backend.store()
+    state = await backend.do(engine.repeatable(store, held, how(store, held), *ends))
     return Response(status_code=204) if state is None else Response(to_json({"state": state}), media_type=JSON)
 
 
@@ -163,7 +163,11 @@ async def fail_claim(request: Request, claim: FailIn) -> Response:
     If no step is left, the job is buried: it becomes a dead letter.
     """
     return await _end(
-        request, claim, lambda ops, held: engine.fail(ops, held, claim.error, claim.delay), Outcome.RETRY, Outcome.DEAD
+        request,
+        claim,
+        lambda store, held: engine.fail(store, held, claim.error, claim.delay),
+        Outcome.RETRY,
+        Outcome.DEAD,
     )
 
 
@@ -171,13 +175,13 @@ async def fail_claim(request: Request, claim: FailIn) -> Response:
 async def snooze_claim(request: Request, claim: SnoozeIn) -> Response:
     """Run the job again after the delay. Neither an attempt nor a step is used up."""
     later = Snooze(claim.delay, claim.reason)
-    return await _end(request, claim, lambda ops, held: engine.fail(ops, held, later, None), Outcome.SNOOZED)
+    return await _end(request, claim, lambda store, held: engine.fail(store, held, later, None), Outcome.SNOOZED)
 
 
 @_ending("/v1/claims/bury", problems=_STALE_OR_UNKNOWN, responses=_ENDED)
 async def bury_claim(request: Request, claim: BuryIn) -> Response:
     """Give the job up: it is a dead letter until it is kicked or purged."""
-    return await _end(request, claim, lambda ops, held: engine.bury(ops, held, claim.reason), Outcome.DEAD)
+    return await _end(request, claim, lambda store, held: engine.bury(store, held, claim.reason), Outcome.DEAD)
 
 
 @_ending("/v1/claims/release", problems=_STALE, responses=_ENDED)
@@ -191,5 +195,5 @@ async def touch_claim(request: Request, claim: TouchIn) -> Response:
     """Start the claim's TTR again (a heartbeat), or set another one."""
     backend = backend_of(request)
     held = await _own(request, backend, claim)
-    await backend.do(engine.touch(await backend.operations(), held, claim.ttr))
+    await backend.do(engine.touch(await backend.store(), held, claim.ttr))
     return Response(status_code=204)

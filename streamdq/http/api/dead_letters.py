@@ -9,9 +9,9 @@ from heapq import merge
 from ...errors import InvalidInput
 from ...keys import ShardKeys, shard_of
 from ...link.session import Op
-from ...operations.inspect import job_of
-from ...operations.jobs import Operations
+from ...operations.inspect import job_of, known_group
 from ...store import reads
+from ...store.redis_store import RedisStore
 from .. import redact
 from ..auth import Identity
 from .jobs import job_bytes
@@ -31,7 +31,7 @@ class DeadPage:
     next: str | None = None
 
 
-def dead_page(ops: Operations, who: Identity, topic: str, group: str, limit: int, after: str) -> Op[DeadPage]:
+def dead_page(store: RedisStore, who: Identity, topic: str, group: str, limit: int, after: str) -> Op[DeadPage]:
     """At most ``limit`` dead letters, those buried first coming first, until they exceed PAGE_BYTES. A page may be
     short or empty and still have a next one. If letters are kicked or purged meanwhile, no other is skipped.
 
@@ -39,12 +39,12 @@ def dead_page(ops: Operations, who: Identity, topic: str, group: str, limit: int
         UnknownTopic, UnknownGroup
         InvalidInput: ``after`` is not the ``next`` of a page.
     """
-    yield from ops.known_group(topic, group, anew=True)
-    shards = ops.topics.shards(topic)
-    places, more = yield from _places(ops, [shard.dead_of(group) for shard in shards], limit, _place(after))
+    yield from known_group(store, topic, group, anew=True)
+    shards = store.topics.shards(topic)
+    places, more = yield from _places(store, [shard.dead_of(group) for shard in shards], limit, _place(after))
     page, size = DeadPage(), 0
     for number, (buried_ms, raw) in enumerate(places, 1):
-        found = yield from _job(ops, who, shards, raw.decode())
+        found = yield from _job(store, who, shards, raw.decode())
         page.jobs += found
         size += sum(map(len, found))
         page.next = f"{buried_ms}.{raw.decode()}" if more or number < len(places) else None
@@ -53,10 +53,10 @@ def dead_page(ops: Operations, who: Identity, topic: str, group: str, limit: int
     return page
 
 
-def _job(ops: Operations, who: Identity, shards: Sequence[ShardKeys], id: str) -> Op[list[bytes]]:
+def _job(store: RedisStore, who: Identity, shards: Sequence[ShardKeys], id: str) -> Op[list[bytes]]:
     """Nothing, if it is no longer there."""
     shard = shards[shard_of(id, len(shards))]
-    reply = yield from ops.scripts.get(shard, id)
+    reply = yield from store.scripts.get(shard, id)
     return [job_bytes(redact.job(who, job_of(shard.topic, id, reply)))] if reply else []
 
 
@@ -69,18 +69,18 @@ def _place(after: str) -> Place:
     return int(buried), id.encode("utf-8", "surrogateescape")
 
 
-def _places(ops: Operations, keys: Sequence[str], limit: int, after: Place) -> Op[tuple[list[Place], bool]]:
+def _places(store: RedisStore, keys: Sequence[str], limit: int, after: Place) -> Op[tuple[list[Place], bool]]:
     """The places that follow, in order, and whether there are more than these. Of many shards each is asked for a
     part of the page, so what one of them has not told yet may end it early.
     """
     count = min(limit, max(_FEWEST_OF_A_SHARD, 2 * limit // len(keys))) + 1
-    found = yield from reads.from_time(ops.session, [(key, after[0], 0) for key in keys], count)
+    found = yield from reads.from_time(store.session, [(key, after[0], 0) for key in keys], count)
     of_shards, told = [], []
     for key, rows in zip(keys, found, strict=True):
         offset = 0
         while len(rows) == count and rows[-1] <= after:  # many of one millisecond
             offset += count
-            (rows,) = yield from reads.from_time(ops.session, [(key, after[0], offset)], count)
+            (rows,) = yield from reads.from_time(store.session, [(key, after[0], offset)], count)
         of_shards.append([row for row in rows if row > after])
         told += rows[-1:] if len(rows) == count else []
     places = list(merge(*of_shards))

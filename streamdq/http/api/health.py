@@ -61,11 +61,11 @@ async def get_ready(request: Request) -> Response:
 async def get_metrics(request: Request) -> Response:
     """Get this process's metrics, and those read from Redis, which are missing while streamdq_up is 0."""
     backend = backend_of(request)
-    ops = await backend.operations()
+    store = await backend.store()
     async with backend.reader() as reader:
         try:
             async with asyncio.timeout(_SCRAPE_S):
-                readings = await backend.do(read_gauges(ops, reader))
+                readings = await backend.do(read_gauges(store, reader))
         except (ServerError, NewerFormat, TimeoutError) as error:
             log.warning("gauges not read", error=f"{type(error).__name__}: {error}")
             readings = reader.readings()

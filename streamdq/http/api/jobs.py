@@ -11,9 +11,10 @@ from pydantic_core import to_json
 from ...errors import JobExists
 from ...job import Job, JobState, NewJob, check_topic
 from ...link.session import Op
-from ...operations.jobs import Operations
+from ...operations.jobs import put
 from ...operations.json_out import job_fields
 from ...store.records import encode
+from ...store.redis_store import RedisStore
 from .. import redact
 from ..audit_log import about
 from ..auth import Role
@@ -45,12 +46,12 @@ def job_response(job: Job, status: int = 200, headers: dict[str, str] | None = N
     return Response(job_bytes(job), status, headers, media_type=JSON)
 
 
-def _put(ops: Operations, topic: str, new: NewJob, replace: bool) -> Op[tuple[Job, bool]]:
+def _put(store: RedisStore, topic: str, new: NewJob, replace: bool) -> Op[tuple[Job, bool]]:
     """The job that has the id afterwards, and whether this call put it in."""
     check_topic(topic)
-    job = encode(new, ops.session.settings.max_body_bytes)
-    put = yield from ops.put(topic, [job], replace)
-    return put.job(topic, job), not put.existing
+    job = encode(new, store.session.settings.max_body_bytes)
+    reply = yield from put(store, topic, [job], replace)
+    return reply.job(topic, job), not reply.existing
 
 
 def _is_same(there: Job, new: NewJob, limit: int) -> bool:
@@ -81,11 +82,11 @@ async def put_job(
     with 409, unless on_conflict says otherwise. A topic that does not exist is created.
     """
     backend, new = backend_of(request), job.new_job(id)
-    ops = await backend.operations()
-    found, created = await backend.do(_put(ops, topic, new, on_conflict == "replace"))
+    store = await backend.store()
+    found, created = await backend.do(_put(store, topic, new, on_conflict == "replace"))
     if created:
         return job_response(found, 201)
-    same = _is_same(found, new, ops.session.settings.max_body_bytes)
+    same = _is_same(found, new, store.session.settings.max_body_bytes)
     if on_conflict == "replace" or not (same or on_conflict == "keep"):
         raise JobExists(topic, id, ", with other content" if on_conflict == "reject" else ", and it is running or dead")
     return job_response(redact.job(who_asks(request), await (await backend.queue()).get(topic, id) or found))
@@ -102,7 +103,7 @@ async def post_job(request: Request, topic: TopicPath, job: JobIn) -> Response:
     Not idempotent: two requests create two jobs. A PUT with an id of your own is safe to repeat.
     """
     backend = backend_of(request)
-    found, _ = await backend.do(_put(await backend.operations(), topic, job.new_job(None), False))
+    found, _ = await backend.do(_put(await backend.store(), topic, job.new_job(None), False))
     about(request, id=found.id)
     return job_response(found, 201, {"Location": f"{request.url.path.rstrip('/')}/{quote(found.id, safe='')}"})
 
@@ -125,7 +126,7 @@ async def put_bulk(request: Request, topic: TopicPath, on_conflict: OnConflictIn
     interrupted request is safe to repeat.
     """
     backend = backend_of(request)
-    loader = Loader(await backend.operations(), topic, on_conflict == "replace", backend.do, backend.stopping)
+    loader = Loader(await backend.store(), topic, on_conflict == "replace", backend.do, backend.stopping)
     await loader.load(request.stream())
     return Response(to_json(loader.result), media_type=JSON)
 

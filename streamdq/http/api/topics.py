@@ -42,7 +42,7 @@ def _topic_json(topic: str, settings: TopicSettings) -> dict[str, object]:
 async def list_topics(request: Request) -> Response:
     """List all topics that the token allows, with their settings."""
     backend, who = backend_of(request), who_asks(request)
-    known = await backend.do((await backend.operations()).topics.registry())
+    known = await backend.do((await backend.store()).topics.registry())
     return _json(
         {"topics": [_topic_json(name, redact.settings(who, known[name])) for name in redact.topics(who, known)]}
     )
@@ -148,7 +148,7 @@ async def list_dead(
     """
     backend, who = backend_of(request), who_asks(request)
     check_group_scope(who, group)
-    page = await backend.do(dead_page(await backend.operations(), who, topic, group, limit, after))
+    page = await backend.do(dead_page(await backend.store(), who, topic, group, limit, after))
     return Response(b'{"jobs":[' + b",".join(page.jobs) + b'],"next":' + to_json(page.next) + b"}", media_type=JSON)
 
 

@@ -14,11 +14,12 @@ from ...errors import InvalidInput
 from ...job import JobState
 from ...keys import ShardKeys
 from ...link.session import Op
-from ...operations.jobs import Operations
+from ...operations.inspect import known_group
 from ...store import reads
 from ...store.entries import ms_of, order_of
 from ...store.members import member_in
 from ...store.progress import Phase, Progress
+from ...store.redis_store import RedisStore
 
 PAGE = 50
 
@@ -46,7 +47,7 @@ class Listed:
 
 
 def listed(
-    ops: Operations, topic: str, group: str, state: JobState, cursor: str, lost: Collection[ShardKeys] = ()
+    store: RedisStore, topic: str, group: str, state: JobState, cursor: str, lost: Collection[ShardKeys] = ()
 ) -> Op[Listed]:
     """A page of the group's jobs in one state; without those of shards that are ``lost``.
 
@@ -55,14 +56,14 @@ def listed(
         InvalidInput: the cursor is none that a page ended with.
     """
     if not lost:
-        yield from ops.known_group(topic, group, anew=True)
-    shards = [shard for shard in ops.topics.shards(topic) if shard not in lost]
+        yield from known_group(store, topic, group, anew=True)
+    shards = [shard for shard in store.topics.shards(topic) if shard not in lost]
     if state is JobState.DELAYED:
-        return (yield from _delayed(ops, shards, cursor))
+        return (yield from _delayed(store, shards, cursor))
     if state is JobState.DEAD:
-        return (yield from _dead(ops, shards, group, cursor))
+        return (yield from _dead(store, shards, group, cursor))
     read = _ready if state is JobState.READY else _running
-    return (yield from _streamed(ops, shards, group, cursor, read))
+    return (yield from _streamed(store, shards, group, cursor, read))
 
 
 # -- by rank
@@ -78,12 +79,12 @@ def _ranks(cursor: str, shards: Sequence[ShardKeys]) -> list[int]:
 
 
 def _ranked(
-    ops: Operations, shards: Sequence[ShardKeys], cursor: str, key: Callable[[ShardKeys], str], newest_first: bool
+    store: RedisStore, shards: Sequence[ShardKeys], cursor: str, key: Callable[[ShardKeys], str], newest_first: bool
 ) -> Op[tuple[list[tuple[ShardKeys, bytes, int]], str]]:
     """(shard, member, score) of the page, and the next cursor: how many of each shard have been shown."""
     ranks = _ranks(cursor, shards)
     places = [(key(shard), rank) for shard, rank in zip(shards, ranks, strict=True)]
-    found = yield from reads.by_rank(ops.session, places, PAGE + 1, newest_first=newest_first)
+    found = yield from reads.by_rank(store.session, places, PAGE + 1, newest_first=newest_first)
     rows = [[(score, member, number) for score, member in members] for number, members in enumerate(found)]
     page = list(islice(merge(*rows, reverse=newest_first), PAGE + 1))
     for _, _, number in page[:PAGE]:
@@ -92,11 +93,11 @@ def _ranked(
     return [(shards[number], member, score) for score, member, number in page[:PAGE]], following
 
 
-def _delayed(ops: Operations, shards: Sequence[ShardKeys], cursor: str) -> Op[Listed]:
-    page, following = yield from _ranked(ops, shards, cursor, lambda shard: shard.bucket, newest_first=False)
+def _delayed(store: RedisStore, shards: Sequence[ShardKeys], cursor: str) -> Op[Listed]:
+    page, following = yield from _ranked(store, shards, cursor, lambda shard: shard.bucket, newest_first=False)
     found = [(shard, member_in(member), due_ms) for shard, member, due_ms in page]
     known = yield from reads.progress(
-        ops.session, [(shard, member.group or "", member.id) for shard, member, _ in found]
+        store.session, [(shard, member.group or "", member.id) for shard, member, _ in found]
     )
     lines = []
     for (_, member, due_ms), progress in zip(found, known, strict=True):
@@ -107,9 +108,9 @@ def _delayed(ops: Operations, shards: Sequence[ShardKeys], cursor: str) -> Op[Li
     return Listed(lines, following)
 
 
-def _dead(ops: Operations, shards: Sequence[ShardKeys], group: str, cursor: str) -> Op[Listed]:
-    page, following = yield from _ranked(ops, shards, cursor, lambda shard: shard.dead_of(group), newest_first=True)
-    known = yield from reads.progress(ops.session, [(shard, group, member.decode()) for shard, member, _ in page])
+def _dead(store: RedisStore, shards: Sequence[ShardKeys], group: str, cursor: str) -> Op[Listed]:
+    page, following = yield from _ranked(store, shards, cursor, lambda shard: shard.dead_of(group), newest_first=True)
+    known = yield from reads.progress(store.session, [(shard, group, member.decode()) for shard, member, _ in page])
     lines = []
     for (_, member, died_ms), progress in zip(page, known, strict=True):
         line = Line(member.decode(), died_ms, group)
@@ -128,10 +129,10 @@ class _Stream(NamedTuple):
     own: bool
 
 
-_Read = Callable[[Operations, Sequence[_Stream], str, Sequence[str]], Op[list[list[tuple[str, Line]]]]]
+_Read = Callable[[RedisStore, Sequence[_Stream], str, Sequence[str]], Op[list[list[tuple[str, Line]]]]]
 
 
-def _streamed(ops: Operations, shards: Sequence[ShardKeys], group: str, cursor: str, read: _Read) -> Op[Listed]:
+def _streamed(store: RedisStore, shards: Sequence[ShardKeys], group: str, cursor: str, read: _Read) -> Op[Listed]:
     """Merged by entry, and among equal entries by stream; the cursor names the last one shown."""
     streams = [
         _Stream(shard, name, own)
@@ -139,7 +140,7 @@ def _streamed(ops: Operations, shards: Sequence[ShardKeys], group: str, cursor: 
         for name, own in ((shard.ready, False), (shard.ready_of(group), True))
     ]
     starts = _starts(cursor, len(streams)) if cursor else ["-"] * len(streams)
-    found = yield from read(ops, streams, group, starts)
+    found = yield from read(store, streams, group, starts)
     rows = [[(order_of(entry), number, entry, line) for entry, line in one] for number, one in enumerate(found)]
     page = list(islice(merge(*rows, key=lambda row: row[:2]), PAGE + 1))
     following = f"{page[PAGE - 1][2]}.{page[PAGE - 1][1]}" if len(page) > PAGE else ""
@@ -157,15 +158,15 @@ def _starts(cursor: str, streams: int) -> list[str]:
 
 
 def _ready(
-    ops: Operations, streams: Sequence[_Stream], group: str, starts: Sequence[str]
+    store: RedisStore, streams: Sequence[_Stream], group: str, starts: Sequence[str]
 ) -> Op[list[list[tuple[str, Line]]]]:
     """What each stream has that was not delivered to the group yet."""
     places = []
-    delivered = yield from reads.delivered(ops.session, [stream.name for stream in streams], group)
+    delivered = yield from reads.delivered(store.session, [stream.name for stream in streams], group)
     for stream, last, start in zip(streams, delivered, starts, strict=True):
         seen = start != "-" and order_of(start.lstrip("(")) >= order_of(last)
         places.append((stream.name, start if seen else f"({last}"))
-    found = yield from reads.entries(ops.session, places, PAGE + 1)
+    found = yield from reads.entries(store.session, places, PAGE + 1)
     return [
         [
             (entry.id, Line(member_in(entry.value).id, ms_of(entry.id), group if stream.own else None))
@@ -176,15 +177,15 @@ def _ready(
 
 
 def _running(
-    ops: Operations, streams: Sequence[_Stream], group: str, starts: Sequence[str]
+    store: RedisStore, streams: Sequence[_Stream], group: str, starts: Sequence[str]
 ) -> Op[list[list[tuple[str, Line]]]]:
     """What is pending in each stream, and how far the group is with it."""
     places = list(zip((stream.name for stream in streams), starts, strict=True))
-    pending = yield from reads.pending(ops.session, places, group, PAGE + 1)
+    pending = yield from reads.pending(store.session, places, group, PAGE + 1)
     flat = [(number, entry.id) for number, entries in enumerate(pending) for entry in entries]
-    entries = yield from reads.entries_at(ops.session, [(streams[n].name, entry) for n, entry in flat])
+    entries = yield from reads.entries_at(store.session, [(streams[n].name, entry) for n, entry in flat])
     there = [(n, entry.id, member_in(entry.value).id) for (n, _), entry in zip(flat, entries, strict=True) if entry]
-    known = yield from reads.progress(ops.session, [(streams[n].shard, group, id) for n, _, id in there])
+    known = yield from reads.progress(store.session, [(streams[n].shard, group, id) for n, _, id in there])
     found: list[list[tuple[str, Line]]] = [[] for _ in streams]
     for (n, entry, id), progress in zip(there, known, strict=True):
         if line := _running_line(id, group, progress):

@@ -12,9 +12,9 @@ from ...errors import ServerUnavailable
 from ...keys import ShardKeys
 from ...link.session import Op
 from ...operations.inspect import GroupStats, Stats, TopicStats, add_stats, alive
-from ...operations.jobs import Operations
 from ...store import history_reads, namespace, reads
 from ...store.history import row_in
+from ...store.redis_store import RedisStore
 
 MAX_SHARDS = 100
 _ROWS = 200
@@ -91,21 +91,21 @@ def page_of(known: dict[str, TopicSettings], asked: str, after: str) -> tuple[li
     return names, False
 
 
-def _shards(ops: Operations, topics: Sequence[str]) -> list[tuple[ShardKeys, TopicSettings]]:
-    return [(shard, ops.topics.known[name]) for name in topics for shard in ops.topics.all_shards(name)]
+def _shards(store: RedisStore, topics: Sequence[str]) -> list[tuple[ShardKeys, TopicSettings]]:
+    return [(shard, store.topics.known[name]) for name in topics for shard in store.topics.all_shards(name)]
 
 
-def glance(ops: Operations, topics: Sequence[str]) -> Op[list[Glance]]:
+def glance(store: RedisStore, topics: Sequence[str]) -> Op[list[Glance]]:
     """Each topic's figures and lateness; the topics are known."""
     found = {
         name: Glance(
             name, settings, TopicStats(shards=settings.shards, groups={g: GroupStats() for g in settings.group_names})
         )
         for name in topics
-        for settings in [ops.topics.known[name]]
+        for settings in [store.topics.known[name]]
     }
-    shards = _shards(ops, topics)
-    stats = yield from ops.scripts.stats_reached([(shard, settings.group_names) for shard, settings in shards])
+    shards = _shards(store, topics)
+    stats = yield from store.scripts.stats_reached([(shard, settings.group_names) for shard, settings in shards])
     there = []
     for (shard, settings), one in zip(shards, stats, strict=True):
         topic = found[shard.topic]
@@ -116,35 +116,35 @@ def glance(ops: Operations, topics: Sequence[str]) -> Op[list[Glance]]:
             add_stats(topic.stats, one)
             topic.now_ms = one.now_ms
             there.append((shard, settings))
-    samples = yield from _samples(ops, there)
+    samples = yield from _samples(store, there)
     for name, late in samples.items():
         found[name].lateness = lateness_of(late)
     return list(found.values())
 
 
-def consumers(ops: Operations, one: Glance, group: str) -> Op[int]:
+def consumers(store: RedisStore, one: Glance, group: str) -> Op[int]:
     """How many consumers the group has, at the shard that has the most."""
-    shards = [shard for shard in ops.topics.shards(one.name) if shard not in one.lost]
-    found = yield from reads.consumers(ops.session, [(shard.ready, group) for shard in shards])
+    shards = [shard for shard in store.topics.shards(one.name) if shard not in one.lost]
+    found = yield from reads.consumers(store.session, [(shard.ready, group) for shard in shards])
     return max(map(alive, found), default=0)
 
 
-def stands_still(ops: Operations, coming: Load) -> Op[bool]:
+def stands_still(store: RedisStore, coming: Load) -> Op[bool]:
     """Whether jobs are due and no mover is at work."""
     if not coming.overdue:
         return False
     try:
-        return (yield from namespace.mover_at_work(ops.session)) is None
+        return (yield from namespace.mover_at_work(store.session)) is None
     except ServerUnavailable:
-        if not ops.session.is_cluster:
+        if not store.session.is_cluster:
             raise
         return False  # the node that could tell is lost
 
 
-def _samples(ops: Operations, shards: Sequence[tuple[ShardKeys, TopicSettings]]) -> Op[dict[str, list[int]]]:
+def _samples(store: RedisStore, shards: Sequence[tuple[ShardKeys, TopicSettings]]) -> Op[dict[str, list[int]]]:
     asked = [(shard, max(_FEWEST_ROWS, _ROWS // settings.shards)) for shard, settings in shards]
     late: dict[str, list[int]] = {}
-    for (shard, _), entries in zip(asked, (yield from history_reads.newest_rows(ops.session, asked)), strict=True):
+    for (shard, _), entries in zip(asked, (yield from history_reads.newest_rows(store.session, asked)), strict=True):
         for entry in entries:
             row = row_in(shard.topic, shard.shard, entry.id, entry.value.decode())
             if row.started_ms is not None and row.due_ms is not None:
@@ -165,13 +165,13 @@ def _at(ordered: Sequence[int], percent: int) -> int:
     return ordered[-(-len(ordered) * percent // 100) - 1]
 
 
-def load(ops: Operations, topics: Sequence[Glance], horizon: str, now_ms: int) -> Op[Load]:
+def load(store: RedisStore, topics: Sequence[Glance], horizon: str, now_ms: int) -> Op[Load]:
     """The coming load of the topics together: a count for each step, and no job is read."""
     steps, step_ms = HORIZONS[horizon]
     ends = [now_ms + step_ms * i for i in range(steps + 1)]
-    shards = [shard for one in topics for shard in ops.topics.all_shards(one.name) if shard not in one.lost]
+    shards = [shard for one in topics for shard in store.topics.all_shards(one.name) if shard not in one.lost]
     found = Load(now_ms, step_ms, [0] * steps)
-    for overdue, *counts, later in (yield from reads.due_between(ops.session, shards, ends)):
+    for overdue, *counts, later in (yield from reads.due_between(store.session, shards, ends)):
         found.overdue += overdue
         found.later += later
         found.counts = [a + b for a, b in zip(found.counts, counts, strict=True)]

@@ -14,10 +14,10 @@ from ...job import Job, JobState, check_id, check_topic
 from ...keys import shard_of
 from ...link.session import Op
 from ...operations.inspect import job_of
-from ...operations.jobs import Operations
 from ...store.entries import ms_of
 from ...store.history import HistoryRow
 from ...store.progress import Phase, progress_in
+from ...store.redis_store import RedisStore
 from .. import redact
 from ..api.route import IdPath, TopicPath, backend_of, who_asks
 from ..backend import Backend
@@ -37,18 +37,18 @@ Text = Annotated[str, Query(max_length=4096)]
 @get(router, "/", sifts=True)
 async def overview(request: Request, q: Text = "", after: Text = "", horizon: Text = "1h") -> Response:
     backend = backend_of(request)
-    ops = await backend.operations()
+    store = await backend.store()
     who = who_asks(request)
-    every = await backend.do(ops.topics.registry())
+    every = await backend.do(store.topics.registry())
     known = {name: every[name] for name in redact.topics(who, every)}
     names, more = page_of(known, q, after)
-    found = [redact.glance(who, one) for one in await backend.do(glance(ops, names))]
+    found = [redact.glance(who, one) for one in await backend.do(glance(store, names))]
     now_ms = max((one.now_ms for one in found), default=0)
-    coming = await backend.do(load(ops, found, _horizon(horizon), now_ms))
+    coming = await backend.do(load(store, found, _horizon(horizon), now_ms))
     return page(
         request, "overview.html", topics=found, totals=totals(found), chart=chart(coming), coming=coming, now=now_ms,
         horizon=horizon, horizons=list(HORIZONS), q=q, after=after, next=names[-1] if more else "", known=len(known),
-        still=await backend.do(stands_still(ops, coming)),
+        still=await backend.do(stands_still(store, coming)),
     )  # fmt: skip
 
 
@@ -86,25 +86,25 @@ async def topic_page(
     if state not in _STATES:
         raise InvalidInput("state: only the history has jobs that are done")
     backend = backend_of(request)
-    ops = await backend.operations()
-    settings = await _settings(backend, ops, topic)
+    store = await backend.store()
+    settings = await _settings(backend, store, topic)
     who = who_asks(request)
     group = redact.group(who, settings, group)
-    one = redact.glance(who, (await backend.do(glance(ops, [topic])))[0])
-    jobs = redact.listed(who, await backend.do(listed(ops, topic, group, state, cursor, one.lost)))
-    coming = await backend.do(load(ops, [one], _horizon(horizon), one.now_ms))
+    one = redact.glance(who, (await backend.do(glance(store, [topic])))[0])
+    jobs = redact.listed(who, await backend.do(listed(store, topic, group, state, cursor, one.lost)))
+    coming = await backend.do(load(store, [one], _horizon(horizon), one.now_ms))
     return page(
         request, "topic.html", topic=topic, one=one, settings=settings, group=group, state=state.value, jobs=jobs,
         cursor=cursor, states=[s.value for s in _STATES], chart=chart(coming), coming=coming, now=one.now_ms,
         horizon=horizon, horizons=list(HORIZONS), stats=one.stats.groups[group],
-        consumers=await backend.do(consumers(ops, one, group)), still=await backend.do(stands_still(ops, coming)),
+        consumers=await backend.do(consumers(store, one, group)), still=await backend.do(stands_still(store, coming)),
     )  # fmt: skip
 
 
-async def _settings(backend: Backend, ops: Operations, topic: str) -> TopicSettings:
+async def _settings(backend: Backend, store: RedisStore, topic: str) -> TopicSettings:
     """As they are now: they may have changed elsewhere."""
     check_topic(topic)
-    known = await backend.do(ops.topics.registry())
+    known = await backend.do(store.topics.registry())
     if topic not in known:
         raise ProblemError("unknown-topic", "Nothing was ever enqueued to it, or its name is another one.")
     return known[topic]
@@ -120,12 +120,12 @@ async def find_job(request: Request, topic: TopicPath, id: Text = "") -> Respons
 @get(router, "/topics/{topic:segment}/jobs/{id:segment}")
 async def job_page(request: Request, topic: TopicPath, id: IdPath) -> Response:
     backend = backend_of(request)
-    ops = await backend.operations()
+    store = await backend.store()
     check_id(id)
-    settings = await _settings(backend, ops, topic)
-    shard = ops.session.keys.shard(topic, shard_of(id, settings.shards))
-    job, moved, now_ms = await backend.do(_look(ops, topic, id, settings))
-    rows, complete = await backend.do(rows_of(ops, shard, id, job.created_ms if job else None))
+    settings = await _settings(backend, store, topic)
+    shard = store.session.keys.shard(topic, shard_of(id, settings.shards))
+    job, moved, now_ms = await backend.do(_look(store, topic, id, settings))
+    rows, complete = await backend.do(rows_of(store, shard, id, job.created_ms if job else None))
     who = who_asks(request)
     rows = redact.rows(who, rows)
     job = job and redact.job(who, job)
@@ -186,11 +186,13 @@ def gantt(attempt: Attempt, now_ms: int) -> list[dict[str, Any]]:
     return parts
 
 
-def _look(ops: Operations, topic: str, id: str, settings: TopicSettings) -> Op[tuple[Job | None, dict[str, int], int]]:
+def _look(
+    store: RedisStore, topic: str, id: str, settings: TopicSettings
+) -> Op[tuple[Job | None, dict[str, int], int]]:
     """The job, when each group's running attempt became ready, and Redis's time."""
-    shard = ops.session.keys.shard(topic, shard_of(id, settings.shards))  # just read anew
-    now_ms = (yield from ops.scripts.stats(shard, settings.group_names)).now_ms
-    reply = yield from ops.scripts.get(shard, id)
+    shard = store.session.keys.shard(topic, shard_of(id, settings.shards))  # just read anew
+    now_ms = (yield from store.scripts.stats(shard, settings.group_names)).now_ms
+    reply = yield from store.scripts.get(shard, id)
     if not reply:
         return None, {}, now_ms
     moved = {}

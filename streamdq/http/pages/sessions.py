@@ -17,14 +17,14 @@ LENGTH_S = 12 * 3600
 async def _key(backend: Backend, cookie: str) -> str:
     """By its hash: whoever reads Redis can't sign in with what is there."""
     digest = sha256(cookie.encode("utf-8", "replace")).hexdigest()
-    return (await backend.operations()).session.keys.session(digest)
+    return (await backend.store()).session.keys.session(digest)
 
 
 async def begin(backend: Backend, token: str) -> str:
     """A new session's cookie."""
     cookie = secrets.token_urlsafe(32)
     key = await _key(backend, cookie)
-    session = (await backend.operations()).session
+    session = (await backend.store()).session
     await backend.do(namespace.begin_session(session, key, hash_token(token), LENGTH_S))
     return cookie
 
@@ -34,7 +34,7 @@ async def holder(backend: Backend, cookie: str) -> Identity | None:
     if not cookie:
         return None
     key = await _key(backend, cookie)
-    digest = await backend.do(namespace.session_token((await backend.operations()).session, key))
+    digest = await backend.do(namespace.session_token((await backend.store()).session, key))
     return None if digest is None else backend.tokens.holder(digest)
 
 
@@ -42,4 +42,4 @@ async def end(backend: Backend, cookie: str) -> None:
     """After this no server accepts it."""
     if cookie:
         key = await _key(backend, cookie)
-        await backend.do(namespace.end_session((await backend.operations()).session, key))
+        await backend.do(namespace.end_session((await backend.store()).session, key))

@@ -9,10 +9,10 @@ from ...durations import show_ms
 from ...job import GroupProgress, Job, JobState
 from ...keys import ShardKeys
 from ...link.session import Op
-from ...operations.jobs import Operations
 from ...store import history_reads
 from ...store.entries import ms_of
 from ...store.history import Event, HistoryRow, may_concern, row_in
+from ...store.redis_store import RedisStore
 
 LOOKBACK_ROWS = 10_000
 _PAGE = 500
@@ -167,14 +167,14 @@ def _still_waits(longest: str, waited: str, paused: bool) -> str:
     return f", and has not been moved to the ready stream yet: {cause}."
 
 
-def rows_of(ops: Operations, shard: ShardKeys, id: str, since_ms: int | None) -> Op[tuple[list[HistoryRow], bool]]:
+def rows_of(store: RedisStore, shard: ShardKeys, id: str, since_ms: int | None) -> Op[tuple[list[HistoryRow], bool]]:
     """The job's rows, oldest first, of the last LOOKBACK_ROWS of its shard, and whether that reached back far enough:
     to ``since_ms``, or to the oldest that is kept.
     """
     rows: list[HistoryRow] = []
     before, looked = "", 0
     while looked < LOOKBACK_ROWS:
-        entries = yield from history_reads.rows_before(ops.session, shard, before, _PAGE)
+        entries = yield from history_reads.rows_before(store.session, shard, before, _PAGE)
         for entry in entries:
             if may_concern(entry.value, id):
                 row = row_in(shard.topic, shard.shard, entry.id, entry.value.decode())

@@ -13,18 +13,20 @@ from streamdq.errors import JobExists
 from streamdq.job import NewJob
 from streamdq.link.address import Target
 from streamdq.link.session import Op, Session
-from streamdq.operations.jobs import EnqueueResult, Operations, Put
+from streamdq.operations import jobs
+from streamdq.operations.jobs import EnqueueResult, Put
 from streamdq.store.records import Encoded, encode
+from streamdq.store.redis_store import RedisStore
 
 NOW_MS = 1_800_000_000_000
 NAMESPACE = "put-in"
 
 
 @pytest.fixture
-def ops() -> Operations:
-    operations = Operations(Session(Settings(), NAMESPACE, RedisClock(), Target("node", "redis://localhost")))
-    operations.topics.known["t"] = TopicSettings()
-    return operations
+def store() -> RedisStore:
+    opened = RedisStore(Session(Settings(), NAMESPACE, RedisClock(), Target("node", "redis://localhost")))
+    opened.topics.known["t"] = TopicSettings()
+    return opened
 
 
 def kept(job: Encoded, body: str = "") -> bytes:
@@ -48,20 +50,20 @@ def duplicates() -> float:
     return REGISTRY.get_sample_value("streamdq_jobs_duplicate_total", {"namespace": NAMESPACE, "topic": "t"}) or 0
 
 
-def test_what_became_of_each(ops: Operations) -> None:
-    jobs = [encode(NewJob(number, id=f"j{number}"), 100) for number in range(3)]
+def test_what_became_of_each(store: RedisStore) -> None:
+    encoded = [encode(NewJob(number, id=f"j{number}"), 100) for number in range(3)]
     before = duplicates()
-    put = answered(ops.put("t", jobs, False), {1: other("j1"), 2: kept(jobs[2])}, 3)
+    put = answered(jobs.put(store, "t", encoded, False), {1: other("j1"), 2: kept(encoded[2])}, 3)
     assert isinstance(put, Put)
     assert (put.now_ms, put.existing) == (NOW_MS, [1])
-    assert [put.job("t", job, i).body for i, job in enumerate(jobs)] == [0, "another's", 2]
-    assert [put.job("t", job, i).due_ms - NOW_MS for i, job in enumerate(jobs)] == [0, 5, 5]
+    assert [put.job("t", job, i).body for i, job in enumerate(encoded)] == [0, "another's", 2]
+    assert [put.job("t", job, i).due_ms - NOW_MS for i, job in enumerate(encoded)] == [0, 5, 5]
     assert duplicates() - before == 1
 
 
 @pytest.mark.parametrize(("on_conflict", "body"), [("reject", None), ("replace", None), ("keep", "another's")])
-def test_a_single_one_is_counted_once(ops: Operations, on_conflict: Any, body: str | None) -> None:
-    before, op = duplicates(), ops.enqueue("t", 1, id="j", on_conflict=on_conflict)
+def test_a_single_one_is_counted_once(store: RedisStore, on_conflict: Any, body: str | None) -> None:
+    before, op = duplicates(), jobs.enqueue(store, "t", 1, id="j", on_conflict=on_conflict)
     if body is None:
         next(op)
         with pytest.raises(JobExists):
@@ -71,15 +73,15 @@ def test_a_single_one_is_counted_once(ops: Operations, on_conflict: Any, body: s
     assert duplicates() - before == 1
 
 
-def test_many_are_counted_once(ops: Operations) -> None:
+def test_many_are_counted_once(store: RedisStore) -> None:
     before = duplicates()
     given = [NewJob(number, id=f"j{number}") for number in range(3)]
-    result = answered(ops.enqueue_many("t", given), {0: other("j0"), 2: other("j2")}, 3)
+    result = answered(jobs.enqueue_many(store, "t", given), {0: other("j0"), 2: other("j2")}, 3)
     assert result == EnqueueResult(1, ["j0", "j2"])
     assert duplicates() - before == 2
 
 
-def test_a_call_that_is_repeated_is_no_duplicate(ops: Operations) -> None:
+def test_a_call_that_is_repeated_is_no_duplicate(store: RedisStore) -> None:
     job, before = encode(NewJob(1, id="j"), 100), duplicates()
-    assert answered(ops.put("t", [job], False), {0: kept(job)}).existing == []
+    assert answered(jobs.put(store, "t", [job], False), {0: kept(job)}).existing == []
     assert duplicates() == before

@@ -1,0 +1,91 @@
+"""What an operator does with topics: settings, groups, pause, deletion."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ..config import TopicSettings
+from ..durations import Duration
+from ..errors import InvalidInput
+from ..job import check_group, check_topic, check_ttr
+from ..link.session import Op
+from ..retry import RetryInput, RetrySchedule
+from ..store.redis_store import RedisStore
+
+MAX_SHARDS = 256
+_LEAST_RATE = 1e-6
+
+
+def configure(
+    store: RedisStore,
+    topic: str,
+    *,
+    ttr: Duration | None = None,
+    retry: RetryInput | None = None,
+    shards: int | None = None,
+    max_deliveries: int | None = None,
+    groups: Sequence[str] | None = None,
+    rate: float | None = None,
+) -> Op[TopicSettings]:
+    """Creates the topic, or changes the settings given. ``rate``: at most so many jobs become ready per second, 0
+    for no limit. ``groups``: exactly these; others are removed, and their open jobs end. ``max_deliveries``: how
+    often a job may be lost with its consumer before it is buried.
+
+    Raises:
+        TopicNotEmpty: ``shards`` differs and the topic holds jobs.
+    """
+    check_topic(topic)
+    changes: dict[str, Any] = {}
+    if ttr is not None:
+        changes["ttr_ms"] = check_ttr(ttr)
+    if retry is not None:
+        changes["retry"] = RetrySchedule.of(retry).encode()
+    if shards is not None:
+        changes["shards"] = _in_range("shards", shards, 1, MAX_SHARDS)
+    if max_deliveries is not None:
+        changes["max_deliveries"] = _in_range("max_deliveries", max_deliveries, 1, 10_000)
+    if rate is not None:
+        _check_rate(rate)
+        changes["rate"] = rate or None
+    exactly = None if groups is None else _checked_groups(groups)
+    return (yield from store.topics.configure(topic, changes, exactly))
+
+
+def delete_topic(store: RedisStore, topic: str, *, force: bool = False) -> Op[None]:
+    """Deletes the topic with its settings, counters and history; with ``force``, also its jobs, whose running
+    attempts can then no longer be finished. Enqueuing to it or serving it creates it again.
+
+    Raises:
+        UnknownTopic
+        TopicNotEmpty: it holds jobs, and ``force`` is not given.
+    """
+    yield from store.topics.delete(check_topic(topic), force)
+
+
+def pause(store: RedisStore, topic: str) -> Op[None]:
+    """No new attempt of the topic's jobs starts until ``resume``; running ones go on."""
+    yield from store.topics.pause(check_topic(topic), True)
+
+
+def resume(store: RedisStore, topic: str) -> Op[None]:
+    """Ends a pause; jobs that came due meanwhile are delivered now."""
+    yield from store.topics.pause(check_topic(topic), False)
+
+
+def _check_rate(rate: float) -> None:
+    number = isinstance(rate, int | float) and not isinstance(rate, bool)
+    if not number or not (rate == 0 or _LEAST_RATE <= rate <= 1e6):
+        raise InvalidInput(f"rate: {rate!r} is not a number of jobs per second: 0, or from 0.000001 to 1 000 000")
+
+
+def _checked_groups(groups: Sequence[str]) -> list[str]:
+    if isinstance(groups, str) or not groups:
+        raise InvalidInput("groups: pass a list with at least one group")
+    return [check_group(group) for group in groups]
+
+
+def _in_range(name: str, value: int, low: int, high: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InvalidInput(f"{name}: {value!r} is not a whole number between {low} and {high}")
+    return value
