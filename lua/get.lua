@@ -5,8 +5,9 @@
 -- KEYS[4] settings  HASH
 -- ARGV[1] id
 -- ARGV[2] shards: how many the caller spreads this topic over; '' = the caller knows that the job is here
--- returns nil = the caller's settings of the topic are out of date; {} or {record, delayed, group, progress, waits, ...}: delayed 1 = its first delivery is in the bucket;
--- progress '' = not started; waits 1 = the group's next attempt is in the bucket
+-- returns nil = the caller's settings of the topic are out of date; {} = no such job; {record, delayed, group, progress,
+-- waits, ...}: delayed 1 = its first delivery is in the bucket; progress '' = not started; waits 1 = the group's next
+-- attempt is in the bucket
 -- include: progress, settle, leaving_groups, group_states, stored_format
 local jobs, bucket, progress, settings = unpack(KEYS)
 local id, topic = ARGV[1], redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format')
