@@ -15,6 +15,7 @@ demo: $(STAMP) ## watch the queue at work on an embedded Redis, about a minute
 	@$(BIN)/streamdq demo
 
 # Much of the suite waits: for times to run out, for servers and browsers to start.
+# One of the processes gets all that needs Spark (tests/distribution.py).
 test: $(STAMP) ## run all tests, in three processes
 	@$(BIN)/pytest -n 3 --dist loadfile
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -33,6 +33,16 @@ def pytest_configure() -> None:
     # By default an example that takes 200 ms fails, as any does on a machine that is busy.
     hypothesis.settings.register_profile("streamdq", deadline=None)
     hypothesis.settings.load_profile("streamdq")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Of several processes, one gets all that needs Spark."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from tests.distribution import one_spark  # where xdist is not used, it need not be there
+
+    return one_spark(config, log)
 
 
 def pytest_report_header() -> list[str]:
