@@ -30,7 +30,7 @@ from .waiting import Waiting
 
 SUMMARY = "analysis.json"
 _FEW_EVENTS = 2_000_000  # some hundred MB
-Progress = Callable[[str, int, int], None]
+TellQuestion = Callable[[str, int, int], None]
 """Told the question that is worked on, how many are done, and of how many."""
 
 
@@ -132,7 +132,7 @@ def analyze(
     *,
     waiting: Waiting | None = None,
     questions: Mapping[str, Question] = QUESTIONS,
-    progress: Progress | None = None,
+    progress: TellQuestion | None = None,
 ) -> Summary:
     """Answers the questions, a table each. Run again it writes the same; other days of the tables stay.
 
@@ -162,7 +162,7 @@ def _analyze(
     plan: Plan,
     waiting: Waiting | None,
     questions: Mapping[str, Question],
-    progress: Progress | None,
+    progress: TellQuestion | None,
 ) -> Summary:
     dump, first, last = plan.dump, plan.first_day, plan.last_day
     covered = dump.between(first, last)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .store import Store
 
 T = TypeVar("T")
-Progress = Callable[[int, int], None]
+TellProgress = Callable[[int, int], None]
 """Told how many letters are done, and how many there are."""
 
 _KICK_BATCH = 100
@@ -80,7 +80,7 @@ class Archive:
         *,
         older_than: Duration = 0,
         reasons: Sequence[str] = (),
-        progress: Progress | None = None,
+        progress: TellProgress | None = None,
         stopping: Callable[[], bool] | None = None,
     ) -> Stored:
         """Moves dead letters that were buried at least ``older_than`` ago into the database, at most 200 and 1 MB at a
@@ -106,7 +106,7 @@ class Archive:
         *,
         reasons: Sequence[str] = (),
         left: bool = False,
-        progress: Progress | None = None,
+        progress: TellProgress | None = None,
     ) -> Kicked:
         """Sends archived letters back to the group that gave them up, and to it alone: they are ready at once, as after
         ``Queue.kick``. With an id: the last letter of that job in each group; without: all. ``left``: also letters that
@@ -194,7 +194,7 @@ class _Intake:
         store: Store,
         side: _Side,
         wanted: Wanted,
-        progress: Progress | None,
+        progress: TellProgress | None,
         stopping: Callable[[], bool] | None,
     ) -> None:
         self.stored = Stored()
@@ -267,7 +267,7 @@ class _Intake:
 class _Return:
     """One run of ``kick``."""
 
-    def __init__(self, store: Store, side: _Side, wanted: Wanted, progress: Progress | None) -> None:
+    def __init__(self, store: Store, side: _Side, wanted: Wanted, progress: TellProgress | None) -> None:
         self.kicked = Kicked()
         self._store = store
         self._side = side

@@ -14,7 +14,7 @@ from ..durations import Moment
 from ..errors import InvalidInput
 from ..job import NewJob
 from ..operations.jobs import OnConflict
-from ..operations.ndjson import Line, Lines, longest_line
+from ..operations.ndjson import Lines, NumberedLine, longest_line
 from ..queue import Queue
 from ..store.records import encode
 
@@ -94,7 +94,7 @@ def new_job(line: bytes, defaults: Mapping[str, Any]) -> NewJob:
     return NewJob(**{**{name: v for name, v in defaults.items() if not (when and name in ("delay", "at"))}, **given})
 
 
-def load(
+def load_jobs(
     queue: Queue,
     topic: str,
     source: BinaryIO,
@@ -138,7 +138,7 @@ def load(
     return loaded
 
 
-def _read(source: BinaryIO, lines: Lines) -> Iterator[Line]:
+def _read(source: BinaryIO, lines: Lines) -> Iterator[NumberedLine]:
     """Each as soon as it is there: what is read may still be written."""
     while chunk := source.readline(_MOST_AT_ONCE):
         yield from lines.feed(chunk)

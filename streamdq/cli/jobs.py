@@ -18,7 +18,7 @@ from ..errors import InvalidInput
 from ..operations import json_out
 from ..queue import Queue
 from .common import At, Delay, GroupOption, Id, Json, Topic, WithId, answer, commands, open_queue
-from .input import BadLine, Loaded, load, parse_json, parse_moment
+from .input import BadLine, Loaded, load_jobs, parse_json, parse_moment
 
 app = commands()
 DEAD = commands(help="List dead letters, send them back, or delete them.")
@@ -102,7 +102,7 @@ def _enqueue_file(
     with _source(file) as source, terminal.progress_bar("lines") as bar:
         total = os.fstat(source.fileno()).st_size or None
         try:
-            loaded = load(
+            loaded = load_jobs(
                 queue, topic, source, defaults=fields, on_conflict=on_conflict.value,
                 progress=lambda size, lines: bar.reach(size, total, counted=lines),
             )  # fmt: skip

@@ -37,7 +37,7 @@ from .shop import (
     mended_file,
 )
 from .staff import Hired, Staff
-from .view import Member, View
+from .view import StaffMember, View
 
 ORDERS, ORDERS_FOR_S = 150, 25.0
 PAID_SHARE = 0.4
@@ -259,9 +259,9 @@ class Play:
             return "orders are coming in"
         return "finishing" if self._kicked else "retries go on"
 
-    def _members(self) -> list[Member]:
+    def _members(self) -> list[StaffMember]:
         return [
-            Member(
+            StaffMember(
                 one.name, one.group, one.process.pid, not one.killed,
                 sum(n for consumer, n in self._attempts.items() if one.is_consumer(consumer)),
             )

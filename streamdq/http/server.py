@@ -263,7 +263,7 @@ def tell_if_none(tokens: Tokens) -> None:
         log.warning("no token is valid", hint="requests that need a token are refused until there is one")
 
 
-def listen(host: str, port: int) -> socket.socket:
+def listening_socket(host: str, port: int) -> socket.socket:
     """A listening socket.
 
     Raises:
@@ -301,7 +301,7 @@ def serve(
     """
     check_bind(host, app.state.streamdq.tokens)
     crowd = Crowd(http.max_connections)
-    with listen(host, port) as opened:
+    with listening_socket(host, port) as opened:
         here = {"header_timeout_s": http.header_timeout_s, "crowd": crowd, "refusals": app.state.streamdq.refusals}
         logging.getLogger("uvicorn.error").addFilter(_is_not_told_here)
         options: dict[str, Any] = {

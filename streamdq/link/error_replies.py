@@ -89,7 +89,7 @@ def meaning_of(error: BaseException) -> Meaning:
     return _sign_of(error).meaning
 
 
-def kind_of(error: BaseException) -> str:
+def metrics_kind(error: BaseException) -> str:
     """Its kind in the metrics; "" for a reply that is no failure."""
     return _sign_of(error).kind
 

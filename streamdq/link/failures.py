@@ -10,7 +10,7 @@ from redis.exceptions import InvalidResponse, ResponseError
 from ..errors import AuthenticationFailed, UnsupportedServer
 from ..metrics import declared
 from . import error_replies
-from .error_replies import Meaning, kind_of, meaning_of
+from .error_replies import Meaning, meaning_of, metrics_kind
 
 KINDS = ("timeout", "connection", "protocol", "crowded", *error_replies.KINDS)
 _namespace: ContextVar[str] = ContextVar("namespace", default="")
@@ -70,7 +70,7 @@ def count(kind: str) -> None:
 
 def count_reply(error: ResponseError) -> None:
     """Redis answered with an error."""
-    if kind := kind_of(error):
+    if kind := metrics_kind(error):
         count(kind)
 
 

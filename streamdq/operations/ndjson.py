@@ -7,7 +7,7 @@ from collections.abc import Iterator
 _LONGEST_ESCAPE = 6  # \\u0061 is an a
 _FIELDS_BYTES = 64 * 1024  # what a job has besides its body
 
-Line = tuple[int, bytes | None]
+NumberedLine = tuple[int, bytes | None]
 """Its number from 1, and the line; None: it is too long to be a job."""
 
 
@@ -26,7 +26,7 @@ class Lines:
         self.bytes_read = 0
         self.lines_read = 0
 
-    def feed(self, chunk: bytes) -> Iterator[Line]:
+    def feed(self, chunk: bytes) -> Iterator[NumberedLine]:
         self.bytes_read += len(chunk)
         *whole, self._rest = (self._rest + chunk).split(b"\n")
         for line in whole:
@@ -39,7 +39,7 @@ class Lines:
         if self._skipping or len(self._rest) > self._longest:
             self._rest, self._skipping = b"", True
 
-    def end(self) -> Iterator[Line]:
+    def end(self) -> Iterator[NumberedLine]:
         """The last line, if it does not end with a newline."""
         if self._skipping or self._rest.strip():
             self.lines_read += 1

@@ -46,7 +46,7 @@ def lua_directory() -> Path:
 
 
 @cache
-def load(name: str) -> Script:
+def load_script(name: str) -> Script:
     """The script with what it needs of its includes in front."""
     directory = lua_directory()
     source = (directory / f"{name}.lua").read_text()
@@ -196,7 +196,7 @@ class Scripts:
         self.keeps_history = self._history > 0
 
     def _run(self, name: str, keys: Sequence[str], args: Iterable[Any], repeatable: bool = True) -> Op[Any]:
-        script = load(name)
+        script = load_script(name)
         rest = (len(keys), *keys, *args)
         replies = yield from self._session.call(
             [Command(keys[0], ("EVALSHA", script.sha, *rest))], repeatable=repeatable
@@ -401,7 +401,7 @@ class Scripts:
         commands = []
         for k, groups in shards:
             keys = _stats_keys(k, groups)
-            args = ("EVALSHA", load("stats").sha, len(keys), *keys, self._now())
+            args = ("EVALSHA", load_script("stats").sha, len(keys), *keys, self._now())
             commands.append(Command(keys[0], args))
         replies = yield from self._session.call(commands, timeout_s=timeout_s)
         found = []

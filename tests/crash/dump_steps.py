@@ -144,7 +144,7 @@ def carry_out(what: str, path: str, url: str, step: int) -> None:
     Copying.step = staticmethod(steps.step)
     folder = place(path)
     if isinstance(folder, LocalFolder):  # elsewhere they are the same
-        for name in ("hold", "trim"):
+        for name in ("register_dump", "trim_history"):
             steps.around_script(name)
     if what == "compact":
         compact.compact(folder, grace_s=0)

@@ -5,13 +5,13 @@ from dataclasses import asdict
 
 from streamdq import NewJob, Queue
 from streamdq.operations.audit import Audit
-from streamdq.store.scripts import load
+from streamdq.store.scripts import load_script
 from tests.crash.worker_processes import WorkerProcesses, left_in
 from tests.crash.workers import FAULT_EXIT, Fault, Options, Work
 from tests.servers import Server
 
-SCRIPTS = ("claim", "finish", "retry", "bury", "release", "leave", "move", "reclaim")
-ONCE = ("leave", "release")  # a worker that drains calls these once
+SCRIPTS = ("claim", "finish", "retry", "bury", "release", "remove_consumer", "move", "reclaim")
+ONCE = ("remove_consumer", "release")  # a worker that drains calls these once
 FAULTS = [
     Fault(call, nth, before)
     for call in (*SCRIPTS, "XREADGROUP")
@@ -46,7 +46,7 @@ def load_scripts(server: Server) -> None:
     """So that each is called once, and not once before that to be told that Redis does not have it."""
     with server.client() as client:
         for name in SCRIPTS:
-            client.script_load(load(name).source)
+            client.script_load(load_script(name).source)
 
 
 def fill(processes: WorkerProcesses, fault: Fault) -> None:

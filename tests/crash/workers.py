@@ -22,7 +22,7 @@ from streamdq import Bury, Job, Snooze, Worker
 from streamdq.link.command import Command
 from streamdq.link.connection import AsyncLink
 from streamdq.mover import reclaim as reclaim_module
-from streamdq.store.scripts import load
+from streamdq.store.scripts import load_script
 
 FAULT_EXIT = 77
 
@@ -94,9 +94,9 @@ class Writer:
 def inject(fault: Fault) -> None:
     """Makes the fault happen: every call to Redis passes AsyncLink.send."""
     send = AsyncLink.send
-    wanted = {fault.call} if fault.call == "XREADGROUP" else {load(fault.call).sha}
+    wanted = {fault.call} if fault.call == "XREADGROUP" else {load_script(fault.call).sha}
     if fault.stop:
-        wanted.add(load(fault.call).source)  # as it is called the first time on a server
+        wanted.add(load_script(fault.call).source)  # as it is called the first time on a server
     calls = 0
 
     def happen() -> None:

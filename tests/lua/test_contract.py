@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
-from streamdq.store.scripts import Scripts, load, lua_directory
+from streamdq.store.scripts import Scripts, load_script, lua_directory
 
 SCRIPTS = sorted(lua_directory().glob("*.lua"))
 PARTS = sorted((lua_directory() / "lib").glob("*.lua"))
@@ -234,7 +234,8 @@ def test_the_header_of_a_function_tells_what_it_returns(function: Function) -> N
 def test_every_function_is_used_by_a_script(function: Function) -> None:
     """Also one that only other parts use: assembly leaves it out of a script that needs none of these."""
     assert any(
-        re.search(rf"^local function {function.name}\(", load(path.stem).source, re.MULTILINE) for path in SCRIPTS
+        re.search(rf"^local function {function.name}\(", load_script(path.stem).source, re.MULTILINE)
+        for path in SCRIPTS
     )
 
 
@@ -271,6 +272,6 @@ def test_it_stays_short(path: Path) -> None:
 
 
 def test_the_wheel_and_the_checkout_load_the_same_way() -> None:
-    script = load("finish")
+    script = load_script("finish")
     assert script.source.endswith((lua_directory() / "finish.lua").read_text())
     assert len(script.sha) == 40

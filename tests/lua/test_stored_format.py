@@ -12,7 +12,7 @@ import pytest
 
 from streamdq.config import topic_patch
 from streamdq.errors import FORMAT, NewerFormat
-from streamdq.store.scripts import load, lua_directory
+from streamdq.store.scripts import load_script, lua_directory
 from tests.lua.shard import Shard
 from tests.lua.test_contract import calls_in, code_of
 
@@ -61,7 +61,7 @@ def test_every_script_is_called_here() -> None:
 def test_lua_and_python_know_the_same_format() -> None:
     source = (lua_directory() / "lib" / "stored_format.lua").read_text()
     assert f"local FORMAT = {FORMAT}\n" in source
-    assert all(("NEWERFORMAT" in load(name).source) == (name in CALLS) for name in SCRIPTS)
+    assert all(("NEWERFORMAT" in load_script(name).source) == (name in CALLS) for name in SCRIPTS)
 
 
 @pytest.mark.parametrize("path", [SCRIPTS[name] for name in CALLS], ids=lambda path: path.stem)

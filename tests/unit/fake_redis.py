@@ -14,7 +14,7 @@ from streamdq.link.address import Target
 from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
 from streamdq.link.session import Session
-from streamdq.store.scripts import Scripts, load, lua_directory
+from streamdq.store.scripts import Scripts, load_script, lua_directory
 from streamdq.store.topics import Topics
 
 LOST = LinkError(TimeoutError("no reply"), sent=True)
@@ -30,7 +30,7 @@ class Call(NamedTuple):
 
 @cache
 def _names() -> dict[str, str]:
-    return {load(path.stem).sha: path.stem for path in lua_directory().glob("*.lua")}
+    return {load_script(path.stem).sha: path.stem for path in lua_directory().glob("*.lua")}
 
 
 def call_of(command: Command) -> Call:

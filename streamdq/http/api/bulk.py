@@ -16,7 +16,7 @@ from ...job import check_topic
 from ...link.session import Op
 from ...loop import cancel_and_wait
 from ...operations.jobs import put
-from ...operations.ndjson import Line, Lines, longest_line
+from ...operations.ndjson import Lines, NumberedLine, longest_line
 from ...store.records import Encoded, encode
 from ...store.redis_store import RedisStore
 from ..problems import KINDS, ProblemError, place
@@ -179,7 +179,7 @@ def _what(error: InvalidInput | ValidationError) -> str:
     return f"{where}: {first['msg']}" if where else str(first["msg"])
 
 
-async def lines_of(chunks: AsyncIterable[bytes], longest: int) -> AsyncGenerator[Line]:
+async def lines_of(chunks: AsyncIterable[bytes], longest: int) -> AsyncGenerator[NumberedLine]:
     """(number, line) for each that is not blank; None for one longer than ``longest``, which is passed over."""
     lines = Lines(longest)
     async for chunk in chunks:

@@ -25,7 +25,7 @@ PAGE = 50
 
 
 @dataclass(slots=True)
-class Line:
+class ListedJob:
     """One job in a list. ``at_ms``: when it is due, was ready, started, or died, by its state."""
 
     id: str
@@ -42,7 +42,7 @@ class Line:
 class Listed:
     """A page of jobs; ``next``: where the following one begins, '' when there is none."""
 
-    lines: list[Line] = field(default_factory=list)
+    lines: list[ListedJob] = field(default_factory=list)
     next: str = ""
 
 
@@ -101,7 +101,7 @@ def _delayed(store: RedisStore, shards: Sequence[ShardKeys], cursor: str) -> Op[
     )
     lines = []
     for (_, member, due_ms), progress in zip(found, known, strict=True):
-        line = Line(member.id, due_ms, member.group)
+        line = ListedJob(member.id, due_ms, member.group)
         if member.group and progress:
             line.attempt, line.error = progress.attempt, progress.error or None
         lines.append(line)
@@ -113,7 +113,7 @@ def _dead(store: RedisStore, shards: Sequence[ShardKeys], group: str, cursor: st
     known = yield from reads.progress(store.session, [(shard, group, member.decode()) for shard, member, _ in page])
     lines = []
     for (_, member, died_ms), progress in zip(page, known, strict=True):
-        line = Line(member.decode(), died_ms, group)
+        line = ListedJob(member.decode(), died_ms, group)
         if progress:
             line.attempt, line.reason, line.error = progress.attempt, progress.reason, progress.error
         lines.append(line)
@@ -129,7 +129,7 @@ class _Stream(NamedTuple):
     own: bool
 
 
-_Read = Callable[[RedisStore, Sequence[_Stream], str, Sequence[str]], Op[list[list[tuple[str, Line]]]]]
+_Read = Callable[[RedisStore, Sequence[_Stream], str, Sequence[str]], Op[list[list[tuple[str, ListedJob]]]]]
 
 
 def _streamed(store: RedisStore, shards: Sequence[ShardKeys], group: str, cursor: str, read: _Read) -> Op[Listed]:
@@ -159,7 +159,7 @@ def _starts(cursor: str, streams: int) -> list[str]:
 
 def _ready(
     store: RedisStore, streams: Sequence[_Stream], group: str, starts: Sequence[str]
-) -> Op[list[list[tuple[str, Line]]]]:
+) -> Op[list[list[tuple[str, ListedJob]]]]:
     """What each stream has that was not delivered to the group yet."""
     places = []
     delivered = yield from reads.delivered(store.session, [stream.name for stream in streams], group)
@@ -169,7 +169,7 @@ def _ready(
     found = yield from reads.entries(store.session, places, PAGE + 1)
     return [
         [
-            (entry.id, Line(member_in(entry.value).id, ms_of(entry.id), group if stream.own else None))
+            (entry.id, ListedJob(member_in(entry.value).id, ms_of(entry.id), group if stream.own else None))
             for entry in entries
         ]
         for stream, entries in zip(streams, found, strict=True)
@@ -178,7 +178,7 @@ def _ready(
 
 def _running(
     store: RedisStore, streams: Sequence[_Stream], group: str, starts: Sequence[str]
-) -> Op[list[list[tuple[str, Line]]]]:
+) -> Op[list[list[tuple[str, ListedJob]]]]:
     """What is pending in each stream, and how far the group is with it."""
     places = list(zip((stream.name for stream in streams), starts, strict=True))
     pending = yield from reads.pending(store.session, places, group, PAGE + 1)
@@ -186,16 +186,16 @@ def _running(
     entries = yield from reads.entries_at(store.session, [(streams[n].name, entry) for n, entry in flat])
     there = [(n, entry.id, member_in(entry.value).id) for (n, _), entry in zip(flat, entries, strict=True) if entry]
     known = yield from reads.progress(store.session, [(streams[n].shard, group, id) for n, _, id in there])
-    found: list[list[tuple[str, Line]]] = [[] for _ in streams]
+    found: list[list[tuple[str, ListedJob]]] = [[] for _ in streams]
     for (n, entry, id), progress in zip(there, known, strict=True):
-        if line := _running_line(id, group, progress):
+        if line := _running_job(id, group, progress):
             found[n].append((entry, line))
     return found
 
 
-def _running_line(id: str, group: str, progress: Progress | None) -> Line | None:
+def _running_job(id: str, group: str, progress: Progress | None) -> ListedJob | None:
     """None: the job's attempt has ended by now, or was not claimed yet."""
     if progress is None or progress.phase is not Phase.RUNNING:
         return None
     at_ms = progress.started_ms  # of what was claimed ahead: when that was
-    return Line(id, at_ms, group, progress.attempt, progress.consumer, progress.deadline_ms)
+    return ListedJob(id, at_ms, group, progress.attempt, progress.consumer, progress.deadline_ms)

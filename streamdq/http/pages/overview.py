@@ -165,7 +165,7 @@ def _at(ordered: Sequence[int], percent: int) -> int:
     return ordered[-(-len(ordered) * percent // 100) - 1]
 
 
-def load(store: RedisStore, topics: Sequence[Glance], horizon: str, now_ms: int) -> Op[Load]:
+def coming_load(store: RedisStore, topics: Sequence[Glance], horizon: str, now_ms: int) -> Op[Load]:
     """The coming load of the topics together: a count for each step, and no job is read."""
     steps, step_ms = HORIZONS[horizon]
     ends = [now_ms + step_ms * i for i in range(steps + 1)]

@@ -23,7 +23,7 @@ from ..api.route import IdPath, TopicPath, backend_of, who_asks
 from ..backend import Backend
 from ..problems import ProblemError
 from .job_lists import listed
-from .overview import HORIZONS, Load, consumers, glance, load, page_of, stands_still, totals
+from .overview import HORIZONS, Load, coming_load, consumers, glance, page_of, stands_still, totals
 from .page_routes import PageRoute, get, redirect
 from .render import base_of, page, pretty, segment, step
 from .timeline import LOOKBACK_ROWS, Attempt, Story, brief, rows_of, story_of, why
@@ -44,7 +44,7 @@ async def overview(request: Request, q: Text = "", after: Text = "", horizon: Te
     names, more = page_of(known, q, after)
     found = [redact.glance(who, one) for one in await backend.do(glance(store, names))]
     now_ms = max((one.now_ms for one in found), default=0)
-    coming = await backend.do(load(store, found, _horizon(horizon), now_ms))
+    coming = await backend.do(coming_load(store, found, _horizon(horizon), now_ms))
     return page(
         request, "overview.html", topics=found, totals=totals(found), chart=chart(coming), coming=coming, now=now_ms,
         horizon=horizon, horizons=list(HORIZONS), q=q, after=after, next=names[-1] if more else "", known=len(known),
@@ -92,7 +92,7 @@ async def topic_page(
     group = redact.group(who, settings, group)
     one = redact.glance(who, (await backend.do(glance(store, [topic])))[0])
     jobs = redact.listed(who, await backend.do(listed(store, topic, group, state, cursor, one.lost)))
-    coming = await backend.do(load(store, [one], _horizon(horizon), one.now_ms))
+    coming = await backend.do(coming_load(store, [one], _horizon(horizon), one.now_ms))
     return page(
         request, "topic.html", topic=topic, one=one, settings=settings, group=group, state=state.value, jobs=jobs,
         cursor=cursor, states=[s.value for s in _STATES], chart=chart(coming), coming=coming, now=one.now_ms,

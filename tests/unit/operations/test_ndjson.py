@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdq.operations.ndjson import Line, Lines, longest_line
+from streamdq.operations.ndjson import Lines, NumberedLine, longest_line
 
 LONGEST = 8
 
@@ -17,7 +17,7 @@ def cut(text: bytes, ends: list[int]) -> list[bytes]:
     return [text[begin:end] for begin, end in pairwise(at)]
 
 
-def lines_of(chunks: list[bytes]) -> tuple[list[Line], Lines]:
+def lines_of(chunks: list[bytes]) -> tuple[list[NumberedLine], Lines]:
     lines = Lines(LONGEST)
     return [*(line for chunk in chunks for line in lines.feed(chunk)), *lines.end()], lines
 

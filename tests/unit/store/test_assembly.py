@@ -7,7 +7,7 @@ import re
 import pytest
 
 from streamdq.store.assembly import assembled
-from streamdq.store.scripts import load, lua_directory
+from streamdq.store.scripts import load_script, lua_directory
 
 LIB = """-- one(x), two(x): of the first. unused(x): nobody asks for it
 local LIMIT = 10
@@ -50,6 +50,6 @@ def test_a_function_that_is_handed_on_is_used() -> None:
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in lua_directory().glob("*.lua")))
 def test_each_script_has_no_function_that_it_does_not_use(name: str) -> None:
-    source = load(name).source
+    source = load_script(name).source
     for function in functions(source):
         assert len(re.findall(rf"^[^\n]*?\b{function}\b", re.sub(r"--.*", "", source), re.MULTILINE)) > 1, function
