@@ -188,14 +188,14 @@ def translated(error: SQLAlchemyError, url: URL) -> ArchiveError:
     if code.startswith(_REFUSED):
         return ArchiveRefusesWrites(
             f"the archive at {where} refuses writes ({text}): check its disk and the user's rights; "
-            "what it does not have is still in Redis"
+            "what it has not taken yet is still in Redis"
         )
     if code.startswith(_UNAVAILABLE) if code else _is_lost(error):
         return ArchiveUnavailable(
             f"the archive at {where} can't be used ({text}): check the URL, the login, and that it runs; "
-            "what it does not have is still in Redis"
+            "what it has not taken yet is still in Redis"
         )
-    return ArchiveError(f"the archive at {where} failed ({text}); what it does not have is still in Redis")
+    return ArchiveError(f"the archive at {where} failed ({text}); what it has not taken yet is still in Redis")
 
 
 def _first_line(cause: BaseException | None, password: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterator
@@ -100,7 +101,7 @@ def _enqueue_file(
     queue: Queue, topic: str, file: str, fields: dict[str, Any], on_conflict: OnConflictChoice, as_json: bool
 ) -> None:
     with _source(file) as source, terminal.progress_bar("lines") as bar:
-        total = os.fstat(source.fileno()).st_size or None
+        total = _size_of(source)
         try:
             loaded = load_jobs(
                 queue, topic, source, defaults=fields, on_conflict=on_conflict.value,
@@ -116,6 +117,14 @@ def _enqueue_file(
         text += " …" if loaded.existing > 5 else ""
     refused = loaded.existing and on_conflict is OnConflictChoice.REJECT
     answer(as_json, _loaded_json(loaded), text, yes=not refused)
+
+
+def _size_of(source: BinaryIO) -> int | None:
+    """In bytes. None: it comes through a pipe, or from no file at all."""
+    try:
+        return os.fstat(source.fileno()).st_size or None
+    except io.UnsupportedOperation:
+        return None
 
 
 def _loaded_json(loaded: Loaded) -> dict[str, Any]:

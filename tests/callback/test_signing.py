@@ -120,5 +120,5 @@ def test_what_names_no_endpoint_is_an_error(where: str) -> None:
 
 
 def test_an_endpoint_without_a_secret_is_an_error() -> None:
-    with pytest.raises(InvalidInput, match="has none"):
+    with pytest.raises(InvalidInput, match="has no secret"):
         Signer({"shop.example": []})
