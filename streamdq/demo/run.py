@@ -78,11 +78,11 @@ def _temporary_directory() -> Iterator[Path]:
             yield directory
         finally:
             if (directory / _REDIS).exists():
-                _await_keeper(directory / _REDIS)
+                _await_supervisor(directory / _REDIS)
 
 
-def _await_keeper(directory: Path) -> None:
-    lock = supervisor.open_lock(directory / supervisor.KEEPER_LOCK)
+def _await_supervisor(directory: Path) -> None:
+    lock = supervisor.open_lock(directory / supervisor.SUPERVISOR_LOCK)
     deadline = time.monotonic() + _END_S
     while not supervisor.try_lock(lock) and time.monotonic() < deadline:
         time.sleep(_TICK_S)

@@ -1,8 +1,8 @@
 """A real Redis on a private Unix socket, shared by the processes that open its directory.
 
-`EmbeddedServer.open` holds the directory's shared `users.lock`; `keeper` describes the locks and owns the
+`EmbeddedServer.open` holds the directory's shared `users.lock`; `supervisor` describes the locks and owns the
 server. It ends with its last user. What a crash leaves: a user killed with -9 lets go of its lock; a killed
-server is restarted by the keeper; a killed keeper takes the server with it, and any user starts the next one
+server is restarted by the supervisor; a killed supervisor takes the server with it, and any user starts the next one
 within about a second. Writes are lost only if the machine goes down: those of the last second (AOF).
 """
 
@@ -95,7 +95,7 @@ class EmbeddedServer:
 
 
 class _Use:
-    """This process's hold on a directory: the shared lock, and a thread that replaces a lost keeper."""
+    """This process's hold on a directory: the shared lock, and a thread that replaces a lost supervisor."""
 
     def __init__(self, directory: Path, timeout_s: float) -> None:
         self.directory = directory
@@ -106,7 +106,7 @@ class _Use:
         _require_private(directory)
         self._users = supervisor.open_lock(directory / supervisor.USERS_LOCK)
         try:
-            # Refused only while a keeper ends its server; from here on none can.
+            # Refused only while a supervisor ends its server; from here on none can.
             self._until(time.monotonic() + timeout_s, lambda: supervisor.try_lock(self._users, shared=True))
             self.socket_path = self._start(_socket_path)
         except BaseException:
@@ -123,14 +123,14 @@ class _Use:
         os.close(self._users)
 
     def _start(self, choose_socket: Callable[[Path], Path]) -> Path:
-        """Make sure that a keeper runs and its server answers; one process at a time."""
+        """Make sure that a supervisor runs and its server answers; one process at a time."""
         deadline = time.monotonic() + self._timeout_s
         record = self.directory / _SOCKET_RECORD
         spawned = False
 
         def ready() -> bool:
             nonlocal spawned
-            with self._free_keeper_lock() as lock:
+            with self._free_supervisor_lock() as lock:
                 if lock is not None and spawned:
                     self._fail("holds a Redis that does not start")
                 if lock is not None:
@@ -139,7 +139,7 @@ class _Use:
                     record.write_text(str(choose_socket(self.directory)))
                     self._spawn(lock, record.read_text())
                     spawned = True
-            # Asked only while there is a keeper: a server that lost its own still answers while it ends.
+            # Asked only while there is a supervisor: a server that lost its own still answers while it ends.
             return _answers(record.read_text())
 
         with self._locked(_START_LOCK, deadline):
@@ -171,14 +171,16 @@ class _Use:
             self._fail("can't be taken over")
 
     def _watch(self) -> None:
-        """Replace a keeper that was killed. A lock tried twice a second; nothing is sent to Redis."""
+        """Replace a supervisor that was killed. A lock tried twice a second; nothing is sent to Redis."""
         pause = _WATCH_S
         while not self._closed.wait(pause):
             try:
-                with self._free_keeper_lock() as lock:
+                with self._free_supervisor_lock() as lock:
                     lost = lock is not None
                 if lost:
-                    _logger.warning("the keeper of the embedded Redis in %s is gone, starting it again", self.directory)
+                    _logger.warning(
+                        "the supervisor of the embedded Redis in %s is gone, starting it again", self.directory
+                    )
                     self._start(lambda _: self.socket_path)
                 pause = _WATCH_S
             except (EmbeddedError, OSError) as error:
@@ -186,9 +188,9 @@ class _Use:
                 _logger.error("%s Next attempt in %.0f s.", error, pause)
 
     @contextlib.contextmanager
-    def _free_keeper_lock(self) -> Iterator[int | None]:
-        """The keeper's lock if there is no keeper, else None. A keeper that inherits it keeps it."""
-        with _lock_file(self.directory / supervisor.KEEPER_LOCK) as lock:
+    def _free_supervisor_lock(self) -> Iterator[int | None]:
+        """The supervisor's lock if there is no supervisor, else None. A supervisor that inherits it keeps it."""
+        with _lock_file(self.directory / supervisor.SUPERVISOR_LOCK) as lock:
             yield lock if supervisor.try_lock(lock) else None
 
     @contextlib.contextmanager

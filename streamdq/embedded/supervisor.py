@@ -5,12 +5,13 @@ nothing in DIRECTORY or the package can shadow a standard module. Standard libra
 
 Three locks in the directory, all `flock`, so that the kernel releases them however a process ends:
 
-- `keeper.lock`, exclusive: one keeper. Its opener locked it and passed the open file on.
+- `keeper.lock`, exclusive: one supervisor. Its opener locked it and passed the open file on. The name is an
+  older one: processes of several versions may use the same directory.
 - `server.lock`, exclusive: one Redis, which inherits it: taken as long as an orphan still writes the AOF.
-- `users.lock`, shared by every process that uses the server. When the keeper gets it, there is no user left.
+- `users.lock`, shared by every process that uses the server. When the supervisor gets it, there is no user left.
 
-If the keeper is killed, Linux ends Redis cleanly in its stead (PR_SET_PDEATHSIG), a user process notices that
-`keeper.lock` is free, and starts the next keeper, which waits for `server.lock`.
+If the supervisor is killed, Linux ends Redis cleanly in its stead (PR_SET_PDEATHSIG), a user process notices that
+`keeper.lock` is free, and starts the next supervisor, which waits for `server.lock`.
 """
 
 import contextlib
@@ -25,9 +26,9 @@ import sys
 import threading
 import time
 
-__all__ = ["KEEPER_LOCK", "SERVER_LOCK", "USERS_LOCK", "Keeper", "open_lock", "try_lock"]
+__all__ = ["SERVER_LOCK", "SUPERVISOR_LOCK", "USERS_LOCK", "Supervisor", "open_lock", "try_lock"]
 
-KEEPER_LOCK, SERVER_LOCK, USERS_LOCK = "keeper.lock", "server.lock", "users.lock"
+SUPERVISOR_LOCK, SERVER_LOCK, USERS_LOCK = "keeper.lock", "server.lock", "users.lock"
 
 _GRACE_S = 30.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 5.0
@@ -50,7 +51,7 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
     return True
 
 
-class Keeper:
+class Supervisor:
     """One Redis server and the wait for whatever ends it."""
 
     def __init__(self, command: list[str], server_lock: int) -> None:
@@ -90,7 +91,7 @@ class Keeper:
         threading.Thread(target=self._await_last_user, daemon=True).start()
 
     def _await_last_user(self) -> None:
-        # Held until this process has ended: who opens meanwhile waits, then starts a new keeper.
+        # Held until this process has ended: who opens meanwhile waits, then starts a new supervisor.
         fcntl.flock(open_lock(USERS_LOCK), fcntl.LOCK_EX)
         os.write(self._wake, b"\0")
 
@@ -105,12 +106,12 @@ class Keeper:
         return self._ending
 
     def _start(self) -> subprocess.Popen[bytes]:
-        keeper = os.getpid()
+        supervisor = os.getpid()
 
-        def die_with_keeper() -> None:
+        def die_with_supervisor() -> None:
             if _LIBC is not None:
                 _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-            if os.getppid() != keeper:  # it died before the kernel knew whom to tell
+            if os.getppid() != supervisor:  # it died before the kernel knew whom to tell
                 os._exit(0)
 
         # The main thread starts it always: the signal is tied to the thread that forked.
@@ -118,7 +119,7 @@ class Keeper:
             self._command,
             stdin=subprocess.DEVNULL,
             pass_fds=[self._server_lock],
-            preexec_fn=die_with_keeper,
+            preexec_fn=die_with_supervisor,
         )
 
 
@@ -135,13 +136,13 @@ def _stop(server: subprocess.Popen[bytes]) -> int:
 
 
 def _take_over(socket_path: str) -> int | None:
-    """The server lock, waiting for a server that outlived its keeper; None when it stays taken."""
+    """The server lock, waiting for a server that outlived its supervisor; None when it stays taken."""
     lock = open_lock(SERVER_LOCK)
     deadline = time.monotonic() + _GRACE_S
     asked = False
     while not try_lock(lock):
         if not asked:
-            _log("a server without a keeper is still running, ending it")
+            _log("a server without a supervisor is still running, ending it")
             _ask_to_end(socket_path)
             asked = True
         if time.monotonic() > deadline:
@@ -161,7 +162,7 @@ def _ask_to_end(socket_path: str) -> None:
 
 
 def _log(message: str) -> None:
-    # A full disk must not end the keeper, and with it the server.
+    # A full disk must not end the supervisor, and with it the server.
     with contextlib.suppress(OSError):
         os.write(2, f"{os.getpid()}:K {time.strftime('%d %b %Y %H:%M:%S')} {message}\n".encode())
 
@@ -181,7 +182,7 @@ def _command(directory: str, socket_path: str, binary: str) -> list[str]:
 
 
 def main(directory: str, socket_path: str, binary: str) -> int:
-    """Become the keeper, in a child: the first process returns as soon as no other server can be running."""
+    """Become the supervisor, in a child: the first process returns as soon as no other server can be running."""
     os.umask(0o077)  # the AOF and the log hold users' data
     os.chdir(directory)
     lock = _take_over(socket_path)
@@ -189,7 +190,7 @@ def main(directory: str, socket_path: str, binary: str) -> int:
         return 1
     if os.fork():
         return 0
-    return Keeper(_command(directory, socket_path, binary), lock).run()
+    return Supervisor(_command(directory, socket_path, binary), lock).run()
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(not binaries(), reason="no Redis server on this 
 
 
 def family(directory: Path) -> list[psutil.Process]:
-    """Every process that has to do with a demo in this directory: workers, keeper, Redis."""
+    """Every process that has to do with a demo in this directory: workers, supervisor, Redis."""
     found = []
     for process in psutil.process_iter():
         try:

@@ -17,7 +17,7 @@ from redis.retry import Retry
 
 from streamdq.embedded.binary import find_server, installed_servers
 from streamdq.embedded.server import EmbeddedServer, default_directory
-from streamdq.embedded.supervisor import KEEPER_LOCK, open_lock, try_lock
+from streamdq.embedded.supervisor import SUPERVISOR_LOCK, open_lock, try_lock
 from streamdq.errors import EmbeddedError, StreamdqError
 from tests.servers import Binary, until
 
@@ -94,7 +94,7 @@ def chosen(binary: Binary, monkeypatch: pytest.MonkeyPatch) -> None:
 def directory(tmp_path: Path) -> Iterator[Path]:
     """A directory for a server; nothing under its parent may be served any more when the test is over."""
     yield tmp_path / "state"
-    until(lambda: not serving(tmp_path), "the keepers and servers have ended")
+    until(lambda: not serving(tmp_path), "the supervisors and servers have ended")
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def runtime_directory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def serving(folder: Path) -> list[psutil.Process]:
-    """The keepers and servers of the directories under `folder`."""
+    """The supervisors and servers of the directories under `folder`."""
     found = []
     for process in psutil.process_iter(["cmdline", "cwd", "status"]):
         words = process.info["cmdline"] or []
@@ -165,9 +165,9 @@ def await_end(process: psutil.Process) -> None:
     until(lambda: ended(process), f"process {process.pid} has ended")
 
 
-def keeper_gone(directory: Path) -> bool:
+def supervisor_gone(directory: Path) -> bool:
     """Has the kernel closed its files? A killed process looks ended a little earlier."""
-    lock = open_lock(directory / KEEPER_LOCK)
+    lock = open_lock(directory / SUPERVISOR_LOCK)
     try:
         return try_lock(lock)
     finally:
@@ -228,14 +228,14 @@ def test_processes_share_it_and_it_ends_with_the_last(user: StartUser, directory
     path = first.socket_path()
     assert second.socket_path() == path
     server = process_of(path)
-    keeper = server.parent()
-    assert keeper
+    supervisor = server.parent()
+    assert supervisor
 
     first.leave()
     assert process_of(path) == server
     second.leave()
     await_end(server)
-    await_end(keeper)
+    await_end(supervisor)
     assert not path.exists()
 
 
@@ -252,7 +252,7 @@ def test_many_openers_at_once_get_one_server(user: StartUser, directory: Path) -
     users = [user(directory) for _ in range(6)]
     paths = {each.socket_path() for each in users}
     assert len(paths) == 1
-    assert len(serving(directory)) == 2  # one keeper, one server
+    assert len(serving(directory)) == 2  # one supervisor, one server
 
 
 def test_opening_while_the_last_user_leaves(opened: Open, user: StartUser, directory: Path) -> None:
@@ -268,33 +268,33 @@ def test_killed_server_comes_back_with_its_data(opened: Open, directory: Path) -
     server = process_of(path)
     for _ in range(3):
         server.kill()
-        until(replaced(path, server), "the keeper started another server")
+        until(replaced(path, server), "the supervisor started another server")
         assert get_key(path) == "kept"
         server = process_of(path)
 
 
-def test_killed_keeper_is_replaced_with_its_server(opened: Open, directory: Path) -> None:
+def test_killed_supervisor_is_replaced_with_its_server(opened: Open, directory: Path) -> None:
     path = opened(directory).socket_path
     set_key(path, "kept")
     server = process_of(path)
-    keeper = server.parent()
-    assert keeper
-    keeper.kill()
-    until(replaced(path, server), "another keeper started another server")
+    supervisor = server.parent()
+    assert supervisor
+    supervisor.kill()
+    until(replaced(path, server), "another supervisor started another server")
     assert ended(server)
     assert get_key(path) == "kept"
 
 
-def test_keeper_killed_along_with_its_users(user: StartUser, opened: Open, directory: Path) -> None:
+def test_supervisor_killed_along_with_its_users(user: StartUser, opened: Open, directory: Path) -> None:
     only = user(directory)
     path = only.socket_path()
     set_key(path, "kept")
     server = process_of(path)
-    keeper = server.parent()
-    assert keeper
-    # Stopped first, so that it can't start another keeper in between.
+    supervisor = server.parent()
+    assert supervisor
+    # Stopped first, so that it can't start another supervisor in between.
     only.process.send_signal(signal.SIGSTOP)
-    keeper.kill()
+    supervisor.kill()
     only.kill()
     if sys.platform == "linux":
         await_end(server)
@@ -302,14 +302,14 @@ def test_keeper_killed_along_with_its_users(user: StartUser, opened: Open, direc
     assert ended(server)
 
 
-def test_opener_waits_for_a_server_that_lost_its_keeper(opened: Open, user: StartUser, directory: Path) -> None:
+def test_opener_waits_for_a_server_that_lost_its_supervisor(opened: Open, user: StartUser, directory: Path) -> None:
     only = user(directory)
     server = process_of(only.socket_path())
-    keeper = server.parent()
-    assert keeper
+    supervisor = server.parent()
+    assert supervisor
     only.process.send_signal(signal.SIGSTOP)
-    keeper.kill()
-    until(lambda: keeper_gone(directory), "the keeper's lock is free")
+    supervisor.kill()
+    until(lambda: supervisor_gone(directory), "the supervisor's lock is free")
     # Whether the old server is still ending or gone, the opener gets the next, and may rely on it.
     with client(opened(directory).socket_path) as connection:
         assert connection.info("server")["process_id"] != server.pid
@@ -340,11 +340,11 @@ def test_forked_child_keeps_it_alive(user: StartUser, directory: Path) -> None:
     path = forking.socket_path()
     assert forking.process.wait(10) == 0
     server = process_of(path)
-    keeper = server.parent()
-    assert keeper
-    # A keeper that had begun to end would not start another.
+    supervisor = server.parent()
+    assert supervisor
+    # A supervisor that had begun to end would not start another.
     server.kill()
-    until(replaced(path, server), "the keeper still serves")
+    until(replaced(path, server), "the supervisor still serves")
     server = process_of(path)
     forking.leave()
     await_end(server)
