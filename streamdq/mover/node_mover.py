@@ -87,10 +87,10 @@ class NodeMover:
                 try:
                     when = await self._move(shard)
                 except Exception as error:
-                    when = time.monotonic() + self._failures.failed(shard, error)
+                    self._timers.at(shard, time.monotonic() + self._failures.failed(shard, error))
                 else:
                     self._failures.worked(shard)
-                self._timers.at(shard, when)
+                    self._timers.looked(shard, when)
             await self._timers.wait()
 
     async def _move(self, shard: ShardKeys) -> float:
@@ -194,6 +194,8 @@ class NodeMover:
             self._reclaimer.notice(shard)
 
     def _saw_head(self, shard: ShardKeys, due_ms: int) -> None:
+        if self._timers.is_uncertain(shard):  # its next reply tells of this head; after a failure there is a pause
+            return
         sooner_s = self._timers.at(shard, self._time.to_monotonic(due_ms))
         if sooner_s > _MISSED_S and not self._topics.settings_of(shard.topic).rate:
             self._missed(shard)

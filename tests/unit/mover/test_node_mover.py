@@ -170,12 +170,10 @@ async def test_a_shard_that_fails_is_tried_at_growing_intervals_and_holds_up_no_
     def refused(call: Call) -> Any:
         if "bad" in call.keys[0] and broken:
             rig.buckets.looks.append(("bad", now_ms()))
-            return ResponseError("BUSY")
+            return ResponseError("OOM command not allowed")  # plain reads are answered meanwhile
         return move(call)
 
     rig.link.answers["move"] = refused
-    head = rig.buckets.head
-    rig.link.answers["ZRANGE"] = lambda call: ResponseError("BUSY") if "bad" in call.args[0] else head(call)
     rig.buckets.add("bad", 0)
     rig.buckets.add("good", 400)
     async with rig.running():
@@ -192,6 +190,7 @@ async def test_a_shard_that_fails_is_tried_at_growing_intervals_and_holds_up_no_
     assert max(pauses[:9]) <= 2001
     assert pauses[-1] == pytest.approx(50, abs=1), "after a success the first pause is short again"
     assert [topic for topic, _, _ in rig.buckets.moved] == ["good", "bad"]
+    assert rig.missed == [], "what a shard holds that failed was told of"
 
 
 @in_virtual_time
@@ -271,6 +270,40 @@ async def test_a_head_that_no_ring_told_of_is_found_within_a_beat() -> None:
         assert rig.missed == [rig.shard()]
     ((_, when, count),) = rig.buckets.moved
     assert (when - began <= module._BEAT_S * 1000, count) == (True, 1)
+
+
+@in_virtual_time
+async def test_a_head_seen_while_its_shard_is_looked_at_was_not_missed() -> None:
+    rig = Rig()
+    move = rig.buckets.move
+
+    async def slow(call: Call) -> Any:
+        await asyncio.sleep(2 * module._BEAT_S)
+        return move(call)
+
+    async with rig.running():
+        rig.link.answers["move"] = slow
+        rig.buckets.add("t", 0)
+        rig.mover.look_at(rig.shard())
+        await asyncio.sleep(3 * module._BEAT_S)
+    assert rig.missed == []
+    assert [topic for topic, _, _ in rig.buckets.moved] == ["t"]
+    assert len(rig.buckets.looks) == 2, "one to begin with, and the one that was rung for"
+
+
+@in_virtual_time
+async def test_a_ring_that_is_missed_after_a_failure_is_found_once_the_shard_works_again() -> None:
+    rig = Rig()
+    move = rig.buckets.move
+    rig.link.answers["move"] = lambda _: ResponseError("OOM command not allowed")
+    async with rig.running():
+        await asyncio.sleep(10)
+        rig.link.answers["move"] = move
+        await asyncio.sleep(2.1)
+        rig.buckets.add("t", 0)
+        await asyncio.sleep(module._BEAT_S + 0.01)
+        assert rig.missed == [rig.shard()]
+    assert [topic for topic, _, _ in rig.buckets.moved] == ["t"]
 
 
 @in_virtual_time

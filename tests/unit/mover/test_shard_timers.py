@@ -31,6 +31,20 @@ def test_a_ring_during_a_look_outlives_what_the_look_finds() -> None:
     assert timers.take_due() == [A]
 
 
+def test_a_shard_is_uncertain_until_a_look_has_succeeded() -> None:
+    timers, now = ShardTimers(), time.monotonic()
+    timers.at(A)
+    assert not timers.is_uncertain(A)
+    timers.take_due()
+    assert timers.is_uncertain(A), "a look is under way"
+    timers.at(A, now)  # it failed, and there was a pause
+    assert timers.is_uncertain(A)
+    assert timers.take_due() == [A]
+    timers.looked(A, now + 60)
+    assert not timers.is_uncertain(A)
+    assert timers.at(A, now) == 60.0
+
+
 def test_shards_that_are_gone_are_not_looked_at() -> None:
     timers = ShardTimers()
     timers.at(A)
