@@ -9,14 +9,14 @@ from typing import Any, BinaryIO
 
 from pydantic_core import from_json
 
-from ..config import MAX_BATCH, Settings
+from ..config import MAX_BATCH
 from ..durations import Moment
 from ..errors import InvalidInput
-from ..job import NewJob
-from ..operations.jobs import OnConflict
+from ..job import NewJob, check_topic
+from ..operations.jobs import OnConflict, put
 from ..operations.ndjson import Lines, NumberedLine, longest_line
-from ..queue import Queue
-from ..store.records import encode
+from ..queue import Queue, carry_out, store_of
+from ..store.records import Encoded, encode
 
 JOB_FIELDS = tuple(NewJob.__dataclass_fields__)
 SHOWN_IDS = 100
@@ -107,18 +107,21 @@ def load_jobs(
     the bytes and lines read.
 
     Raises:
+        InvalidInput: the topic's name is invalid; nothing was read.
         BadLine: a line is not a valid job; the lines before it were enqueued.
     """
-    loaded, limit = Loaded(), Settings().max_body_bytes
+    check_topic(topic)
+    store, loaded = store_of(queue), Loaded()
+    limit = store.session.settings.max_body_bytes
     longest = longest_line(limit)
-    lines, batch = Lines(longest), list[NewJob]()
+    lines, batch = Lines(longest), list[Encoded]()
 
     def flush() -> None:
         if batch:
-            result = queue.enqueue_many(topic, batch, on_conflict=on_conflict)
-            loaded.created += result.created
-            loaded.existing += len(result.existing)
-            loaded.existing_ids += result.existing[: SHOWN_IDS - len(loaded.existing_ids)]
+            existing = carry_out(queue, put(store, topic, batch, on_conflict == "replace")).existing
+            loaded.created += len(batch) - len(existing)
+            loaded.existing += len(existing)
+            loaded.existing_ids += [batch[i].id for i in existing[: SHOWN_IDS - len(loaded.existing_ids)]]
             batch.clear()
         progress(lines.bytes_read, lines.lines_read)
 
@@ -126,9 +129,7 @@ def load_jobs(
         try:
             if line is None:
                 raise InvalidInput(f"longer than {longest} bytes; each line must hold one JSON value")
-            job = new_job(line, defaults)
-            encode(job, limit)  # checked here, so that a bad line does not take its whole batch with it
-            batch.append(job)
+            batch.append(encode(new_job(line, defaults), limit))
         except InvalidInput as error:
             flush()
             raise BadLine(number, str(error), loaded) from None

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from streamdq import Queue
+from streamdq.job import encode_body
+from streamdq.store import records
 from tests.children import child
 from tests.cli.conftest import COMMAND, Run
 from tests.servers import Server, until
@@ -90,6 +92,32 @@ def test_a_bad_line_ends_it_and_what_was_in_stays(run: Run, queue: Queue, jobs: 
     assert (result.json["created"], result.json["bad_line"]) == (700, 701)
     assert queue.stats("t").delayed == 700
     assert queue.get("t", "after") is None
+
+
+def test_each_job_is_encoded_once(run: Run, queue: Queue, jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded: list[Any] = []
+
+    def counted(body: Any, max_bytes: int) -> bytes:
+        encoded.append(body)
+        return encode_body(body, max_bytes)
+
+    monkeypatch.setattr(records, "encode_body", counted)
+    write(jobs, *range(1, 4))
+
+    assert run("enqueue", "t", "--file", str(jobs), "--delay", "1h").code == 0
+
+    assert encoded == [1, 2, 3]
+    assert queue.stats("t").delayed == 3
+
+
+def test_an_invalid_topic_is_no_fault_of_a_line(run: Run, jobs: Path) -> None:
+    write(jobs, "not JSON")
+
+    result = run("enqueue", "a b", "--file", str(jobs))
+
+    assert result.code == 2
+    assert "topic" in result.err
+    assert "line 1" not in result.err
 
 
 def test_a_line_that_is_not_utf8_is_bad(run: Run, jobs: Path) -> None:
