@@ -1,5 +1,5 @@
 """Grafana dashboards and Prometheus rules, and what builds them: `make dashboards`.
 
-A figure is declared once, in ``signals``, with its query, unit and description; panels, recording rules and alerts use
-it from there. What is built is committed, in ``grafana/`` and ``prometheus/``.
+Each figure is declared once, in ``signals``, with its query, unit and description. Panels, recording rules and alerts
+use that declaration. The built files are committed, in ``grafana/`` and ``prometheus/``.
 """

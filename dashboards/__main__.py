@@ -17,7 +17,7 @@ HERE = Path(__file__).parent
 
 
 def built(pages: str = PAGES) -> Mapping[Path, str]:
-    """Every file that is built, and what must be in it."""
+    """Every built file and its content."""
     return {
         HERE / "grafana" / "overview.json": overview(),
         HERE / "grafana" / "topic.json": topic(),
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--pages", default=PAGES, help="where alerts link to: the address of docs/operations.md")
     pages = parser.parse_args().pages
     if pages != PAGES and not pages.startswith(("https://", "http://")):
-        parser.error(f"--pages {pages}: alerts can link to an http or https address alone")
+        parser.error(f"--pages {pages}: alerts can only link to an http or https address")
     for path, text in built(pages).items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)

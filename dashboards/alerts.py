@@ -1,7 +1,8 @@
-"""Alert rules: what an operator is told, before customers notice.
+"""Alert rules: they tell an operator before customers notice.
 
-``page``: somebody must act now. ``ticket``: somebody must look at it, in the daytime. Each has a section of its name in
-docs/operations.md. No traffic, no alert: a share of nothing is no number, and no comparison with it holds.
+``page``: somebody must act now. ``ticket``: somebody must look at it in working hours. Each alert has a section with
+its name in docs/operations.md. Without traffic no alert fires: a share of nothing is NaN, and every comparison with NaN
+is false.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from .promql import Scale, seconds
 from .slo import BUDGET, BUDGET_WINDOW, LEAST_ATTEMPTS
 
 PAGES = "docs/operations.md"
-"""Where the alerts' sections are; `make dashboards PAGES=https://…` writes where people can open them."""
+"""The page with the alerts' sections; `make dashboards PAGES=https://…` makes it a link that people can open."""
 
 _NAMESPACE = ("namespace",)
 _TOPIC = (*_NAMESPACE, "topic")
@@ -25,8 +26,8 @@ _PAUSED = "max by (namespace, topic) (streamdq_topic_paused) == 1"
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One alert rule. ``patience``: how long the condition must hold. In its words ``@topic`` is the topic with its
-    namespace, ``@namespace`` the namespace alone.
+    """One alert rule. ``patience``: how long the condition must hold. In its texts, ``@topic`` is the topic with its
+    namespace, ``@namespace`` for the namespace alone.
     """
 
     name: str
@@ -52,7 +53,7 @@ def alerts(scale: Scale) -> Iterator[Alert]:
 
 
 def _on_time(scale: Scale) -> Iterator[Alert]:
-    """Multi-window burn rates: the long window says that it matters, the short one that it still goes on."""
+    """Multi-window burn rates: the long window shows that the problem matters, the short one that it still lasts."""
     yield _burns("Fast", "page", 14.4, "1h", "5m", "2m", scale)
     yield _burns("Steadily", "page", 6, "6h", "30m", "10m", scale)
     yield _burns("Slowly", "ticket", 1, BUDGET_WINDOW, "6h", "1h", scale)
@@ -74,8 +75,8 @@ def _burns(
         patience,
         "Too many jobs of @topic start late",
         f"{{{{ $value | humanizePercentage }}}} of the attempts of @topic in the last {long} began "
-        f"more than a second after they were due; {BUDGET:.0%} may. So many use up a budget of {BUDGET_WINDOW} within "
-        f"{seconds(BUDGET_WINDOW) / rate / 3600:g}h.",
+        f"more than a second after they were due; at most {BUDGET:.0%} may. At this rate the error budget of "
+        f"{BUDGET_WINDOW} is used up within {seconds(BUDGET_WINDOW) / rate / 3600:g}h.",
     )
 
 
@@ -87,18 +88,17 @@ def _standing_still(scale: Scale) -> Iterator[Alert]:
         f"{signals.DELAYED.expr(by=_NAMESPACE)} > 0 and on (namespace) ({signals.MOVER.expr(by=_NAMESPACE)} == 0)",
         "30s",
         "No mover is at work for @namespace",
-        "For 30 seconds no process has held the mover's lease of namespace @namespace. Jobs that wait to come due, and "
-        "then stay where they are: {{ $value | humanize }}. A worker takes the lease within 5 seconds, if one is "
-        "running.",
+        "For 30 seconds no process has held the mover's lease of namespace @namespace, so due jobs are not moved. "
+        "Delayed jobs: {{ $value | humanize }}. Any running worker takes the lease within 5 seconds.",
     )
     yield Alert(
         "StreamdqOverdue",
         "page",
         f"{overdue} > {scale.seconds(60)}",
         "1m",
-        "Jobs of @topic are due and not moved",
+        "Due jobs of @topic are not moved",
         "The oldest due job of @topic has waited {{ $value | humanizeDuration }} to be moved to its ready "
-        "stream; a mover at work takes milliseconds. The topic is not paused.",
+        "stream; a working mover needs milliseconds. The topic is not paused.",
     )
     yield Alert(
         "StreamdqNoConsumers",
@@ -106,9 +106,8 @@ def _standing_still(scale: Scale) -> Iterator[Alert]:
         f"{signals.LAG.expr(by=_GROUP)} > 0 and {signals.CONSUMERS.expr(by=_GROUP)} == 0"
         f" unless on (namespace, topic) {_PAUSED}",
         "1m",
-        "Nobody works on @topic, group {{ $labels.group }}",
-        "Group {{ $labels.group }} of @topic has no worker. Jobs that are due and wait for one: "
-        "{{ $value | humanize }}.",
+        "No worker serves @topic, group {{ $labels.group }}",
+        "Group {{ $labels.group }} of @topic has no live worker. Due jobs that wait for one: {{ $value | humanize }}.",
     )
     yield Alert(
         "StreamdqPendingTooLong",
@@ -130,8 +129,8 @@ def _broken(scale: Scale) -> Iterator[Alert]:
         f"max by (namespace, topic) ({lost}) > 0",
         "0s",
         "@topic has lost jobs",
-        "Jobs of @topic that Redis had no longer in the last hour, though nobody ended them: "
-        "{{ $value | humanize }}. This must never happen: Redis has lost data, or evicts keys.",
+        "Jobs of @topic found missing from Redis in the last hour: {{ $value | humanize }}. Nobody finished or "
+        "cancelled them. This must never happen: Redis has lost data or evicts keys.",
     )
     yield Alert(
         "StreamdqImbalance",
@@ -139,7 +138,7 @@ def _broken(scale: Scale) -> Iterator[Alert]:
         f"{signals.IMBALANCE.expr(by=_TOPIC)} != 0",
         "2m",
         "The accounts of @topic don't balance",
-        "Jobs of @topic that are missing or too many: {{ $value | humanize }}. Enqueued is not done + "
+        "Jobs of @topic that are missing or too many: {{ $value | humanize }}. Enqueued should equal done + "
         "dead + cancelled + expired + live.",
     )
     yield Alert(
@@ -147,18 +146,18 @@ def _broken(scale: Scale) -> Iterator[Alert]:
         "page",
         f"sum by (namespace) ({refused}) > 0",
         "0s",
-        "Redis takes no writes of @namespace",
-        "Calls of namespace @namespace that Redis refused in the last 5 minutes: {{ $value | humanize }}. Its memory "
-        "or disk is full, or it is a replica. Nothing can be enqueued.",
+        "Redis refuses writes from @namespace",
+        "Calls of namespace @namespace that Redis refused in the last 5 minutes: {{ $value | humanize }}. Redis is out "
+        "of memory or disk space, or it is a replica. Nothing can be enqueued.",
     )
     yield Alert(
         "StreamdqClockSkew",
         "ticket",
         f"{signals.CLOCK_SKEW.expr(by=_NAMESPACE)} > 0.5",
         "5m",
-        "A host's clock is off Redis's",
+        "A host's clock differs from Redis's",
         "The clocks of Redis and of a host of namespace @namespace are {{ $value | humanizeDuration }} apart. Delays "
-        "are right all the same; jobs enqueued for an absolute time are early or late by that much.",
+        "are not affected; jobs enqueued for an absolute time are early or late by that much.",
     )
 
 
@@ -166,9 +165,9 @@ def _failing(scale: Scale) -> Iterator[Alert]:
     window = scale.window("15m")
     least = _least("15m", scale)
     taken = signals.RECLAIMED_RATE.expr(by=_GROUP, window=window)
-    # Since there were fewest: letters that were kicked or purged must not hide those that came after.
+    # Growth since the lowest count: letters that were kicked or purged must not hide those that came after.
     dead = _grew('streamdq_jobs{state="dead"}', "30m", scale)
-    # Where every worker hangs no attempt ends, and there is nothing to add.
+    # If every worker hangs, no attempt ends, and the sum has no value.
     claims = f"({taken} + {signals.ALL_ENDED.expr(by=_GROUP, window=window)} or {taken})"
     yield Alert(
         "StreamdqFailing",
@@ -176,7 +175,7 @@ def _failing(scale: Scale) -> Iterator[Alert]:
         f"{signals.FAILING.expr(by=_GROUP, window=window)} > 0.05"
         f" and {signals.ENDED.expr(by=_GROUP, window=window)} >= {least}",
         "5m",
-        "Attempts of @topic fail",
+        "Attempts of @topic are failing",
         "{{ $value | humanizePercentage }} of the attempts of @topic, group {{ $labels.group }}, failed "
         "in the last 15 minutes.",
     )
@@ -185,9 +184,9 @@ def _failing(scale: Scale) -> Iterator[Alert]:
         "ticket",
         f"max by (namespace, topic) ({dead}) > 0",
         "0s",
-        "Jobs of @topic are given up",
+        "Jobs of @topic become dead letters",
         "In the last 30 minutes the dead letters of @topic have grown by {{ $value | humanize }}. Nothing "
-        "runs them again unless somebody kicks them.",
+        "runs them again until somebody kicks them.",
     )
     yield Alert(
         "StreamdqReclaiming",
@@ -208,9 +207,9 @@ def _ahead() -> Iterator[Alert]:
         " and namespace_topic_window:streamdq_coming_jobs:sum >= 100 unless on (namespace, topic) " + _PAUSED,
         "2m",
         "More jobs of @topic come due than its workers can finish",
-        "{{ if gt $value 1e9 }}What comes due in @topic within {{ $labels.window }} has no workers any "
-        "more{{ else }}What comes due in @topic within {{ $labels.window }} is {{ $value | humanize }} "
-        "times what its workers have shown they can finish in that time{{ end }}: jobs will be late.",
+        "The jobs of @topic that come due within {{ $labels.window }} {{ if gt $value 1e9 }}have no workers any "
+        "more{{ else }}are {{ $value | humanize }} times as many as its workers have shown they can finish in that "
+        "time{{ end }}: jobs will be late.",
     )
 
 
@@ -219,14 +218,14 @@ def _blind(scale: Scale) -> Iterator[Alert]:
     yield Alert(
         "StreamdqFiguresAbsent",
         "page",
-        # Each namespace that had figures within a day; or nobody had any.
+        # Each namespace that had figures within the last day; or no namespace had any.
         f"max by (namespace) (max_over_time(streamdq_up[{day}]))"
         " unless on (namespace) (max by (namespace) (streamdq_up) == 1)"
         f" or absent_over_time(streamdq_up[{day}])",
         "2m",
         "No figures of streamdq's queues{{ with $labels.namespace }} in {{ . }}{{ end }}",
-        "For 2 minutes nobody has told what is in Redis{{ with $labels.namespace }} for namespace {{ . }}{{ end }}: "
-        "the exporter is down or can't reach Redis. The other alerts are blind.",
+        "For 2 minutes nothing has reported the state of Redis{{ with $labels.namespace }} for namespace {{ . }}"
+        "{{ end }}: the exporter is down or can't reach Redis. The other alerts are blind.",
     )
     yield Alert(
         "StreamdqTargetDown",
@@ -239,12 +238,10 @@ def _blind(scale: Scale) -> Iterator[Alert]:
 
 
 def _least(window: str, scale: Scale) -> str:
-    """The rate below which a share of what happened within the window says nothing."""
+    """The rate below which a share of the attempts in the window says nothing."""
     return f"{LEAST_ATTEMPTS / (scale.factor * seconds(window)):.4g}"
 
 
 def _grew(number: str, window: str, scale: Scale) -> str:
-    """By how much a number grew, exactly: ``increase`` adds what may have happened at the window's ends, and would
-    tell of 3.1 jobs.
-    """
+    """By how much a number grew, exactly: ``increase`` extrapolates to the window's ends and would report 3.1 jobs."""
     return f"{number} - min_over_time({number}[{scale.window(window)}])"

@@ -1,4 +1,4 @@
-"""What the dashboards have in common: variables, links to each other, how they are written."""
+"""What all dashboards share: variables, links to each other, and their JSON."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ def board(
     for number, each in enumerate(model.panels or [], start=1):
         each.id_val = number
     for link in model.links or []:
-        link.placement = None  # type: ignore[assignment]  # above the panels, and not in a menu, as the library has it
+        link.placement = None  # type: ignore[assignment]  # the library puts the link in a menu; we want it above the panels
     return json.dumps(model, cls=JSONEncoder, indent=2, sort_keys=True, ensure_ascii=False) + "\n"
 
 
 def choice(name: str, label: str, query: str, *, every: bool) -> dashboard.QueryVariable:
-    """A variable whose values are a label's; ``every``: several, or all, may be chosen."""
+    """A variable with a label's values. ``every``: users may choose several of them, or all."""
     variable = (
         dashboard.QueryVariable(name)
         .label(label)

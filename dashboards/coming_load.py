@@ -1,4 +1,4 @@
-"""The coming load: what will come due, against what the workers can do. When will it be late?"""
+"""The dashboard of the coming load: what will come due, compared with what the workers can do."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ def coming_load() -> str:
     return board(
         "streamdq-coming-load",
         "streamdq / Coming load",
-        "Delayed jobs tell what is coming. This sets it against what the workers have shown they can finish.",
+        "How much comes due, compared with what the workers have shown they can finish.",
         [_when(), _topics(), _then()],
         since="now-6h",
     )
 
 
 def _when() -> PanelRow:
-    return "When will it be late?", [
+    return "When will jobs be late?", [
         stat_panel(
             Shown(signals.LATE_WITHIN),
             ((None, RED), (3600, YELLOW)),
@@ -33,12 +33,12 @@ def _when() -> PanelRow:
         *(stat_panel(Shown(signals.due_within(window)), NEUTRAL, width=3, decimals=0) for window in AHEAD),
         stat_panel(Shown(signals.CAPACITY), NEUTRAL, width=3),
         stat_panel(Shown(signals.FINISHED, window="5m"), NEUTRAL, width=3),
-        bars_panel(Shown(signals.LOAD, by=_BY_WINDOW), steps=_LOAD_STEPS, width=HALF, none="nothing known yet"),
+        bars_panel(Shown(signals.LOAD, by=_BY_WINDOW), steps=_LOAD_STEPS, width=HALF, none="not known yet"),
         bars_panel(
             Shown(signals.LATE_BY, by=_BY_WINDOW),
             steps=((None, GREEN), (1, YELLOW), (60, RED)),
             width=HALF,
-            none="nothing known yet",
+            none="not known yet",
         ),
     ]
 
@@ -57,13 +57,13 @@ def _topics() -> PanelRow:
 
 
 def _then() -> PanelRow:
-    return "How it came", [
+    return "How the load developed", [
         series_panel(Shown(signals.DUE, by=_BY_WINDOW), width=FULL, title="Due within the window"),
         series_panel(
             [Shown(signals.ENDED, window="5m", legend="ended"), Shown(signals.CAPACITY), Shown(signals.DUE_RATE)],
             title="Needed and done",
-            description="What the workers end each second, what they have shown they can, and what comes due in the "
-            "next ten minutes, each second.",
+            description="Attempts a second: what the workers end, what they have shown they can end, and what comes "
+            "due in the next ten minutes.",
             width=FULL,
         ),
     ]

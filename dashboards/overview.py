@@ -1,4 +1,4 @@
-"""The overview: do jobs run on time? If not, where does it stick?"""
+"""The overview: do jobs run on time? If not, where are they stuck?"""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def overview() -> str:
     return board(
         "streamdq-overview",
         "streamdq / Overview",
-        "Do jobs run on time? The first row says it; the others say why not.",
+        "Do jobs run on time? The first row tells; the others show why not.",
         [_on_time(), _waiting(), _lateness(), _flow(), _failing(), _workers(), _callbacks(), _mover()],
     )
 
@@ -59,7 +59,7 @@ def _on_time() -> PanelRow:
 
 
 def _waiting() -> PanelRow:
-    return "What waits", [
+    return "Waiting", [
         stat_panel(Shown(signals.DELAYED), NEUTRAL, decimals=0),
         *[stat_panel(Shown(signals.due_within(window)), NEUTRAL, decimals=0) for window in ("1m", "1h", "1d")],
         stat_panel(Shown(signals.DEAD), ((None, GREEN), (1, YELLOW)), decimals=0),
@@ -87,22 +87,22 @@ def _flow() -> PanelRow:
         series_panel(
             lines,
             title="In, moved, finished",
-            description="Jobs that came in, came due and were moved, and were finished, each second. Over time all "
-            "three are the same; retries are moved again.",
+            description="Jobs a second that were enqueued, moved when due, and finished. Over time the three rates are "
+            "equal, but for retries, which are moved again.",
         ),
         series_panel(Shown(signals.DRAIN), width=QUARTER),
         series_panel(
             ends,
             title="Cancelled, expired, duplicate",
-            description="Jobs that were cancelled, attempts given up as too late, and enqueues that found their id "
-            "taken, each second.",
+            description="Per second: jobs cancelled, attempts given up because they would have started too late, and "
+            "enqueues refused because the id was taken.",
             width=QUARTER,
         ),
     ]
 
 
 def _failing() -> PanelRow:
-    return "What fails", [
+    return "Failures", [
         bars_panel(Shown(signals.RETRY_FUNNEL, window="$__range"), none="no retries"),
         bars_panel(Shown(signals.DEAD_BY_REASON, window="$__range"), none="no dead letters"),
         series_panel(Shown(signals.OUTCOMES), width=THIRD, stacked=True),

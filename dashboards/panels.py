@@ -1,4 +1,4 @@
-"""Panels: how a signal is shown. Every panel has its signal's title, unit and description."""
+"""Panels: how a signal is shown. A panel takes its title, unit and description from its signal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FULL, HALF, THIRD, QUARTER = 24, 12, 8, 6
 _TALL, _LOW = 8, 4
 
 Steps = Sequence[tuple[float | None, str]]
-"""Colours by value: each from its value on, the first from minus infinity (None)."""
+"""Colours by value: each holds from its value upwards, the first (None) from minus infinity."""
 NEUTRAL: Steps = ((None, BLUE),)
 
 Panel = bargauge.Panel | heatmap.Panel | stat.Panel | table.Panel | timeseries.Panel
@@ -27,7 +27,7 @@ Panel = bargauge.Panel | heatmap.Panel | stat.Panel | table.Panel | timeseries.P
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A signal as one panel asks for it."""
+    """A signal with the labels, window and quantile of one query."""
 
     signal: Signal
     by: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ def stat_panel(
     says: dict[str, tuple[str, str]] | None = None,
     none: str = "no data",
 ) -> stat.Panel:
-    """One number, coloured; ``says``: value -> word and colour; ``none``: what stands there when there is no value."""
+    """One number, coloured. ``says``: value -> word and colour; ``none``: the text shown when there is no value."""
     signal = shown.signal
     panel = (
         stat.Panel()
@@ -78,7 +78,7 @@ def stat_panel(
 
 
 def _within(panel: timeseries.Panel, lowest: float | None, highest: float | None) -> timeseries.Panel:
-    """Limits of the axis; None: as the values are."""
+    """Sets the axis limits; None leaves a limit to the values."""
     if lowest is not None:
         panel = panel.min(lowest)
     return panel if highest is None else panel.max(highest)
@@ -134,7 +134,7 @@ def percentiles(
 
 
 def heat_panel(signal: Signal, *, where: Where = ONE_NAMESPACE, width: int = HALF) -> heatmap.Panel:
-    """A histogram over time: a column of buckets for each moment."""
+    """A histogram over time: one column of buckets per point in time."""
     query = Shown(signal).target(where).format(PromQueryFormat.HEATMAP).ref_id("A")
     colours = (
         heatmap.HeatmapColorOptions()
@@ -166,7 +166,7 @@ def heat_panel(signal: Signal, *, where: Where = ONE_NAMESPACE, width: int = HAL
 def bars_panel(
     shown: Shown, *, where: Where = ONE_NAMESPACE, steps: Steps = NEUTRAL, width: int = THIRD, none: str = "none"
 ) -> bargauge.Panel:
-    """One bar for each series, as of now or over the time shown."""
+    """One bar per series, for now or for the time range shown."""
     signal = shown.signal
     return (
         bargauge.Panel()
@@ -189,7 +189,7 @@ def bars_panel(
 def table_panel(
     shown: Shown, hidden: Sequence[str], *, where: Where = ONE_NAMESPACE, width: int = HALF, none: str = "none"
 ) -> table.Panel:
-    """One row for each series, its labels as columns but for those that are ``hidden``."""
+    """One row per series, with its labels as columns except those in ``hidden``."""
     signal = shown.signal
     query = replace(shown, instant=True).target(where).format(PromQueryFormat.TABLE).ref_id("A")
     organise = models.DataTransformerConfig(
@@ -210,7 +210,7 @@ def table_panel(
 
 
 def _to_topic() -> dashboard.DashboardLink:
-    """From a topic's line to its dashboard, at the time that is looked at."""
+    """Links a topic's line to the topic's dashboard, with the same time range."""
     url = (
         "/d/streamdq-topic?var-datasource=${datasource}&var-namespace=${namespace}"
         "&var-topic=${__field.labels.topic}&${__url_time_range}"

@@ -1,8 +1,8 @@
-"""PromQL with blanks: what a signal measures is written once, over which labels and how long is filled in where it is
-used.
+"""PromQL with placeholders: a signal's query is written once; labels and window are filled in where it is used.
 
-Blanks are ``@by``, the aggregation's labels; ``@window``, the range; ``@quantile``; and within braces ``@namespace``,
-for every series, ``@topic`` for one that also has the label topic, ``@group`` for one that has the label group, too.
+Placeholders are ``@by``, the aggregation's labels; ``@window``, the range; ``@quantile``; and, within braces, the label
+matchers: ``@namespace`` for any series, ``@topic`` for a series that also has the label topic, ``@group`` for one that
+has the label group as well.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ def seconds(duration: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Label matchers of one dashboard: for every series; in addition for those with a topic, and with a group."""
+    """Label matchers of one dashboard: ``namespace`` for every series, ``topic`` and ``group`` where the label
+    exists.
+    """
 
     namespace: str = ""
     topic: str = ""
@@ -31,12 +33,12 @@ class Where:
 
 EVERYWHERE = Where()
 ONE_NAMESPACE = Where(namespace='namespace="$namespace"')
-"""By the dashboards' variable."""
+"""The namespace chosen in the dashboard's variable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """One figure: what it is called, how it is asked for, and what it says.
+    """One figure: its title, query and meaning.
 
     ``unit`` is Grafana's. ``legend`` names one series, in Grafana's ``{{label}}`` form.
     """
@@ -55,12 +57,12 @@ class Signal:
         where: Where = EVERYWHERE,
         quantile: str = "",
     ) -> str:
-        """The query with its blanks filled in."""
+        """The query with its placeholders filled in."""
         return fill(self.query.replace("@quantile", quantile), by=by, window=window, where=where)
 
 
 def fill(query: str, *, by: Sequence[str] = (), window: str = "", where: Where = EVERYWHERE) -> str:
-    """PromQL on one line. Braces that stay empty are left out."""
+    """PromQL on one line. Empty braces are left out."""
 
     def matchers(found: re.Match[str]) -> str:
         own, kind = found.groups()
@@ -75,10 +77,10 @@ def fill(query: str, *, by: Sequence[str] = (), window: str = "", where: Where =
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How long the rules' windows and patience are, of what they are in production.
+    """Scales the rules' windows and patience, relative to production.
 
-    A test that can't wait for hours builds the same rules with a small ``factor``; no window gets shorter than
-    ``shortest_s``, which must hold a few scrapes.
+    A test that can't wait for hours builds the same rules with a small ``factor``. No window gets shorter than
+    ``shortest_s``, which must cover a few scrapes.
     """
 
     factor: float = 1.0
@@ -92,5 +94,5 @@ class Scale:
         return max(self.shortest_s, self.factor * seconds(duration))
 
     def seconds(self, number: float) -> str:
-        """A threshold that is a time, as a number of seconds."""
+        """A threshold in seconds, scaled."""
         return f"{self.factor * number:g}"

@@ -1,7 +1,6 @@
-"""Recording rules: what alerts and panels would otherwise work out again and again, or over days.
+"""Recording rules: what alerts and panels would otherwise compute again and again, or over days of data.
 
-Names are ``labels:what:operation``, as Prometheus advises; the window in a name is that of production, whatever the
-scale.
+Names are ``labels:metric:operation``, as Prometheus advises. The window in a name is production's, whatever the scale.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from .promql import Scale, seconds
 from .slo import LONG_WINDOWS, SHORT_WINDOWS
 
 BEST_OF = "1d"
-"""How far back workers are looked at for the best they have shown."""
+"""How far back we look for the best that workers have shown."""
 
 AHEAD = ("1m", "10m", "1h", "1d")
 """The windows of streamdq_jobs_due_within."""
@@ -37,8 +36,8 @@ def records(scale: Scale) -> Iterator[Record]:
 
 
 def _on_time(scale: Scale) -> Iterator[Record]:
-    """Rates over short windows are asked of the series themselves. Over days that would be too much, with a series for
-    each topic, group and process; so they are put together from five minutes at a time.
+    """Rates over short windows are computed from the series themselves. Over days that would be too expensive, with a
+    series per topic, group and process. So long windows are averaged from the recorded five-minute rates.
     """
     for what, signal in (("started", signals.STARTED), ("late", signals.LATE)):
         name = f"namespace_topic:streamdq_attempts_{what}:rate"
@@ -61,12 +60,12 @@ def _capacity(scale: Scale) -> Iterator[Record]:
     yield Record("namespace_topic_group:streamdq_consumers:max", signals.CONSUMERS.expr(by=group))
     yield Record(
         "namespace_topic_group:streamdq_attempts_ended_per_consumer:rate5m",
-        # By the most there were: when one leaves, the rate still holds what it did.
+        # Divide by the most consumers in the window: when one leaves, the rate still contains what it did.
         "namespace_topic_group:streamdq_attempts_ended:rate5m"
         f" / (max_over_time(namespace_topic_group:streamdq_consumers:max[{scale.window('5m')}]) > 0)",
     )
-    # Every group gets every job, so the slowest group is the topic's pace. Workers that have ended nothing in a day
-    # have shown nothing: there is no figure then, and no alarm comes of it.
+    # Every group gets every job, so the slowest group sets the topic's pace. Workers that have ended nothing in a day
+    # have no figure, and so raise no alarm.
     yield Record(
         "namespace_topic:streamdq_capacity:rate",
         "min by (namespace, topic) ((max_over_time(namespace_topic_group:streamdq_attempts_ended_per_consumer:rate5m"
@@ -75,7 +74,7 @@ def _capacity(scale: Scale) -> Iterator[Record]:
 
 
 def _coming_load() -> Iterator[Record]:
-    """At any scale the same: jobs come due in real time."""
+    """The same at any scale, because jobs come due in real time."""
     for window in AHEAD:
         yield Record("window:streamdq_ahead:seconds", f"vector({seconds(window)})", (("window", window),))
     yield Record(
@@ -88,7 +87,7 @@ def _coming_load() -> Iterator[Record]:
     lasts = "on (window) group_left () window:streamdq_ahead:seconds"
     yield Record("namespace_topic_window:streamdq_coming_load:ratio", f"{takes} / {lasts}")
     yield Record("namespace_topic_window:streamdq_late_by:seconds", f"clamp_min({takes} - {lasts}, 0)")
-    # clamp makes 0 of any number, and of infinity, which is the load of topics whose workers are gone.
+    # clamp turns any number into 0, even infinity, which is the load of topics whose workers are gone.
     yield Record(
         "namespace_topic:streamdq_late_within:seconds",
         f"min by (namespace, topic) (clamp(namespace_topic_window:streamdq_coming_load:ratio > 1, 0, 0) + {lasts})",

@@ -14,7 +14,7 @@ HEADER = "# Built by `make dashboards` from dashboards/*.py; changes here are lo
 
 
 def rules(scale: Scale | None = None, *, interval: str = "15s", pages: str = PAGES) -> str:
-    """The rules as YAML; ``pages``: where the alerts' page is."""
+    """The rules as YAML. ``pages``: the address of the page that explains the alerts."""
     scale = scale or Scale()
     groups = [
         {"name": "streamdq-records", "interval": interval, "rules": [_record(record) for record in records(scale)]},
@@ -41,13 +41,13 @@ def _alert(alert: Alert, scale: Scale, pages: str) -> dict[str, Any]:
         "annotations": {
             "summary": _words(alert.summary),
             "description": _words(alert.description),
-            # A link only where it can be opened: a path within this project leads nowhere from an alert.
+            # Only a full address becomes a link: from an alert, nobody can open a path within this project.
             "runbook_url" if "://" in pages else "runbook": f"{pages}#{alert.anchor}",
         },
     }
 
 
 def _words(text: str) -> str:
-    """In Prometheus's form."""
+    """Replaces ``@topic`` and ``@namespace`` by Prometheus's templates."""
     topic = "{{ $labels.namespace }}/{{ $labels.topic }}"
     return text.replace("@topic", topic).replace("@namespace", "{{ $labels.namespace }}")

@@ -1,8 +1,8 @@
 """Every figure that a panel, a rule or an alert shows, declared once.
 
-Gauges come from Redis through the exporter, or any worker that reads them as well; ``max`` makes one of several.
-What the scripts count in Redis comes the same way. Other counters and histograms come from each process and are added
-up. Everything is told apart by namespace, as several may share a Prometheus: a dashboard shows one of them.
+Gauges are read from Redis by the exporter, or by any worker that does the same; ``max`` merges several readings.
+Counters that the scripts keep in Redis come the same way. Other counters and histograms come from each process and are
+summed. Every series has a namespace, as several may share a Prometheus: a dashboard shows one of them.
 """
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ STARTED = Signal(
     "Attempts started",
     "sum @by (rate(streamdq_job_lateness_seconds_count{@group}[@window]))",
     "ops",
-    "Attempts that began and have ended, each second.",
+    "Attempts a second that began and have ended.",
 )
 LATE = Signal(
     "Late attempts",
     "sum @by (rate(streamdq_job_lateness_seconds_count{@group}[@window]))"
     f' - sum @by (rate(streamdq_job_lateness_seconds_bucket{{le="{ON_TIME_LE}",@group}}[@window]))',
     "ops",
-    "Attempts that began more than one second after they were due, each second.",
+    "Attempts a second that began more than one second after they were due.",
 )
 ON_TIME = Signal(
     "On time",
     f'sum @by (rate(streamdq_job_lateness_seconds_bucket{{le="{ON_TIME_LE}",@group}}[@window]))'
     " / sum @by (rate(streamdq_job_lateness_seconds_count{@group}[@window]))",
     "percentunit",
-    f"Share of attempts that began within one second of the moment they were due. The aim is {OBJECTIVE:.0%}. "
+    f"Share of attempts that began within one second of their due time. The objective is {OBJECTIVE:.0%}. "
     "Empty when nothing ran.",
 )
 BUDGET_LEFT = Signal(
@@ -38,26 +38,26 @@ BUDGET_LEFT = Signal(
     f"1 - sum @by (namespace_topic:streamdq_attempts_late:rate{BUDGET_WINDOW}{{@topic}})"
     f" / sum @by (namespace_topic:streamdq_attempts_started:rate{BUDGET_WINDOW}{{@topic}}) / {BUDGET:g}",
     "percentunit",
-    f"Of the {BUDGET:.0%} of attempts that may be late, the share that the last three days have left. "
-    "Below zero the promise is broken.",
+    f"How much of the error budget is left: {BUDGET:.0%} of the attempts of the last three days may be late. "
+    "Below zero the objective is missed.",
 )
 LATENESS = Signal(
     "Lateness",
     "histogram_quantile(@quantile, sum by (le) (rate(streamdq_job_lateness_seconds_bucket{@group}[@window])))",
     "s",
-    "How long after its due moment an attempt began: half of them, 95 and 99 of 100 began sooner than this.",
+    "How long after their due time attempts began: median, 95th and 99th percentile.",
 )
 LATENESS_P99 = Signal(
     "p99 lateness",
     "histogram_quantile(0.99, sum by (le) (rate(streamdq_job_lateness_seconds_bucket{@group}[@window])))",
     "s",
-    "99 of 100 attempts began sooner after their due moment than this.",
+    "99 of 100 attempts began at most this long after their due time.",
 )
 LATENESS_SPREAD = Signal(
     "Lateness, all attempts",
     "sum by (le) (increase(streamdq_job_lateness_seconds_bucket{@group}[@window]))",
     "s",
-    "Each column shows how the attempts of that moment were spread over lateness: the brighter, the more. A healthy "
+    "Each column shows how late the attempts of that moment were: the brighter a cell, the more attempts. A healthy "
     "queue is one bright band at the bottom.",
     "{{le}}",
 )
@@ -65,11 +65,11 @@ WAIT = Signal(
     "Wait for a worker",
     "histogram_quantile(@quantile, sum by (le) (rate(streamdq_job_wait_seconds_bucket{@group}[@window])))",
     "s",
-    "From the move into the ready stream to the start: what the workers add to the lateness. Long here means too few "
-    "workers; late all the same means the mover.",
+    "Time from the move into the ready stream to the start: the workers' part of the lateness. If this is long, there "
+    "are too few workers; if it is short and attempts are late all the same, look at the mover.",
 )
 DURATION = Signal(
-    "Handlers take",
+    "Handler duration",
     "histogram_quantile(@quantile, sum by (le) (rate(streamdq_job_duration_seconds_bucket{@group}[@window])))",
     "s",
     "How long handlers ran.",
@@ -78,25 +78,25 @@ TO_FINISH = Signal(
     "From due to done",
     "histogram_quantile(@quantile, sum by (le) (rate(streamdq_job_time_to_finish_seconds_bucket{@group}[@window])))",
     "s",
-    "From a job's first due moment until it was done, retries included.",
+    "Time from a job's first due time until it was done, retries included.",
 )
-# Those of the namespace, and those that have none because nobody tells anything.
+# Alerts of the namespace, and those without one: they fire when no figures arrive at all.
 _FIRING = 'ALERTS{alertname=~"Streamdq.+",alertstate="firing",namespace=~"$namespace|"}'
 ALERTS = Signal(
     "Alerts",
     f"(count({_FIRING}) or vector(0))",
     "none",
-    "How many of streamdq's alerts are firing. Each has a page in docs/operations.md.",
+    "How many of streamdq's alerts are firing. Each has a section in docs/operations.md.",
 )
 ALERTS_BY_NAME = Signal(
     "Alerts firing",
     f"sum by (alertname, severity, topic) ({_FIRING})",
     "none",
-    "What is firing, and since when. Each alert has a page in docs/operations.md.",
+    "Which alerts are firing. Each has a section in docs/operations.md.",
     "{{alertname}} {{topic}}",
 )
 
-# -- what waits
+# -- waiting
 
 DELAYED = Signal(
     "Waiting",
@@ -115,7 +115,7 @@ DUE = Signal(
     "Due within the window",
     "sum @by (max by (namespace, topic, window) (streamdq_jobs_due_within{@topic}))",
     "short",
-    "Attempts that come due from now to the end of the window; what is overdue is among them.",
+    "Attempts that come due between now and the end of the window, overdue ones included.",
     "within {{window}}",
 )
 DUE_SOON = Signal(
@@ -128,7 +128,7 @@ DUE_RATE = Signal(
     "Coming due",
     'sum(max by (namespace, topic) (streamdq_jobs_due_within{window="10m",@topic})) / 600',
     "ops",
-    "Attempts that come due in the next ten minutes, each second.",
+    "Attempts that come due in the next ten minutes, per second.",
     "coming due",
 )
 
@@ -139,7 +139,7 @@ def due_within(window: str) -> Signal:
         f"Due within {window}",
         f'sum @by (max by (namespace, topic) (streamdq_jobs_due_within{{window="{window}",@topic}}))',
         "short",
-        f"Attempts that come due within {window} from now; what is overdue is among them.",
+        f"Attempts that come due within {window} from now, overdue ones included.",
     )
 
 
@@ -156,7 +156,7 @@ PAUSED = Signal(
     "Paused topics",
     "sum(max by (namespace, topic) (streamdq_topic_paused{@topic}))",
     "none",
-    "Topics that somebody paused. Their jobs wait, and no alert tells.",
+    "Paused topics. Their jobs wait, and no alert fires for them.",
 )
 
 # -- flow
@@ -165,79 +165,80 @@ ENQUEUED = Signal(
     "in",
     "sum @by (max by (namespace, topic) (rate(streamdq_jobs_enqueued_total{@topic}[@window])))",
     "ops",
-    "Jobs that came in, each second, whoever put them in.",
+    "Jobs enqueued per second, by any program.",
     "in",
 )
 MOVED = Signal(
     "moved",
     "sum @by (rate(streamdq_jobs_moved_total{@topic}[@window]))",
     "ops",
-    "Jobs and retries that came due and were moved to a ready stream, each second.",
+    "Jobs and retries moved to a ready stream when they came due, per second.",
     "moved",
 )
 FINISHED = Signal(
     "finished",
     "sum @by (max by (namespace, topic, group) (rate(streamdq_jobs_done_total{@group}[@window])))",
     "ops",
-    "Jobs that a group has done, each second.",
+    "Jobs that a group has finished, per second.",
     "finished",
 )
 ENDED = Signal(
     "Attempts ended",
     'sum @by (rate(streamdq_job_attempts_total{outcome=~"done|retry|dead",@group}[@window]))',
     "ops",
-    "Attempts that ended, well or not, each second: what the workers get through.",
+    "Attempts that succeeded or failed, per second: the workers' throughput.",
 )
 ALL_ENDED = Signal(
     "Claims ended",
     "sum @by (rate(streamdq_job_attempts_total{@group}[@window]))",
     "ops",
-    "Claims that their worker ended in any way, each second.",
+    "Claims that their worker ended in any way, per second.",
 )
 DRAIN = Signal(
     "Drain time",
     'sum(max by (namespace, topic, state) (streamdq_jobs{state=~"ready|running",@topic}))'
     ' / (sum(rate(streamdq_job_attempts_total{outcome=~"done|retry|dead",@group}[@window])) > 0)',
     "s",
-    "How long the workers need for what is ready now, if nothing more came due.",
+    "How long the workers would need for the jobs that are ready or running now, if no more came due.",
 )
 CANCELLED = Signal(
     "cancelled",
-    # A job is cancelled for all groups that wait for it at once.
+    # A cancelled job is cancelled at once for all groups that wait for it, so there is no group to sum over.
     "sum(max by (namespace, topic) (rate(streamdq_jobs_cancelled_total{@topic}[@window]))) or vector(0)",
     "ops",
-    "Jobs cancelled, each second.",
+    "Jobs cancelled per second.",
     "cancelled",
 )
 EXPIRED = Signal(
     "expired",
     "sum(max by (namespace, topic, group) (rate(streamdq_jobs_expired_total{@group}[@window]))) or vector(0)",
     "ops",
-    "Attempts given up because they would have started too late, each second.",
+    "Attempts given up because they would have started too late, per second.",
     "expired",
 )
 DUPLICATE = Signal(
     "duplicate",
     "sum(rate(streamdq_jobs_duplicate_total{@topic}[@window])) or vector(0)",
     "ops",
-    "Enqueues that found their id taken, each second, counted by the programs that enqueue: scrape them to see it.",
+    "Enqueues refused because the id was taken, per second. The programs that enqueue count them: scrape those to see "
+    "it.",
     "duplicate",
 )
 BODY = Signal(
     "Body size",
     "histogram_quantile(@quantile, sum by (le) (rate(streamdq_job_body_bytes_bucket{@topic}[@window])))",
     "bytes",
-    "Size of the bodies of the jobs that ran.",
+    "Body size of the jobs that ran.",
 )
 
-# -- what fails
+# -- failures
 
 OUTCOMES = Signal(
     "How attempts end",
     "sum by (outcome) (rate(streamdq_job_attempts_total{@group}[@window]))",
     "ops",
-    "Done; retry: failed, a step is left; snoozed: put off uncounted; dead: given up; released: handed back uncounted; "
-    "stale: the claim was taken over before it ended.",
+    "Done: finished. Retry: failed, with a step left. Snoozed: put off, not counted as an attempt. Dead: given up. "
+    "Released: handed back, not counted as an attempt. Stale: the claim was taken over before it ended.",
     "{{outcome}}",
 )
 FAILING = Signal(
@@ -251,23 +252,23 @@ RETRY_FUNNEL = Signal(
     "Retries by step",
     "sum by (step) (increase(streamdq_job_retries_total{@group}[@window]))",
     "short",
-    "How many failed attempts took each step of the retry schedule, in the time shown. Each step should be shorter "
-    "than the one before: retries help.",
+    "How many failed attempts took each step of the retry schedule, in the time range shown. If retries help, each bar "
+    "is shorter than the one before.",
     "step {{step}}",
 )
 DEAD_BY_REASON = Signal(
     "Dead letters by reason",
     "sum by (reason) (increase(streamdq_jobs_dead_total{@group}[@window]))",
     "short",
-    "Jobs given up, in the time shown. Exhausted: all steps used. Buried: the handler said so. Invalid: the body does "
-    "not fit the handler. Crashed: took its worker down again and again.",
+    "Jobs given up, in the time range shown. Exhausted: all steps were used. Buried: the handler said so. Invalid: "
+    "the body does not fit the handler. Crashed: the job took its worker down again and again.",
     "{{reason}}",
 )
 DEAD = Signal(
     "Dead letters",
     'sum @by (max by (namespace, topic, state) (streamdq_jobs{state="dead",@topic}))',
     "short",
-    "Jobs that were given up and are kept until somebody kicks or purges them.",
+    "Jobs that were given up. They are kept until somebody kicks or purges them.",
 )
 
 # -- workers
@@ -296,41 +297,41 @@ OLDEST_PENDING = Signal(
     "Oldest claim",
     "max @by (streamdq_oldest_pending_seconds{@group})",
     "s",
-    "Age of the oldest claim that has not ended. Beyond its TTR it is taken over.",
+    "Age of the oldest claim that has not ended. A claim is taken over when its TTR has passed.",
     "{{topic}} {{group}}",
 )
 TTR = Signal(
     "TTR",
     "max @by (streamdq_ttr_seconds{@group})",
     "s",
-    "Time to run: after it a claim is taken over.",
+    "Time to run (visibility timeout): when it has passed, a claim is taken over.",
     "TTR {{group}}",
 )
 RECLAIMED = Signal(
     "Taken over",
     "sum @by (increase(streamdq_jobs_reclaimed_total{@group}[@window])) or vector(0)",
     "short",
-    "Claims whose TTR passed before they ended: a worker died, or hung.",
+    "Claims whose TTR passed before they ended: a worker died or hung.",
     "taken over",
 )
 RECLAIMED_RATE = Signal(
-    "Taken over, a second",
+    "Taken over per second",
     "sum @by (rate(streamdq_jobs_reclaimed_total{@group}[@window]))",
     "ops",
-    "Claims whose TTR passed before they ended, each second.",
+    "Claims whose TTR passed before they ended, per second.",
 )
 LOOP_RESTARTS = Signal(
     "Loop restarts",
     "sum by (loop) (increase(streamdq_loop_restarts_total{@namespace}[@window])) or vector(0)",
     "short",
-    "Loops that failed and were started again: why is in the worker's log.",
+    "Loops that failed and were started again. The worker's log says why.",
     "{{loop}}",
 )
 VERSIONS = Signal(
     "Exporter",
     "count by (version) (streamdq_build_info{@namespace})",
     "none",
-    "Which version reads the queues' figures, and in how many processes: one is enough.",
+    "Versions of the processes that export the queues' figures, and how many there are of each. One process is enough.",
     "{{version}}",
 )
 
@@ -340,22 +341,22 @@ CALLBACKS = Signal(
     "Callbacks",
     "sum by (outcome) (rate(streamdq_callbacks_total{@namespace}[@window]))",
     "ops",
-    "How HTTP callbacks end, each second. Delivered: 2xx. Failed: tried again. Gone: 410, and refused: no URL that may "
-    "be called; both are buried. Snoozed: the receiver is busy or was found dead, and is called later.",
+    "How HTTP callbacks end, per second. Delivered: 2xx. Failed: tried again. Gone: 410, buried. Refused: the URL must "
+    "not be called, buried. Snoozed: the receiver is busy or was found dead, and is called later.",
     "{{outcome}}",
 )
 CALLBACK_ANSWERS = Signal(
-    "What receivers answer",
+    "Receivers' answers",
     'sum by (status_class) (rate(streamdq_callbacks_total{outcome!="snoozed",@namespace}[@window]))',
     "ops",
-    "Callbacks by the status that came back, each second; none: there was no answer, or nobody was called.",
+    "Callbacks by status of the answer, per second. None: no answer, or the receiver was not called.",
     "{{status_class}}",
 )
 CALLBACK_BREAKS = Signal(
     "Receivers found dead",
     "sum(increase(streamdq_callback_breaks_total{@namespace}[@window]))",
     "short",
-    "How often a receiver was found dead, and is left alone for a while; the log names it.",
+    "How often a circuit breaker opened: its receiver was found dead and is left alone for a while. The log names it.",
     "found dead",
 )
 
@@ -371,26 +372,26 @@ LAST_MOVE = Signal(
     "Last move",
     "time() - max(streamdq_mover_last_move_timestamp_seconds{@namespace} > 0)",
     "s",
-    "How long ago the mover last moved something. Long is fine while nothing comes due.",
+    "Time since the mover last moved a job. It may be long while nothing comes due.",
     "last move",
 )
 MOVE_BATCH = Signal(
-    "A move takes",
+    "Move duration",
     "histogram_quantile(@quantile, sum by (le) (rate(streamdq_move_batch_seconds_bucket{@namespace}[@window])))",
     "s",
-    "One call of the move script, the way to Redis and back included.",
+    "Duration of one call of the move script, including the round trip to Redis.",
 )
 REDIS = Signal(
     "Redis",
     "max(streamdq_up{@namespace})",
     "none",
-    "Whether Redis answers whoever reads the queues' figures.",
+    "Whether Redis answers the process that exports the queues' figures.",
 )
 CLOCK_SKEW = Signal(
     "Clock skew",
     "max @by (abs(streamdq_clock_skew_seconds{@namespace}))",
     "s",
-    "How far hosts' clocks are from Redis's. Delays are right all the same; absolute times are not.",
+    "How far hosts' clocks are from Redis's. Delays are not affected; absolute times are.",
 )
 REDIS_ERRORS = Signal(
     "Redis errors",
@@ -403,22 +404,22 @@ IMBALANCE = Signal(
     "Imbalance",
     "sum @by (max by (namespace, topic) (abs(streamdq_conservation_imbalance_jobs{@topic})))",
     "none",
-    "Jobs that the accounts miss, or have too many: enqueued minus done, dead, cancelled, expired and live. Always 0.",
+    "Jobs that are missing or too many: enqueued minus done, dead, cancelled, expired and live. Must be 0.",
     "{{topic}}",
 )
 LOST = Signal(
     "Lost",
     "sum(max by (namespace, topic) (streamdq_jobs_lost_total{@topic}))",
     "none",
-    "Jobs that Redis has no longer, though nobody ended them. Always 0.",
+    "Jobs missing from Redis that nobody finished or cancelled. Must be 0.",
 )
 
 UNDUMPED = Signal(
     "History without a dump",
     "max @by (streamdq_history_undumped_rows{@topic})",
     "short",
-    "Rows of history that Redis keeps because a registered dump has not taken them. When it only grows, that dump does "
-    "not run.",
+    "History rows that Redis keeps because a registered dump has not taken them yet. If this only grows, the dump is "
+    "not running.",
     "{{topic}}",
 )
 
@@ -428,36 +429,36 @@ CAPACITY = Signal(
     "Capacity",
     "sum @by (namespace_topic:streamdq_capacity:rate{@topic})",
     "ops",
-    "Attempts a second that the workers present can end, as far as is known: the best five minutes that one worker has "
-    "shown in a day, times the workers there are. Workers that were never busy can do more than they have shown.",
+    "An estimate of how many attempts a second the current workers can end: the best five minutes of one worker within "
+    "the last day, times the number of workers. Workers that were never busy can do more than they have shown.",
     "capacity",
 )
 LOAD = Signal(
-    "Load ahead",
+    "Coming load",
     "max @by (namespace_topic_window:streamdq_coming_load:ratio{@topic})",
     "percentunit",
-    "What is ready or comes due within the window, as a share of what the workers have shown they can do in that time. "
-    "Above 100 % it will be late.",
+    "Jobs that are ready or come due within the window, relative to what the workers have shown they can do in that "
+    "time. Above 100 % jobs will be late.",
     "within {{window}}",
 )
 LOAD_SOON = Signal(
-    "Load of the next hour",
+    "Coming load, next hour",
     'max @by (namespace_topic_window:streamdq_coming_load:ratio{window=~"10m|1h",@topic})',
     "percentunit",
-    "What is ready or comes due within 10 minutes and an hour, as a share of what the workers have shown they can do. "
-    "Above 100 % it will be late.",
+    "Jobs that are ready or come due within 10 minutes, and within an hour, relative to what the workers have shown "
+    "they can do in that time. Above 100 % jobs will be late.",
 )
 LATE_WITHIN = Signal(
     "Late within",
     "min @by (namespace_topic:streamdq_late_within:seconds{@topic})",
     "s",
-    "The shortest window whose load the workers can't meet: by its end jobs are late. Empty: not within a day.",
+    "The shortest window whose load exceeds what the workers can do: jobs are late by its end. Empty: no such window.",
     "{{topic}}",
 )
 LATE_BY = Signal(
     "Late by",
     "max @by (namespace_topic_window:streamdq_late_by:seconds{@topic})",
     "s",
-    "How late the last job of the window would start, at the workers' capacity. 0 is on time.",
+    "How late the last job of the window would start, given the workers' capacity. 0: on time.",
     "within {{window}}",
 )

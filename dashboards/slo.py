@@ -1,4 +1,4 @@
-"""The promise that is watched: which share of attempts must start within which time after they are due."""
+"""The service level objective: which share of attempts must start within which time after they are due."""
 
 OBJECTIVE = 0.99
 BUDGET = round(1 - OBJECTIVE, 6)
@@ -8,7 +8,7 @@ ON_TIME_LE = "1.0"
 BUDGET_WINDOW = "3d"
 SHORT_WINDOWS = ("5m", "30m", "1h")
 LONG_WINDOWS = ("6h", BUDGET_WINDOW)
-"""Over which the rules keep rates of started and late attempts."""
+"""The windows over which the rules record rates of started and late attempts."""
 
 LEAST_ATTEMPTS = 20
-"""A share of fewer than these, within an alert's long window, says nothing."""
+"""With fewer attempts than this in an alert's long window, a share says nothing."""

@@ -1,4 +1,4 @@
-"""One topic, or a few, with their groups."""
+"""The dashboard of one topic and its groups."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def topic() -> str:
     return board(
         "streamdq-topic",
         "streamdq / Topic",
-        "One topic and its consumer groups: each group has every job, with lateness, retries and dead letters of its "
-        "own.",
+        "One topic and its consumer groups. Each group gets every job and has its own lateness, retries and dead "
+        "letters.",
         [_on_time(), _waiting(), _lateness(), _flow(), _failing(), _workers()],
         [
             choice("topic", "Topic", 'label_values(streamdq_jobs{namespace="$namespace"}, topic)', every=False),
@@ -70,7 +70,7 @@ def _waiting() -> PanelRow:
     due = [
         stat_panel(Shown(signals.due_within(window)), NEUTRAL, where=WHERE, decimals=0) for window in ("1m", "1h", "1d")
     ]
-    return "What waits", [
+    return "Waiting", [
         stat_panel(Shown(signals.DELAYED), NEUTRAL, where=WHERE, decimals=0),
         *due,
         stat_panel(Shown(signals.RUNNING), NEUTRAL, where=WHERE, decimals=0),
@@ -104,15 +104,15 @@ def _flow() -> PanelRow:
             lines,
             where=WHERE,
             title="In, moved, finished",
-            description="Jobs that came in, came due and were moved, and were finished by the groups chosen, each "
-            "second. With several groups a job is finished once by each.",
+            description="Jobs a second that were enqueued, moved when due, and finished by the chosen groups. With "
+            "several groups, each finishes a job once.",
         ),
         series_panel(
             ends,
             where=WHERE,
             title="Cancelled, expired, duplicate",
-            description="Jobs that were cancelled, attempts given up as too late, and enqueues that found their id "
-            "taken, each second.",
+            description="Per second: jobs cancelled, attempts given up because they would have started too late, and "
+            "enqueues refused because the id was taken.",
             width=QUARTER,
         ),
         percentiles(signals.BODY, where=WHERE, width=QUARTER),
@@ -120,7 +120,7 @@ def _flow() -> PanelRow:
 
 
 def _failing() -> PanelRow:
-    return "What fails", [
+    return "Failures", [
         bars_panel(Shown(signals.RETRY_FUNNEL, window="$__range"), where=WHERE, none="no retries"),
         bars_panel(Shown(signals.DEAD_BY_REASON, window="$__range"), where=WHERE, none="no dead letters"),
         series_panel(Shown(signals.OUTCOMES), where=WHERE, width=THIRD, stacked=True),
