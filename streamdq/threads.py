@@ -17,23 +17,45 @@ class HandlerThreads(Executor):
     def __init__(self, most: int) -> None:
         self._most = most
         self._count = 0
-        self._idle = threading.Semaphore(0)
+        self._open = 0  # calls that have not ended
+        self._open_lock = threading.Lock()
         self._calls: SimpleQueue[tuple[Future[Any], Callable[..., Any], Any, Any] | None] = SimpleQueue()
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Call it only from the event loop's thread."""
+        """Call it only from the event loop's thread.
+
+        Raises:
+            RuntimeError: there is no thread, and the system starts none. The function will not be called.
+        """
         future: Future[Any] = Future()
+        with self._open_lock:
+            self._open += 1
         self._calls.put((future, function, args, kwargs))
-        if not self._idle.acquire(blocking=False) and self._count < self._most:
-            self._count += 1
-            threading.Thread(target=self._work, name=f"streamdq-{self._count}", daemon=True).start()
+        if self._count < min(self._open, self._most):
+            self._start_thread()
         return future
+
+    def _start_thread(self) -> None:
+        """If the system has none left, the threads that are there take the call, once they have time."""
+        try:
+            threading.Thread(target=self._work, name=f"streamdq-{self._count + 1}", daemon=True).start()
+        except RuntimeError:
+            if self._count == 0:
+                self._calls.get_nowait()  # or it would be carried out much later, when it counts as failed
+                self._ended()
+                raise
+        else:
+            self._count += 1
 
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
             _carry_out(*call)
             del call  # or it would keep the last job alive while this thread waits
-            self._idle.release()
+            self._ended()
+
+    def _ended(self) -> None:
+        with self._open_lock:
+            self._open -= 1
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
         """Each thread ends after the call it is in."""

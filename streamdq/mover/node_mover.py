@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from itertools import compress, count
 
 from ..clock import RedisTime
-from ..config import MAX_BATCH
+from ..config import MAX_BATCH, TopicSettings
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
@@ -23,6 +23,7 @@ from ..metrics import recorded
 from ..store import reads
 from ..store.scripts import RATED, Moved, Scripts
 from ..store.topics import Topics, changing
+from .rate import is_rated
 from .reclaim import Reclaimer
 from .shard_timers import NEVER, ShardTimers
 
@@ -98,7 +99,7 @@ class NodeMover:
         topic = self._topics.known.get(shard.topic)
         if topic is None:
             return NEVER
-        if topic.rate and not topic.paused:
+        if is_rated(topic):
             self._rated(shard)
             return NEVER
         reply = await self._move_some(shard, MAX_BATCH, permitted=False)
@@ -142,10 +143,13 @@ class NodeMover:
             if reply.moved >= 0:
                 return reply
             if reply.moved == RATED:
-                await arun(self._link, self._topics.get(shard.topic, anew=True))
-                self._rated(shard)
-                return None
-            if reply.groups:
+                settings = await self._settings_by(shard)
+                if settings is None:
+                    return None
+                if is_rated(settings):
+                    self._rated(shard)
+                    return None
+            elif reply.groups:
                 groups = reply.groups.decode().split(",")  # as they are just being changed
             else:  # Redis lost the shard, or the topic was deleted
                 settings = await arun(self._link, self._topics.mend(shard.topic))
@@ -153,6 +157,13 @@ class NodeMover:
                     return None
                 groups = settings.group_names
         raise changing(shard.topic)  # the other shards go on; this one is tried again
+
+    async def _settings_by(self, shard: ShardKeys) -> TopicSettings | None:
+        """The topic's settings, where the shard has a rate. If the registry says otherwise, whoever changed that was
+        killed before the shards knew; they are told now. None: the topic was deleted.
+        """
+        known = await arun(self._link, self._topics.get(shard.topic, anew=True))
+        return known if is_rated(known) else await arun(self._link, self._topics.mend(shard.topic))
 
     # -- what no ring has told of
 

@@ -9,6 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
+from ..config import TopicSettings
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
@@ -84,15 +85,15 @@ class RatedTopic:
 
     async def _portion(self) -> float | None:
         """Moves what may be moved now. In how many seconds more may be; None: nothing waits for that."""
-        rate = self._rate()
-        if not rate:
+        topic = self._topics.known.get(self._topic)
+        if topic is None or topic.rate is None or not is_rated(topic):
             self._give_back(self._wanting, 0.0)
             return None
         self._anew.clear()  # before the time is asked by which something is due
         _, now_ms, free_ms = await arun(self._link, self._scripts.permit(self._first, 0))
         if free_ms > now_ms:
             return (free_ms - now_ms) / 1000
-        due = await self._due(now_ms, rate)
+        due = await self._due(now_ms, topic.rate)
         if not due:
             return None
         granted, now_ms, free_ms = await arun(self._link, self._scripts.permit(self._first, len(due)))
@@ -139,6 +140,11 @@ class RatedTopic:
             self._give_back(shards, time.monotonic() + self._failures.failed(shards[0], error))
             return []
         return found
+
+
+def is_rated(topic: TopicSettings) -> bool:
+    """Whether jobs of the topic move by its rate now: while it is paused, none move at all."""
+    return bool(topic.rate) and not topic.paused
 
 
 def _wait_s(dues: list[int], now_ms: int, session: Session) -> float:

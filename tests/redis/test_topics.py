@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from itertools import count, pairwise
 from typing import Any
 
@@ -191,6 +192,27 @@ async def test_a_rate_lifted_lets_the_rest_go(space: Space, seen: Seen) -> None:
         await seen.count(1)
         space.queue.configure("t", rate=0)
         await seen.count(10)
+
+
+async def test_a_paused_topic_with_a_rate_is_left_alone(space: Space, redis_server: Server, seen: Seen) -> None:
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    space.queue.configure("t", rate=100)
+    space.queue.enqueue_many("t", (NewJob(n) for n in range(60)))
+    with redis_server.client() as client:
+
+        def scripts() -> int:
+            return int(client.info("commandstats")["cmdstat_evalsha"]["calls"])
+
+        async with space.serving(worker):
+            await seen.count(5)
+            await asyncio.to_thread(space.queue.pause, "t")
+            before, began = scripts(), time.monotonic()
+            await asyncio.sleep(1)
+            asked = (scripts() - before) / (time.monotonic() - began)
+            await asyncio.to_thread(space.queue.resume, "t")
+            await seen.count(60)
+    assert asked < 20, "some looks at pending claims; permits are asked for three times in each 50 ms"
 
 
 async def test_four_shards_leave_nothing_behind(space: Space, seen: Seen) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -334,6 +335,26 @@ def test_a_group_that_shards_have_and_the_registry_lost_comes_back(space: Space)
     session = space.queue._store.session
     run(space.queue._link, one(session, session.keys.topics, "DEL", session.keys.topics))
     assert stale.configure("t", ttr="5s").group_names == ("a", "b")
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+async def test_a_rate_whose_removal_was_cut_off_holds_no_job_up(
+    space: Space, redis_server: Server, shards: int
+) -> None:
+    """Once the registry has no rate any more, though some of the shards do."""
+    space.queue.configure("t", rate=0.01, shards=shards)
+    topics_key = space.queue._store.session.keys.topics
+    with redis_server.client() as client:
+        cuts = 0
+        for _ in each_cut(lambda: configuring(space.queue, rate=0)):
+            if not json.loads(client.hget(topics_key, "t")).get("rate"):
+                cuts += 1
+                before = client.info("commandstats")["cmdstat_evalsha"]["calls"]
+                space.another_queue().enqueue_many("t", [NewJob(f"j{n}") for n in range(20)])
+                await all_run(space, {f"j{n}" for n in range(20)})
+                assert client.info("commandstats")["cmdstat_evalsha"]["calls"] - before < 200, "nobody asks without end"
+            space.queue.configure("t", rate=0.01)
+    assert cuts > shards
 
 
 async def test_a_group_that_sorts_first_leaves_an_idle_topic_quiet(

@@ -172,10 +172,11 @@ async def test_a_rate_that_is_raised_counts_at_once() -> None:
     assert rig.moved_in() == {0: 3}
 
 
+@pytest.mark.parametrize("change", [{"rate": None}, {"paused": True}], ids=["without a rate", "paused"])
 @in_virtual_time
-async def test_a_topic_whose_rate_is_gone_is_given_back_at_once() -> None:
+async def test_a_topic_that_does_not_go_by_its_rate_any_more_is_given_back_at_once(change: dict[str, Any]) -> None:
     rig = Rig()
-    rig.topics.known["t"] = TOPIC.model_copy(update={"rate": None})
+    rig.topics.known["t"] = TOPIC.model_copy(update=change)
     rig.add(0, 0)
     async with rig.running():
         await asyncio.sleep(0.01)
