@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -103,14 +104,16 @@ def say(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """Prints one line on stderr, without passwords."""
+    """Prints one line on stderr, without passwords. A stderr that is full or closed changes no exit code."""
     line = " ".join(hide_credentials(text).split())
-    console(stderr=True).print(Text.assemble(("streamdq: ", "bold red"), line), soft_wrap=True)
+    with suppress(OSError):
+        console(stderr=True).print(Text.assemble(("streamdq: ", "bold red"), line), soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
     """One line of JSON."""
-    sys.stdout.write(visible_json(json.dumps(value, ensure_ascii=False, default=str)) + "\n")
+    in_ascii = codecs.lookup(sys.stdout.encoding or "utf-8").name != "utf-8"  # JSON has no other encoding
+    sys.stdout.write(visible_json(json.dumps(value, ensure_ascii=in_ascii, default=str)) + "\n")
     sys.stdout.flush()
 
 

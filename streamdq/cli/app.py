@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -32,6 +31,7 @@ from . import history as cli_history
 from . import http as cli_http
 from . import jobs as cli_jobs
 from . import metrics as cli_metrics
+from . import streams
 from . import topics as cli_topics
 from . import work as cli_work
 from .common import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Globals, commands
@@ -135,10 +135,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def main() -> int:
     """The entry point. If the reader of stdout has gone away (`… | head`), it ends without a message."""
+    streams.prepare()
     try:
         code = run()
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_NO
+        code = EXIT_NO
+    except OSError as error:  # such as a full disk under stdout
+        _complain_of_system(error)
+        code = EXIT_NO
+    streams.give_up()
     return code
+
+
+def _complain_of_system(error: OSError) -> None:
+    at = f" {error.filename}" if error.filename else ""
+    terminal.complain(f"can't read or write{at}: {error.strerror or error}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -183,14 +184,25 @@ def token(
 
 
 def _add(file: Path, line: str) -> None:
-    """Adds the line to the file. A new file is readable by its owner only."""
+    """Adds the line at the end of the file: what is there stays as it is, also if the disk is full. A new file is
+    readable by its owner only.
+    """
     from ..http.auth import Tokens
 
     try:
         there = file.read_text(encoding="utf-8") if file.exists() else ""
-        text = f"{there.rstrip()}\n{line}\n".lstrip()
-        Tokens.parse(text, str(file))
+        added = line if not there or there.endswith("\n") else f"\n{line}"
+        Tokens.parse(f"{there}{added}", str(file))
         file.touch(mode=0o600)
-        file.write_text(text, encoding="utf-8")
+        _append(file, f"{added}\n".encode())
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidInput(f"file: can't add to {file}: {error}") from None
+
+
+def _append(file: Path, text: bytes) -> None:
+    """All of it, or nothing."""
+    with file.open("ab", buffering=0) as opened:
+        end = opened.tell()
+        if (written := opened.write(text)) != len(text):
+            opened.truncate(end)
+            raise OSError(errno.ENOSPC, f"{written} of {len(text)} bytes were written", str(file))

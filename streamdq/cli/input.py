@@ -29,8 +29,10 @@ def parse_json(text: str | bytes, what: str) -> Any:
     Raises:
         InvalidInput: it is not JSON, or not UTF-8.
     """
+    # What the shell passed and was no UTF-8 is told as that.
+    given = text.encode(errors="surrogateescape") if isinstance(text, str) else text
     try:
-        return from_json(text, allow_inf_nan=False)
+        return from_json(given, allow_inf_nan=False)
     except ValueError as error:
         raise InvalidInput(f"{what}: not JSON: {error}") from None
 

@@ -69,7 +69,7 @@ class EmbeddedServer:
             if use is None:
                 try:
                     use = _Use(path, timeout_s)
-                except OSError as error:
+                except (OSError, UnicodeError) as error:  # the latter: the name of the folder is not text
                     raise EmbeddedError(f"Can't keep a Redis in {path}: {error}.") from error
                 _uses[path] = use
             use.count += 1

@@ -127,7 +127,7 @@ def served(host: str, port: int, *collectors: Collector, own: bool = True) -> It
         registry.register(collector)
     try:
         server, thread = start_http_server(port, host, registry)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:  # the last: what can be no host
         raise InvalidInput(f"metrics: can't listen on {host}:{port}: {error}; choose another port or host") from None
     assert isinstance(server, WSGIServer)
     log.info("metrics served", host=host, port=server.server_port)

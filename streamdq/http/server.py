@@ -281,10 +281,9 @@ def listening_socket(host: str, port: int) -> socket.socket:
         except OSError:
             opened.close()
             raise
-    except OSError as error:
-        raise InvalidInput(
-            f"can't listen on {host} port {port}: {error.strerror or error}; choose another --port"
-        ) from None
+    except (OSError, UnicodeError) as error:  # the latter: what can be no host
+        why = getattr(error, "strerror", None) or error
+        raise InvalidInput(f"can't listen on {host} port {port}: {why}; choose another --port") from None
     return opened
 
 

@@ -83,6 +83,27 @@ def _check_node(url: str, scheme: str) -> None:
         else:  # the error quotes what reads as a port
             why = "write a password as :PASSWORD@host" if "…" in shown else str(error)
         raise InvalidInput(f"url: can't read {shown!r}: {why}") from None
+    parts = urlsplit(url)
+    if scheme == "unix":
+        if "%00" in parts.path:
+            raise InvalidInput(f"url: {shown!r} is no path")
+        return
+    _check_host(unquote(parts.hostname or ""), url)
+    database = unquote(parts.path).strip("/")
+    if database and not database.isdecimal():  # redis-py would take it for 0
+        raise InvalidInput(f"url: {shown!r} names no database; write its number: {scheme}://host:port/0")
+
+
+def _check_host(host: str, url: str) -> None:
+    """Else it fails where the name is looked up, with an error that is none of the system's."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        valid = False
+    else:
+        valid = "\0" not in host
+    if not valid:
+        raise InvalidInput(f"url: {without_password(url)!r} has a host that can't be one")
 
 
 def _parse_hosts(url: str, kind: str) -> Target:
@@ -95,6 +116,7 @@ def _parse_hosts(url: str, kind: str) -> Target:
             raise InvalidInput(
                 f"url: {without_password(url)!r} has a host without a port; write redis+{kind}://host:port,host:port"
             )
+        _check_host(host, url)
         target.hosts.append((host.strip("[]"), int(port)))
     if credentials:
         user, _, password = credentials.rpartition(":")

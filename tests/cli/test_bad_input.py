@@ -51,6 +51,7 @@ def one_line(result: Result) -> None:
         (("enqueue", "t", "hello"), "not JSON"),
         (("enqueue", "t", "NaN"), "not JSON"),
         (("enqueue", "t", ""), "not JSON"),
+        (("enqueue", "t", '"\udcff"'), "not JSON"),
         (("enqueue", "t", '""'), "blank"),
         (("enqueue", "t", "null"), "blank"),
         (("enqueue", "t", "[" * 3000), "not JSON"),
@@ -231,6 +232,14 @@ def test_a_wrong_password(capsys: pytest.CaptureFixture[str]) -> None:
         "redis+cluster://:p@/hunter2@host",
         "user:hunter2@host",
         "redis://user:hunter2@host/0?socket_timeout=never",
+        "redis://user:hunter2@host/database",
+        "redis://user:hunter2@\udcff",
+        "rediss://user:hunter2@a..b:6379",
+        "redis://user:hunter2@" + "a" * 64,
+        "redis://user:hunter2@a%00b",
+        "unix:///a%00b?password=hunter2",
+        "redis+cluster://user:hunter2@a..b:6379",
+        "redis+sentinel://user:hunter2@a..b:6379/name",
     ],
 )
 def test_a_bad_url_is_refused_and_its_password_not_shown(capsys: pytest.CaptureFixture[str], url: str) -> None:

@@ -1,0 +1,110 @@
+"""Standard streams that are closed, full, or of another encoding: no traceback, and the exit code says what happened."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamdq import Queue
+from tests.cli.conftest import COMMAND
+from tests.servers import Server
+
+FULL = "/dev/full"
+needs_full = pytest.mark.skipif(not os.path.exists(FULL), reason="this system has no /dev/full")
+
+
+def shell(script: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Runs the script; "$@" is the command line."""
+    command = ["sh", "-c", script, "sh", *COMMAND, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **options)
+
+
+@needs_full
+@pytest.mark.parametrize("arguments", [("stats",), ("stats", "--json"), ("--version",), ("--help",)])
+def test_a_full_stdout_is_told_in_a_line(server: Server, arguments: tuple[str, ...]) -> None:
+    result = shell(f'"$@" >{FULL}', "--url", server.url, *arguments)
+
+    assert result.stderr == "streamdq: can't read or write: No space left on device\n"
+    assert result.returncode == 1
+
+
+@needs_full
+@pytest.mark.parametrize("to", [FULL, "&-"])
+def test_a_stderr_that_takes_nothing_does_not_change_the_exit_code(to: str) -> None:
+    result = shell(f'"$@" 2>{to}', "no-such-command")
+
+    assert (result.returncode, result.stdout) == (2, "")
+
+
+def test_with_all_of_them_closed_a_job_is_enqueued(server: Server) -> None:
+    result = shell('"$@" <&- >&- 2>&-', "--url", server.url, "enqueue", "t", "1", "--id", "closed")
+
+    assert result.returncode == 0
+    with Queue(server.url) as queue:
+        assert queue.get("t", "closed") is not None
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(("-",), 2), (("--file", "-"), 0)])
+def test_a_closed_stdin_is_empty(server: Server, arguments: tuple[str, ...], code: int) -> None:
+    result = shell('"$@" <&-', "--url", server.url, "enqueue", "t", *arguments)
+
+    assert result.returncode == code, result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_closed_stream_is_not_what_is_opened_next(server: Server) -> None:
+    """A child process, or a C library, that prints would print into Redis's connection."""
+    script = (
+        "import os, sys; from streamdq import Queue; from streamdq.cli import app, streams; streams.prepare(); "
+        "queue = Queue(sys.argv[1]); queue.stats(); "
+        "sys.exit(not all(os.fstat(n).st_rdev == os.stat(os.devnull).st_rdev for n in (0, 1, 2)))"
+    )
+    command = ["sh", "-c", '"$@" <&- >&- 2>&-', "sh", sys.executable, "-c", script, server.url]
+
+    assert subprocess.run(command, check=False, timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_what_the_encoding_lacks_is_escaped(server: Server, encoding: str) -> None:
+    env = {**os.environ, "PYTHONIOENCODING": encoding}
+    name = "grün–✔"
+
+    def call(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [*COMMAND, "--url", server.url, *arguments]
+        return subprocess.run(command, capture_output=True, encoding=encoding, env=env, check=False, timeout=60)
+
+    made = call("enqueue", "t", '"ü✔"', "--id", name, "--delay", "1h")
+    shown = call("get", "t", name)
+    as_json = call("get", "t", name, "--json")
+
+    for result in (made, shown, as_json):
+        assert result.returncode == 0, result.stderr
+    assert "\\u2714" in made.stdout and "\\u2714" in shown.stdout
+    assert as_json.stdout.isascii()
+    assert json.loads(as_json.stdout)["id"] == name
+
+
+@needs_full
+def test_a_file_of_tokens_keeps_what_it_has_when_the_disk_is_full(tmp_path: Path) -> None:
+    """The limit on a file's size stands for the disk's."""
+    file = tmp_path / "tokens"
+    assert subprocess.run([*COMMAND, "token", "a", "admin", "--file", file], check=False, timeout=60).returncode == 0
+    before = file.read_text()
+    limited = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({len(before) + 10},) * 2); "
+        "from streamdq.cli.app import main; sys.argv[0] = 'streamdq'; sys.exit(main())"
+    )
+
+    result = subprocess.run(
+        [sys.executable, "-c", limited, "token", "b", "admin", "--file", file],
+        capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+
+    assert file.read_text() == before
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"streamdq: file: can't add to {file}: ")
