@@ -27,6 +27,7 @@ from .write_probe import WriteProbe
 T = TypeVar("T")
 TICK_S = 0.5
 _PROBE_MS = 10_000
+_KNOWN_FOR_S = 10.0  # so long the data's format is not looked at again: that reads all topics' settings
 
 
 @dataclass(slots=True)
@@ -52,6 +53,7 @@ class Backend:
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     probe: WriteProbe = field(init=False)
     claims: Signing = field(init=False)
+    _known_until: float = 0.0
     _reader: Reader | None = None
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -94,7 +96,11 @@ class Backend:
             task.exception()  # the request hears of it, if there is still one
 
     async def _write_probe(self) -> None:
-        await self.do(namespace.write_probe((await self.store()).session, _PROBE_MS))
+        session, now = (await self.store()).session, time.monotonic()
+        if now >= self._known_until:
+            await self.do(namespace.check_formats(session))
+            self._known_until = now + _KNOWN_FOR_S
+        await self.do(namespace.write_probe(session, _PROBE_MS))
 
     @asynccontextmanager
     async def reader(self) -> AsyncIterator[Reader]:

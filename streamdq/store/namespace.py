@@ -10,6 +10,7 @@ from typing import NamedTuple
 from ..clock import wall_s
 from ..link.command import Command
 from ..link.session import Op, Session, checked
+from . import registry
 from .commands import one
 
 # -- Redis itself
@@ -32,6 +33,15 @@ def write_probe(session: Session, keep_ms: int) -> Op[None]:
     """Writes a key of its own; fails if Redis refuses writes."""
     key = session.keys.probe
     yield from one(session, key, "SET", key, "1", "PX", keep_ms)
+
+
+def check_formats(session: Session) -> Op[None]:
+    """Raises:
+    NewerFormat: a newer version has written a topic of the namespace.
+    """
+    key = session.keys.topics
+    reply = yield from one(session, key, "HGETALL", key)
+    registry.check_formats(reply[1::2])
 
 
 # -- who is the mover at work: a lease is a key that expires and names its holder

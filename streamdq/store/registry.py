@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 from pydantic_core import from_json
 
 from ..config import TopicSettings
 from ..errors import FORMAT, NewerFormat
+
+_NUMBERED = b'"format"'  # those of format 1 have none
 
 
 def settings_in(text: str | bytes) -> TopicSettings:
@@ -14,7 +19,21 @@ def settings_in(text: str | bytes) -> TopicSettings:
     Raises:
         NewerFormat: a newer version has written them.
     """
-    stored = from_json(text)
+    return TopicSettings.model_validate(_known(from_json(text)))
+
+
+def check_formats(texts: Iterable[bytes]) -> None:
+    """Looks at nothing but the formats of many topics.
+
+    Raises:
+        NewerFormat: a newer version has written one of them.
+    """
+    for text in texts:
+        if _NUMBERED in text:
+            _known(from_json(text))
+
+
+def _known(stored: dict[str, Any]) -> dict[str, Any]:
     if (format := stored.get("format", 1)) > FORMAT:
         raise NewerFormat(format)
-    return TopicSettings.model_validate(stored)
+    return stored

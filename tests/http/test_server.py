@@ -466,6 +466,22 @@ async def test_data_of_a_newer_version(api: Api, redis_server: Server) -> None:
         assert {key: client.dump(key) for key in client.keys("streamdq:*")} == before
 
 
+async def test_a_server_that_is_too_old_is_not_ready(api: Api, redis_server: Server) -> None:
+    """One newer topic is enough: whoever spreads requests must not send them here. It is seen while the server runs."""
+    await api.put("a")
+    await ready(api, 200)
+    with redis_server.client() as client:
+        client.hset("{streamdq}:topics", "newer", '{"format": 99}')
+        client.delete("{streamdq}:probe")
+        api.app.state.streamdq._known_until = 0.0  # ten seconds later
+        answer = await ready(api, 503)
+        assert kind(answer) == "newer-format"
+        assert not client.exists("{streamdq}:probe")
+        assert (await api.client.get("/health/alive")).status_code == 200
+        client.hdel("{streamdq}:topics", "newer")
+    await ready(api, 200)
+
+
 async def test_a_redis_that_takes_no_writes(api: Api, redis_server: Server) -> None:
     assert (await api.client.get("/health/ready")).status_code == 200
     with redis_server.client() as client:

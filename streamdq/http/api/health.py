@@ -41,13 +41,16 @@ async def get_alive(request: Request) -> Response:
 
 
 @operation(
-    router, "GET", "/health/ready", roles=None, tag="Health", problems=["redis-unavailable", "redis-refuses"],
+    router, "GET", "/health/ready", roles=None, tag="Health",
+    problems=["redis-unavailable", "redis-refuses", "newer-format"],
     responses={200: {"description": "Redis takes writes.", "model": HealthOut}},
 )  # fmt: skip
 async def get_ready(request: Request) -> Response:
-    """Check that Redis accepts writes. Needs no token: send no requests to this server while it fails.
+    """Check that Redis accepts writes, and that no newer version has written the data. Needs no token: send no requests
+    to this server while it fails.
 
-    However often it is called, it writes to Redis at most once a second.
+    However often it is called, it writes to Redis at most once a second. It looks at the data's format every ten
+    seconds.
     """
     await backend_of(request).probe.check()
     return Response(_OK, media_type=JSON)
