@@ -18,7 +18,8 @@ from .durations import Duration, to_ms
 from .keys import ShardKeys
 from .link.connection import forget_memory
 from .queue import AsyncQueue, Queue, carry_out_async, store_of
-from .store.scripts import RATED, Moved, ShardStats
+from .store.counters import Counters, GroupCounter
+from .store.replies import RATED, Moved, ShardStats
 from .worker.worker import Worker, serves_every_topic
 
 __all__ = ["ManualClock", "Memory", "drain", "memory"]
@@ -94,7 +95,7 @@ class _Look:
 
     busy: bool
     due_ms: int | None
-    counts: dict[str, dict[str, int]]
+    counts: dict[str, Counters]
 
 
 async def _settled(queue: AsyncQueue, worker: Worker, serving: asyncio.Task[None]) -> int | None:
@@ -146,7 +147,7 @@ async def _look_at(queue: AsyncQueue, shard: ShardKeys, groups: Sequence[str], g
     if moved.moved == RATED:
         moved = await _rated(queue, shard, stats)
     look.counts[shard.counts] = stats.counts
-    ready, running = (stats.counts.get(f"{counter}:{group}", 0) for counter in ("ready", "running"))
+    ready, running = (stats.counts.of_group(counter, group) for counter in (GroupCounter.READY, GroupCounter.RUNNING))
     look.busy = look.busy or moved.moved != 0 or running > 0 or (ready > 0 and not stats.paused)
     if moved.next_due_ms >= 0:
         look.due_ms = min(look.due_ms or moved.next_due_ms, moved.next_due_ms)

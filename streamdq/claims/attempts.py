@@ -17,9 +17,9 @@ from ..link.session import Op
 from ..retry import Bury, Retry, RetrySchedule, Snooze
 from ..store.batches import FREED_BYTES, MAX_BYTES, most_jobs, parts
 from ..store.history import SEPARATOR, Event, moved_ms
-from ..store.progress import attempts_in
 from ..store.records import job_in
-from ..store.scripts import Claimed, ClaimedRow, Refused, Scripts
+from ..store.replies import Claimed, ClaimedRow, Refused
+from ..store.scripts import Scripts
 from . import measured
 
 T = TypeVar("T")
@@ -109,18 +109,17 @@ def held_of(shard: ShardKeys, group: str, row: ClaimedRow, claimed: Claimed, ask
     """
     job = job_in(shard.topic, row.id.decode(), row.record)
     job.state = JobState.RUNNING
-    main, _, rest = row.claim.partition(b"|")
-    held = Held(shard, group, job, main, b"", job.due_ms)
+    main, entry, past = row.parts()
+    held = Held(shard, group, job, main, entry, job.due_ms)
     held.generation = claimed.generation
     held.ttr_ms = job.ttr_ms or claimed.ttr_ms
     held.deadline = asked + held.ttr_ms / 1000
     held.start_by = min(held.deadline, asked + START_WITHIN_S)
     job.attempt = 1
-    if rest:
-        held.entry, attempts, step, crashes, due = rest.split(b"|")
-        job.attempt, job.snoozed = attempts_in(attempts.decode())
-        job.step, held.crashes = int(step), int(crashes)
-        held.due_ms = int(due) if due else job.due_ms
+    if past is not None:
+        job.attempt, job.snoozed, job.step, held.crashes, due_ms = past
+        if due_ms is not None:
+            held.due_ms = due_ms
     return held
 
 

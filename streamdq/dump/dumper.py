@@ -31,7 +31,7 @@ from ..store import history_reads, namespace
 from ..store.entries import FIRST, ms_of, order_of
 from ..store.history_reads import RawEntry
 from ..store.redis_store import RedisStore
-from ..store.scripts import DumpRegistration
+from ..store.replies import DumpRegistration
 from .arrow import by_hour, pyarrow, table_in, write_parquet
 from .folder import Folder
 from .manifest import (

@@ -17,13 +17,17 @@ from ..metrics.declared import RedisMetric, TopicLabels
 from ..operations.audit import Balance
 from ..operations.inspect import alive
 from ..store import namespace, reads
+from ..store.counters import GroupCounter, ShardCounter
 from ..store.redis_store import RedisStore
-from ..store.scripts import ShardStats
+from ..store.replies import ShardStats
 from ..version import __version__
 
 _WINDOWS = {window: to_ms(window) for window in ("1m", "10m", "1h", "1d")}
 _CHUNK = 50  # shards asked about in one call: some hundred commands, a few milliseconds of Redis
-_COUNTERS = {declared.DONE: "done", declared.CANCELLED: "cancelled", declared.EXPIRED: "expired"}
+_COUNTERS = {
+    declared.LOST: GroupCounter.LOST, declared.DONE: GroupCounter.DONE, declared.CANCELLED: GroupCounter.CANCELLED,
+    declared.EXPIRED: GroupCounter.EXPIRED,
+}  # fmt: skip
 _LONGEST_S = 4.0
 """When Redis is slow, this and two calls more is what may be read for: Prometheus waits ten seconds for a scrape."""
 _PENDING = 10  # the oldest entries are not always the oldest claims: one may have been touched
@@ -155,7 +159,8 @@ def _read_shards(
 
 
 def _put_gauges(readings: Readings, shard: ShardKeys, stats: ShardStats, gauges: reads.ShardGauges) -> None:
-    undumped = stats.counts.get("history", 0) - min(dump.written for dump in gauges.dumps) if gauges.dumps else 0
+    written = stats.counts.of_shard(ShardCounter.HISTORY)
+    undumped = written - min((dump.written for dump in gauges.dumps), default=written)
     readings.put(declared.UNDUMPED, max(0, undumped), shard.topic)
     for window, due in zip(_WINDOWS, gauges.due_within, strict=True):
         readings.put(declared.DUE_WITHIN, due, shard.topic, window)
@@ -170,13 +175,12 @@ def _put_stats(readings: Readings, shard: ShardKeys, groups: Sequence[str], stat
     readings.put(declared.OLDEST_OVERDUE, overdue_ms / 1000, topic)
     readings.put(declared.LAST_MOVE, stats.moved_at_ms / 1000)
     readings.put(declared.JOBS, stats.waiting, topic, "delayed")
-    readings.count(declared.ENQUEUED, shard, counts.get("enqueued", 0))
+    readings.count(declared.ENQUEUED, shard, counts.of_shard(ShardCounter.ENQUEUED))
     for group in groups:
-        ready, running = (counts.get(f"{name}:{group}", 0) for name in ("ready", "running"))
+        ready, running = (counts.of_group(counter, group) for counter in (GroupCounter.READY, GroupCounter.RUNNING))
         readings.put(declared.JOBS, ready, topic, "ready")
         readings.put(declared.JOBS, running, topic, "running")
         readings.put(declared.JOBS, stats.dead_now[group], topic, "dead")
         readings.put(declared.LAG, ready, topic, group)
-        readings.count(declared.LOST, shard, counts.get(f"lost:{group}", 0), group)
         for metric, counter in _COUNTERS.items():
-            readings.count(metric, shard, counts.get(f"{counter}:{group}", 0), group)
+            readings.count(metric, shard, counts.of_group(counter, group), group)

@@ -21,7 +21,8 @@ from ..link.session import Session, arun
 from ..loop import Failures
 from ..metrics import recorded
 from ..store import reads
-from ..store.scripts import RATED, Moved, Scripts
+from ..store.replies import RATED, Moved
+from ..store.scripts import Scripts
 from ..store.topics import Topics, changing
 from .rate import is_rated
 from .reclaim import Reclaimer
@@ -150,7 +151,7 @@ class NodeMover:
                     self._rated(shard)
                     return None
             elif reply.groups:
-                groups = reply.groups.decode().split(",")  # as they are just being changed
+                groups = reply.groups  # as they are just being changed
             else:  # Redis lost the shard, or the topic was deleted
                 settings = await arun(self._link, self._topics.mend(shard.topic))
                 if settings is None or shard not in self._topics.shards(shard.topic):

@@ -14,7 +14,8 @@ from ..link.session import Session, arun
 from ..logs import log
 from ..loop import Failures
 from ..metrics import recorded
-from ..store.scripts import Reclaimed, Scripts
+from ..store.replies import Reclaimed
+from ..store.scripts import Scripts
 from ..store.topics import Topics
 
 _TICK_S = 0.5

@@ -8,12 +8,18 @@ from ..keys import ShardKeys
 from ..link.session import Op
 from ..store import reads
 from ..store.batches import most_jobs
+from ..store.counters import GroupCounter, ShardCounter
 from ..store.members import member_in
 from ..store.redis_store import RedisStore
-from ..store.scripts import ShardStats
+from ..store.replies import ShardStats
 from .inspect import topic_names
 
 _PAGE = 250
+_COUNTERS = (
+    GroupCounter.DONE, GroupCounter.DEAD, GroupCounter.CANCELLED, GroupCounter.EXPIRED, GroupCounter.READY,
+    GroupCounter.RUNNING,
+)  # fmt: skip
+"""What a balance has by the same name."""
 
 
 @dataclass(slots=True)
@@ -35,11 +41,11 @@ class Balance:
         """One shard's part, if it has the group."""
         if self.group not in shard.groups:
             return
-        counts = {counter: shard.counts.get(f"{counter}:{self.group}", 0) for counter in _COUNTERS}
-        self.enqueued += shard.counts.get("enqueued", 0) - counts["base"]
-        self.delayed += shard.delayed + counts["waiting"]
-        for counter in ("done", "dead", "cancelled", "expired", "ready", "running"):
-            setattr(self, counter, getattr(self, counter) + counts[counter])
+        counts = shard.counts
+        self.enqueued += counts.of_shard(ShardCounter.ENQUEUED) - counts.of_group(GroupCounter.BASE, self.group)
+        self.delayed += shard.delayed + counts.of_group(GroupCounter.WAITING, self.group)
+        for counter in _COUNTERS:
+            setattr(self, counter, getattr(self, counter) + counts.of_group(counter, self.group))
 
     @property
     def live(self) -> int:
@@ -138,6 +144,3 @@ def _strike_off(store: RedisStore, stream: str, ids: set[str]) -> Op[None]:
         if len(entries) < _PAGE:
             return
         start = f"({entries[-1].id}"
-
-
-_COUNTERS = ("base", "waiting", "done", "dead", "cancelled", "expired", "ready", "running")

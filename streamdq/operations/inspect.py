@@ -13,16 +13,23 @@ from ..job import GroupProgress, Job, JobState, check_group, check_id, check_top
 from ..keys import ShardKeys, shard_of
 from ..link.session import Op
 from ..store import history_reads, reads
+from ..store.counters import GroupCounter, ShardCounter
 from ..store.history import HistoryPage, row_in
-from ..store.progress import Phase, progress_in
+from ..store.progress import Phase
 from ..store.records import job_in
 from ..store.redis_store import RedisStore
-from ..store.scripts import OUTDATED, ShardStats
+from ..store.replies import OUTDATED, FoundJob, FoundProgress, ShardStats
 from ..store.topics import changing
 
 T = TypeVar("T")
 REPAIRS = 5
 ALIVE_MS = 150_000
+_COUNTERS = (
+    GroupCounter.READY, GroupCounter.RUNNING, GroupCounter.DONE, GroupCounter.RETRIED, GroupCounter.SNOOZED,
+    GroupCounter.RECLAIMED, GroupCounter.CANCELLED, GroupCounter.EXPIRED,
+)  # fmt: skip
+"""What GroupStats has by the same name."""
+
 _ACTIVE_FIRST = (JobState.RUNNING, JobState.READY, JobState.DELAYED, JobState.DEAD, JobState.DONE)
 
 
@@ -78,10 +85,10 @@ def alive(consumers: Sequence[reads.GroupConsumer]) -> int:
 def get(store: RedisStore, topic: str, id: str) -> Op[Job | None]:
     """The job with its progress in each group, or None if it has ended in all of them or never existed."""
     try:
-        reply = yield from ask(store, topic, id, lambda k, settings, _: store.scripts.get(k, id, settings))
+        found = yield from ask(store, topic, id, lambda k, settings, _: store.scripts.get(k, id, settings))
     except UnknownTopic:
         return None
-    return job_of(topic, id, reply) if reply else None
+    return job_of(topic, id, found)
 
 
 def ask(
@@ -118,9 +125,9 @@ def dead(store: RedisStore, topic: str, group: str = DEFAULT_GROUP, limit: int =
     buried = [(at_ms, id, shard) for shard, letters in zip(shards, found, strict=True) for at_ms, id in letters]
     jobs: list[Job] = []
     for _, raw, shard in sorted(buried, key=lambda one: one[:2])[:limit]:
-        reply = yield from store.scripts.get(shard, raw.decode())
-        if reply:
-            jobs.append(job_of(topic, raw.decode(), reply))
+        id = raw.decode()
+        if (job := job_of(topic, id, (yield from store.scripts.get(shard, id)))) is not None:
+            jobs.append(job)
     return jobs
 
 
@@ -233,31 +240,25 @@ def forget_dump(store: RedisStore, dump: str) -> Op[bool]:
 
 def add_stats(topic: TopicStats, shard: ShardStats) -> None:
     """Adds one shard's figures to its topic's."""
-    topic.enqueued += shard.counts.get("enqueued", 0)
+    topic.enqueued += shard.counts.of_shard(ShardCounter.ENQUEUED)
     topic.jobs += shard.jobs
     topic.paused = topic.paused or shard.paused
     if shard.first_due_ms >= 0:
         topic.next_due_ms = min(topic.next_due_ms or shard.first_due_ms, shard.first_due_ms)
         topic.overdue_ms = max(topic.overdue_ms, shard.now_ms - shard.first_due_ms)
     for name, group in topic.groups.items():
-        group.delayed += shard.delayed + shard.counts.get(f"waiting:{name}", 0)
+        group.delayed += shard.delayed + shard.counts.of_group(GroupCounter.WAITING, name)
         group.dead += shard.dead_now[name]
-        for counter in ("ready", "running", "done", "retried", "snoozed", "reclaimed", "cancelled", "expired"):
-            setattr(group, counter, getattr(group, counter) + shard.counts.get(f"{counter}:{name}", 0))
+        for counter in _COUNTERS:
+            setattr(group, counter, getattr(group, counter) + shard.counts.of_group(counter, name))
 
 
-def job_of(topic: str, id: str, reply: Sequence[bytes | int]) -> Job:
-    """The job in a reply of get."""
-    record, delayed = reply[0], reply[1]
-    assert isinstance(record, bytes)
-    job = job_in(topic, id, record)
-    groups = {}
-    for group, value, waits in zip(reply[2::3], reply[3::3], reply[4::3], strict=True):
-        assert isinstance(group, bytes)
-        assert isinstance(value, bytes)
-        progress = _progress(group.decode(), value, bool(waits), job, bool(delayed))
-        groups[progress.group] = progress
-    return led(job, groups)
+def job_of(topic: str, id: str, found: FoundJob | None) -> Job | None:
+    """The job that get has found; None: there is none."""
+    if found is None or not found.record:
+        return None
+    job = job_in(topic, id, found.record)
+    return led(job, {one.group: _progress(one, job, found.delayed) for one in found.groups})
 
 
 def led(job: Job, groups: dict[str, GroupProgress]) -> Job:
@@ -271,10 +272,10 @@ def led(job: Job, groups: dict[str, GroupProgress]) -> Job:
     return job
 
 
-def _progress(group: str, value: bytes, waits: bool, job: Job, delayed: bool) -> GroupProgress:
-    if not value:
+def _progress(found: FoundProgress, job: Job, delayed: bool) -> GroupProgress:
+    group, p, waits = found
+    if p is None:
         return GroupProgress(group, JobState.DELAYED if delayed else JobState.READY, due_ms=job.due_ms)
-    p = progress_in(value)
     counts = (p.attempt, p.step, p.crashes, p.snoozed)
     if p.phase is Phase.RUNNING:
         return GroupProgress(

@@ -1,14 +1,42 @@
-"""Puts a Lua script together: its includes come first, without the functions that it does not use. Redis creates every
-function of a script at each call; leaving them out saved about 5 % of Redis's time in a call for one job.
+"""Loads Lua scripts, and puts each together: its includes come first, without the functions that it does not use. Redis
+creates every function of a script at each call; leaving them out saved about 5 % of Redis's time in a call for one job.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import cache
+from hashlib import sha1
+from pathlib import Path
+from typing import NamedTuple
 
+_INCLUDE = re.compile(r"^-- include: (.+)$", re.MULTILINE)
 _COMMENT = re.compile(r"(?:^|(?<=\s))--.*$", re.MULTILINE)
 _FUNCTION = re.compile(r"^local function (\w+)\((?:.* end\n|.*\n(?:.*\n)*?end\n)", re.MULTILINE)
+
+
+class Script(NamedTuple):
+    source: str
+    sha: str
+
+
+def lua_directory() -> Path:
+    """Where the scripts are: inside the installed package, or at the root of a checkout."""
+    package = Path(__file__).parents[1]
+    packaged = package / "lua"
+    return packaged if packaged.is_dir() else package.parent / "lua"
+
+
+@cache
+def load_script(name: str) -> Script:
+    """The script with what it needs of its includes in front."""
+    directory = lua_directory()
+    source = (directory / f"{name}.lua").read_text()
+    found = _INCLUDE.search(source)
+    parts = [(directory / "lib" / f"{lib.strip()}.lua").read_text() for lib in found[1].split(",")] if found else []
+    source = assembled(parts, source)
+    return Script(source, sha1(source.encode(), usedforsecurity=False).hexdigest())
 
 
 def assembled(includes: Sequence[str], script: str) -> str:

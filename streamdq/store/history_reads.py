@@ -9,6 +9,7 @@ from ..keys import ShardKeys
 from ..link.command import Command
 from ..link.session import Op, Session, checked
 from .commands import in_steps, one
+from .counters import ShardCounter
 from .history import RegisteredDump, dumps_in
 from .reads import Entry
 
@@ -74,7 +75,7 @@ def undumped(session: Session, shard: ShardKeys) -> Op[Undumped]:
     shown, counted = yield from session.call(
         [
             Command(shard.settings, ("HMGET", shard.settings, "dumps", "history_since")),
-            Command(shard.counts, ("HGET", shard.counts, "history")),
+            Command(shard.counts, ("HGET", shard.counts, ShardCounter.HISTORY)),
         ]
     )
     dumps, since = checked(shown)
@@ -95,7 +96,7 @@ def history_ends(session: Session, shard: ShardKeys) -> Op[HistoryEnds | None]:
     """None: it grew during the look, which is to be taken again. A row and the count of rows are written together: so
     a count that is the same before and after belongs to what was seen in between.
     """
-    history, count = shard.history, Command(shard.counts, ("HGET", shard.counts, "history"))
+    history, count = shard.history, Command(shard.counts, ("HGET", shard.counts, ShardCounter.HISTORY))
     replies = yield from session.call(
         [
             count,

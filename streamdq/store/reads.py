@@ -15,6 +15,7 @@ from ..keys import ShardKeys
 from ..link.command import Command
 from ..link.session import Op, Session, checked
 from .commands import in_steps, one
+from .counters import GroupCounter, group_field
 from .history import RegisteredDump, dumps_in
 from .progress import Progress, progress_field, progress_in
 
@@ -137,7 +138,7 @@ def progress(session: Session, jobs: Sequence[tuple[ShardKeys, str, str]]) -> Op
 
 def ready_counts(session: Session, shards: Sequence[ShardKeys], group: str) -> Op[list[int]]:
     """How many jobs are ready for the group in each shard, by its counters; one call."""
-    field = f"ready:{group}"
+    field = group_field(GroupCounter.READY, group)
     replies = yield from session.call([Command(shard.counts, ("HGET", shard.counts, field)) for shard in shards])
     return [int(checked(reply) or 0) for reply in replies]
 
@@ -184,7 +185,9 @@ def _any_above_0(reply: Any) -> bool:
 
 def _open_fields(groups: Sequence[str]) -> list[str]:
     """HMGET takes no empty list."""
-    return [f"{state}:{group}" for group in groups for state in ("ready", "running")] or ["ready:"]
+    counters = (GroupCounter.READY, GroupCounter.RUNNING)
+    fields = [group_field(counter, group) for group in groups for counter in counters]
+    return fields or [group_field(GroupCounter.READY, "")]
 
 
 # -- streams and their groups

@@ -5,12 +5,8 @@ Methods are operations (see link/session.py): ``yield from`` them, or hand them 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
-from functools import cache
-from hashlib import sha1
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from redis.exceptions import ResponseError
 
@@ -20,171 +16,36 @@ from ..keys import ShardKeys
 from ..link.command import Command
 from ..link.error_replies import Meaning, meaning_of
 from ..link.session import Op, Session, checked
-from .assembly import assembled
+from .assembly import load_script
 from .batches import MAX_BYTES, REPLACED_BYTES
 from .registry import settings_in
-
-OUTDATED = -2
-"""What scripts say to a caller that asked the wrong shard, as its settings of the topic are out of date."""
+from .replies import (
+    Claimed,
+    Configured,
+    DumpRegistration,
+    Enqueued,
+    FoundJob,
+    Moved,
+    Reclaimed,
+    Refused,
+    ShardStats,
+    claimed_in,
+    configured_in,
+    enqueued_in,
+    found_in,
+    moved_in,
+    refused_in,
+    registration_in,
+    stats_in,
+)  # fmt: skip
 
 _OTHER_ENDS = ("retry", "snoozed", "dead", "released")  # as receipts name them; one that finished has no name
 _STATS_STEP = 50  # Redis carries out what one client sends together before it looks at others
 _BRIEF_S = 2.0
-_INCLUDE = re.compile(r"^-- include: (.+)$", re.MULTILINE)
-
-
-class Script(NamedTuple):
-    source: str
-    sha: str
-
-
-def lua_directory() -> Path:
-    """Where the scripts are: inside the installed package, or at the root of a checkout."""
-    package = Path(__file__).parents[1]
-    packaged = package / "lua"
-    return packaged if packaged.is_dir() else package.parent / "lua"
-
-
-@cache
-def load_script(name: str) -> Script:
-    """The script with what it needs of its includes in front."""
-    directory = lua_directory()
-    source = (directory / f"{name}.lua").read_text()
-    found = _INCLUDE.search(source)
-    parts = [(directory / "lib" / f"{lib.strip()}.lua").read_text() for lib in found[1].split(",")] if found else []
-    source = assembled(parts, source)
-    return Script(source, sha1(source.encode(), usedforsecurity=False).hexdigest())
-
-
-class Enqueued(NamedTuple):
-    """Reply of enqueue and replace. ``current`` False: the caller's settings are out of date, nothing was written."""
-
-    current: bool
-    now_ms: int
-    taken: dict[int, bytes]  # index of a job whose id was taken -> the record that holds it
-    looked: int  # how many of the jobs were looked at; the rest is for another call
-
-
-RATED = -2  # the topic has a rate: permit decides how many may move
-
-
-class Moved(NamedTuple):
-    moved: int  # -1: the shard has other groups than the caller named, these; RATED
-    now_ms: int
-    next_due_ms: int  # -1: nothing to wait for
-    open: int  # ready or claimed
-    groups: bytes = b""
-
-
-class ClaimedRow(NamedTuple):
-    """One claimed job as claim returns it."""
-
-    claim: bytes  # main for a first attempt, else main|entry|past
-    id: bytes
-    record: bytes
-
-    @property
-    def main(self) -> bytes:
-        """Entry in the shared stream, b"-" when there is none any more."""
-        return self.claim.partition(b"|")[0]
-
-    @property
-    def entry(self) -> bytes:
-        """Where it was claimed; b"" means ``main``."""
-        return self.claim.partition(b"|")[2].partition(b"|")[0]
-
-    @property
-    def past(self) -> bytes:
-        """b"" for a first attempt, else attempt|step|crashes|due_ms."""
-        return self.claim.partition(b"|")[2].partition(b"|")[2]
-
-
-class Claimed(NamedTuple):
-    paused: bool
-    now_ms: int
-    ttr_ms: int
-    unread: int
-    rows: list[ClaimedRow]
-    expired: int
-    generation: str  # of the group: another one once it was removed and made again
-    refused: int  # what its caller would not start at once, though it was lost with a consumer before
-    unlooked: int  # so many of the last entries handed in are for another call, as records are large
-
-
-class Reclaimed(NamedTuple):
-    now_ms: int
-    cursor: bytes
-    own_cursor: bytes
-    more: int  # 1: there are claims that were not looked at
-    running: int
-    ready: int
-    reclaimed: int
-    missing: int  # ready by the counters, in no stream; handed to the next look
-    lost: int
-
-
-class ShardStats(NamedTuple):
-    now_ms: int
-    first_due_ms: int  # -1: nothing waits
-    jobs: int
-    waiting: int  # in the bucket: first deliveries and retries
-    paused: bool
-    counts: dict[str, int]
-    dead_now: dict[str, int]
-    moved_at_ms: int  # 0: nothing was ever moved
-    groups: tuple[str, ...]
-
-    @property
-    def delayed(self) -> int:
-        """First deliveries in the bucket."""
-        return self.waiting - sum(count for name, count in self.counts.items() if name.startswith("waiting:"))
-
-
-class Configured(NamedTuple):
-    """What configure found. ``done`` False: the number of shards can't change, the shard holds jobs."""
-
-    done: bool
-    groups: tuple[str, ...]
-    leaving: tuple[str, ...]
-    version: int  # the shard's; if it is newer than the caller's, nothing was done
-    shards: int  # by the shard's settings; 0: it is closed
-
-
-class DumpRegistration(NamedTuple):
-    """What a shard's history is, as a dump registers with it."""
-
-    known: bool  # the dump was registered already
-    since: str  # the first row ever; another one when Redis lost the shard; '': there was none yet
-    written: int  # rows ever
-    length: int  # rows that are there
-    last: str  # the newest entry; '': the stream is empty
-
-
-class Refused(NamedTuple):
-    """Which claims of a batch (from 0) were refused, because they were taken over; and Redis's time."""
-
-    now_ms: int
-    stale: frozenset[int]
-
-
-def _enqueued(reply: list[Any]) -> Enqueued:
-    taken = {i - 1: record for i, record in zip(reply[3::2], reply[4::2], strict=True)} if len(reply) > 3 else {}
-    return Enqueued(reply[0] == 1, reply[1], taken, reply[2])
 
 
 def _stats_keys(k: ShardKeys, groups: Sequence[str]) -> tuple[str, ...]:
     return (k.counts, k.bucket, k.jobs, k.settings, *map(k.dead_of, groups))
-
-
-def _stats(reply: list[Any], groups: Sequence[str]) -> ShardStats:
-    now_ms, first_due_ms, jobs, waiting, paused, counts, dead, moved_at_ms, there = reply
-    counters = {name.decode(): int(value) for name, value in zip(counts[::2], counts[1::2], strict=True)}
-    dead_now = dict(zip(groups, dead, strict=True))
-    return ShardStats(now_ms, first_due_ms, jobs, waiting, paused == 1, counters, dead_now, moved_at_ms, _names(there))
-
-
-def _names(joined: bytes) -> tuple[str, ...]:
-    return tuple(joined.decode().split(",")) if joined else ()
 
 
 class Scripts:
@@ -217,7 +78,7 @@ class Scripts:
             (k.jobs, k.bucket, k.ready, k.counts, k.settings, k.wake),
             (self._now(), shards, MAX_BYTES, *jobs),
         )
-        return _enqueued(reply)
+        return enqueued_in(reply)
 
     def replace(self, k: ShardKeys, shards: int, jobs: list[Any]) -> Op[Enqueued]:
         reply = yield from self._run(
@@ -225,7 +86,7 @@ class Scripts:
             (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake),
             (self._now(), shards, self._history, REPLACED_BYTES, *jobs),
         )
-        return _enqueued(reply)
+        return enqueued_in(reply)
 
     def move(self, k: ShardKeys, groups: Sequence[str], limit: int, permitted: bool = False) -> Op[Moved]:
         """``permitted``: the limit is what permit has granted; a topic with a rate moves nothing without."""
@@ -234,7 +95,7 @@ class Scripts:
             (k.bucket, k.ready, k.counts, k.settings, *map(k.ready_of, groups)),
             (self._now(), limit, ",".join(groups), int(permitted)),
         )
-        return Moved(*reply)
+        return moved_in(reply)
 
     def permit(self, first: ShardKeys, wanted: int) -> Op[tuple[int, int, int]]:
         """How many jobs of a topic with a rate may get ready, now_ms, and from when on more. ``first``: its shard 0."""
@@ -260,20 +121,10 @@ class Scripts:
             (k.ready, own, k.jobs, k.progress, k.counts, k.settings, k.wake, k.history, k.bucket),
             (self._now(), group, consumer, count, ttr_ms, self._history, at_once, *read),
         )
-        status, now_ms, group_ttr_ms, unread, claims, ids, records, expired, generation, refused, unlooked = reply
-        if status < 0:
+        claimed = claimed_in(reply)
+        if claimed is None:
             raise GroupMissing(f"topic {k.topic!r} has no group {group!r}")
-        return Claimed(
-            status == 0,
-            now_ms,
-            group_ttr_ms,
-            unread,
-            [ClaimedRow(*row) for row in zip(claims, ids, records, strict=True) if row[0]],
-            expired,
-            generation.decode(),
-            refused,
-            unlooked,
-        )
+        return claimed
 
     def _outcome(
         self,
@@ -288,7 +139,7 @@ class Scripts:
         """``receipts``: each claim leaves one."""
         all_keys = (*keys, k.receipts) if receipts else keys
         reply = yield from self._run(name, all_keys, (self._now(), group, self._history, generation, *claims))
-        return Refused(reply[0], frozenset(i - 1 for i in reply[1:]))
+        return refused_in(reply)
 
     def finish(
         self, k: ShardKeys, group: str, generation: str, claims: list[Any], receipts: bool = False
@@ -334,7 +185,7 @@ class Scripts:
             (k.ready, k.ready_of(group), k.progress, k.settings),
             (self._now(), group, ttr_ms, generation, *claims),
         )
-        return Refused(reply[0], frozenset(i - 1 for i in reply[1:]))
+        return refused_in(reply)
 
     def reclaim(
         self,
@@ -369,13 +220,11 @@ class Scripts:
         reply: int = yield from self._run("reschedule", keys, (self._now(), id, when, topic.shards), repeatable=False)
         return reply
 
-    def get(self, k: ShardKeys, id: str, topic: TopicSettings | None = None) -> Op[list[Any] | None]:
-        """[] or [record, delayed, then group, progress, waits for each group]. None: the ``topic``'s settings, by
-        which the shard was chosen, are out of date.
-        """
+    def get(self, k: ShardKeys, id: str, topic: TopicSettings | None = None) -> Op[FoundJob | None]:
+        """None: the ``topic``'s settings, by which the shard was chosen, are out of date."""
         shards = topic.shards if topic else ""
-        reply: list[Any] | None = yield from self._run("get", (k.jobs, k.bucket, k.progress, k.settings), (id, shards))
-        return reply
+        reply = yield from self._run("get", (k.jobs, k.bucket, k.progress, k.settings), (id, shards))
+        return None if reply is None else found_in(reply)
 
     def audit_jobs(self, k: ShardKeys, cursor: bytes, limit: int) -> Op[tuple[bytes, list[tuple[str, str]]]]:
         """The next cursor, b"0" at the end; and the jobs that should be in a stream: id, and the group whose own it is,
@@ -392,7 +241,7 @@ class Scripts:
         return following, [id.decode() for id in ids]
 
     def stats(self, k: ShardKeys, groups: Sequence[str]) -> Op[ShardStats]:
-        return _stats((yield from self._run("stats", _stats_keys(k, groups), (self._now(),))), groups)
+        return stats_in((yield from self._run("stats", _stats_keys(k, groups), (self._now(),))), groups)
 
     def stats_of(
         self, shards: Sequence[tuple[ShardKeys, Sequence[str]]], timeout_s: float | None = None
@@ -409,7 +258,7 @@ class Scripts:
             if isinstance(reply, ResponseError):  # the first time on this server: it has yet to learn the script
                 found.append((yield from self.stats(k, groups)))
             else:
-                found.append(_stats(reply, groups))
+                found.append(stats_in(reply, groups))
         return found
 
     def stats_reached(self, shards: Sequence[tuple[ShardKeys, Sequence[str]]]) -> Op[list[ShardStats | None]]:
@@ -435,16 +284,8 @@ class Scripts:
 
     def kick(self, k: ShardKeys, group: str, limit: int, ids: Sequence[str]) -> Op[int]:
         keys = (
-            k.ready_of(group),
-            k.dead_of(group),
-            k.bucket,
-            k.jobs,
-            k.progress,
-            k.counts,
-            k.settings,
-            k.history,
-            k.wake,
-        )
+            k.ready_of(group), k.dead_of(group), k.bucket, k.jobs, k.progress, k.counts, k.settings, k.history, k.wake,
+        )  # fmt: skip
         reply: int = yield from self._run(
             "kick", keys, (self._now(), group, self._history, limit, *ids), repeatable=False
         )
@@ -455,8 +296,7 @@ class Scripts:
     ) -> Op[DumpRegistration]:
         """``mark`` '': the dump is registered no more."""
         keys = (k.history, k.counts, k.settings)
-        known, begun, rows, length, last = yield from self._run("register_dump", keys, (dump, mark, written, since))
-        return DumpRegistration(known == 1, begun.decode(), rows, length, last.decode())
+        return registration_in((yield from self._run("register_dump", keys, (dump, mark, written, since))))
 
     def trim_history(self, k: ShardKeys) -> Op[int]:
         """How many rows went; more than 0: there may be more to take."""
@@ -553,8 +393,7 @@ class Scripts:
         for group in leaving:
             keys += [k.ready_of(group), k.dead_of(group)]
         args = (settings.version, settings.spread, ",".join(groups), ",".join(leaving), *settings.shard_fields())
-        status, there, left, version, shards = yield from self._run("configure_shard", keys, args)
-        return Configured(status == 1, _names(there), _names(left), version, shards)
+        return configured_in((yield from self._run("configure_shard", keys, args)))
 
     def leave_group(self, k: ShardKeys, group: str, limit: int) -> Op[bool]:
         """True: there is more to do; False: the group is gone from the shard."""

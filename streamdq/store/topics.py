@@ -18,8 +18,10 @@ from ..link.command import Command
 from ..link.session import Op, Pause, Session, checked
 from .batches import most_jobs
 from .commands import one
+from .counters import GroupCounter, group_field
 from .registry import settings_in
-from .scripts import Configured, Scripts
+from .replies import Configured
+from .scripts import Scripts
 
 _LEAVE_STEP = 150
 _LEAVE_LOOKS = 5  # at every group's progress with a job: whether it is open, and to erase it
@@ -360,7 +362,7 @@ class Topics:
     def _until_nothing_starts(self, topic: str) -> Op[None]:
         """A worker may hold jobs that it claimed before: it starts them within START_WITHIN_S, or not at all."""
         until = time.monotonic() + START_WITHIN_S
-        fields = [f"running:{group}" for group in self.known[topic].group_names]
+        fields = [group_field(GroupCounter.RUNNING, group) for group in self.known[topic].group_names]
         commands = [Command(shard.counts, ("HMGET", shard.counts, *fields)) for shard in self.shards(topic) if fields]
         while (left_s := until - time.monotonic()) > 0 and commands:
             replies = yield from self._session.call(commands)

@@ -22,7 +22,8 @@ from ..link.session import Session, arun
 from ..loop import Failures, cancel_and_wait, wait
 from ..store import blocking, reads
 from ..store.blocking import Entries, read_streams
-from ..store.scripts import Claimed, Scripts
+from ..store.replies import Claimed
+from ..store.scripts import Scripts
 from ..store.topics import Topics
 
 T = TypeVar("T")

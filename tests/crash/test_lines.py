@@ -5,7 +5,7 @@ from dataclasses import asdict
 
 from streamdq import NewJob, Queue
 from streamdq.operations.audit import Audit
-from streamdq.store.scripts import load_script
+from streamdq.store.assembly import load_script
 from tests.crash.worker_processes import WorkerProcesses, left_in
 from tests.crash.workers import FAULT_EXIT, Fault, Options, Work
 from tests.servers import Server

@@ -22,7 +22,7 @@ from streamdq import Bury, Job, Snooze, Worker
 from streamdq.link.command import Command
 from streamdq.link.connection import AsyncLink
 from streamdq.mover import reclaim as reclaim_module
-from streamdq.store.scripts import load_script
+from streamdq.store.assembly import load_script
 
 FAULT_EXIT = 77
 

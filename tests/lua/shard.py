@@ -15,7 +15,7 @@ from streamdq.operations.inspect import job_of
 from streamdq.store.commands import one
 from streamdq.store.records import encode
 from streamdq.store.redis_store import RedisStore
-from streamdq.store.scripts import Claimed, ClaimedRow, Enqueued, Moved, Reclaimed, Refused
+from streamdq.store.replies import Claimed, ClaimedRow, Enqueued, Moved, Reclaimed, Refused
 
 START_MS = 1_700_000_000_000
 BEGIN = (b"0-0", b"0-0")
@@ -152,8 +152,7 @@ class Shard:
     # -- what is there
 
     def get(self, id: str) -> Job | None:
-        reply = self.run(self.scripts.get(self.k, id))
-        return job_of("t", id, reply) if reply else None
+        return job_of("t", id, self.run(self.scripts.get(self.k, id)))
 
     def state(self, id: str, group: str | None = None) -> str:
         """Where the job stands for the group: delayed, ready, running, dead, done, or gone."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamdq.config import GroupSettings, TopicSettings
-from streamdq.store.scripts import OUTDATED
+from streamdq.store.replies import OUTDATED
 from tests.lua.shard import Shard
 
 CANCELLED, NOTHING, RUNNING = 1, 0, -1

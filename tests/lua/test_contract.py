@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import pytest
 
-from streamdq.store.scripts import Scripts, load_script, lua_directory
+from streamdq.store.assembly import load_script, lua_directory
+from streamdq.store.scripts import Scripts
 
 SCRIPTS = sorted(lua_directory().glob("*.lua"))
 PARTS = sorted((lua_directory() / "lib").glob("*.lua"))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamdq.store.scripts import ClaimedRow, Refused
+from streamdq.store.replies import ClaimedRow, Refused
 from tests.lua.shard import START_MS, Shard
 
 

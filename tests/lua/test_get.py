@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+from streamdq.store.progress import Phase
+from streamdq.store.replies import FoundJob
 from tests.lua.shard import Shard
 
 
 def test_no_such_job(shard: Shard) -> None:
-    assert shard.call("get", "j") == []
+    assert shard.call("get", "j") == FoundJob(b"", False, [])
 
 
 def test_each_state(two: Shard) -> None:
     two.enqueue("j", delay="1s")
     record = two.redis("HGET", two.k.jobs, "j")
-    assert two.call("get", "j") == [record, 1, b"a", b"", 0, b"b", b"", 0]
+    assert two.call("get", "j") == (record, True, [("a", None, False), ("b", None, False)])
     two.clock.advance("1s")
     two.move()
-    assert two.call("get", "j") == [record, 0, b"a", b"", 0, b"b", b"", 0]
+    assert two.call("get", "j") == (record, False, [("a", None, False), ("b", None, False)])
     two.retry(two.take("a"), delay_ms=1000)
     two.bury(two.take("b"), group="b")
-    got, delayed, _, a, a_waits, _, b, b_waits = two.call("get", "j")
-    assert (got, delayed, a[:2], a_waits, b[:2], b_waits) == (record, 0, b"w|", 1, b"d|", 0)
+    got, delayed, groups = two.call("get", "j")
+    assert (got, delayed) == (record, False)
+    assert [(name, p.phase, waits) for name, p, waits in groups] == [
+        ("a", Phase.WAITING, True), ("b", Phase.DEAD, False)
+    ]  # fmt: skip
     two.clock.advance("1s")
     two.move()
-    assert two.call("get", "j")[4] == 0
+    assert not two.call("get", "j").groups[0].waits
     assert (two.state("j", "a"), two.state("j", "b")) == ("ready", "dead")
 
 

@@ -11,7 +11,7 @@ from streamdq import NewJob
 from streamdq.config import topic_patch
 from streamdq.errors import GroupMissing
 from streamdq.operations import jobs
-from streamdq.store.scripts import Refused
+from streamdq.store.replies import Refused
 from tests.lua.shard import Shard
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from streamdq.operations import topics
-from streamdq.store.scripts import RATED
+from streamdq.store.replies import RATED
 from tests.lua.shard import START_MS, Shard
 
 
@@ -48,7 +48,7 @@ def test_a_retry_goes_to_its_group_alone(two: Shard) -> None:
 def test_groups_out_of_date_move_nothing(shard: Shard) -> None:
     shard.enqueue("j", delay="1s")
     shard.clock.advance("1s")
-    assert shard.call("move", ("default", "unheard"), 10) == (-1, START_MS + 1000, -1, 0, b"default")
+    assert shard.call("move", ("default", "unheard"), 10) == (-1, START_MS + 1000, -1, 0, ("default",))
     assert shard.state("j") == "delayed"
 
 

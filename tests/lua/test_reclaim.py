@@ -8,7 +8,7 @@ import pytest
 
 from streamdq import NewJob
 from streamdq.operations import audit, jobs, topics
-from streamdq.store.scripts import ClaimedRow
+from streamdq.store.replies import ClaimedRow
 from tests.lua.shard import BEGIN, START_MS, Shard
 from tests.servers import until
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamdq.store.scripts import DumpRegistration
+from streamdq.store.replies import DumpRegistration
 from tests.lua.shard import Shard
 
 

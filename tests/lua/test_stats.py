@@ -23,7 +23,7 @@ def test_a_busy_shard(two: Shard) -> None:
     assert stats[:5] == (START_MS, START_MS + 500, 4, 2, True)
     assert stats.delayed == 1
     assert stats.dead_now == {"a": 1, "b": 0}
-    assert {name: value for name, value in stats.counts.items() if name in two.counts} == two.counts
+    assert {name: value for name, value in stats.counts.values.items() if name in two.counts} == two.counts
 
 
 def test_when_something_was_last_moved(shard: Shard) -> None:

@@ -15,10 +15,10 @@ print(streamdq_spark.__file__)
 """
 ROOT = Path(__file__).parents[2]
 USE = """
-import streamdq, streamdq.store.scripts
+import streamdq, streamdq.store.assembly
 from streamdq import Queue
 print(streamdq.__file__)
-print(streamdq.store.scripts.lua_directory())
+print(streamdq.store.assembly.lua_directory())
 with Queue("memory://wheel") as queue:
     queue.enqueue("t", {"n": 1}, id="j")
     with queue.take("t", timeout=5) as claim:

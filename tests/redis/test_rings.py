@@ -12,7 +12,7 @@ import pytest
 from streamdq.keys import ShardKeys, shard_of
 from streamdq.link.session import run
 from streamdq.mover.node_mover import NodeMover
-from streamdq.store.scripts import Moved
+from streamdq.store.replies import Moved
 from tests.redis.harness import Seen, Space, eventually, recorder
 from tests.servers import Server
 

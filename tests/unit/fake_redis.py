@@ -14,7 +14,8 @@ from streamdq.link.address import Target
 from streamdq.link.command import Command
 from streamdq.link.failures import LinkError
 from streamdq.link.session import Session
-from streamdq.store.scripts import Scripts, load_script, lua_directory
+from streamdq.store.assembly import load_script, lua_directory
+from streamdq.store.scripts import Scripts
 from streamdq.store.topics import Topics
 
 LOST = LinkError(TimeoutError("no reply"), sent=True)

@@ -56,8 +56,8 @@ def dead_page(store: RedisStore, who: Identity, topic: str, group: str, limit: i
 def _job(store: RedisStore, who: Identity, shards: Sequence[ShardKeys], id: str) -> Op[list[bytes]]:
     """Nothing, if it is no longer there."""
     shard = shards[shard_of(id, len(shards))]
-    reply = yield from store.scripts.get(shard, id)
-    return [job_bytes(redact.job(who, job_of(shard.topic, id, reply)))] if reply else []
+    job = job_of(shard.topic, id, (yield from store.scripts.get(shard, id)))
+    return [] if job is None else [job_bytes(redact.job(who, job))]
 
 
 def _place(after: str) -> Place:

@@ -16,7 +16,7 @@ from ...link.session import Op
 from ...operations.inspect import job_of
 from ...store.entries import ms_of
 from ...store.history import HistoryRow
-from ...store.progress import Phase, progress_in
+from ...store.progress import Phase
 from ...store.redis_store import RedisStore
 from .. import redact
 from ..api.route import IdPath, TopicPath, backend_of, who_asks
@@ -192,12 +192,9 @@ def _look(
     """The job, when each group's running attempt became ready, and Redis's time."""
     shard = store.session.keys.shard(topic, shard_of(id, settings.shards))  # just read anew
     now_ms = (yield from store.scripts.stats(shard, settings.group_names)).now_ms
-    reply = yield from store.scripts.get(shard, id)
-    if not reply:
-        return None, {}, now_ms
+    found = yield from store.scripts.get(shard, id)
     moved = {}
-    for group, value in zip(reply[2::3], reply[3::3], strict=True):
-        progress = progress_in(value) if value else None
+    for group, progress, _ in found.groups if found else ():
         if progress is not None and progress.phase is Phase.RUNNING:
-            moved[group.decode()] = ms_of(progress.claimed_from)
-    return job_of(topic, id, reply), moved, now_ms
+            moved[group] = ms_of(progress.claimed_from)
+    return job_of(topic, id, found), moved, now_ms

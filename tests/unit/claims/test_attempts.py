@@ -10,7 +10,7 @@ from streamdq.job import Job, JobState
 from streamdq.keys import ShardKeys
 from streamdq.retry import Bury, Retry, RetrySchedule
 from streamdq.store.history import FIELDS, SEPARATOR, Event, moved_ms, row_in
-from streamdq.store.scripts import Claimed, ClaimedRow
+from streamdq.store.replies import Claimed, ClaimedRow
 
 SHARD = ShardKeys("ns", "t", 0)
 SCHEDULE = RetrySchedule.of("15s 3m")

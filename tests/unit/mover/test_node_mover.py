@@ -17,7 +17,7 @@ from streamdq.config import MAX_BATCH, GroupSettings, TopicSettings
 from streamdq.keys import ShardKeys
 from streamdq.mover import node_mover as module
 from streamdq.mover.node_mover import NodeMover
-from streamdq.store.scripts import RATED
+from streamdq.store.replies import RATED
 from tests.unit.fake_redis import LOST, Call, FakeLink, session_of, topics_of
 from tests.unit.virtual_time import in_virtual_time
 

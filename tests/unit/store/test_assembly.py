@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from streamdq.store.assembly import assembled
-from streamdq.store.scripts import load_script, lua_directory
+from streamdq.store.assembly import assembled, load_script, lua_directory
 
 LIB = """-- one(x), two(x): of the first. unused(x): nobody asks for it
 local LIMIT = 10

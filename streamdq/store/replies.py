@@ -1,0 +1,223 @@
+"""What the scripts answer, as values. A script's header says what its reply looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from .counters import Counters, GroupCounter, counters_in
+from .progress import Progress, attempts_in, progress_in
+
+OUTDATED = -2
+"""What scripts say to a caller that asked the wrong shard, as its settings of the topic are out of date."""
+
+RATED = -2
+"""What move says of a topic with a rate: permit decides how many may move."""
+
+
+def _names(joined: bytes) -> tuple[str, ...]:
+    return tuple(joined.decode().split(",")) if joined else ()
+
+
+# -- a job's way
+
+
+class Enqueued(NamedTuple):
+    """Reply of enqueue and replace. ``current`` False: the caller's settings are out of date, nothing was written."""
+
+    current: bool
+    now_ms: int
+    taken: dict[int, bytes]  # index of a job whose id was taken -> the record that holds it
+    looked: int  # how many of the jobs were looked at; the rest is for another call
+
+
+def enqueued_in(reply: Sequence[Any]) -> Enqueued:
+    taken = {i - 1: record for i, record in zip(reply[3::2], reply[4::2], strict=True)} if len(reply) > 3 else {}
+    return Enqueued(reply[0] == 1, reply[1], taken, reply[2])
+
+
+class Moved(NamedTuple):
+    moved: int  # -1: the shard has other groups than the caller named, these; RATED
+    now_ms: int
+    next_due_ms: int  # -1: nothing to wait for
+    open: int  # ready or claimed
+    groups: tuple[str, ...] = ()
+
+
+def moved_in(reply: Sequence[Any]) -> Moved:
+    moved, now_ms, next_due_ms, open, *groups = reply
+    return Moved(moved, now_ms, next_due_ms, open, _names(groups[0]) if groups else ())
+
+
+class Past(NamedTuple):
+    """What a group has done with a job that it claims again."""
+
+    attempt: int  # which one this is
+    snoozed: int
+    step: int
+    crashes: int
+    due_ms: int | None  # of this attempt; None: as the record says
+
+
+class ClaimedRow(NamedTuple):
+    """One claimed job as claim returns it."""
+
+    claim: bytes  # main for a first attempt, else main|entry|past
+    id: bytes
+    record: bytes
+
+    def parts(self) -> tuple[bytes, bytes, Past | None]:
+        """Main, entry and past, in one go: of every claim. None: a first attempt."""
+        main, _, rest = self.claim.partition(b"|")
+        if not rest:
+            return main, b"", None
+        entry, attempts, step, crashes, due = rest.split(b"|")
+        return main, entry, Past(*attempts_in(attempts.decode()), int(step), int(crashes), int(due) if due else None)
+
+    @property
+    def main(self) -> bytes:
+        """Entry in the shared stream, b"-" when there is none any more."""
+        return self.claim.partition(b"|")[0]
+
+    @property
+    def entry(self) -> bytes:
+        """Where it was claimed; b"" means ``main``."""
+        return self.claim.partition(b"|")[2].partition(b"|")[0]
+
+    @property
+    def past(self) -> bytes:
+        """b"" for a first attempt, else attempt|step|crashes|due_ms."""
+        return self.claim.partition(b"|")[2].partition(b"|")[2]
+
+
+class Claimed(NamedTuple):
+    paused: bool
+    now_ms: int
+    ttr_ms: int
+    unread: int
+    rows: list[ClaimedRow]
+    expired: int
+    generation: str  # of the group: another one once it was removed and made again
+    refused: int  # what its caller would not start at once, though it was lost with a consumer before
+    unlooked: int  # so many of the last entries handed in are for another call, as records are large
+
+
+def claimed_in(reply: Sequence[Any]) -> Claimed | None:
+    """None: there is no such group."""
+    status, now_ms, ttr_ms, unread, claims, ids, records, expired, generation, refused, unlooked = reply
+    if status < 0:
+        return None
+    rows = [ClaimedRow(*row) for row in zip(claims, ids, records, strict=True) if row[0]]
+    return Claimed(status == 0, now_ms, ttr_ms, unread, rows, expired, generation.decode(), refused, unlooked)
+
+
+class Refused(NamedTuple):
+    """Which claims of a batch (from 0) were refused, because they were taken over; and Redis's time."""
+
+    now_ms: int
+    stale: frozenset[int]
+
+
+def refused_in(reply: Sequence[int]) -> Refused:
+    return Refused(reply[0], frozenset(i - 1 for i in reply[1:]))
+
+
+class Reclaimed(NamedTuple):
+    now_ms: int
+    cursor: bytes
+    own_cursor: bytes
+    more: int  # 1: there are claims that were not looked at
+    running: int
+    ready: int
+    reclaimed: int
+    missing: int  # ready by the counters, in no stream; handed to the next look
+    lost: int
+
+
+# -- what there is
+
+
+class FoundProgress(NamedTuple):
+    """Where a job stands with one group."""
+
+    group: str
+    progress: Progress | None  # None: the group has not begun
+    waits: bool  # for its next attempt, in the bucket
+
+
+class FoundJob(NamedTuple):
+    """What get finds."""
+
+    record: bytes  # b"": there is no such job
+    delayed: bool  # its first delivery is in the bucket
+    groups: list[FoundProgress]
+
+
+def found_in(reply: Sequence[Any]) -> FoundJob:
+    if not reply:
+        return FoundJob(b"", False, [])
+    record, delayed, *rest = reply
+    groups = [
+        FoundProgress(group.decode(), progress_in(value) if value else None, waits == 1)
+        for group, value, waits in zip(rest[::3], rest[1::3], rest[2::3], strict=True)
+    ]
+    return FoundJob(record, delayed == 1, groups)
+
+
+class ShardStats(NamedTuple):
+    now_ms: int
+    first_due_ms: int  # -1: nothing waits
+    jobs: int
+    waiting: int  # in the bucket: first deliveries and retries
+    paused: bool
+    counts: Counters
+    dead_now: dict[str, int]
+    moved_at_ms: int  # 0: nothing was ever moved
+    groups: tuple[str, ...]
+
+    @property
+    def delayed(self) -> int:
+        """First deliveries in the bucket."""
+        return self.waiting - self.counts.of_groups(GroupCounter.WAITING)
+
+
+def stats_in(reply: Sequence[Any], groups: Sequence[str]) -> ShardStats:
+    """``groups``: those that were asked for."""
+    now_ms, first_due_ms, jobs, waiting, paused, counts, dead, moved_at_ms, there = reply
+    return ShardStats(
+        now_ms, first_due_ms, jobs, waiting, paused == 1, counters_in(counts), dict(zip(groups, dead, strict=True)),
+        moved_at_ms, _names(there),
+    )  # fmt: skip
+
+
+# -- topology and history
+
+
+class Configured(NamedTuple):
+    """What configure found. ``done`` False: the number of shards can't change, the shard holds jobs."""
+
+    done: bool
+    groups: tuple[str, ...]
+    leaving: tuple[str, ...]
+    version: int  # the shard's; if it is newer than the caller's, nothing was done
+    shards: int  # by the shard's settings; 0: it is closed
+
+
+def configured_in(reply: Sequence[Any]) -> Configured:
+    status, groups, leaving, version, shards = reply
+    return Configured(status == 1, _names(groups), _names(leaving), version, shards)
+
+
+class DumpRegistration(NamedTuple):
+    """What a shard's history is, as a dump registers with it."""
+
+    known: bool  # the dump was registered already
+    since: str  # the first row ever; another one when Redis lost the shard; '': there was none yet
+    written: int  # rows ever
+    length: int  # rows that are there
+    last: str  # the newest entry; '': the stream is empty
+
+
+def registration_in(reply: Sequence[Any]) -> DumpRegistration:
+    known, since, written, length, last = reply
+    return DumpRegistration(known == 1, since.decode(), written, length, last.decode())
