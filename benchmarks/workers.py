@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -128,6 +129,7 @@ def _stamp(worker: Worker, log: Path) -> None:
 
 def _witness(worker: Worker, log: Path, ttr_s: str, work_s: str) -> None:
     """Notes each begin and end at once, so that it is known also of a killed process."""
+    logging.getLogger("streamdq").setLevel(logging.ERROR)  # a take-over, which is a warning, is what is measured
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     seconds = float(work_s)
 

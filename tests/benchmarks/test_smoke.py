@@ -9,6 +9,7 @@ from rich.console import Console
 
 from benchmarks.__main__ import WORKLOADS, about, environment, main, report, run
 from benchmarks.calls import longest_ms
+from benchmarks.crash import crash
 from benchmarks.enqueue import memory
 from benchmarks.figures import Figure, shown, table
 from benchmarks.harness import Bench, Order, Results, body, in_turn, new_jobs, percentile
@@ -171,6 +172,15 @@ def test_a_scrape_is_measured(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> 
     took, commands = scrape(bench)
     assert took.raw["jobs"] == 2500
     assert 5 < commands.value < 20
+
+
+@needs_redis
+def test_a_crash_is_measured_and_writes_nothing_between_the_progress_lines(
+    bench: Bench, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lost, _, again = crash(bench)
+    assert (lost.value, again.value > 0) == (0, True), "jobs of the killed one were taken over"
+    assert capfd.readouterr() == ("", "")
 
 
 @needs_redis
