@@ -50,7 +50,8 @@ wheel: $(STAMP) ## build the wheel and the source archive into dist/
 	@$(BIN)/python -m build --outdir dist .
 
 clean: ## remove the venv and everything built
-	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist htmlcov .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache \
+		.pytest_cache .ruff_cache .schemathesis bench-spark.json
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamp is written last, so an interrupted installation is made again. --clear: a venv of another Python,
