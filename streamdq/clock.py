@@ -1,4 +1,4 @@
-"""Clocks. Only Redis's clock decides what is due; tests can replace it by a clock of their own."""
+"""Clocks. Only Redis's clock decides what is due; tests can replace it by their own."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .durations import Duration, to_ms
 
 
 def wall_s() -> float:
-    """This host's clock, in seconds since 1970. It decides nothing about jobs: it dates what is signed, logged or
-    written to files, and what others state by the clock, such as a token's end.
+    """This host's clock, in seconds since 1970. It decides nothing about jobs. It is for timestamps in signatures, logs
+    and files, and for checks such as a token's expiry.
     """
     return time.time()
 
@@ -22,7 +22,7 @@ def wall_ms() -> int:
 
 
 def wall_now() -> datetime:
-    """In UTC."""
+    """This host's clock, as a datetime in UTC."""
     return datetime.fromtimestamp(wall_s(), UTC)
 
 
@@ -32,19 +32,19 @@ class RedisClock:
     manual = False
 
     def argument(self) -> str:
-        """What every script takes as its first argument: '' = ask Redis, else the time in ms."""
+        """The first argument of every script: '' = ask Redis, otherwise the time in ms."""
         return ""
 
     def on_change(self, callback: Callable[[], object]) -> Callable[[], None]:  # noqa: ARG002  (ManualClock's)
-        """``callback`` is called when time jumps; real time never does. Call what is returned to end that."""
+        """Calls ``callback`` when time jumps, which real time never does. Returns a function that ends this."""
         return lambda: None
 
 
 class ManualClock(RedisClock):
     """A clock that stands still until it is told to go on, so that a 15 h retry takes no time to test.
 
-    Every Queue and Worker of a test must be given the same one. Whatever the hosts' or Redis's clocks say, scripts
-    go by it. Safe to advance from any thread.
+    Give every Queue and Worker of a test the same one. Scripts then use it instead of Redis's clock. It is safe to
+    advance it from any thread.
     """
 
     manual = True
@@ -57,7 +57,7 @@ class ManualClock(RedisClock):
         return str(self.now_ms)
 
     def advance(self, duration: Duration) -> None:
-        """Time goes on by this much, and whoever waits for it is woken."""
+        """Moves time forward by this much, and wakes everything that waits for it."""
         self.now_ms += to_ms(duration, "advance")
         for callback in list(self._callbacks):
             callback()
@@ -68,9 +68,9 @@ class ManualClock(RedisClock):
 
 
 class RedisTime:
-    """Redis's clock, as a monotonic clock here can tell it: never ahead of it, and behind by less than a round trip.
+    """An estimate of Redis's clock from this host's monotonic clock: never ahead, and behind by less than a round trip.
 
-    Redis's time at the moment a reply arrives is at least what the reply says; the best of recent replies is kept.
+    When a reply arrives, Redis's time is at least what the reply says. The best of recent replies is kept.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class RedisTime:
 
     def observe(self, now_ms: int, arrived: float) -> None:
         offset_s = now_ms / 1000 - arrived
-        # Older than 30 s: clocks drift apart. Far behind the best: Redis's clock was set back.
+        # Replace a best that is older than 30 s, as clocks drift, or far ahead: then Redis's clock was set back.
         if offset_s > self._offset_s or arrived - self._since > 30 or offset_s < self._offset_s - 0.5:
             self._offset_s, self._since = offset_s, arrived
 

@@ -1,4 +1,4 @@
-"""Every Redis key of streamdq. Nothing else builds one; scripts get them in KEYS.
+"""Every Redis key of streamdq. Nothing else builds keys; scripts get them in KEYS.
 
 All keys of one topic shard carry the hash tag ``{topic:shard}``, so that a script stays in one Cluster slot.
 """
@@ -28,7 +28,7 @@ class NamespaceKeys:
 
     @cached_property
     def deputy(self) -> str:
-        """STRING, expires: the consumer whose mover is the next to be at work."""
+        """STRING, expires: the consumer whose mover is next in line."""
         return f"{{{self.namespace}}}:deputy"
 
     @cached_property
@@ -85,15 +85,15 @@ class ShardKeys:
         self.shard = shard
         self.prefix = f"{namespace}:{{{topic}:{shard}}}"
         self.jobs = f"{self.prefix}:jobs"  # HASH id -> record
-        self.bucket = f"{self.prefix}:bucket"  # ZSET what waits -> due_ms
+        self.bucket = f"{self.prefix}:bucket"  # ZSET waiting jobs -> due_ms
         self.ready = f"{self.prefix}:ready"  # STREAM due jobs, for every group
         self.progress = f"{self.prefix}:progress"  # HASH group, id -> how far the group is with the job
         self.counts = f"{self.prefix}:counts"  # HASH the conservation counters
-        self.settings = f"{self.prefix}:settings"  # HASH what the scripts need to know of the topic
+        self.settings = f"{self.prefix}:settings"  # HASH the topic's settings that the scripts need
         self.history = f"{self.prefix}:history"  # STREAM ended attempts and rare events, capped
-        self.archive = f"{self.prefix}:archive"  # HASH receipts: what an archive took or gave back a moment ago
-        self.receipts = f"{self.prefix}:receipts"  # ZSET claims that ended a moment ago over HTTP, and how -> when
-        self.wake = f"{self.prefix}:wake"  # STREAM, one entry: rings when something earlier arrived
+        self.archive = f"{self.prefix}:archive"  # HASH receipts of jobs that an archive has just taken or put back
+        self.receipts = f"{self.prefix}:receipts"  # ZSET claims recently ended over HTTP, and how -> when
+        self.wake = f"{self.prefix}:wake"  # STREAM, one entry: rings when an earlier job arrives
 
     def __str__(self) -> str:
         return f"{self.topic}:{self.shard}"
@@ -113,5 +113,5 @@ def _shard_keys(namespace: str, topic: str, shard: int) -> ShardKeys:
 
 
 def shard_of(id: str, shards: int) -> int:
-    """Which shard holds the job; stable over hosts, processes and versions."""
+    """The number of the job's shard; the same on all hosts, in all processes and versions."""
     return crc32(id.encode()) % shards if shards > 1 else 0

@@ -21,7 +21,7 @@ async def supervise(name: str, body: Callable[[], Awaitable[None]], stopping: as
     after a pause that doubles from 50 ms to 2 s; ten healthy seconds reset it.
 
     Raises:
-        NewerFormat: there is nothing to wait for; the process has to end.
+        NewerFormat: waiting can't help; the process has to end.
     """
     backoff_s, restarts = _FIRST_BACKOFF_S, declared.LOOP_RESTARTS.labels(namespace, name)
     while not stopping.is_set():
@@ -34,7 +34,7 @@ async def supervise(name: str, body: Callable[[], Awaitable[None]], stopping: as
                 raise newer from error
             restarts.inc()
             log.warning("loop failed, restarting", loop=name, error=what(error))
-            if not isinstance(error, ServerError):  # a fault in here; Redis's absence needs no traceback
+            if not isinstance(error, ServerError):  # a bug: log the traceback; an absent Redis needs none
                 log.debug("loop traceback", loop=name, trace="".join(traceback.format_tb(error.__traceback__)))
         if time.monotonic() - started > _HEALTHY_S:
             backoff_s = _FIRST_BACKOFF_S
@@ -43,14 +43,14 @@ async def supervise(name: str, body: Callable[[], Awaitable[None]], stopping: as
 
 
 def _newer_format(error: BaseException) -> NewerFormat | None:
-    """The error, or the one in a group of errors."""
+    """The NewerFormat in an error or a group of errors, if there is one."""
     if isinstance(error, BaseExceptionGroup):
         return next(filter(None, map(_newer_format, error.exceptions)), None)
     return error if isinstance(error, NewerFormat) else None
 
 
 async def wait(event: asyncio.Event, timeout_s: float | None) -> bool:
-    """Waits for the event, at most ``timeout_s``; tells whether it is set."""
+    """Waits for the event, at most ``timeout_s``; returns whether it is set."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
             await event.wait()
@@ -66,9 +66,7 @@ async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
 
 
 class Failures:
-    """Backoff for each thing that failed: 50 ms, doubling to 2 s. Logs the first failure in a row, and the success
-    after it.
-    """
+    """Backoff per thing that failed: 50 ms, doubling to 2 s. Logs the first failure in a row and the next success."""
 
     def __init__(self, loop: str, namespace: str) -> None:
         self._loop = loop
@@ -79,7 +77,7 @@ class Failures:
         """How many seconds to wait before the next try.
 
         Raises:
-            NewerFormat: if that is what failed: it must not be tried again.
+            NewerFormat: if that is the error, as it must not be tried again.
         """
         if isinstance(error, NewerFormat):
             raise error

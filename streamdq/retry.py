@@ -16,7 +16,7 @@ DEFAULT_RETRY = "15s 3m 10m 30m 30m 1h 2h 6h 15h"
 
 @dataclass(frozen=True, slots=True)
 class RetrySchedule:
-    """The delays between a failed attempt and the next, each counted from the failure.
+    """The backoff: delays between a failed attempt and the next, each counted from the failure.
 
     ``RetrySchedule.of("15s 3m 10m")``: four attempts at most. No steps: one attempt.
     """
@@ -49,7 +49,7 @@ class RetrySchedule:
         return " ".join(show_ms(ms) if ms else "0" for ms in self.steps_ms) or "none"
 
     def encode(self) -> str:
-        """As it stands in a job's record: whole milliseconds, ``"none"`` for no steps."""
+        """The form in a job's record: whole milliseconds, ``"none"`` for no steps."""
         return " ".join(f"{ms}ms" for ms in self.steps_ms) or "none"
 
 
@@ -61,7 +61,7 @@ class Retry(Exception):
     and wait for ``at_least`` if the step is shorter.
     """
 
-    delay_ms: int | None = None  # also of a subclass that does not call __init__
+    delay_ms: int | None = None  # also for subclasses that don't call __init__
     at_least_ms = 0
 
     def __init__(self, delay: Duration | None = None, reason: str = "", *, at_least: Duration | None = None) -> None:
@@ -75,7 +75,7 @@ class Snooze(Exception):
     step. ``job.snoozed`` is how often that happened; the handler should limit it.
     """
 
-    delay_ms = 1000  # of a subclass that does not call __init__
+    delay_ms = 1000  # for subclasses that don't call __init__
 
     def __init__(self, delay: Duration, reason: str = "") -> None:
         super().__init__(reason or "the handler put the job off")

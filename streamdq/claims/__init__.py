@@ -1,1 +1,1 @@
-"""Claimed jobs: how an attempt ends, and what it adds to the metrics."""
+"""Claimed jobs: how their attempts end, and how these ends are counted in the metrics."""

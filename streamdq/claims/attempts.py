@@ -1,4 +1,4 @@
-"""Claimed jobs, and how their attempts end: outcomes are sent in batches for one shard and group."""
+"""Claimed jobs, and how their attempts end. Outcomes are sent in batches, each for one shard and group."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from . import measured
 
 T = TypeVar("T")
 MAX_ERROR_CHARS = 1000
-_NO_ATTEMPT = -1  # in place of the steps that a retry uses up
-_STALLED_S = 0.25  # a claim that took longer met a process or a network that stood still
+_NO_ATTEMPT = -1  # sent instead of the number of used steps: the attempt does not count
+_STALLED_S = 0.25  # if a claim took longer, the process or the network had stalled
 _CLASS = re.compile(r"[^\W\d][\w.]{0,99}(?=: )")
 
 
@@ -41,7 +41,7 @@ class Outcome(StrEnum):
 
 
 _body_of = attrgetter("held.job.raw_body")
-# What a script does for one job differs: a batch stays well below 5 ms.
+# Jobs per call, by how much work each outcome costs: no call takes more than a few milliseconds.
 _MOST = {Outcome.DONE: MAX_CLAIM, Outcome.RETRY: 200, Outcome.SNOOZED: 200, Outcome.DEAD: 200, Outcome.RELEASED: 200}
 
 
@@ -59,7 +59,7 @@ _CLASSES: dict[str, str] = {DeadReason.BURIED: "Bury", DeadReason.INVALID: "Vali
 
 @dataclass(slots=True, eq=False)
 class Held:
-    """A job that this process has claimed, and what proves it."""
+    """A job that this process has claimed, with the entry that proves the claim."""
 
     shard: ShardKeys
     group: str
@@ -73,14 +73,14 @@ class Held:
     ended: bool = False
     late: bool = False  # its TTR passed here
     ttr_ms: int = 0
-    start_by: float = float("inf")  # after that it must not start, by this host's monotonic clock
+    start_by: float = float("inf")  # the latest start, on this host's monotonic clock
     deadline: float = 0.0  # when its TTR passes, on this host's monotonic clock
-    touching: bool = False  # a touch of `touch_ms` is about to be told
+    touching: bool = False  # a touch of `touch_ms` is about to be sent
     touch_ms: int = 0
     took_s: float = 0.0
-    consumer: str = ""  # who claimed it, where that is not who ends it
-    generation: str = "0"  # which group of that name claimed it
-    receipt: bool = False  # its end is remembered for a while: whoever ends it may not hear of it, and ask again
+    consumer: str = ""  # the consumer that claimed it, if another one ends it
+    generation: str = "0"  # the group's generation when it was claimed
+    receipt: bool = False  # Redis keeps a receipt of its end: callers over HTTP may lose the answer and ask again
 
 
 @dataclass(slots=True)
@@ -98,14 +98,14 @@ class End:
     at: str = ""
 
     def __post_init__(self) -> None:
-        """An error may hold anything, lone surrogates among it, which can't be sent."""
+        """Makes the error printable: it may contain anything, even lone surrogates, which can't be sent."""
         if self.error:
             self.error = "".join(c if c.isprintable() else " " for c in self.error[:MAX_ERROR_CHARS])
 
 
 def held_of(shard: ShardKeys, group: str, row: ClaimedRow, claimed: Claimed, asked: float) -> Held:
-    """The claimed job in a row; ``asked``: when the call was about to be sent, on the monotonic clock. Its TTR counts
-    from there: by the time the reply is read, another may have taken the job over.
+    """The claimed job in a row. ``asked``: when the call was about to be sent, on the monotonic clock. The TTR counts
+    from then, because another worker may have taken the job over by the time the reply is read.
     """
     job = job_in(shard.topic, row.id.decode(), row.record)
     job.state = JobState.RUNNING
@@ -124,12 +124,12 @@ def held_of(shard: ShardKeys, group: str, row: ClaimedRow, claimed: Claimed, ask
 
 
 def is_a(value: object, kind: type[T]) -> TypeGuard[T]:
-    """As isinstance, without calling the value's own code: isinstance may ask the value for its class."""
+    """Like isinstance, but never runs the value's own code: isinstance may ask the value for its class."""
     return issubclass(type(value), kind)
 
 
 def text_of(error: object) -> str:
-    """An exception's class and message. Both are the user's code and may raise anything themselves."""
+    """An exception's class and message. Reading them runs the user's code, which may itself raise anything."""
     try:
         name = str(type(error).__name__)
     except BaseException:
@@ -141,7 +141,7 @@ def text_of(error: object) -> str:
 
 
 def failed(held: Held, error: BaseException | str, schedule: RetrySchedule) -> End:
-    """The end of an attempt that failed with an exception, or its text: a retry, or a burial if no step is left."""
+    """The end of an attempt that failed with this exception or text: a retry, or a burial if no step is left."""
     text = error if is_a(error, str) else text_of(error)
     if is_a(error, Bury):
         return End(held, Outcome.DEAD, error.reason, reason=DeadReason.BURIED)
@@ -160,8 +160,8 @@ def failed(held: Held, error: BaseException | str, schedule: RetrySchedule) -> E
 
 
 def too_late(held: Held, schedule: RetrySchedule, now_ms: int) -> End:
-    """The end of an attempt that was not started, as it was too late for it: it goes back and does not count. But where
-    the claim alone takes longer than the TTR, that would go on for ever: there the attempt has failed.
+    """The end of an attempt that came too late to start. After a stall, the job goes back uncounted. Without a stall,
+    the TTR is shorter than a claim takes; the job would go back forever, so the attempt fails.
     """
     if time.monotonic() - held.deadline + held.ttr_ms / 1000 > _STALLED_S:
         held.started_ms = 0
@@ -171,8 +171,8 @@ def too_late(held: Held, schedule: RetrySchedule, now_ms: int) -> End:
 
 
 def row_of(event: Event, held: Held, consumer: str, error: str = "", reason: str = "") -> str:
-    """The attempt as a history row, but for when it finished. ``error``: a class, never a message, which may quote
-    the body.
+    """The attempt as a history row, without the time when it finished. ``error`` is a class, never a message, because
+    messages may quote the body.
     """
     job, s = held.job, SEPARATOR
     return (
@@ -183,7 +183,7 @@ def row_of(event: Event, held: Held, consumer: str, error: str = "", reason: str
 
 
 def class_of(end: End) -> str:
-    """The class of the exception that ended the attempt; '' when there was none, or only a text."""
+    """The class of the exception that ended the attempt; '' if there was none, or only a text."""
     if end.reason in _CLASSES:
         return _CLASSES[end.reason]
     found = _CLASS.match(end.error)
@@ -191,11 +191,11 @@ def class_of(end: End) -> str:
 
 
 def ends_together(ends: Sequence[End], groups: int) -> list[End]:
-    """The first of these ends (of one outcome) that one script call may carry, in a topic with so many groups."""
+    """As many of these ends (all of one outcome) as one script call may carry. ``groups``: the topic's groups."""
     outcome = ends[0].outcome
     most = most_jobs(_MOST[outcome], groups if outcome is Outcome.DONE else 1)
     batch = list(ends[:most])
-    # When the attempt was due is read from the record where the topic is paused or has a rate.
+    # If the topic is paused or has a rate, release reads each record for the due time; others only free its memory.
     max_bytes = MAX_BYTES if outcome is Outcome.RELEASED else FREED_BYTES
     if sum(map(len, map(_body_of, batch))) <= max_bytes:
         return batch
@@ -203,9 +203,8 @@ def ends_together(ends: Sequence[End], groups: int) -> list[End]:
 
 
 def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[set[int]]:
-    """Ends attempts of one shard and group (of one generation), all of the same outcome, at most MAX_BATCH. Returns the
-    indexes of those refused, because another consumer has the job now. Sent twice, a batch changes nothing the second
-    time.
+    """Ends attempts of one shard and one generation of a group, all with the same outcome, at most MAX_BATCH. Returns
+    the indexes of those refused because another consumer has the job now. Idempotent: a repeated batch changes nothing.
     """
     outcome = ends[0].outcome
     event = Event.RELEASED if outcome is Outcome.SNOOZED else Event(outcome)

@@ -1,4 +1,4 @@
-"""Counts ended attempts in the metrics, a batch at a time, so that it costs a worker little for each job."""
+"""Counts ended attempts in the metrics, a batch at a time, so that each job costs a worker little."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class _Figures:
-    """One group's metrics, their labels looked up once: that costs more than counting. All are there at 0 before the
-    first is counted: Prometheus sees no growth in a series that begins with it.
+    """One group's metrics. Their labels are looked up once, because that costs more than counting. All series exist at
+    0 before the first count: Prometheus sees no growth in a series that begins with its first count.
     """
 
     lateness: declared.BatchHistogram
@@ -46,8 +46,8 @@ def _figures(namespace: str, topic: str, group: str) -> _Figures:
 
 
 def expect(namespace: str, steps: Mapping[str, int], group: str) -> None:
-    """A worker serves these topics, whose retry schedules have so many steps: their metrics are there from the
-    beginning. A rate needs a 0 to start from, or what is late when a worker comes back would not be seen.
+    """Creates the metrics of the topics that a worker serves. ``steps``: topic -> steps of its retry schedule. A rate
+    needs a 0 to start from; without it, jobs that are late when a worker comes back would not show.
     """
     if not declared.counting():
         return
@@ -61,8 +61,8 @@ def expect(namespace: str, steps: Mapping[str, int], group: str) -> None:
 
 
 def attempts_ended(ends: Sequence[End], stale: Collection[int], now_ms: int) -> None:
-    """Attempts of one topic, group and outcome ended, as Redis has confirmed at ``now_ms``, but for those at the
-    indexes in ``stale``.
+    """Counts ended attempts of one topic, group and outcome, which Redis confirmed at ``now_ms`` except for the indexes
+    in ``stale``.
     """
     if not declared.counting():
         return

@@ -1,4 +1,4 @@
-"""Cleans up: removes the consumers of dead processes, which never come back, and old history. Run by the mover."""
+"""Removes old history and the consumers of dead processes, which never come back. The mover at work runs it."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from ..store.scripts import Scripts
 from ..store.topics import Topics
 
 IDLE_MS = 600_000
-"""A live consumer blocks anew every ten seconds, so one that did nothing for ten minutes is gone, or might as well be:
-Redis makes it again when it reads."""
+"""A live consumer sends heartbeats, so one that was idle for ten minutes is gone. If it is alive after all, that does
+no harm: Redis creates it again when it reads."""
 
 _LIMIT = 100
 
 
 class Janitor:
-    """One shard at a time."""
+    """Cleans up one shard at a time."""
 
     def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics) -> None:
         self._link = link
@@ -27,19 +27,19 @@ class Janitor:
         self._topics = topics
 
     async def trim(self, shard: ShardKeys) -> int:
-        """Takes old history off the shard, step by step; returns how many rows."""
+        """Removes the shard's old history, step by step; returns the number of rows."""
         gone = 0
         while step := await arun(self._link, self._scripts.trim_history(shard)):
             gone += step
         return gone
 
     async def tidy(self, shard: ShardKeys, idle_ms: int = IDLE_MS) -> int:
-        """Takes consumers without claims out of the shard's groups; returns how many."""
+        """Removes idle consumers without claims from the shard's groups; returns how many."""
         topic = self._topics.known.get(shard.topic)
         removed = 0
         for group in topic.group_names if topic else ():
             for name in await self._gone(shard, group, idle_ms):
-                # What came to it since the look is handed back by the script.
+                # If it has got entries since we looked, the script hands them back.
                 await arun(self._link, self._scripts.remove_consumer(shard, group, name, _LIMIT))
                 removed += 1
         if removed:

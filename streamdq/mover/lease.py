@@ -18,13 +18,13 @@ from ..loop import wait
 from ..store import namespace
 from ..store.scripts import Scripts
 
-_RENEW_AT = 0.75  # of the time: what is left is several times a slow call
+_RENEW_AT = 0.75  # of the lease's time: the rest is several times as long as a slow call
 _STANDBY_MARGIN_S = 0.05
-_DEPUTY = 4  # as many leases long
+_DEPUTY = 4  # the deputy's lease lasts four times as long
 
 
 class _Hold:
-    """A key that expires and names who holds it."""
+    """A key that expires and names its holder."""
 
     def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, key: str, name: str, ms: int) -> None:
         self._link = link
@@ -36,14 +36,14 @@ class _Hold:
         self.renew_after_s = ms / 1000 * _RENEW_AT
 
     async def take(self) -> tuple[bool, int]:
-        """Whether it is held by this process now, and for how many ms it is held, by whomever."""
+        """Takes the key if it is free. Returns whether this process holds it, and for how many ms it is still held."""
         return await arun(self._link, self._scripts.lease(self._name, self._ms, self._key))
 
     async def renew(self) -> bool | None:
-        """Whether this process still holds it; None: nobody does.
+        """Returns whether this process still holds the key; None: nobody does.
 
-        One plain command costs a fraction of what the script does, on a Redis that has nothing else to do. Held by
-        another, it is held for a little longer by that one; at the memory limit it is not refused.
+        A plain command costs Redis a fraction of the script, and is not refused at the memory limit. If another process
+        holds the key, the command only prolongs that process's hold.
         """
         holder = await arun(self._link, namespace.prolong_lease(self._session, self._key, self._ms))
         return None if holder is None else holder == self._name
@@ -57,7 +57,7 @@ class _Hold:
 
 
 class Lease:
-    """One process's share in it."""
+    """The mover's lease and the deputy's, as one process sees them."""
 
     def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, name: str, stopping: asyncio.Event) -> None:
         keys, lease_ms = session.keys, session.settings.lease_ms
@@ -69,10 +69,10 @@ class Lease:
         self._is_deputy = False
 
     async def acquire(self) -> bool:
-        """One try; if another holds the lease, waits until just after it has run out.
+        """Tries once to take the lease. If another process holds it, waits until just after it has expired.
 
-        The Cluster node that has the lease may be lost, and only that: who can't ask goes to work without it, with the
-        shards of the other nodes, as perhaps others do.
+        On Cluster, perhaps only the node with the lease is lost. A process that can't ask then works without the lease
+        on the other nodes' shards, perhaps beside others.
         """
         try:
             held, _ = await self._mover.take()
@@ -88,8 +88,8 @@ class Lease:
             return True
 
     async def _become_deputy(self) -> bool:
-        """Waits until it is; False: the process stops."""
-        # Waiting for its end, and not asking at an interval, keeps idle processes quiet.
+        """Waits until this process is the deputy; returns False if the process stops."""
+        # It sleeps until the lease would expire instead of polling, so idle processes stay quiet.
         while not self._stopping.is_set():
             self._is_deputy, left_ms = await self._deputy.take()
             if self._is_deputy:
@@ -99,7 +99,7 @@ class Lease:
         return False
 
     async def _watch(self) -> None:
-        """Returns when nobody holds the lease, or another is the deputy."""
+        """Returns when nobody holds the mover's lease, or another process has become the deputy."""
         renew_at = time.monotonic() + self._deputy.renew_after_s
         while (left_ms := await self._mover.left_ms()) > 0:
             if await wait(self._stopping, left_ms / 1000 + _STANDBY_MARGIN_S):
@@ -112,20 +112,20 @@ class Lease:
                 renew_at = time.monotonic() + self._deputy.renew_after_s
 
     async def _resign(self) -> None:
-        """Somebody else may be the deputy."""
+        """Lets another process become the deputy."""
         if self._is_deputy:
             self._is_deputy = False
             await self._deputy.give_up()
 
     async def keep(self) -> None:
-        """Returns when the lease is lost: another holds it, or nobody does, as this process was stopped for a while.
-        Redis tells, and not a clock here: on a machine that is busy enough each wait ends late.
+        """Returns when the lease is lost: another process holds it, or nobody does because this process was stopped for
+        a while. Redis decides that, not a clock here: on a busy machine every wait ends late.
         """
         while True:
             await asyncio.sleep(self._mover.renew_after_s)
             try:
                 held = await self._mover.renew()
-                if held is None and self._is_cluster:  # lost with its node, or never held
+                if held is None and self._is_cluster:  # the key was lost with its node, or was never taken
                     held, _ = await self._mover.take()
                 if not held:
                     return

@@ -1,11 +1,12 @@
-"""The mover: takes due jobs from the buckets to the ready streams the moment they are due.
+"""The mover: moves jobs from the buckets to the ready streams the moment they are due.
 
 Every worker process has one; a lease lets one of them work for the whole namespace (lease.py). It runs a NodeMover
-for each Redis node (node_mover.py) and listens to the shards' ``wake`` streams for something earlier (rings.py). The
-lease saves work, it is not needed for correctness: each script is atomic, so two movers would only find less to do.
+for each Redis node (node_mover.py) and listens to the shards' ``wake`` streams for jobs with an earlier due time
+(rings.py). The lease only saves work; correctness does not depend on it: each script is atomic, so two movers would
+only find less to do.
 
-Time: a BLOCK time-out on an idle Redis ends up to one server tick late (80 ms measured), so no block times a due
-moment. The mover sleeps on its own timer until the next due time.
+On an idle Redis, a BLOCK timeout ends up to one server tick late (80 ms measured). So no blocking read times a due job;
+the mover sleeps on its own timer until the next due time.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Mover:
         self._rated: dict[str, RatedTopic] = {}
         self._node_of: dict[ShardKeys, str] = {}
         self._running: list[asyncio.Task[None]] = []
-        self._broken: asyncio.Future[None]  # one of these has ended with an error
+        self._broken: asyncio.Future[None]  # gets the error of a task in _running that failed
         self._failures = Failures("janitor", session.keys.namespace)
         self._janitor = Janitor(link, session, scripts, topics)
         self.leading = False
@@ -78,7 +79,7 @@ class Mover:
                 if await self._lease.acquire():
                     try:
                         await self._lead()
-                    except NewerFormat:  # one that knows the format takes over at once
+                    except NewerFormat:  # so that a mover that knows the format can take over at once
                         await self._lease.give_up()
                         raise
         finally:
@@ -88,7 +89,7 @@ class Mover:
         log.debug("mover at work", mover=self._name)
         try:
             await arun(self._link, self._topics.refresh())
-        except ServerUnavailable:  # the registry is where the lease is: see there
+        except ServerUnavailable:  # the registry is on the same node as the lease: see Lease.acquire
             if not self._link.is_cluster or not self._topics.known:
                 raise
         self._node_movers, self._rated, self._running, self._listener = {}, {}, [], self._new_listener()
@@ -119,7 +120,7 @@ class Mover:
             node_mover.look_everywhere()
 
     def _look_for_shards(self) -> None:
-        """New ones are looked at; those that are gone, or on another node now, leave their node's mover."""
+        """Gives each known shard to its node's mover, which looks at new ones and drops those that left its node."""
         nodes: dict[str, set[ShardKeys]] = {}
         for shard in self._known_shards():
             # While the Cluster's topology is not known, a shard stays where it was.
@@ -143,7 +144,7 @@ class Mover:
         return self._node_movers[node]
 
     def _supervise(self, name: str, body: Callable[[], Awaitable[None]]) -> None:
-        """Runs the body beside the mover; if it ends with an error, the mover does."""
+        """Runs the body beside the mover's own loops; if it ends with an error, so does the mover."""
         task = asyncio.create_task(supervise(name, body, self._stopping, self._session.keys.namespace))
         task.add_done_callback(self._ended)
         self._running.append(task)
@@ -192,7 +193,7 @@ class Mover:
         log.debug("a ring was missed", topic=shard.topic, shard=shard.shard)
         self._listener.forget(shard.wake)
 
-    # -- now and then
+    # -- housekeeping
 
     async def _tidy(self) -> None:
         for beat in count():
@@ -209,7 +210,7 @@ class Mover:
                     self._failures.worked(shard)
 
     async def _end_changes(self) -> None:
-        """A change of topology may have been cut off with the process that made it."""
+        """Completes changes of topology whose process died before they were complete."""
         try:
             await arun(self._link, self._topics.end_changes())
         except Exception as error:
@@ -218,7 +219,7 @@ class Mover:
             self._failures.worked("changes")
 
     async def _refresh(self) -> None:
-        """The namespace's ring may be lost as well. In a worker its consumer reads the registry, too."""
+        """Reads the registry now and then, as the namespace's ring may be lost."""
         for beat in count(1):
             await asyncio.sleep(_SHARDS_S)
             try:
@@ -265,7 +266,7 @@ class MoverThread:
         return self._pid == os.getpid()
 
     def stop(self) -> None:
-        """Gives the lease up and ends the thread."""
-        with contextlib.suppress(RuntimeError):  # it has ended by itself
+        """Gives up the lease and ends the thread."""
+        with contextlib.suppress(RuntimeError):  # the thread's loop has ended already
             self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(timeout=10)

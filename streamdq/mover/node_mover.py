@@ -1,9 +1,10 @@
 """The mover's work for the shards of one Redis node: moves due jobs, takes over claims, and checks for missed rings. On
-a Cluster each node has a NodeMover of its own, so a node that does not answer holds up no other. A failing shard does
-not affect the others.
+a Cluster each node has its own NodeMover, so a node that does not answer does not hold up the others. Neither does a
+failing shard.
 
-A ring may be lost, with Redis's data or because another client deletes its entry. So about once a second it reads the
-heads of up to 64 buckets in one round trip, and in each tenth pass over its shards also their counters and versions.
+A ring may be lost with Redis's data, or because another client deletes its entry. So about once a second the NodeMover
+reads the heads of up to 64 buckets in one round trip; in every tenth pass over its shards, also their counters and
+versions.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ from .reclaim import Reclaimer
 from .shard_timers import NEVER, ShardTimers
 
 _TRIES = 5
-_BEAT_S = 1.15  # with one a second, a worker that is idle would send three commands in one
-_HEADS = 64  # in one beat: a round trip of some 100 µs, and with so many shards what is missed waits a second or two
+_BEAT_S = 1.15  # at one second, an idle worker would send up to three commands within the same second
+_HEADS = 64  # per beat: a round trip of some 100 µs; with this many shards a missed job waits a second or two
 _COUNTERS_EVERY = 10  # passes
-_MISSED_S = 0.1  # a head that is sooner than expected by more than this was not told of
+_MISSED_S = 0.1  # a head that is earlier than expected by more than this means a missed ring
 
 
 class NodeMover:
-    """``look_at`` adds a shard; ``missed`` is told of one whose ring did not arrive, ``rated`` of one with jobs to move
-    in a topic with a rate.
+    """Shards are added with ``look_at``. ``missed`` is called with a shard whose ring did not arrive, ``rated`` with a
+    shard that has jobs to move in a topic with a rate.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class NodeMover:
         self._reclaimer.look_now()
 
     def keep(self, shards: set[ShardKeys]) -> None:
-        """Other shards are not looked at any more."""
+        """Drops all other shards."""
         self._timers.drop([shard for shard in self._timers.shards if shard not in shards])
 
     async def run(self) -> None:
@@ -96,7 +97,7 @@ class NodeMover:
             await self._timers.wait()
 
     async def _move(self, shard: ShardKeys) -> float:
-        """One batch; returns when to look at the shard again, on the monotonic clock."""
+        """Moves one batch; returns when to look at the shard again, on the monotonic clock."""
         topic = self._topics.known.get(shard.topic)
         if topic is None:
             return NEVER
@@ -107,7 +108,7 @@ class NodeMover:
         return NEVER if reply is None else self._next_look(reply)
 
     async def move_permitted(self, shard: ShardKeys, count: int) -> None:
-        """So many jobs of a topic with a rate."""
+        """Moves at most ``count`` jobs of a topic with a rate; the caller has permits for them."""
         await self._move_some(shard, count, permitted=True)
 
     async def _move_some(self, shard: ShardKeys, limit: int, permitted: bool) -> Moved | None:
@@ -131,13 +132,13 @@ class NodeMover:
             return 0.0
         if self._session.clock.manual:
             return NEVER
-        # Not before the reply's own distance, less the millisecond it is rounded to: were Redis's clock set back, the
-        # estimate alone would ask again and again.
+        # Wait at least as long as the reply says, less the millisecond it is rounded to: after Redis's clock was set
+        # back, the estimate alone would lead to asking again and again.
         soonest = arrived + (reply.next_due_ms - reply.now_ms - 1) / 1000
         return max(self._time.to_monotonic(reply.next_due_ms), soonest)
 
     async def _call_move(self, shard: ShardKeys, limit: int, permitted: bool) -> Moved | None:
-        """None: the topic was deleted, or it has a rate by now."""
+        """Returns None if the topic was deleted or has got a rate."""
         groups: Sequence[str] = self._topics.settings_of(shard.topic).group_names
         for _ in range(_TRIES):
             reply = await arun(self._link, self._scripts.move(shard, groups, limit, permitted))
@@ -157,7 +158,7 @@ class NodeMover:
                 if settings is None or shard not in self._topics.shards(shard.topic):
                     return None
                 groups = settings.group_names
-        raise changing(shard.topic)  # the other shards go on; this one is tried again
+        raise changing(shard.topic)  # the caller tries this shard again later
 
     async def _settings_by(self, shard: ShardKeys) -> TopicSettings | None:
         """The topic's settings, where the shard has a rate. If the registry says otherwise, whoever changed that was
@@ -166,7 +167,7 @@ class NodeMover:
         known = await arun(self._link, self._topics.get(shard.topic, anew=True))
         return known if is_rated(known) else await arun(self._link, self._topics.mend(shard.topic))
 
-    # -- what no ring has told of
+    # -- missed rings
 
     async def _walk(self) -> None:
         for number in count(1):
@@ -194,7 +195,8 @@ class NodeMover:
         shards = [shard for shard in shards if self._is_awake(shard)]
         if not shards:
             return
-        # With counters: Redis's time, should it have been set forward; and what is open, should nothing watch its TTR.
+        # The counters come with Redis's time, in case its clock was set forward, and with the number of open jobs, in
+        # case nothing watches their TTR.
         groups = [self._topics.settings_of(k.topic).group_names for k in shards] if counters else None
         seen = await arun(self._link, reads.watch(self._session, shards, groups))
         if seen.now_ms is not None:
@@ -202,18 +204,20 @@ class NodeMover:
         for shard, due_ms in zip(shards, seen.due_ms, strict=True):
             if due_ms is not None:
                 self._saw_head(shard, due_ms)
-        for shard in compress(shards, seen.open):  # which is empty without counters
+        for shard in compress(shards, seen.open):  # empty without counters
             self._reclaimer.notice(shard)
 
     def _saw_head(self, shard: ShardKeys, due_ms: int) -> None:
-        if self._timers.is_uncertain(shard):  # its next reply tells of this head; after a failure there is a pause
+        if self._timers.is_uncertain(shard):  # the look under way finds this; after a failure it waits
             return
         sooner_s = self._timers.at(shard, self._time.to_monotonic(due_ms))
         if sooner_s > _MISSED_S and not self._topics.settings_of(shard.topic).rate:
             self._missed(shard)
 
     async def bring_up(self, shards: list[ShardKeys]) -> None:
-        """To the settings in the registry: a shard may have lost a change, with the end of an append-only file."""
+        """Repairs shards whose version differs from the registry's: a shard may have lost a change with the end of an
+        append-only file.
+        """
         found = await arun(self._link, reads.versions(self._session, shards))
         versions = {(shard.topic, version) for shard, version in zip(shards, found, strict=True)}
         known = {(topic, settings.version) for topic, settings in self._topics.known.items()}

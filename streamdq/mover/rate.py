@@ -1,5 +1,5 @@
-"""Rate limits: at most ``rate`` jobs of a topic become ready in a second, over all its shards. The mover at work asks
-for permits, which one state in Redis issues, and then moves as many jobs, the longest due first.
+"""Rate limits: at most ``rate`` jobs of a topic become ready per second, over all its shards. The mover at work asks
+for permits, which one state in Redis issues, and then moves that many jobs, the longest due first.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from ..store import reads
 from ..store.scripts import Scripts
 from ..store.topics import Topics
 
-_LOOKED_AT = 8  # jobs of a shard, at least: what is due is compared over the shards
-_DueJobs = list[tuple[int, ShardKeys]]  # due_ms, and where
+_LOOKED_AT = 8  # how many jobs of each shard to compare, at least
+_DueJobs = list[tuple[int, ShardKeys]]  # due_ms, and the job's shard
 
 
 class RatedTopic:
-    """Node movers hand it the shards in which something is due (``want``). It moves what the rate allows and gives a
-    shard back (``later``: look at it then, on the monotonic clock) when nothing is due there any more.
+    """Moves the jobs of one topic with a rate. Node movers hand it shards with due jobs (``want``). When a shard has no
+    more due jobs, it goes back to its node mover, with the time on the monotonic clock to look at it next (``later``).
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class RatedTopic:
         self._later = later
         self._first = session.keys.shard(topic, 0)
         self._wanting: set[ShardKeys] = set()
-        self._anew: set[ShardKeys] = set()  # wanted again while it was being looked at
+        self._anew: set[ShardKeys] = set()  # handed over again since the current look began
         self._wanted = asyncio.Event()
         self._failures = Failures("rate", session.keys.namespace)
 
@@ -67,8 +67,8 @@ class RatedTopic:
                 await self._wait(free_in_s)
 
     async def _wait(self, free_in_s: float | None) -> None:
-        """Until the next portion is free: also what gets due meanwhile waits for that, unless the rate is changed. With
-        None, until something is wanted.
+        """Waits until the next portion is free, or the rate is changed. With None, waits until a shard is handed
+        over.
         """
         if free_in_s is None or self._session.clock.manual:
             await self._wanted.wait()
@@ -84,12 +84,12 @@ class RatedTopic:
         return topic.rate if topic else None
 
     async def _portion(self) -> float | None:
-        """Moves what may be moved now. In how many seconds more may be; None: nothing waits for that."""
+        """Moves the jobs that may be moved now. Returns in how many seconds the next may be, or None if none is due."""
         topic = self._topics.known.get(self._topic)
         if topic is None or topic.rate is None or not is_rated(topic):
             self._give_back(self._wanting, 0.0)
             return None
-        self._anew.clear()  # before the time is asked by which something is due
+        self._anew.clear()  # before reading the time that decides which jobs are due
         _, now_ms, free_ms = await arun(self._link, self._scripts.permit(self._first, 0))
         if free_ms > now_ms:
             return (free_ms - now_ms) / 1000
@@ -116,7 +116,7 @@ class RatedTopic:
             self._later(shard, when)
 
     async def _due(self, now_ms: int, rate: float) -> _DueJobs:
-        """The longest due jobs of the shards that want to move some; one that has none due is given back."""
+        """The longest due jobs of all shards in hand. Gives back shards without due jobs."""
         most = max(_LOOKED_AT, 4 * int(rate / 20) // len(self._wanting))
         nodes: dict[str, list[ShardKeys]] = {}
         for shard in self._wanting:
@@ -127,7 +127,7 @@ class RatedTopic:
         return found
 
     async def _due_in(self, shards: list[ShardKeys], now_ms: int, most: int) -> _DueJobs:
-        """The same on one node."""
+        """The same for one node."""
         try:
             heads = await arun(self._link, reads.by_rank(self._session, [(k.bucket, 0) for k in shards], most))
             found: _DueJobs = []
@@ -148,5 +148,5 @@ def is_rated(topic: TopicSettings) -> bool:
 
 
 def _wait_s(dues: list[int], now_ms: int, session: Session) -> float:
-    """For how long nothing is due."""
+    """Seconds until the first job is due."""
     return (dues[0] - now_ms) / 1000 if dues and not session.clock.manual else float("inf")

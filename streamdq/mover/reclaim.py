@@ -19,16 +19,16 @@ from ..store.scripts import Scripts
 from ..store.topics import Topics
 
 _TICK_S = 0.5
-_SLOW_S = 5.0  # jobs that are ready and not claimed: only one lost between a read and its claim is looked for
+_SLOW_S = 5.0  # for shards with ready jobs only: they may hide a job that was lost between a read and its claim
 _WATCH_S = 5.0  # how long a shard is watched after its last claim ended
 _LIMIT = 100
-_CALLS = 200  # of one look at one group of a shard
+_CALLS = 200  # at most, in one check of one group of a shard
 _START = (b"0-0", b"0-0")
 
 
 @dataclass(slots=True)
 class _Watch:
-    """When to look at a shard again, and until when to go on looking at it when it is empty."""
+    """When to look at a shard again, and until when to keep looking although it is empty."""
 
     next: float
     until: float
@@ -53,19 +53,19 @@ class Reclaimer:
         self._failures = Failures("reclaim", session.keys.namespace)
 
     def watch(self, shard: ShardKeys) -> None:
-        """Something is, or will soon be, running in the shard."""
+        """Starts watching a shard in which jobs run or will soon run."""
         now = time.monotonic()
         watch = self._watched.setdefault(shard, _Watch(now, now))
         watch.next, watch.until = min(watch.next, now + _TICK_S), now + _WATCH_S
         self._wanted.set()
 
     def notice(self, shard: ShardKeys) -> None:
-        """The same, of which nothing may have told: a shard that is watched already stays as it is."""
+        """Watches a shard whose ring may have been missed. One that is watched already keeps its times."""
         if shard not in self._watched:
             self.watch(shard)
 
     def look_now(self) -> None:
-        """Time has jumped, or this process has just begun."""
+        """Checks all watched shards now: time has jumped, or this process has just become the mover."""
         for watch in self._watched.values():
             watch.next = 0.0
         self._wanted.set()
@@ -74,7 +74,7 @@ class Reclaimer:
         while True:
             self._wanted.clear()
             for shard, watch in list(self._watched.items()):
-                # Timers may fire a millisecond early, and another tick would be too late.
+                # Timers may fire a millisecond early, and the next tick would be too late.
                 if watch.next <= time.monotonic() + _TICK_S / 2:
                     await self._try(shard, watch)
             if self._watched and not self._session.clock.manual:
@@ -104,7 +104,7 @@ class Reclaimer:
             del self._watched[shard]
 
     async def _sweep(self, shard: ShardKeys, topic: TopicSettings, group: str, watch: _Watch) -> tuple[int, int]:
-        """How many jobs of the group are pending, and how many are ready."""
+        """Takes over the group's expired claims. Returns how many of its jobs are pending, and how many are ready."""
         missing, taken = self._missing.pop((shard, group), 0), 0
         try:
             for _ in range(_CALLS):
@@ -124,7 +124,7 @@ class Reclaimer:
 
     async def _call(self, shard: ShardKeys, topic: TopicSettings, group: str, watch: _Watch, missing: int) -> Reclaimed:
         cursors = self._cursors.get((shard, group), _START)
-        # So long it is looked at again in any case: until then nobody needs to ring.
+        # For this long the shard is checked in any case, so nobody needs to ring.
         watch_ms = max(0, int((watch.until - 2 * _TICK_S - time.monotonic()) * 1000))
         reply = await arun(self._link, self._scripts.reclaim(shard, group, topic, _LIMIT, cursors, watch_ms, missing))
         self._cursors[shard, group] = (reply.cursor, reply.own_cursor)

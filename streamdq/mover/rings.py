@@ -16,10 +16,11 @@ BLOCK_S = 10.0
 
 
 class Listener:
-    """Tells ``heard`` which of the streams rang; nothing when ten seconds passed without a ring.
+    """Calls ``heard`` with the streams that rang; with none if ten seconds passed without a ring.
 
-    A ring stays in its stream, so what rings while nobody reads is heard then. What has been heard is forgotten when a
-    read fails, as the ids may be those of another primary, and each stream that ever rang is heard again.
+    A ring stays in its stream, so a ring that comes while nobody reads is heard with the next read. When a read fails,
+    the listener forgets what it has heard, because the next ids may come from another primary; then each stream that
+    ever rang is heard again.
     """
 
     def __init__(
@@ -38,15 +39,15 @@ class Listener:
         self._changed = asyncio.Event()
 
     def forget(self, stream: str) -> None:
-        """Its last ring is heard again: the id that was seen may be ahead of what Redis gives out now."""
+        """Makes the stream's last ring be heard again: the id seen last may be ahead of those that Redis issues now."""
         self._seen.pop(stream, None)
 
     def look_again(self) -> None:
-        """There may be other streams."""
+        """Asks again which streams to listen to."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Never returns. A blocked read covers one slot of a Cluster: each stream has its own there."""
+        """Never returns. On a Cluster each stream has its own blocked read, as one read covers only one slot."""
         if not self._link.is_cluster:
             await self._listen(self._streams)
         listening: dict[str, asyncio.Task[None]] = {}

@@ -13,11 +13,11 @@ NEVER = float("inf")
 
 
 class ShardTimers:
-    """A time for each shard, on the monotonic clock; of several, the earliest counts.
+    """Keeps one time per shard, on the monotonic clock: the earliest that was set.
 
-    ``take_due`` forgets a time before the look begins. So a ring that arrives while the look is under way is kept, and
-    what the look finds is added to it. Until a look has succeeded (``looked``), the shard ``is_uncertain``: its time
-    says when it is tried again, not when its first job is due.
+    ``take_due`` clears a shard's time before the look begins. So a ring that arrives during the look is kept, and the
+    result of the look can only make the time earlier. Until a look has succeeded (``looked``), the shard
+    ``is_uncertain``: its time says when to try again, not when its first job is due.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class ShardTimers:
         return shard in self._at
 
     def at(self, shard: ShardKeys, when: float = 0.0) -> float:
-        """Looks at the shard then, if not before; returns how much sooner that is."""
+        """Schedules a look at the shard, unless an earlier one is scheduled; returns how much earlier it is now."""
         before = self._at.setdefault(shard, NEVER)
         if when >= before:
             return 0.0
@@ -42,7 +42,7 @@ class ShardTimers:
         return before - when
 
     def looked(self, shard: ShardKeys, when: float) -> None:
-        """A look has succeeded; the next one is then, if not before."""
+        """Notes that a look has succeeded, and schedules the next one."""
         self._uncertain.discard(shard)
         self.at(shard, when)
 
@@ -69,7 +69,7 @@ class ShardTimers:
         return due
 
     async def wait(self) -> None:
-        """Until some shard's time may have come."""
+        """Waits until some shard's time may have come."""
         while (first := min(self._at.values(), default=NEVER)) > (now := time.monotonic()):
             self._sooner.clear()
             await wait(self._sooner, None if first == NEVER else first - now)

@@ -1,7 +1,7 @@
 """Claims ready jobs for one consumer of one group: one script call when busy, one blocked read when idle.
 
-On a Cluster each shard has its own blocked read and its own failures: a slow call continues beside the others, and a
-shard that failed rests for a moment. Elsewhere all shards share one server, and a failure is raised.
+On a Cluster each shard has its own blocked read and its own failures: a slow call goes on while others are sent, and a
+shard whose call failed is left alone for a moment. Elsewhere all shards share one server, and a failure is raised.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from ..store.topics import Topics
 T = TypeVar("T")
 BLOCK_S = 10.0
 _SWEEP_S = 0.01  # how often a busy consumer looks at its quiet topics
-_PATIENCE_S, _SHORT_PATIENCE_S = 0.05, 0.005  # how long a call is waited for; the other, while one takes long
+_PATIENCE_S, _SHORT_PATIENCE_S = 0.05, 0.005  # how long to wait for a claim; the short one while another is late
 _FAILING_S = 0.2
 _LEAVE_LIMIT = 100
-_REPAIR_S = 0.05  # between repairs, should another client go on breaking things
-_PAUSED_S = 1.0  # how often it looks at paused ones
+_REPAIR_S = 0.05  # between repairs, in case another client keeps breaking things
+_PAUSED_S = 1.0  # how often it looks at paused topics
 _HEARTBEAT_S = 60.0
 
 
 class Limit(NamedTuple):
-    """How many jobs of a topic may be claimed; the first of them start at once."""
+    """How many jobs of a topic may be claimed (``most``), and how many of them start at once."""
 
     most: int
     at_once: int
@@ -49,7 +49,7 @@ Limits = Mapping[str, Limit]
 
 
 class Consumer:
-    """Where a worker gets its jobs from. ``next`` and ``hand_back`` are called by one task at a time."""
+    """Claims a worker's jobs. Only one task at a time may call ``next`` or ``hand_back``."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Consumer:
         name: str,
         failing: Collection[ShardKeys] = (),
     ) -> None:
-        """``failing``: shards that take no outcomes now; nothing more is claimed from them."""
+        """``failing``: shards to which outcomes can't be sent now; no more jobs are claimed from them."""
         self.group = group
         self.name = name
         self.time = RedisTime()
@@ -71,7 +71,7 @@ class Consumer:
         self._topics = topics
         self._served: set[str] = set()
         self._shards: list[ShardKeys] = []
-        self._active: list[ShardKeys] = []  # believed to have more; in turn
+        self._active: list[ShardKeys] = []  # probably have ready jobs; claimed from in turn
         self._resting: dict[ShardKeys, float] = {}  # paused, or failed: until when
         self._readers: dict[asyncio.Task[dict[ShardKeys, Entries]], tuple[ShardKeys, ...]] = {}
         self._late: dict[asyncio.Task[list[Held]], tuple[ShardKeys, Entries]] = {}
@@ -80,7 +80,7 @@ class Consumer:
         self._failing = failing
         self._failures = Failures("claim", session.keys.namespace)
         self._swept = 0.0
-        self._changed = asyncio.Event()  # what it serves
+        self._changed = asyncio.Event()  # the served topics or shards have changed
 
     def now_ms(self) -> int:
         """Redis's time, or the injected one."""
@@ -88,17 +88,17 @@ class Consumer:
 
     @property
     def crowded(self) -> bool:
-        """Whether jobs wait that are not claimed ahead: there should be room for no more than start at once."""
+        """Whether jobs wait that must not be claimed ahead: then claim no more jobs than start at once."""
         return bool(self._crowded)
 
     @property
     def reading(self) -> bool:
-        """Whether a read or a claim is still under way that may bring jobs."""
+        """Whether a read or a claim under way may still return jobs."""
         return bool(self._readers or self._late)
 
     def serve(self, topics: Sequence[str]) -> bool:
-        """Which topics to claim from; they and the group exist (Topics.ensure). Where that changes the shards, True: a
-        ``next`` that waits returns, as its limits are out of date.
+        """Sets the topics to claim from; they and the group must exist (Topics.ensure). Returns whether topics or
+        shards have changed; if so, a waiting ``next`` returns, as its limits are out of date.
         """
         shards = [shard for topic in sorted(topics) for shard in self._topics.shards(topic)]
         if set(topics) == self._served and shards == self._shards:
@@ -114,14 +114,14 @@ class Consumer:
         return True
 
     async def join(self) -> None:
-        """Makes this consumer known to its groups: a blocked read alone does not, before Redis 7.2."""
+        """Makes this consumer known to its groups: before Redis 7.2 a blocked read does not do that."""
         await arun(self._link, blocking.join(self._session, self.group, self.name, self._shards))
 
     async def next(self, room: Callable[[], Limits], wait_s: float = BLOCK_S) -> list[Held]:
-        """Claimed jobs of one shard, at most its topic's limit; waits for some, and returns none after about
-        ``wait_s``, or when there is no room. A topic without a limit above 0 is left alone.
+        """Waits for ready jobs and claims them: jobs of one shard, at most its topic's limit. Returns none after about
+        ``wait_s``, or when there is no room. Claims nothing from topics whose limit is missing or 0.
 
-        ``room`` is asked anew before each round: slots are freed and taken while this waits.
+        ``room`` is called again before each round, because slots are freed and taken while this waits.
         """
         give_up = time.monotonic() + wait_s
         while limits := room():
@@ -140,8 +140,8 @@ class Consumer:
         return []
 
     async def hand_back(self) -> list[Held]:
-        """While there is no room: hands back at once what reads under way bring. Returns only with jobs of a late
-        claim.
+        """For the time without room: hands back at once the entries that reads under way return. Returns only when a
+        late claim has claimed jobs.
         """
         while True:
             self._harvest()
@@ -168,7 +168,7 @@ class Consumer:
         return await self._claim_active(limits)
 
     async def _claim_active(self, limits: Limits) -> list[Held]:
-        """From the first shard in turn that has a job to claim."""
+        """Claims from the first active shard that has a job."""
         for _ in range(len(self._active)):
             shard = self._active.pop(0)
             limit = limits.get(shard.topic, _NONE)
@@ -191,13 +191,13 @@ class Consumer:
             self._active.append(shard)
 
     async def _try(self, shard: ShardKeys, limit: Limit) -> list[Held]:
-        """What a claim brings, at once or, on Cluster, later: it is then not waited for any longer."""
+        """Claims from one shard. On Cluster, a claim that takes long goes on in the background (``_late``)."""
         read = self._found.get(shard, [])
         if not self._link.is_cluster:
             try:
                 return await self._claim(shard, limit, read)
             except GroupMissing:
-                self._found.pop(shard, None)  # what was read went with the group
+                self._found.pop(shard, None)  # these entries are gone with the group
                 raise
         self._found.pop(shard, None)
         task = asyncio.create_task(self._claim_or_repair(shard, limit, read))
@@ -224,7 +224,7 @@ class Consumer:
         return []
 
     def _outcome(self, task: asyncio.Task[list[Held]]) -> list[Held]:
-        """Of a claim on Cluster."""
+        """The result of a claim on Cluster that has ended."""
         shard, read = self._late.pop(task)
         if self._resting.get(shard) == float("inf"):
             del self._resting[shard]
@@ -241,7 +241,7 @@ class Consumer:
         if not self._link.is_cluster or not isinstance(error, ServerError):
             raise error
         if isinstance(error, GroupMissing):
-            self._activate(shard)  # its claim repairs it
+            self._activate(shard)  # its next claim repairs the group
         else:
             self._rest(shard, time.monotonic() + self._failures.failed(shard.prefix, error))
 
@@ -261,7 +261,7 @@ class Consumer:
         arrived = time.monotonic()
         self.time.observe(claimed.now_ms, arrived)
         if not self._link.is_cluster:
-            self._found.pop(shard, None)  # not before: a call that fails is made again with it
+            self._found.pop(shard, None)  # only now: a failed call is repeated with the same entries
         if claimed.unlooked:
             self._keep({shard: list(read[-3 * claimed.unlooked :])})
         if claimed.paused:
@@ -274,7 +274,7 @@ class Consumer:
         return held
 
     def _note_crowd(self, shard: ShardKeys, claimed: Claimed, held: list[Held], at_once: int) -> None:
-        """Whether there are more jobs that were lost with a consumer than ``at_once`` may be claimed of them."""
+        """Notes whether the shard has more jobs that were lost with a consumer than may start at once."""
         again = sum(1 for one in held if one.entry)
         if claimed.refused or (shard in self._crowded and again >= at_once > 0):
             self._crowded.add(shard)
@@ -284,7 +284,7 @@ class Consumer:
     # -- reading
 
     def _quiet(self, limits: Limits) -> list[ShardKeys]:
-        """Shards that nothing is known to wait in, that no read is under way in, and whose topics have room."""
+        """Shards without known jobs and without a read under way, whose topics have room."""
         busy = {
             *self._active,
             *self._resting,
@@ -294,8 +294,8 @@ class Consumer:
         return [shard for shard in self._shards if shard not in busy and limits.get(shard.topic, _NONE).most > 0]
 
     async def _sweep(self, limits: Limits) -> None:
-        """While busy with some topics: has anything come in the others? It only looks: what it took, it might have to
-        hand back.
+        """While some topics keep this consumer busy, looks whether jobs have become ready in the others. It only looks,
+        because jobs that it took might have to be handed back.
         """
         self._swept = time.monotonic()
         quiet = self._quiet(limits)
@@ -308,7 +308,7 @@ class Consumer:
                     self._activate(shard)
 
     def _read(self, shards: list[ShardKeys], limits: Limits, block_s: float) -> None:
-        """Begins to read the shards, blocked: on Cluster each by itself, else all at once."""
+        """Starts blocked reads: one per shard on Cluster, otherwise one for all shards."""
         block_ms = max(1, int(block_s * 1000))
         for together in [(shard,) for shard in shards] if self._link.is_cluster else [tuple(shards)] if shards else []:
             room = min(limits[shard.topic].most for shard in together)
@@ -317,7 +317,7 @@ class Consumer:
             self._readers[asyncio.create_task(arun(self._link, read))] = together
 
     async def _wait(self, limits: Limits, wait_s: float) -> None:
-        """Blocks until something comes, a shard has rested, or ``wait_s`` has passed."""
+        """Blocks until a read returns, a shard has rested, or ``wait_s`` has passed."""
         soonest = min(self._resting.values(), default=float("inf")) - time.monotonic()
         timeout_s = max(0.001, min(wait_s, soonest, BLOCK_S))
         self._read(self._quiet(limits), limits, BLOCK_S if self._link.is_cluster else timeout_s)
@@ -340,15 +340,17 @@ class Consumer:
                 self._failed(shards[0], error)
 
     def _keep(self, found: dict[ShardKeys, Entries]) -> None:
-        """What was read waits for its claim. Two reads may bring entries of one shard before that."""
+        """Keeps entries that were read until they are claimed. Two reads may return entries of one shard before
+        that.
+        """
         for shard, entries in found.items():
             self._found.setdefault(shard, []).extend(entries)
 
-    # -- its own life
+    # -- heartbeat and leaving
 
     async def heartbeat(self) -> None:
-        """A loop's body: tells Redis every minute that this consumer is alive. A blocked read does not, nor does one
-        that waits for a free slot: it would be counted, and then cleared away, as gone.
+        """A loop's body: tells Redis every minute that this consumer is alive. Neither a blocked read nor waiting for a
+        free slot does that; without heartbeats, the consumer would count as gone and be removed.
         """
         while True:
             await asyncio.sleep(_HEARTBEAT_S)
@@ -359,7 +361,7 @@ class Consumer:
         await arun(self._link, blocking.heartbeat(self._session, self.group, self.name, shards))
 
     async def leave(self) -> None:
-        """Hands back what was read and not claimed, and takes this consumer out of the group."""
+        """Hands back entries that were read but not claimed, and removes this consumer from the group."""
         under_way: list[asyncio.Task[Any]] = [*self._readers, *self._late]
         self._readers.clear()
         self._late.clear()
@@ -371,7 +373,7 @@ class Consumer:
             pass
 
     async def _everywhere(self, call: Callable[[T], Coroutine[Any, Any, None]], parts: Sequence[T]) -> None:
-        """On Cluster for all parts at once; the first failure is raised when the others are done."""
+        """Makes a call for each part, on Cluster at the same time; then raises the first failure."""
         if not self._link.is_cluster:
             for part in parts:
                 await call(part)

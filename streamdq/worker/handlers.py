@@ -1,4 +1,4 @@
-"""Handlers: which function runs which topic's jobs, and what it takes."""
+"""Handlers: which function runs a topic's jobs, and which parameters it takes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from ..job import Job
 
 @dataclass(slots=True)
 class Handler:
-    """One topic's function. ``batch`` None: one job a call."""
+    """One topic's function. If ``batch`` is None, each call gets one job."""
 
     topic: str
     function: Callable[..., Any]
-    validate: Callable[[bytes], Any]  # the body's JSON to what the function takes
-    is_async: bool  # else it is called in a thread; what it returns is awaited where that is to be awaited
+    validate: Callable[[bytes], Any]  # turns the body's JSON into the function's argument
+    is_async: bool  # otherwise it is called in a thread; if it returns an awaitable, that is awaited
     wants_job: str | None  # the name of its Job parameter
     batch: int | None
     ttr_ms: int | None
     retry: str | None
 
     def call(self, body: Any, job: Any) -> Any:
-        """Calls the function; ``job`` is a list of jobs when it takes batches."""
+        """Calls the function; for batches, ``job`` is a list of jobs."""
         if self.wants_job is None:
             return self.function(body)
         return self.function(body, **{self.wants_job: job})
@@ -58,7 +58,7 @@ def handler_of(
 
 
 def _parameters_of(function: Callable[..., Any], code: Callable[..., Any], name: str) -> tuple[Any, str | None]:
-    """The body's type, and the name of the parameter that takes the job; None: it takes none."""
+    """The body's type, and the name of the parameter that takes the job, or None if there is none."""
     parameters = list(inspect.signature(function).parameters.values())
     try:
         hints = get_type_hints(code, include_extras=True)  # Annotated may restrict the body
@@ -72,7 +72,7 @@ def _parameters_of(function: Callable[..., Any], code: Callable[..., Any], name:
 
 
 def _item_type(body_type: Any, name: str) -> Any:
-    """What a list of bodies is a list of."""
+    """The item type of a list of bodies."""
     body_type = _bare(body_type)
     if body_type not in (Any, list) and get_origin(body_type) is not list:
         raise InvalidInput(f"handler {name}: with batch= its first parameter is a list, such as list[dict]")
@@ -87,8 +87,8 @@ def _validator(body_type: Any, name: str) -> Callable[[bytes], Any]:
 
 
 def _code_of(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function that a call runs: a partial's, or the ``__call__`` of an object's class. What a decorator wraps is
-    not looked at: the decorator decides whether that is awaited, called, or both.
+    """The function that a call runs: that of a partial, or ``__call__`` of an object's class. It does not look behind
+    decorators: they decide whether the wrapped function is called, awaited, or both.
     """
     while isinstance(function, functools.partial):
         function = function.func
@@ -98,7 +98,7 @@ def _code_of(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _bare(hint: Any) -> Any:
-    """What ``Annotated`` annotates."""
+    """The type without ``Annotated``."""
     return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 

@@ -1,4 +1,4 @@
-"""Calls a worker's ``on_dead`` functions for the jobs that were given up, beside everything else."""
+"""Calls a worker's ``on_dead`` functions for jobs that were given up, without holding up other work."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _MOST = 1000
 
 
 class DeadLetterNotices:
-    """Each function gets one job at a time, in the order in which they died; what it has not come to yet waits, 1 000
-    at most. A job that it can't be told of is logged: it is among the dead letters all the same.
+    """Each function gets one job at a time, in the order in which they died; up to 1 000 jobs wait for it. If it can't
+    be called for a job, that is logged; the job is a dead letter in any case.
     """
 
     def __init__(self, functions: Iterable[Callable[..., Any]], naming: Callable[[Job], dict[str, Any]]) -> None:
-        """``naming``: whose line it is in the log."""
+        """``naming``: the fields that name a job in the log."""
         self._naming = naming
         self._waiting: dict[Callable[..., Any], deque[Job]] = {function: deque() for function in functions}
         self._telling: dict[Callable[..., Any], asyncio.Task[None]] = {}
@@ -64,7 +64,7 @@ class DeadLetterNotices:
         log.error("on_dead not called", why=why, **self._naming(job))
 
     async def close(self, timeout_s: float) -> None:
-        """Waits this long for the remaining calls."""
+        """Waits at most this long for the remaining calls."""
         if self._telling:
             _, late = await asyncio.wait(self._telling.values(), timeout=timeout_s)
             self._closed = True

@@ -1,4 +1,4 @@
-"""Sends Redis how attempts ended: those that end within the same few milliseconds go in one script call."""
+"""Sends outcomes to Redis: attempts that end within the same few milliseconds share one script call."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ _Key = tuple[ShardKeys, Outcome, str]  # shard, outcome, generation of the group
 
 
 class Outbox:
-    """Collects ends and sends them. If a call fails, its ends are kept and sent again; none is dropped."""
+    """Collects the ends of attempts and sends them. If a call fails, its ends are kept and sent again; none is
+    dropped.
+    """
 
     def __init__(
         self,
@@ -33,7 +35,7 @@ class Outbox:
         consumer: str,
         settled: Callable[[list[End], set[int]], None],
     ) -> None:
-        """``settled`` is told of ends that Redis has, and which of them it refused as stale."""
+        """``settled`` is called with ends that Redis has received, and the indexes of those it refused as stale."""
         self._link = link
         self._scripts = scripts
         self._topics = topics
@@ -56,7 +58,7 @@ class Outbox:
 
     @property
     def unsent(self) -> int:
-        """How many wait, but for those of shards that are ``failing``: nothing new is claimed from these."""
+        """How many ends wait, not counting those of ``failing`` shards: no jobs are claimed from these anyway."""
         if not self.failing:
             return self.size
         return sum(len(ends) for (shard, *_), ends in self._waiting.items() if shard not in self.failing)
@@ -69,7 +71,7 @@ class Outbox:
         try:
             while True:
                 await self._filled.wait()
-                await asyncio.sleep(0)  # handlers that end in this turn of the loop come along
+                await asyncio.sleep(0)  # handlers that end in this iteration of the loop join the batch
                 if not self._link.is_cluster:
                     await self._send_all(list(self._waiting))
                 else:
@@ -82,7 +84,7 @@ class Outbox:
             await cancel_and_wait(sending.values())
 
     async def _send_beside(self, sending: dict[ShardKeys, asyncio.Task[None]]) -> None:
-        """Until something else is to be sent, or has been."""
+        """Starts one task per shard, then waits until there is more to send or a task is done."""
         for shard in {key[0] for key in self._waiting} - sending.keys():
             keys = [key for key in self._waiting if key[0] == shard]
             sending[shard] = asyncio.create_task(self._send_all(keys))
@@ -99,7 +101,7 @@ class Outbox:
         for key in keys:
             try:
                 await self._send(*key)
-            except ServerError as error:  # of this shard or this outcome; the others go on
+            except ServerError as error:  # concerns this shard or outcome; the others are still sent
                 failed = error
                 if self._link.is_cluster:
                     self.failing.add(key[0])

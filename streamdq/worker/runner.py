@@ -1,4 +1,4 @@
-"""Runs handlers on claimed jobs: slots, TTR, and what the end of each attempt means."""
+"""Runs handlers on claimed jobs: gives them slots, watches their TTR, and decides how each attempt ended."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from .on_dead import DeadLetterNotices
 from .user_functions import called, completed, drop
 
 _WATCHDOG_S = 0.05
-_DEAF_S = 1.0  # how long the drain waits for a handler that does not end when it is cancelled
-_AHEAD_S = 0.02  # how much work may be fetched ahead of free slots
-_HOLD_S = 0.05  # how long that may wait for one
-_NO_MORE_S = 1.0  # for so long nothing is fetched ahead, when some had to go back
+_DEAF_S = 1.0  # how long the drain waits for a handler that ignores its cancellation
+_AHEAD_S = 0.02  # how much work may be claimed ahead of free slots
+_HOLD_S = 0.05  # how long such jobs may wait for a slot
+_NO_MORE_S = 1.0  # how long nothing is claimed ahead after jobs had to go back
 
 
 class RecentCount:
-    """How many attempts end within a span of time."""
+    """Counts the attempts that ended within a recent span of time."""
 
     def __init__(self, span_s: float) -> None:
         self._span_s = span_s
@@ -67,7 +67,7 @@ class Runner:
         touched: Callable[[Held, int], None],
         on_dead: Iterable[Callable[..., Any]],
     ) -> None:
-        """``now_ms``: Redis's time. ``consumer``: who runs them, for the log. ``ended`` and ``touched``: tell Redis."""
+        """``now_ms``: Redis's time. ``consumer``: its name, for the log. ``ended`` and ``touched`` report to Redis."""
         self._handlers = handlers
         self._group = group
         self._concurrency = concurrency
@@ -77,10 +77,10 @@ class Runner:
         self._tell_ended = ended
         self._tell_touched = touched
         self._notices = DeadLetterNotices(on_dead, self._naming)
-        self._waiting: deque[tuple[float, list[Held]]] = deque()  # when they came
+        self._waiting: deque[tuple[float, list[Held]]] = deque()  # (arrival, jobs of one call)
         self._running: dict[asyncio.Task[None], list[Held]] = {}
         self._draining = False
-        self._busy = 0  # running calls, and threads that outlived theirs
+        self._busy = 0  # running calls, and threads that still run after their call was cancelled
         self._mean_s = 1.0
         self._ended_lately = RecentCount(_AHEAD_S)
         self._gave_up_at = self._no_more_until = 0.0
@@ -94,18 +94,19 @@ class Runner:
         return not self._running and not self._waiting
 
     def room(self, *, ahead: bool) -> tuple[int, int]:
-        """How many more handler calls can be taken, and how many of them start at once: there are the free slots, and
-        ``ahead`` of them some milliseconds' worth of short jobs, so that the next claim travels while these run.
+        """How many more handler calls can be taken, and how many of them start at once, in free slots. With ``ahead``,
+        the first number includes a few milliseconds' worth of short jobs, so that the next claim is under way while
+        these run.
         """
         in_hand = self._busy + len(self._waiting)
         free = max(0, self._concurrency - in_hand)
         most = max(0, self._concurrency + (self._ahead() if ahead else 0) - in_hand)
-        # With plenty in hand, a claim waits until it is worth its round trip.
+        # While many jobs are in hand, a claim waits until it is worth its round trip.
         return (0 if in_hand > MAX_BATCH and most < MAX_BATCH // 2 else most), free
 
     def _ahead(self) -> int:
-        """Jobs that will have begun within some milliseconds: those that ended in the last ones tell how many, as the
-        handlers may all be held up now; but if most take long, none.
+        """How many jobs will probably start within a few milliseconds: no more than have just ended, because all
+        handlers may be stuck now; none if jobs take long on average.
         """
         if self._mean_s > _AHEAD_S or time.monotonic() < self._no_more_until:
             return 0
@@ -114,9 +115,9 @@ class Runner:
         )
 
     def take(self, held: list[Held]) -> None:
-        """Runs jobs of one topic as soon as there are slots; their TTR runs already."""
+        """Runs jobs of one topic as soon as slots are free. Their TTR is already running."""
         if held[0].deadline - held[0].ttr_ms / 1000 < self._gave_up_at:
-            self._release(held)  # asked for before others went back that were before these
+            self._release(held)  # claimed before earlier jobs were handed back: starting these would overtake them
             return
         handler = self._handlers[held[0].job.topic]
         size, arrived = handler.batch or 1, time.monotonic()
@@ -135,7 +136,7 @@ class Runner:
             self._running[task] = held
             task.add_done_callback(self._done)
 
-    # -- what was fetched ahead in vain
+    # -- jobs that were claimed ahead in vain
 
     def _give_up_at_last(self) -> None:
         if self._waiting and self._giving_up is None:
@@ -158,7 +159,7 @@ class Runner:
             self._end(one, End(one, Outcome.RELEASED), 0)
 
     def _in_time(self, held: list[Held]) -> list[Held]:
-        """Without the jobs whose time to start passed while they waited here, as after a SIGSTOP."""
+        """The jobs that may still start. For others the time passed while they waited here, as after a SIGSTOP."""
         now = time.monotonic()
         for one in held:
             if now >= one.start_by:
@@ -173,7 +174,7 @@ class Runner:
         try:
             error = None if task.cancelled() else task.exception()
             for held in self._running.pop(task):
-                if not held.ended:  # cancelled before its first step, or a fault in here
+                if not held.ended:  # the task was cancelled before its first step, or failed outside the handler
                     if error is not None:
                         log.error("attempt failed outside its handler", error=what(error), **self._naming(held.job))
                     self._end(held, self._end_of(held, asyncio.CancelledError() if error is None else error), 0)
@@ -208,7 +209,7 @@ class Runner:
                 self._end(one, End(one, Outcome.DONE) if error is None else self._end_of(one, error), took_s)
 
     def _check(self, handler: Handler, held: list[Held]) -> tuple[list[Held], list[Any]]:
-        """The jobs whose bodies the handler's type accepts, and the bodies; the others are buried."""
+        """The jobs whose bodies the handler's type accepts, with these bodies. Ends the attempts of the others."""
         fit, bodies = [], []
         for one in held:
             if one.crashes and one.crashes >= self._topics.settings_of(one.job.topic).max_deliveries:
@@ -221,14 +222,14 @@ class Runner:
                 fit.append(one)
             elif is_a(error, ValidationError):
                 self._end(one, End(one, Outcome.DEAD, _why_invalid(error), reason=DeadReason.INVALID), 0)
-            else:  # a validator of the user's own
+            else:  # raised by the user's own validator
                 self._end(one, self._end_of(one, error), 0)
         return fit, bodies
 
     def _call(self, handler: Handler, fit: list[Held], bodies: list[Any]) -> Any:
-        """Calls the handler, in the thread where it runs, for those jobs that may still start: at this last moment, for
-        the process may have been stopped since they were claimed. By now another may have them, or have cancelled
-        them, or paused the topic.
+        """Calls the handler, in the thread where it runs, with the jobs that may still start. This is checked at the
+        last moment, because the process may have been stopped since the claim: by now another worker may have the
+        jobs, or they were cancelled, or their topic was paused.
         """
         now = time.monotonic()
         for one in fit:
@@ -260,17 +261,18 @@ class Runner:
 
     def _thread_ended(self, thread: asyncio.Future[Any]) -> None:
         if not thread.cancelled():
-            drop(thread.result()[0])  # what it was to do after it was given up is not done
+            drop(thread.result()[0])  # the attempt was given up, so its returned coroutine must not run
         self._free_slot()
 
     def _end_of(self, held: Held, error: BaseException) -> End:
-        cancelled = is_a(error, asyncio.CancelledError)  # the watchdog's or the drain's; `late` tells which
+        cancelled = is_a(error, asyncio.CancelledError)  # by the watchdog or by the drain; `late` tells which
         if cancelled and self._draining and not held.late:
             return End(held, Outcome.RELEASED)
-        at = where(error)  # of a handler that took too long: where it was cancelled
+        at = where(error)  # for a handler that took too long: the line where it was cancelled
         log.debug("attempt failed", error=text_of(error).partition(":")[0], way=way(error), **self._naming(held.job))
         if cancelled:
-            # Neither: it awaited something that was cancelled. Handed back, it would run again at once, for ever.
+            # Without `late` the handler awaited something that was cancelled. If its job were handed back, it would run
+            # again at once, forever; so this counts as a failure.
             text = "the handler took longer than its TTR" if held.late else "the handler cancelled itself"
             error = TimeoutError(text) if held.late else asyncio.CancelledError(text)
         end = failed(held, error, self._topics.settings_of(held.job.topic).retry_of(self._group))
@@ -286,8 +288,8 @@ class Runner:
     # -- TTR
 
     async def watch(self) -> None:
-        """A loop's body: cancels handlers whose TTR has passed. A handler that ignores that, or takes long to clean up,
-        keeps its slot, though its attempt has ended.
+        """A loop's body: cancels handlers whose TTR has passed. A handler that ignores the cancellation, or takes long
+        to clean up, keeps its slot, but its attempt ends.
         """
         while True:
             await asyncio.sleep(_WATCHDOG_S)
@@ -300,17 +302,17 @@ class Runner:
                     task.cancel()
 
     def _end_late(self, held: list[Held], now: float) -> None:
-        """Attempts that were cancelled when this was looked at before, and whose handlers go on."""
+        """Ends attempts whose handlers still run although they were cancelled in an earlier round."""
         for one in held:
             if one.late and not one.ended:
                 self._end(one, self._end_of(one, asyncio.CancelledError()), now - one.deadline + one.ttr_ms / 1000)
 
     def _touch(self, held: Held, ttr: Duration | None) -> None:
-        """From any thread: the deadline here moves at once, Redis's as soon as it is told."""
+        """Extends the deadline, here at once and in Redis as soon as the touch arrives. Any thread may call it."""
         ttr_ms = held.ttr_ms if ttr is None else check_ttr(ttr)
         held.deadline = time.monotonic() + ttr_ms / 1000
         held.touch_ms = ttr_ms
-        if not held.touching:  # else the latest goes along with the one that is about to be told
+        if not held.touching:  # otherwise the touch that is about to be sent carries the latest TTR
             held.touching = True
             self._loop.call_soon_threadsafe(self._touched, held)
 
@@ -321,8 +323,8 @@ class Runner:
     # -- endings
 
     def settled(self, ends: list[End], stale: set[int]) -> None:
-        """Redis has these ends of one topic and outcome; those at the indexes in ``stale`` it refused."""
-        self.freed.set()  # who waits because too many ends were unsent must look again
+        """Redis has received these ends of one topic and outcome; it refused those whose index is in ``stale``."""
+        self.freed.set()  # a claim that waits because too many ends are unsent must look again
         outcome = ends[0].outcome
         if outcome is Outcome.DONE and not stale:
             return
@@ -332,7 +334,7 @@ class Runner:
 
     def _report(self, end: End, outcome: Outcome) -> None:
         job = end.held.job
-        tell = log.info if end.held.started_ms else log.debug  # handed back before it began: nothing has happened
+        tell = log.info if end.held.started_ms else log.debug  # debug: handed back before it began
         tell(
             "attempt ended", outcome=outcome.value, **self._naming(job), error=class_of(end) or None,
             at=end.at or None, reason=end.reason or None, delay_ms=end.delay_ms or None,
@@ -354,7 +356,7 @@ class Runner:
         self._notices.put(job)
 
     def _naming(self, job: Job) -> dict[str, Any]:
-        """Whose line it is in the log."""
+        """The fields that name a job in the log."""
         return {
             "topic": job.topic, "id": job.id, "group": self._group, "attempt": job.attempt, "consumer": self._consumer,
         }  # fmt: skip
@@ -362,7 +364,9 @@ class Runner:
     # -- stopping
 
     async def drain(self, grace_s: float) -> None:
-        """What waits is handed back; what runs has ``grace_s`` to finish, then it is cancelled and handed back."""
+        """Hands back waiting jobs. Running handlers have ``grace_s`` to finish; then they are cancelled and their jobs
+        handed back.
+        """
         self._draining = True
         while self._waiting:
             self._release(self._waiting.popleft()[1])
@@ -384,7 +388,7 @@ class Runner:
             task.cancel()
 
     async def close(self, timeout_s: float) -> None:
-        """Waits for callbacks that are still being told, and lets the threads go."""
+        """Waits for ``on_dead`` calls under way, and shuts the threads down."""
         await self._notices.close(timeout_s)
         if self._giving_up is not None:
             self._giving_up.cancel()
@@ -392,7 +396,7 @@ class Runner:
 
 
 def _why_invalid(error: ValidationError) -> str:
-    """What pydantic says, without the values; it may quote a validator of the user's own."""
+    """Pydantic's messages without the values. They may quote the user's own validators."""
     found, failure = called(error.errors)
     if failure is not None:
         return text_of(failure)[:MAX_ERROR_CHARS]

@@ -18,8 +18,8 @@ _BACKOFF_S = 0.2
 
 
 class Touches:
-    """What comes while a call is under way goes with the next: of each claim the latest. One that did not get through
-    is sent again, for as long as the attempt runs.
+    """Touches that arrive during a call go with the next one, only the latest of each claim. A touch that failed is
+    sent again for as long as the attempt runs.
     """
 
     def __init__(self, link: AsyncLink, scripts: Scripts, topics: Topics, group: str) -> None:
@@ -48,7 +48,7 @@ class Touches:
                     try:
                         await self._call(shard, generation, batch)
                     except NewerFormat:
-                        return  # the worker's loops meet it, too, and end it
+                        return  # the worker's loops get this error, too, and end the worker
                     except ServerError as error:
                         log.warning("touches not sent yet", topic=shard.topic, waiting=len(batch), error=str(error))
                         self._waiting[shard, generation] = waiting = batch | waiting

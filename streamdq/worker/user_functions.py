@@ -1,4 +1,4 @@
-"""Calls users' functions: awaits what they return, and returns what they raise as a value."""
+"""Calls users' functions, awaits their results, and returns their exceptions as values."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ _LAZY = (GeneratorType, AsyncGeneratorType, map, filter)
 
 
 def called(function: Callable[..., Any], *args: Any) -> tuple[Any, BaseException | None]:
-    """What the function returns, and what it raises. As a value, because not everything can be raised again where the
-    result is awaited: no Future holds a StopIteration, and a KeyboardInterrupt or SystemExit would end the event loop.
+    """What the function returns, and what it raises. The exception is returned as a value because some can't be raised
+    where the result is awaited: a Future can't hold a StopIteration, and a KeyboardInterrupt or SystemExit would end
+    the event loop.
     """
     try:
         return function(*args), None
@@ -23,8 +24,9 @@ def called(function: Callable[..., Any], *args: Any) -> tuple[Any, BaseException
 
 
 async def completed(result: Any) -> BaseException | None:
-    """Awaits what a call returned, until nothing of it is left to do; returns what that raises. A plain function may
-    return the coroutine, Task or Future that does its work. A generator has done nothing yet: that is an error.
+    """Awaits the result of a call, and the results of that, until nothing is left to await; returns the exception. A
+    plain function may return the coroutine, Task or Future that does its work. A generator is an error, because none
+    of its code has run.
     """
     try:
         while result is not None:
@@ -42,7 +44,7 @@ async def completed(result: Any) -> BaseException | None:
 
 
 def drop(result: Any) -> None:
-    """What a call returned will not be awaited any more."""
+    """Disposes of a call's result that nobody will await."""
     if isinstance(result, CoroutineType):
         result.close()
     elif isinstance(result, Future):

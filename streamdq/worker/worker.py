@@ -1,4 +1,4 @@
-"""The worker: its loops that claim jobs, run handlers and send outcomes, and the mover in the same process."""
+"""The worker: the loops that claim jobs, run handlers and send outcomes, and a mover in the same process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ T = TypeVar("T")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 _MOST_UNSENT = 4 * MAX_BATCH
 _BURST_WAIT_S = 0.2
-_REGISTRY_S = 20.0  # how often it looks at the registry when nothing rings there
+_REGISTRY_S = 20.0  # how often it looks at the registry if no ring comes
 
 
 class Worker:
@@ -160,7 +160,7 @@ class Worker:
 
 
 def serves_every_topic(worker: Worker) -> bool:
-    """For other modules of streamdq: does it find topics by itself?"""
+    """Whether the worker finds topics by itself. For other modules of streamdq."""
     return worker._every is not None
 
 
@@ -177,7 +177,7 @@ class _Run:
         on_dead: list[Callable[..., Any]],
     ) -> None:
         self.stopping = asyncio.Event()
-        self._ended = asyncio.Event()  # the mover goes on until the last outcome is sent
+        self._ended = asyncio.Event()  # ends the mover, after the last outcome was sent
         self._settings = settings
         self._group = worker.group
         self.handlers = handlers
@@ -207,7 +207,7 @@ class _Run:
             for number in _SIGNALS:
                 self._loop.add_signal_handler(number, self._signalled)
         try:
-            # A Redis that can't be reached at the start is an error; once at work, loops wait for it to come back.
+            # If Redis can't be reached at the start, that is an error; later the loops wait for it to come back.
             await self._prepare()
             bodies = {"mover": self._mover.run, "outbox": self._outbox.run, "watchdog": self._runner.watch}
             bodies |= {"alive": self.consumer.heartbeat, "topics": self._watch_topics}
@@ -224,7 +224,7 @@ class _Run:
                     raise self._refused
                 await self._drain(self._settings.grace_s)
             except (asyncio.CancelledError, NewerFormat):
-                # Nobody would watch over the handlers, nor tell Redis how they end: they go back as well.
+                # From now on nobody watches the handlers or reports their outcomes, so running jobs go back as well.
                 await self._drain(0.0)
                 raise
             finally:
@@ -238,7 +238,7 @@ class _Run:
             await self.link.close()
 
     def _loop_ended(self, task: asyncio.Task[None]) -> None:
-        """A loop that ends with an error met data of a newer version: so the worker ends."""
+        """Ends the worker if a loop ended because it met data of a newer version; loops survive any other error."""
         if not task.cancelled() and isinstance(error := task.exception(), NewerFormat):
             self._refused = error
             self.stopping.set()
@@ -266,15 +266,15 @@ class _Run:
     # -- topics
 
     async def _watch_topics(self) -> None:
-        """A loop's body: looks at the registry whenever it changes, and now and then all the same."""
+        """A loop's body: looks at the registry whenever it changes, and every ``_REGISTRY_S`` in any case."""
         seen: dict[str, bytes] = {}
         while True:
             await self._look_for_topics()
             seen |= await arun(self.link, listen(self.session, [self.session.keys.wake], seen, _REGISTRY_S))
 
     async def _look_for_topics(self) -> None:
-        """Serves all shards there are; of every topic, if there is a handler for it, that has the group now: one that
-        has lost it must not get it back from here.
+        """Serves all shards of the topics with handlers. A handler for every topic serves the topics that have the
+        group now: a topic whose group was removed must not get it back from here.
         """
         known = await arun(self.link, self._topics.refresh())
         served = set(self._named)
@@ -291,7 +291,7 @@ class _Run:
     # -- claiming
 
     async def _claim(self, burst: bool) -> None:
-        """Fetches jobs whenever there is room for some."""
+        """Claims jobs whenever there is room."""
         while not self.stopping.is_set():
             full = not self._room()
             if full:
@@ -305,14 +305,14 @@ class _Run:
                 return
 
     def _room(self) -> Limits:
-        """How much of each topic can be taken now; empty: nothing at all."""
+        """How many jobs of each topic can be claimed now; empty if none."""
         most, at_once = self._runner.room(ahead=not self.consumer.crowded)
         if most == 0 or self._outbox.unsent >= _MOST_UNSENT:
             return {}
         return {name: _limit(most, at_once, handler.batch or 1) for name, handler in self.handlers.items()}
 
     async def _no_room(self) -> list[Held]:
-        """Until there is. What comes meanwhile is not kept from those who have room."""
+        """Waits until there is room. Entries that a read returns meanwhile go back, for workers that have room."""
         if not self.consumer.reading:
             await self._runner.freed.wait()
             return []
@@ -325,7 +325,7 @@ class _Run:
             await cancel_and_wait([freed, *([] if back.done() else [back])])
 
     async def _unless_stopped(self, waiting: Coroutine[Any, Any, T]) -> T | None:
-        """What is awaited, or None when the worker is told to stop first."""
+        """The awaited result, or None if the worker is told to stop first."""
         task, stop = self._loop.create_task(waiting), self._loop.create_task(self.stopping.wait())
         try:
             await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
@@ -342,7 +342,7 @@ class _Run:
                 return False
         return True
 
-    # -- what the runner tells
+    # -- outcomes and stopping
 
     def _settled(self, ends: list[End], stale: set[int]) -> None:
         self._runner.settled(ends, stale)
@@ -355,15 +355,17 @@ class _Run:
             log.warning("stopped without telling Redis", unsent=self._outbox.size, error=what(error))
 
     async def _all_sent(self) -> None:
-        """Outcomes; or nobody sends them any more, as all tasks were cancelled together."""
+        """Waits until all outcomes are sent, or the outbox's task has ended because all tasks were cancelled
+        together.
+        """
         drained = self._loop.create_task(self._outbox.drained())
         await asyncio.wait((drained, self._sending), return_when=asyncio.FIRST_COMPLETED)
         drained.cancel()
 
     async def _drain(self, grace_s: float) -> None:
-        """Lets what runs end, hands the rest back, and leaves the group."""
+        """Lets running handlers end, hands other jobs back, and leaves the group."""
         await self._runner.drain(grace_s)
-        # Redis may be down, or a part of it: what it is not told now is delivered again when its TTR passes.
+        # Redis may be down, wholly or in part. Jobs whose outcome it doesn't get now are redelivered after their TTR.
         await self._in_time(self._all_sent())
         await self._in_time(self.consumer.leave())
         self._touches.close()
