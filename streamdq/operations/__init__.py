@@ -1,1 +1,1 @@
-"""Everything that one can do with a queue. An operation is a generator, which Queue and AsyncQueue both carry out."""
+"""Everything that callers can do with a queue. An operation is a generator; Queue and AsyncQueue run it."""

@@ -12,12 +12,12 @@ COMMANDS = (
     "zremrangebyrank", "zscan", "zscore",
 )  # fmt: skip
 CLUSTER_COMMANDS = ("asking", "cluster|slots")
-"""What a client of a Cluster sends as well: to learn which node serves which slot, and while a slot moves."""
+"""What clients of a Cluster send as well: to learn which node serves which slot, and while a slot migrates."""
 
 
 def rights(namespace: str, cluster: bool = False) -> str:
-    """What ``ACL SETUSER`` takes."""
+    """The arguments for ``ACL SETUSER``."""
     commands = sorted((*COMMANDS, *(CLUSTER_COMMANDS if cluster else ())))
-    # The brace begins the hash tag, so the keys of a namespace whose name begins with this one's don't match.
+    # The brace starts the hash tag, so the pattern does not match namespaces whose name only begins like this one.
     keys = f"~{namespace}:{{* ~{{{namespace}}}:*"
     return f"resetkeys {keys} resetchannels -@all " + " ".join(f"+{name}" for name in commands)

@@ -38,7 +38,7 @@ class Balance:
     running: int = 0
 
     def add(self, shard: ShardStats) -> None:
-        """One shard's part, if it has the group."""
+        """Adds one shard's part, if it has the group."""
         if self.group not in shard.groups:
             return
         counts = shard.counts
@@ -84,8 +84,8 @@ class Audit:
 
 def audit(store: RedisStore, topic: str | None = None) -> Op[Audit]:
     """Balances every topic and group from the counters, each shard at one moment, and walks through every job to
-    find orphans. Right also while workers are busy: a suspect is looked at again before it is named. Reads in
-    pages of 250; its own memory grows with what is ready, not with what waits.
+    find orphans. It is correct while workers are busy, too: a suspect is checked again before it is reported. It reads
+    pages of 250; its memory grows with the ready jobs, not with the waiting ones.
     """
     found = Audit()
     for name in (yield from topic_names(store, topic)):
@@ -102,15 +102,15 @@ def audit(store: RedisStore, topic: str | None = None) -> Op[Audit]:
 
 def _orphans(store: RedisStore, shard: ShardKeys) -> Op[list[Orphan]]:
     suspects = yield from _suspects(store, shard)
-    # Anything may have moved during the walk. What is still without a place the second time is lost.
+    # Jobs may have moved during the walk. Those that are still out of place the second time are orphans.
     again = (yield from _suspects(store, shard)) if suspects else {}
     return [Orphan(shard.topic, id, what) for id, what in suspects.items() if again.get(id) == what]
 
 
 def _suspects(store: RedisStore, shard: ShardKeys) -> Op[dict[str, str]]:
-    """{id: what is wrong with it}. Streams are read after the jobs: a job moves from the bucket to a stream."""
+    """{id: what is wrong with it}. Streams are read after the jobs, because jobs move from the bucket to a stream."""
     in_streams: dict[str, set[str]] = {}  # stream -> ids that should be in it
-    most = most_jobs(_PAGE, 2 * len(store.topics.known[shard.topic].groups))  # what it looks at it takes apart, too
+    most = most_jobs(_PAGE, 2 * len(store.topics.known[shard.topic].groups))  # twice: it also parses each progress
     cursor = b"0"
     while True:
         cursor, page = yield from store.scripts.audit_jobs(shard, cursor, most)
@@ -136,7 +136,7 @@ def _without_record(store: RedisStore, shard: ShardKeys) -> Op[dict[str, str]]:
 
 
 def _strike_off(store: RedisStore, stream: str, ids: set[str]) -> Op[None]:
-    """Takes away the ids that the stream has."""
+    """Removes the ids that are in the stream."""
     start = "-"
     while ids:
         (entries,) = yield from reads.entries(store.session, [(stream, start)], _PAGE)

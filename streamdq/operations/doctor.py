@@ -31,7 +31,7 @@ class Finding:
 
 
 def doctor(store: RedisStore) -> Op[list[Finding]]:
-    """Looks at version, persistence, memory policy, clock, mover and orphans."""
+    """Checks version, persistence, memory policy, clock, mover, orphans and dumps."""
     info = yield from namespace.redis_info(store.session)
     findings = [_version(info), _persistence(info), _memory(info), *_trouble(info)]
     skew_s, mover = yield from namespace.skew_and_mover(store.session)
@@ -59,7 +59,7 @@ def _mover(store: RedisStore, holder: str | None) -> Op[Finding]:
 
 
 def _dumps(store: RedisStore) -> Op[list[Finding]]:
-    """How many rows Redis keeps for registered dumps: they grow until the dumps have them."""
+    """How many rows Redis keeps for registered dumps; it keeps them until the dumps have them."""
     lacking: dict[str, int] = {}
     oldest: dict[str, int] = {}
     shards = [shard for topic in (yield from store.topics.refresh()) for shard in store.topics.all_shards(topic)]

@@ -1,4 +1,4 @@
-"""Reading operations: one job, dead letters, figures of topics, the coming load, the history."""
+"""Operations that only read: one job, dead letters, topics' figures, the coming load, the history."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ _ACTIVE_FIRST = (JobState.RUNNING, JobState.READY, JobState.DELAYED, JobState.DE
 
 @dataclass(slots=True)
 class GroupStats:
-    """One group's figures in a topic. The first five are the current state, the others count since the topic began."""
+    """One group's figures in a topic. The first five are the current state; the others count since the topic's
+    start.
+    """
 
     delayed: int = 0  # first deliveries that are not due, and the group's own retries
     ready: int = 0  # the lag: due, not claimed
@@ -60,7 +62,7 @@ class TopicStats:
     overdue_ms: int = 0  # how long the head of the bucket has been due
     paused: bool = False
     shards: int = 1
-    unreachable: int = 0  # shards that are not in these figures: the Cluster node that has them does not answer
+    unreachable: int = 0  # shards missing from these figures, because their Cluster node does not answer
     groups: dict[str, GroupStats] = field(default_factory=dict)
 
 
@@ -76,8 +78,8 @@ class Stats:
 
 
 def alive(consumers: Sequence[reads.GroupConsumer]) -> int:
-    """How many of them are alive: each gives a sign of life every minute. One that does not may have claims that have
-    yet to be taken over.
+    """How many of them are alive. Live consumers send a heartbeat every minute; one with pending claims counts as well,
+    until these are taken over.
     """
     return sum(1 for one in consumers if one.name != "_reclaim" and (one.pending or one.idle_ms < ALIVE_MS))
 
@@ -94,8 +96,8 @@ def get(store: RedisStore, topic: str, id: str) -> Op[Job | None]:
 def ask(
     store: RedisStore, topic: str, id: str, script: Callable[[ShardKeys, TopicSettings, str], Op[T | None]]
 ) -> Op[T]:
-    """What a script says of one job; it is asked again when our settings of the topic turn out to be out of date,
-    so that it is the shard that holds the job.
+    """Calls a script for one job, on the shard that holds it. If our settings of the topic turn out to be out of date,
+    reads them and calls the script again.
 
     Raises:
         UnknownTopic
@@ -113,7 +115,7 @@ def ask(
 
 
 def dead(store: RedisStore, topic: str, group: str = DEFAULT_GROUP, limit: int = 100) -> Op[list[Job]]:
-    """The group's dead letters, those buried first coming first, at most ``limit``; reason and error are in
+    """The group's dead letters in the order of their burial, at most ``limit``; reason and error are in
     ``job.groups[group]``.
 
     Raises:
@@ -132,7 +134,7 @@ def dead(store: RedisStore, topic: str, group: str = DEFAULT_GROUP, limit: int =
 
 
 def known_group(store: RedisStore, topic: str, group: str, *, anew: bool = False) -> Op[TopicSettings]:
-    """The topic's settings, read ``anew`` or when they don't have the group.
+    """The topic's settings, read from the registry if ``anew`` or if the cached ones don't have the group.
 
     Raises:
         UnknownTopic, UnknownGroup
@@ -150,7 +152,7 @@ def known_group(store: RedisStore, topic: str, group: str, *, anew: bool = False
 
 
 def topic_names(store: RedisStore, topic: str | None) -> Op[list[str]]:
-    """The topic's name, or those of all; their settings are read anew.
+    """The topic's name, or the names of all topics. Reads their settings anew.
 
     Raises:
         UnknownTopic
@@ -162,7 +164,7 @@ def topic_names(store: RedisStore, topic: str | None) -> Op[list[str]]:
 
 
 def stats(store: RedisStore, topic: str | None = None) -> Op[Stats]:
-    """Figures of one topic, or of all. If a Cluster has lost a node, only of the shards that can be reached;
+    """Figures of one topic, or of all. If a Cluster has lost a node, they cover only the shards that can be reached;
     ``unreachable`` counts the others.
     """
     stats = Stats()
@@ -214,8 +216,8 @@ def upcoming(
 
 
 def history(store: RedisStore, topic: str, after: Mapping[int, str] | None = None) -> Op[HistoryPage]:
-    """The topic's history, oldest rows first, at most 500 of each shard. ``after``: the ``after`` of a page, to
-    read the next one.
+    """The topic's history, oldest rows first, at most 500 per shard. To read the next page, pass the ``after`` of this
+    one.
     """
     yield from topic_names(store, topic)
     page = HistoryPage(after=dict(after or {}))
@@ -262,7 +264,7 @@ def job_of(topic: str, id: str, found: FoundJob | None) -> Job | None:
 
 
 def led(job: Job, groups: dict[str, GroupProgress]) -> Job:
-    """The job with the progress of these groups; it stands where the most active of them is."""
+    """The job with the progress of these groups; its state is that of the most active group."""
     job.groups = groups
     leading = min(groups.values(), key=lambda progress: _ACTIVE_FIRST.index(progress.state), default=None)
     if leading is not None:

@@ -1,4 +1,4 @@
-"""Operations on jobs and dead letters. Queue carries them out blocking, AsyncQueue awaiting (queue.py)."""
+"""Operations on jobs and dead letters. Queue runs them with blocking calls, AsyncQueue awaits them (queue.py)."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class EnqueueResult:
 
 
 class Put(NamedTuple):
-    """What became of jobs that were put in together; they are named by their index."""
+    """The result of enqueuing jobs together. The jobs are identified by their index."""
 
     now_ms: int
-    taken: dict[int, bytes]  # whose id was taken -> the record that has it: the job's own, where a call was repeated
-    existing: list[int]  # those of them that are not in, as another job has their id
+    taken: dict[int, bytes]  # a job whose id was taken -> the record with that id: its own if the call was a repetition
+    existing: list[int]  # those of them that were not enqueued, as another job has their id
 
     def job(self, topic: str, given: Encoded, index: int = 0) -> Job:
         """The job that has the id now."""
@@ -88,8 +88,8 @@ def enqueue(
 
 
 def put(store: RedisStore, topic: str, jobs: Sequence[Encoded], replace: bool) -> Op[Put]:
-    """Enqueues encoded jobs, at most MAX_BATCH: one call for each shard concerned, more if the jobs are large.
-    ``replace``: they replace waiting jobs with the same ids. Every enqueue comes this way.
+    """Enqueues encoded jobs, at most MAX_BATCH: one call per shard, or more if the jobs are large. ``replace``: they
+    replace waiting jobs with the same ids. Every enqueue goes through here.
 
     Raises:
         ServerUnavailable: no reply in time; any of them may have been enqueued. Repeat with the same nonces or ids.
@@ -103,7 +103,7 @@ def put(store: RedisStore, topic: str, jobs: Sequence[Encoded], replace: bool) -
     for _ in range(REPAIRS):
         outdated: list[int] = []
         for shard, part in _by_shard(store, topic, settings, jobs, left, replace):
-            while part:  # once, unless ids are taken by large jobs: each call reads a bounded number of bytes
+            while part:  # usually once; more often if large jobs have the ids: a call reads a bounded number of bytes
                 reply = yield from script(shard, settings.shards, [value for i in part for value in jobs[i][:3]])
                 now_ms = reply.now_ms
                 taken |= _by_job(reply.taken, part)
@@ -122,7 +122,7 @@ def put(store: RedisStore, topic: str, jobs: Sequence[Encoded], replace: bool) -
 def _by_shard(
     store: RedisStore, topic: str, settings: TopicSettings, jobs: Sequence[Encoded], indexes: list[int], replace: bool
 ) -> Iterable[tuple[ShardKeys, list[int]]]:
-    """Which of the jobs go to which shard, in parts that one call may carry."""
+    """The jobs of each shard, in parts that fit into one call."""
     if len(indexes) == 1:
         return [(store.session.keys.shard(topic, shard_of(jobs[indexes[0]].id, settings.shards)), indexes)]
     spread: dict[int, list[int]] = {}
@@ -159,7 +159,7 @@ def enqueue_many(
         raise InvalidInput(f"on_conflict: {on_conflict!r} is not one of 'reject', 'keep', 'replace'")
     if not 1 <= batch_size <= MAX_BATCH:
         raise InvalidInput(f"batch_size: {batch_size!r} is not between 1 and {MAX_BATCH}")
-    if store.topics.settled(topic) is None:  # it is made, also if there are no jobs
+    if store.topics.settled(topic) is None:  # create the topic even if there are no jobs
         yield from store.topics.shared(topic, store.topics.ensure)
     result, source = EnqueueResult(0, []), iter(jobs)
     while batch := list(islice(_encoded(store, source), batch_size)):
@@ -211,15 +211,16 @@ def reschedule(
 
 
 def kick(store: RedisStore, topic: str, id: str | None = None, group: str = DEFAULT_GROUP) -> Op[int]:
-    """Sends a dead job back, or all of the group's; returns how many. They are ready at once. Many go in slices, as
-    fast as they are claimed, so that they don't delay due jobs. If the call is interrupted, the rest stays dead.
+    """Sends a dead job back, or all dead jobs of the group; returns how many. They are ready at once. Many jobs go in
+    slices, as fast as they are claimed, so that they don't delay due jobs. If the call is interrupted, the rest stays
+    dead.
     """
     pace = Pace(store.session)
     return (yield from _each_dead(store, store.scripts.kick, topic, id, group, SLICE, pace))
 
 
 def purge(store: RedisStore, topic: str, group: str = DEFAULT_GROUP, id: str | None = None) -> Op[int]:
-    """Deletes a dead job for good, or all of the group's; returns how many."""
+    """Deletes a dead job for good, or all dead jobs of the group; returns how many."""
     return (yield from _each_dead(store, store.scripts.purge, topic, id, group, _PURGE_BATCH, None))
 
 
@@ -232,7 +233,7 @@ def _each_dead(
         return (yield from script(shard, group, 0, [id]))
     total, most = 0, most_jobs(most, len(settings.groups))
     for shard in store.topics.shards(topic):
-        # No more than are dead now: a job that dies again at once is not kicked for ever.
+        # Kick no more jobs than are dead now, or a job that dies again at once would be kicked forever.
         left = yield from reads.dead_now(store.session, shard, group)
         while left > 0:
             if pace and total:
@@ -244,12 +245,12 @@ def _each_dead(
 
 
 def _by_job(taken: Mapping[int, bytes], part: Sequence[int]) -> dict[int, bytes]:
-    """A call's ``taken``, by the jobs' indexes in the whole batch rather than in its ``part``."""
+    """A call's ``taken``, with indexes in the whole batch instead of its ``part``."""
     return {part[i]: record for i, record in taken.items()}
 
 
 def _of_others(taken: Mapping[int, bytes], jobs: Sequence[Encoded]) -> list[int]:
-    """Which of the ids that are taken are not by the job itself, put in by a call whose reply was lost."""
+    """The taken ids that belong to other jobs, and not to the same job from a call whose reply was lost."""
     return [i for i, record in taken.items() if nonce_of(record) != jobs[i].nonce]
 
 

@@ -1,23 +1,23 @@
-"""Files and requests of jobs, one JSON value on each line: where the lines are."""
+"""Splits files and requests with jobs into lines, one JSON value each."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 _LONGEST_ESCAPE = 6  # \\u0061 is an a
-_FIELDS_BYTES = 64 * 1024  # what a job has besides its body
+_FIELDS_BYTES = 64 * 1024  # for a job's fields other than its body
 
 NumberedLine = tuple[int, bytes | None]
-"""Its number from 1, and the line; None: it is too long to be a job."""
+"""The line's number, from 1, and its text; None if it is too long to be a job."""
 
 
 def longest_line(max_body_bytes: int) -> int:
-    """How many bytes a job may take on its line."""
+    """How many bytes a job's line may have."""
     return max_body_bytes * _LONGEST_ESCAPE + _FIELDS_BYTES
 
 
 class Lines:
-    """Cuts what is fed to it into lines, and holds no more of it than the longest line. Blank lines are skipped."""
+    """Splits chunks into lines, and keeps at most the longest line in memory. Skips blank lines."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest

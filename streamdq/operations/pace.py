@@ -1,5 +1,5 @@
-"""Many kicked jobs go back in slices, each when most of the previous one has been claimed. So a job that comes due
-meanwhile, or a retry, waits behind one slice and not behind all of them.
+"""Paces a kick of many jobs: each slice goes back when most of the previous one has been claimed. So a job that comes
+due meanwhile, or a retry, waits behind one slice and not behind all of them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from ..store import reads
 
 SLICE = 25
 _LOOK_S = 0.003
-_PATIENCE_S = 1.0  # without one claim
-_LONGEST_S = 30.0  # of waiting in all
+_PATIENCE_S = 1.0  # how long to wait without any claim
+_LONGEST_S = 30.0  # how long to wait in total
 
 
 class Pace:
-    """The waiting of one call. It stops waiting if nobody claims, or if handlers are slow: then there is nothing to
-    delay, or due jobs wait for a free slot in any case.
+    """The waiting of one kick. It ends for good if nobody claims, as there is nothing to delay then, or if handlers are
+    slow, as due jobs then wait for a free slot in any case.
     """
 
     def __init__(self, session: Session) -> None:
@@ -27,7 +27,7 @@ class Pace:
         self._left_s = _LONGEST_S
 
     def wait(self, shard: ShardKeys, group: str) -> Op[None]:
-        """Returns when hardly any of the group's own entries are left to be claimed."""
+        """Returns when few of the group's own entries are left to be claimed."""
         fewest = yield from self._unclaimed(shard, group)
         looked = since = time.monotonic()
         while fewest > SLICE // 2 and self._left_s > 0:
@@ -43,5 +43,5 @@ class Pace:
     def _unclaimed(self, shard: ShardKeys, group: str) -> Op[int]:
         try:
             return (yield from reads.unclaimed(self._session, shard, group))
-        except GroupMissing:  # it is just being removed, or lost
+        except GroupMissing:  # the group is being removed, or was lost
             return 0

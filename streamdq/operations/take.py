@@ -25,7 +25,7 @@ _PAUSED_S = 0.25
 def take(
     store: RedisStore, topic: str, group: str, timeout: Duration, wanted: Callable[[], bool] = lambda: True
 ) -> Op[Held | None]:
-    """Claims one job of the topic; None after ``timeout``, or when it is no longer ``wanted``."""
+    """Claims one job of the topic. Returns None after ``timeout``, or if no job is ``wanted`` any more."""
     deadline = time.monotonic() + to_ms(timeout, "timeout") / 1000
     check_topic(topic)
     if store.topics.settled(topic) is None:
@@ -40,7 +40,7 @@ def take(
             if paused:
                 yield Pause(min(_PAUSED_S, left_s))
                 continue
-            # Nothing: perhaps because the topic has other shards by now.
+            # No job: perhaps because the number of the topic's shards has changed.
             settings = yield from known_group(store, topic, group, anew=True)
             found = yield from _wait(store, topic, group, left_s)
             held, _ = yield from _claim_any(store, settings, topic, group, found)
@@ -67,8 +67,8 @@ def _wait(store: RedisStore, topic: str, group: str, left_s: float) -> Op[dict[S
 def _claim_any(
     store: RedisStore, settings: TopicSettings, topic: str, group: str, found: dict[ShardKeys, Entries]
 ) -> Op[tuple[Held | None, bool]]:
-    """The first job of any shard, and whether the topic is paused. With ``found``: only what was read, all of it; one
-    job is kept and what came along is handed back.
+    """Claims the first job of any shard; also returns whether the topic is paused. With ``found``, it only claims the
+    entries that were read: keeps one job and hands the others back.
     """
     kept: Held | None = None
     paused = False
@@ -93,8 +93,8 @@ def _claim_any(
 
 
 def _is_kept(store: RedisStore, held: Held, settings: TopicSettings, *, room: bool) -> Op[bool]:
-    """Whether the attempt may begin, and there is ``room`` for it; else it ends here. What Redis refuses then is
-    another's by now, which is as well.
+    """Whether the attempt may begin and there is ``room`` for it; otherwise ends it. If Redis refuses that, another
+    consumer has the job already, which is fine, too.
     """
     end = _unfit(held, settings)
     if end is None and room:
@@ -105,7 +105,7 @@ def _is_kept(store: RedisStore, held: Held, settings: TopicSettings, *, room: bo
 
 
 def _unfit(held: Held, settings: TopicSettings) -> End | None:
-    """How the attempt ends if it must not start: its job crashed too often, or its TTR has passed. Else None."""
+    """The end of an attempt that must not start, because its job crashed too often or its TTR has passed; or None."""
     if held.crashes >= settings.max_deliveries:
         text = f"lost with its consumer {held.crashes} times in a row"
         return End(held, Outcome.DEAD, text, reason=DeadReason.CRASHED)
@@ -166,8 +166,8 @@ _LEFT = {
 
 
 def repeatable(store: RedisStore, held: Held, ending: Op[None], *ends: Outcome) -> Op[JobState | None]:
-    """Ends a claim that leaves a receipt. None: it has ended now. If the same claim had already ended in one of these
-    ways, returns the state in which it left its job.
+    """Ends a claim that leaves a receipt, and returns None. If the claim had already ended in one of these ways,
+    returns the state in which it left its job.
     """
     try:
         yield from ending
@@ -180,7 +180,7 @@ def repeatable(store: RedisStore, held: Held, ending: Op[None], *ends: Outcome) 
 
 
 def leaving(store: RedisStore, held: Held, error: BaseException | None) -> Op[None] | None:
-    """What the end of a ``with`` block does; None if the claim has ended within the block."""
+    """The operation at the end of a ``with`` block; None if the claim has already ended within the block."""
     if held.ended:
         return None
     return finish(store, held) if error is None else fail(store, held, error, None)

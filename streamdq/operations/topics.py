@@ -1,4 +1,4 @@
-"""What an operator does with topics: settings, groups, pause, deletion."""
+"""Operations on topics: settings, groups, pausing, deleting."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def configure(
     groups: Sequence[str] | None = None,
     rate: float | None = None,
 ) -> Op[TopicSettings]:
-    """Creates the topic, or changes the settings given. ``rate``: at most so many jobs become ready per second, 0
+    """Creates the topic, or changes the given settings. ``rate``: at most this many jobs become ready per second; 0
     for no limit. ``groups``: exactly these; others are removed, and their open jobs end. ``max_deliveries``: how
     often a job may be lost with its consumer before it is buried.
 

@@ -1,1 +1,1 @@
-"""What Redis holds: the scripts that change it, plain reads, stored formats, and topics."""
+"""The data in Redis: the scripts that change it, plain reads, stored formats, and topics."""

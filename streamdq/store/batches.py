@@ -1,5 +1,5 @@
-"""How much goes into one script call. A script blocks every other client, so a call is limited by jobs, by their bytes,
-and by the groups whose progress it reads for each job. So it takes Redis a few milliseconds at most.
+"""How much goes into one script call. A script blocks every other client, so a call must take Redis a few milliseconds
+at most. It is limited by the number of jobs, by their bytes, and by the groups whose progress it reads for each job.
 """
 
 from __future__ import annotations
@@ -9,25 +9,25 @@ from typing import TypeVar
 
 T = TypeVar("T")
 MAX_BYTES = 256 * 1024
-"""Of records in one call. Redis copies them a few times: measured, about 1 ms where the machine is at rest."""
+"""Of records in one call. Redis copies them a few times; this took about 1 ms on an idle machine."""
 
 FREED_BYTES = 16 * 1024 * 1024
-"""Of records that go in one call: giving their memory back was measured as 20 µs for 250 KB."""
+"""Of records that one call deletes: to free 250 KB took 20 µs."""
 
 REPLACED_BYTES = MAX_BYTES // 2
-"""Of new records in one call of replace, which reads as many of those they take the place of."""
+"""Of new records in one call of replace, which also reads the records that they replace."""
 
 _LOOKS = 1500
-"""Groups times jobs in one call that looks at every group's progress with every job: up to 2 µs each, measured."""
+"""Groups × jobs in one call that reads every group's progress with every job: each took up to 2 µs."""
 
 
 def most_jobs(most: int, groups: int) -> int:
-    """How many jobs fit in a call that looks at each of so many groups for each job; ``most`` where these are few."""
+    """How many jobs fit into a call that reads the progress of this many groups for each job; at most ``most``."""
     return max(1, min(most, _LOOKS // max(1, groups)))
 
 
 def parts(items: Sequence[T], bytes_of: Callable[[T], int], most: int, max_bytes: int = MAX_BYTES) -> Iterator[list[T]]:
-    """The items in turn, at most so many and so large together; one that is larger than that goes alone."""
+    """The items in parts of at most ``most`` items and ``max_bytes``; an item larger than that makes its own part."""
     part: list[T] = []
     size = 0
     for item in items:

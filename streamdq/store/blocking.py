@@ -1,4 +1,4 @@
-"""Blocking reads of ready streams and of ``wake`` streams, and the heartbeat of the consumer that makes them."""
+"""Blocking reads of ready streams and ``wake`` streams, and the consumer's heartbeat."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from ..link.command import Command
 from ..link.session import Op, Session, checked
 
 _BLOCK_GRACE_S = 3.0
-_END = "18446744073709551615-0"  # behind the last possible entry
+_END = "18446744073709551615-0"  # after the last possible entry
 
 Entries = list[bytes | str]
-"""Stream 'm' or 'g', entry, member, in turn."""
+"""Three values per entry: stream ('m' shared, 'g' the group's own), entry id, member."""
 
 
 def read_streams(
     session: Session, group: str, consumer: str, shards: Sequence[ShardKeys], count: int, block_ms: int | None
 ) -> Op[dict[ShardKeys, Entries]]:
-    """XREADGROUP over the shards' streams: what each has, or nothing when ``block_ms`` passed. On Cluster, one shard.
+    """XREADGROUP over the shards' streams; returns nothing if ``block_ms`` has passed. On Cluster, one shard only.
 
-    What it returns is pending, but not claimed yet: the claim script makes it so, or drops it.
+    The returned entries are pending but not claimed yet: the claim script claims them or drops them.
 
     Raises:
         GroupMissing
@@ -40,7 +40,7 @@ def read_streams(
     except TooManyCalls:
         if block_ms is None:
             raise
-        return {}  # it has waited in line instead, for as long
+        return {}  # the call has waited in line for a connection instead, just as long
     return _by_shard(streams, checked(replies[0]) or [])
 
 
@@ -55,7 +55,7 @@ def _by_shard(streams: Mapping[str, tuple[ShardKeys, str]], reply: Sequence[Any]
 
 
 def listen(session: Session, streams: Sequence[str], seen: Mapping[str, bytes], block_s: float) -> Op[dict[str, bytes]]:
-    """Blocks until one of the streams has something newer than ``seen``, at most ``block_s``; {stream: newest id}."""
+    """Blocks until a stream has an entry newer than ``seen``, at most ``block_s``; returns {stream: newest id}."""
     ids = [seen.get(name, b"0-0") for name in streams]
     args = ("XREAD", "BLOCK", int(block_s * 1000), "STREAMS", *streams, *ids)
     replies = yield from session.call([Command(streams[0], args)], timeout_s=block_s + _BLOCK_GRACE_S)
@@ -63,8 +63,8 @@ def listen(session: Session, streams: Sequence[str], seen: Mapping[str, bytes], 
 
 
 def join(session: Session, group: str, consumer: str, shards: Sequence[ShardKeys]) -> Op[None]:
-    """Makes the consumer known to the group, in both streams of each shard: a blocked read alone does not, before
-    Redis 7.2. One call; a group that is not there is for the first read to find.
+    """Makes the consumer known to the group, in both streams of each shard: before Redis 7.2 a blocked read does not do
+    that. One call. Ignores missing groups; the first read will find them.
     """
     yield from session.call(
         [
@@ -76,8 +76,8 @@ def join(session: Session, group: str, consumer: str, shards: Sequence[ShardKeys
 
 
 def heartbeat(session: Session, group: str, consumer: str, shards: Sequence[ShardKeys]) -> Op[None]:
-    """The consumer's sign of life: asks for what it has pending behind the last possible entry. The reply is empty, but
-    Redis resets the consumer's idle time. On a Cluster, one shard.
+    """The consumer's heartbeat: asks for its pending entries after the last possible id. The reply is empty, but Redis
+    resets the consumer's idle time. On Cluster, one shard only.
     """
     streams = [shard.ready for shard in shards]
     args = ("XREADGROUP", "GROUP", group, consumer, "STREAMS", *streams, *[_END] * len(streams))

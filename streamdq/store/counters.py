@@ -1,4 +1,4 @@
-"""The codec of the hash ``counts``: a shard's counters. The scripts keep them; this knows how their fields are called.
+"""The codec of the hash ``counts``: a shard's counters. The scripts keep them; this names their fields.
 
 A counter of the whole shard is a field ``NAME``, a group's is ``NAME:GROUP``. One that never counted has no field.
 """
@@ -13,14 +13,14 @@ _SEPARATOR = ":"
 
 
 class ShardCounter(StrEnum):
-    """Counters of a shard that are read here."""
+    """Counters of a shard that Python reads."""
 
     ENQUEUED = "enqueued"
     HISTORY = "history"  # rows ever written
 
 
 class GroupCounter(StrEnum):
-    """A group's counters that are read here. Some tell how many there are now, the others how many there ever were."""
+    """A group's counters that Python reads. Some say how many jobs there are now, others how many there have been."""
 
     BASE = "base"  # jobs of the shard that the group does not get: they ended or were detached before it was added
     WAITING = "waiting"  # for their next attempt, in the bucket
@@ -37,7 +37,7 @@ class GroupCounter(StrEnum):
 
 
 def group_field(counter: GroupCounter, group: str) -> str:
-    """Where the hash has a group's counter."""
+    """The field of a group's counter."""
     return f"{counter}{_SEPARATOR}{group}"
 
 

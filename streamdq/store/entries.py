@@ -1,4 +1,4 @@
-"""Where an entry stands in its stream: its id is the time at which it was added, in ms, and a number within that."""
+"""Ids of stream entries: the time when an entry was added, in ms, and a number within that millisecond."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ FIRST = "0-0"
 
 
 def order_of(entry: str) -> tuple[int, int]:
-    """Ids as text don't sort in the order of the stream; these do.
+    """The id as a sort key: as text, ids don't sort in the order of the stream.
 
     Raises:
         ValueError: it is not an entry's id.
@@ -17,5 +17,5 @@ def order_of(entry: str) -> tuple[int, int]:
 
 
 def ms_of(entry: str) -> int:
-    """When it was added, by Redis's clock."""
+    """When the entry was added, by Redis's clock."""
     return order_of(entry)[0]

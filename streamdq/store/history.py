@@ -1,8 +1,8 @@
 """The history has one row for each ended attempt and each rare event. This file declares its schema, for the scripts
 that write rows, the files of a dump, and the analytics that read them.
 
-In Redis a row is one text value, its fields separated by the unit separator; the scripts put ``finished_ms`` at its
-end. In a dump it is one row of COLUMNS. Another column, type or meaning is another SCHEMA_VERSION.
+In Redis a row is one text value with fields separated by the unit separator; the scripts append ``finished_ms``. In a
+dump it is one row of COLUMNS. A change of a column, type or meaning needs a new SCHEMA_VERSION.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .entries import order_of
 
 SCHEMA_VERSION = "1"
 VERSION_KEY = "streamdq.schema_version"
-"""Where a Parquet file's metadata has the version."""
+"""The key of the version in a Parquet file's metadata."""
 
 SEPARATOR = "\x1f"
 FIELDS = (
@@ -25,7 +25,7 @@ FIELDS = (
 
 
 class Event(StrEnum):
-    """What a row tells. The last four come from scripts that act without a worker."""
+    """What a row is about. The last four come from scripts that no worker calls."""
 
     DONE = "done"
     RETRY = "retry"
@@ -48,7 +48,7 @@ class ColumnType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a dump. Text that is empty in Redis is null here, where the column allows it."""
+    """One column of a dump. Text that is empty in Redis is null here, if the column is nullable."""
 
     name: str
     type: ColumnType
@@ -88,7 +88,7 @@ def moved_ms(main: bytes, entry: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class HistoryRow:
-    """One row, read. What an event does not have is None, '' or 0."""
+    """One row. Fields that its event does not have are None, '' or 0."""
 
     topic: str
     shard: int
@@ -110,13 +110,13 @@ class HistoryRow:
 
     @property
     def place(self) -> tuple[int, int]:
-        """Where it stands in its shard's history: the order in which things came about, also when the clock was set."""
+        """Its position in the shard's history. This is the true order of events, even if the clock was set back."""
         return order_of(self.entry)
 
 
 @dataclass(slots=True)
 class HistoryPage:
-    """Rows, the oldest of each shard first, and where to go on: ``after`` is handed back to read the next page."""
+    """Rows, the oldest of each shard first. Pass ``after`` back to read the next page."""
 
     rows: list[HistoryRow] = field(default_factory=list)
     after: dict[int, str] = field(default_factory=dict)
@@ -144,14 +144,14 @@ def row_in(topic: str, shard: int, entry: str, text: str) -> HistoryRow:
 
 
 def may_concern(value: bytes, id: str) -> bool:
-    """Without reading the row: False if it is not about the job with this id."""
+    """Checks without parsing the row; False means that it is not about the job with this id."""
     return f"{SEPARATOR}{id}{SEPARATOR}".encode() in value
 
 
 @dataclass(frozen=True, slots=True)
 class RegisteredDump:
-    """A dump as a shard's settings name it: ``mark`` is the last entry it has, ``written`` how many rows there had been
-    by then.
+    """A dump in a shard's settings. ``mark``: the last entry that it has; ``written``: how many rows had been written
+    up to that entry.
     """
 
     id: str
@@ -160,7 +160,7 @@ class RegisteredDump:
 
 
 def dumps_in(text: bytes | None) -> list[RegisteredDump]:
-    """Those in the settings field ``dumps``; None: there is no such field."""
+    """The dumps in the settings field ``dumps``; None if the field is missing."""
     parts = [part.split(":") for part in (text or b"").decode().split(",") if part]
     return [RegisteredDump(id, mark, int(written)) for id, mark, written in parts]
 

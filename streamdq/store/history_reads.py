@@ -14,11 +14,11 @@ from .history import RegisteredDump, dumps_in
 from .reads import Entry
 
 RawEntry = tuple[bytes, Sequence[bytes]]
-"""As Redis returns it: the id, and [b"e", row]. Thousands are read at once, and are left as they are."""
+"""As Redis returns it: the id, and [b"e", row]. It stays raw because thousands are read at once."""
 
 
 def rows_after(session: Session, shard: ShardKeys, after: str, count: int, until: str = "+") -> Op[list[RawEntry]]:
-    """So many entries behind ``after`` ('': from the oldest on), up to ``until``, the oldest first."""
+    """Up to ``count`` entries after ``after`` ('': from the oldest on), up to ``until``, oldest first."""
     start = f"({after}" if after else "-"
     found: list[RawEntry] = yield from one(
         session, shard.history, "XRANGE", shard.history, start, until, "COUNT", count
@@ -27,14 +27,14 @@ def rows_after(session: Session, shard: ShardKeys, after: str, count: int, until
 
 
 def rows_before(session: Session, shard: ShardKeys, before: str, count: int) -> Op[list[Entry]]:
-    """So many entries before ``before`` ('': from the newest on), the newest first."""
+    """Up to ``count`` entries before ``before`` ('': from the newest on), newest first."""
     end = f"({before}" if before else "+"
     reply = yield from one(session, shard.history, "XREVRANGE", shard.history, end, "-", "COUNT", count)
     return _entries(reply)
 
 
 def newest_rows(session: Session, asked: Sequence[tuple[ShardKeys, int]]) -> Op[list[list[Entry]]]:
-    """For each (shard, count): so many entries, the newest first. As many calls as STEP shards take."""
+    """For each (shard, count): that many entries, newest first. One call per STEP shards."""
     commands = [Command(k.history, ("XREVRANGE", k.history, "+", "-", "COUNT", count)) for k, count in asked]
     replies = yield from in_steps(session, commands)
     return [_entries(reply) for reply in replies]
@@ -45,7 +45,7 @@ def _entries(reply: Any) -> list[Entry]:
 
 
 def has_history(session: Session, shard: ShardKeys) -> Op[bool]:
-    """Whether the stream is there."""
+    """Whether the stream exists."""
     return bool((yield from one(session, shard.history, "EXISTS", shard.history)))
 
 
@@ -54,8 +54,8 @@ def has_row(session: Session, shard: ShardKeys, entry: str) -> Op[bool]:
 
 
 def ended_history(session: Session, shard: ShardKeys) -> Op[tuple[str, int]]:
-    """The first row, ever, of the stream that was deleted with its topic, and how many rows had been in it; ('', 0):
-    none was.
+    """For a history stream that was deleted with its topic: its first row ever, and how many rows it had; ('', 0) if
+    there was none.
     """
     value: bytes | None = yield from one(session, shard.settings, "HGET", shard.settings, "history_ended")
     since, _, written = (value or b"").decode().partition(":")
@@ -63,15 +63,15 @@ def ended_history(session: Session, shard: ShardKeys) -> Op[tuple[str, int]]:
 
 
 class Undumped(NamedTuple):
-    """What a shard's history is to its dumps."""
+    """A shard's history and the dumps registered for it."""
 
     dumps: list[RegisteredDump]
-    since: str  # the first row ever; '': there was none yet
+    since: str  # the first row ever; '' if there was none yet
     written: int  # rows ever
 
 
 def undumped(session: Session, shard: ShardKeys) -> Op[Undumped]:
-    """How far the registered dumps are, and how far the history is."""
+    """How far the registered dumps and the history itself have got."""
     shown, counted = yield from session.call(
         [
             Command(shard.settings, ("HMGET", shard.settings, "dumps", "history_since")),
@@ -83,9 +83,9 @@ def undumped(session: Session, shard: ShardKeys) -> Op[Undumped]:
 
 
 class HistoryEnds(NamedTuple):
-    """A history stream at one moment. Of one that is empty, ``first`` and ``last`` are ''."""
+    """A history stream at one moment. If it is empty, ``first`` and ``last`` are ''."""
 
-    since: str  # the first row ever; '': there was none yet
+    since: str  # the first row ever; '' if there was none yet
     written: int  # rows ever, up to ``last``
     first: str
     last: str
@@ -93,8 +93,8 @@ class HistoryEnds(NamedTuple):
 
 
 def history_ends(session: Session, shard: ShardKeys) -> Op[HistoryEnds | None]:
-    """None: it grew during the look, which is to be taken again. A row and the count of rows are written together: so
-    a count that is the same before and after belongs to what was seen in between.
+    """None: the stream grew during the read, so read it again. Rows and their count are written together. So if the
+    count is the same before and after, it belongs to the rows read in between.
     """
     history, count = shard.history, Command(shard.counts, ("HGET", shard.counts, ShardCounter.HISTORY))
     replies = yield from session.call(

@@ -1,4 +1,4 @@
-"""A delivery as it stands in a bucket and in a ready stream: which one it is, whose, and of which job."""
+"""The codec of deliveries, as members of a bucket and entries of a ready stream: sequence, group, and job id."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ _SEPARATOR = "\x1f"
 
 
 class Member(NamedTuple):
-    """One delivery. A group's own (a retry, a kicked job, what was handed over) names the group."""
+    """One delivery. A group's own delivery (a retry, a kicked or handed-over job) names the group."""
 
-    sequence: str  # in hex; the order among those due in one millisecond
+    sequence: str  # in hex; orders deliveries due in the same millisecond
     group: str | None
     id: str
 
 
 def member_in(member: bytes) -> Member:
-    """The delivery in a bucket's member, or in an entry of a ready stream."""
+    """Decodes a bucket's member, or the value of an entry of a ready stream."""
     text = member.decode()
     sequence, rest = text[:_DIGITS], text[_DIGITS:]
-    if not rest.startswith(_SEPARATOR):  # with which no id begins
+    if not rest.startswith(_SEPARATOR):  # no id begins with it
         return Member(sequence, None, rest)
     _, group, id = rest.split(_SEPARATOR, 2)
     return Member(sequence, group, id)

@@ -1,5 +1,5 @@
 """Single keys of the namespace (the mover's leases, the signing secret, sessions of the web page, open breakers), and
-Redis's time and INFO. Each operation is one command, unless it says otherwise.
+Redis's time and INFO. An operation is one command, unless its docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ def redis_time_us(session: Session) -> Op[int]:
 
 
 def redis_info(session: Session) -> Op[dict[str, str]]:
-    """What INFO tells."""
+    """The fields of INFO."""
     text: bytes = yield from one(session, session.keys.mover, "INFO")
     lines = (line.partition(":") for line in text.decode().splitlines() if not line.startswith("#"))
     return {name: value for name, _, value in lines}
 
 
 def write_probe(session: Session, keep_ms: int) -> Op[None]:
-    """Writes a key of its own; fails if Redis refuses writes."""
+    """Writes a key for this purpose only; fails if Redis refuses writes."""
     key = session.keys.probe
     yield from one(session, key, "SET", key, "1", "PX", keep_ms)
 
@@ -44,23 +44,23 @@ def check_formats(session: Session) -> Op[None]:
     registry.check_formats(reply[1::2])
 
 
-# -- who is the mover at work: a lease is a key that expires and names its holder
+# -- leases: keys that expire and name their holder, such as the mover at work
 
 
 def lease_holder(session: Session, key: str) -> Op[str | None]:
-    """None: nobody holds it."""
+    """The lease's holder, or None."""
     name: bytes | None = yield from one(session, key, "GET", key)
     return None if name is None else name.decode()
 
 
 def mover_at_work(session: Session) -> Op[str | None]:
-    """The consumer whose mover it is; None: there is none."""
+    """The consumer whose mover is at work, or None."""
     return (yield from lease_holder(session, session.keys.mover))
 
 
 def skew_and_mover(session: Session) -> Op[tuple[float, str | None]]:
-    """How many seconds this host's clock is ahead of Redis's, which was read in the middle of the call's round trip;
-    and as mover_at_work. One call.
+    """How many seconds this host's clock is ahead of Redis's, assuming that Redis read its clock in the middle of the
+    round trip; and the result of mover_at_work. One call.
     """
     key, began, at_s = session.keys.mover, time.monotonic(), wall_s()
     replies = yield from session.call([Command(key, ("TIME",)), Command(key, ("GET", key))])
@@ -70,30 +70,30 @@ def skew_and_mover(session: Session) -> Op[tuple[float, str | None]]:
 
 
 def prolong_lease(session: Session, key: str, ms: int) -> Op[str | None]:
-    """Whoever holds it holds it for so long from now on: the holder, or None.
+    """Prolongs the lease for its present holder, whoever that is; returns the holder, or None.
 
-    One plain command costs a fraction of what a script does, and is not refused at the memory limit.
+    A plain command costs a fraction of a script, and is not refused at the memory limit.
     """
     name: bytes | None = yield from one(session, key, "GETEX", key, "PX", ms)
     return None if name is None else name.decode()
 
 
 def lease_left_ms(session: Session, key: str) -> Op[int]:
-    """For how long it is held; below 0: it is not."""
+    """How long the lease is still held; below 0 if it is not held."""
     left: int = yield from one(session, key, "PTTL", key)
     return left
 
 
 def drop_lease(session: Session, key: str) -> Op[None]:
-    """It is free, whoever had it."""
+    """Frees the lease, whoever holds it."""
     yield from one(session, key, "DEL", key)
 
 
-# -- the HTTP server's
+# -- for the HTTP server
 
 
 def keep_secret(session: Session, mine: str) -> Op[str]:
-    """What is kept; ``mine``, where there was nothing: Redis may have lost it. Two calls."""
+    """The stored secret. If there is none, as Redis may have lost it, stores ``mine``. Two calls."""
     key = session.keys.secret
     yield from one(session, key, "SET", key, mine, "NX")
     kept: bytes = yield from one(session, key, "GET", key)
@@ -101,12 +101,12 @@ def keep_secret(session: Session, mine: str) -> Op[str]:
 
 
 def begin_session(session: Session, key: str, token_hash: str, length_s: int) -> Op[None]:
-    """A session at the web pages (NamespaceKeys.session) stands for the token with this hash."""
+    """Stores a session of the web page (NamespaceKeys.session), which stands for the token with this hash."""
     yield from one(session, key, "SET", key, token_hash, "PX", length_s * 1000)
 
 
 def session_token(session: Session, key: str) -> Op[str | None]:
-    """The hash of the token that it stands for; None: it has ended."""
+    """The hash of the session's token; None if the session has ended."""
     found: bytes | None = yield from one(session, key, "GET", key)
     return None if found is None else found.decode()
 
@@ -119,7 +119,7 @@ def end_session(session: Session, key: str) -> Op[None]:
 
 
 class OpenBreaker(NamedTuple):
-    """A receiver that was found dead, as open_breaker and try_breaker keep it."""
+    """A receiver that was found dead, as the scripts open_breaker and try_breaker store it."""
 
     until_ms: int
     open_ms: int
@@ -127,7 +127,7 @@ class OpenBreaker(NamedTuple):
 
 
 def open_breakers(session: Session) -> Op[dict[str, OpenBreaker]]:
-    """All of them, by receiver: at most 500."""
+    """All open breakers by receiver, at most 500."""
     key = session.keys.breakers
     flat: list[bytes] = yield from one(session, key, "HGETALL", key)
     return {

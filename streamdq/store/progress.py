@@ -9,30 +9,30 @@ _SEPARATOR = "\x1f"
 
 
 class Phase(StrEnum):
-    """Where the group is with the job."""
+    """The state of a job in one group."""
 
     RUNNING = "r"
     WAITING = "w"  # for its next attempt, in the bucket or in its own stream
     DEAD = "d"
-    THROUGH = "x"  # other groups are not
+    THROUGH = "x"  # the group has ended the job, other groups have not
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """One group's progress with one job. What a phase does not have is 0, '' or None."""
+    """One group's progress with one job. Fields that a phase does not have are 0, '' or None."""
 
     phase: Phase
-    attempt: int  # those that count
-    snoozed: int  # those that don't
+    attempt: int  # attempts that count
+    snoozed: int  # attempts that don't
     step: int
     crashes: int
-    main: str  # entry of the job in the shared stream; '-' once that was removed
+    main: str  # entry of the job in the shared stream; '-' after it was removed
     sequence: str  # of the current delivery
-    entry: str  # running: where it was claimed; '' means `main`, else an entry of the group's own stream
+    entry: str  # running: the entry that was claimed, of the group's own stream; '' means `main`
     started_ms: int = 0  # running: when it was claimed
-    ahead: bool = False  # running: it was claimed ahead of a slot, and nobody knows that it has started
+    ahead: bool = False  # running: it was claimed ahead of a slot, and is not known to have started
     deadline_ms: int = 0  # running: when its TTR passes
-    due_ms: int | None = None  # of the attempt that runs or is next; None: as the record says
+    due_ms: int | None = None  # of the running or next attempt; None: see the record
     consumer: str = ""  # running
     reason: str = ""  # dead
     error: str = ""  # waiting, dead
@@ -44,12 +44,12 @@ class Progress:
 
 
 def progress_field(group: str, id: str) -> str:
-    """Where the hash has it."""
+    """The field of a group's progress with a job."""
     return f"{group}{_SEPARATOR}{id}"
 
 
 def group_and_id(field: bytes) -> tuple[str, str]:
-    """Whose progress a field of the hash is, and with which job."""
+    """The group and the job's id in a field of the hash."""
     group, _, id = field.decode().partition(_SEPARATOR)
     return group, id
 
@@ -72,7 +72,7 @@ def progress_in(value: bytes) -> Progress:
 
 
 def attempts_in(text: str) -> tuple[int, int]:
-    """The attempts of a group's progress: those that count, and those that were snoozed."""
+    """The numbers of attempts in a progress: those that count, and those that were snoozed."""
     counted, _, snoozed = text.partition("+")
     return int(counted), int(snoozed or 0)
 

@@ -1,8 +1,8 @@
 """Plain reads of shards: waiting and dead jobs, the counters, and the streams with their groups.
 
-Each is an operation that returns typed values, so its callers see neither Redis commands nor raw replies. Reads of
-several shards are sent together, in calls of at most STEP commands: one round trip for most of them.
-Unless a read says otherwise, an error reply is raised (``checked``).
+Each is an operation that returns typed values, so callers see neither Redis commands nor raw replies. Reads of several
+shards are sent together, in calls of at most STEP commands, so most take one round trip. Error replies are raised
+(``checked``), unless a docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from .history import RegisteredDump, dumps_in
 from .progress import Progress, progress_field, progress_in
 
 Scored = tuple[int, bytes]
-"""A member of a ZSET, behind its score: a time in ms."""
+"""A member of a ZSET after its score, a time in ms."""
 
 
 class Entry(NamedTuple):
-    """An entry of a stream that has one field."""
+    """An entry of a stream whose entries have one field."""
 
     id: str
     value: bytes
 
 
 class PendingEntry(NamedTuple):
-    """An entry that a consumer was given and has not acknowledged."""
+    """An entry that was delivered to a consumer and not acknowledged yet."""
 
     id: str
     consumer: str
@@ -39,7 +39,7 @@ class PendingEntry(NamedTuple):
 
 
 class GroupConsumer(NamedTuple):
-    """A consumer as one stream knows it."""
+    """A consumer, as seen by one stream."""
 
     name: str
     pending: int
@@ -57,7 +57,7 @@ def _scored(reply: Any) -> list[Scored]:
 def by_rank(
     session: Session, places: Sequence[tuple[str, int]], count: int, *, newest_first: bool = False
 ) -> Op[list[list[Scored]]]:
-    """For each (bucket or group's dead letters, rank): so many members from that rank on, by time."""
+    """For each (bucket or group's dead letters, rank): up to ``count`` members from that rank on, ordered by time."""
     order = ("REV",) if newest_first else ()
     replies = yield from in_steps(
         session, [Command(key, ("ZRANGE", key, rank, rank + count - 1, *order, "WITHSCORES")) for key, rank in places]
@@ -66,8 +66,8 @@ def by_rank(
 
 
 def from_time(session: Session, places: Sequence[tuple[str, int, int]], count: int) -> Op[list[list[Scored]]]:
-    """For each (bucket or group's dead letters, time in ms, offset): so many members from that time on, by time, but
-    for the first ``offset``. Redis walks over these.
+    """For each (bucket or group's dead letters, time in ms, offset): up to ``count`` members from that time on, ordered
+    by time, without the first ``offset``, which Redis walks over.
     """
     replies = yield from in_steps(
         session,
@@ -90,8 +90,8 @@ def _due_within(shard: ShardKeys, ends_ms: Sequence[int]) -> list[Command]:
 
 
 def due_between(session: Session, shards: Sequence[ShardKeys], times_ms: Sequence[int]) -> Op[list[list[int]]]:
-    """For each bucket, how many attempts are due by the first of the times, then between each and the next, then after
-    the last.
+    """For each bucket, how many attempts are due up to the first time, between each time and the next, and after the
+    last.
     """
     bounds = list(pairwise(["-inf", *times_ms, "+inf"]))
     commands = [
@@ -110,19 +110,19 @@ def dead_now(session: Session, shard: ShardKeys, group: str) -> Op[int]:
 
 
 def dead_until(session: Session, shard: ShardKeys, group: str, until_ms: int) -> Op[int]:
-    """How many of them were buried by then."""
+    """How many dead letters of the group were buried by then."""
     found: int = yield from one(session, shard.dead_of(group), "ZCOUNT", shard.dead_of(group), "-inf", until_ms)
     return found
 
 
 def archive_receipts(session: Session, shard: ShardKeys) -> Op[list[bytes]]:
-    """What an archive took or gave back and has not cleared yet, as the scripts archive and restore keep it."""
+    """Receipts of letters that an archive took out or put back, as the scripts archive and restore leave them."""
     found: list[bytes] = yield from one(session, shard.archive, "HKEYS", shard.archive)
     return found
 
 
 def drop_archive_receipts(session: Session, shard: ShardKeys, receipts: Sequence[str | bytes]) -> Op[None]:
-    """The one plain write to a shard: the archive's database knows of these."""
+    """Clears receipts that the archive's database knows of. This is the only plain write to a shard."""
     yield from one(session, shard.archive, "HDEL", shard.archive, *receipts)
 
 
@@ -130,7 +130,7 @@ def drop_archive_receipts(session: Session, shard: ShardKeys, receipts: Sequence
 
 
 def progress(session: Session, jobs: Sequence[tuple[ShardKeys, str, str]]) -> Op[list[Progress | None]]:
-    """How far the group is with each (shard, group, id); None where it has not begun."""
+    """The group's progress with each (shard, group, id); None if it has not begun."""
     commands = [Command(k.progress, ("HGET", k.progress, progress_field(group, id))) for k, group, id in jobs]
     replies = yield from in_steps(session, commands)
     return [progress_in(value) if (value := checked(reply)) else None for reply in replies]
@@ -144,24 +144,24 @@ def ready_counts(session: Session, shards: Sequence[ShardKeys], group: str) -> O
 
 
 def versions(session: Session, shards: Sequence[ShardKeys]) -> Op[list[int | None]]:
-    """Which version of their topic's settings the shards have; None: the shard is not there, or answers with an error.
-    One call.
+    """The version of the topic's settings in each shard; None if the shard is missing or answers with an error. One
+    call.
     """
     replies = yield from session.call([Command(k.settings, ("HGET", k.settings, "version")) for k in shards])
     return [int(reply) if isinstance(reply, bytes) else None for reply in replies]
 
 
 class Watched(NamedTuple):
-    """What the mover sees of shards. A shard that answers with an error has no head and nothing open."""
+    """What the mover checks in shards. A shard that answers with an error has no head and no open jobs."""
 
     due_ms: list[int | None]  # of the head of each bucket
-    now_ms: int | None  # with counters alone
-    open: list[bool]  # whether something is ready or claimed in each shard; with counters alone
+    now_ms: int | None  # only with counters
+    open: list[bool]  # whether each shard has ready or claimed jobs; only with counters
 
 
 def watch(session: Session, shards: Sequence[ShardKeys], groups: Sequence[Sequence[str]] | None) -> Op[Watched]:
-    """The heads of the buckets; ``groups``, those of each shard, given: the time and the groups' counters as well. One
-    call of one command a shard, or two.
+    """The heads of the buckets. With ``groups``, the groups of each shard, also the time and the groups' counters. One
+    call with one or two commands per shard.
     """
     commands = [Command(k.bucket, ("ZRANGE", k.bucket, 0, 0, "WITHSCORES")) for k in shards]
     if groups is not None:
@@ -184,7 +184,7 @@ def _any_above_0(reply: Any) -> bool:
 
 
 def _open_fields(groups: Sequence[str]) -> list[str]:
-    """HMGET takes no empty list."""
+    """The groups' counters of open jobs. Never empty, because HMGET needs a field."""
     counters = (GroupCounter.READY, GroupCounter.RUNNING)
     fields = [group_field(counter, group) for group in groups for counter in counters]
     return fields or [group_field(GroupCounter.READY, "")]
@@ -194,7 +194,9 @@ def _open_fields(groups: Sequence[str]) -> list[str]:
 
 
 def entries(session: Session, places: Sequence[tuple[str, str]], count: int) -> Op[list[list[Entry]]]:
-    """For each (stream, start): so many entries from there on, as XRANGE takes it: "-", an id, or "(" and an id."""
+    """For each (stream, start): up to ``count`` entries from there on. ``start`` as for XRANGE: "-", an id, or
+    "(id".
+    """
     replies = yield from in_steps(
         session, [Command(name, ("XRANGE", name, start, "+", "COUNT", count)) for name, start in places]
     )
@@ -206,13 +208,13 @@ def _entries(reply: Any) -> list[Entry]:
 
 
 def entries_at(session: Session, places: Sequence[tuple[str, str]]) -> Op[list[Entry | None]]:
-    """Each (stream, id), or None where it is gone."""
+    """The entry of each (stream, id), or None if it is gone."""
     replies = yield from in_steps(session, [Command(name, ("XRANGE", name, id, id)) for name, id in places])
     return [next(iter(_entries(reply)), None) for reply in replies]
 
 
 def delivered(session: Session, streams: Sequence[str], group: str) -> Op[list[str]]:
-    """The last entry of each stream that the group was given; "0-0" where there is no such group."""
+    """The last entry of each stream that was delivered to the group; "0-0" if there is no such group."""
     replies = yield from in_steps(session, [Command(name, ("XINFO", "GROUPS", name)) for name in streams])
     return [_delivered(reply, group) for reply in replies]
 
@@ -228,7 +230,7 @@ def _delivered(reply: Any, group: str) -> str:
 def pending(
     session: Session, places: Sequence[tuple[str, str]], group: str, count: int
 ) -> Op[list[list[PendingEntry]]]:
-    """For each (stream, start): so many of the group's pending entries from there on; none where there is no such
+    """For each (stream, start): up to ``count`` of the group's pending entries from there on; none if there is no such
     group.
     """
     replies = yield from in_steps(
@@ -254,7 +256,7 @@ def unclaimed(session: Session, shard: ShardKeys, group: str) -> Op[int]:
 
 
 def consumers(session: Session, places: Sequence[tuple[str, str]]) -> Op[list[list[GroupConsumer]]]:
-    """The consumers of each (stream, group); none where there is no such group."""
+    """The consumers of each (stream, group); none if there is no such group."""
     replies = yield from in_steps(
         session, [Command(name, ("XINFO", "CONSUMERS", name, group)) for name, group in places]
     )
@@ -270,14 +272,14 @@ def _consumers(reply: Any) -> list[GroupConsumer]:
 
 
 class GroupGauges(NamedTuple):
-    """What is measured of one group in one shard."""
+    """The gauges of one group in one shard."""
 
     consumers: list[GroupConsumer]
-    oldest_ms: int  # how long the longest of the first pending entries has been so
+    oldest_ms: int  # the longest time that one of the first pending entries has been pending
 
 
 class ShardGauges(NamedTuple):
-    """What is measured of one shard and not in its counters."""
+    """The gauges of one shard that are not in its counters."""
 
     dumps: list[RegisteredDump]
     due_within: list[int]
@@ -293,8 +295,8 @@ class GaugesOf(NamedTuple):
 
 
 def gauges(session: Session, asked: Sequence[GaugesOf], most_pending: int) -> Op[list[ShardGauges]]:
-    """One call; for each shard a command, one for each time, and three for each group, which look at so many pending
-    entries of both streams. A group that is not there has no consumers and nothing pending.
+    """One call. It has one command per shard, one per time, and three per group; these read up to ``most_pending``
+    pending entries of both streams. A missing group has no consumers and no pending entries.
     """
     commands = [command for one in asked for command in _gauge_commands(one, most_pending)]
     replies = iter((yield from session.call(commands)))

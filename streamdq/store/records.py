@@ -1,7 +1,7 @@
 """The codec of records: the value of a job in the hash ``jobs``. Only this module and the scripts know its layout.
 
-A record is lines: sequence (12 hex digits) and due_ms, created_ms, ttr_ms, expire_ms, nonce, retry, url, and then the
-body as JSON, which has no line breaks of its own. What the job does not have is an empty line.
+A record consists of lines: sequence (12 hex digits) and due_ms, created_ms, ttr_ms, expire_ms, nonce, retry, url, and
+the body as JSON without line breaks. A field that the job does not have is an empty line.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from ..errors import InvalidInput
 from ..job import Job, NewJob, check_id, check_ttr, check_url, encode_body
 from ..retry import RetrySchedule
 
-# Ids as base64, with characters that need no escape in a URL. Not -, with which an option begins on a command line.
+# Ids are base64 with characters that need no escape in a URL. "-" is avoided: options begin with it on a command line.
 _IN_IDS = bytes.maketrans(b"+/", b"_.")
 
 
 class Encoded(NamedTuple):
-    """A new job as enqueue and replace take it. They put sequence, due_ms and created_ms in front of ``rest``."""
+    """A new job in the form that enqueue and replace take. They put sequence, due_ms and created_ms before ``rest``."""
 
     id: str
     when: str  # '+delay_ms', or due_ms
@@ -28,7 +28,7 @@ class Encoded(NamedTuple):
     nonce: str  # tells a repeated call from another caller's
 
     def job(self, topic: str, now_ms: int) -> Job:
-        """The job that enqueue has made of it at ``now_ms``."""
+        """The job that was enqueued at ``now_ms``."""
         when = self.when
         due_ms = now_ms + int(when) if when[0] == "+" else int(when)
         ttr, expire, _nonce, retry, url, body = self.rest.split(b"\n", 5)
@@ -53,14 +53,14 @@ class Record(NamedTuple):
     body: bytes
 
     def from_created(self) -> bytes:
-        """The record from created_ms on, as restore takes it."""
+        """The record from created_ms on, in the form that restore takes."""
         ttr, expire = ("" if ms is None else ms for ms in (self.ttr_ms, self.expire_ms))
         head = f"{self.created_ms}\n{ttr}\n{expire}\n{self.nonce}\n{self.retry or ''}\n{self.url or ''}\n"
         return head.encode() + self.body
 
 
 def encode(new: NewJob, max_body_bytes: int) -> Encoded:
-    """Checks a new job and writes it down.
+    """Checks and encodes a new job.
 
     Raises:
         InvalidInput: a field is invalid.
@@ -82,7 +82,7 @@ def encode(new: NewJob, max_body_bytes: int) -> Encoded:
 
 
 def encode_when(delay: Duration | None, at: Moment | None) -> str:
-    """What the scripts take: ``+delay_ms``, or an absolute ``due_ms``."""
+    """The form that the scripts take: ``+delay_ms``, or an absolute ``due_ms``."""
     if at is None:
         return "+0" if delay is None else f"+{to_ms(delay)}"
     if delay is not None:
@@ -91,7 +91,7 @@ def encode_when(delay: Duration | None, at: Moment | None) -> str:
 
 
 def job_in(topic: str, id: str, record: bytes) -> Job:
-    """The job that a record tells of; of every claim, so not by way of ``record_in``."""
+    """The job in a record. It does not go through ``record_in``, because every claim calls it."""
     head, created, ttr, expire, _nonce, retry, url, body = record.split(b"\n", 7)
     return Job(
         topic, id, body, int(head[12:]), int(created),

@@ -1,4 +1,4 @@
-"""All that an operation works on."""
+"""The store that operations work on."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from .topics import Topics
 
 
 class RedisStore:
-    """One namespace in Redis, as one process sees it: its scripts, the topics that are known here, and the session that
-    plain reads need. Operations are functions whose first argument it is.
+    """One namespace in Redis, as one process sees it: the scripts, the topics known here, and the session for plain
+    reads. It is the first argument of every operation.
     """
 
     def __init__(self, session: Session) -> None:

@@ -1,4 +1,4 @@
-"""A topic's settings as the registry holds them: JSON that `register_topic` writes."""
+"""The codec of a topic's settings in the registry: JSON that `register_topic` writes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _NUMBERED = b'"format"'  # those of format 1 have none
 
 
 def settings_in(text: str | bytes) -> TopicSettings:
-    """The topic's settings. The format is looked at first, as settings of a newer one may look different.
+    """The topic's settings. The format is checked first, as settings in a newer one may look different.
 
     Raises:
         NewerFormat: a newer version has written them.

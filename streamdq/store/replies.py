@@ -1,4 +1,4 @@
-"""What the scripts answer, as values. A script's header says what its reply looks like."""
+"""The replies of scripts as typed values. The scripts' headers describe the raw replies."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from .counters import Counters, GroupCounter, counters_in
 from .progress import Progress, attempts_in, progress_in
 
 OUTDATED = -2
-"""What scripts say to a caller that asked the wrong shard, as its settings of the topic are out of date."""
+"""The reply to a caller that asked the wrong shard because its settings of the topic are out of date."""
 
 RATED = -2
-"""What move says of a topic with a rate: permit decides how many may move."""
+"""The reply of move for a topic with a rate: permit decides how many jobs may move."""
 
 
 def _names(joined: bytes) -> tuple[str, ...]:
@@ -28,7 +28,7 @@ class Enqueued(NamedTuple):
     current: bool
     now_ms: int
     taken: dict[int, bytes]  # index of a job whose id was taken -> the record that holds it
-    looked: int  # how many of the jobs were looked at; the rest is for another call
+    looked: int  # how many of the jobs were handled; the rest needs another call
 
 
 def enqueued_in(reply: Sequence[Any]) -> Enqueued:
@@ -37,9 +37,9 @@ def enqueued_in(reply: Sequence[Any]) -> Enqueued:
 
 
 class Moved(NamedTuple):
-    moved: int  # -1: the shard has other groups than the caller named, these; RATED
+    moved: int  # -1: the shard's groups differ from the caller's, see `groups`; or RATED
     now_ms: int
-    next_due_ms: int  # -1: nothing to wait for
+    next_due_ms: int  # -1: no job waits
     open: int  # ready or claimed
     groups: tuple[str, ...] = ()
 
@@ -50,24 +50,24 @@ def moved_in(reply: Sequence[Any]) -> Moved:
 
 
 class Past(NamedTuple):
-    """What a group has done with a job that it claims again."""
+    """A group's earlier work on a job that it claims again."""
 
-    attempt: int  # which one this is
+    attempt: int  # the number of this attempt
     snoozed: int
     step: int
     crashes: int
-    due_ms: int | None  # of this attempt; None: as the record says
+    due_ms: int | None  # of this attempt; None: see the record
 
 
 class ClaimedRow(NamedTuple):
     """One claimed job as claim returns it."""
 
-    claim: bytes  # main for a first attempt, else main|entry|past
+    claim: bytes  # main for a first attempt, otherwise main|entry|past
     id: bytes
     record: bytes
 
     def parts(self) -> tuple[bytes, bytes, Past | None]:
-        """Main, entry and past, in one go: of every claim. None: a first attempt."""
+        """Main, entry and past (None for a first attempt), parsed at once because every claim needs them."""
         main, _, rest = self.claim.partition(b"|")
         if not rest:
             return main, b"", None
@@ -76,17 +76,17 @@ class ClaimedRow(NamedTuple):
 
     @property
     def main(self) -> bytes:
-        """Entry in the shared stream, b"-" when there is none any more."""
+        """The entry in the shared stream; b"-" if it was removed."""
         return self.claim.partition(b"|")[0]
 
     @property
     def entry(self) -> bytes:
-        """Where it was claimed; b"" means ``main``."""
+        """The entry that was claimed; b"" means ``main``."""
         return self.claim.partition(b"|")[2].partition(b"|")[0]
 
     @property
     def past(self) -> bytes:
-        """b"" for a first attempt, else attempt|step|crashes|due_ms."""
+        """b"" for a first attempt, otherwise attempt|step|crashes|due_ms."""
         return self.claim.partition(b"|")[2].partition(b"|")[2]
 
 
@@ -97,13 +97,13 @@ class Claimed(NamedTuple):
     unread: int
     rows: list[ClaimedRow]
     expired: int
-    generation: str  # of the group: another one once it was removed and made again
-    refused: int  # what its caller would not start at once, though it was lost with a consumer before
-    unlooked: int  # so many of the last entries handed in are for another call, as records are large
+    generation: str  # of the group; it changes when the group is removed and made again
+    refused: int  # jobs that were lost with a consumer before, and that the caller could not start at once
+    unlooked: int  # how many of the last entries in `read` need another call, because records are large
 
 
 def claimed_in(reply: Sequence[Any]) -> Claimed | None:
-    """None: there is no such group."""
+    """Returns None if there is no such group."""
     status, now_ms, ttr_ms, unread, claims, ids, records, expired, generation, refused, unlooked = reply
     if status < 0:
         return None
@@ -112,7 +112,7 @@ def claimed_in(reply: Sequence[Any]) -> Claimed | None:
 
 
 class Refused(NamedTuple):
-    """Which claims of a batch (from 0) were refused, because they were taken over; and Redis's time."""
+    """Redis's time, and which claims of a batch (from 0) were refused because they were taken over."""
 
     now_ms: int
     stale: frozenset[int]
@@ -126,29 +126,29 @@ class Reclaimed(NamedTuple):
     now_ms: int
     cursor: bytes
     own_cursor: bytes
-    more: int  # 1: there are claims that were not looked at
+    more: int  # 1: some claims were not checked
     running: int
     ready: int
     reclaimed: int
-    missing: int  # ready by the counters, in no stream; handed to the next look
+    missing: int  # ready by the counters, but in no stream; pass it to the next check
     lost: int
 
 
-# -- what there is
+# -- reads
 
 
 class FoundProgress(NamedTuple):
-    """Where a job stands with one group."""
+    """A job's state in one group."""
 
     group: str
     progress: Progress | None  # None: the group has not begun
-    waits: bool  # for its next attempt, in the bucket
+    waits: bool  # in the bucket, for its next attempt
 
 
 class FoundJob(NamedTuple):
-    """What get finds."""
+    """The reply of get."""
 
-    record: bytes  # b"": there is no such job
+    record: bytes  # b"" if there is no such job
     delayed: bool  # its first delivery is in the bucket
     groups: list[FoundProgress]
 
@@ -166,13 +166,13 @@ def found_in(reply: Sequence[Any]) -> FoundJob:
 
 class ShardStats(NamedTuple):
     now_ms: int
-    first_due_ms: int  # -1: nothing waits
+    first_due_ms: int  # -1: no job waits
     jobs: int
     waiting: int  # in the bucket: first deliveries and retries
     paused: bool
     counts: Counters
     dead_now: dict[str, int]
-    moved_at_ms: int  # 0: nothing was ever moved
+    moved_at_ms: int  # 0: no job was ever moved
     groups: tuple[str, ...]
 
     @property
@@ -182,7 +182,7 @@ class ShardStats(NamedTuple):
 
 
 def stats_in(reply: Sequence[Any], groups: Sequence[str]) -> ShardStats:
-    """``groups``: those that were asked for."""
+    """``groups``: the groups that the call asked for."""
     now_ms, first_due_ms, jobs, waiting, paused, counts, dead, moved_at_ms, there = reply
     return ShardStats(
         now_ms, first_due_ms, jobs, waiting, paused == 1, counters_in(counts), dict(zip(groups, dead, strict=True)),
@@ -194,13 +194,13 @@ def stats_in(reply: Sequence[Any], groups: Sequence[str]) -> ShardStats:
 
 
 class Configured(NamedTuple):
-    """What configure found. ``done`` False: the number of shards can't change, the shard holds jobs."""
+    """The reply of configure_shard. ``done`` False: the number of shards can't change, because the shard holds jobs."""
 
     done: bool
     groups: tuple[str, ...]
     leaving: tuple[str, ...]
-    version: int  # the shard's; if it is newer than the caller's, nothing was done
-    shards: int  # by the shard's settings; 0: it is closed
+    version: int  # the shard's; if it is newer than the caller's, nothing was changed
+    shards: int  # in the shard's settings; 0: the shard is closed
 
 
 def configured_in(reply: Sequence[Any]) -> Configured:
@@ -209,13 +209,13 @@ def configured_in(reply: Sequence[Any]) -> Configured:
 
 
 class DumpRegistration(NamedTuple):
-    """What a shard's history is, as a dump registers with it."""
+    """The state of a shard's history when a dump registers."""
 
     known: bool  # the dump was registered already
-    since: str  # the first row ever; another one when Redis lost the shard; '': there was none yet
+    since: str  # the first row ever; it changes if Redis lost the shard; '' if there was none yet
     written: int  # rows ever
-    length: int  # rows that are there
-    last: str  # the newest entry; '': the stream is empty
+    length: int  # rows in the stream now
+    last: str  # the newest entry; '' if the stream is empty
 
 
 def registration_in(reply: Sequence[Any]) -> DumpRegistration:

@@ -1,6 +1,6 @@
 """One typed method per Lua script. The scripts' headers are the contract; this module only packs and unpacks.
 
-Methods are operations (see link/session.py): ``yield from`` them, or hand them to ``run`` / ``arun``.
+Methods are operations (see link/session.py): use them with ``yield from``, or pass them to ``run`` or ``arun``.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ from .replies import (
     stats_in,
 )  # fmt: skip
 
-_OTHER_ENDS = ("retry", "snoozed", "dead", "released")  # as receipts name them; one that finished has no name
-_STATS_STEP = 50  # Redis carries out what one client sends together before it looks at others
+_OTHER_ENDS = ("retry", "snoozed", "dead", "released")  # as in receipts; a receipt of a finished claim names no end
+_STATS_STEP = 50  # Redis runs all that a client has sent at once before it serves others
 _BRIEF_S = 2.0
 
 
@@ -72,7 +72,7 @@ class Scripts:
         return self._session.clock.argument()
 
     def enqueue(self, k: ShardKeys, shards: int, jobs: list[Any]) -> Op[Enqueued]:
-        """``jobs``: id, when, rest of the record, for each job in turn."""
+        """``jobs``: id, when, rest of the record, for each job."""
         reply = yield from self._run(
             "enqueue",
             (k.jobs, k.bucket, k.ready, k.counts, k.settings, k.wake),
@@ -89,7 +89,7 @@ class Scripts:
         return enqueued_in(reply)
 
     def move(self, k: ShardKeys, groups: Sequence[str], limit: int, permitted: bool = False) -> Op[Moved]:
-        """``permitted``: the limit is what permit has granted; a topic with a rate moves nothing without."""
+        """``permitted``: ``permit`` has granted the limit; in a topic with a rate, nothing moves without that."""
         reply = yield from self._run(
             "move",
             (k.bucket, k.ready, k.counts, k.settings, *map(k.ready_of, groups)),
@@ -98,7 +98,7 @@ class Scripts:
         return moved_in(reply)
 
     def permit(self, first: ShardKeys, wanted: int) -> Op[tuple[int, int, int]]:
-        """How many jobs of a topic with a rate may get ready, now_ms, and from when on more. ``first``: its shard 0."""
+        """How many jobs of a topic with a rate may become ready, now_ms, and when more may. ``first``: its shard 0."""
         granted, now_ms, free_ms = yield from self._run("permit", (first.settings,), (self._now(), wanted))
         return granted, now_ms, free_ms
 
@@ -112,8 +112,8 @@ class Scripts:
         read: Sequence[bytes | str] = (),
         at_once: int = MAX_CLAIM,
     ) -> Op[Claimed]:
-        """``count`` jobs at most, of which the caller starts the first ``at_once`` at once. ``read``: what a blocking
-        read returned already, as (stream 'm' or 'g', entry, member) in turn; what is too much of it is handed back.
+        """At most ``count`` jobs, of which the caller starts the first ``at_once`` at once. ``read``: the Entries of a
+        blocking read; those beyond ``count`` are handed back.
         """
         own = k.ready_of(group)
         reply = yield from self._run(
@@ -136,7 +136,7 @@ class Scripts:
         claims: Iterable[Any],
         receipts: bool,
     ) -> Op[Refused]:
-        """``receipts``: each claim leaves one."""
+        """``receipts``: each claim leaves a receipt."""
         all_keys = (*keys, k.receipts) if receipts else keys
         reply = yield from self._run(name, all_keys, (self._now(), group, self._history, generation, *claims))
         return refused_in(reply)
@@ -149,7 +149,7 @@ class Scripts:
         return self._outcome("finish", keys, k, group, generation, claims, receipts)
 
     def ended(self, k: ShardKeys, group: str, main: bytes, entry: bytes) -> Op[str | None]:
-        """How this claim has ended itself, lately: done, retry, snoozed, dead or released; None: it has no receipt."""
+        """How this claim was recently ended: done, retry, snoozed, dead or released; None if it has no receipt."""
         claim = b"%b|%b|%b" % (group.encode(), main, entry)
         known = {"done": claim} | {how: b"%b|%b" % (claim, how.encode()) for how in _OTHER_ENDS}
         replies = yield from self._session.call(
@@ -160,12 +160,12 @@ class Scripts:
     def retry(
         self, k: ShardKeys, group: str, generation: str, claims: list[Any], receipts: bool = False
     ) -> Op[Refused]:
-        """``claims``: main, entry, id, history row, delay_ms, steps to advance (-1: snoozed), error, in turn."""
+        """``claims``: main, entry, id, history row, delay_ms, steps to advance (-1: snoozed), error, for each."""
         keys = (k.ready, k.ready_of(group), k.bucket, k.progress, k.counts, k.settings, k.history, k.wake)
         return self._outcome("retry", keys, k, group, generation, claims, receipts)
 
     def bury(self, k: ShardKeys, group: str, generation: str, claims: list[Any], receipts: bool = False) -> Op[Refused]:
-        """``claims``: main, entry, id, history row, reason, error, for each in turn."""
+        """``claims``: main, entry, id, history row, reason, error, for each."""
         keys = (k.ready, k.ready_of(group), k.dead_of(group), k.progress, k.counts, k.settings, k.history)
         return self._outcome("bury", keys, k, group, generation, claims, receipts)
 
@@ -179,7 +179,7 @@ class Scripts:
         return self._outcome("release", keys, k, group, generation, claims, receipts)
 
     def touch(self, k: ShardKeys, group: str, generation: str, ttr_ms: int, claims: list[Any]) -> Op[Refused]:
-        """``claims``: main, entry, id, ttr_ms, for each in turn."""
+        """``claims``: main, entry, id, ttr_ms, for each."""
         reply = yield from self._run(
             "touch",
             (k.ready, k.ready_of(group), k.progress, k.settings),
@@ -207,7 +207,7 @@ class Scripts:
         return Reclaimed(*reply)
 
     def cancel(self, k: ShardKeys, topic: TopicSettings, id: str) -> Op[int]:
-        """1 cancelled, 0 nothing to cancel, -1 running, OUTDATED."""
+        """1: cancelled; 0: no such job, or it is dead; -1: running; or OUTDATED."""
         groups = topic.group_names
         keys = (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, *map(k.dead_of, groups))
         args = (self._now(), id, self._history, topic.shards, ",".join(groups))
@@ -215,7 +215,7 @@ class Scripts:
         return reply
 
     def reschedule(self, k: ShardKeys, topic: TopicSettings, id: str, when: str) -> Op[int]:
-        """1 moved, 0 nothing to move, -1 running, OUTDATED."""
+        """1: rescheduled; 0: no such job, or it is dead; -1: running; or OUTDATED."""
         keys = (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.wake)
         reply: int = yield from self._run("reschedule", keys, (self._now(), id, when, topic.shards), repeatable=False)
         return reply
@@ -227,8 +227,8 @@ class Scripts:
         return None if reply is None else found_in(reply)
 
     def audit_jobs(self, k: ShardKeys, cursor: bytes, limit: int) -> Op[tuple[bytes, list[tuple[str, str]]]]:
-        """The next cursor, b"0" at the end; and the jobs that should be in a stream: id, and the group whose own it is,
-        '' for the shared one.
+        """The next cursor, b"0" at the end; and the jobs that should be in a stream: id, and the group for its own
+        stream, '' for the shared one.
         """
         keys = (k.jobs, k.bucket, k.progress, k.settings)
         following, *flat = yield from self._run("audit_jobs", keys, (cursor, limit))
@@ -236,7 +236,7 @@ class Scripts:
         return following, list(zip(names[::2], names[1::2], strict=True))
 
     def audit_bucket(self, k: ShardKeys, cursor: bytes, limit: int) -> Op[tuple[bytes, list[str]]]:
-        """The next cursor, b"0" at the end; and the ids of jobs that wait and have no record."""
+        """The next cursor, b"0" at the end; and the ids of waiting jobs without a record."""
         following, *ids = yield from self._run("audit_bucket", (k.bucket, k.jobs, k.settings), (cursor, limit))
         return following, [id.decode() for id in ids]
 
@@ -246,7 +246,9 @@ class Scripts:
     def stats_of(
         self, shards: Sequence[tuple[ShardKeys, Sequence[str]]], timeout_s: float | None = None
     ) -> Op[list[ShardStats]]:
-        """Of several shards with their groups, in one call; ``timeout_s``: it is sent once, and takes no longer."""
+        """The stats of several shards with their groups, in one call. ``timeout_s``: the call is sent only once, and
+        takes no longer.
+        """
         commands = []
         for k, groups in shards:
             keys = _stats_keys(k, groups)
@@ -255,19 +257,21 @@ class Scripts:
         replies = yield from self._session.call(commands, timeout_s=timeout_s)
         found = []
         for (k, groups), reply in zip(shards, replies, strict=True):
-            if isinstance(reply, ResponseError):  # the first time on this server: it has yet to learn the script
+            if isinstance(reply, ResponseError):  # this server has not loaded the script yet
                 found.append((yield from self.stats(k, groups)))
             else:
                 found.append(stats_in(reply, groups))
         return found
 
     def stats_reached(self, shards: Sequence[tuple[ShardKeys, Sequence[str]]]) -> Op[list[ShardStats | None]]:
-        """As stats_of, any number of them. None: the Cluster node of the shard does not answer, another one does."""
+        """Like stats_of, for any number of shards. None for shards whose Cluster node does not answer, if another
+        does.
+        """
         found: dict[ShardKeys, ShardStats] = {}
         of_nodes: dict[str, list[tuple[ShardKeys, Sequence[str]]]] = {}
         for shard in shards:
             of_nodes.setdefault(self._session.node_of(shard[0].jobs), []).append(shard)
-        # The others are not to wait for long for a node that is lost.
+        # Other nodes' shards must not wait long for a lost node.
         brief_s = min(_BRIEF_S, self._session.settings.call_timeout_s) if self._session.is_cluster else None
         lost: ServerUnavailable | None = None
         for part in of_nodes.values():
@@ -294,12 +298,12 @@ class Scripts:
     def register_dump(
         self, k: ShardKeys, dump: str, mark: str = "", written: int = 0, since: str = ""
     ) -> Op[DumpRegistration]:
-        """``mark`` '': the dump is registered no more."""
+        """``mark`` '': unregisters the dump."""
         keys = (k.history, k.counts, k.settings)
         return registration_in((yield from self._run("register_dump", keys, (dump, mark, written, since))))
 
     def trim_history(self, k: ShardKeys) -> Op[int]:
-        """How many rows went; more than 0: there may be more to take."""
+        """How many rows were removed; if any, there may be more to remove."""
         length, age_s = self._session.settings.history_length, self._session.settings.history_age_s
         reply: int = yield from self._run(
             "trim_history", (k.history, k.counts, k.settings), (length, age_s * 1000), repeatable=False
@@ -314,20 +318,22 @@ class Scripts:
     def dead_letters(
         self, k: ShardKeys, group: str, until_ms: int, offset: int, limit: int, max_bytes: int
     ) -> Op[tuple[int, list[tuple[bytes, bytes, bytes, bytes]]]]:
-        """How many were looked at, and (id, buried_ms, record, progress) of each."""
+        """How many letters were looked at, and (id, buried_ms, record, progress) of each."""
         keys = (k.dead_of(group), k.jobs, k.progress, k.settings)
         looked, *flat = yield from self._run("dead_letters", keys, (group, until_ms, offset, limit, max_bytes))
         return looked, list(zip(*[iter(flat)] * 4, strict=True))
 
     def archive(self, k: ShardKeys, group: str, letters: Sequence[Any]) -> Op[list[bool]]:
-        """``letters``: id, receipt, buried_ms, sequence, attempt, for each in turn. Which are gone."""
+        """``letters``: id, receipt, buried_ms, sequence, attempt, for each. Returns which of them are gone from
+        Redis.
+        """
         keys = (k.dead_of(group), k.ready, k.jobs, k.progress, k.counts, k.settings, k.archive)
         reply = yield from self._run("archive", keys, (group, *letters))
         return [code == 1 for code in reply]
 
     def restore(self, k: ShardKeys, group: str, shards: int, jobs: Sequence[Any]) -> Op[list[bool] | None]:
-        """``jobs``: id, receipt, attempt, due_ms, rest of the record, for each in turn. Which are ready; None: the
-        caller's settings are out of date, nothing was written.
+        """``jobs``: id, receipt, attempt, due_ms, rest of the record, for each. Returns which of them are ready; None
+        if the caller's settings are out of date and nothing was written.
         """
         keys = (
             k.ready_of(group), k.bucket, k.jobs, k.progress, k.counts, k.settings, k.history, k.archive, k.wake,
@@ -336,25 +342,25 @@ class Scripts:
         return [code == 1 for code in codes] if status == 1 else None
 
     def lease(self, name: str, lease_ms: int, key: str | None = None) -> Op[tuple[bool, int]]:
-        """Whether ``name`` holds the mover's lease now, or that of another ``key``, and for how many ms it is held, by
-        whomever.
+        """Takes the mover's lease, or that of another ``key``, if it is free. Returns whether ``name`` holds it now,
+        and for how many ms it is still held.
         """
         held, left_ms = yield from self._run("lease", (key or self._session.keys.mover,), (name, lease_ms))
         return held == 1, left_ms
 
     def open_breaker(self, key: str, receiver: str, open_ms: int, keep_ms: int, most: int) -> Op[bool]:
-        """False: there are too many."""
+        """Returns False if there are too many breakers."""
         reply = yield from self._run("open_breaker", (key,), (self._now(), receiver, open_ms, keep_ms, most))
         return bool(reply == 1)
 
     def try_breaker(self, key: str, receiver: str, hold_ms: int) -> Op[tuple[int, int]]:
-        """0 it is not open, 1 the caller may try it, 2 another one does, 3 it is open; and when to ask again, in ms."""
+        """0: not open; 1: the caller may try it; 2: another process tries it; 3: open. And when to ask again, in ms."""
         answer, left_ms = yield from self._run("try_breaker", (key,), (self._now(), receiver, hold_ms))
         return answer, left_ms
 
     def rotate_secret(self, new: str) -> Op[tuple[str, str]]:
-        """The signing secrets as they were kept before and are now. ``new`` '': the previous one is dropped; another is
-        not taken while there is a previous one.
+        """The signing secrets before and after. ``new`` '': drops the previous one. A new one is refused while there is
+        a previous one.
         """
         before, after = yield from self._run("rotate_secret", (self._session.keys.secret,), (self._now(), new))
         return before.decode(), after.decode()
@@ -362,9 +368,9 @@ class Scripts:
     def register_topic(
         self, topic: str, patch: tuple[str, str, str, str], expected: int | None = None, most: int | None = None
     ) -> Op[TopicSettings | None]:
-        """The settings afterwards; None: there is no such topic. ``patch``: see config.topic_patch. ``expected``:
-        change nothing if the topic has another version by now; 0: it is made if it is not there. ``most``: no new one
-        where there are so many.
+        """The settings afterwards; None if there is no such topic. ``patch``: see config.topic_patch. ``expected``:
+        change nothing if the topic has another version by now; 0: create the topic if it is missing. ``most``: refuse a
+        new topic if there are this many.
 
         Raises:
             TooManyTopics
@@ -382,7 +388,7 @@ class Scripts:
         return settings_in(reply) if reply is not None else None
 
     def unregister_topic(self, topic: str, version: int) -> Op[bool]:
-        """False: the topic has another version by now, and stays."""
+        """Returns False if the topic has another version by now; it stays."""
         names = self._session.keys
         reply = yield from self._run("unregister_topic", (names.topics, names.wake), (topic, version))
         return bool(reply == 1)
@@ -396,13 +402,13 @@ class Scripts:
         return configured_in((yield from self._run("configure_shard", keys, args)))
 
     def leave_group(self, k: ShardKeys, group: str, limit: int) -> Op[bool]:
-        """True: there is more to do; False: the group is gone from the shard."""
+        """Returns True if there is more to do, False if the group is gone from the shard."""
         keys = (k.settings, k.jobs, k.bucket, k.ready, k.progress, k.counts)
         reply = yield from self._run("leave_group", keys, (group, limit))
         return bool(reply == 1)
 
     def drop_shard(self, k: ShardKeys, settings: TopicSettings) -> Op[bool]:
-        """False: it holds jobs, and ``settings.deleting`` does not force it."""
+        """Returns False if the shard holds jobs and ``settings.deleting`` does not force it."""
         keys = [k.settings, k.jobs, k.counts, k.bucket, k.ready, k.progress, k.history, k.archive, k.wake]
         for group in (*settings.groups, *settings.leaving):
             keys += [k.ready_of(group), k.dead_of(group)]
@@ -411,7 +417,7 @@ class Scripts:
         return bool(reply == 1)
 
     def remove_consumer(self, k: ShardKeys, group: str, consumer: str, limit: int) -> Op[bool]:
-        """False: more than ``limit`` was pending, call again."""
+        """Returns False if more than ``limit`` entries were pending; call it again."""
         keys = (k.ready, k.ready_of(group), k.jobs, k.bucket, k.progress, k.counts, k.settings, k.wake)
         reply = yield from self._run("remove_consumer", keys, (self._now(), group, consumer, limit))
         return bool(reply == 1)

@@ -1,8 +1,8 @@
 """The registry of topics: this process's cache of it, and the updates of the shards.
 
 A change of topology takes several calls. First the intended change is written to the registry (``resharding``,
-``leaving``, ``deleting``). Every step can be repeated by any process. So whoever meets an unfinished change, perhaps of
-a process that was killed, finishes it (``_conform``). Each write to the registry names the version that it follows.
+``leaving``, ``deleting``). Any process can repeat any step. So whoever meets an unfinished change, perhaps of a process
+that was killed, finishes it (``_conform``). Each write to the registry names the version that it follows.
 """
 
 from __future__ import annotations
@@ -24,19 +24,21 @@ from .replies import Configured
 from .scripts import Scripts
 
 _LEAVE_STEP = 150
-_LEAVE_LOOKS = 5  # at every group's progress with a job: whether it is open, and to erase it
+_LEAVE_LOOKS = 5  # how often leave_group reads or deletes each group's progress with a job
 _RACES = 5
 _NOT_EMPTY = "the number of shards can change only while it is empty; drain it, or use a new topic"
 _LOOK_S = 0.05
 _TURN_S, _LONGEST_TURN_S = 0.005, 0.5
-_BRIEF_S = 0.5  # how long a registry is waited for that need not be read
-_LOST_S = 5.0  # for so long it is not asked again
+_BRIEF_S = 0.5  # how long to wait for the registry if the cache will do
+_LOST_S = 5.0  # how long not to ask it again after that
 
 T = TypeVar("T")
 
 
 class Topics:
-    """A cache of the registry. It may be outdated: scripts that depend on it say so; then call ``repair``."""
+    """A cache of the registry. It may be outdated; scripts that depend on it then say so, and the caller
+    ``repair``s.
+    """
 
     def __init__(self, session: Session, scripts: Scripts) -> None:
         self._session = session
@@ -52,12 +54,14 @@ class Topics:
         return [self._session.keys.shard(topic, i) for i in range(settings.shards)] if settings else []
 
     def all_shards(self, topic: str) -> list[ShardKeys]:
-        """These, and those that the topic once used: they keep its counters and history."""
+        """Also includes shards that the topic once used: they keep its counters and history."""
         settings = self.known.get(topic)
         return [self._session.keys.shard(topic, i) for i in range(settings.reach)] if settings else []
 
     def refresh(self, within_s: float = float("inf")) -> Op[dict[str, TopicSettings]]:
-        """Reads the whole registry: one command, unless it has lost what this process serves."""
+        """Reads the whole registry: one command, unless the registry has lost topics or groups that this process
+        serves.
+        """
         key = self._session.keys.topics
         reply = yield from one(self._session, key, "HGETALL", key, within_s=within_s)
         found = {name.decode(): settings_in(text) for name, text in zip(reply[::2], reply[1::2], strict=True)}
@@ -71,27 +75,27 @@ class Topics:
         return self.known
 
     def get(self, topic: str, *, anew: bool = False, within_s: float = float("inf")) -> Op[TopicSettings]:
-        """The topic's settings, read once, or ``anew``.
+        """The topic's settings, from the cache unless ``anew``.
 
         Raises:
             UnknownTopic: it is not in the registry.
         """
         settings = self.known.get(topic)
         if settings is None or anew:
-            settings = (yield from self._read(topic, within_s)) or settings  # a registry that was lost is made again
+            settings = (yield from self._read(topic, within_s)) or settings  # a lost registry will be restored
         if settings is None:
             raise self.unknown(topic)
         return settings
 
     def latest(self, topic: str) -> Op[TopicSettings]:
-        """As ``get``, anew; of a Cluster that has lost the registry's node, as it was read before: whoever is out of
-        date with that is refused by the shards.
+        """Like ``get``, anew. If a Cluster has lost the registry's node, returns the cached settings: if they are out
+        of date, the shards will refuse them.
         """
         known = self.known.get(topic)
         return (yield from self._if_there(lambda brief_s: self.get(topic, anew=True, within_s=brief_s), known))
 
     def registry(self) -> Op[Mapping[str, TopicSettings]]:
-        """All topics, likewise."""
+        """The settings of all topics, read like ``latest``."""
         return (yield from self._if_there(self.refresh, self.known or None))
 
     def _if_there(self, read: Callable[[float], Op[T]], known: T | None) -> Op[T]:
@@ -118,8 +122,8 @@ class Topics:
         return settings
 
     def ensure(self, topic: str, group: str | None = None, own: Mapping[str, Any] | None = None) -> Op[TopicSettings]:
-        """The topic exists afterwards and has the group if one is given, with the group's ``own`` settings. A new
-        topic begins with the default group; one that was configured without it stays so.
+        """Creates the topic if it does not exist, and the ``group`` if given, with its ``own`` settings. A new topic
+        starts with the default group; one that was configured without that group stays without it.
         """
         settings = yield from self._read(topic)
         if settings is None:
@@ -133,18 +137,18 @@ class Topics:
         return settings
 
     def settled(self, topic: str) -> TopicSettings | None:
-        """As this process knows the topic; None: it does not, or is just making or mending it."""
+        """The cached settings; None if there are none, or this process is just creating or repairing the topic."""
         return None if topic in self._asked else self.known.get(topic)
 
     def shared(self, topic: str, ask: Callable[[str], Op[TopicSettings]]) -> Op[TopicSettings]:
-        """``ensure`` or ``repair``, once for all calls that need it at the same time: the first one asks, the others
-        wait for it a moment.
+        """Calls ``ensure`` or ``repair`` once for all that need it at the same time: the first caller asks, the others
+        wait a moment for its answer.
         """
         until, pause_s = time.monotonic() + _LONGEST_TURN_S, _TURN_S
         waited = topic in self._asked
         while topic in self._asked and time.monotonic() < until:
             yield Pause(pause_s)
-            pause_s *= 2  # a thousand that look often would hold up the one they wait for
+            pause_s *= 2  # if a thousand callers looked often, they would hold up the one that they wait for
         if waited and (settings := self.settled(topic)) is not None:
             return settings
         self._asked.add(topic)
@@ -154,15 +158,15 @@ class Topics:
             self._asked.discard(topic)
 
     def serve(self, topic: str, group: str, own: Mapping[str, Any]) -> Op[None]:
-        """As ``ensure``; and from now on, whoever loses the topic or the group, ``refresh`` and ``repair`` here make
-        them again: where a group is served, it exists.
+        """Like ``ensure``. From now on, if the topic or the group is lost or removed, ``refresh`` and ``repair`` in
+        this process create it again: a group that is served exists.
         """
         yield from self.ensure(topic, group, own)
         self._served[topic] = (group, own)
 
     def repair(self, topic: str) -> Op[TopicSettings]:
-        """After a script found our settings out of date, or Redis lost the topic: as ``renew``, and a topic that Redis
-        lost (a flush) is made again as this process knew it.
+        """For use after a script found our settings out of date, or Redis lost the topic. Like ``renew``, but creates a
+        topic that Redis has lost (a flush) again, as this process knew it.
         """
         settings = yield from self.renew(topic)
         if settings is None:
@@ -172,17 +176,17 @@ class Topics:
         return settings
 
     def renew(self, topic: str) -> Op[TopicSettings | None]:
-        """Reads the topic's settings anew, and brings every shard up to date; None: it is not in the registry."""
+        """Reads the topic's settings anew and brings every shard up to date; None if it is not in the registry."""
         settings = yield from self._read(topic)
         return (yield from self._conform(topic, settings))
 
     def settings_of(self, topic: str) -> TopicSettings:
-        """As far as this process knows; the defaults for a topic that was deleted since."""
+        """The cached settings; the defaults for a topic that was deleted since."""
         return self.known.get(topic) or TopicSettings()
 
     def mend(self, topic: str) -> Op[TopicSettings | None]:
-        """As ``repair``, for one who only looks after the topic: one that is neither in the registry nor served here
-        was deleted, and is not made again; None.
+        """Like ``repair``, for processes that only look after the topic. A topic that is neither in the registry nor
+        served here was deleted: it is not created again, and the result is None.
         """
         if topic in self._served:
             return (yield from self.repair(topic))
@@ -192,20 +196,20 @@ class Topics:
         return settings
 
     def end_changes(self) -> Op[None]:
-        """Finishes changes that others have begun; one command if there are none."""
+        """Completes changes that other processes have begun; one command if there are none."""
         yield from self.refresh()
         for topic, settings in list(self.known.items()):
             if settings.resharding is not None or settings.leaving or settings.deleting:
                 yield from self._conform(topic, settings)
 
     def _make(self, topic: str) -> Op[TopicSettings]:
-        """A new topic; one that this process knows, as it was: Redis has lost it."""
+        """Creates a topic. If this process knows it, Redis has lost it: then it is created as it was."""
         known = self.known.get(topic)
         if known is None:
             most = self._session.settings.max_topics
             settings = yield from self._register(topic, {}, {DEFAULT_GROUP: {}}, expected=0, most=most)
         else:
-            # With its version: shards that were not lost ignore an older one.
+            # It keeps its version, because shards that were not lost ignore an older one.
             changes = known.model_dump(exclude={"groups", "leaving", "resharding", "deleting"}, exclude_none=True)
             groups = {name: group.model_dump(exclude_none=True) for name, group in known.groups.items()}
             settings = yield from self._register(topic, changes, groups or {DEFAULT_GROUP: {}}, expected=0)
@@ -218,13 +222,13 @@ class Topics:
         groups: Mapping[str, Mapping[str, Any]],
         removed: Sequence[str] = (),
     ) -> Op[TopicSettings]:
-        """Changes a topic that is there, in every shard."""
+        """Changes an existing topic, in the registry and in every shard."""
         while True:
             registered = yield from self._register(topic, changes, groups, removed)
             settings = yield from self._conform(topic, registered)
-            if registered is None or settings is None:  # it was deleted meanwhile, or lost
+            if registered is None or settings is None:  # the topic was deleted or lost meanwhile
                 yield from self._make(topic)
-            # A group that is just leaving can come back only when it has left.
+            # A group that is leaving can come back only after it has left.
             elif not registered.leaving.keys() & groups.keys():
                 return settings
 
@@ -247,7 +251,7 @@ class Topics:
     # -- shards
 
     def _conform(self, topic: str, settings: TopicSettings | None) -> Op[TopicSettings | None]:
-        """Brings the shards up to the registry and ends what was begun there; None: the topic is not there any more."""
+        """Makes the shards match the registry, and completes the change recorded there; None if the topic is gone."""
         while settings is not None:
             if settings.deleting:
                 if (yield from self._drop(topic, settings)):
@@ -261,14 +265,14 @@ class Topics:
             if changes:
                 settings = yield from self._register(topic, changes, {}, expected=settings.version)
             elif settings.leaving or unknown:
-                # A group that shards have, and the registry does not: it was lost and made again by one who did not
-                # know the group. Jobs wait for it.
+                # Shards have a group that the registry does not have: the registry was lost and restored by a process
+                # that did not know the group. Jobs wait for it.
                 groups: dict[str, dict[str, Any]] = {name: {} for name in unknown}
                 settings = yield from self._register(
                     topic, {}, groups, left=sorted(settings.leaving), expected=settings.version
                 )
             else:
-                # Redis may have lost what we acted for, with the end of its append-only file.
+                # Redis may have lost the change that we carried out, with the end of its append-only file.
                 current = yield from self._read(topic)
                 if current is not None and current.version == settings.version:
                     break
@@ -276,7 +280,7 @@ class Topics:
         return settings
 
     def _apply(self, topic: str, settings: TopicSettings) -> Op[list[Configured]]:
-        """Configures every shard, and has groups leave; what each shard then said."""
+        """Configures every shard, and removes leaving groups; returns the last reply of each shard."""
         found = []
         for number in range(settings.reach):
             shard = self._session.keys.shard(topic, number)
@@ -292,22 +296,22 @@ class Topics:
         return found
 
     def _drop(self, topic: str, settings: TopicSettings) -> Op[bool]:
-        """Deletes the topic; False: it holds jobs, or was changed meanwhile, and stays."""
+        """Deletes the topic. Returns False if it stays, because it holds jobs or was changed meanwhile."""
         shards = [self._session.keys.shard(topic, number) for number in range(settings.reach)]
         for shard in shards:
             if not (yield from self._scripts.drop_shard(shard, settings)):
                 return False
         gone = yield from self._scripts.unregister_topic(topic, settings.version)
         if gone:
-            for shard in shards:  # Redis may have lost that meanwhile, with the end of its append-only file
+            for shard in shards:  # again, as Redis may have lost it with the end of its append-only file
                 yield from self._scripts.drop_shard(shard, settings)
         return gone
 
-    # -- what an operator does
+    # -- operators' changes
 
     def configure(self, topic: str, changes: Mapping[str, Any], groups: Sequence[str] | None) -> Op[TopicSettings]:
-        """Changes settings; ``groups`` given: exactly these, others are removed with what they had open. Killed half
-        way, it is ended by the next call, or by a mover.
+        """Changes settings. ``groups``: exactly these; others are removed with their open jobs. If this process is
+        killed halfway, the next call or a mover completes the change.
 
         Raises:
             TopicNotEmpty: another number of shards was asked for while the topic holds jobs.
@@ -319,12 +323,12 @@ class Topics:
             removed = [name for name in before.groups if groups is not None and name not in groups]
             if shards not in (None, before.shards):
                 yield from self._check_empty(topic, _NOT_EMPTY)
-                # While it is closed nobody can enqueue, so that no job is put where it would not be looked for.
+                # A closed topic refuses to enqueue, so that no job goes where nobody would look for it.
                 rest["resharding"] = shards
             settings = yield from self._change(topic, rest, {name: {} for name in groups or ()}, removed)
             if shards in (None, settings.shards):
                 return settings
-            yield from self._check_empty(topic, _NOT_EMPTY)  # else another has changed it at the same time
+            yield from self._check_empty(topic, _NOT_EMPTY)  # passes if another caller changed it at the same time
         raise changing(topic)
 
     def delete(self, topic: str, force: bool) -> Op[None]:
