@@ -8,7 +8,6 @@ import os
 import pty
 import signal
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,10 +17,9 @@ import pytest
 from streamdq import Queue
 from streamdq.cli import app as cli
 from tests.archive.letters import bury, dead_now, finish
+from tests.forked import Forked
 from tests.postgres import PASSWORD, Postgres
 from tests.servers import Server, until
-
-COMMAND = [sys.executable, "-m", "streamdq"]
 
 
 class Result(NamedTuple):
@@ -142,8 +140,8 @@ def test_the_url_from_the_environment(
 def test_follow_goes_on_until_it_is_told(queue: Queue, server: Server, postgres: Postgres) -> None:
     """It waits for a database that is away, and ends between two batches."""
     postgres.empty()
-    process = subprocess.Popen(
-        [*COMMAND, "--url", server.url, "archive", "--to", postgres.url(), "--follow", "--interval", "100ms", "--json"],
+    process = Forked(
+        "streamdq", "--url", server.url, "archive", "--to", postgres.url(), "--follow", "--interval", "100ms", "--json",
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     try:
@@ -172,8 +170,8 @@ def test_follow_goes_on_until_it_is_told(queue: Queue, server: Server, postgres:
 def test_a_bar_in_a_terminal(queue: Queue, server: Server, url: str) -> None:
     bury(queue, *(f"j{number}" for number in range(5)))
     ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [*COMMAND, "--url", server.url, "archive", "--to", url], stdout=subprocess.PIPE, stderr=theirs, text=True
+    process = Forked(
+        "streamdq", "--url", server.url, "archive", "--to", url, stdout=subprocess.PIPE, stderr=theirs, text=True
     )
     os.close(theirs)
     drawn = b""

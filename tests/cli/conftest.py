@@ -13,6 +13,7 @@ from pydantic_core import from_json
 
 from streamdq import Queue
 from streamdq.cli import app as cli
+from tests.forked import READ_AT_IMPORT, Forked
 from tests.servers import Pool, Server, binaries
 
 COMMAND = [sys.executable, "-m", "streamdq"]
@@ -84,7 +85,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
         given: dict[str, Any] = {
             "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "cwd": tmp_path,
         }  # fmt: skip
-        process = subprocess.Popen([*COMMAND, *arguments], text=True, **(given | options))
+        given |= options
+        process: subprocess.Popen[str]
+        if READ_AT_IMPORT.isdisjoint(given.get("env", {})):
+            process = Forked("streamdq", *arguments, text=True, **given)
+        else:
+            process = subprocess.Popen([*COMMAND, *arguments], text=True, **given)
         started.append(process)
         return process
 

@@ -12,8 +12,7 @@ import pytest
 from streamdq import Queue
 from streamdq.job import encode_body
 from streamdq.store import records
-from tests.children import child
-from tests.cli.conftest import COMMAND, Run
+from tests.cli.conftest import Run, Start
 from tests.servers import Server, until
 
 
@@ -172,16 +171,16 @@ def test_bodies_and_files_come_through_stdin(run: Run, queue: Queue, monkeypatch
     assert queue.stats("t").delayed == 4
 
 
-def test_what_comes_through_a_pipe_is_taken_in_while_it_comes(redis_server: Server, queue: Queue) -> None:
+def test_what_comes_through_a_pipe_is_taken_in_while_it_comes(start: Start, redis_server: Server, queue: Queue) -> None:
     """A producer that never ends must not be waited for: batches go in as they fill."""
-    command = [*COMMAND, "--url", redis_server.url, "enqueue", "t", "--file", "-", "--delay", "1h"]
-    with child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        assert process.stdin is not None
-        process.stdin.write(b'{"n": 1}\n' * 1200)
-        process.stdin.flush()
-        until(lambda: queue.stats().delayed >= 1000, "the first two batches are in")
-        process.stdin.write(b'{"n": 1}\n' * 5)
-        out, _ = process.communicate(timeout=20)
+    words = "enqueue", "t", "--file", "-", "--delay", "1h"
+    process = start("--url", redis_server.url, *words, stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write('{"n": 1}\n' * 1200)
+    process.stdin.flush()
+    until(lambda: queue.stats().delayed >= 1000, "the first two batches are in")
+    process.stdin.write('{"n": 1}\n' * 5)
+    out, _ = process.communicate(timeout=20)
 
-    assert out == b"1205 jobs created\n"
+    assert out == "1205 jobs created\n"
     assert process.returncode == 0

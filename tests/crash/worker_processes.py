@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections import Counter
 from dataclasses import asdict, dataclass
@@ -19,9 +18,9 @@ from streamdq.keys import NamespaceKeys
 from streamdq.operations.audit import Audit
 from streamdq.store.progress import Phase, group_and_id, progress_in
 from tests.crash.workers import Options, Work
+from tests.forked import ROOT, Forked
 from tests.servers import Server, until
 
-ROOT = Path(__file__).parents[2]
 LEASE_S = 0.95
 TAKEOVER_S = 1.5
 """A dead mover is replaced within this time, whatever the TTR."""
@@ -74,15 +73,15 @@ class WorkerProcess:
         self.text = text
         self.log = journal.with_name(f"worker-{time.monotonic_ns()}.log")
         with self.log.open("wb") as output:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "tests.crash.workers", url, str(journal), text],
+            self._process = Forked(
+                "tests.crash.workers", url, str(journal), text,
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 cwd=ROOT,
                 env={**os.environ, **environment},
                 start_new_session=True,
-            )
+            )  # fmt: skip
 
     @property
     def pid(self) -> int:
