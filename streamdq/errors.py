@@ -83,15 +83,16 @@ class UnsupportedServer(ServerError):
 class NewerFormat(StreamdqError):
     """A newer version of streamdq has written the data in Redis. Nothing was written.
 
-    Upgrade this process; ``docs/upgrading.md`` says in which order.
+    Upgrade this process; ``docs/upgrading.md`` says in which order. ``format``: what Redis has; text, if that is no
+    whole number.
     """
 
-    def __init__(self, format: int) -> None:
+    def __init__(self, format: float | str) -> None:
         super().__init__(
             f"the data in Redis has format {format}, which a newer version of streamdq wrote; this one knows formats "
             f"up to {FORMAT}: upgrade streamdq here, see docs/upgrading.md"
         )
-        self.format = format
+        self.format = int(format) if str(format).isdecimal() else str(format)
 
 
 class HistoryUnreadable(StreamdqError):

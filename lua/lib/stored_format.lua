@@ -3,7 +3,8 @@
 local FORMAT = 1
 
 -- check_format(format): ends the script with an error, before its first write, if a newer version has written the data.
--- format: what is stored, nil or false = nothing.
+-- format: what is stored, nil or false = nothing. What is no number at all is not from this version either.
 local function check_format(format)
-  if format and tonumber(format) > FORMAT then error('NEWERFORMAT ' .. format, 0) end
+  local number = tonumber(format)
+  if format and not (number and number <= FORMAT) then error('NEWERFORMAT ' .. tostring(number or '?'), 0) end
 end

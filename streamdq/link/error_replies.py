@@ -107,7 +107,7 @@ def as_streamdq(reply: exceptions.ResponseError) -> StreamdqError:
     text = str(reply)
     match meaning_of(reply):
         case Meaning.NEWER_FORMAT:
-            return NewerFormat(int(text.partition("NEWERFORMAT ")[2].split()[0]))
+            return NewerFormat(text.partition("NEWERFORMAT ")[2].split()[0])
         case Meaning.GROUP_MISSING:
             return GroupMissing(text)
         case Meaning.REPLICA | Meaning.NO_WRITES:

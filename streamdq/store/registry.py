@@ -34,6 +34,9 @@ def check_formats(texts: Iterable[bytes]) -> None:
 
 
 def _known(stored: dict[str, Any]) -> dict[str, Any]:
-    if (format := stored.get("format", 1)) > FORMAT:
+    format = stored.get("format", 1)
+    if not isinstance(format, int | float):
+        raise NewerFormat("?")
+    if not format <= FORMAT:
         raise NewerFormat(format)
     return stored

@@ -78,7 +78,7 @@ def stored(shard: Shard) -> dict[bytes, bytes]:
     return {key: shard.redis("DUMP", key) for key in shard.redis("KEYS", "*")}
 
 
-def in_newer_format(shard: Shard, format: int = FORMAT + 1) -> None:
+def in_newer_format(shard: Shard, format: Any = FORMAT + 1) -> None:
     """As if a newer version had written the topic."""
     topics = shard.session.keys.topics
     settings = json.loads(shard.redis("HGET", topics, "t")) | {"format": format}
@@ -109,6 +109,20 @@ def test_a_newer_format_is_refused_and_nothing_is_written(newer: Shard, name: st
         newer.run(CALLS[name](newer))
     assert raised.value.format == FORMAT + 1
     assert stored(newer) == before
+
+
+@pytest.mark.parametrize(
+    ("format", "read_as"),
+    [("two", "?"), ("", "?"), ("nan", "nan"), ("1e999", "inf"), (FORMAT + 0.5, f"{FORMAT}.5"), (9**9, 9**9)],
+)
+def test_a_format_that_this_version_can_make_nothing_of_is_refused_likewise(
+    shard: Shard, format: Any, read_as: int | str
+) -> None:
+    in_newer_format(shard, format)
+    for name in ("enqueue", "configure_shard", "register_topic"):
+        with pytest.raises(NewerFormat, match="which a newer version of streamdq wrote") as raised:
+            shard.run(CALLS[name](shard))
+        assert raised.value.format == read_as
 
 
 @pytest.mark.parametrize("format", [1, FORMAT])

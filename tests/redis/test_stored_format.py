@@ -94,6 +94,19 @@ def test_a_shard_alone_refuses_what_holds_a_claim(redis_server: Server) -> None:
         assert {key: value for key, value in everything(client).items() if key in before} == before
 
 
+@pytest.mark.parametrize("format", ["2", None, [2], FORMAT + 0.5, 10**400])
+def test_a_registry_with_a_format_that_can_not_be_read_is_refused_likewise(redis_server: Server, format: Any) -> None:
+    with opened(redis_server.url) as queue, redis_server.client() as client:
+        queue.enqueue("t", 1)
+        settings = json.loads(client.hget(KEYS.topics, "t")) | {"format": format}
+        client.hset(KEYS.topics, "t", json.dumps(settings))
+        with opened(redis_server.url) as other:
+            for call in (lambda: other.enqueue("t", 2), other.stats, lambda: queue.configure("t", ttr="5s")):
+                with pytest.raises(NewerFormat):
+                    call()
+        assert json.loads(client.hget(KEYS.topics, "t")) == settings
+
+
 def test_the_exporter_says_that_it_reads_nothing(redis_server: Server) -> None:
     with opened(redis_server.url) as queue, redis_server.client() as client:
         queue.enqueue("t", 1)
