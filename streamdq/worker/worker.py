@@ -286,6 +286,7 @@ class _Run:
             return
         await self.consumer.join()
         self._served = served
+        self._runner.freed.set()  # without a topic, _claim waits for room
         log.info("topics served", consumer=self.name, group=self._group, topics=sorted(served))
 
     # -- claiming
@@ -293,7 +294,7 @@ class _Run:
     async def _claim(self, burst: bool) -> None:
         """Claims jobs whenever there is room."""
         while not self.stopping.is_set():
-            full = not self._room()
+            full = not self._room() and not (burst and not self.handlers)
             if full:
                 self._runner.freed.clear()
                 held = await self._unless_stopped(self._no_room())
@@ -305,7 +306,7 @@ class _Run:
                 return
 
     def _room(self) -> Limits:
-        """How many jobs of each topic can be claimed now; empty if none."""
+        """How many jobs of each topic can be claimed now; empty if none, or if no topic is served."""
         most, at_once = self._runner.room(ahead=not self.consumer.crowded)
         if most == 0 or self._outbox.unsent >= _MOST_UNSENT:
             return {}

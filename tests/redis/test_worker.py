@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from streamdq import Job, JobState, StaleClaim, Worker
 from streamdq.errors import InvalidInput, ServerUnavailable
 from tests.redis.harness import Seen, Space, eventually, recorder
-from tests.servers import free_port
+from tests.servers import Server, free_port
 
 
 class Payment(BaseModel):
@@ -431,6 +431,27 @@ async def test_a_worker_that_waited_for_its_outcomes_to_be_sent_claims_again(
     async with asyncio.timeout(20):
         await space.burst(worker)
     assert sorted(seen.all) == list(range(300))
+
+
+async def test_a_handler_for_every_topic_waits_for_the_first_one(
+    space: Space, redis_server: Server, seen: Seen
+) -> None:
+    """Nobody has used the namespace when the worker begins."""
+    worker = space.worker()
+    worker.every_topic(recorder(seen))
+    with redis_server.client() as client:
+        async with space.serving(worker):
+            await eventually(
+                lambda: client.exists(space.queue._store.session.keys.mover), "it waits, as its mover works"
+            )
+            space.queue.enqueue("t", "x")
+            await seen.count(1)
+
+
+async def test_a_burst_in_a_namespace_without_topics_ends(space: Space) -> None:
+    worker = space.worker()
+    worker.every_topic(recorder(Seen()))
+    await space.burst(worker)
 
 
 async def test_what_two_reads_bring_of_one_topic_is_all_run(space: Space, seen: Seen) -> None:
