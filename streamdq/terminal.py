@@ -103,9 +103,12 @@ def say(text: str) -> None:
     console().print(Text(text), soft_wrap=True)
 
 
-def complain(text: str) -> None:
-    """Prints one line on stderr, without passwords. A stderr that is full or closed changes no exit code."""
-    line = " ".join(hide_credentials(text).split())
+def complain(text: str, error: BaseException | None = None) -> None:
+    """Prints one line on stderr, without passwords: the text, and the notes of the error. A stderr that is full or
+    closed changes no exit code.
+    """
+    whole = "; ".join([text, *getattr(error, "__notes__", ())])
+    line = " ".join(hide_credentials(whole).split())
     with suppress(OSError):
         console(stderr=True).print(Text.assemble(("streamdq: ", "bold red"), line), soft_wrap=True)
 

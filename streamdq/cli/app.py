@@ -127,7 +127,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         terminal.complain(f"{prefix}{'_'.join(map(str, first['loc'])).upper()}: {text}")
         return EXIT_USAGE
     except StreamdqError as error:
-        terminal.complain(str(error))
+        terminal.complain(str(error), error)
         return _exit_code(error)
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
@@ -150,4 +150,4 @@ def main() -> int:
 
 def _complain_of_system(error: OSError) -> None:
     at = f" {error.filename}" if error.filename else ""
-    terminal.complain(f"can't read or write{at}: {error.strerror or error}")
+    terminal.complain(f"can't read or write{at}: {error.strerror or error}", error)

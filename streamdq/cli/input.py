@@ -11,7 +11,7 @@ from pydantic_core import from_json
 
 from ..config import MAX_BATCH
 from ..durations import Moment
-from ..errors import InvalidInput
+from ..errors import InvalidInput, StreamdqError
 from ..job import NewJob, check_topic
 from ..operations.jobs import OnConflict, put
 from ..operations.ndjson import Lines, NumberedLine, longest_line
@@ -55,8 +55,11 @@ def parse_moment(text: str | int) -> Moment:
 
 @dataclass(slots=True)
 class Loaded:
-    """How many of a file's jobs were enqueued. ``existing_ids``: the first of the ids that were taken."""
+    """How many of a file's jobs were enqueued. ``existing_ids``: the first of the ids that were taken. ``lines``: how
+    many lines are done with.
+    """
 
+    lines: int = 0
     created: int = 0
     existing: int = 0
     existing_ids: list[str] = field(default_factory=list)
@@ -111,6 +114,8 @@ def load_jobs(
     Raises:
         InvalidInput: the topic's name is invalid; nothing was read.
         BadLine: a line is not a valid job; the lines before it were enqueued.
+        StreamdqError, OSError, KeyboardInterrupt: Redis failed, or the file, or the user has had enough; a note says
+            how far it came.
     """
     check_topic(topic)
     store, loaded = store_of(queue), Loaded()
@@ -125,20 +130,36 @@ def load_jobs(
             loaded.existing += len(existing)
             loaded.existing_ids += [batch[i].id for i in existing[: SHOWN_IDS - len(loaded.existing_ids)]]
             batch.clear()
+        loaded.lines = lines.lines_read
         progress(lines.bytes_read, lines.lines_read)
 
-    for number, line in _read(source, lines):
-        try:
-            if line is None:
-                raise InvalidInput(f"longer than {longest} bytes; each line must hold one JSON value")
-            batch.append(encode(new_job(line, defaults), limit))
-        except InvalidInput as error:
-            flush()
-            raise BadLine(number, str(error), loaded) from None
-        if len(batch) == MAX_BATCH:
-            flush()
-    flush()
+    def read() -> None:
+        for number, line in _read(source, lines):
+            try:
+                if line is None:
+                    raise InvalidInput(f"longer than {longest} bytes; each line must hold one JSON value")
+                batch.append(encode(new_job(line, defaults), limit))
+            except InvalidInput as error:
+                flush()
+                raise BadLine(number, str(error), loaded) from None
+            if len(batch) == MAX_BATCH:
+                flush()
+        flush()
+
+    try:
+        read()
+    except BadLine:
+        raise
+    except (StreamdqError, OSError, KeyboardInterrupt) as error:
+        error.add_note(_how_far(loaded, sending=len(batch)))
+        raise
     return loaded
+
+
+def _how_far(loaded: Loaded, sending: int) -> str:
+    done = f"the jobs of the first {loaded.lines} lines were enqueued ({loaded.created} jobs created)"
+    unknown = f"; of the next {sending} jobs some may have been" if sending else ""
+    return f"{done}{unknown}; continue with: tail -n +{loaded.lines + 1}"
 
 
 def _read(source: BinaryIO, lines: Lines) -> Iterator[NumberedLine]:

@@ -70,7 +70,8 @@ def enqueue(
     A line of a file is either a body, or an object with a "body" and any of delay, at, id, ttr, retry, url, expire:
     {"body": {"order_id": 42}, "delay": "30m", "id": "order-42"}. The options of the command are the defaults of all
     lines. A file of any length is read as a stream. The first invalid line stops it with exit code 2; the jobs of the
-    lines before it stay enqueued. Taken ids don't stop it; with "reject" the exit code is then 1.
+    lines before it stay enqueued. If Redis fails or you press Ctrl-C, it says how far it came. Taken ids don't stop it;
+    with "reject" the exit code is then 1.
     """  # noqa: D301 - typer reads the mark
     if (body is None) == (file is None):
         raise InvalidInput("enqueue: pass either a body or --file")
@@ -110,6 +111,9 @@ def _enqueue_file(
         except BadLine as error:
             if as_json:
                 terminal.print_json({**_loaded_json(error.loaded), "bad_line": error.number, "error": str(error)})
+            raise
+        except KeyboardInterrupt as interrupt:  # which typer makes an exit code of
+            terminal.complain("interrupted", interrupt)
             raise
     text = f"{loaded.created} jobs created"
     if loaded.existing:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -91,6 +92,44 @@ def test_a_bad_line_ends_it_and_what_was_in_stays(run: Run, queue: Queue, jobs: 
     assert (result.json["created"], result.json["bad_line"]) == (700, 701)
     assert queue.stats("t").delayed == 700
     assert queue.get("t", "after") is None
+
+
+def loading(start: Start, server: Server, queue: Queue) -> subprocess.Popen[str]:
+    """A file of 700 lines that is still being written; a batch of it has been enqueued."""
+    process = start("--url", server.url, "enqueue", "t", "--file", "-", "--delay", "1h", stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write("".join(f"{i}\n" for i in range(1, 701)))
+    process.stdin.flush()
+    until(lambda: "t" in queue.stats().topics and queue.stats("t").delayed == 500, "the first batch")
+    return process
+
+
+def test_a_file_that_redis_refuses_half_way_says_how_far_it_came(
+    start: Start, redis_server: Server, queue: Queue
+) -> None:
+    process = loading(start, redis_server, queue)
+    with redis_server.client() as client:
+        client.config_set("maxmemory", 1)
+        try:
+            _, err = process.communicate(timeout=30)
+        finally:
+            client.config_set("maxmemory", 0)
+
+    assert process.returncode == 3
+    assert "Redis refuses writes" in err
+    assert "the first 500 lines were enqueued (500 jobs created); of the next 200 jobs some may have been" in err
+    assert err.rstrip().endswith("tail -n +501")
+    assert err.count("\n") == 1
+
+
+def test_a_file_that_is_interrupted_says_how_far_it_came(start: Start, redis_server: Server, queue: Queue) -> None:
+    process = loading(start, redis_server, queue)
+
+    process.send_signal(signal.SIGINT)
+
+    assert process.wait(timeout=20) == 130
+    assert process.stderr is not None
+    assert process.stderr.read().startswith("streamdq: interrupted; the jobs of the first 500 lines were enqueued")
 
 
 def test_each_job_is_encoded_once(run: Run, queue: Queue, jobs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
