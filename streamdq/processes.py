@@ -27,7 +27,8 @@ from .worker.worker import Worker
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
 _HEALTHY_S = 10.0
-_USAGE = 2
+_WITHOUT_REDIS_S = 60.0  # to find out that Redis is away takes a while
+_USAGE, _UNAVAILABLE = 2, 3
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -97,17 +98,33 @@ class Supervisor:
     def _start(self, number: int) -> None:
         child = self._children[number]
         child.restart_at, child.started = None, time.monotonic()
+        try:
+            child.process = self._spawn(number)
+        except (OSError, RuntimeError) as error:  # no memory, or too many processes, files or threads: the others go on
+            log.error("process not started", number=number, error=f"{type(error).__name__}: {error}")
+            self._start_later(child)
+        else:
+            log.info("process started", number=number, pid=child.process.pid)
+
+    def _spawn(self, number: int) -> subprocess.Popen[bytes]:
         # In a session of its own, a Ctrl-C reaches it once, from here, and not from the terminal as well.
         env = os.environ | (self._files.environment(number) if self._files else {})
-        child.process = process = subprocess.Popen(
-            self._command, stdin=subprocess.PIPE, start_new_session=True, env=env
-        )
-        log.info("process started", number=number, pid=process.pid)
+        process = subprocess.Popen(self._command, stdin=subprocess.PIPE, start_new_session=True, env=env)
 
         def wait() -> None:
             self._events.put(_Ended(number, process.wait()))
 
-        threading.Thread(target=wait, name=f"streamdq-wait-{number}", daemon=True).start()
+        try:
+            threading.Thread(target=wait, name=f"streamdq-wait-{number}", daemon=True).start()
+        except RuntimeError:
+            process.kill()
+            process.communicate()
+            raise
+        return process
+
+    def _start_later(self, child: _Child) -> None:
+        child.restart_at = time.monotonic() + child.backoff_s
+        child.backoff_s = min(child.backoff_s * 2, LONGEST_BACKOFF_S)
 
     def _unfinished(self) -> bool:
         return any(child.process is not None or child.restart_at is not None for child in self._children)
@@ -148,10 +165,9 @@ class Supervisor:
             self._code = event.code
             self._stop()
             return
-        if time.monotonic() - child.started > _HEALTHY_S:
+        if time.monotonic() - child.started > (_WITHOUT_REDIS_S if event.code == _UNAVAILABLE else _HEALTHY_S):
             child.backoff_s = FIRST_BACKOFF_S
-        child.restart_at = time.monotonic() + child.backoff_s
-        child.backoff_s = min(child.backoff_s * 2, LONGEST_BACKOFF_S)
+        self._start_later(child)
 
     def _stop(self) -> None:
         self._stopping = True
