@@ -1,12 +1,16 @@
-"""A link for tests without a server: answers come from a table, and each call is kept."""
+"""For tests without a server: a link whose answers come from a table and that keeps each call, and what works on it."""
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any, NamedTuple
+
+import pytest
 
 from streamdq.clock import RedisClock
 from streamdq.config import Settings, TopicSettings
@@ -84,3 +88,33 @@ def topics_of(session: Session, **known: TopicSettings) -> tuple[Scripts, Topics
     topics = Topics(session, scripts)
     topics.known = dict(known)
     return scripts, topics
+
+
+class Rig(ABC):
+    """A loop of streamdq's without a server, and what it works on: a link, and a registry with the ``topics``."""
+
+    def __init__(
+        self,
+        topics: dict[str, TopicSettings],
+        clock: RedisClock | None = None,
+        takes_s: float = 0.0001,
+        **settings: Any,
+    ) -> None:
+        self.link: Any = FakeLink(takes_s)
+        self.session = session_of(clock, **settings)
+        self.scripts, self.topics = topics_of(self.session, **topics)
+
+    @abstractmethod
+    async def run(self) -> None:
+        """The loop."""
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """It runs meanwhile, and would do so for ever."""
+        task = asyncio.create_task(self.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task

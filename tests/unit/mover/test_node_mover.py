@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import pairwise
@@ -18,185 +17,159 @@ from streamdq.keys import ShardKeys
 from streamdq.mover import node_mover as module
 from streamdq.mover.node_mover import NodeMover
 from streamdq.store.replies import RATED
-from tests.unit.fake_redis import LOST, Call, FakeLink, session_of, topics_of
+from tests.unit.fake_redis import LOST, Call, Rig
+from tests.unit.mover.buckets import EPOCH_MS, Buckets, now_ms
 from tests.unit.virtual_time import in_virtual_time
 
 TOPIC = TopicSettings(groups={"g": GroupSettings()}, ttr_ms=1000)
-EPOCH_MS = 1_800_000_000_000
 SLACK_MS = 2  # a look is never early, and late by the millisecond that replies are rounded to
 
 
-def now_ms() -> int:
-    """Redis's time, by which this process's goes, too."""
-    return EPOCH_MS + int(time.monotonic() * 1000)
+class Moving(Rig):
+    """A NodeMover, the buckets that it empties, when it looked at each and moved something, and what it told others."""
 
-
-class Buckets:
-    """What the shards of a Redis hold, and when each was looked at and moved something."""
-
-    def __init__(self, link: FakeLink, *topics: str) -> None:
-        self.link = link
-        self.due: dict[str, list[int]] = {f"ns:{{{topic}:0}}:bucket": [] for topic in topics}
+    def __init__(self, clock: RedisClock | None = None, **topics: TopicSettings) -> None:
+        super().__init__(topics or {"t": TOPIC}, clock)
+        self.buckets = Buckets()
         self.looks: list[tuple[str, int]] = []
         self.moved: list[tuple[str, int, int]] = []  # topic, when, how many
         self.open = 0
-        link.answers |= {"move": self.move, "reclaim": self.reclaim, "ZRANGE": self.head, "TIME": self.time}
-        link.answers |= {"HMGET": lambda _: [b"0"], "HGET": lambda _: b"0"}
-
-    def add(self, topic: str, *in_ms: int) -> None:
-        bucket = self.due[f"ns:{{{topic}:0}}:bucket"]
-        bucket += [now_ms() + ms for ms in in_ms]
-        bucket.sort()
-
-    def move(self, call: Call) -> Any:
-        bucket, limit, topic = self.due[call.keys[0]], int(call.args[1]), call.keys[0].split("{")[1].split(":")[0]
-        self.looks.append((topic, now_ms()))
-        gone = [due for due in bucket if due <= now_ms()][:limit]
-        del bucket[: len(gone)]
-        if gone:
-            self.moved.append((topic, now_ms(), len(gone)))
-        return [len(gone), now_ms(), bucket[0] if bucket else -1, self.open]
-
-    def head(self, call: Call) -> list[Any]:
-        return [item for due in self.due[call.args[0]][:1] for item in (b"id", b"%d" % due)]
-
-    @staticmethod
-    def time(_: Call) -> list[int]:
-        return [now_ms() // 1000, now_ms() % 1000 * 1000]
-
-    def reclaim(self, _: Call) -> list[Any]:
-        return [now_ms(), b"0-0", b"0-0", 0, 0, 0, 0, 0, 0]
-
-
-class Rig:
-    """A NodeMover, the buckets that it empties, and what it told others."""
-
-    def __init__(self, clock: RedisClock | None = None, **topics: TopicSettings) -> None:
-        self.link = FakeLink()
-        self.session = session_of(clock)
-        known = topics or {"t": TOPIC}
-        scripts, self.topics = topics_of(self.session, **known)
-        self.buckets = Buckets(self.link, *known)
         self.missed: list[ShardKeys] = []
         self.rated: list[ShardKeys] = []
+        self.link.answers |= {
+            "move": self.move, "reclaim": lambda _: [now_ms(), b"0-0", b"0-0", 0, 0, 0, 0, 0, 0],
+            "ZRANGE": self.buckets.heads, "HMGET": lambda _: [b"0"], "HGET": lambda _: b"0",
+            "TIME": lambda _: [now_ms() // 1000, now_ms() % 1000 * 1000],
+        }  # fmt: skip
         self.mover = NodeMover(
-            self.link, self.session, scripts, self.topics, self.missed.append, self.rated.append  # type: ignore[arg-type]
-        )  # fmt: skip
+            self.link, self.session, self.scripts, self.topics, self.missed.append, self.rated.append
+        )
 
     def shard(self, topic: str = "t") -> ShardKeys:
         return self.session.keys.shard(topic, 0)
 
+    def add(self, topic: str, *in_ms: int) -> None:
+        self.buckets.add(self.shard(topic).bucket, *in_ms)
+
+    def move(self, call: Call) -> Any:
+        """Answers the script."""
+        bucket = call.keys[0]
+        topic = bucket.split("{")[1].split(":")[0]
+        self.looks.append((topic, now_ms()))
+        if count := self.buckets.move(bucket, int(call.args[1])):
+            self.moved.append((topic, now_ms(), count))
+        return [count, now_ms(), min(self.buckets.due(bucket), default=-1), self.open]
+
+    async def run(self) -> None:
+        await self.mover.run()
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
+        """Every shard has been looked at once when it begins."""
         for topic in self.topics.known:
             self.mover.look_at(self.shard(topic))
-        task = asyncio.create_task(self.mover.run())
-        await asyncio.sleep(0.001)
-        try:
+        async with super().running():
+            await asyncio.sleep(0.001)
             yield
-        finally:
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
 
 
 @in_virtual_time
 async def test_it_sleeps_to_each_due_moment_and_looks_at_no_other() -> None:
-    rig = Rig()
-    rig.buckets.add("t", 5, 300, 300, 700)
+    rig = Moving()
+    rig.add("t", 5, 300, 300, 700)
     began = now_ms()
     async with rig.running():
         await asyncio.sleep(1)
-    moved = [(when - began, count) for _, when, count in rig.buckets.moved]
+    moved = [(when - began, count) for _, when, count in rig.moved]
     assert [count for _, count in moved] == [1, 2, 1]
     for (when, _), due in zip(moved, (5, 300, 700), strict=True):
         assert due <= when <= due + SLACK_MS
-    assert len(rig.buckets.looks) == 4, "one to begin with, and one for each due moment"
+    assert len(rig.looks) == 4, "one to begin with, and one for each due moment"
 
 
 @in_virtual_time
 async def test_where_nothing_waits_it_does_not_look_again() -> None:
-    rig = Rig()
+    rig = Moving()
     async with rig.running():
         await asyncio.sleep(600)
-    assert len(rig.buckets.looks) == 1
+    assert len(rig.looks) == 1
 
 
 @in_virtual_time
 async def test_what_is_due_beyond_a_batch_is_moved_at_once() -> None:
-    rig = Rig()
-    rig.buckets.add("t", *[0] * (2 * MAX_BATCH + 1))
+    rig = Moving()
+    rig.add("t", *[0] * (2 * MAX_BATCH + 1))
     began = now_ms()
     async with rig.running():
         await asyncio.sleep(0.1)
-    assert [(when - began, count) for _, when, count in rig.buckets.moved] == [
+    assert [(when - began, count) for _, when, count in rig.moved] == [
         (0, MAX_BATCH), (0, MAX_BATCH), (0, 1),
     ]  # fmt: skip
 
 
 @in_virtual_time
 async def test_a_ring_wakes_it_before_its_time() -> None:
-    rig = Rig()
-    rig.buckets.add("t", 1000)
+    rig = Moving()
+    rig.add("t", 1000)
     async with rig.running():
         await asyncio.sleep(0.1)
-        rig.buckets.add("t", 50)
+        rig.add("t", 50)
         rig.mover.look_at(rig.shard())
         began = now_ms()
         await asyncio.sleep(0.1)
-    assert [(when - began) in range(50, 51 + SLACK_MS) for _, when, _ in rig.buckets.moved] == [True]
+    assert [(when - began) in range(50, 51 + SLACK_MS) for _, when, _ in rig.moved] == [True]
 
 
 @in_virtual_time
 async def test_a_ring_that_comes_while_it_looks_is_not_lost() -> None:
     """The look's reply knows nothing of what was put in behind it, and says that nothing waits."""
-    rig = Rig()
+    rig = Moving()
     rig.link.takes_s = 0.01  # the reply is made when the call arrives, and travels for so long
     async with rig.running():
-        assert len(rig.buckets.looks) == 1
-        rig.buckets.add("t", 0)
+        assert len(rig.looks) == 1
+        rig.add("t", 0)
         rig.mover.look_at(rig.shard())
         began = now_ms()
         await asyncio.sleep(0.1)
-    assert [(when - began) <= 10 for _, when, _ in rig.buckets.moved] == [True]
+    assert [(when - began) <= 10 for _, when, _ in rig.moved] == [True]
 
 
 @in_virtual_time
 async def test_a_shard_that_fails_is_tried_at_growing_intervals_and_holds_up_no_other() -> None:
-    rig = Rig(bad=TOPIC, good=TOPIC)
-    move = rig.buckets.move
+    rig = Moving(bad=TOPIC, good=TOPIC)
+    move = rig.move
     broken = True
 
     def refused(call: Call) -> Any:
         if "bad" in call.keys[0] and broken:
-            rig.buckets.looks.append(("bad", now_ms()))
+            rig.looks.append(("bad", now_ms()))
             return ResponseError("OOM command not allowed")  # plain reads are answered meanwhile
         return move(call)
 
     rig.link.answers["move"] = refused
-    rig.buckets.add("bad", 0)
-    rig.buckets.add("good", 400)
+    rig.add("bad", 0)
+    rig.add("good", 400)
     async with rig.running():
         await asyncio.sleep(10)
         broken = False
         await asyncio.sleep(2.1)
-        rig.buckets.add("bad", 0)
+        rig.add("bad", 0)
         broken = True
         rig.mover.look_at(rig.shard("bad"))
         await asyncio.sleep(0.06)
-    tries = [when for topic, when in rig.buckets.looks if topic == "bad"]
+    tries = [when for topic, when in rig.looks if topic == "bad"]
     pauses = [after - before for before, after in pairwise(tries)]
     assert pauses[:7] == pytest.approx([50, 100, 200, 400, 800, 1600, 2000], abs=1)
     assert max(pauses[:9]) <= 2001
     assert pauses[-1] == pytest.approx(50, abs=1), "after a success the first pause is short again"
-    assert [topic for topic, _, _ in rig.buckets.moved] == ["good", "bad"]
+    assert [topic for topic, _, _ in rig.moved] == ["good", "bad"]
     assert rig.missed == [], "what a shard holds that failed was told of"
 
 
 @in_virtual_time
 async def test_a_reply_that_is_lost_is_a_failure_like_any_other() -> None:
-    rig = Rig()
-    move, lost = rig.buckets.move, 3
+    rig = Moving()
+    move, lost = rig.move, 3
     rig.session.settings = rig.session.settings.model_copy(update={"call_timeout_s": 0.001})
 
     def sometimes(call: Call) -> Any:
@@ -205,31 +178,31 @@ async def test_a_reply_that_is_lost_is_a_failure_like_any_other() -> None:
         return LOST if lost >= 0 else move(call)
 
     rig.link.answers["move"] = sometimes
-    rig.buckets.add("t", 0)
+    rig.add("t", 0)
     async with rig.running():
         await asyncio.sleep(1)
-    assert [count for _, _, count in rig.buckets.moved] == [1]
+    assert [count for _, _, count in rig.moved] == [1]
 
 
 @in_virtual_time
 async def test_a_shard_with_other_groups_is_asked_with_these() -> None:
     """A group is just being added: the registry that is known here does not have it yet."""
-    rig = Rig()
-    move = rig.buckets.move
+    rig = Moving()
+    move = rig.move
     rig.link.answers["move"] = lambda call: move(call) if call.args[2] == "g,h" else [-1, now_ms(), -1, 0, b"g,h"]
-    rig.buckets.add("t", 0)
+    rig.add("t", 0)
     async with rig.running():
         pass
     assert [call.args[2] for call in rig.link.calls["move"]] == ["g", "g,h"]
-    assert len(rig.buckets.moved) == 1
+    assert len(rig.moved) == 1
 
 
 @in_virtual_time
 async def test_a_topic_with_a_rate_is_handed_on() -> None:
-    rig = Rig(slow=TOPIC.model_copy(update={"rate": 5.0}))
-    rig.buckets.add("slow", 0)
+    rig = Moving(slow=TOPIC.model_copy(update={"rate": 5.0}))
+    rig.add("slow", 0)
     async with rig.running():
-        assert (rig.rated, rig.buckets.looks) == ([rig.shard("slow")], [])
+        assert (rig.rated, rig.looks) == ([rig.shard("slow")], [])
         await rig.mover.move_permitted(rig.shard("slow"), 3)
     (call,) = rig.link.calls["move"]
     assert (call.args[1], call.args[3]) == (3, 1), "so many, and permitted"
@@ -237,7 +210,7 @@ async def test_a_topic_with_a_rate_is_handed_on() -> None:
 
 @in_virtual_time
 async def test_a_rate_that_only_the_shard_knows_of_is_learned() -> None:
-    rig = Rig()
+    rig = Moving()
     rated = TOPIC.model_copy(update={"rate": 5.0, "version": 7})
     rig.link.answers["move"] = lambda _: [RATED, now_ms(), -1, 0]
     rig.link.answers["HGET"] = lambda call: rated.model_dump_json().encode() if "t" in call.args else b"7"
@@ -248,34 +221,34 @@ async def test_a_rate_that_only_the_shard_knows_of_is_learned() -> None:
 
 @in_virtual_time
 async def test_a_deleted_topic_is_not_looked_at_any_more() -> None:
-    rig = Rig()
-    rig.buckets.add("t", 100)
+    rig = Moving()
+    rig.add("t", 100)
     async with rig.running():
         del rig.topics.known["t"]
         rig.mover.keep(set())
         await asyncio.sleep(60)
         assert rig.shard() not in rig.mover
-    assert len(rig.buckets.looks) == 1
+    assert len(rig.looks) == 1
 
 
 @in_virtual_time
 async def test_a_head_that_no_ring_told_of_is_found_within_a_beat() -> None:
-    rig = Rig()
+    rig = Moving()
     async with rig.running():
         await asyncio.sleep(60)
         assert rig.missed == []
-        rig.buckets.add("t", 0)
+        rig.add("t", 0)
         began = now_ms()
         await asyncio.sleep(module._BEAT_S + 0.01)
         assert rig.missed == [rig.shard()]
-    ((_, when, count),) = rig.buckets.moved
+    ((_, when, count),) = rig.moved
     assert (when - began <= module._BEAT_S * 1000, count) == (True, 1)
 
 
 @in_virtual_time
 async def test_a_head_seen_while_its_shard_is_looked_at_was_not_missed() -> None:
-    rig = Rig()
-    move = rig.buckets.move
+    rig = Moving()
+    move = rig.move
 
     async def slow(call: Call) -> Any:
         await asyncio.sleep(2 * module._BEAT_S)
@@ -283,38 +256,38 @@ async def test_a_head_seen_while_its_shard_is_looked_at_was_not_missed() -> None
 
     async with rig.running():
         rig.link.answers["move"] = slow
-        rig.buckets.add("t", 0)
+        rig.add("t", 0)
         rig.mover.look_at(rig.shard())
         await asyncio.sleep(3 * module._BEAT_S)
     assert rig.missed == []
-    assert [topic for topic, _, _ in rig.buckets.moved] == ["t"]
-    assert len(rig.buckets.looks) == 2, "one to begin with, and the one that was rung for"
+    assert [topic for topic, _, _ in rig.moved] == ["t"]
+    assert len(rig.looks) == 2, "one to begin with, and the one that was rung for"
 
 
 @in_virtual_time
 async def test_a_ring_that_is_missed_after_a_failure_is_found_once_the_shard_works_again() -> None:
-    rig = Rig()
-    move = rig.buckets.move
+    rig = Moving()
+    move = rig.move
     rig.link.answers["move"] = lambda _: ResponseError("OOM command not allowed")
     async with rig.running():
         await asyncio.sleep(10)
         rig.link.answers["move"] = move
         await asyncio.sleep(2.1)
-        rig.buckets.add("t", 0)
+        rig.add("t", 0)
         await asyncio.sleep(module._BEAT_S + 0.01)
         assert rig.missed == [rig.shard()]
-    assert [topic for topic, _, _ in rig.buckets.moved] == ["t"]
+    assert [topic for topic, _, _ in rig.moved] == ["t"]
 
 
 @in_virtual_time
 async def test_what_was_moved_is_watched_for_claims_that_are_lost() -> None:
-    rig = Rig()
-    rig.buckets.open = 1
-    rig.buckets.add("t", 0)
+    rig = Moving()
+    rig.open = 1
+    rig.add("t", 0)
     async with rig.running():
         await asyncio.sleep(1)
         assert len(rig.link.calls["reclaim"]) in (2, 3), "twice a second"
-        rig.buckets.open = 0
+        rig.open = 0
         await asyncio.sleep(20)
         asked = len(rig.link.calls["reclaim"])
         await asyncio.sleep(60)
@@ -324,7 +297,7 @@ async def test_what_was_moved_is_watched_for_claims_that_are_lost() -> None:
 @in_virtual_time
 async def test_by_a_manual_clock_it_looks_when_the_clock_moves() -> None:
     clock = ManualClock(EPOCH_MS)
-    rig = Rig(clock)
+    rig = Moving(clock)
     rig.link.answers["move"] = lambda _: [0, clock.now_ms, EPOCH_MS + 90_000, 0]
     async with rig.running():
         await asyncio.sleep(3600)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -16,40 +14,30 @@ from redis.exceptions import ResponseError
 from streamdq.config import GroupSettings, TopicSettings
 from streamdq.keys import ShardKeys
 from streamdq.mover.rate import RatedTopic
-from tests.unit.fake_redis import Call, FakeLink, session_of, topics_of
+from tests.unit.fake_redis import Call, Rig
+from tests.unit.mover.buckets import Buckets, now_ms
 from tests.unit.virtual_time import in_virtual_time
 
 TOPIC = TopicSettings(groups={"g": GroupSettings()}, rate=100.0, shards=2)
-EPOCH_MS = 1_800_000_000_000
 
 
-def now_ms() -> int:
-    return EPOCH_MS + round(time.monotonic() * 1000)
-
-
-class Rig:
+class Rated(Rig):
     """A rated topic of two shards. Permits come in portions, the next when the one before is paid for."""
 
     def __init__(self, rate: float | None = 100.0, portion: int = 5) -> None:
         self.rate, self.portion = rate, portion
         self.free_ms = 0
-        self.due: dict[str, list[int]] = {}
+        self.buckets = Buckets()
         self.moved: list[tuple[int, int, int]] = []  # shard, when, how many
         self.given_back: list[tuple[int, Any]] = []  # shard, in how many seconds it is to be looked at
         self.fail_moves = 0
-        self.link = FakeLink()
-        self.link.answers |= {"permit": self.permit, "ZRANGE": self.heads}
-        self.session = session_of()
-        scripts, self.topics = topics_of(self.session, t=TOPIC.model_copy(update={"rate": rate}))
+        super().__init__({"t": TOPIC.model_copy(update={"rate": rate})})
+        self.link.answers |= {"permit": self.permit, "ZRANGE": self.buckets.heads}
         self.shards = self.topics.shards("t")
-        self.rated = RatedTopic(
-            self.link, self.session, scripts, self.topics, "t", self.move, self.later  # type: ignore[arg-type]
-        )  # fmt: skip
+        self.rated = RatedTopic(self.link, self.session, self.scripts, self.topics, "t", self.move, self.later)
 
     def add(self, shard: int, *in_ms: int) -> None:
-        bucket = self.due.setdefault(self.shards[shard].bucket, [])
-        bucket += [now_ms() + ms for ms in in_ms]
-        bucket.sort()
+        self.buckets.add(self.shards[shard].bucket, *in_ms)
         self.rated.want(self.shards[shard])
 
     def permit(self, call: Call) -> list[int]:
@@ -59,18 +47,11 @@ class Rig:
             self.free_ms = now_ms() + round(granted * 1000 / self.rate)
         return [granted, now_ms(), self.free_ms]
 
-    def heads(self, call: Call) -> Any:
-        dues = self.due.get(call.args[0], [])[: int(call.args[2]) + 1]
-        return [item for due in dues for item in (b"id", b"%d" % due)]
-
     async def move(self, shard: ShardKeys, count: int) -> None:
         if self.fail_moves:
             self.fail_moves -= 1
             raise ResponseError("BUSY")
-        bucket = self.due[shard.bucket]
-        gone = [due for due in bucket if due <= now_ms()][:count]
-        del bucket[: len(gone)]
-        self.moved.append((shard.shard, now_ms(), len(gone)))
+        self.moved.append((shard.shard, now_ms(), self.buckets.move(shard.bucket, count)))
 
     def later(self, shard: ShardKeys, when: float) -> None:
         self.given_back.append((shard.shard, when - time.monotonic()))
@@ -82,20 +63,13 @@ class Rig:
             found[shard] += count
         return found
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.rated.run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
+    async def run(self) -> None:
+        await self.rated.run()
 
 
 @in_virtual_time
 async def test_portions_follow_one_another_as_the_rate_says() -> None:
-    rig = Rig()
+    rig = Rated()
     rig.add(0, *[0] * 50)
     began = now_ms()
     async with rig.running():
@@ -107,7 +81,7 @@ async def test_portions_follow_one_another_as_the_rate_says() -> None:
 
 @in_virtual_time
 async def test_the_longest_due_goes_first_whichever_shard_has_it() -> None:
-    rig = Rig(portion=4)
+    rig = Rated(portion=4)
     rig.add(0, -10, -8, -2, -1)
     rig.add(1, -9, -7, -3)
     async with rig.running():
@@ -119,7 +93,7 @@ async def test_the_longest_due_goes_first_whichever_shard_has_it() -> None:
 
 @in_virtual_time
 async def test_what_is_wanted_while_a_portion_is_paid_for_waits_for_that() -> None:
-    rig = Rig(rate=5.0, portion=1)
+    rig = Rated(rate=5.0, portion=1)
     rig.add(0, 0)
     began = now_ms()
     async with rig.running():
@@ -133,7 +107,7 @@ async def test_what_is_wanted_while_a_portion_is_paid_for_waits_for_that() -> No
 
 @in_virtual_time
 async def test_a_shard_where_nothing_is_due_yet_is_given_back_until_then() -> None:
-    rig = Rig()
+    rig = Rated()
     rig.add(0, 250)
     rig.add(1)
     async with rig.running():
@@ -147,7 +121,7 @@ async def test_a_shard_where_nothing_is_due_yet_is_given_back_until_then() -> No
 @in_virtual_time
 async def test_a_shard_that_is_wanted_while_it_is_looked_at_is_kept() -> None:
     """The look says that nothing is due; what was told meanwhile is newer."""
-    rig = Rig()
+    rig = Rated()
     rig.link.takes_s = 0.01
     rig.add(0)
     async with rig.running():
@@ -160,7 +134,7 @@ async def test_a_shard_that_is_wanted_while_it_is_looked_at_is_kept() -> None:
 
 @in_virtual_time
 async def test_a_rate_that_is_raised_counts_at_once() -> None:
-    rig = Rig(rate=0.1, portion=1)
+    rig = Rated(rate=0.1, portion=1)
     rig.add(0, 0, 0, 0)
     async with rig.running():
         await asyncio.sleep(1)
@@ -175,7 +149,7 @@ async def test_a_rate_that_is_raised_counts_at_once() -> None:
 @pytest.mark.parametrize("change", [{"rate": None}, {"paused": True}], ids=["without a rate", "paused"])
 @in_virtual_time
 async def test_a_topic_that_does_not_go_by_its_rate_any_more_is_given_back_at_once(change: dict[str, Any]) -> None:
-    rig = Rig()
+    rig = Rated()
     rig.topics.known["t"] = TOPIC.model_copy(update=change)
     rig.add(0, 0)
     async with rig.running():
@@ -186,7 +160,7 @@ async def test_a_topic_that_does_not_go_by_its_rate_any_more_is_given_back_at_on
 
 @in_virtual_time
 async def test_a_move_that_fails_gives_its_shard_back_for_a_while_and_the_other_goes_on() -> None:
-    rig = Rig(portion=2)
+    rig = Rated(portion=2)
     rig.add(0, -2)
     rig.add(1, -1)
     rig.fail_moves = 1
@@ -198,7 +172,7 @@ async def test_a_move_that_fails_gives_its_shard_back_for_a_while_and_the_other_
 
 @in_virtual_time
 async def test_heads_that_can_not_be_read_are_asked_for_again_later() -> None:
-    rig = Rig()
+    rig = Rated()
     rig.link.answers["ZRANGE"] = lambda _: ResponseError("LOADING")
     rig.add(0, 0)
     async with rig.running():
@@ -208,7 +182,7 @@ async def test_heads_that_can_not_be_read_are_asked_for_again_later() -> None:
 
 @in_virtual_time
 async def test_without_permits_it_tries_again_at_growing_intervals() -> None:
-    rig = Rig()
+    rig = Rated()
     permit = rig.permit
     asked: list[int] = []
 

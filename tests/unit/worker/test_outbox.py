@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -14,26 +12,25 @@ from streamdq.claims.attempts import End, Outcome
 from streamdq.config import GroupSettings, TopicSettings
 from streamdq.keys import ShardKeys
 from streamdq.worker.outbox import Outbox
-from tests.unit.fake_redis import LOST, Call, FakeLink, session_of, topics_of
+from tests.unit.fake_redis import LOST, Call, Rig
 from tests.unit.virtual_time import in_virtual_time
 from tests.unit.worker.rig import NOW_MS, held
 
+TOPIC = TopicSettings(groups={"g": GroupSettings()}, shards=2)
 A, B = ShardKeys("ns", "t", 0), ShardKeys("ns", "t", 1)
 
 
-class Rig:
+class Sending(Rig):
     """An outbox, and a Redis that notes what it was sent: (script, shard, ids)."""
 
     def __init__(self, *, cluster: bool = False) -> None:
-        self.link = FakeLink(takes_s=0.01)
+        super().__init__({"t": TOPIC}, takes_s=0.01, call_timeout_s=0.001)
         self.link.is_cluster = cluster
         self.sent: list[tuple[str, int, list[str]]] = []
         self.settled: list[tuple[list[str], set[int]]] = []
         for name in ("finish", "retry", "bury", "release"):
             self.link.answers[name] = self.take
-        session = session_of(call_timeout_s=0.001)
-        scripts, topics = topics_of(session, t=TopicSettings(groups={"g": GroupSettings()}, shards=2))
-        self.outbox = Outbox(self.link, scripts, topics, "g", "me", self._settled)  # type: ignore[arg-type]
+        self.outbox = Outbox(self.link, self.scripts, self.topics, "g", "me", self._settled)
 
     def take(self, call: Call) -> Any:
         width = {"finish": 4, "release": 4, "retry": 7, "bury": 6}[call.name]
@@ -49,20 +46,13 @@ class Rig:
         one.shard, one.generation = shard, generation
         self.outbox.put(End(one, outcome))
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self.outbox.run())
-        try:
-            yield
-        finally:
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
+    async def run(self) -> None:
+        await self.outbox.run()
 
 
 @in_virtual_time
 async def test_what_ends_while_a_call_is_under_way_travels_together_in_the_next() -> None:
-    rig = Rig()
+    rig = Sending()
     async with rig.running():
         rig.put("1")
         rig.put("2")
@@ -77,7 +67,7 @@ async def test_what_ends_while_a_call_is_under_way_travels_together_in_the_next(
 
 @in_virtual_time
 async def test_each_shard_outcome_and_generation_has_a_call_of_its_own() -> None:
-    rig = Rig()
+    rig = Sending()
     async with rig.running():
         rig.put("1")
         rig.put("2", Outcome.RETRY)
@@ -93,7 +83,7 @@ async def test_each_shard_outcome_and_generation_has_a_call_of_its_own() -> None
 
 @in_virtual_time
 async def test_more_than_a_call_may_carry_is_sent_in_several() -> None:
-    rig = Rig()
+    rig = Sending()
     async with rig.running():
         for number in range(450):
             rig.put(str(number), Outcome.RETRY)
@@ -105,7 +95,7 @@ async def test_more_than_a_call_may_carry_is_sent_in_several() -> None:
 @pytest.mark.parametrize("fault", [LOST, ResponseError("OOM command not allowed")], ids=["lost", "refused"])
 @in_virtual_time
 async def test_what_redis_does_not_take_is_kept_and_sent_again(fault: Exception) -> None:
-    rig = Rig()
+    rig = Sending()
     broken = 3
 
     def take(call: Call) -> Any:
@@ -126,7 +116,7 @@ async def test_what_redis_does_not_take_is_kept_and_sent_again(fault: Exception)
 
 @in_virtual_time
 async def test_an_outcome_that_is_refused_does_not_hold_up_the_others() -> None:
-    rig = Rig()
+    rig = Sending()
     rig.link.answers["retry"] = lambda _: ResponseError("OOM")
     async with rig.running():
         rig.put("1", Outcome.RETRY)
@@ -140,7 +130,7 @@ async def test_an_outcome_that_is_refused_does_not_hold_up_the_others() -> None:
 
 @in_virtual_time
 async def test_on_cluster_a_lost_node_holds_up_its_own_shards_alone() -> None:
-    rig = Rig(cluster=True)
+    rig = Sending(cluster=True)
 
     def take(call: Call) -> Any:
         return LOST if ":0}" in call.keys[0] else rig.take(call)
@@ -162,7 +152,7 @@ async def test_on_cluster_a_lost_node_holds_up_its_own_shards_alone() -> None:
 
 @in_virtual_time
 async def test_who_is_refused_is_told_by_index() -> None:
-    rig = Rig()
+    rig = Sending()
     rig.link.answers["finish"] = lambda _: [NOW_MS, 2]
     async with rig.running():
         for id in "123":
