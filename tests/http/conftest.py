@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack
 from typing import Any
 
 import httpx
 import pytest
 
+from streamdq import Queue
 from streamdq.config import HttpSettings, Settings
 from streamdq.http import create_app
 from tests.conftest import BINARIES
@@ -50,4 +51,18 @@ async def open_api(redis_server: Server) -> AsyncIterator[Open]:
 async def api(open_api: Open) -> Api:
     """Without tokens."""
     opened: Api = await open_api()
+    return opened
+
+
+@pytest.fixture
+def queue(redis_server: Server) -> Iterator[Queue]:
+    with Queue(redis_server.url, NAMESPACE) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def site(open_api: Open) -> Api:
+    """Without tokens; a browser's client."""
+    opened: Api = await open_api()
+    opened.client.headers["Origin"] = "http://localhost"
     return opened

@@ -19,7 +19,6 @@ import uvicorn
 
 from streamdq import Queue
 from streamdq.http.auth import Role, new_token
-from tests.http.harness import NAMESPACE
 from tests.http.live import Live
 from tests.servers import Server, free_port, until
 
@@ -92,12 +91,6 @@ def client(proxy: str) -> Iterator[httpx.Client]:
     port = proxy.rpartition(":")[2]
     headers = {"Authorization": f"Bearer {TOKEN}", "Host": f"{NAME}:{port}"}
     with httpx.Client(base_url=proxy, verify=_context(), headers=headers, timeout=20) as opened:
-        yield opened
-
-
-@pytest.fixture
-def queue(redis_server: Server) -> Iterator[Queue]:
-    with Queue(redis_server.url, NAMESPACE) as opened:
         yield opened
 
 

@@ -4,78 +4,20 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
 import pytest
-from fastapi.routing import APIRoute
-from structlog.testing import capture_logs
 
-from streamdq import Bury, NewJob, Queue, Snooze, Worker
+from streamdq import NewJob, Queue, Snooze, Worker
 from streamdq.config import Settings
-from streamdq.http import Tokens
-from streamdq.http.api.route import needs_of
-from streamdq.http.auth import Role, new_token
-from streamdq.http.pages import actions, pages
 from streamdq.http.pages.overview import MAX_SHARDS
 from streamdq.keys import NamespaceKeys
 from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api
+from tests.http.site import EVIL, FORM, post, see, work
 from tests.redis.harness import eventually
 from tests.servers import Server
-
-EVIL = "<script>alert('x')</script>"
-FORM = {"Content-Type": "application/x-www-form-urlencoded", "Origin": "http://localhost"}
-PRODUCER, VIEWER, ADMIN = (new_token(role.value, [role]) for role in (Role.PRODUCER, Role.VIEWER, Role.ADMIN))
-TOKENS = Tokens.parse(";".join(line for _, line in (PRODUCER, VIEWER, ADMIN)))
-
-
-@pytest.fixture
-def queue(redis_server: Server) -> Iterator[Queue]:
-    with Queue(redis_server.url, NAMESPACE) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def site(open_api: Open) -> Api:
-    """Without tokens; a browser's client."""
-    opened: Api = await open_api()
-    opened.client.headers["Origin"] = "http://localhost"
-    return opened
-
-
-async def work(server: Server, *, error: str = "", topic: str = "t") -> None:
-    """Runs all that is due; fails for good with ``error``, where there is one."""
-    worker = Worker(server.url, NAMESPACE, settings=Settings(url="memory://unused"))
-
-    @worker.handler(topic)
-    async def handler(_: object) -> None:
-        if error:
-            raise Bury(error)
-
-    await worker.serve(burst=True)
-
-
-async def see(site: Api, path: str, status: int = 200) -> str:
-    """The page as text; with all that keeps what it shows from becoming more than text."""
-    response = await site.client.get(path)
-    assert response.status_code == status, response.text
-    check_headers(response)
-    return response.text
-
-
-def check_headers(response: httpx.Response) -> None:
-    policy = response.headers["content-security-policy"]
-    assert "default-src 'none'" in policy
-    assert "unsafe" not in policy
-    assert response.headers["x-frame-options"] == "DENY"
-    if response.headers.get("content-type", "").startswith("text/html"):
-        assert not re.search(r"<script(?! src=)|<style|\sstyle=|\son\w+=|javascript:", response.text)
-
-
-async def post(site: Api, path: str, headers: dict[str, str] | None = None, **form: Any) -> httpx.Response:
-    return await site.client.post(path, data=form, headers=headers if headers is not None else FORM)
 
 
 async def test_the_topics_at_a_glance(site: Api, queue: Queue, redis_server: Server) -> None:
@@ -248,222 +190,6 @@ async def test_what_others_wrote_is_text(site: Api, queue: Queue, redis_server: 
     assert "alert" not in await see(site, f"/topics/t?did={topic}&n=1")
 
 
-# -- what the buttons do
-
-
-async def test_pause_and_resume(site: Api, queue: Queue) -> None:
-    queue.enqueue("t", 1)
-    done = await post(site, "/topics/t/pause")
-    assert done.status_code == 303
-    page = await see(site, done.headers["location"])
-    assert "The topic is paused." in page
-    assert 'action="/topics/t/resume"' in page
-    assert queue.stats("t").topics["t"].paused
-    await post(site, "/topics/t/resume")
-    assert not queue.stats("t").topics["t"].paused
-
-
-async def test_reschedule_and_cancel(site: Api, queue: Queue) -> None:
-    before = queue.enqueue("t", 1, id="a", delay="1h").due_ms
-    moved = await post(site, "/topics/t/jobs/a/reschedule", delay=" 3h ")
-    assert "new due time" in await see(site, moved.headers["location"])
-    job = queue.get("t", "a")
-    assert job
-    assert job.due_ms > before
-    for delay in ("", "soon", "-1"):
-        assert (await post(site, "/topics/t/jobs/a/reschedule", delay=delay)).status_code == 422
-    done = await post(site, "/topics/t/jobs/a/cancel")
-    assert "The job is cancelled." in await see(site, done.headers["location"])
-    assert queue.get("t", "a") is None
-    assert "Cancelled" in await see(site, "/topics/t/jobs/a")
-    assert (await post(site, "/topics/t/jobs/a/cancel")).status_code == 409
-    assert (await post(site, "/topics/t/jobs/a/reschedule", delay="1h")).status_code == 409
-
-
-async def test_dead_letters_are_kicked_and_purged(site: Api, queue: Queue, redis_server: Server) -> None:
-    queue.enqueue_many("t", (NewJob(n, id=f"j{n}") for n in range(8)))
-    await work(redis_server, error="boom")
-    page = await see(site, "/topics/t?state=dead")
-    assert page.count('name="id" value="j') == 8
-    done = await post(site, "/topics/t/dead", do="kick", id=["j0", "j1"], group="default")
-    assert "Sent back: 2." in await see(site, done.headers["location"])
-    again = await post(site, "/topics/t/dead", do="kick", id=["j0", "j1"], group="default")
-    assert "Nothing was changed" in await see(site, again.headers["location"])
-    assert "Deleted for good: 1." in await see(
-        site, (await post(site, "/topics/t/dead", do="purge", id="j2")).headers["location"]
-    )
-    assert "Sent back: 1." in await see(site, (await post(site, "/topics/t/jobs/j3/kick")).headers["location"])
-    assert "Deleted for good: 1." in await see(site, (await post(site, "/topics/t/jobs/j4/purge")).headers["location"])
-    assert "Sent back: 3." in await see(
-        site, (await post(site, "/topics/t/dead", do="kick", all="1")).headers["location"]
-    )
-    assert (await post(site, "/topics/t/dead", do="burn", id="j5")).status_code == 422
-    assert (await post(site, "/topics/t/dead", do="kick", all="1", group="x")).status_code == 404
-    assert queue.audit().balanced
-    assert queue.stats("t").ready == 6
-
-
-async def test_a_dead_letter_that_goes_while_it_is_listed(site: Api, queue: Queue, redis_server: Server) -> None:
-    """Its id was read, and another operator purged it before its progress was."""
-    queue.enqueue("t", 1, id="order-42")
-    await work(redis_server, error="no such order")
-    with redis_server.client() as client:
-        client.delete(NamespaceKeys(NAMESPACE).shard("t", 0).progress)
-    assert "order-42" in await see(site, "/topics/t?state=dead")
-
-
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {"Origin": "http://evil.example"},
-        {"Origin": "null"},
-        {"Sec-Fetch-Site": "cross-site"},
-        {"Origin": "http://localhost", "Sec-Fetch-Site": "same-site"},
-    ],
-)
-async def test_forms_of_other_sites_are_refused(open_api: Open, queue: Queue, headers: dict[str, str]) -> None:
-    site = await open_api()
-    queue.enqueue("t", 1)
-    refused = await post(site, "/topics/t/pause", {**headers, "Content-Type": FORM["Content-Type"]})
-    assert refused.status_code == 403
-    check_headers(refused)
-    assert not queue.stats("t").topics["t"].paused
-
-
-# -- who is there
-
-
-async def signed_in(open_api: Open, token: str) -> Api:
-    site: Api = await open_api(tokens=TOKENS)
-    site.client.headers["Origin"] = "http://localhost"
-    done = await post(site, "/login", token=token, next="/topics/t")
-    assert (done.status_code, done.headers["location"]) == (303, "/topics/t")
-    cookie = done.headers["set-cookie"]
-    assert "HttpOnly" in cookie
-    assert "SameSite=strict" in cookie
-    assert token not in cookie
-    return site
-
-
-async def test_without_a_session_every_page_leads_to_the_sign_in(open_api: Open) -> None:
-    site = await open_api(tokens=TOKENS)
-    routes = [route for part in (pages, actions) for route in part.router.routes if isinstance(route, APIRoute)]
-    assert len(routes) > 10
-    for route in routes:
-        if needs_of(route).roles is None:
-            continue
-        path = route.path_format.format(topic="t", id="i")
-        method = next(iter(route.methods or ()))
-        response = await site.client.request(method, path, headers=FORM if method == "POST" else {})
-        assert response.status_code == 303, path
-        assert response.headers["location"].startswith("/login?next="), path
-        check_headers(response)
-    news = await site.client.get("/", headers={"HX-Request": "true"})
-    assert (news.status_code, news.headers["hx-redirect"]) == (401, "/login?next=/")
-
-
-async def test_a_viewer_looks_and_does_not_touch(open_api: Open, queue: Queue, redis_server: Server) -> None:
-    queue.enqueue("t", 1, id="d")
-    await work(redis_server, error="boom")
-    queue.enqueue("t", 1, id="a", delay="1h")
-    site = await signed_in(open_api, VIEWER[0])
-    for path in ("/", "/topics/t", "/topics/t?state=dead", "/topics/t/jobs/a", "/topics/t/jobs/d"):
-        page = await see(site, path)
-        assert "viewer" in page
-        posts = set(re.findall(r'method="post" action="([^"]*)"', page))
-        assert posts <= {"/logout"}, path
-    refused: dict[str, dict[str, Any]] = {
-        "/topics/t/pause": {}, "/topics/t/jobs/a/cancel": {}, "/topics/t/jobs/a/reschedule": {"delay": "1s"},
-        "/topics/t/dead": {"do": "kick", "all": "1"}, "/topics/t/jobs/d/kick": {}, "/topics/t/jobs/d/purge": {},
-        "/topics/t/resume": {},
-    }  # fmt: skip
-    for path, form in refused.items():
-        assert (await post(site, path, **form)).status_code == 403, path
-    assert (await site.client.get("/v1/stats")).status_code == 401  # the cookie is for pages alone
-
-
-async def test_an_admin_acts_and_is_named_in_the_log(open_api: Open, queue: Queue) -> None:
-    queue.enqueue("t", 1, id="a", delay="1h")
-    site = await signed_in(open_api, ADMIN[0])
-    with capture_logs() as logs:
-        assert (await post(site, "/topics/t/jobs/a/cancel")).status_code == 303
-    (line,) = logs
-    assert (line["who"], line["action"], line["topic"], line["id"], line["log_level"]) == (
-        "admin", "cancel", "t", "a", "info",
-    )  # fmt: skip
-    with capture_logs() as logs:
-        assert (await post(site, "/topics/t/jobs/a/cancel")).status_code == 409
-    assert (logs[0]["who"], logs[0]["failed"]) == ("admin", "job-busy")
-    out = await post(site, "/logout")
-    assert out.headers["location"] == "/login"
-    assert (await site.client.get("/")).status_code == 303
-
-
-async def test_behind_tls_the_cookie_stays_there(open_api: Open) -> None:
-    site = await open_api(tokens=TOKENS)
-    for proto, secure in (("https", True), ("http", False)):
-        done = await post(site, "/login", {**FORM, "X-Forwarded-Proto": proto}, token=ADMIN[0])
-        assert ("Secure" in done.headers["set-cookie"]) is secure
-
-
-async def test_without_tokens_there_is_nothing_to_sign_in_to(site: Api) -> None:
-    assert (await site.client.get("/login")).headers["location"] == "/"
-    assert (await post(site, "/login", token=ADMIN[0])).status_code == 403
-
-
-@pytest.mark.parametrize("token", ["", "sdq_wrong", PRODUCER[0], "é" * 300], ids=["none", "unknown", "producer", "odd"])
-async def test_tokens_that_do_not_sign_in(open_api: Open, token: str) -> None:
-    site = await open_api(tokens=TOKENS)
-    response = await post(site, "/login", token=token)
-    assert response.status_code == 403
-    assert "set-cookie" not in response.headers
-    check_headers(response)
-
-
-@pytest.mark.parametrize("next", ["//evil.example", "https://evil.example", "/\\evil.example", "\r\nX: y", ""])
-async def test_signing_in_leads_to_no_other_site(open_api: Open, next: str) -> None:
-    site = await open_api(tokens=TOKENS)
-    assert (await post(site, "/login", token=ADMIN[0], next=next)).headers["location"] == "/"
-
-
-async def test_a_session_ends_with_its_token(open_api: Open) -> None:
-    site = await signed_in(open_api, VIEWER[0])
-    cookie = "; ".join(f"{name}={value}" for name, value in site.client.cookies.items())
-    assert (await site.client.get("/")).status_code == 200
-    revoked = await open_api(tokens=Tokens.parse(ADMIN[1]))
-    assert (await revoked.client.get("/", headers={"Cookie": cookie})).status_code == 303
-    other = await open_api(tokens=TOKENS)
-    assert (await other.client.get("/", headers={"Cookie": cookie})).status_code == 200
-    assert (await other.client.get("/", headers={"Cookie": cookie[:-2] + "AA"})).status_code == 303
-
-
-async def test_signing_out_ends_the_session_everywhere(open_api: Open, redis_server: Server) -> None:
-    site, other = await signed_in(open_api, VIEWER[0]), await open_api(tokens=TOKENS)
-    cookie = {"Cookie": "; ".join(f"{name}={value}" for name, value in site.client.cookies.items())}
-    for api in (site, other):
-        assert (await api.client.get("/", headers=cookie)).status_code == 200
-    with redis_server.client() as client:
-        (key,) = client.keys("{streamdq}:session:*")
-        assert 0 < client.ttl(key) <= 12 * 3600
-        for kept in (key, client.get(key)):
-            assert kept.decode() not in str(cookie)
-            assert VIEWER[0] not in kept.decode()
-    await post(site, "/logout")
-    for api in (site, other):
-        assert (await api.client.get("/", headers=cookie)).status_code == 303
-    with redis_server.client() as client:
-        assert client.keys("{streamdq}:session:*") == []
-
-
-async def test_signing_in_again_ends_the_session_before(open_api: Open) -> None:
-    site = await signed_in(open_api, VIEWER[0])
-    cookie = {"Cookie": "; ".join(f"{name}={value}" for name, value in site.client.cookies.items())}
-    await post(site, "/login", token=ADMIN[0])
-    assert (await site.client.get("/")).status_code == 200
-    assert (await (await open_api(tokens=TOKENS)).client.get("/", headers=cookie)).status_code == 303
-
-
 async def test_without_redis_the_page_says_so(open_api: Open, redis_server: Server) -> None:
     site = await open_api(settings=Settings(call_timeout_s=0.2, url="memory://unused"))
     await site.client.get("/")
@@ -499,6 +225,26 @@ async def test_mounted_its_links_stay_inside(redis_server: Server, queue: Queue)
         assert (await client.get("/queue/static/app.css")).status_code == 200
         done = await client.post("/queue/topics/t/jobs/a/cancel", headers=FORM)
         assert done.headers["location"].startswith("/queue/topics/t?did=cancelled")
+
+
+async def test_a_job_has_the_ttr_and_retries_of_its_groups(site: Api, queue: Queue, redis_server: Server) -> None:
+    worker = Worker(redis_server.url, NAMESPACE, group="audit", settings=Settings(url="memory://unused"))
+    worker.handler("t", ttr="5m", retry="7s")(print)
+    await worker.serve(burst=True)
+    queue.configure("t", ttr="30s", retry="1s 2s")
+    queue.enqueue("t", 1, id="plain", delay="1h")
+    queue.enqueue("t", 1, id="own", delay="1h", ttr="3s", retry="none")
+
+    plain, own = await see(site, "/topics/t/jobs/plain"), await see(site, "/topics/t/jobs/own")
+
+    for name, value in {"TTR": "5m audit; 30s default", "retry": "7s audit; 1s 2s default"}.items():
+        assert fact(plain, name) == value
+    assert (fact(own, "TTR"), fact(own, "retry")) == ("3s", "none")
+
+
+def fact(page: str, name: str) -> str:
+    (cell,) = re.findall(rf"<dt>{name}</dt><dd>(.*?)</dd>", page)
+    return re.sub(r"<[^>]*>", "", cell)
 
 
 # -- what it costs
@@ -549,23 +295,3 @@ def fill(queue: Queue, start: int, count: int) -> None:
             claim.bury("boom")
     queue.enqueue_many("t", (NewJob(1, id=f"r{n}") for n in ids))
     queue.enqueue_many("t", (NewJob(1, id=f"d{n}", delay="1h") for n in ids))
-
-
-async def test_a_job_has_the_ttr_and_retries_of_its_groups(site: Api, queue: Queue, redis_server: Server) -> None:
-    worker = Worker(redis_server.url, NAMESPACE, group="audit", settings=Settings(url="memory://unused"))
-    worker.handler("t", ttr="5m", retry="7s")(print)
-    await worker.serve(burst=True)
-    queue.configure("t", ttr="30s", retry="1s 2s")
-    queue.enqueue("t", 1, id="plain", delay="1h")
-    queue.enqueue("t", 1, id="own", delay="1h", ttr="3s", retry="none")
-
-    plain, own = await see(site, "/topics/t/jobs/plain"), await see(site, "/topics/t/jobs/own")
-
-    for name, value in {"TTR": "5m audit; 30s default", "retry": "7s audit; 1s 2s default"}.items():
-        assert fact(plain, name) == value
-    assert (fact(own, "TTR"), fact(own, "retry")) == ("3s", "none")
-
-
-def fact(page: str, name: str) -> str:
-    (cell,) = re.findall(rf"<dt>{name}</dt><dd>(.*?)</dd>", page)
-    return re.sub(r"<[^>]*>", "", cell)

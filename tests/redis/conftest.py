@@ -1,13 +1,21 @@
 """What the behaviour tests share: a namespace on each server in turn, with balanced accounts after each test."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
+from streamdq import Queue
 from streamdq.clock import ManualClock
 from tests.leaks import leaked_keys
 from tests.redis.harness import Seen, Space, opened
 from tests.servers import Cluster, Server
+
+if TYPE_CHECKING:
+    from tests.redis.dumping import Setting
 
 
 @pytest.fixture(autouse=True)
@@ -50,3 +58,12 @@ def spread(redis_cluster: Cluster) -> Iterator[Space]:
 @pytest.fixture
 def seen() -> Seen:
     return Seen()
+
+
+@pytest.fixture
+def here(redis_server: Server, tmp_path: Path) -> Iterator[Setting]:
+    from tests.redis.dumping import Setting  # which loads Arrow
+
+    with Queue(redis_server.url) as queue, redis_server.client() as client:
+        queue.configure("t")
+        yield Setting(redis_server, tmp_path / "dump", queue, client)

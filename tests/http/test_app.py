@@ -1,0 +1,198 @@
+"""The app inside another one, and where Redis or its surroundings are not as they should be."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from itertools import count
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from streamdq import AsyncQueue
+from streamdq.config import Settings
+from streamdq.http import create_app
+from tests.http.conftest import Open
+from tests.http.harness import NAMESPACE, Api, kind
+from tests.servers import Server
+
+
+@pytest.mark.parametrize("outer", [Starlette, FastAPI])
+@pytest.mark.parametrize("shared", [False, True])
+async def test_mounted_in_another_app(redis_server: Server, outer: type[Starlette], shared: bool) -> None:
+    queue = AsyncQueue(redis_server.url, NAMESPACE)
+    app = create_app(queue=queue) if shared else create_app(redis_server.url, NAMESPACE)
+    host = outer(routes=[Mount("/queue", app=app)])
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app=host), base_url="http://localhost") as client:
+        api = Api(client, app)
+        made = await client.put("/queue" + api.job("a/b", "50%"), json={"body": 1})
+        assert (made.status_code, made.json()["topic"], made.json()["id"]) == (201, "a/b", "50%")
+        posted = await client.post("/queue/v1/topics/t/jobs", json={"body": 1})
+        assert posted.headers["location"].startswith("/queue/v1/topics/t/jobs/")
+        assert (await client.get(posted.headers["location"])).status_code == 200
+        claim = (await client.post("/queue/v1/topics/t/take", params={"timeout": "5s"})).json()["claim"]
+        assert (await client.post("/queue/v1/claims/finish", json={"claim": claim})).status_code == 204
+        assert kind(await client.get("/queue/v1/nothing")) == "not-found"
+        assert (await client.get("/queue/health/alive")).status_code == 200
+    async with app.router.lifespan_context(app):
+        assert (app.state.streamdq._opened is None) is shared
+    assert app.state.streamdq._opened is None
+    assert await queue.get("a/b", "50%") is not None  # a shared queue stays open
+    await queue.close()
+
+
+# -- when Redis does not answer, or refuses
+
+
+async def test_without_redis(open_api: Open, redis_server: Server) -> None:
+    api = await open_api(settings=Settings(call_timeout_s=0.2, url="memory://unused"))
+    await api.put("a")
+    claim = (await api.take()).json()["claim"]
+    redis_server.stop()
+    for response in (await api.put("b"), await api.take(), await api.end("finish", claim), await api.get("a")):
+        assert (response.status_code, kind(response)) == (503, "redis-unavailable")
+        assert int(response.headers["retry-after"]) >= 1
+        assert "127.0.0.1" not in response.text
+    lines = {"content": b'{"body": 1}\n' * 3, "headers": {"Content-Type": "application/x-ndjson"}}
+    bulk = await api.client.post("/v1/topics/t/bulk", **lines)
+    assert (bulk.status_code, kind(bulk), bulk.json()["lines_read"]) == (503, "redis-unavailable", 0)
+    assert kind(await api.client.get("/health/ready")) == "redis-unavailable"
+    assert (await api.client.get("/health/alive")).status_code == 200
+    assert 'streamdq_up{namespace="streamdq"} 0.0' in (await api.client.get("/metrics")).text
+    redis_server.start()
+    await ready(api, 200)
+    assert (await api.put("b")).status_code == 201
+
+
+async def ready(api: Api, answers: int) -> httpx.Response:
+    """The first answer of this kind: what was found before holds for a second."""
+    deadline = time.monotonic() + 5
+    while (answer := await api.client.get("/health/ready")).status_code != answers:
+        assert time.monotonic() < deadline, answer.text
+    return answer
+
+
+async def test_however_many_ask_redis_is_written_to_once_a_second(api: Api, redis_server: Server) -> None:
+    probe = api.app.state.streamdq.probe
+    write, written = probe.write, count()
+
+    async def counted() -> None:
+        next(written)
+        await write()
+
+    probe.write = counted
+    with redis_server.client() as client:
+        clients = len(client.client_list())
+        started = time.monotonic()
+        answers = await asyncio.gather(*(api.client.get("/health/ready") for _ in range(300)))
+        for _ in range(20):
+            await api.client.get("/health/ready")
+        took_s = time.monotonic() - started
+        assert {answer.status_code for answer in answers} == {200}
+        assert 1 <= next(written) <= 1 + took_s
+        assert len(client.client_list()) < clients + 10  # not one for each
+
+
+async def began(api: Api) -> None:
+    """Returns when a probe is under way."""
+    for _ in range(1000):
+        if api.app.state.streamdq.probe._under_way is not None:
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("nobody asks")
+
+
+async def test_a_probe_outlives_the_one_who_asked_first(api: Api, redis_server: Server) -> None:
+    os.kill(redis_server.pid, signal.SIGSTOP)
+    try:
+        first = asyncio.create_task(api.client.get("/health/ready"))
+        second = asyncio.create_task(api.client.get("/health/ready"))
+        await began(api)
+        first.cancel()
+    finally:
+        os.kill(redis_server.pid, signal.SIGCONT)
+    assert (await second).status_code == 200
+
+
+async def test_data_of_a_newer_version(api: Api, redis_server: Server) -> None:
+    """Whatever is asked for, the server says that it is too old, and changes nothing."""
+    await api.put("a")
+    claim = (await api.take()).json()["claim"]
+    await api.put("b")
+    with redis_server.client() as client:
+        client.hset("{streamdq}:topics", "t", '{"format": 99}')
+        client.hset("streamdq:{t:0}:settings", "format", 99)
+        client.delete("{streamdq}:probe")
+        before = {key: client.dump(key) for key in client.keys("streamdq:*")}
+        asked = [await api.put("c"), await api.get("b"), await api.take(), await api.end("finish", claim)]
+        asked += [await api.client.delete(api.job("t", "b"))]
+        for path in ("topics", "topics/t/dead", "stats", "upcoming", "audit"):
+            asked += [await api.client.get(f"/v1/{path}")]
+        for response in asked:
+            assert (response.status_code, kind(response)) == (503, "newer-format"), response.request.url
+            assert "upgrade" in response.json()["detail"]
+            assert "retry-after" in response.headers
+        for page in ("/topics/t", "/topics/t/jobs/b"):
+            shown = await api.client.get(page)
+            assert (shown.status_code, "upgrade" in shown.text) == (503, True), page
+        scraped = (await api.client.get("/metrics")).text
+        assert 'streamdq_up{namespace="streamdq"} 0.0' in scraped
+        assert {key: client.dump(key) for key in client.keys("streamdq:*")} == before
+
+
+async def test_a_server_that_is_too_old_is_not_ready(api: Api, redis_server: Server) -> None:
+    """One newer topic is enough: whoever spreads requests must not send them here. It is seen while the server runs."""
+    await api.put("a")
+    await ready(api, 200)
+    with redis_server.client() as client:
+        client.hset("{streamdq}:topics", "newer", '{"format": 99}')
+        client.delete("{streamdq}:probe")
+        api.app.state.streamdq._known_until = 0.0  # ten seconds later
+        answer = await ready(api, 503)
+        assert kind(answer) == "newer-format"
+        assert not client.exists("{streamdq}:probe")
+        assert (await api.client.get("/health/alive")).status_code == 200
+        client.hdel("{streamdq}:topics", "newer")
+    await ready(api, 200)
+
+
+async def test_a_redis_that_takes_no_writes(api: Api, redis_server: Server) -> None:
+    assert (await api.client.get("/health/ready")).status_code == 200
+    with redis_server.client() as client:
+        client.config_set("maxmemory", 1)
+        try:
+            refused = await api.put("a")
+            assert (refused.status_code, kind(refused)) == (503, "redis-refuses")
+            assert "retry-after" in refused.headers
+            assert kind(await ready(api, 503)) == "redis-refuses"
+        finally:
+            client.config_set("maxmemory", 0)
+
+
+async def test_a_loop_that_stood_still(api: Api) -> None:
+    backend = api.app.state.streamdq
+    until_ticked = await api.client.get("/health/alive")
+    assert until_ticked.json() == {"status": "ok"}
+    backend.ticked = time.monotonic() - 60
+    assert kind(await api.client.get("/health/alive")) == "too-busy"
+
+
+async def test_a_fault_tells_no_details(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(*_: object) -> None:
+        raise KeyError("secret")
+
+    monkeypatch.setattr("streamdq.queue.AsyncQueue.stats", broken)
+    response = await api.client.get("/v1/stats")
+    assert (response.status_code, kind(response)) == (500, "internal-error")
+    assert "secret" not in response.text
+
+
+async def test_nothing_is_to_be_kept(api: Api) -> None:
+    for path in ("/v1/topics", "/v1/nothing", "/health/alive"):
+        headers = (await api.client.get(path)).headers
+        assert (headers["cache-control"], headers["x-content-type-options"]) == ("no-store", "nosniff")

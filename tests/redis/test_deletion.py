@@ -1,0 +1,160 @@
+"""Topics that are deleted: cut off after every call, and raced by those who use them or make them again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from streamdq import AsyncQueue, NewJob
+from streamdq.errors import StaleClaim, TopicNotEmpty, UnknownTopic
+from streamdq.link.session import run
+from streamdq.mover.node_mover import NodeMover
+from streamdq.operations import topics
+from tests.redis.harness import Seen, Space, eventually, recorder
+from tests.redis.topology import all_run, each_cut, steps
+from tests.servers import Server
+
+
+@pytest.mark.parametrize("force", [False, True])
+async def test_a_deletion_that_was_cut_anywhere_is_ended_by_a_mover(
+    space: Space, redis_server: Server, force: bool
+) -> None:
+    def delete() -> Iterator[None]:
+        space.queue.configure("t", shards=2, groups=["a", "b"])
+        if force:
+            space.queue.enqueue_many("t", [NewJob(n, delay=n % 2) for n in range(10)])
+        return steps(space.queue, topics.delete_topic(space.queue._store, "t", force=force))
+
+    for cuts in each_cut(delete):
+        other = space.another_queue()
+        run(other._link, other._store.topics.end_changes())
+        if "t" in other.stats().topics:
+            assert cuts <= 4, "it had not begun"
+            other.delete_topic("t", force=True)
+        with redis_server.client() as client:
+            left = [key for key in client.scan_iter() if b"{t:" in key and client.pttl(key) < 0]
+        assert left == []
+        assert other.stats().topics == {}
+
+
+def test_a_topic_with_jobs_is_deleted_by_force_alone(space: Space) -> None:
+    space.queue.configure("t", shards=3)
+    space.queue.enqueue("t", "x", id="x")
+    with pytest.raises(TopicNotEmpty, match="force=True, --force"):
+        space.queue.delete_topic("t")
+    assert space.state("x") == "ready"
+    claim = space.queue.take("t", timeout=0)
+    assert claim is not None
+    space.queue.delete_topic("t", force=True)
+    with pytest.raises(StaleClaim):
+        claim.finish()
+    with pytest.raises(UnknownTopic):
+        space.queue.stats("t")
+    with pytest.raises(UnknownTopic):
+        space.queue.delete_topic("t")
+
+
+def test_a_job_that_comes_as_its_topic_is_deleted_stays_or_makes_it_again(space: Space) -> None:
+    for moment in range(20):
+        space.queue.configure("t", shards=2)
+        stale = space.another_queue()
+        stale.stats("t")
+        calls = 0
+        try:
+            for calls, _ in enumerate(steps(space.queue, topics.delete_topic(space.queue._store, "t"))):
+                if calls == moment:
+                    stale.enqueue("t", "x", id="x")
+        except TopicNotEmpty:
+            pass
+        if moment > calls:
+            return
+        assert space.another_queue().get("t", "x") is not None
+        assert stale.cancel("t", "x")
+    raise AssertionError("it never ends")
+
+
+async def test_a_mover_does_not_make_a_deleted_topic_again(space: Space, seen: Seen) -> None:
+    worker = space.worker()
+    worker.handler("served")(recorder(seen))
+    async with space.serving(worker):
+        space.queue.enqueue("t", "x", id="x", delay="1h")
+        space.queue.enqueue("served", 1, delay="20ms")
+        await seen.count(1)
+        space.queue.delete_topic("t", force=True)
+        space.queue.enqueue("served", 2, delay="20ms")
+        await seen.count(2)
+        await eventually(lambda: space.stats("served").done == 2, "done")
+        assert list(space.queue.stats().topics) == ["served"]
+
+
+async def test_a_shard_that_is_gone_holds_up_no_other(space: Space, seen: Seen) -> None:
+    """A worker and its mover still look at shards of a topic that was deleted, and made anew with fewer."""
+    worker = space.worker()
+    worker.every_topic(recorder(seen))
+    async with space.serving(worker):
+        for _ in range(5):
+            space.queue.configure("t", shards=8)
+            space.queue.enqueue_many("t", [NewJob("lost", delay="1ms") for _ in range(16)])
+            space.queue.delete_topic("t", force=True)
+            space.queue.configure("t", shards=1)
+            space.queue.enqueue("other", "x", delay="20ms")
+            await eventually(lambda: "x" in seen.all, "another topic's job runs")
+            seen.all.clear()
+
+
+async def test_a_mover_asks_once_for_a_shard_that_its_topic_no_longer_has(space: Space) -> None:
+    space.queue.configure("t", shards=4)
+    async with AsyncQueue(space.url, "test", settings=space.settings) as queue:
+        store = queue._store
+        await queue.stats("t")
+        gone = store.topics.shards("t")[3]
+        node_mover = NodeMover(queue._link, store.session, store.scripts, store.topics, lambda _: None, lambda _: None)
+        space.queue.delete_topic("t")
+        space.queue.configure("t", shards=1)
+        async with asyncio.timeout(5):
+            assert await node_mover._call_move(gone, 10, permitted=False) is None
+
+
+@pytest.mark.parametrize("stopped", range(2, 8))
+def test_a_mover_that_was_stopped_while_ending_a_deletion_spares_the_topic_that_was_made_since(
+    space: Space, stopped: int
+) -> None:
+    space.queue.configure("t", shards=2)
+    space.queue.enqueue("t", "old")
+    killed = steps(space.queue, topics.delete_topic(space.queue._store, "t", force=True))
+    for _ in zip(range(3), killed, strict=False):  # it has begun
+        pass
+    other = space.another_queue()
+    ending = steps(other, other._store.topics.end_changes())
+    for _ in zip(range(stopped), ending, strict=False):
+        pass
+    with contextlib.suppress(UnknownTopic):
+        space.another_queue().delete_topic("t", force=True)
+    ids = {f"j{n}" for n in range(20)}
+    space.another_queue().enqueue_many("t", [NewJob(id, id=id) for id in ids])
+    for _ in ending:
+        pass
+    assert all(space.another_queue().get("t", id) is not None for id in ids)
+
+
+@pytest.mark.parametrize("stopped", range(1, 10))
+async def test_one_who_was_stopped_while_changing_does_not_bring_a_deleted_topic_back(
+    space: Space, stopped: int
+) -> None:
+    space.queue.configure("t", shards=4)
+    stale = space.another_queue()
+    stale.stats("t")
+    other = space.another_queue()
+    begun = steps(other, topics.configure(other._store, "t", ttr="5s"))
+    for _ in zip(range(stopped), begun, strict=False):
+        pass
+    space.queue.delete_topic("t", force=True)
+    for _ in begun:
+        pass
+    ids = {f"j{n}" for n in range(20)}
+    stale.enqueue_many("t", [NewJob(id, id=id) for id in ids])
+    space.another_queue().enqueue("t", "more", id="more")
+    await all_run(space, {*ids, "more"})

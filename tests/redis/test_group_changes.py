@@ -1,0 +1,201 @@
+"""Groups that come and go: cut off after every call, and raced by those who do not know yet."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from streamdq import AsyncQueue, NewJob
+from streamdq.errors import GroupMissing, StaleClaim, UnknownGroup
+from streamdq.link.session import Op, Pause, run
+from streamdq.store.commands import one
+from tests.redis.harness import Seen, Space, recorder
+from tests.redis.topology import all_run, configuring, each_cut
+from tests.servers import Server
+
+
+@pytest.mark.parametrize("who", ["the caller again", "a mover"])
+async def test_a_group_whose_removal_was_cut_anywhere_is_gone_at_last(space: Space, who: str) -> None:
+    def remove() -> Iterator[None]:
+        space.queue.configure("t", shards=2, groups=["a", "b"])
+        worker, ids = space.queue, [f"j{n}" for n in range(30)]
+        worker.enqueue_many("t", [NewJob(id, id=id) for id in ids])
+        for n in range(15):  # some done, some retried, some dead, some running
+            claim = space.queue.take("t", "b", timeout=0)
+            assert claim is not None
+            (claim.finish, lambda claim=claim: claim.fail("x"), lambda claim=claim: claim.bury("x"), int)[n % 4]()
+        return configuring(space.queue, groups=["a"])
+
+    for cuts in each_cut(remove):
+        if who == "a mover":
+            other = space.another_queue()
+            run(other._link, other._store.topics.end_changes())
+        else:
+            space.queue.configure("t", groups=["a"])
+        settings = space.queue.configure("t")
+        if "b" in settings.groups:  # killed before it had begun: nothing to end
+            assert who == "a mover"
+            assert cuts <= 2
+            space.queue.configure("t", groups=["a"])
+        shards = space.queue._store.topics.shards("t")
+        for shard in shards:
+            fields = run(space.queue._link, one(space.queue._store.session, shard.progress, "HKEYS", shard.progress))
+            assert [field for field in fields if field.startswith(b"b\x1f")] == []
+        # The same ids, for a group of the same name: nothing of the old one swallows them.
+        await all_run(space, {f"j{n}" for n in range(30)}, "a")
+        space.queue.configure("t", groups=["a", "b"])
+        space.queue.enqueue_many("t", [NewJob(f"j{n}", id=f"j{n}") for n in range(30)])
+        a, b = Seen(), Seen()
+        workers = [space.worker("a"), space.worker("b")]
+        for worker, seen in zip(workers, (a, b), strict=True):
+            worker.handler("t")(recorder(seen))
+        await space.burst(*workers)
+        assert (len(a), len(b)) == (30, 30)
+        assert space.audit().left == 0
+
+
+async def test_a_group_that_is_removed_while_it_works_takes_nothing_from_the_others(space: Space) -> None:
+    """Claims of the removed group end as another group's jobs are open."""
+    space.queue.configure("t", groups=["a", "b"])
+    space.queue.enqueue_many("t", [NewJob(f"j{n}", id=f"j{n}") for n in range(40)])
+    claims = [space.queue.take("t", "b", timeout=0) for _ in range(20)]
+    removing = configuring(space.queue, groups=["a"])
+    while True:
+        for _ in range(4):
+            claim = claims.pop() if claims else None
+            if claim is not None:
+                try:
+                    claim.finish()
+                except StaleClaim:
+                    continue
+        if next(removing, "done") == "done":
+            break
+    for claim in filter(None, claims):
+        with pytest.raises(StaleClaim):
+            claim.finish()
+    stats = space.queue.stats("t").topics["t"]
+    assert list(stats.groups) == ["a"]
+    await all_run(space, {f"j{n}" for n in range(40)}, "a")
+    counts = run(
+        space.queue._link,
+        one(space.queue._store.session, "x", "HKEYS", space.queue._store.topics.shards("t")[0].counts),
+    )
+    assert [name for name in counts if name.endswith(b":b")] == []
+
+
+async def test_a_claim_of_a_group_that_was_removed_and_made_again_is_refused(space: Space) -> None:
+    space.queue.configure("t", groups=["a", "b"])
+    space.queue.enqueue("t", "x", id="x")
+    old = space.queue.take("t", "b", timeout=0)
+    space.queue.configure("t", groups=["a"])
+    space.queue.configure("t", groups=["a", "b"])
+    new = space.queue.take("t", "b", timeout=0)
+    assert old is not None
+    assert new is not None
+    for end in (old.finish, lambda: old.bury("x"), lambda: old.fail("x"), old.touch):
+        with pytest.raises(StaleClaim):
+            end()
+        old._held.ended = False
+    new.finish()
+    await all_run(space, {"x"}, "a")
+
+
+def test_an_audit_by_one_who_does_not_know_a_new_group(space: Space) -> None:
+    space.queue.configure("t", groups=["a"])
+    space.queue.stats("t")
+    other = space.another_queue()
+    other.configure("t", groups=["a", "b"])
+    other.enqueue("t", "x", id="x")
+    claim = other.take("t", "b", timeout=0)
+    assert claim is not None
+    claim.fail("x", delay="1h")
+    audit = space.queue.audit("t")
+    assert audit.balanced
+    assert {balance.group for balance in audit.balances} == {"a", "b"}
+    assert space.queue.cancel("t", "x")
+
+
+def test_a_group_that_shards_have_and_the_registry_lost_comes_back(space: Space) -> None:
+    """The registry was lost, and was made again by one who did not know of the group: jobs wait for it."""
+    space.queue.configure("t", groups=["a"])
+    stale = space.another_queue()
+    stale.stats("t")
+    space.queue.configure("t", groups=["a", "b"])
+    session = space.queue._store.session
+    run(space.queue._link, one(session, session.keys.topics, "DEL", session.keys.topics))
+    assert stale.configure("t", ttr="5s").group_names == ("a", "b")
+
+
+@pytest.mark.parametrize("shards", [1, 4])
+async def test_a_rate_whose_removal_was_cut_off_holds_no_job_up(
+    space: Space, redis_server: Server, shards: int
+) -> None:
+    """Once the registry has no rate any more, though some of the shards do."""
+    space.queue.configure("t", rate=0.01, shards=shards)
+    topics_key = space.queue._store.session.keys.topics
+    with redis_server.client() as client:
+        cuts = 0
+        for _ in each_cut(lambda: configuring(space.queue, rate=0)):
+            if not json.loads(client.hget(topics_key, "t")).get("rate"):
+                cuts += 1
+                before = client.info("commandstats")["cmdstat_evalsha"]["calls"]
+                space.another_queue().enqueue_many("t", [NewJob(f"j{n}") for n in range(20)])
+                await all_run(space, {f"j{n}" for n in range(20)})
+                assert client.info("commandstats")["cmdstat_evalsha"]["calls"] - before < 200, "nobody asks without end"
+            space.queue.configure("t", rate=0.01)
+    assert cuts > shards
+
+
+async def test_a_group_that_sorts_first_leaves_an_idle_topic_quiet(
+    space: Space, redis_server: Server, seen: Seen
+) -> None:
+    space.queue.configure("t", shards=4, groups=["m"])
+    workers = [space.worker("m"), space.worker("a")]
+    for worker in workers:
+        worker.handler("t")(recorder(seen))
+    with redis_server.client() as client:
+
+        def scripts() -> int:
+            return int(client.info("commandstats").get("cmdstat_evalsha", {}).get("calls", 0))
+
+        async with space.serving(*workers):
+            space.queue.enqueue("t", "x")
+            await seen.count(2)
+            before, began = scripts(), time.monotonic()
+            await asyncio.sleep(1)
+            rate = (scripts() - before) / (time.monotonic() - began)
+    assert rate < 60, "some looks at pending claims; a loop would call thousands"
+
+
+async def test_takes_at_the_same_time_of_a_group_that_is_not_there_yet(space: Space) -> None:
+    """They share one cache of the registry."""
+    space.queue.configure("t", groups=["a"])
+    async with AsyncQueue(space.url, "test", settings=space.settings) as queue:
+        await queue.stats("t")
+
+        async def take() -> str:
+            try:
+                return "none" if await queue.take("t", "b", timeout=0) is None else "job"
+            except UnknownGroup:
+                return "unknown"
+
+        assert await asyncio.gather(*(take() for _ in range(40))) == ["unknown"] * 40
+        space.queue.configure("t", groups=["a", "b"])
+        assert await asyncio.gather(*(take() for _ in range(40))) == ["none"] * 40
+
+
+def test_take_keeps_its_time_when_its_group_is_never_there(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(*_: Any) -> Op[None]:
+        yield Pause(0)
+        raise GroupMissing("gone again")
+
+    space.queue.configure("t", groups=["a"])
+    monkeypatch.setattr("streamdq.operations.take._claim_any", missing)
+    began = time.monotonic()
+    assert space.queue.take("t", "a", timeout="100ms") is None
+    assert time.monotonic() - began < 5

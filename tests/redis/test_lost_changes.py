@@ -1,0 +1,118 @@
+"""A registry and shards that disagree, because Redis has lost a part of what was written."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamdq import AsyncQueue, NewJob, Queue
+from streamdq.errors import UnknownTopic
+from streamdq.link.session import Op, arun, run
+from streamdq.mover.node_mover import NodeMover
+from streamdq.operations import topics
+from streamdq.store.commands import one
+from tests.redis.harness import Space
+from tests.redis.topology import all_run, steps
+from tests.servers import Server
+
+
+@pytest.mark.parametrize("how", ["lost", "old"])
+async def test_a_registry_that_is_behind_its_shards_catches_up(space: Space, how: str) -> None:
+    """It was lost, or put back from an old copy."""
+    space.queue.configure("t", shards=1)
+    store = space.queue._store
+    topics, session = store.session.keys.topics, store.session
+    old = run(space.queue._link, one(session, topics, "HGET", topics, "t"))
+    space.queue.configure("t", shards=4)
+    space.queue.configure("t", groups=["default", "late"])
+    ids = {f"{how}{n}" for n in range(8)}
+    space.queue.enqueue_many("t", [NewJob(id, id=id) for id in ids])
+    if how == "lost":
+        # One that knows nothing makes it again, at a time that Redis's clock was set back from.
+        run(space.queue._link, one(session, topics, "HSET", topics, "t", b'{"version":5,"groups":{"default":{}}}'))
+    else:
+        run(space.queue._link, one(session, topics, "HSET", topics, "t", old))
+    fresh = space.another_queue()
+    fresh.enqueue("t", "new", id="new")
+    assert fresh.stats("t").topics["t"].shards == 4
+    assert set(fresh.configure("t").groups) == {"default", "late"}
+    fresh.configure("t", groups=["default"])
+    await all_run(space, {*ids, "new"})
+
+
+CHANGES: dict[str, Callable[[Queue], Op[Any]]] = {
+    "pause": lambda queue: topics.pause(queue._store, "t"),
+    "more shards": lambda queue: topics.configure(queue._store, "t", shards=3),
+    "fewer shards": lambda queue: topics.configure(queue._store, "t", shards=1),
+    "a group comes": lambda queue: topics.configure(queue._store, "t", groups=["a", "b", "c"]),
+    "a group goes": lambda queue: topics.configure(queue._store, "t", groups=["a"]),
+    "rate": lambda queue: topics.configure(queue._store, "t", rate=5),
+    "deletion": lambda queue: topics.delete_topic(queue._store, "t", force=True),
+}
+
+
+def lose_since(client: Any, kept: dict[bytes, bytes]) -> None:
+    client.flushall()
+    for key, value in kept.items():
+        client.restore(key, 0, value)
+
+
+async def disagreement(space: Space, client: Any) -> list[str]:
+    """What shards have otherwise than the registry, once the mover at work has looked at them."""
+    async with AsyncQueue(space.url, "test", settings=space.settings) as queue:
+        store, topics = queue._store, queue._store.topics
+        await arun(queue._link, topics.end_changes())
+        node_mover = NodeMover(queue._link, store.session, store.scripts, topics, lambda _: None, lambda _: None)
+        if shards := topics.shards("t"):
+            await node_mover.bring_up(shards)
+        known = (await arun(queue._link, topics.refresh())).get("t")
+        wrong = []
+        for number in range(3):
+            shard = store.session.keys.shard("t", number)
+            found = {name.decode(): value.decode() for name, value in client.hgetall(shard.settings).items()}
+            if known is None or number >= known.shards:
+                wrong += [f"shard {number} is there"] if "groups" in found and known is None else []
+                continue
+            wanted = {
+                "groups": ",".join(known.group_names), "paused": str(int(known.paused)), "shards": str(known.shards),
+                "leaving": None,
+            }  # fmt: skip
+            wrong += [f"{number} {name} {found.get(name)}" for name in wanted if found.get(name) != wanted[name]]
+            wrong += [f"{number} rate"] if float(found.get("rate", -1)) != (known.rate or 0) else []
+    return wrong
+
+
+@pytest.mark.parametrize("other", [None, "pause", "deletion"])
+@pytest.mark.parametrize("change", list(CHANGES))
+async def test_shards_follow_the_registry_though_redis_lost_a_part_of_the_change(
+    space: Space, redis_server: Server, change: str, other: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is restarted before a call of the change, and has lost the calls from any other one on."""
+    monkeypatch.setattr("streamdq.store.topics.START_WITHIN_S", 0)
+    with redis_server.client() as client:
+        for cut in range(2, 40):
+            for lost in range(cut):
+                client.flushall()
+                space.another_queue().configure("t", shards=2, groups=["a", "b"])
+                changing = steps(operator := space.another_queue(), CHANGES[change](operator))
+                done = -1
+                for done, _ in zip(range(cut), changing, strict=False):
+                    if done == lost:
+                        kept = {key: client.dump(key) for key in client.scan_iter()}
+                if done + 1 < cut:
+                    assert cut > 4
+                    return
+                lose_since(client, kept)
+                await asyncio.sleep(0.003)  # Redis takes longer to start
+                with contextlib.suppress(UnknownTopic):
+                    if other is not None:
+                        another = space.another_queue()
+                        run(another._link, CHANGES[other](another))
+                    for _ in changing:
+                        pass
+                assert await disagreement(space, client) == [], f"before call {cut}, lost from {lost} on"
+    raise AssertionError("it never ends")

@@ -1,0 +1,55 @@
+"""Changes of topology that are cut off, and what must hold after them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from streamdq import Queue
+from streamdq.link.session import Op, Pause
+from streamdq.operations import topics
+from tests.redis.harness import Seen, Space
+
+
+def steps(queue: Queue, op: Op[Any]) -> Iterator[None]:
+    """Carries an operation out; yields before each of its calls. Left alone, it is a process that was killed there."""
+    step = next(op)
+    try:
+        while True:
+            yield
+            assert not isinstance(step, Pause)
+            step = op.send(queue._link.send(step.commands, step.timeout_s, step.blocking))
+    except StopIteration:
+        return
+    finally:
+        op.close()
+
+
+def configuring(queue: Queue, **changes: Any) -> Iterator[None]:
+    return steps(queue, topics.configure(queue._store, "t", **changes))
+
+
+def each_cut(make: Callable[[], Iterator[None]]) -> Iterator[int]:
+    """Carries it out anew each time, one call further; ends after it was carried out whole."""
+    for calls in range(1, 200):
+        left = make()
+        done = sum(1 for _, _ in zip(range(calls), left, strict=False))
+        yield calls
+        if done < calls:
+            return
+        left.close()  # type: ignore[attr-defined]
+    raise AssertionError("it never ends")
+
+
+async def all_run(space: Space, ids: set[str], group: str = "default") -> None:
+    """A worker runs exactly these jobs, and nothing is left."""
+    worker, seen = space.worker(group), Seen()
+
+    @worker.handler("t")
+    async def handler(body: str) -> None:
+        seen.add(body)
+
+    await space.burst(worker)
+    assert sorted(seen.all) == sorted(ids)
+    audit = space.audit()
+    assert (audit.left, audit.balanced) == (0, True)
