@@ -17,8 +17,8 @@ demo: $(STAMP) ## watch the queue at work on an embedded Redis, about a minute
 # Much of the suite waits: for times to run out, for servers and browsers to start.
 # One of the processes gets all that needs Spark (tests/distribution.py).
 # It starts Python hundreds of times: without bytecode, whatever the environment says, each compiles everything.
-test: $(STAMP) ## run all tests, in three processes
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 3 --dist loadfile
+test: $(STAMP) ## run all tests, in four processes
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 4 --dist loadfile
 
 MINUTES ?= 20
 soak: $(STAMP) ## let everything fail and change under load; MINUTES=20

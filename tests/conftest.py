@@ -37,12 +37,12 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Of several processes, one gets all that needs Spark."""
+    """What takes long begins first, and of several processes, one gets all that needs Spark."""
     if config.getoption("dist") != "loadfile":
         return None
-    from tests.distribution import one_spark  # where xdist is not used, it need not be there
+    from tests.distribution import OneSpark  # where xdist is not used, it need not be there
 
-    return one_spark(config, log)
+    return OneSpark(config, log)
 
 
 def pytest_report_header() -> list[str]:
