@@ -13,9 +13,9 @@ from streamdq import Queue
 from streamdq.cli import app as cli
 from tests.callback.receiver import Receiver
 from tests.callback.test_signing import A
-from tests.cli.conftest import COMMAND
 from tests.conftest import BINARIES
 from tests.extras import run_without
+from tests.forked import Forked
 from tests.servers import Pool, Server
 
 
@@ -31,12 +31,15 @@ def server(servers: Pool) -> Server:
 
 async def carried_out(*arguments: str, **environment: str) -> tuple[int | None, str]:
     """Exit code and stderr of the command line in a process of its own."""
-    process = await asyncio.create_subprocess_exec(
-        *COMMAND, *arguments, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, **environment}
-    )
-    async with asyncio.timeout(30):
-        _, told = await process.communicate()
-    return process.returncode, told.decode()
+    process = Forked(
+        "streamdq", *arguments, env={**os.environ, **environment}, imports=["streamdq.callback.worker"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    try:
+        _, told = await asyncio.to_thread(process.communicate, timeout=30)
+    finally:
+        process.kill()
+    return process.returncode, told
 
 
 @pytest.mark.parametrize("options", [[], ["--processes", "2"]])

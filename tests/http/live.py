@@ -11,9 +11,8 @@ from typing import Any, Self
 
 import httpx
 
+from tests.forked import Forked
 from tests.servers import until
-
-COMMAND = [sys.executable, "-m", "streamdq"]
 
 
 class Live:
@@ -23,10 +22,14 @@ class Live:
         self, redis_url: str, *arguments: str, env: dict[str, str] | None = None, files: int | None = None
     ) -> None:
         """``files``: how many it may open, at most."""
-        command = [*COMMAND, "--url", redis_url, "serve", "--port", "0", *arguments]
-        if files is not None:
-            command = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", *command]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=env)
+        command = ["streamdq", "--url", redis_url, "serve", "--port", "0", *arguments]
+        given: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "env": env}
+        self.process: subprocess.Popen[str]
+        if files is None:
+            self.process = Forked(*command, **given, imports=["streamdq.http.app", "streamdq.http.server"])
+        else:
+            limited = ["sh", "-c", f'ulimit -n {files} && exec "$@"', "sh", sys.executable, "-m", *command]
+            self.process = subprocess.Popen(limited, **given)
         self.verify: ssl.SSLContext | bool = True
         self.log: list[dict[str, Any]] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
