@@ -10,8 +10,9 @@ _SPARK = "tests/spark"
 _OWN_JAVA = ("test_cluster.py", "test_failures.py", "test_java.py", "test_memory.py")
 
 _FIRST = (
-    _SPARK, "tests/crash/", "tests/spark/", "tests/dashboards/", "tests/benchmarks/", "tests/http/", "tests/archive/",
-    "tests/packaging/", "tests/cli/", "tests/redis/",
+    _SPARK, "tests/crash/", "tests/redis/test_lost_node.py", "tests/spark/", "tests/dashboards/", "tests/benchmarks/",
+    "tests/redis/test_topology.py", "tests/redis/test_embedded.py", "tests/redis/test_stateful.py",
+    "tests/redis/test_readme.py", "tests/archive/", "tests/http/", "tests/packaging/", "tests/cli/", "tests/redis/",
 )  # fmt: skip
 """Where single tests take seconds; left to the end, such a file would have the other processes wait for it. The session
 of Spark computes for minutes, and leaves time to what follows, which mostly waits.
@@ -41,5 +42,5 @@ def part_of(nodeid: str) -> str:
 
 def turn(part: str) -> int:
     """Lower comes first."""
-    folder = part if part == _SPARK else part.rpartition("/")[0] + "/"
-    return _FIRST.index(folder) if folder in _FIRST else len(_FIRST)
+    names = (part, part.rpartition("/")[0] + "/")
+    return next((place for place, first in enumerate(_FIRST) if first in names), len(_FIRST))

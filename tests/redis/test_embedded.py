@@ -19,9 +19,9 @@ from streamdq.embedded.binary import find_server, installed_servers
 from streamdq.embedded.server import EmbeddedServer, default_directory
 from streamdq.embedded.supervisor import SUPERVISOR_LOCK, open_lock, try_lock
 from streamdq.errors import EmbeddedError, StreamdqError
+from tests.forked import Forked
 from tests.servers import Binary, until
 
-ROOT = Path(__file__).parents[2]
 # Opens argv[1], says where, and keeps it open until its stdin ends.
 USER = """
 import sys
@@ -58,16 +58,15 @@ StartUser = Callable[..., "User"]
 
 
 class User:
-    """Another process that uses a directory."""
+    """Another process that uses a directory; what it runs is written into `folder`."""
 
-    def __init__(self, directory: Path, code: str = USER, **environment: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", code, str(directory)],
-            cwd=ROOT,
-            env={**os.environ, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
+    def __init__(self, folder: Path, directory: Path, code: str = USER, **environment: str) -> None:
+        module = f"user_{len([*folder.iterdir()])}"  # one of its own: another user may be reading what it runs
+        (folder / f"{module}.py").write_text(code)
+        self.process = Forked(
+            module, str(directory), cwd=folder, env={**os.environ, **environment},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )  # fmt: skip
 
     def socket_path(self) -> Path:
         """Where it found the server; waits until it has."""
@@ -112,12 +111,16 @@ def opened(directory: Path) -> Iterator[Open]:  # noqa: ARG001 - checks what thi
 
 
 @pytest.fixture
-def user(directory: Path) -> Iterator[StartUser]:  # noqa: ARG001 - checks what this one leaves
+def user(
+    directory: Path,  # noqa: ARG001 - checks what this one leaves
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[StartUser]:
     """Starts processes that use a directory, and kills what is left of them after the test."""
     users: list[User] = []
+    folder = tmp_path_factory.mktemp("users")
 
     def start(*arguments: object, **environment: str) -> User:
-        users.append(User(*arguments, **environment))  # type: ignore[arg-type]
+        users.append(User(folder, *arguments, **environment))  # type: ignore[arg-type]
         return users[-1]
 
     yield start
