@@ -35,6 +35,7 @@ if dropped then
   if ended then redis.call('HSET', settings, 'history_ended', ended) end
 end
 
+if known[2] then redis.call('HDEL', settings, '') end -- as register_topic does, at the memory limit
 local delayed = redis.call('ZCARD', bucket) - waiting_in(counts)
 local detached = tonumber(redis.call('HGET', counts, 'detached') or 0)
 local wanted, changed = names(ARGV[3]), known[1] ~= ARGV[1]

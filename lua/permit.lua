@@ -23,6 +23,8 @@ local granted = math.min(wanted, portion)
 if granted > 0 then
   -- Times are whole milliseconds: the fraction of one that this grant waited too long is given back.
   free_at = (now - free_at < 1 and free_at or now) + granted * 1000 / rate
+  -- Removal first: a Redis at its memory limit refuses a script's first write if it adds, and jobs must go on then, too.
+  redis.call('HDEL', settings, 'rate_at')
   redis.call('HSET', settings, 'rate_at', string.format('%.3f', free_at))
 end
 return {granted, now, math.ceil(free_at)}

@@ -42,6 +42,8 @@ end
 -- is refused.
 settings.version = math.max(version + 1, settings.version + 1, now_ms(''))
 
+-- Removal first: a Redis at its memory limit refuses a script's first write if it adds. Who resumes a topic frees memory.
+if stored then redis.call('HDEL', topics, '') end
 stored = cjson.encode(settings)
 redis.call('HSET', topics, topic, stored)
 redis.call('XADD', wake, 'MAXLEN', 1, '*', 'topic', topic)

@@ -309,6 +309,33 @@ async def test_a_full_memory_refuses_producers_while_workers_drain(binary: Binar
         space.close()
 
 
+@pytest.mark.parametrize("shards", [1, 2])
+async def test_a_full_memory_drains_by_its_rate_and_once_it_is_resumed(binary: Binary, seen: Seen, shards: int) -> None:
+    with Server(binary) as server, server.client() as client:
+        space = Space(server.url)
+        worker = space.worker()
+        for topic in ("rated", "paused"):
+            worker.handler(topic)(recorder(seen))
+        space.queue.configure("rated", rate=1000, shards=shards)
+        space.queue.configure("paused", shards=shards)
+        space.queue.pause("paused")
+        for topic in ("rated", "paused"):
+            space.queue.enqueue_many(topic, (NewJob(f"{topic} {n}") for n in range(200)))
+        client.config_set("maxmemory", "1mb")
+        with pytest.raises(ServerRefusesWrites):
+            space.queue.enqueue("rated", 1)
+        async with space.serving(worker):
+            await seen.count(200)
+            space.queue.resume("paused")
+            await seen.count(400)
+        with pytest.raises(ServerRefusesWrites):
+            space.queue.configure("new")
+        client.config_set("maxmemory", "0")
+        audit = space.audit()
+        assert (audit.left, audit.balanced) == (0, True)
+        space.close()
+
+
 def test_a_replica_refuses(binary: Binary) -> None:
     with Server(binary) as main, Server(binary) as replica, replica.client() as client:
         with Queue(main.url) as queue:
