@@ -149,10 +149,15 @@ def begin_attempt(job: Job, held: A, touch: Callable[[A, Duration | None], None]
     job._held, job._touch = held, touch
 
 
+def _shown(value: object) -> str:
+    """The start of a refused value; only a text is in quotes, so that 5 and '5' look different."""
+    return repr(value[:80]) if isinstance(value, str) else repr(value)[:80]
+
+
 def check_topic(topic: str) -> str:
     if not isinstance(topic, str) or not _TOPIC.fullmatch(topic) or len(topic.encode()) > MAX_ID_BYTES:
         raise InvalidInput(
-            f"topic: {str(topic)[:80]!r} is not a valid name; use 1 to {MAX_ID_BYTES} bytes without spaces, "
+            f"topic: {_shown(topic)} is not a valid name; use 1 to {MAX_ID_BYTES} bytes without spaces, "
             "control characters or braces, and not . or .."
         )
     return topic
@@ -160,14 +165,14 @@ def check_topic(topic: str) -> str:
 
 def check_group(group: str) -> str:
     if not isinstance(group, str) or not _GROUP.fullmatch(group):
-        raise InvalidInput(f"group: {str(group)[:80]!r} is not a valid name; use 1 to 64 of A-Z a-z 0-9 . _ -")
+        raise InvalidInput(f"group: {_shown(group)} is not a valid name; use 1 to 64 of A-Z a-z 0-9 . _ -")
     return group
 
 
 def check_id(id: str) -> str:
     if not isinstance(id, str) or not _ID.fullmatch(id) or not id.strip() or len(id.encode()) > MAX_ID_BYTES:
         raise InvalidInput(
-            f"id: {str(id)[:80]!r} is not a valid id; use 1 to {MAX_ID_BYTES} bytes of text without control "
+            f"id: {_shown(id)} is not a valid id; use 1 to {MAX_ID_BYTES} bytes of text without control "
             "characters, and not . or .."
         )
     return id

@@ -76,13 +76,17 @@ def _check_node(url: str, scheme: str) -> None:
         # A slash, ? or # in the password ends the host's part; the rest would be read as port and database.
         raise InvalidInput(f"url: can't read {shown!r}: write user and password percent-encoded")
     try:
-        redis.ConnectionPool.from_url(url)
+        pool = redis.ConnectionPool.from_url(url)
     except (ValueError, TypeError) as error:
         if "@" in url:
             why = "write user and password percent-encoded"
         else:  # the error quotes what reads as a port
             why = "write a password as :PASSWORD@host" if "…" in shown else str(error)
         raise InvalidInput(f"url: can't read {shown!r}: {why}") from None
+    try:
+        pool.make_connection()  # connects to nothing, but refuses options that it does not know
+    except (TypeError, redis.RedisError) as error:
+        raise InvalidInput(f"url: can't use an option of {shown!r}: {error}") from None
     parts = urlsplit(url)
     if scheme == "unix":
         if "%00" in parts.path:

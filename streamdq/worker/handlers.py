@@ -67,7 +67,8 @@ def _parameters_of(function: Callable[..., Any], code: Callable[..., Any], name:
     job_name = next((p.name for p in parameters if p.name == "job" or _is_job(hints.get(p.name))), None)
     bodies = [p for p in parameters if p.name != job_name and p.default is p.empty and p.kind <= p.KEYWORD_ONLY]
     if len(bodies) != 1 or bodies[0].kind is inspect.Parameter.KEYWORD_ONLY:
-        raise InvalidInput(f"handler {name}: must take the body first, and may take `job: Job`; it takes {parameters}")
+        takes = ", ".join(parameter.name for parameter in parameters) or "nothing"
+        raise InvalidInput(f"handler {name}: must take the body first, and may take `job: Job`; it takes {takes}")
     return hints.get(bodies[0].name, Any), job_name
 
 

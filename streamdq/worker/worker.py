@@ -85,6 +85,8 @@ class Worker:
         Raises:
             InvalidInput: the topic has a handler already, or the function's signature can't be served.
         """
+        if callable(topic):  # @worker.handler without parentheses passes the function
+            raise InvalidInput('handler: name the topic: @worker.handler("topic")')
         check_topic(topic)
         if topic in self._handlers:
             raise InvalidInput(f"topic {topic!r} has a handler already; one function per topic and worker")
@@ -126,6 +128,8 @@ class Worker:
         thread gets signals: in another thread, it serves until ``stop`` is called. In the main thread it also freezes
         the objects in memory, so that full garbage collections don't delay due jobs.
         """
+        if _running_loop() is not None:
+            raise InvalidInput("worker: run() starts an event loop, and one runs here already; await serve() instead")
         signals = threading.current_thread() is threading.main_thread()
         with settled() if signals else contextlib.nullcontext():
             try:

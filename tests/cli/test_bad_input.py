@@ -35,7 +35,7 @@ def one_line(result: Result) -> None:
         ((*ENQUEUE, "--delay", "11000d"), "ten years"),
         ((*ENQUEUE, "--delay", "soon"), "write for example"),
         ((*ENQUEUE, "--delay", "1s", "--at", "1900000000000"), "not both"),
-        ((*ENQUEUE, "--at", "2030-01-01T00:00:00"), "no time zone"),
+        ((*ENQUEUE, "--at", "2030-01-01T00:00:00"), "no time zone; write 2030-01-01T00:00:00Z"),
         ((*ENQUEUE, "--at", "1900000000"), "13-digit"),
         ((*ENQUEUE, "--at", "tomorrow"), "can't read"),
         (("enqueue", "", "1"), "topic"),

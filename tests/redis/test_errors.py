@@ -39,7 +39,7 @@ BAD_JOBS: list[tuple[str, dict[str, Any]]] = [
     ("can't read ''", {"delay": ""}),
     ("not a duration", {"delay": True}),
     ("not a duration", {"delay": [1]}),
-    ("no time zone", {"at": NAIVE}),
+    ("2030-01-01T00:00:00 has no time zone", {"at": NAIVE}),
     ("13-digit", {"at": 1_700_000_000}),
     ("13-digit", {"at": -1}),
     ("neither an aware datetime", {"at": "2030-01-01"}),
@@ -53,7 +53,7 @@ BAD_JOBS: list[tuple[str, dict[str, Any]]] = [
     ("id:", {"id": "a\x00b"}),
     ("id:", {"id": "a\x1fb"}),
     ("id:", {"id": "\ud800"}),
-    ("id:", {"id": 7}),
+    ("id: 7 is not", {"id": 7}),
     ("ttr:", {"ttr": 0}),
     ("ttr:", {"ttr": "-5s"}),
     ("retry:", {"retry": "now and then"}),
@@ -174,6 +174,21 @@ def test_a_bad_url(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMDQ_URL", "nonsense")
     with pytest.raises(InvalidInput, match="url"):
         Queue(url or None)
+
+
+@pytest.mark.parametrize(
+    ("url", "says"),
+    [
+        ("redis://:hunter2@localhost/0?timeout=5", "'timeout'"),
+        ("unix://:hunter2@/tmp/none?timeout=5", "'timeout'"),
+        ("redis://:hunter2@localhost/0?protocol=9", "protocol"),
+        ("redis://:hunter2@localhost/0?ssl_cert_reqs=none", "'ssl_cert_reqs'"),
+    ],
+)
+def test_an_option_of_the_url_that_cannot_be_used(url: str, says: str) -> None:
+    with pytest.raises(InvalidInput, match=f"url: can't use an option of .*{says}") as refused:
+        Queue(url)
+    assert "hunter2" not in str(refused.value)
 
 
 def test_a_bad_url_keeps_its_password_to_itself() -> None:

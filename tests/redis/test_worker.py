@@ -339,6 +339,18 @@ async def test_expired_jobs_are_given_up(space: Space, seen: Seen) -> None:
     assert space.state("a") == "gone"
 
 
+async def test_run_in_a_running_loop_names_what_to_await(space: Space) -> None:
+    worker = space.worker()
+    worker.handler("t")(recorder(Seen()))
+    with pytest.raises(InvalidInput, match=r"await serve\(\)"):
+        worker.run()
+
+
+def test_a_handler_without_a_topic_names_the_way_to_write_it(space: Space) -> None:
+    with pytest.raises(InvalidInput, match=r'@worker\.handler\("topic"\)'):
+        space.worker().handler(print)  # type: ignore[arg-type]
+
+
 async def test_two_workers_may_not_serve_as_one(space: Space) -> None:
     worker = space.worker()
     with pytest.raises(InvalidInput, match="no handlers"):

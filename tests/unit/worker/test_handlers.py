@@ -104,6 +104,13 @@ def test_signatures_that_are_refused(function: Any) -> None:
         read(function)
 
 
+def test_an_error_names_the_parameters() -> None:
+    with pytest.raises(InvalidInput, match=r"it takes one, two$"):
+        read(two_bodies)
+    with pytest.raises(InvalidInput, match=r"it takes nothing$"):
+        read(nothing)
+
+
 async def slots(slots: list[Order]) -> None: ...
 async def slots_and_jobs(slots: list[Order], jobs: list[Job]) -> None: ...
 async def bare_list(slots: list) -> None: ...
