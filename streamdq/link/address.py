@@ -56,6 +56,8 @@ def parse_url(url: str) -> Target:
         InvalidInput: the scheme or a host is not understood.
         EmbeddedError: no embedded server can be started.
     """
+    if not isinstance(url, str):  # a queue, or a client of Redis
+        raise InvalidInput(f"url: it is a {type(url).__name__}, not text; write for example redis://localhost:6379/0")
     scheme, _, rest = url.partition("://")
     if scheme == "memory":
         return Target("memory", url)

@@ -191,6 +191,11 @@ def test_an_option_of_the_url_that_cannot_be_used(url: str, says: str) -> None:
     assert "hunter2" not in str(refused.value)
 
 
+def test_a_url_that_is_no_text() -> None:
+    with Queue("memory://x") as queue, pytest.raises(InvalidInput, match="url: it is a Queue, not text"):
+        Queue(queue)  # type: ignore[arg-type]
+
+
 def test_a_bad_url_keeps_its_password_to_itself() -> None:
     with pytest.raises(InvalidInput) as refused:
         Queue("rediss+typo://user:hunter2@example.org:1")
