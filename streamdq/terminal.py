@@ -144,6 +144,11 @@ def utc_text(ms: int | None) -> str:
     return "" if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat(" ", "milliseconds")[:-6] + " UTC"
 
 
+def counted(number: int, word: str) -> str:
+    """The number and the word, which is plural unless the number is 1: ``1 file``, ``1,205 files``."""
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
+
+
 def count_cell(value: int, style: str) -> Text:
     """Zero is dim: what is not zero is what one looks for."""
     return Text(f"{value:,}".replace(",", " "), style if value else "dim")

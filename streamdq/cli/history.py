@@ -17,6 +17,7 @@ from ..dump.dumper import Dumped, Dumper
 from ..dump.open_folder import open_folder
 from ..durations import to_ms
 from ..errors import FolderBusy, FolderError, InvalidInput, ServerError
+from ..terminal import counted
 from .common import EXIT_NO, Json, answer, commands, open_queue, run_until_signal
 
 app = commands()
@@ -106,7 +107,7 @@ def _dumped_json(done: Dumped) -> dict[str, float]:
 
 def _dumped_text(done: Dumped, out: str) -> str:
     rate = f", {done.rows / done.seconds:,.0f} a second" if done.rows and done.seconds else ""
-    lines = [f"{done.rows:,} rows in {done.files:,} files of {out}{rate}"]
+    lines = [f"{counted(done.rows, 'row')} in {counted(done.files, 'file')} of {out}{rate}"]
     if done.skipped:
         lines.append(f"{done.skipped:,} older rows had been trimmed before the dump began")
     if done.lost:
@@ -166,6 +167,7 @@ def compact_(
     with terminal.progress_bar("merged", shown=not as_json) as bar:
         done = compact(folder, to_ms(grace, "grace") / 1000, bar.advance)
     text = (
-        f"{done.joined:,} files of {done.hours:,} hours merged, {done.rows:,} rows; {done.removed:,} old files removed"
+        f"{counted(done.joined, 'file')} of {counted(done.hours, 'hour')} merged, {counted(done.rows, 'row')}; "
+        f"{counted(done.removed, 'old file')} removed"
     )
     answer(as_json, asdict(done), text)

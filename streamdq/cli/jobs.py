@@ -115,7 +115,7 @@ def _enqueue_file(
         except KeyboardInterrupt as interrupt:  # which typer makes an exit code of
             terminal.complain("interrupted", interrupt)
             raise
-    text = f"{loaded.created} jobs created"
+    text = f"{terminal.counted(loaded.created, 'job')} created"
     if loaded.existing:
         text += f", {loaded.existing} ids were taken: {', '.join(loaded.existing_ids[:5])}"
         text += " …" if loaded.existing > 5 else ""

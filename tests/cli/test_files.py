@@ -221,5 +221,5 @@ def test_what_comes_through_a_pipe_is_taken_in_while_it_comes(start: Start, redi
     process.stdin.write('{"n": 1}\n' * 5)
     out, _ = process.communicate(timeout=20)
 
-    assert out == "1205 jobs created\n"
+    assert out == "1,205 jobs created\n"
     assert process.returncode == 0

@@ -45,7 +45,7 @@ def test_dump_says_what_it_did(run: Run, redis_server: Server, out: str) -> None
     entries = write(redis_server, 12)
     result = run("dump", "--out", out)
     assert (result.code, result.err) == (0, "")
-    assert result.out.startswith(f"12 rows in 1 files of {out}, ")
+    assert result.out.startswith(f"12 rows in 1 file of {out}, ")
     assert run("dump", "--out", out).out == f"0 rows in 0 files of {out}\n"
     more = write(redis_server, 3, START_MS + HOUR_MS)
     told = run("dump", "--out", out, "--topic", "t", "--json").json
