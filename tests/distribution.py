@@ -9,9 +9,9 @@ from xdist.scheduler import LoadFileScheduling
 _SPARK = "tests/spark"
 _OWN_JAVA = ("test_cluster.py", "test_failures.py", "test_java.py", "test_memory.py")
 
-_FIRST = (
+FIRST = (
     _SPARK, "tests/crash/", "tests/redis/test_lost_node.py", "tests/spark/", "tests/dashboards/", "tests/benchmarks/",
-    "tests/redis/test_topology.py", "tests/redis/test_embedded.py", "tests/redis/test_stateful.py",
+    "tests/redis/test_shard_changes.py", "tests/redis/test_embedded.py", "tests/redis/test_stateful.py",
     "tests/redis/test_readme.py", "tests/archive/", "tests/http/", "tests/packaging/", "tests/cli/", "tests/redis/",
 )  # fmt: skip
 """Where single tests take seconds; left to the end, such a file would have the other processes wait for it. The session
@@ -43,4 +43,4 @@ def part_of(nodeid: str) -> str:
 def turn(part: str) -> int:
     """Lower comes first."""
     names = (part, part.rpartition("/")[0] + "/")
-    return next((place for place, first in enumerate(_FIRST) if first in names), len(_FIRST))
+    return next((place for place, first in enumerate(FIRST) if first in names), len(FIRST))

@@ -1,0 +1,23 @@
+"""What takes long begins first; what needs Spark stays together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.distribution import FIRST, part_of, turn
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_what_begins_first_is_there() -> None:
+    assert [name for name in FIRST if not (ROOT / name).exists()] == []
+
+
+def test_a_file_has_the_place_of_its_own_name_or_of_its_folder() -> None:
+    def place(file: str) -> int:
+        return turn(part_of(f"{file}::test_x[a/b::c]"))
+
+    assert place("tests/spark/test_questions.py") == place("tests/spark/test_report.py") == 0
+    assert place("tests/crash/test_dump.py") < place("tests/spark/test_java.py") < place("tests/redis/test_dump.py")
+    assert place("tests/redis/test_lost_node.py") < place("tests/redis/test_dump.py") < place("tests/lua/test_get.py")
+    assert place("tests/lua/test_get.py") == place("tests/unit/link/test_session.py") == len(FIRST)
