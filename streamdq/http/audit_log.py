@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -42,6 +43,7 @@ class AuditLog:
         self._file = file
         self._to: int | None = None
         self._failing = False
+        self._cut = False  # the last line is there in part only
         if file is not None:
             try:
                 self._to = _opened(file)
@@ -54,14 +56,24 @@ class AuditLog:
             return
         line = {"at": wall_now().isoformat(timespec="milliseconds"), **fields}
         try:
-            # One write to a file opened for appending: lines of several processes don't mix.
-            os.write(self._to, json.dumps(line).encode() + b"\n")
+            self._write(json.dumps(line).encode() + b"\n")
         except OSError as error:
             if not self._failing:
                 log.error("audit log not written", file=str(self._file), error=error.strerror)
             self._failing = True
         else:
             self._failing = False
+
+    def _write(self, line: bytes) -> None:
+        """One write to a file opened for appending: lines of several processes don't mix. A disk that gets full takes
+        a part of one; the next begins a line of its own.
+        """
+        assert self._to is not None
+        whole = b"\n" + line if self._cut else line
+        written = os.write(self._to, whole)
+        self._cut = written < len(whole)
+        if self._cut:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def open_again(self) -> None:
         """After the file was moved away."""
@@ -73,7 +85,7 @@ class AuditLog:
             log.error("audit log not reopened", file=str(self._file), error=error.strerror)
             return
         os.close(self._to)
-        self._to = fresh
+        self._to, self._cut = fresh, False
         log.info("audit log reopened")
 
     def close(self) -> None:

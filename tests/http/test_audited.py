@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import signal
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from structlog.testing import capture_logs
 
 from streamdq.errors import InvalidInput
 from streamdq.http import Tokens, create_app
+from streamdq.http.audit_log import AuditLog
 from streamdq.http.auth import Role, new_token
 from tests.http.conftest import Open
 from tests.http.harness import kind
@@ -111,6 +113,27 @@ async def test_a_file_that_takes_no_more_refuses_nobody(open_api: Open) -> None:
     with capture_logs() as logs:
         for _ in range(3):
             assert (await api.put("a")).status_code in (200, 201)
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["audit log not written"]
+
+
+def test_a_line_that_was_cut_spoils_no_other(tmp_path: Path) -> None:
+    """The limit on a file's size stands for a disk with room for half a line."""
+    file = tmp_path / "audit.log"
+    audit = AuditLog(file)
+    _, hard = before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with capture_logs() as logs:
+        audit.tell(True, {"action": "first"})
+        resource.setrlimit(resource.RLIMIT_FSIZE, (file.stat().st_size + 20, hard))
+        try:
+            audit.tell(True, {"action": "cut"})
+            audit.tell(True, {"action": "lost"})
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        audit.tell(True, {"action": "last"})
+    audit.close()
+    first, cut, last = file.read_text().splitlines()
+    assert [json.loads(line)["action"] for line in (first, last)] == ["first", "last"]
+    assert len(cut) == 20
     assert [line["event"] for line in logs if line["log_level"] == "error"] == ["audit log not written"]
 
 
