@@ -26,7 +26,7 @@ core and is interrupted. Twice as many jobs per call are hardly faster.
 
 
 START_WITHIN_S = 1.0
-"""A claimed job starts within this time, or goes back: so a topic that was paused longer ago starts nothing more."""
+"""A claimed job starts within this time or goes back. So no job of a topic starts later than this after a pause."""
 
 
 class Settings(BaseSettings):
@@ -104,7 +104,7 @@ class HttpSettings(BaseSettings):
 
 
 class GroupSettings(BaseModel):
-    """A group's own settings; None: those of the topic."""
+    """A group's own settings; None stands for the topic's."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -125,7 +125,7 @@ class TopicSettings(BaseModel):
     rate: float | None = None
     paused: bool = False
     groups: Mapping[str, GroupSettings] = Field(default_factory=dict)
-    # What has been begun and not ended; whoever meets it ends it (Topics).
+    # Changes that have begun and are not complete; whoever meets them completes them (Topics).
     leaving: Mapping[str, bool] = Field(default_factory=dict)
     resharding: int | None = None
     deleting: Literal["empty", "force"] | None = None
@@ -139,12 +139,12 @@ class TopicSettings(BaseModel):
 
     @property
     def reach(self) -> int:
-        """How many shards have something of the topic: those that it no longer uses keep counters and history."""
+        """How many shards have data of the topic, including those it no longer uses: they keep counters and history."""
         return max(self.shards, self.most_shards)
 
     @property
     def spread(self) -> int:
-        """How many shards a producer must know of to be let in; 0: nobody is, the topic is to have another number."""
+        """The number of shards that producers must name; 0 refuses all, because the number is being changed."""
         return 0 if self.resharding is not None else self.shards
 
     @cached_property
@@ -161,7 +161,7 @@ class TopicSettings(BaseModel):
         return own.ttr_ms if own and own.ttr_ms is not None else self.ttr_ms
 
     def shard_fields(self) -> list[str | int | float]:
-        """What the scripts of a shard read, as HSET's fields and values ('' removes)."""
+        """The settings that a shard's scripts read, as fields and values for HSET ('' removes a field)."""
         fields: list[str | int | float] = [
             "paused", int(self.paused),
             "rate", self.rate or 0,

@@ -1,4 +1,4 @@
-"""Durations and points in time as callers write them, in milliseconds as the scripts take them."""
+"""Turns durations and points in time, as callers write them, into the milliseconds that the scripts take."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Moment = datetime | int
 """An aware datetime, or a millisecond timestamp of 13 digits."""
 
 MAX_DELAY_MS = 10 * 366 * 86_400_000
-"""Ten years. A longer delay is nearly always a unit taken for another (milliseconds for seconds)."""
+"""Ten years. A longer delay is nearly always a mistaken unit (milliseconds for seconds)."""
 
 MAX_DURATION_CHARS = 100
 
@@ -30,7 +30,7 @@ def to_ms(value: Duration, what: str = "delay") -> int:
     Raises:
         InvalidInput: negative, not a number, not understood, or over ten years.
     """
-    if isinstance(value, str) and len(value) > MAX_DURATION_CHARS:  # not to be kept below
+    if isinstance(value, str) and len(value) > MAX_DURATION_CHARS:  # don't keep such texts in the cache below
         raise InvalidInput(f"{what}: a duration has at most {MAX_DURATION_CHARS} characters, such as '1h30m'")
     try:
         return _to_ms(value, what)
@@ -38,7 +38,7 @@ def to_ms(value: Duration, what: str = "delay") -> int:
         raise InvalidInput(f"{what}: {value!r} is not a duration; pass seconds, a timedelta, or text") from None
 
 
-@lru_cache(maxsize=4096, typed=True)  # typed: True is no duration, 1 is
+@lru_cache(maxsize=4096, typed=True)  # typed: 1 is a duration, True is not
 def _to_ms(value: Duration, what: str) -> int:
     if isinstance(value, timedelta):
         ms = value.total_seconds() * 1000
@@ -91,7 +91,7 @@ def moment_ms(value: Moment) -> int:
 
 
 def show_ms(ms: float) -> str:
-    """The duration as people read it: ``"340ms"``, ``"15s"``, ``"1h30m"``."""
+    """The duration for people: ``"340ms"``, ``"15s"``, ``"1h30m"``."""
     if ms < 1000:
         return f"{ms:.0f}ms" if ms == int(ms) or ms >= 10 else f"{ms:.1f}ms"
     rest, parts = round(ms), []

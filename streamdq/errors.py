@@ -30,7 +30,7 @@ class JobExists(StreamdqError):
 
 
 class UnknownTopic(StreamdqError, LookupError):
-    """The topic does not exist: nobody has configured it, enqueued to it, or served it."""
+    """The topic does not exist: nobody has configured it, enqueued to it or served it."""
 
 
 class UnknownGroup(StreamdqError, LookupError):

@@ -23,15 +23,15 @@ MAX_URL_BYTES = 2048
 _SURELY_READABLE_DEPTH = 150
 _MOST_DIGITS = 4300  # of a number
 _HALF = re.compile(rb"\d{%d}" % (_MOST_DIGITS // 2))
-# Control characters delimit what the scripts keep; braces would break the Cluster hash tag.
-# . and .. in a path are another place: clients take them out of a URL, percent-encoded or not.
+# Scripts use control characters as separators; braces would break the Cluster hash tag.
+# "." and ".." are not allowed, because clients resolve them in a URL's path, even percent-encoded.
 _ID = re.compile(r"(?!\.\.?\Z)[^\x00-\x1f\x7f\ud800-\udfff]+")
 _TOPIC = re.compile(r"(?!\.\.?\Z)[^\x00-\x20\x7f{}\ud800-\udfff]+")
 _GROUP = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class JobState(StrEnum):
-    """Where a job stands, for one group or as a whole (the most active of its groups)."""
+    """The state of a job, for one group or as a whole (then that of the most active group)."""
 
     DELAYED = "delayed"
     READY = "ready"
@@ -42,7 +42,7 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class GroupProgress:
-    """How far one group is with a job."""
+    """One group's progress with a job."""
 
     group: str
     state: JobState
@@ -56,7 +56,7 @@ class GroupProgress:
     consumer: str | None = None
     reason: str | None = None
     error: str | None = None
-    own: bool = False  # it waits, or was claimed, in the group's own stream
+    own: bool = False  # it waits in, or was claimed from, the group's own stream
 
 
 @dataclass(slots=True)
@@ -96,7 +96,7 @@ class Job:
     step: int = 0
     snoozed: int = 0
     groups: Mapping[str, GroupProgress] = field(default_factory=dict)
-    # Set by the worker that runs it.
+    # Set by the worker that runs the job.
     _held: RunningAttempt | None = field(default=None, repr=False, compare=False)
     _touch: Callable[[Any, Duration | None], None] | None = field(default=None, repr=False, compare=False)
 
@@ -145,7 +145,7 @@ A = TypeVar("A", bound=RunningAttempt)
 
 
 def begin_attempt(job: Job, held: A, touch: Callable[[A, Duration | None], None]) -> None:
-    """For the worker that runs it: the job's methods are about this attempt from now on."""
+    """Ties the job's methods to this attempt. The worker that runs it calls this."""
     job._held, job._touch = held, touch
 
 
@@ -201,12 +201,12 @@ def encode_body(body: Any, max_bytes: int) -> bytes:
         encoded = to_json(body)
     except (TypeError, ValueError, RecursionError, PydanticSerializationError) as error:
         raise InvalidInput(f"body: can't be written as JSON: {error}") from None
-    if len(encoded) > max_bytes:  # first: to read it again, as below, costs most
+    if len(encoded) > max_bytes:  # check this first: parsing the body, as below, costs most
         raise InvalidInput(
             f"body: {len(encoded)} bytes of JSON, more than the {max_bytes} allowed; keep the data elsewhere and pass "
             "its key, or raise STREAMDQ_MAX_BODY_BYTES"
         )
-    if b"NaN" in encoded or b"Infinity" in encoded:  # a number, or only a word in a text?
+    if b"NaN" in encoded or b"Infinity" in encoded:  # may be a number, or only a word in a string
         try:
             json.dumps(from_json(encoded), allow_nan=False)
         except (ValueError, RecursionError) as error:
@@ -217,13 +217,13 @@ def encode_body(body: Any, max_bytes: int) -> bytes:
 
 
 def _has_many_digits(encoded: bytes) -> bool:
-    """Whether there may be too long a number: half of such a one lies behind one of these places."""
+    """Whether the body may contain a number with too many digits: half of it would fill a step of this search."""
     step = _MOST_DIGITS // 2
     return len(encoded) > _MOST_DIGITS and any(_HALF.match(encoded, i) for i in range(0, len(encoded), step))
 
 
 def _check_readable(encoded: bytes) -> None:
-    """Pydantic writes deeper nesting and longer numbers than it reads: no handler could have such a body."""
+    """Checks that pydantic can read the body: it writes deeper nesting and longer numbers than it reads."""
     try:
         from_json(encoded)
     except ValueError as error:

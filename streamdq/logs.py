@@ -1,8 +1,8 @@
-"""Logging. Lines go to structlog if the program has configured it, else to the standard logger ``streamdq``, which is
-silent below warnings.
+"""Logging. Lines go to structlog if the program has configured it, otherwise to the standard logger ``streamdq``, which
+shows only warnings and errors.
 
 The commands call ``configure``: text on a terminal, JSON lines elsewhere. Bodies, passwords and tokens are never
-written.
+logged.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _SECRET = frozenset({
     "body", "bodies", "raw_body", "password", "passwd", "secret", "secrets", "token", "tokens", "api_key",
     "authorization", "cookie", "headers", "signature",
 })  # fmt: skip
-# Greedy up to the last @ before a slash: a password may hold one.
+# Greedy up to the last @ before a slash, because a password may contain an @.
 _CREDENTIALS = re.compile(r"(?<=://)[^/\s]*@")
-# In a database's URL it may hold a slash as well, by mistake; there is no path in which an @ is to be expected.
+# In a database's URL the password may also contain a slash, by mistake; an @ in the path is not to be expected.
 _DATABASE = re.compile(r"(?i)\b((?:rediss?|redis\+\w+|postgres(?:ql)?(?:\+\w+)?)://)\S*@")
-# In a URL, and in what a driver says of its own connection: password=x host=y.
+# In a URL, and in the way drivers describe their connection: password=x host=y.
 _PARAMETER = re.compile(
     r"(?i)((?:(?:password|passwd|secret|token|signature|credential|api[_-]?key)s?|[?&;](?:key|sig|auth))=['\"]?)"
     r"[^&;#\s'\"]+"
@@ -47,8 +47,8 @@ def _standard(name: str) -> Any:
 
 
 class Log:
-    """One of streamdq's loggers. It looks up the program's configuration at each line, because that may be made after
-    the import. Secrets are removed before.
+    """One of streamdq's loggers. It looks up the program's configuration for each line, because programs may configure
+    logging after the import. It removes secrets first.
     """
 
     def __init__(self, name: str = "streamdq") -> None:
@@ -74,8 +74,8 @@ def hide_credentials(text: str) -> str:
 
 
 def what(error: BaseException) -> str:
-    """An error, for a log line: the class and message of streamdq's and the system's errors. The message of any other,
-    which users' code may have written, can quote a body: of those, the class and where it was raised.
+    """An error, for a log line. For streamdq's and the system's errors: class and message. Messages of other errors may
+    come from users' code and quote a body; for these: the class and where it was raised.
     """
     name = type(error).__name__
     if isinstance(error, StreamdqError | OSError):
@@ -85,17 +85,17 @@ def what(error: BaseException) -> str:
 
 
 def way(error: BaseException) -> list[str]:
-    """The calls that led to the error, as file:line and function, the one that raised it last: a traceback without
-    messages and values, which could quote a body. Of an endless recursion, only the last calls.
+    """The calls that led to the error, as file:line and function, the raising one last: a traceback without messages
+    and values, which could quote a body. Only the last calls, in case of an endless recursion.
     """
-    # Not error.__traceback__: a class of the user's may have an attribute of that name.
+    # Not error.__traceback__: a user's class may redefine this attribute.
     found = BaseException.__dict__["__traceback__"].__get__(error)
     calls = deque(traceback.walk_tb(found), maxlen=_MOST_CALLS)
     return [f"{frame.f_code.co_filename}:{line} {frame.f_code.co_qualname}" for frame, line in calls]
 
 
 def where(error: BaseException) -> str:
-    """The file and line that raised it; '' when nothing did."""
+    """The file and line that raised the error; '' if it was not raised."""
     found = way(error)
     return found[-1].rpartition(" ")[0] if found else ""
 
@@ -119,7 +119,7 @@ def _without_secrets(value: Any) -> Any:
 
 
 def _for_people(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """A structlog processor: replaces control characters, so that the terminal obeys nothing in a line."""
+    """A structlog processor: replaces control characters, so that a terminal does not act on them."""
     return {name: visible(value) if isinstance(value, str) else value for name, value in event.items()}
 
 
@@ -134,7 +134,7 @@ def configure(level: str = "info", *, json: bool | None = None) -> None:
     renderer: Processor = (
         structlog.processors.JSONRenderer()
         if json
-        # Its own tracebacks would show the variables of every function, and so bodies.
+        # structlog's own tracebacks would show the variables of every function, including bodies.
         else structlog.dev.ConsoleRenderer(
             pad_event_to=30, sort_keys=False, exception_formatter=structlog.dev.plain_traceback
         )
@@ -145,7 +145,7 @@ def configure(level: str = "info", *, json: bool | None = None) -> None:
             foreign_pre_chain=shared,
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-                structlog.processors.format_exc_info,  # a text like any other, so that it is redacted
+                structlog.processors.format_exc_info,  # turns exceptions into text, so that they are redacted, too
                 redact,
                 *([] if json else [_for_people]),
                 renderer,

@@ -10,8 +10,8 @@ from typing import Any
 
 
 class HandlerThreads(Executor):
-    """As ThreadPoolExecutor, but the process does not wait for these threads when it exits: a drained worker has handed
-    their jobs back, and must not hang with them.
+    """Like ThreadPoolExecutor, but the process does not wait for these threads when it exits: a drained worker has
+    handed their jobs back, and must not hang with them.
     """
 
     def __init__(self, most: int) -> None:
@@ -36,12 +36,12 @@ class HandlerThreads(Executor):
         return future
 
     def _start_thread(self) -> None:
-        """If the system has none left, the threads that are there take the call, once they have time."""
+        """If the system refuses another thread, the existing ones take the call when they are free."""
         try:
             threading.Thread(target=self._work, name=f"streamdq-{self._count + 1}", daemon=True).start()
         except RuntimeError:
             if self._count == 0:
-                self._calls.get_nowait()  # or it would be carried out much later, when it counts as failed
+                self._calls.get_nowait()  # otherwise it would run much later, after it has counted as failed
                 self._ended()
                 raise
         else:
@@ -50,7 +50,7 @@ class HandlerThreads(Executor):
     def _work(self) -> None:
         while (call := self._calls.get()) is not None:
             _carry_out(*call)
-            del call  # or it would keep the last job alive while this thread waits
+            del call  # otherwise the last job would stay alive while this thread waits
             self._ended()
 
     def _ended(self) -> None:
@@ -58,7 +58,7 @@ class HandlerThreads(Executor):
             self._open -= 1
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:  # noqa: ARG002
-        """Each thread ends after the call it is in."""
+        """Lets each thread end after its present call."""
         for _ in range(self._count):
             self._calls.put(None)
 
@@ -68,7 +68,7 @@ def _carry_out(future: Future[Any], function: Callable[..., Any], args: Any, kwa
         return
     try:
         result = function(*args, **kwargs)
-    except BaseException as error:  # as any executor: it is raised where the result is awaited
+    except BaseException as error:  # like any executor: it is raised where the result is awaited
         future.set_exception(error)
     else:
         future.set_result(result)

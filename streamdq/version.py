@@ -1,3 +1,3 @@
-"""The version, for those who need to name it: it can be imported without anything else."""
+"""The version, in a module that imports nothing else."""
 
 __version__ = "0.1.0"

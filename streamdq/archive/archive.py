@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TellProgress = Callable[[int, int], None]
-"""Told how many letters are done, and how many there are."""
+"""Called with how many letters are done, and how many there are."""
 
 _KICK_BATCH = 100
 _SHOWN = 100
@@ -36,7 +36,7 @@ _SHOWN = 100
 
 @dataclass(slots=True)
 class Stored:
-    """What ``store`` did. ``left``: letters that were kicked or purged in Redis before they could be taken out."""
+    """The result of ``store``. ``left``: letters that were kicked or purged in Redis before they could be taken out."""
 
     archived: int = 0
     left: int = 0
@@ -44,8 +44,8 @@ class Stored:
 
 @dataclass(slots=True)
 class Kicked:
-    """What ``kick`` did. ``live``: (topic, group, id) of jobs whose id is live in Redis, at most 100 of ``live_count``;
-    ``unknown``: why letters of topics and groups that are not there stay, and how many.
+    """The result of ``kick``. ``live``: (topic, group, id) of jobs whose id is live in Redis, at most 100 of
+    ``live_count``. ``unknown``: missing topics and groups, with how many letters stay because of each.
     """
 
     kicked: int = 0
@@ -56,7 +56,7 @@ class Kicked:
 
 class Archive:
     """The archive in one database, ``sqlite:///FILE`` or ``postgresql://…``, for one namespace. Close it, or use it as
-    a context manager. ``create`` False: the archive must be there.
+    a context manager. ``create`` False: the archive must exist.
 
     Raises:
         InvalidInput: the URL; or the extra ``archive`` is not installed.
@@ -84,11 +84,11 @@ class Archive:
         stopping: Callable[[], bool] | None = None,
     ) -> Stored:
         """Moves dead letters that were buried at least ``older_than`` ago into the database, at most 200 and 1 MB at a
-        time. First it ends what a run that was killed had begun. ``stopping`` is asked between batches.
+        time. First it completes the work of a killed run. ``stopping`` is called between batches.
 
         Raises:
-            UnknownTopic, UnknownGroup: of those given.
-            ArchiveError: what the database does not have for sure is still in Redis.
+            UnknownTopic, UnknownGroup: the given topic or group does not exist.
+            ArchiveError: letters that are not certain to be in the database are still in Redis.
             ServerError: run it again.
         """
         older_ms = to_ms(older_than, "older_than")
@@ -108,13 +108,14 @@ class Archive:
         left: bool = False,
         progress: TellProgress | None = None,
     ) -> Kicked:
-        """Sends archived letters back to the group that gave them up, and to it alone: they are ready at once, as after
+        """Sends archived letters back to the group that gave them up, and only to it: they are ready at once, as after
         ``Queue.kick``. With an id: the last letter of that job in each group; without: all. ``left``: also letters that
-        left Redis by another way, of which the jobs may have been done. A job whose id is live in Redis is left alone
-        and reported.
+        left Redis in another way, whose jobs may have been done. A job whose id is live in Redis is left alone and
+        reported.
 
         Raises:
-            UnknownTopic, UnknownGroup: of those given; without a topic such letters are counted and stay.
+            UnknownTopic, UnknownGroup: the given one does not exist; without a topic, such letters are counted and
+            stay.
             ArchiveError: run it again; no job is sent twice.
             ServerError: run it again.
         """
@@ -134,10 +135,10 @@ class Archive:
             )
         return _Side(queue)
 
-    # -- looking
+    # -- reading
 
     def rows(self, wanted: Wanted, limit: int = 100, after: int = 0) -> list[ArchivedLetter]:
-        """Rows in the order in which they were archived, those numbered above ``after``."""
+        """Rows with numbers above ``after``, in the order in which they were archived."""
         return self._store.rows(wanted, limit, after)
 
     def close(self) -> None:
@@ -158,7 +159,7 @@ def check_reasons(reasons: Sequence[str]) -> None:
 
 
 class _Side:
-    """The queue that an archive works with."""
+    """The Redis side of one run."""
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
@@ -169,7 +170,7 @@ class _Side:
         return carry_out(self._queue, op)
 
     def clear(self, store: Store, topic: str | None) -> None:
-        """Takes up the receipts of runs that were killed: the database learns what Redis did."""
+        """Records in the database what the receipts of killed runs say that Redis did, and clears them."""
         for shard in self.run(self.letters.with_receipts(topic)):
             self._clear(store, shard)
 
@@ -182,7 +183,7 @@ class _Side:
             with store.writing() as db:
                 store.mark(db, taken, RowState.ARCHIVED, (RowState.STORED,))
                 store.mark(db, given, RowState.KICKED, (RowState.ARCHIVED, RowState.LEFT))
-                own = store.own(db, part)  # another database's are left to it
+                own = store.own(db, part)  # receipts of other databases are left alone
             self.run(self.letters.forget(shard, [receipt.field for receipt in own]))
 
 
@@ -221,7 +222,7 @@ class _Intake:
             self._drain(group, shard, until_ms)
 
     def settle(self) -> None:
-        """Ends what a killed run had committed: its letters leave Redis now, if they are still there."""
+        """Completes the work of a killed run: letters that it committed leave Redis now, if they are still there."""
         wanted = Wanted(self._wanted.topic, self._wanted.group, states=(RowState.STORED,))
         after = 0
         while rows := self._store.rows(wanted, PAGE, after):
@@ -231,13 +232,13 @@ class _Intake:
                 try:
                     shard = self._side.run(self._side.letters.shard(letter.topic, letter.group, letter.id))
                 except (UnknownTopic, UnknownGroup):
-                    continue  # Redis has lost them; the letter is here, and stays as it is until they are made again
+                    continue  # Redis has lost them; the letter stays stored until they are created again
                 by_place.setdefault((shard, letter.group), []).append(letter)
             for (shard, group), letters in by_place.items():
                 self._take_out(shard, group, letters)
 
     def _drain(self, group: str, shard: ShardKeys, until_ms: int) -> None:
-        """One group's letters of one shard, from the front: what was archived is gone from there."""
+        """Moves one group's letters of one shard, always from the front, as archived letters leave the list."""
         passed = 0
         while not self._stopping():
             looked, letters = self._side.run(self._side.letters.page(shard, group, until_ms, passed))
@@ -257,7 +258,7 @@ class _Intake:
         left = [letter for letter, each in zip(letters, gone, strict=True) if not each]
         with self._store.writing() as db:
             self._store.mark(db, taken, RowState.ARCHIVED, (RowState.STORED,))
-            # Others that are not there have just been archived by another run.
+            # Other letters that are gone have just been archived by another run.
             self.stored.left += self._store.count(db, left, RowState.STORED)
             self._store.mark(db, left, RowState.LEFT, (RowState.STORED,))
         self._side.run(self._side.letters.forget(shard, [letter.receipt(TAKEN) for letter in taken]))
@@ -278,12 +279,12 @@ class _Return:
         side, wanted = self._side, self._wanted
         side.run(side.letters.places(wanted.topic, wanted.group))  # they are there
         side.clear(self._store, wanted.topic)
-        # What a killed run had committed may still be in Redis, too: it is taken out first.
+        # Letters that a killed run committed may still be in Redis, too: take them out first.
         _Intake(self._store, side, Wanted(wanted.topic, wanted.group), None, None).settle()
         if wanted.id is not None:
             self._kick(self._last_of_each_group())
             return
-        total, until = self._store.extent(wanted)  # no more than are there now: a job may die again at once
+        total, until = self._store.extent(wanted)  # no more than there are now: a job may die again at once
         after = done = 0
         pace = Pace(side.session)
         while rows := self._store.rows(wanted, _KICK_BATCH, after, until):
@@ -303,8 +304,8 @@ class _Return:
         return list(last.values())
 
     def _kick(self, rows: list[ArchivedLetter]) -> None:
-        """One batch. Its rows are held until Redis has the jobs, so that no other run sends them as well; and marked
-        before that, so that a database that takes no writes says so first.
+        """Sends back one batch. Its rows are locked until Redis has the jobs, so that no other run sends them as well.
+        They are marked before that, so that a database that refuses writes says so first.
         """
         letters = self._side.letters
         given: list[Letter] = []
@@ -329,7 +330,7 @@ class _Return:
             self._side.run(letters.forget(shard, receipts))
 
     def _give(self, topic: str, group: str, part: list[Letter]) -> list[bool]:
-        """Which are ready; notes why others are not."""
+        """Returns which letters are ready; notes why others are not."""
         try:
             ready = self._side.run(self._side.letters.give_back(topic, group, part))
         except (UnknownTopic, UnknownGroup) as error:

@@ -26,12 +26,12 @@ _SEPARATOR = "\x1f"
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """One dead letter: a job that one group gave up, with all that is needed to send it back. Times are Redis's."""
+    """One dead letter: a job that one group gave up, with everything needed to send it back. Times are Redis's."""
 
     topic: str
     group: str
     id: str
-    sequence: str  # of the delivery that was buried: with buried_ms it tells this burial from every other
+    sequence: str  # of the buried delivery; together with buried_ms it identifies the burial
     buried_ms: int
     created_ms: int
     due_ms: int
@@ -60,15 +60,15 @@ class Letter:
 class RowState(StrEnum):
     """Where the letter of an archive's row is."""
 
-    STORED = "stored"  # committed; Redis may have it, too, until the run that stored it goes on or is repeated
-    ARCHIVED = "archived"  # in the database and nowhere else
+    STORED = "stored"  # committed; Redis may have it, too, until the run goes on or is repeated
+    ARCHIVED = "archived"  # only in the database
     KICKED = "kicked"  # sent back to Redis; the row stays as history
-    LEFT = "left"  # kicked or purged in Redis, or lost with it, after it was stored and before it was taken out
+    LEFT = "left"  # kicked, purged or lost in Redis after it was stored and before it was taken out
 
 
 @dataclass(frozen=True, slots=True)
 class ArchivedLetter:
-    """One row of an archive: a letter, and what became of it. Its times are those of the host that archived it."""
+    """One row of an archive: a letter, and what became of it. Its times are from the host that archived it."""
 
     number: int
     letter: Letter
@@ -79,7 +79,7 @@ class ArchivedLetter:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which rows of an archive; None and empty: whatever it is."""
+    """Selects rows of an archive; None or empty: any."""
 
     topic: str | None = None
     group: str | None = None
@@ -90,7 +90,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What Redis keeps of a letter that an archive has taken out or given back, until its database knows."""
+    """A note in Redis that an archive has taken out or put back a letter, until the database knows."""
 
     field: bytes
     kind: str
@@ -116,7 +116,7 @@ def letter_in(topic: str, group: str, row: tuple[bytes, bytes, bytes, bytes]) ->
 
 
 class Letters:
-    """What an archive asks of Redis."""
+    """The archive's operations on Redis."""
 
     def __init__(self, store: RedisStore) -> None:
         self._session = store.session
@@ -125,7 +125,7 @@ class Letters:
         self._topics = store.topics
 
     def places(self, topic: str | None, group: str | None) -> Op[list[tuple[str, ShardKeys]]]:
-        """Every group and shard asked for.
+        """The selected groups and shards.
 
         Raises:
             UnknownTopic, UnknownGroup
@@ -148,13 +148,13 @@ class Letters:
         return (yield from reads.dead_until(self._session, shard, group, until_ms))
 
     def page(self, shard: ShardKeys, group: str, until_ms: int, offset: int) -> Op[tuple[int, list[Letter]]]:
-        """How many were looked at, 0 at the end, and the letters among them."""
+        """How many letters were looked at (0 at the end), and those that were read."""
         looked, rows = yield from self._scripts.dead_letters(shard, group, until_ms, offset, PAGE, MAX_BYTES)
         return looked, [letter_in(shard.topic, group, row) for row in rows]
 
     def take_out(self, shard: ShardKeys, group: str, letters: Sequence[Letter]) -> Op[list[bool]]:
-        """Takes letters of one shard and group out of Redis; False: that letter is not there any more, it was kicked
-        or purged, and perhaps buried anew. May be repeated until ``forget``.
+        """Takes letters of one shard and group out of Redis. False: that letter is gone; it was kicked or purged, and
+        perhaps buried again. Idempotent until ``forget``.
         """
         settings = self._topics.known.get(shard.topic)
         most = most_jobs(_TAKE_BATCH, len(settings.groups) if settings else 1)
@@ -167,7 +167,7 @@ class Letters:
         return gone
 
     def shard(self, topic: str, group: str, id: str) -> Op[ShardKeys]:
-        """Where the job belongs.
+        """The job's shard.
 
         Raises:
             UnknownTopic, UnknownGroup
@@ -176,8 +176,8 @@ class Letters:
         return self._session.keys.shard(topic, shard_of(id, settings.shards))
 
     def give_back(self, topic: str, group: str, letters: Sequence[Letter]) -> Op[list[bool]]:
-        """Makes letters of one topic and group ready again, at most MAX_BATCH; False: the id is live. May be repeated
-        until ``forget``.
+        """Makes letters of one topic and group ready again, at most MAX_BATCH. False: the id is live. Idempotent until
+        ``forget``.
 
         Raises:
             UnknownTopic, UnknownGroup
@@ -200,12 +200,12 @@ class Letters:
         raise ServerUnavailable(f"topic {topic!r}: its settings were changed during the call; try again")
 
     def wait(self, pace: Pace, topic: str, group: str) -> Op[None]:
-        """Until most of what was given back has been claimed."""
+        """Waits until most of the jobs that were put back have been claimed."""
         for shard in self._topics.shards(topic):
             yield from pace.wait(shard, group)
 
     def with_receipts(self, topic: str | None) -> Op[list[ShardKeys]]:
-        """Every shard that may have receipts: also those that a topic uses no more since it has fewer.
+        """Every shard that may have receipts, including shards that a topic no longer uses.
 
         Raises:
             UnknownTopic
@@ -214,7 +214,7 @@ class Letters:
         return [shard for name in names for shard in self._topics.all_shards(name)]
 
     def receipts(self, shard: ShardKeys) -> Op[list[Receipt]]:
-        """What a run that was killed left; few, as each run clears its own after every batch."""
+        """The receipts that a killed run left; few, as each run clears its own after every batch."""
         fields = yield from reads.archive_receipts(self._session, shard)
         return [_receipt_in(shard.topic, field) for field in fields]
 
@@ -229,7 +229,7 @@ def _receipt_in(topic: str, field: bytes) -> Receipt:
 
 
 def _parts(letters: Sequence[Letter], shards: int) -> Iterator[list[Letter]]:
-    """By shard, and no part with more than a script call should carry."""
+    """The letters by shard, in parts that fit into one script call."""
     spread: dict[int, list[Letter]] = {}
     for letter in letters:
         spread.setdefault(shard_of(letter.id, shards), []).append(letter)

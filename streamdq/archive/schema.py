@@ -30,7 +30,7 @@ from ..errors import ArchiveError, ArchiveRefusesWrites, ArchiveUnavailable, Inv
 
 SCHEMA_VERSION = 1
 KEY = ("namespace", "topic", "group_name", "id", "buried_ms", "sequence")
-"""One row for each burial: a job that is kicked and buried again gets another."""
+"""One row per burial: a job that is kicked and buried again gets another row."""
 
 READ = "streamdq_read"
 """The execution option of a transaction that writes nothing."""
@@ -51,7 +51,7 @@ VERSIONS = Table(
 LETTERS = Table(
     "streamdq_dead_letters",
     _metadata,
-    # 64 bits in both: SQLite numbers rows by itself only where the type is INTEGER.
+    # 64 bits in both databases: SQLite numbers rows itself only if the type is INTEGER.
     Column("number", BigInteger().with_variant(Integer, "sqlite"), primary_key=True, autoincrement=True),
     Column("namespace", Text, nullable=False),
     Column("topic", Text, nullable=False),
@@ -81,10 +81,10 @@ LETTERS = Table(
 
 
 def parse(url: str) -> URL:
-    """The URL, with the driver that is used.
+    """The URL with its driver.
 
     Raises:
-        InvalidInput: it can't be read, is of another database, or keeps nothing.
+        InvalidInput: it can't be read, names another kind of database, or one that keeps nothing.
     """
     try:
         parsed = make_url(url)
@@ -110,18 +110,18 @@ def describe(url: URL) -> str:
 
 
 def is_missing_file(url: URL) -> bool:
-    """SQLite would make it when it is opened."""
+    """Whether the URL names a missing SQLite file, which opening would create."""
     file = _file_of(url)
     return file is not None and not file.exists()
 
 
 def make_private(url: URL) -> None:
-    """A file that SQLite is to make is its owner's alone, as jobs' bodies will be in it; the files that SQLite puts
-    beside it have the rights of this one. One that is there keeps what it has.
+    """Creates the file for SQLite so that only its owner can read it, as it will contain jobs' bodies. The files that
+    SQLite puts beside it get the same rights. An existing file keeps its rights.
     """
     file = _file_of(url)
     if file is not None and url.query.get("mode", "rwc") == "rwc":
-        with suppress(OSError):  # SQLite will tell
+        with suppress(OSError):  # SQLite will report it
             os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
 
 
@@ -137,11 +137,11 @@ def open_engine(url: URL) -> Engine:
     """An engine that connects when it is first used.
 
     Raises:
-        InvalidInput: the driver is not installed, or does not take the URL.
+        InvalidInput: the driver is not installed, or refuses the URL.
     """
     arguments: dict[str, Any] = {"timeout": _BUSY_S}
     if url.get_backend_name() == "postgresql":
-        # A dead network is noticed, whatever the system's own limits are.
+        # So that a dead network is noticed, whatever the system's own limits are.
         given = {"connect_timeout": 10, "tcp_user_timeout": 15_000, "application_name": "streamdq archive"}
         arguments = {name: value for name, value in given.items() if name not in url.query}
     try:
@@ -161,7 +161,7 @@ def open_engine(url: URL) -> Engine:
 
 
 def _leave_transactions_to_us(connection: Any, _record: Any) -> None:
-    connection.isolation_level = None  # sqlite3 would begin late, and so lock late
+    connection.isolation_level = None  # sqlite3 would begin its transaction late, and so lock late
 
 
 def _begin(db: Connection) -> None:
@@ -169,7 +169,7 @@ def _begin(db: Connection) -> None:
 
 
 def _commit_to_disk(connection: Any, _record: Any) -> None:
-    """What was committed must be safe before Redis drops it, also where the server's default is less."""
+    """Makes commits durable before Redis drops the letters, even if the server's default is weaker."""
     connection.execute(
         "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
     )
@@ -181,7 +181,7 @@ _UNAVAILABLE = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "08", "28", "
 
 
 def translated(error: SQLAlchemyError, url: URL) -> ArchiveError:
-    """The database's error as one of streamdq's. Neither the password nor any job's data is in it."""
+    """The database's error as one of streamdq's, without the password and without any job's data."""
     cause = error.orig if isinstance(error, DBAPIError) else error
     code = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
     text, where = _first_line(cause, url.password), describe(url)
@@ -204,7 +204,7 @@ def _first_line(cause: BaseException | None, password: str | None) -> str:
 
 
 def _is_lost(error: SQLAlchemyError) -> bool:
-    """The connection; what the driver says of it has no code."""
+    """Whether the connection was lost; the driver's error for that has no code."""
     if not isinstance(error, DBAPIError):
         return False
     return error.connection_invalidated or type(error.orig).__name__ == "OperationalError"

@@ -1,4 +1,4 @@
-"""The archive's rows: every statement that is sent to its database. Needs the extra ``archive``; knows no Redis."""
+"""The archive's rows: every statement that is sent to its database. Needs the extra ``archive``, but not Redis."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from .schema import (
     translated,
 )
 
-_LOCK = 0x73747264  # any number, as long as every streamdq takes the same
+_LOCK = 0x73747264  # any number, as long as every streamdq uses the same
 
 
 class Store:
-    """One database and one namespace. ``create``: make the tables where there are none.
+    """One database and one namespace. ``create``: create missing tables.
 
-    Raises (the constructor, and every method what the database says):
-        InvalidInput: the URL, or a missing driver.
-        ArchiveError: by what the database says.
+    Raises (in the constructor; every method may raise the database's errors):
+        InvalidInput: the URL is invalid, or the driver is missing.
+        ArchiveError: depending on the database's error.
     """
 
     def __init__(self, url: str, namespace: str, create: bool) -> None:
@@ -66,7 +66,7 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """One transaction, committed at the end of the block. In SQLite nobody else writes meanwhile."""
+        """One transaction, committed at the end of the block. In SQLite no other process can write meanwhile."""
         with self._translated(), self._engine.begin() as db:
             yield db
 
@@ -94,7 +94,7 @@ class Store:
 
     def _create(self) -> None:
         with self.writing() as db:
-            if self._dialect is postgresql:  # IF NOT EXISTS alone fails when two make it at once
+            if self._dialect is postgresql:  # IF NOT EXISTS alone fails if two processes create it at once
                 db.execute(select(func.pg_advisory_xact_lock(_LOCK)))
             for table in (LETTERS, VERSIONS):
                 db.execute(CreateTable(table, if_not_exists=True))
@@ -106,8 +106,8 @@ class Store:
     # -- writing
 
     def put(self, letters: Sequence[Letter]) -> None:
-        """Commits a row for every letter that has none. A row whose letter was sent back or left, and is found in Redis
-        all the same, counts anew: Redis had lost its last moments.
+        """Commits a row for every letter that has none. If a letter was sent back or left, and is in Redis all the
+        same, its row starts again: Redis had lost its last writes.
         """
         now_ms = wall_ms()
         given = {"namespace": self._namespace, "state": RowState.STORED.value, "archived_ms": now_ms}
@@ -122,7 +122,7 @@ class Store:
     def mark(
         self, db: Connection, burials: Sequence[Letter | Receipt], state: RowState, before: Sequence[RowState]
     ) -> None:
-        """Gives the rows of these burials a new state, where they are in one of those ``before``."""
+        """Gives the rows of these burials a new state, if their state is one of ``before``."""
         if not burials:
             return
         change = update(LETTERS).values(_values(state)).where(_in_any(before))
@@ -155,7 +155,7 @@ class Store:
         return sum((each.id, each.buried_ms, each.sequence) in found for each in burials)
 
     def own(self, db: Connection, receipts: Sequence[Receipt]) -> list[Receipt]:
-        """Those of one topic's receipts that are of rows here."""
+        """Those of one topic's receipts that belong to rows of this database."""
         if not receipts:
             return []
         c = LETTERS.c
@@ -166,8 +166,8 @@ class Store:
         return [each for each in receipts if (each.group, each.id, each.buried_ms, each.sequence) in found]
 
     def lock(self, db: Connection, rows: Sequence[ArchivedLetter], states: Sequence[RowState]) -> list[ArchivedLetter]:
-        """Those of the rows that are in one of the states now; nobody else gets them before the transaction ends.
-        Rows that another has are left out.
+        """Locks those of the rows that are in one of the states now, until the transaction ends. Rows that another
+        process has locked are left out.
         """
         c = LETTERS.c
         query = select(LETTERS).where(c.number.in_([row.number for row in rows]), _in_any(states))
@@ -177,7 +177,7 @@ class Store:
     # -- reading
 
     def rows(self, wanted: Wanted, limit: int, after: int = 0, until: int | None = None) -> list[ArchivedLetter]:
-        """Rows in the order in which they were archived, numbered above ``after`` and not above ``until``."""
+        """Rows with numbers above ``after`` up to ``until``, in the order in which they were archived."""
         number = LETTERS.c.number
         query = self._where(select(LETTERS), wanted).where(number > after).order_by(number).limit(limit)
         if until is not None:
@@ -206,7 +206,7 @@ class Store:
 
 
 def _in_any(states: Sequence[RowState]) -> ColumnElement[bool]:
-    """Not IN: that can't be sent for many rows at once."""
+    """A condition without IN, which can't be sent for many rows at once."""
     return or_(*(LETTERS.c.state == state.value for state in states))
 
 

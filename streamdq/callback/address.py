@@ -16,7 +16,8 @@ Network = IPv4Network | IPv6Network
 Address = IPv4Address | IPv6Address
 AddressInfo = tuple[Any, ...]  # as socket.getaddrinfo gives them
 
-# IANA's special-purpose registries, and what else is not a host on the public Internet. The first that fits is named.
+# IANA's special-purpose registries, and other addresses that are not hosts on the public Internet. The first match is
+# reported.
 _NOT_PUBLIC = (
     ("0.0.0.0/8", "this network"),
     ("10.0.0.0/8", "private"),
@@ -61,7 +62,7 @@ _ENDS_IN_IPV4 = tuple(ip_network(text) for text in ("::ffff:0:0/96", "64:ff9b::/
 
 
 def _wrapped(address: Address) -> IPv4Address | None:
-    """The IPv4 address that an IPv6 one leads to."""
+    """The IPv4 address embedded in an IPv6 address, if there is one."""
     if isinstance(address, IPv4Address):
         return None
     if any(address in network for network in _ENDS_IN_IPV4):
@@ -70,27 +71,27 @@ def _wrapped(address: Address) -> IPv4Address | None:
 
 
 class AddressRefused(OSError):
-    """The address is not one that callbacks may go to."""
+    """Callbacks must not go to this address."""
 
     def __init__(self, reason: str) -> None:
-        # One text for all: where every address of a name is refused, aiohttp hands on the first error as it is.
+        # Always the same text: if every address of a name is refused, aiohttp passes the first error on unchanged.
         super().__init__("address refused")
         self.reason = reason
 
 
 class AddressRules:
-    """``allow`` and ``deny``: networks that are reachable besides the public ones, and those that never are."""
+    """``allow``: networks that may be reached in addition to the public ones; ``deny``: networks that never may."""
 
     def __init__(self, allow: Iterable[Network] = (), deny: Iterable[Network] = ()) -> None:
         self._allow = tuple(allow)
         self._deny = tuple(deny)
 
     def allows(self, address: Address) -> bool:
-        """Is it in one of the allowed networks?"""
+        """Whether the address is in one of the allowed networks."""
         return any(address in network for network in self._allow)
 
     def refusal(self, text: str, *, trusted: bool = False) -> str | None:
-        """Why an address is refused, None if it is not. ``trusted``: its host was allowed by name."""
+        """Why an address is refused; None if it is not. ``trusted``: its host was allowed by name."""
         try:
             address = ip_address(text)
         except ValueError:
@@ -104,11 +105,11 @@ class AddressRules:
         return next((why for network, why in NOT_PUBLIC if address in network), None)
 
     def socket_factory(self, *, trusted: bool) -> Callable[[AddressInfo], socket.socket]:
-        """Makes the socket for each address that aiohttp is about to connect to, or refuses."""
+        """A function that creates the socket for each address that aiohttp is about to connect to, or refuses."""
 
         def make(info: AddressInfo) -> socket.socket:
             family, kind, protocol, _, where = info
-            # A zone comes as text after a % or as the fourth of IPv6's values.
+            # A zone comes as text after a "%", or as the fourth value of an IPv6 address.
             zoned = len(where) == 4 and where[3] != 0
             if reason := "has a zone" if zoned else self.refusal(where[0], trusted=trusted):
                 raise AddressRefused(reason)

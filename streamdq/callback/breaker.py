@@ -2,9 +2,9 @@
 
 Each endpoint (scheme, host, port) has a window, the number of concurrent calls to it. It begins small, grows with
 every answer and shrinks with every failure. A call beyond the window waits only if its turn should come within a
-quarter of a second, judging by recent answers; else the job goes back to the queue for a while. After some failures in
-a row the breaker opens: no calls are made for a time that doubles with each further failure, then one trial call. The
-processes of a namespace share open breakers (shared.py), and one of them makes the trial call.
+quarter of a second, judging by recent answers; otherwise the job goes back to the queue for a while. After some
+failures in a row the breaker opens: no calls are made for a time that doubles with each further failure, then one trial
+call. The processes of a namespace share open breakers (shared.py), and one of them makes the trial call.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ PATIENCE_S = 0.25
 OPENS_AFTER = 5
 FIRST_OPEN_S, LONGEST_OPEN_S = 5.0, 60.0
 _FIRST_WINDOW = 10
-_FIRST_MEAN_S = 0.01  # a new one is taken for a quick one, but not trusted for long
+_FIRST_MEAN_S = 0.01  # a new receiver is assumed to be fast, but not for long
 _FIRST_PATIENCE_S = 0.1
-_STALLS_AFTER = 5  # times the mean time of a call, without any answer
+_STALLS_AFTER = 5  # a receiver stalls if no answer came for this many times the mean time of a call
 _LEAST_STALL_S = 0.05
 _MOST_ENDPOINTS = 10_000
 
 
 class NotNow(Exception):
-    """The endpoint can't be called now. ``wait_s``: how long its breaker stays open; None: it is busy."""
+    """The endpoint can't be called now. ``wait_s``: how long its breaker stays open; None if it is only busy."""
 
     def __init__(self, wait_s: float | None = None) -> None:
         super().__init__("the endpoint is busy" if wait_s is None else "the endpoint does not answer")
@@ -40,7 +40,7 @@ class NotNow(Exception):
 
 
 class Endpoint:
-    """One receiver. ``enter`` before a call, ``leave`` after it with the ticket that ``enter`` gave."""
+    """One receiver. Call ``enter`` before a call, and ``leave`` after it, with the ticket from ``enter``."""
 
     def __init__(self, limit: int, clock: Callable[[], float], namespace: str, receiver: str = "") -> None:
         self._limit = limit
@@ -59,11 +59,11 @@ class Endpoint:
         self._open_s = 0.0
         self._open_until = -math.inf
         self._tried_elsewhere = False
-        self._trying: int | None = None  # the ticket of the call that all processes wait for
+        self._trying: int | None = None  # the ticket of the trial call that all processes wait for
 
     @property
     def idle(self) -> bool:
-        """Is nothing under way to it?"""
+        """Whether no call is under way or waiting."""
         return not self._calls and not self._turns and not self._granted
 
     async def enter(self) -> int:
@@ -86,7 +86,7 @@ class Endpoint:
         return ticket
 
     def leave(self, ticket: int, alive: bool | None) -> None:
-        """``alive``: it answered as one that works; None: the call was given up here, and tells nothing."""
+        """``alive``: whether the receiver answered and works; None if we gave the call up, which says nothing."""
         now = self._clock()
         took_s = now - self._calls.pop(ticket)
         if ticket == self._trying:
@@ -99,11 +99,11 @@ class Endpoint:
             self._failed(now)
         self._next()
 
-    # -- what other processes found
+    # -- news from other processes
 
     def learn(self, found: Breaker) -> None:
-        """Another process's breaker is open, or was and waits for one call that tries. Who has just had an answer goes
-        by that: the other may have lost its network.
+        """Another process has opened its breaker, which is still open or waits for its trial call. If this process has
+        just had an answer, it ignores that: the other may have lost its network.
         """
         if self._trying is not None or (not self._failures and self._clock() - self._answered_at < FIRST_OPEN_S):
             return
@@ -112,15 +112,15 @@ class Endpoint:
         self._open_for(found.left_s, tried_elsewhere=found.trying)
 
     def heal(self) -> None:
-        """Another process had an answer."""
+        """Another process has had an answer."""
         if self._trying is None:
             self._failures, self._open_s, self._open_until = 0, 0.0, -math.inf
 
     async def _ask(self, ticket: int, shared: Shared) -> None:
-        """May this process try, or does another one?
+        """Asks whether this process may make the trial call.
 
         Raises:
-            NotNow: the other does, or it was dead again.
+            NotNow: another process makes it, or the receiver was found dead again.
         """
         self._trying = ticket
         try:
@@ -154,8 +154,8 @@ class Endpoint:
         return len(self._calls) + self._granted < self._window
 
     def _worth_waiting(self, now: float) -> float:
-        """How many turns come within PATIENCE_S, by Little's law; none when the answers have stopped coming, so that a
-        receiver that has just died is noticed before its time-outs.
+        """How many turns come within PATIENCE_S, by Little's law. None if answers have stopped coming, so that a dead
+        receiver is noticed before the first time-out.
         """
         silent_s = now - max(self._answered_at, next(iter(self._calls.values()), now))
         if silent_s > max(_STALLS_AFTER * self._mean_s, _LEAST_STALL_S):
@@ -178,7 +178,7 @@ class Endpoint:
     def _give_back(self, turn: asyncio.Future[None]) -> None:
         if turn in self._turns:
             self._turns.remove(turn)
-        elif not turn.cancelled() and turn.exception() is None:  # it came just too late
+        elif not turn.cancelled() and turn.exception() is None:  # the turn came just too late
             self._granted -= 1
             self._next()
 
@@ -211,18 +211,18 @@ class Endpoint:
 
 
 class Endpoints:
-    """All of them that this process has called lately. ``clock``: seconds."""
+    """All endpoints that this process has called recently. ``clock``: seconds."""
 
     def __init__(self, limit: int, clock: Callable[[], float], namespace: str) -> None:
         self._limit = limit
         self._clock = clock
         self._namespace = namespace
-        declared.CALLBACK_BREAKS.labels(namespace)  # there from the beginning: a rate needs a 0 to start from
+        declared.CALLBACK_BREAKS.labels(namespace)  # exists from the start: a rate needs a 0 to start from
         self._known: dict[str, Endpoint] = {}
         self._shared: Shared | None = None
 
     def share(self, shared: Shared | None) -> None:
-        """From now on with the namespace's other processes; None: not any more."""
+        """Starts sharing breakers with the namespace's other processes; None ends it."""
         self._shared = shared
         for endpoint in self._known.values():
             endpoint.shared = shared
@@ -231,7 +231,7 @@ class Endpoints:
         return self._of(f"{url.scheme}://{url.raw_host}:{url.port}")
 
     def seen(self, found: Mapping[str, Breaker], gone: set[str]) -> None:
-        """What other processes have found, and what is open no more."""
+        """Takes over breakers that other processes have opened, and those that have closed (``gone``)."""
         for receiver, breaker in found.items():
             self._of(receiver).learn(breaker)
         for receiver in gone & self._known.keys():
@@ -240,7 +240,7 @@ class Endpoints:
     def _of(self, receiver: str) -> Endpoint:
         if (found := self._known.get(receiver)) is None:
             if len(self._known) >= _MOST_ENDPOINTS:
-                # What is learned anew of idle ones costs less than keeping every host that was ever called.
+                # Forget idle endpoints: to learn about them again costs less than to keep every host ever called.
                 self._known = {key: endpoint for key, endpoint in self._known.items() if not endpoint.idle}
             found = self._known[receiver] = Endpoint(self._limit, self._clock, self._namespace, receiver)
             found.shared = self._shared

@@ -29,8 +29,8 @@ from .target import Targets
 
 MOST_REPLY_BYTES = 64 * 1024
 MOST_PROVISIONAL = 10
-_REPLY_S = 1.0  # how long the rest of a reply may take whose status is known
-_KEEP_S = 1.5  # below the 2 s after which some servers close idle connections: no call meets a closing one
+_REPLY_S = 1.0  # how long the rest of a reply may take after its status
+_KEEP_S = 1.5  # some servers close idle connections after 2 s; below that, no call uses a connection that closes
 _HEADERS = {
     "Content-Type": "application/json",
     "User-Agent": f"streamdq/{__version__}",
@@ -40,7 +40,7 @@ _HEADERS = {
 
 
 class TooManyProvisional(aiohttp.ClientConnectionError):
-    """The receiver sends one provisional answer (1xx) after the other."""
+    """The receiver has sent too many provisional answers (1xx)."""
 
 
 class CallbackFailed(Retry):
@@ -55,29 +55,29 @@ class CallbackTimeout(CallbackFailed):
 
 
 class CallbackUnreachable(CallbackFailed):
-    """No connection, or one that broke."""
+    """There was no connection, or it broke."""
 
 
 class CallbackAddressRefused(CallbackFailed):
-    """The name led to an address that is refused. It may lead elsewhere the next time."""
+    """The name resolved to an address that is refused. Next time it may resolve to another one."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What is kept of an answer."""
+    """The parts of an answer that matter."""
 
     status: int
     retry_after_s: float | None
 
     @property
     def alive(self) -> bool:
-        """Is it the answer of a receiver that works, whatever it thinks of the job?"""
+        """Whether the receiver works, whatever it answers about the job."""
         return self.status < 500 and self.status != 429
 
 
 class _Answer(aiohttp.ClientResponse):
-    """One that has few provisional answers (1xx) before it. aiohttp reads any number, and lets nothing else run while
-    more of them are there.
+    """A response with a limited number of provisional answers (1xx) before it. aiohttp reads any number of them, and
+    blocks the event loop as long as more have arrived.
     """
 
     async def start(self, connection: Connection) -> aiohttp.ClientResponse:
@@ -157,14 +157,14 @@ class Client:
     async def _exchange(self, url: URL, headers: Mapping[str, str], body: bytes) -> Reply:
         session = self._trusted if self._targets.trusts(url) else self._checked
         async with session.post(url, data=body, headers=headers, allow_redirects=False) as response:
-            # The status is what counts. The rest is only read to use the connection again.
+            # Only the status counts. The rest is read so that the connection can be used again.
             if not await _drained(response):
                 response.close()
             return Reply(response.status, retry_after_s(response.headers, wall_s(), self._settings.retry_after_s))
 
 
 async def _drained(response: aiohttp.ClientResponse) -> bool:
-    """Reads the reply's body; False: it is too long, too slow or broken."""
+    """Reads the reply's body; returns False if it is too long, too slow or broken."""
     left = MOST_REPLY_BYTES
     try:
         async with asyncio.timeout(_REPLY_S):
@@ -185,7 +185,7 @@ def _failure(host: str, error: Exception) -> CallbackFailed:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, without any text of the receiver's."""
+    """The error, without any text from the receiver."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         error = error.certificate_error
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -1,4 +1,4 @@
-"""Looks host names up, each in a thread of its own: a name whose servers do not answer must not stop the others."""
+"""Looks up host names, each in its own thread: a name whose servers do not answer must not hold up the others."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from ..threads import HandlerThreads
 
-_MOST = 64  # at once; the connector asks for one name once at a time
+_MOST = 64  # lookups at once; the connector looks a name up only once at a time
 
 
 class Lookup(AbstractResolver):
-    """As aiohttp's own, which uses the event loop's threads: six on two cores."""
+    """Like aiohttp's own resolver, but that uses the event loop's threads: six on two cores."""
 
     def __init__(self) -> None:
         self._threads = HandlerThreads(_MOST)
@@ -31,7 +31,7 @@ class Lookup(AbstractResolver):
                 flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
             )
             for kind, _, protocol, _, where in found
-            if len(where) == 2 or not where[3]  # an address with a zone is no public one
+            if len(where) == 2 or not where[3]  # an address with a zone is not public
         ]  # fmt: skip
         if not usable:
             raise OSError(errno.EADDRNOTAVAIL, "no address without a zone")

@@ -12,8 +12,8 @@ _DIGITS = 12
 def retry_after_s(headers: Mapping[str, str], now_s: float, longest_s: float) -> float | None:
     """Seconds from now, at most ``longest_s``; None if the header is missing or says nothing.
 
-    A date counts from the reply's own Date where it has one, so that the receiver's clock need not be right; else
-    from ``now_s``, Unix seconds.
+    A date counts from the reply's own Date header, so that the receiver's clock need not be right; without one, from
+    ``now_s``, Unix seconds.
     """
     text = headers.get("Retry-After", "").strip()
     if text.isascii() and text.isdigit():

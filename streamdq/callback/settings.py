@@ -17,11 +17,11 @@ from ..durations import MAX_DELAY_MS
 from ..errors import InvalidInput
 
 Words = Annotated[tuple[str, ...], NoDecode]
-"""In the environment: words with spaces or commas between them."""
+"""In the environment: words separated by spaces or commas."""
 
 
 class CallbackSettings(BaseSettings):
-    """Who may be called, how long, and how callbacks are signed."""
+    """Which URLs may be called, the time-outs, and how callbacks are signed."""
 
     model_config = SettingsConfigDict(
         env_prefix="STREAMDQ_CALLBACK_", frozen=True, extra="forbid", hide_input_in_errors=True
@@ -61,7 +61,7 @@ class CallbackSettings(BaseSettings):
         """``given`` comes first, then the TOML ``file``, then the environment.
 
         Raises:
-            InvalidInput: one of them can't be read, or holds what is no setting. No secret is in the text.
+            InvalidInput: one of them can't be read, or contains an unknown setting. The text contains no secret.
         """
         try:
             return cls(**{**({} if file is None else _read(file)), **given})

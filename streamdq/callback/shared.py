@@ -25,13 +25,13 @@ from ..store.scripts import Scripts
 T = TypeVar("T")
 LOOK_EVERY_S = 1.0
 MOST = 500
-"""Of these all are read at once. A process that finds more dead receivers keeps them to itself."""
+"""All shared breakers are read at once. Further dead receivers are known only to the process that finds them."""
 _KEEP_S = 120.0
-_ANSWER_S = 1.0  # a callback does not wait longer for Redis
+_ANSWER_S = 1.0  # the longest that a callback waits for Redis
 
 
 class Answer(IntEnum):
-    """May a receiver be tried whose breaker was open? As try_breaker returns it."""
+    """Whether a receiver whose breaker was open may be tried, as the script try_breaker returns it."""
 
     CLOSED = 0
     YOURS = 1
@@ -41,7 +41,7 @@ class Answer(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Breaker:
-    """A receiver's, as Redis has it. ``left_s``: how long it stays open, below 0 when it may be tried."""
+    """A receiver's breaker in Redis. ``left_s``: how long it stays open; below 0 if the receiver may be tried."""
 
     left_s: float
     open_s: float
@@ -49,7 +49,7 @@ class Breaker:
 
 
 class Shared:
-    """This process's view of them. ``seen`` is told all that are open, and those that are open no more."""
+    """This process's view of the shared breakers. ``seen`` is called with all open ones, and those that have closed."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class Shared:
         hold_s: float,
         seen: Callable[[Mapping[str, Breaker], set[str]], None],
     ) -> None:
-        """``now_ms``: Redis's time. ``hold_s``: how long one call may take that tries a receiver."""
+        """``now_ms``: Redis's time. ``hold_s``: how long a trial call may take."""
         self._link = link
         self._session = session
         self._scripts = Scripts(session)
@@ -67,13 +67,13 @@ class Shared:
         self._now_ms = now_ms
         self._hold_s = hold_s
         self._seen = seen
-        self._there: set[str] = set()  # receivers that Redis has, as far as is known here
+        self._there: set[str] = set()  # receivers with a breaker in Redis, as last seen
         self._looked = -math.inf
         self._first: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def look(self) -> None:
-        """Sees to it that what others found is known here; waits for that the first time only."""
+        """Reads other processes' breakers now and then; only the first time it waits for the result."""
         now = time.monotonic()
         if now - self._looked >= LOOK_EVERY_S:
             self._looked = now
@@ -83,7 +83,7 @@ class Shared:
             await asyncio.shield(self._first)
 
     async def may_try(self, receiver: str) -> tuple[Answer, float]:
-        """Asks before the one call to a receiver that was dead; and in how many seconds to ask again."""
+        """Asks whether this process may make the trial call; also returns in how many seconds to ask again."""
         op = self._scripts.try_breaker(self._key, receiver, int(self._hold_s * 1000))
         reply = await self._do(op)
         if reply is None:  # Redis is away
@@ -98,7 +98,7 @@ class Shared:
         self._start(self._do(namespace.close_breaker(self._session, receiver)))
 
     async def told(self) -> None:
-        """Waits until Redis has been told, and what was asked has been answered."""
+        """Waits until all calls to Redis have ended."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -125,7 +125,7 @@ class Shared:
         self._seen(found, gone)
 
     async def _do(self, op: Op[T]) -> T | None:
-        """None: Redis did not answer in time."""
+        """Runs the operation; returns None if Redis did not answer in time."""
         try:
             async with asyncio.timeout(_ANSWER_S):
                 return await arun(self._link, op)

@@ -14,21 +14,20 @@ from yarl import URL
 from ..errors import InvalidInput
 
 _PREFIX = "whsec_"
-_LEAST_BYTES, _MOST_BYTES = 24, 64  # the specification's
+_LEAST_BYTES, _MOST_BYTES = 24, 64  # of a secret, by the specification
 
 
 def webhook_id(id: str) -> str:
-    """The job's id as the header has it: percent-encoded but for letters, digits, ``-``, ``_`` and ``~``.
+    """The job's id for the header: percent-encoded except letters, digits, ``-``, ``_`` and ``~``.
 
-    The specification forbids dots, which delimit what is signed; other bytes can't stand in a header.
+    The specification forbids dots, which separate the signed parts; other bytes are not allowed in a header.
     """
     return quote(id, safe="").replace(".", "%2E")
 
 
 class Signer:
-    """``secrets``: by host (``shop.example``), host and port, or URL prefix (``https://shop.example/hooks/``), each
-    one or more that receivers may check with: the new and the old one while one replaces the other. The longest that
-    fits a URL counts.
+    """``secrets``: by host (``shop.example``), host and port, or URL prefix (``https://shop.example/hooks/``), one or
+    more each: during a rotation, the new and the old one. The longest match for a URL counts.
 
     Raises:
         InvalidInput: a key is neither, or a secret not one after the specification. The text holds none.
@@ -51,7 +50,7 @@ class Signer:
         self._prefixes.sort(key=lambda prefix: -len(prefix[0].raw_path))
 
     def headers(self, url: URL, id: str, body: str, now_s: float) -> dict[str, str]:
-        """``webhook-id``, ``webhook-timestamp`` and, where the URL has a secret, ``webhook-signature``."""
+        """``webhook-id``, ``webhook-timestamp`` and, if there is a secret for the URL, ``webhook-signature``."""
         sent = datetime.fromtimestamp(int(now_s), UTC)
         message = webhook_id(id)
         headers = {"webhook-id": message, "webhook-timestamp": str(int(now_s))}
@@ -69,7 +68,7 @@ class Signer:
 
 
 def _begins(url: URL, prefix: URL) -> bool:
-    """``/hooks`` begins ``/hooks`` and ``/hooks/a``, not ``/hooks-of-another``."""
+    """Whether the URL is under the prefix: ``/hooks`` covers ``/hooks`` and ``/hooks/a``, not ``/hooks-of-another``."""
     if (url.scheme, url.raw_host, url.port) != (prefix.scheme, prefix.raw_host, prefix.port):
         return False
     path = prefix.raw_path

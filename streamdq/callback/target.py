@@ -12,18 +12,18 @@ from ..errors import InvalidInput
 from .address import Address, AddressRules, Network
 
 _NAME = re.compile(r"(?!-)[a-z0-9_-]{1,63}(\.(?!-)[a-z0-9_-]{1,63})*")
-# As browsers have it: a host whose last label is a number is an IPv4 address, however it is written.
+# As in browsers: a host whose last label is a number is an IPv4 address, in whatever notation.
 _NUMERIC = re.compile(r"(.*\.)?([0-9]+|0x[0-9a-f]*)")
 _SCHEMES = {"https": 443, "http": 80}
 _WEB_PORTS = (80, 443)
 
 
 class TargetRefused(Exception):
-    """The URL is not one that callbacks may go to. The text names the host at most."""
+    """Callbacks must not go to this URL. The text contains no more of it than the host."""
 
 
 class Targets:
-    """What may be called. ``allow``: host names and networks, which may then also be called over plain http;
+    """Which URLs may be called. ``allow``: host names and networks, which may then also be called over plain http;
     ``deny``: networks that are never connected to.
 
     Raises:
@@ -46,7 +46,7 @@ class Targets:
         self.addresses = AddressRules(networks, [network for _, network in denied if network is not None])
 
     def check(self, text: str) -> URL:
-        """The URL as it will be called, without its fragment, which no server gets to see.
+        """The URL to call: without its fragment, which is never sent to servers.
 
         Raises:
             TargetRefused: it may not be called.
@@ -61,7 +61,7 @@ class Targets:
         return url
 
     def trusts(self, url: URL) -> bool:
-        """Is its host allowed by name, wherever that leads?"""
+        """Whether the host is allowed by name, to whatever address that resolves."""
         return url.raw_host in self._hosts
 
     def _check_host(self, host: str) -> bool:
@@ -84,7 +84,7 @@ def _parsed(text: str) -> tuple[URL, str, int]:
     try:
         url = URL(text).with_fragment(None)
         host, port = url.raw_host, url.port
-        _ = url.host  # reads a name in Punycode, where it is asked for
+        _ = url.host  # decodes Punycode, which may fail
     except ValueError:
         raise TargetRefused("the URL can't be read") from None
     if url.scheme not in _SCHEMES or not host or port is None:
@@ -95,10 +95,10 @@ def _parsed(text: str) -> tuple[URL, str, int]:
 
 
 def _literal(host: str) -> Address | None:
-    """The address that a host is in the one way of writing it that leaves no doubt.
+    """The address, if the host is one in its canonical notation.
 
     Raises:
-        TargetRefused: it is an address in another way, such as 0x7f.1, or has a zone.
+        TargetRefused: it is an address in another notation, such as 0x7f.1, or has a zone.
     """
     try:
         address = ip_address(host)

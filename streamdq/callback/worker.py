@@ -24,9 +24,9 @@ from .signing import Signer
 from .target import TargetRefused, Targets
 
 CONCURRENCY = 200
-_TTR_SHARE = 0.9  # of what is left of it; the outcome must reach Redis before it ends
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 30.0  # for a busy receiver; doubled each time
-_SNOOZES = 10  # for each step of a job whose receiver does not answer
+_TTR_SHARE = 0.9  # of the TTR that is left: the outcome must reach Redis before it passes
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.25, 30.0  # for a busy receiver; doubles each time
+_SNOOZES = 10  # per step of a job whose receiver does not answer
 _NO_STATUS = "none"
 _USUAL = (
     ("delivered", "2xx"), ("failed", _NO_STATUS), ("failed", "3xx"), ("failed", "4xx"), ("failed", "5xx"),
@@ -71,7 +71,7 @@ class CallbackWorker(Worker):
         self._signer = Signer(self._callback.plain_secrets())
         self._endpoints = Endpoints(self._callback.per_host, self._now_s, self.namespace)
         self._shared: Shared | None = None
-        for outcome, status_class in _USUAL:  # there from the beginning: a rate needs a 0 to start from
+        for outcome, status_class in _USUAL:  # exist from the start: a rate needs a 0 to start from
             declared.CALLBACKS.labels(self.namespace, outcome, status_class)
         if topics is None:
             self.every_topic(self._deliver)
@@ -90,7 +90,7 @@ class CallbackWorker(Worker):
                     self._shared = None
 
     def _now_s(self) -> float:
-        """What breakers go by: as a test's clock jumps, so do they."""
+        """The breakers' clock, in seconds. In tests it follows the manual clock."""
         return int(self._clock.argument()) / 1000 if self._clock and self._clock.manual else time.monotonic()
 
     async def _deliver(self, _body: Any, job: Job) -> None:
@@ -114,7 +114,7 @@ class CallbackWorker(Worker):
         self._judge(job, url, reply)
 
     async def _look(self) -> None:
-        """Which receivers have other processes found dead?"""
+        """Learns which receivers other processes have found dead."""
         if self._shared is None and (run := self._run) is not None:
             hold_s = self._callback.timeout_s + 1
             self._shared = Shared(run.link, run.session, run.consumer.now_ms, hold_s, self._endpoints.seen)
@@ -153,7 +153,7 @@ class CallbackWorker(Worker):
             self._tell("failed", job, text, url)
             return CallbackNotMade(text)
         declared.CALLBACKS.labels(self.namespace, "snoozed", _NO_STATUS).inc()
-        # Spread, so that they do not all come back at once.
+        # Random, so that the jobs do not all come back at once.
         if busy.wait_s is not None:
             delay_s = busy.wait_s * random.uniform(1, 1.5)  # noqa: S311
         else:
@@ -161,7 +161,9 @@ class CallbackWorker(Worker):
         return CallbackSnoozed(delay_s, text)
 
     def _tell(self, outcome: str, job: Job, text: str, url: URL | None = None, status: int | None = None) -> None:
-        """A line and a count for a callback that was not delivered. A URL's path and query may be secret."""
+        """Logs and counts a callback that was not delivered. The URL's path and query are left out: they may be
+        secret.
+        """
         declared.CALLBACKS.labels(self.namespace, outcome, f"{status // 100}xx" if status else _NO_STATUS).inc()
         log.warning(
             f"callback {outcome}", topic=job.topic, id=job.id, group=self.group, attempt=job.attempt,

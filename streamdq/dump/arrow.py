@@ -1,4 +1,4 @@
-"""The history's columns in Apache Arrow, as a dump's Parquet files have them. pyarrow is imported when first needed."""
+"""The history's columns in Apache Arrow, as in a dump's Parquet files. pyarrow is imported when it is first needed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def arrow_schema() -> pa.Schema:
 
 
 def write_parquet(table: pa.Table, file: BinaryIO) -> None:
-    """A whole Parquet file. Times are kept in microseconds, as they are: no reader rounds or refuses them."""
+    """Writes a complete Parquet file. Times stay in microseconds, so that no reader rounds or refuses them."""
     pyarrow().parquet.write_table(table, file, **parquet_options())
 
 
@@ -62,8 +62,8 @@ def parquet_options() -> dict[str, Any]:
 
 
 def table_in(topic: str, shard: int, entries: Sequence[RawEntry]) -> pa.Table:
-    """The rows of a shard's history stream with the columns of a dump. What is not a row is left out: compare the
-    numbers.
+    """The rows of a shard's history stream with the columns of a dump. Entries that are not rows are left out: compare
+    the numbers.
     """
     lib = pyarrow()
     try:
@@ -77,10 +77,10 @@ def table_in(topic: str, shard: int, entries: Sequence[RawEntry]) -> pa.Table:
 
 
 def _read(topic: str, shard: int, entries: Sequence[RawEntry]) -> pa.Table:
-    """All at once, by Arrow's reader of delimited text: some ten times as fast as row by row.
+    """Parses all entries at once with Arrow's reader of delimited text: some ten times as fast as row by row.
 
     Raises:
-        HistoryUnreadable, ArrowInvalid: something among them is not a row.
+        HistoryUnreadable, ArrowInvalid: an entry is not a row.
     """
     lib = pyarrow()
     separator = SEPARATOR.encode()
@@ -102,10 +102,10 @@ def _read(topic: str, shard: int, entries: Sequence[RawEntry]) -> pa.Table:
 
 
 def _shaped(topic: str, shard: int, found: dict[str, Any], count: int) -> pa.Table:
-    """Columns in Redis's units -> those of a dump.
+    """Turns columns in Redis's units into those of a dump.
 
     Raises:
-        HistoryUnreadable: one that must have a value has none, or a time can't be.
+        HistoryUnreadable: a required value is missing, or a time is impossible.
     """
     lib = pyarrow()
     ends = lib.compute.min_max(found["finished_ms"]).as_py()
@@ -128,7 +128,7 @@ def _times(ms: Any) -> Any:
 
 
 def by_hour(table: pa.Table) -> dict[int, pa.Table]:
-    """The rows of each hour (hours since 1970, UTC), in their order."""
+    """The rows of each hour (hours since 1970, UTC), in order."""
     lib = pyarrow()
     finished = table["finished"].cast(lib.int64())
     hours = lib.compute.divide(finished, HOUR_MS * 1000)

@@ -1,8 +1,8 @@
 """Merges a dump's small files into one per hour.
 
-The merged file is written first; then a new manifest lists it in place of the files that it replaces. A reader of the
-manifest sees each row once, before and after, wherever this is killed. The replaced files stay for a while, for readers
-that began before.
+The merged file is written first; then a new manifest lists it in place of the files that it replaces. Wherever this is
+killed, a reader of the manifest sees each row exactly once. The replaced files stay for a while, for readers that began
+before.
 """
 
 from __future__ import annotations
@@ -24,28 +24,29 @@ if TYPE_CHECKING:
 GRACE_S = 3_600
 LETTER = "c"
 _ROW_GROUP = 100_000
-_AT_ONCE = 24  # hours that one manifest takes over
+_AT_ONCE = 24  # hours merged per manifest
 
 
 @dataclass(slots=True)
 class Compacted:
-    """What was done."""
+    """The result of compacting."""
 
-    hours: int = 0  # of which files were joined
-    joined: int = 0  # files that are part of the dump no more
+    hours: int = 0  # hours whose files were joined
+    joined: int = 0  # files that were replaced
     rows: int = 0  # in the joined files
-    removed: int = 0  # replaced files that nobody reads any more
+    removed: int = 0  # replaced files that were deleted
 
 
 def compact(
     folder: Folder, grace_s: float = GRACE_S, progress: Callable[[int, int | None], None] = lambda _n, _total: None
 ) -> Compacted:
-    """Joins the files of every hour that has several, but for the present hour. ``grace_s``: replaced files are removed
-    when they have been so for this long. ``progress`` is told rows, and once how many to expect.
+    """Joins the files of every hour that has several, except the present hour. ``grace_s``: replaced files are removed
+    after this time. ``progress`` is called with the number of rows, and once with how many to expect.
 
     Raises:
-        FolderBusy: another one is at work there.
-        HistoryUnreadable: there is no dump, or a file does not hold what the manifest says: its hour stays as it is.
+        FolderBusy: another process is at work there.
+        HistoryUnreadable: there is no dump, or a file differs from what the manifest says; then its hour stays as it
+        is.
     """
     pyarrow()
     result = Compacted()
@@ -70,7 +71,7 @@ def compact(
 
 
 def _hours(manifest: Manifest) -> list[list[DumpFile]]:
-    """The files of each hour that has several, in their order."""
+    """The files of each hour that has several, in order."""
     present = path_of(int(wall_s()) // 3600, "")
     files = sorted((file for file in manifest.files), key=lambda file: file.path.rpartition("/")[0])
     hours = [list(group) for _, group in groupby(files, key=lambda file: file.path.rpartition("/")[0])]
@@ -91,7 +92,7 @@ def _join(folder: Folder, files: Sequence[DumpFile], number: int) -> DumpFile:
 
 
 def _row_groups(folder: Folder, files: Sequence[DumpFile]) -> Iterator[pa.Table]:
-    """The rows of all the files, in portions that make good row groups."""
+    """The rows of all files, in portions of the size of good row groups."""
     lib, waiting, rows = pyarrow(), [], 0
     for table in chain.from_iterable(_read(folder, file) for file in files):
         waiting.append(table)
@@ -104,10 +105,10 @@ def _row_groups(folder: Folder, files: Sequence[DumpFile]) -> Iterator[pa.Table]
 
 
 def _read(folder: Folder, file: DumpFile) -> Iterator[pa.Table]:
-    """A file's row groups: one that was joined before may be too large to be held whole.
+    """A file's row groups, one at a time, as a joined file may be too large for memory.
 
     Raises:
-        HistoryUnreadable: it is damaged, of another version, or not as long as the manifest says.
+        HistoryUnreadable: the file is damaged, has another version, or another length than the manifest says.
     """
     lib = pyarrow()
     try:
@@ -142,7 +143,9 @@ def _commit(folder: Folder, group: Sequence[Sequence[DumpFile]], joined: Sequenc
 
 
 def _remove(folder: Folder, grace_s: float) -> int:
-    """Removes files that were replaced long enough ago; first the files, so that none is forgotten."""
+    """Removes files that were replaced long enough ago: first the files, then their names, so that none is
+    forgotten.
+    """
     until_ms = (wall_s() - grace_s) * 1000
     gone = {file.path for file in require_manifest(folder).replaced if file.at_ms <= until_ms}
     if not gone:

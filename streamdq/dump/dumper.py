@@ -5,9 +5,9 @@ written in batches: first the files, one for each hour; then the manifest with t
 dump; then Redis is told the marks. If a run is killed in between, the next one removes files that are in no manifest,
 or tells Redis the marks again. So no row is missing or duplicated.
 
-While a dump is registered, Redis trims nothing that the dump does not have (lua/trim_history.lua). What went missing
-all the same (the dump was forgotten for a while, Redis was flushed) shows in how many rows Redis says it has written,
-and is counted.
+While a dump is registered, Redis trims no row that the dump does not have (lua/trim_history.lua). If rows are missing
+all the same (the dump was forgotten for a while, Redis was flushed), the number of rows that Redis says it has written
+shows it, and they are counted.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ LETTER = "d"
 
 @dataclass(slots=True)
 class Dumped:
-    """What a run did. The last four are of this run, too; the manifest keeps their sums."""
+    """The result of a run. The manifest keeps the sums of the last four."""
 
     rows: int = 0
     files: int = 0
     seconds: float = field(default=0.0, compare=False)
-    skipped: int = 0  # had been trimmed before the dump of their stream began
+    skipped: int = 0  # trimmed before the dump of their stream began
     lost: int = 0  # trimmed, or deleted with their topic, since the last run, and never dumped
-    resets: int = 0  # streams that Redis had lost since; what it lost with them is not known
+    resets: int = 0  # streams that Redis has lost since; how much it lost with them is not known
     unreadable: int = 0  # entries that are not rows of this schema, left out
 
     @property
@@ -81,12 +81,12 @@ class _Stream:
     shard: ShardKeys
     mark: StreamMark
     held: DumpRegistration
-    new: bool = False  # or lost, and new again
+    new: bool = False  # also if it was lost and is new again
 
 
 @dataclass(slots=True)
 class _Batch:
-    """Rows that are read and not yet written, and the marks they lead to."""
+    """Rows that are read but not written yet, and the marks that they lead to."""
 
     tables: list[pa.Table] = field(default_factory=list)
     rows: int = 0
@@ -107,7 +107,7 @@ class Dumper:
         settings: Settings | None = None,
         batch: int = BATCH,
     ) -> None:
-        """``topics``: only these; else all. ``batch``: rows in memory.
+        """``topics``: only these; None: all. ``batch``: rows in memory.
 
         Raises:
             MissingExtra: pyarrow is not installed.
@@ -128,7 +128,7 @@ class Dumper:
 
     @contextmanager
     def opened(self) -> Iterator[Dumper]:
-        """The folder is this dump's alone meanwhile, where it can tell.
+        """Loads the manifest and locks the folder for this dump, if the folder has locks.
 
         Raises:
             FolderBusy: another dump is at work there.
@@ -157,7 +157,9 @@ class Dumper:
         return found
 
     def _load(self) -> Manifest:
-        """The manifest, made before Redis hears of the dump: what is registered always has a folder that knows it."""
+        """The manifest. A new one is written before the dump is registered, so a registered dump always has a
+        folder.
+        """
         if found := self._found():
             return found
         now_ms = self._run(namespace.redis_time_us(self._session)) // 1000
@@ -175,12 +177,13 @@ class Dumper:
         stopping: Callable[[], bool] = lambda: False,
         progress: Callable[[int, int | None], None] = lambda _rows, _total: None,
     ) -> Dumped:
-        """Dumps what there is now, of all streams. ``stopping`` ends it early, with what was read by then written.
-        ``progress`` is told rows as they are read, and at first how many to expect. A node of a Cluster that does not
-        answer is told at the end, when what the others have is dumped.
+        """Dumps the rows that all streams have now.
+        ``stopping`` ends it early, after the rows read so far were written. ``progress`` is called with the number of
+        rows as they are read, and first with how many to expect. If a Cluster node does not answer, the error is raised
+        at the end, after the rows of the other nodes were dumped.
 
         Raises:
-            ServerUnavailable, FolderError: run it again; what was committed stays.
+            ServerUnavailable, FolderError: run it again; committed rows stay.
         """
         begun = time.perf_counter()
         self._result, self._batch, self._manifest, self._lost = Dumped(), _Batch(), self._load(), {}
@@ -202,7 +205,7 @@ class Dumper:
         return self._result
 
     def _reach(self, shard: ShardKeys, step: Callable[[], T]) -> T | None:
-        """What the step returns; None: the Cluster node that has the shard does not answer."""
+        """The step's result; None if the shard's Cluster node does not answer."""
         node = self._session.node_of(shard.history)
         if node in self._lost:
             return None
@@ -225,16 +228,16 @@ class Dumper:
             self._run(self._store.scripts.register_dump(shard, self._manifest.id))
 
     def _shards(self) -> list[ShardKeys]:
-        """Those of the registry, and those that the dump knows of from before and that are still there."""
+        """The shards in the registry, and those that an earlier run dumped and that still exist."""
         known = self._run(self._store.topics.refresh())
-        dumped = {mark.topic for mark in self._manifest.streams}  # a topic among them was deleted, and may come back
+        dumped = {mark.topic for mark in self._manifest.streams}  # includes deleted topics, which may come back
         if missing := [topic for topic in self._topics if topic not in known and topic not in dumped]:
             raise InvalidInput(f"no topic {missing[0]!r} in namespace {self._session.keys.namespace!r}")
         shards = [shard for topic in self._topics or known for shard in self._store.topics.all_shards(topic)]
         return [*shards, *self._unregistered(set(shards))]
 
     def _unregistered(self, registered: Collection[ShardKeys]) -> Iterator[ShardKeys]:
-        """Shards of the dump that the registry does not have any more, but Redis has. What else it had has ended."""
+        """Shards of the dump that are not in the registry any more, but still in Redis. Others have ended."""
         for mark in self._manifest.streams:
             shard = self._session.keys.shard(mark.topic, mark.shard)
             if shard not in registered and (mark.topic in self._topics or not self._topics):
@@ -244,10 +247,10 @@ class Dumper:
                     self._end_life(lost := mark.model_copy(), "")
                     self._note(lost)
 
-    # -- where a stream stands
+    # -- the state of a stream
 
     def _begin(self, shard: ShardKeys) -> _Stream:
-        """Registers the dump with the shard, takes the run's end, and finds out whether it is the stream of before."""
+        """Registers the dump with the shard, takes the run's end, and checks whether it still is the same stream."""
         mark = self._manifest.stream(shard.topic, shard.shard).model_copy()
         held = self._hold(shard, mark)
         stream = _Stream(shard, mark, held)
@@ -262,7 +265,7 @@ class Dumper:
             self._recount(stream)
         elif held.written < mark.written:
             self._recount(stream)
-            self._went_back(mark)  # last: what is noted is committed, and a node may be lost before
+            self._went_back(mark)  # last: marks are committed, and a node may be lost before this
         return stream
 
     def _hold(self, shard: ShardKeys, mark: StreamMark) -> DumpRegistration:
@@ -270,18 +273,18 @@ class Dumper:
         return self._run(scripts.register_dump(shard, self._manifest.id, mark.last or FIRST, mark.written, mark.since))
 
     def _is_another(self, shard: ShardKeys, mark: StreamMark, held: DumpRegistration) -> bool:
-        """Whether the stream is not the one of the last run, or there was none."""
+        """Whether this is another stream than in the last run, or there was none."""
         if held.since != mark.since:
             return not (mark.last and self._is_there(shard, mark.last))
-        # Written on, with ids from the past: it was deleted, and the clock set back.
+        # More was written, but with older ids: the stream was deleted, and the clock set back.
         return bool(held.last) and order_of(held.last) < order_of(mark.last or FIRST) and held.written > mark.written
 
     def _is_there(self, shard: ShardKeys, entry: str) -> bool:
         return self._run(history_reads.has_row(self._session, shard, entry))
 
     def _begin_life(self, mark: StreamMark, held: DumpRegistration) -> None:
-        """A stream that is new, or was lost and is new again: all that is in it is to be dumped. What has been trimmed
-        of it already is known; from now on nothing is.
+        """Starts dumping a stream that is new, or new again after it was lost. All its rows are to be dumped. The
+        number of rows trimmed before is known; from now on none is trimmed.
         """
         gone = max(0, held.written - held.length)
         if mark.since:
@@ -296,7 +299,7 @@ class Dumper:
         self._note(mark)
 
     def _resume(self, stream: _Stream) -> None:
-        """Redis had lost the stream and was restored: what was dumped of it before is not dumped again."""
+        """Redis had lost the stream, and it was restored: rows that were dumped before are not dumped again."""
         mark, held = stream.mark, stream.held
         life = mark.earlier[held.since]
         if mark.since:
@@ -307,19 +310,21 @@ class Dumper:
         self._note(mark)
 
     def _went_back(self, mark: StreamMark) -> None:
-        """Redis was restored from before the last run: what was dumped since is dumped, what comes is new."""
+        """Redis was restored to a time before the last run: rows dumped since stay, and all rows to come are new."""
         log.warning("Redis went back to an earlier state", topic=mark.topic, shard=mark.shard)
         self._result.resets += 1
         mark.resets += 1
         self._note(mark)
 
     def _recount(self, stream: _Stream) -> None:
-        """How many rows Redis had written at the mark has to be found out again."""
+        """Counts again how many rows Redis had written at the mark."""
         stream.mark.written = stream.held.written - sum(len(entries) for entries in self._pages(stream))
         self._note(stream.mark)
 
     def _end_life(self, mark: StreamMark, since: str) -> None:
-        """The stream of the last run is gone: deleted with its topic, which tells how much was in it, or lost."""
+        """The stream of the last run is gone: lost, or deleted with its topic, which still knows how many rows it
+        had.
+        """
         shard = self._session.keys.shard(mark.topic, mark.shard)
         life, written = self._run(history_reads.ended_history(self._session, shard))
         if life == mark.since:
@@ -339,13 +344,13 @@ class Dumper:
             self._result.lost += rows
 
     def _note(self, mark: StreamMark) -> None:
-        """The mark is committed with the next batch."""
+        """Adds the mark to the next batch to commit."""
         self._batch.marks[mark.topic, mark.shard] = mark
 
     # -- reading
 
     def _read(self, stream: _Stream, stopping: Callable[[], bool]) -> bool:
-        """The stream up to its end; False: stopped before it."""
+        """Reads the stream to its end; returns False if it was stopped before."""
         for entries in self._pages(stream):
             table = table_in(stream.shard.topic, stream.shard.shard, entries)
             self._take(stream, entries, table)
@@ -357,7 +362,7 @@ class Dumper:
         return True
 
     def _pages(self, stream: _Stream) -> Iterator[list[RawEntry]]:
-        """The entries after the mark up to the run's end. While one page is worked on, the next is fetched."""
+        """The entries after the mark, up to the run's end. While one page is processed, the next is fetched."""
         end = stream.held.last
         if not end or order_of(stream.mark.last or FIRST) >= order_of(end):
             return
@@ -386,11 +391,11 @@ class Dumper:
         self._progress(len(entries), None)
 
     def _settle(self, stream: _Stream) -> None:
-        """At its end: Redis says how many rows there should have been."""
+        """At the stream's end, compares with the number of rows that Redis says it has written."""
         mark, written = stream.mark, stream.held.written
         missing = written - mark.written
         self._note_lost(mark, missing)
-        if missing < 0 and not stream.new:  # and has written as many again
+        if missing < 0 and not stream.new:  # Redis has written as many again since
             self._went_back(mark)
         if mark.written != written:
             mark.written = written
@@ -399,7 +404,7 @@ class Dumper:
     # -- writing
 
     def _flush(self) -> None:
-        """Files, manifest, Redis: in this order."""
+        """Writes the files, then the manifest, then tells Redis; in this order."""
         batch, self._batch = self._batch, _Batch()
         if not batch.marks:
             return
@@ -430,7 +435,7 @@ class Dumper:
             yield DumpFile(path=path, rows=table.num_rows, bytes=self._folder.size(path))
 
     def _tell(self, marks: Iterable[StreamMark]) -> None:
-        """Redis may trim up to the marks, and does."""
+        """Tells Redis the marks, and lets it trim up to them."""
 
         def tell(shard: ShardKeys, mark: StreamMark) -> None:
             self._hold(shard, mark)

@@ -1,4 +1,6 @@
-"""A folder for files that appear whole or not at all: on a disk (local.py), or wherever fsspec reaches (remote.py)."""
+"""A folder for files that appear completely or not at all: on a disk (local.py), or anywhere fsspec reaches
+(remote.py).
+"""
 
 from __future__ import annotations
 
@@ -17,12 +19,12 @@ class Folder(ABC):
     url: str
     advice = "check the folder and its space"
     suffix = ""
-    """Ends the names of this process's files, where no lock keeps others from giving the same."""
+    """A suffix for the names of this process's files, if no lock keeps others from using the same names."""
 
     @contextmanager
     def writing(self, path: str, durable: bool = True) -> Iterator[BinaryIO]:
-        """A file to write to. It appears under its name when the block ends without an exception, else not at all.
-        ``durable``: it then survives a power cut.
+        """A file to write to. It appears under its name if the block ends without an exception, otherwise not at all.
+        ``durable``: it then survives a power failure.
         """
         with self._telling("write", path), self._writing(path, durable) as file:
             yield file
@@ -38,7 +40,7 @@ class Folder(ABC):
         return None
 
     def replace(self, path: str, content: bytes, stamp: str | None) -> None:  # noqa: ARG002
-        """As write, if the file under this name still has the stamp.
+        """Like ``write``, if the file under this name still has the stamp.
 
         Raises:
             FolderBusy: another process was faster.
@@ -47,14 +49,14 @@ class Folder(ABC):
 
     @contextmanager
     def _telling(self, doing: str, path: str) -> Iterator[None]:
-        """A disk or bucket that refuses is an error that says so."""
+        """Turns a disk's or bucket's refusal into an error that says so."""
         try:
             yield
         except OSError as error:
             raise FolderError(f"{self.url}: can't {doing} {path}: {error}; {self.advice}") from error
 
     def read(self, path: str) -> bytes | None:
-        """What the file holds; None: there is none."""
+        """The file's content; None if there is no file."""
         with self._telling("read", path):
             try:
                 return self._read(path)
@@ -62,7 +64,7 @@ class Folder(ABC):
                 return None
 
     def remove(self, path: str) -> None:
-        """The file is gone afterwards, also when it was before."""
+        """Removes the file, if it exists."""
         with self._telling("remove", path):
             self._remove(path)
 
@@ -71,20 +73,20 @@ class Folder(ABC):
             return self._size(path)
 
     def files(self, under: str) -> list[str]:
-        """The files under a folder, at any depth, temporary ones among them."""
+        """The files under a folder, at any depth, including temporary ones."""
         with self._telling("read", under):
             return self._files(under)
 
     @abstractmethod
     def _writing(self, path: str, durable: bool) -> AbstractContextManager[BinaryIO]:
-        """As writing."""
+        """Implements ``writing``."""
 
     @abstractmethod
     def _read(self, path: str) -> bytes: ...
 
     @abstractmethod
     def open(self, path: str) -> Any:
-        """A context manager of the file, for reading."""
+        """A context manager for reading the file."""
 
     @abstractmethod
     def _remove(self, path: str) -> None: ...
@@ -96,26 +98,24 @@ class Folder(ABC):
     def _files(self, under: str) -> list[str]: ...
 
     def abandoned(self, path: str) -> bool:  # noqa: ARG002
-        """Whether a file that no manifest names can't be that of a process which is still at work; asked by the one
-        that has the lock.
-        """
+        """Whether a file that is in no manifest can't belong to a running process. Asked only under the lock."""
         return True
 
     @abstractmethod
     def full(self, path: str) -> str:
-        """The path as other programs take it."""
+        """The path in the form that other programs take."""
 
     @contextmanager
     def lock(self, name: str, what: str, wait: bool = False) -> Iterator[None]:  # noqa: ARG002
-        """One process at a time, where the folder can tell: a remote one can't.
+        """Lets one process in at a time, if the folder has locks; remote ones don't.
 
         Raises:
-            FolderBusy: another has it, and this was not to ``wait``.
+            FolderBusy: another process has the lock, and ``wait`` is False.
         """
         yield
 
 
 def temporary_name(path: str) -> str:
-    """Where a file is written before it is renamed."""
+    """The name under which a file is written before it is renamed."""
     pure = PurePosixPath(path)
     return str(pure.with_name(f"_{pure.name}.tmp"))

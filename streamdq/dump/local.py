@@ -1,7 +1,7 @@
 """A folder on a disk of this machine.
 
-A file is written under a temporary name, which begins with an underscore so that no reader takes it for data, and then
-renamed: that is atomic, and on the disk before it is renamed.
+A file is written under a temporary name, which begins with an underscore so that no reader takes it for data. It is
+synced to the disk and then renamed, which is atomic.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .folder import Folder, temporary_name
 
 
 class LocalFolder(Folder):
-    """Files on a local disk, locks of the kernel."""
+    """Files on a local disk, with the kernel's locks."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -38,7 +38,7 @@ class LocalFolder(Folder):
 
     @contextmanager
     def _create(self, path: str, durable: bool) -> Iterator[BinaryIO]:
-        """A new file; folders on the way are made."""
+        """Creates a file, with its folders."""
         full = self.root / path
         full.parent.mkdir(parents=True, exist_ok=True)
         with full.open("wb") as file:
@@ -48,7 +48,7 @@ class LocalFolder(Folder):
                 os.fsync(file.fileno())
 
     def rename(self, path: str, target: str, durable: bool) -> None:
-        """Takes the place of ``target``, should it exist."""
+        """Renames the file, replacing ``target`` if it exists."""
         (self.root / path).replace(self.root / target)
         if not durable:
             return
@@ -82,7 +82,7 @@ class LocalFolder(Folder):
 
     @contextmanager
     def lock(self, name: str, what: str, wait: bool = False) -> Iterator[None]:
-        """The kernel's lock: it ends with the process, however that ends."""
+        """A kernel lock: it ends with the process, however that ends."""
         path = self.root / f"_{name}.lock"
         with ExitStack() as stack:
             with self._telling("lock", path.name):

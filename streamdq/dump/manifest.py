@@ -1,7 +1,7 @@
 """The manifest of a dump, ``manifest.json`` in its folder. A file that is not in it is not part of the dump.
 
 Every change is one new manifest, so readers see all of it or nothing. It is first written under a second name and then
-replaces the old one; if that is a copy that was interrupted, the second file is still complete, and is read.
+replaces the old one. If that replacement was a copy and was interrupted, the second file is still complete and is read.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class DumpFile(BaseModel):
 
 
 class Replaced(BaseModel):
-    """A file that was part of the dump until another took its rows over; kept a while for those who still read it."""
+    """A file whose rows were merged into another one. It is kept for a while, for those who still read it."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -47,7 +47,7 @@ class Replaced(BaseModel):
 
 
 class Life(BaseModel):
-    """How far a stream was dumped that Redis lost: it may come back, from a copy."""
+    """How far a stream that Redis lost was dumped; it may be restored from a backup."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -56,22 +56,22 @@ class Life(BaseModel):
 
 
 class StreamMark(BaseModel):
-    """How far one history stream is dumped. ``last`` is the high-water mark; ``''``: nothing yet."""
+    """How far one history stream is dumped. ``last`` is the high-water mark; ``''`` if nothing is dumped yet."""
 
     topic: str
     shard: int
-    first: str = ""  # the entry the dump begins with
+    first: str = ""  # the dump's first entry
     last: str = ""  # all rows up to this entry are dumped
     rows: int = 0  # of this stream in the dump
     written: int = 0  # rows that Redis had written up to ``last``, dumped or not
-    since: str = ""  # tells one life of the stream in Redis from another
-    skipped: int = 0  # trimmed, of a stream that is older than the dump, before it began
-    lost: int = 0  # trimmed after that, and never dumped
-    resets: int = 0  # how often Redis had lost the stream; what it lost with it is not known
+    since: str = ""  # identifies the stream: another one after Redis lost it
+    skipped: int = 0  # trimmed before the dump of the stream began
+    lost: int = 0  # trimmed later, and never dumped
+    resets: int = 0  # how often Redis had lost the stream; how much it lost is not known
     earlier: dict[str, Life] = Field(default_factory=dict)  # by ``since``, the latest last; few
 
     def keep_life(self) -> None:
-        """The stream is gone: should it come back, what is dumped of it is known."""
+        """Remembers how far the lost stream was dumped, in case it is restored."""
         others = [(since, life) for since, life in self.earlier.items() if since != self.since]
         latest = [*others, (self.since, Life(last=self.last, written=self.written))]
         self.earlier = dict(latest[-_LIVES:])
@@ -87,7 +87,7 @@ class Manifest(BaseModel):
     created_ms: int = 0  # by Redis's clock
     generation: int = 0
     dumped: int = 0  # numbers the files that dumps write
-    compacted: int = 0  # numbers those that compacting writes
+    compacted: int = 0  # numbers the files that compacting writes
     unreadable: int = 0  # entries that were not rows, left out
     streams: list[StreamMark] = Field(default_factory=list)
     files: list[DumpFile] = Field(default_factory=list)
@@ -98,7 +98,7 @@ class Manifest(BaseModel):
         return sum(file.rows for file in self.files)
 
     def stream(self, topic: str, shard: int) -> StreamMark:
-        """The stream's mark, which is added when it is new."""
+        """The stream's mark; adds one for a new stream."""
         for mark in self.streams:
             if (mark.topic, mark.shard) == (topic, shard):
                 return mark
@@ -107,7 +107,7 @@ class Manifest(BaseModel):
 
 
 def load_manifest(folder: Folder) -> Manifest | None:
-    """The dump's manifest; None: there is no dump in the folder.
+    """The dump's manifest; None if there is no dump in the folder.
 
     Raises:
         HistoryUnreadable: it is damaged, or of another version.
@@ -144,7 +144,7 @@ def _parse(content: bytes | None) -> dict[str, Any] | None:
 
 
 def require_manifest(folder: Folder) -> Manifest:
-    """As load_manifest, and there must be one.
+    """Like load_manifest, but there must be a dump.
 
     Raises:
         HistoryUnreadable: there is no dump in the folder.
@@ -156,12 +156,12 @@ def require_manifest(folder: Folder) -> Manifest:
 
 
 def update_manifest(folder: Folder, change: Callable[[Manifest], None], new: bool = False) -> Manifest:
-    """Commits: reads the manifest, lets ``change`` change it, and writes it; ``new``: there may be none yet. One
-    process at a time, where the folder can tell: by a lock, or by finding out that another was faster, and then
-    ``change`` gets what that one wrote. Returns what was written.
+    """Commits a change: reads the manifest, lets ``change`` modify it, and writes it. ``new``: there may be none yet.
+    One process at a time, if the folder supports that: by a lock, or by noticing that another process was faster; then
+    ``change`` is called again with what that process wrote. Returns the manifest written.
 
     Raises:
-        FolderBusy: others were faster each time.
+        FolderBusy: other processes were faster each time.
     """
     with folder.lock("manifest", "a commit", wait=True):
         for left in reversed(range(_TRIES)):
@@ -180,8 +180,8 @@ def update_manifest(folder: Folder, change: Callable[[Manifest], None], new: boo
 
 
 def remove_strays(folder: Folder, manifest: Manifest, letter: str) -> int:
-    """Removes what a killed process left behind: files of its kind that the manifest does not name, and unfinished
-    ones. ``letter``: what the names of its kind begin with. Returns how many.
+    """Removes what a killed process left behind: files of its kind that are not in the manifest, and unfinished ones.
+    ``letter``: the first letter of such files' names. Returns how many it removed.
     """
     named = {file.path for file in manifest.files} | {file.path for file in manifest.replaced}
     strays = [
@@ -195,6 +195,6 @@ def remove_strays(folder: Folder, manifest: Manifest, letter: str) -> int:
 
 
 def path_of(hour: int, name: str) -> str:
-    """Where a file of an hour (hours since 1970) stands."""
+    """The path of a file for an hour (hours since 1970)."""
     when = datetime.fromtimestamp(hour * 3600, UTC)
     return f"{EVENTS}/dt={when:%Y-%m-%d}/hour={when:%H}/{name}.parquet"

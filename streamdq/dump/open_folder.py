@@ -1,4 +1,4 @@
-"""Which folder a path or URL names."""
+"""Opens the folder that a path or URL names."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .remote import open_remote
 
 
 def open_folder(url: str) -> Folder:
-    """A path, ``file://`` URL, or any URL that fsspec knows. Nothing is made yet.
+    """The folder for a path, ``file://`` URL, or any URL that fsspec knows. Creates nothing yet.
 
     Raises:
-        InvalidInput: no such scheme.
+        InvalidInput: the scheme is unknown.
         MissingExtra: fsspec, or what it needs for the scheme, is not installed.
         FolderError: the server that the URL names does not answer, or refuses.
     """

@@ -5,9 +5,9 @@ can't rename but only copy: there it is sent under its final name. Elsewhere it 
 renamed; that may be a copy as well, and may be interrupted. So the manifest, which can be checked, lists the files that
 count (manifest.py).
 
-There are no locks. On S3 alone, the manifest is replaced only if it is still the one that was read. Each process uses
-file names of its own, so two never touch each other's files, and a file that is in no manifest counts as abandoned only
-after a day.
+There are no locks. Only S3 can replace the manifest on condition that it is still the one that was read. Each process
+uses its own file names, so two never touch each other's files, and a file that is in no manifest counts as abandoned
+only after a day.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from ..clock import wall_now
 from ..errors import FolderBusy, FolderError, InvalidInput, MissingExtra, StreamdqError
 from .folder import Folder, temporary_name
 
-# Their folders are but names, and to make one would make the bucket.
+# In these stores folders are only names, and creating one would create the bucket.
 _OBJECT_STORES = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss"}
 _OVERTAKEN = {"PreconditionFailed", "ConditionalRequestConflict", "412", "409"}
 _BUFFER = 1 << 16
 ABANDONED_AFTER = timedelta(days=1)
-"""Much longer than from a file to the manifest that names it, and than clocks differ."""
+"""Much longer than the time from a file to its manifest, and than differences between clocks."""
 
 
 class RemoteFolder(Folder):
-    """Wherever fsspec reaches."""
+    """A folder anywhere that fsspec reaches."""
 
     advice = "check the address, the credentials, and the space there"
 
@@ -83,7 +83,7 @@ class RemoteFolder(Folder):
             try:
                 self._system.mv(self._at(path), self._at(target))
             except OSError:
-                # Some refuse to replace a file (SFTP). In between there is only the temporary one, which is whole.
+                # Some refuse to replace a file (SFTP). In between there is only the temporary file, which is complete.
                 if not self._system.exists(self._at(target)):
                     raise
                 self._system.rm_file(self._at(target))
@@ -100,8 +100,8 @@ class RemoteFolder(Folder):
                 return ""
 
     def replace(self, path: str, content: bytes, stamp: str | None) -> None:
-        """S3 compares and replaces in one step; a store that has S3's protocol and can't do that is written to all the
-        same.
+        """S3 compares and replaces in one step. If a store with S3's protocol does not support that, replaces without
+        comparing.
         """
         if stamp is None:
             self.write(path, content)
@@ -143,7 +143,7 @@ class RemoteFolder(Folder):
         with _theirs():
             self._system.invalidate_cache()
             found = self._system.find(self._at(under))
-            self._system.invalidate_cache()  # a listing that is kept would hide what others do from now on
+            self._system.invalidate_cache()  # a cached listing would hide later changes by others
         return sorted(path.removeprefix(self._root).removeprefix("/") for path in found)
 
     def abandoned(self, path: str) -> bool:
@@ -160,7 +160,7 @@ class RemoteFolder(Folder):
 
 
 class _Reading(io.RawIOBase):
-    """A remote file, whose errors are those of a local one."""
+    """A remote file that raises the errors of a local one."""
 
     def __init__(self, file: Any) -> None:
         super().__init__()
@@ -192,14 +192,14 @@ class _Reading(io.RawIOBase):
 
 
 def _code(error: OSError) -> str:
-    """What S3 calls it."""
+    """S3's error code."""
     response = getattr(error.__cause__, "response", {})
     return str(response.get("Error", {}).get("Code", ""))
 
 
 @contextmanager
 def _theirs() -> Iterator[None]:
-    """Every file system has a library behind it with errors of its own; whoever works on a folder knows `OSError`."""
+    """Turns the errors of a file system's library into `OSError`, which callers handle."""
     try:
         yield
     except (OSError, StreamdqError, NotImplementedError):
@@ -209,7 +209,7 @@ def _theirs() -> Iterator[None]:
 
 
 def open_remote(url: str) -> RemoteFolder:
-    """As open_folder, for a URL."""
+    """Like open_folder, for a remote URL."""
     try:
         import fsspec
     except ImportError as error:
@@ -220,12 +220,12 @@ def open_remote(url: str) -> RemoteFolder:
         raise _missing(url, error) from error
     except ValueError as error:
         raise InvalidInput(f"{url}: {error}; pass a folder, or a URL that fsspec supports") from error
-    except Exception as error:  # some connect at once, each with a library of its own
+    except Exception as error:  # some connect at once, each with its own library and errors
         raise FolderError(f"{url}: can't be opened: {error}; {RemoteFolder.advice}") from error
 
 
 def _missing(url: str, error: ImportError) -> StreamdqError:
-    """Python says what was not found; else fsspec, what to install."""
+    """The error that names the missing module, from Python, or what to install, from fsspec."""
     lacking = error if isinstance(error, ModuleNotFoundError) else error.__cause__
     if isinstance(lacking, ModuleNotFoundError) and lacking.name:
         return MissingExtra(lacking.name)

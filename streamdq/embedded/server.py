@@ -1,9 +1,9 @@
 """A real Redis on a private Unix socket, shared by the processes that open its directory.
 
 `EmbeddedServer.open` holds the directory's shared `users.lock`; `supervisor` describes the locks and owns the
-server. It ends with its last user. What a crash leaves: a user killed with -9 lets go of its lock; a killed
-server is restarted by the supervisor; a killed supervisor takes the server with it, and any user starts the next one
-within about a second. Writes are lost only if the machine goes down: those of the last second (AOF).
+server. It ends with its last user. After a crash: a user killed with -9 releases its lock; a killed server is
+restarted by the supervisor; a killed supervisor takes the server with it, and any user starts the next one within
+about a second. Only if the machine goes down, writes are lost: those of the last second (AOF).
 """
 
 import contextlib
@@ -46,7 +46,7 @@ def default_directory() -> Path:
 
 
 class EmbeddedServer:
-    """One use of the server of a directory. Opens in one process share a lock; each is closed on its own."""
+    """One use of a directory's server. All uses in one process share a lock; each must be closed."""
 
     def __init__(self, use: "_Use") -> None:
         self._use: _Use | None = use
@@ -57,8 +57,8 @@ class EmbeddedServer:
     def open(cls, directory: Path | None = None, *, timeout_s: float = 60) -> Self:
         """Start or join the server of `directory` (None: `default_directory`); returns when it answers.
 
-        The directory is made with mode 0700. One that exists must be the user's own, and nobody else may be
-        able to write to it. A forked child inherits the use: the server runs until the child, too, has ended.
+        The directory is created with mode 0700. An existing one must belong to the user, and nobody else may be able
+        to write to it. A forked child inherits the use: the server runs until the child has ended as well.
 
         Raises:
             EmbeddedError: no server binary, no right to the directory, or a server that does not start.
@@ -69,14 +69,14 @@ class EmbeddedServer:
             if use is None:
                 try:
                     use = _Use(path, timeout_s)
-                except (OSError, UnicodeError) as error:  # the latter: the name of the folder is not text
+                except (OSError, UnicodeError) as error:  # UnicodeError: the folder's name is not text
                     raise EmbeddedError(f"Can't keep a Redis in {path}: {error}.") from error
                 _uses[path] = use
             use.count += 1
         return cls(use)
 
     def close(self) -> None:
-        """Let go of the server, which ends if nobody else uses it. Closing twice does nothing."""
+        """Release the server, which ends if nobody else uses it. Closing twice does nothing."""
         use, self._use = self._use, None
         if use is None:
             return
@@ -106,7 +106,7 @@ class _Use:
         _require_private(directory)
         self._users = supervisor.open_lock(directory / supervisor.USERS_LOCK)
         try:
-            # Refused only while a supervisor ends its server; from here on none can.
+            # This waits only while a supervisor ends its server; with the lock, none can any more.
             self._until(time.monotonic() + timeout_s, lambda: supervisor.try_lock(self._users, shared=True))
             self.socket_path = self._start(_socket_path)
         except BaseException:
@@ -116,10 +116,10 @@ class _Use:
         self._watcher.start()
 
     def release(self) -> None:
-        if self._watcher.is_alive():  # not so in a forked child
+        if self._watcher.is_alive():  # a forked child has no watcher
             self._closed.set()
             self._watcher.join()
-        # Closed, never unlocked: the lock belongs to forked children, too.
+        # Closed, never unlocked, because forked children share the lock.
         os.close(self._users)
 
     def _start(self, choose_socket: Callable[[Path], Path]) -> Path:
@@ -134,12 +134,12 @@ class _Use:
                 if lock is not None and spawned:
                     self._fail("holds a Redis that does not start")
                 if lock is not None:
-                    # Recorded for processes whose environment would choose another place.
+                    # Recorded for processes whose environment would choose a different path.
                     record.touch(mode=0o600)
                     record.write_text(str(choose_socket(self.directory)))
                     self._spawn(lock, record.read_text())
                     spawned = True
-            # Asked only while there is a supervisor: a server that lost its own still answers while it ends.
+            # Checked only while there is a supervisor: a server whose supervisor died still answers while it ends.
             return _answers(record.read_text())
 
         with self._locked(_START_LOCK, deadline):
@@ -149,7 +149,7 @@ class _Use:
     def _spawn(self, lock: int, socket_path: str) -> None:
         server = find_server()
         if server.version < (7,) and (self.directory / "appendonlydir").exists():
-            # Redis 6.2 would not look there, start empty and hide every job.
+            # Redis 6.2 would ignore that directory, start empty and hide every job.
             self._fail(f"was written by Redis 7 or later, but {server.path} is {server.dotted}")
         log = self.directory / _LOG
         if log.exists() and log.stat().st_size > _LOG_CAP_BYTES:
@@ -171,7 +171,7 @@ class _Use:
             self._fail("can't be taken over")
 
     def _watch(self) -> None:
-        """Replace a supervisor that was killed. A lock tried twice a second; nothing is sent to Redis."""
+        """Replace a supervisor that was killed. This tries a lock twice a second; it sends nothing to Redis."""
         pause = _WATCH_S
         while not self._closed.wait(pause):
             try:
@@ -189,7 +189,7 @@ class _Use:
 
     @contextlib.contextmanager
     def _free_supervisor_lock(self) -> Iterator[int | None]:
-        """The supervisor's lock if there is no supervisor, else None. A supervisor that inherits it keeps it."""
+        """The supervisor's lock if there is no supervisor, otherwise None. A supervisor that inherits it keeps it."""
         with _lock_file(self.directory / supervisor.SUPERVISOR_LOCK) as lock:
             yield lock if supervisor.try_lock(lock) else None
 
@@ -219,7 +219,7 @@ def _require_private(directory: Path) -> None:
 
 
 def _socket_path(directory: Path) -> Path:
-    """DIRECTORY/redis.sock, or when that is too long for the kernel, a private short directory's."""
+    """DIRECTORY/redis.sock; if that is too long for the kernel, a socket in a private directory with a short path."""
     path = directory / "redis.sock"
     name = f"{hashlib.sha256(os.fsencode(directory)).hexdigest()[:16]}.sock"
     for base in (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp"):  # noqa: S108 - owner is checked
@@ -234,7 +234,7 @@ def _socket_path(directory: Path) -> Path:
 
 
 def _answers(path: str) -> bool:
-    """Does a server answer there that has read its data? Redis says LOADING before."""
+    """Whether a server answers that has loaded its data. Before that, Redis says LOADING."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
             connection.settimeout(1)
@@ -266,7 +266,7 @@ def _lock_file(path: Path) -> Iterator[int]:
 
 
 def _after_fork() -> None:
-    """A forked child has the locks, but no watcher thread: it keeps the use, no half-taken lock."""
+    """A forked child inherits the locks, but no watcher thread: it keeps the uses and drops short-lived locks."""
     global _uses, _registry_lock
     for lock in _short_locks:
         os.close(lock)

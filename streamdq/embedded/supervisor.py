@@ -5,13 +5,13 @@ nothing in DIRECTORY or the package can shadow a standard module. Standard libra
 
 Three locks in the directory, all `flock`, so that the kernel releases them however a process ends:
 
-- `keeper.lock`, exclusive: one supervisor. Its opener locked it and passed the open file on. The name is an
-  older one: processes of several versions may use the same directory.
-- `server.lock`, exclusive: one Redis, which inherits it: taken as long as an orphan still writes the AOF.
+- `keeper.lock`, exclusive: one supervisor. The process that starts it takes the lock and passes the open file on. The
+  name is historical: processes of several versions may use the same directory.
+- `server.lock`, exclusive: one Redis, which inherits it. It stays locked as long as an orphan still writes the AOF.
 - `users.lock`, shared by every process that uses the server. When the supervisor gets it, there is no user left.
 
-If the supervisor is killed, Linux ends Redis cleanly in its stead (PR_SET_PDEATHSIG), a user process notices that
-`keeper.lock` is free, and starts the next supervisor, which waits for `server.lock`.
+If the supervisor is killed, Linux ends Redis cleanly (PR_SET_PDEATHSIG). A user process notices that `keeper.lock` is
+free, and starts the next supervisor, which waits for `server.lock`.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ _LIBC = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def open_lock(path: str | os.PathLike[str]) -> int:
-    """Open a lock file, creating it readable by its owner only; the descriptor does not survive an exec."""
+    """Open a lock file, which is created readable for its owner only; the descriptor does not survive an exec."""
     return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
@@ -52,7 +52,7 @@ def try_lock(descriptor: int, *, shared: bool = False) -> bool:
 
 
 class Supervisor:
-    """One Redis server and the wait for whatever ends it."""
+    """Runs one Redis server until something ends it."""
 
     def __init__(self, command: list[str], server_lock: int) -> None:
         self._command = command
@@ -73,7 +73,7 @@ class Supervisor:
             if server.poll() is None:
                 return _stop(server)
             if server.returncode > 0:
-                # A configuration, AOF or disk that Redis refuses: the next start would end the same way.
+                # Redis refuses its configuration, AOF or disk: the next start would end the same way.
                 _log(f"redis-server refused to run, exit status {server.returncode}")
                 return 1
             if time.monotonic() - started > _HEALTHY_S:
@@ -84,14 +84,14 @@ class Supervisor:
             pause = min(pause * 2, _LONGEST_PAUSE_S)
 
     def _listen(self) -> None:
-        """Turn a child's end, a request to end and the last user's going into bytes of one pipe."""
+        """Turn the end of the child, a request to end, and the end of the last user into bytes in one pipe."""
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)
         signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         threading.Thread(target=self._await_last_user, daemon=True).start()
 
     def _await_last_user(self) -> None:
-        # Held until this process has ended: who opens meanwhile waits, then starts a new supervisor.
+        # Held until this process has ended: a new user waits, then starts a new supervisor.
         fcntl.flock(open_lock(USERS_LOCK), fcntl.LOCK_EX)
         os.write(self._wake, b"\0")
 
@@ -111,10 +111,10 @@ class Supervisor:
         def die_with_supervisor() -> None:
             if _LIBC is not None:
                 _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-            if os.getppid() != supervisor:  # it died before the kernel knew whom to tell
+            if os.getppid() != supervisor:  # it died before the kernel knew of our request
                 os._exit(0)
 
-        # The main thread starts it always: the signal is tied to the thread that forked.
+        # Always started by the main thread: the signal is tied to the thread that forked.
         return subprocess.Popen(
             self._command,
             stdin=subprocess.DEVNULL,
@@ -124,7 +124,7 @@ class Supervisor:
 
 
 def _stop(server: subprocess.Popen[bytes]) -> int:
-    """End Redis in its own way, which flushes the AOF."""
+    """End Redis with SIGTERM, so that it flushes the AOF."""
     server.terminate()
     try:
         server.wait(_GRACE_S)
@@ -136,7 +136,7 @@ def _stop(server: subprocess.Popen[bytes]) -> int:
 
 
 def _take_over(socket_path: str) -> int | None:
-    """The server lock, waiting for a server that outlived its supervisor; None when it stays taken."""
+    """Take the server lock; waits for a server that outlived its supervisor. None if it stays locked."""
     lock = open_lock(SERVER_LOCK)
     deadline = time.monotonic() + _GRACE_S
     asked = False
@@ -153,7 +153,7 @@ def _take_over(socket_path: str) -> int | None:
 
 
 def _ask_to_end(socket_path: str) -> None:
-    """For systems that don't end a child with its parent. The lock, not this call, tells when it is done."""
+    """For systems that don't end a child with its parent. The lock shows when the server has ended."""
     with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(1)
         connection.connect(socket_path)
@@ -182,7 +182,7 @@ def _command(directory: str, socket_path: str, binary: str) -> list[str]:
 
 
 def main(directory: str, socket_path: str, binary: str) -> int:
-    """Become the supervisor, in a child: the first process returns as soon as no other server can be running."""
+    """Become the supervisor in a forked child; the first process returns as soon as no other server can be running."""
     os.umask(0o077)  # the AOF and the log hold users' data
     os.chdir(directory)
     lock = _take_over(socket_path)

@@ -29,33 +29,33 @@ from ..store.redis_store import RedisStore
 from .gauges import Reader, Readings, read_gauges
 
 _ANSWER_S = 2.0
-"""Prometheus waits ten seconds for a scrape, unless it is told otherwise: Redis's absence must be told before."""
+"""By default Prometheus waits ten seconds for a scrape; it must learn before that that Redis is absent."""
 
 
 class RedisCollector(Collector):
     """Reads the gauges at each scrape. Without Redis ``streamdq_up`` is 0 and the others are missing. ``labels`` None:
-    those of the process, so that all it serves has no more topics than it may name.
+    the process's own, so that all metrics that it serves share one limit of topics.
     """
 
     def __init__(self, url: str | None, namespace: str | None, labels: TopicLabels | None = None) -> None:
         settings = Settings()
         settings = settings.model_copy(update={"call_timeout_s": min(_ANSWER_S, settings.call_timeout_s)})
         self._reading = threading.Lock()
-        self._read: tuple[float, Readings] | None = None  # when it ended, and what it found
+        self._read: tuple[float, Readings] | None = None  # when the last reading ended, and its result
         self._link, session = open_session(url, namespace, settings, None, Link)
         self._reader = Reader(session.keys.namespace, labels or declared.topic_labels())
         self._store = RedisStore(session)
 
     def describe(self) -> Iterable[Metric]:
-        """So that the registry does not ask Redis only to learn the names."""
+        """Names the metrics, so that the registry does not read Redis just for that."""
         return [_family(metric) for metric in declared.FROM_REDIS]
 
     def collect(self) -> Iterator[Metric]:
         yield from families(self._latest())
 
     def _latest(self) -> Readings:
-        """Read now; or what another scrape was just reading: one for each in turn would take, while Redis hangs, longer
-        than Prometheus waits.
+        """Reads now, or waits for the reading of a concurrent scrape. While Redis hangs, one reading after the other
+        would take longer than Prometheus waits.
         """
         came = time.monotonic()
         with self._reading:
@@ -78,7 +78,7 @@ class RedisCollector(Collector):
 
 
 def families(readings: Readings) -> Iterator[Metric]:
-    """What was read from Redis, as a collector gives it."""
+    """The readings in the form that a collector returns."""
     for metric in declared.FROM_REDIS:
         family = _family(metric)
         for labels, value in readings.of(metric):
@@ -92,14 +92,14 @@ def _family(metric: declared.RedisMetric) -> Any:
 
 
 class _Files(Collector):
-    """What processes left in files, by this process's labels of topics: each of them chose its own."""
+    """The figures in the processes' files, with this process's labels of topics, as each process chose its own."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._labels = declared.topic_labels()
 
     def collect(self) -> Iterator[Metric]:
-        # A file is empty for a moment as a process makes it, and for good if it is killed just then: the library fails.
+        # A new file is empty for a moment, and stays so if its process is killed then. The library fails on it.
         files = [str(file) for file in self._directory.glob("*.db") if file.stat().st_size > 0]
         for metric in MultiProcessCollector.merge(files, accumulate=True):  # type: ignore[no-untyped-call]
             sums: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
@@ -115,19 +115,19 @@ class _Files(Collector):
 
 @contextlib.contextmanager
 def served(host: str, port: int, *collectors: Collector, own: bool = True) -> Iterator[int]:
-    """Serves what the collectors have, and with ``own`` this process's metrics, until the end of the block. Gives the
-    port: port 0 asks for a free one.
+    """Serves the collectors' metrics, and with ``own`` this process's, until the end of the block. Yields the port;
+    port 0 chooses a free one.
 
     Raises:
         InvalidInput: the address can't be listened on.
     """
-    disable_created_metrics()  # type: ignore[no-untyped-call]  # twice the lines, and no one asks for them
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # twice the lines, which nobody needs
     registry = CollectorRegistry()
     for collector in (*collectors, REGISTRY) if own else collectors:
         registry.register(collector)
     try:
         server, thread = start_http_server(port, host, registry)
-    except (OSError, OverflowError, UnicodeError) as error:  # the last: what can be no host
+    except (OSError, OverflowError, UnicodeError) as error:  # UnicodeError: it can't be a host name
         raise InvalidInput(f"metrics: can't listen on {host}:{port}: {error}; choose another port or host") from None
     assert isinstance(server, WSGIServer)
     log.info("metrics served", host=host, port=server.server_port)
@@ -140,17 +140,17 @@ def served(host: str, port: int, *collectors: Collector, own: bool = True) -> It
 
 
 class ProcessFiles:
-    """Where several worker processes of one command leave their figures, for their parent to serve them together."""
+    """The files in which the worker processes of one command leave their figures, for the parent to serve together."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        for file in directory.glob("*.db"):  # of an earlier run: its figures are not ours
+        for file in directory.glob("*.db"):  # figures of an earlier run
             file.unlink()
 
     @classmethod
     @contextlib.contextmanager
     def open(cls) -> Iterator[ProcessFiles]:
-        """In ``$PROMETHEUS_MULTIPROC_DIR``, emptied; else in a directory that is removed at the end."""
+        """In ``$PROMETHEUS_MULTIPROC_DIR``, which is emptied; without it, in a directory that is removed at the end."""
         if given := os.environ.get("PROMETHEUS_MULTIPROC_DIR"):
             Path(given).mkdir(parents=True, exist_ok=True)
             yield cls(Path(given))
@@ -159,11 +159,11 @@ class ProcessFiles:
                 yield cls(Path(directory))
 
     def environment(self, number: int) -> dict[str, str]:
-        """For the process with this number; whoever takes its place gets the same, and counts on."""
+        """The variables for the process with this number; its successor gets the same and continues its figures."""
         return {"PROMETHEUS_MULTIPROC_DIR": str(self._directory), declared.PROCESS_NUMBER: str(number)}
 
     def ended(self, number: int) -> None:
-        """The process is gone: what it counted stays, what it said of itself as long as it lived goes."""
+        """Notes that the process is gone: its counters stay, its gauges go."""
         mark_process_dead(number, str(self._directory))  # type: ignore[no-untyped-call]
 
     def collector(self) -> Collector:

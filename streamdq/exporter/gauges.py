@@ -1,4 +1,4 @@
-"""Reads the gauges from Redis: how many jobs of all topics wait, lag, run or are missing. The number of commands grows
+"""Reads the gauges from Redis: how many jobs of each topic wait, lag, run or are missing. The number of commands grows
 with shards and groups, not with jobs; they are sent together.
 """
 
@@ -23,21 +23,21 @@ from ..store.replies import ShardStats
 from ..version import __version__
 
 _WINDOWS = {window: to_ms(window) for window in ("1m", "10m", "1h", "1d")}
-_CHUNK = 50  # shards asked about in one call: some hundred commands, a few milliseconds of Redis
+_CHUNK = 50  # shards per call: some hundred commands, a few milliseconds of Redis's time
 _COUNTERS = {
     declared.LOST: GroupCounter.LOST, declared.DONE: GroupCounter.DONE, declared.CANCELLED: GroupCounter.CANCELLED,
     declared.EXPIRED: GroupCounter.EXPIRED,
 }  # fmt: skip
 _LONGEST_S = 4.0
-"""When Redis is slow, this and two calls more is what may be read for: Prometheus waits ten seconds for a scrape."""
+"""The time limit when Redis is slow, plus up to two calls: Prometheus waits ten seconds for a scrape."""
 _PENDING = 10  # the oldest entries are not always the oldest claims: one may have been touched
 
 Key = tuple[RedisMetric, tuple[str, ...]]
 
 
 class Reader:
-    """What one process remembers between its readings: how topics are called, and how far each counter was. For one
-    reading at a time: an older reply that came later would look like a fall.
+    """What one process remembers between readings: the topics' labels and the counters' values. For one reading at a
+    time: with two, an older reply that arrives later would look as if a counter fell.
     """
 
     def __init__(self, namespace: str, labels: TopicLabels) -> None:
@@ -47,13 +47,13 @@ class Reader:
         self._totals: dict[Key, float] = {}
 
     def readings(self) -> Readings:
-        """To be filled."""
+        """New readings, still empty."""
         return Readings(self)
 
     def total(self, key: Key, shard: ShardKeys, group: str, count: int) -> float:
-        """The counter, after the shard has told its part of it. It never falls, as Prometheus would take a fall for a
-        restart from 0 and add all of it again: a shard that has less than before, because Redis was flushed or failed
-        over, or the topic is a new one, counts on from there.
+        """The counter's total after adding the growth of one shard's part. It never falls, because Prometheus would
+        take a fall for a restart from 0 and add everything again. If a shard has less than before (Redis was flushed or
+        failed over, or the topic is new), its part counts on from there.
         """
         part = (shard.topic, key[0], shard.shard, group)
         growth = max(0, count - self._seen.get(part, 0))
@@ -62,7 +62,7 @@ class Reader:
         return self._totals[key]
 
     def forget_but(self, topics: Collection[str]) -> None:
-        """Other topics are gone. One that comes back begins at 0."""
+        """Forgets all other topics, which are gone. One that comes back starts at 0."""
         for part in [part for part in self._seen if part[0] not in topics]:
             del self._seen[part]
         for key in [key for key in self._totals if key[1][1] not in topics and key[1][1] != declared.OTHER]:
@@ -70,7 +70,7 @@ class Reader:
 
 
 class Readings:
-    """What was read: {(metric, labels): value}. What comes together under one set of labels is merged."""
+    """The values read: {(metric, labels): value}. Values with the same labels are merged."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
@@ -78,13 +78,13 @@ class Readings:
         self.put(declared.BUILD_INFO, 1, __version__)
 
     def put(self, metric: RedisMetric, value: float, *labels: str) -> None:
-        """``labels``: those behind the namespace, a topic first, where there is one."""
+        """``labels``: without the namespace; the topic, if there is one, comes first."""
         key = self._key(metric, labels)
         before = self.values.get(key)
         self.values[key] = float(value if before is None else metric.merge(before, float(value)))
 
     def count(self, metric: RedisMetric, shard: ShardKeys, value: int, group: str = "") -> None:
-        """A shard's part of a counter; ``group``: of this one."""
+        """Adds a shard's part of a counter, with ``group`` a group's."""
         key = self._key(metric, (shard.topic, group)[: len(metric.labels) - 1])
         self.values[key] = self._reader.total(key, shard, group, value)
 
@@ -99,10 +99,10 @@ class Readings:
 
 
 def read_gauges(store: RedisStore, reader: Reader) -> Op[Readings]:
-    """All of them, at about one moment; each shard's counters at exactly one.
+    """Reads all gauges at about one moment; each shard's counters at exactly one.
 
     Raises:
-        ServerUnavailable: also when Redis answers, and all of it would take too long.
+        ServerUnavailable: no answer, or reading everything would take too long.
     """
     readings, until = reader.readings(), time.monotonic() + _LONGEST_S
     topics = yield from store.topics.refresh()
@@ -132,7 +132,7 @@ def read_gauges(store: RedisStore, reader: Reader) -> Op[Readings]:
 
 
 def _read_namespace(store: RedisStore, readings: Readings) -> Op[None]:
-    # The connection is up by now: the call takes a round trip and no more.
+    # The connection is open by now, so the call takes just one round trip.
     skew_s, holder = yield from namespace.skew_and_mover(store.session)
     readings.put(declared.CLOCK_SKEW, skew_s)
     readings.put(declared.LEASE_HELD, holder is not None)

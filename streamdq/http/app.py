@@ -105,7 +105,7 @@ def _describe(app: FastAPI) -> dict[str, Any]:
 
 
 class _Static(StaticFiles):
-    """What pages are made of; asked for again when it has changed."""
+    """The pages' static files. Browsers ask again, and get a file only if it has changed."""
 
     def file_response(self, *args: Any, **kwargs: Any) -> Response:
         response = super().file_response(*args, **kwargs)
@@ -114,8 +114,8 @@ class _Static(StaticFiles):
 
 
 class _Outermost:
-    """Leaves paths undecoded for the routes, which decode each part alone; says that answers are not to be kept;
-    answers a HEAD as the GET, without its body; and refuses a body with two ends, of which a proxy might see the other
+    """Leaves paths undecoded for the routes, which decode each segment by itself; forbids caches to keep answers;
+    answers HEAD like GET, without the body; and refuses a body with two lengths, as a proxy might believe the other one
     (RFC 9112, section 6.1).
     """
 
@@ -152,7 +152,7 @@ _HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosni
 
 
 def _encoded_path(scope: Scope) -> str:
-    """The path as it was sent; where the server did not pass that on, the decoded one encoded again."""
+    """The path as it was sent; if the server did not pass that on, the decoded path, encoded again."""
     path: str = scope["path"]
     raw = scope.get("raw_path")
     if raw:

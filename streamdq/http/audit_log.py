@@ -1,4 +1,4 @@
-"""The audit log: a line for each request that may change something, in the log or in a file of its own."""
+"""The audit log: one line for each request that may change something, in the log or in a separate file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _audit = Log("streamdq.audit")
 
 
 def about(request: Request, **what: str) -> None:
-    """What a request is about, where its path does not say so: ``topic``, ``id`` or ``group``."""
+    """Adds what a request is about, if its path does not say so: ``topic``, ``id`` or ``group``."""
     request.state.about = getattr(request.state, "about", {}) | what
 
 
@@ -35,7 +35,7 @@ def fields_of(request: Request, who: Identity, **how: Any) -> dict[str, Any]:
 
 
 class AuditLog:
-    """With a ``file`` each line is there, as JSON. What is notable is in the log in any case, and the rest at debug
+    """With a ``file``, it gets each line as JSON. Notable requests are in the log in any case, others at debug
     level.
     """
 
@@ -76,7 +76,7 @@ class AuditLog:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def open_again(self) -> None:
-        """After the file was moved away."""
+        """Opens the file again, for use after it was moved away."""
         if self._file is None or self._to is None:
             return
         try:

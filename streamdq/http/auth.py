@@ -33,7 +33,7 @@ MAX_TOKEN_CHARS = 200
 class Role(StrEnum):
     """What a token allows; an admin may do everything."""
 
-    PRODUCER = "producer"  # puts jobs in, looks at, cancels and reschedules them
+    PRODUCER = "producer"  # enqueues jobs, looks at, cancels and reschedules them
     WORKER = "worker"  # takes jobs and ends them
     VIEWER = "viewer"  # looks at everything and changes nothing
     ADMIN = "admin"
@@ -69,14 +69,14 @@ class _Known:
 class Tokens:
     """The tokens that are accepted.
 
-    A line for each: ``NAME ROLE[,ROLE…] [topics=…] [groups=…] [expires=…] sha256:HEX``; empty lines and those that
-    begin with ``#`` are passed over. Topics and groups are as ``scope_in`` reads them, and all where nothing is said;
-    it expires at a moment in ISO 8601 with its zone.
+    One line each: ``NAME ROLE[,ROLE…] [topics=…] [groups=…] [expires=…] sha256:HEX``. Empty lines and lines that begin
+    with ``#`` are ignored. For the form of topics and groups see ``scope_in``; without them the token is for all. The
+    expiry is a moment in ISO 8601 with a zone.
 
     A token is 32 random bytes made by ``new_token``, so its plain SHA-256 can't be turned back by guessing.
 
-    ``required``: a request needs one. So it is where there are any, and where they are in a file, also when that has
-    none left: then no request is let in.
+    ``required``: a request needs a token. That is so if there are any, or if they come from a file, even an empty one:
+    then no request is allowed.
     """
 
     def __init__(self, known: Iterable[_Known] = (), *, required: bool | None = None) -> None:
@@ -88,7 +88,7 @@ class Tokens:
 
     @classmethod
     def parse(cls, text: str, source: str = "tokens") -> Tokens:
-        """From such lines; a semicolon ends a line as well.
+        """Parses such lines; a semicolon ends a line as well.
 
         Raises:
             InvalidInput: a line can't be read, names an unknown role, or repeats a name.
@@ -99,7 +99,7 @@ class Tokens:
             if not line or line.startswith("#"):
                 continue
             found = _LINE.fullmatch(line)
-            if found is None:  # the line is not shown: it may hold a token
+            if found is None:  # the line is not shown: it may contain a token
                 raise InvalidInput(
                     f"{source}: line {number} is not NAME ROLE[,ROLE…] [topics=…] [groups=…] [expires=…] sha256:HEX; "
                     "`streamdq token` makes such a line"
@@ -117,7 +117,7 @@ class Tokens:
         """From a file.
 
         Raises:
-            InvalidInput: it can't be read, or has a line that can't.
+            InvalidInput: the file or a line can't be read.
         """
         try:
             text = Path(path).read_text(encoding="utf-8")
@@ -126,11 +126,11 @@ class Tokens:
         return cls(cls.parse(text, str(path))._known, required=True)
 
     def identify(self, token: str) -> Identity | None:
-        """Whose token it is, if it has not expired. Takes the same time for every token, known or not."""
+        """The token's identity, if it has not expired. Takes the same time for every token, known or not."""
         return self.holder(hash_token(token))
 
     def holder(self, digest: str) -> Identity | None:
-        """Who has the token with this hash, if it has not expired."""
+        """The identity of the token with this hash, if it has not expired."""
         found = self._find(digest)
         return None if found is None or found.expired else found
 
@@ -148,10 +148,10 @@ class Tokens:
 
 
 def _limits_in(text: str, source: str) -> dict[str, Any]:
-    """What a line says between roles and hash.
+    """The fields between roles and hash.
 
     Raises:
-        InvalidInput: it says something twice, or what can't be read.
+        InvalidInput: a field is repeated or can't be read.
     """
     found: dict[str, Any] = {}
     for limit in text.split():
@@ -204,8 +204,8 @@ def new_token(
     groups: str | None = None,
     expires: Duration | None = None,
 ) -> tuple[str, str]:
-    """A new token, and the line that makes it known. ``topics`` and ``groups``: as ``scope_in`` reads them; None: all.
-    ``expires``: after so long; None: never.
+    """A new token, and its line for the file. ``topics`` and ``groups``: as ``scope_in`` reads them; None: all.
+    ``expires``: after this time; None: never.
 
     Raises:
         InvalidInput: the name is not valid, there is no role, or a limit can't be read.
@@ -238,10 +238,10 @@ def is_loopback(host: str) -> bool:
 
 
 def check_bind(host: str, tokens: Tokens) -> None:
-    """Without tokens, this machine alone may reach the server.
+    """Checks that a server without tokens can only be reached from this machine.
 
     Raises:
-        InvalidInput: others could.
+        InvalidInput: others could reach it.
     """
     if not tokens.required and not is_loopback(host):
         raise InvalidInput(

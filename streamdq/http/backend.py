@@ -27,13 +27,13 @@ from .write_probe import WriteProbe
 T = TypeVar("T")
 TICK_S = 0.5
 _PROBE_MS = 10_000
-_KNOWN_FOR_S = 10.0  # so long the data's format is not looked at again: that reads all topics' settings
+_KNOWN_FOR_S = 10.0  # how long not to check the data's format again, as that reads all topics' settings
 
 
 @dataclass(slots=True)
 class Backend:
-    """One server's. The queue is opened with the server, or by the first request where that came without a lifespan
-    (an app that is mounted in another one); one that was handed in stays its owner's to close.
+    """The shared parts of one server. The queue is opened with the server, or by the first request if there is no
+    lifespan (in an app that is mounted in another one). A queue that was passed in is closed by its owner.
     """
 
     url: str | None
@@ -44,7 +44,7 @@ class Backend:
     hosts: frozenset[str] | None = None
     given: AsyncQueue | None = None
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
-    ticked: float | None = None  # None: nothing ticks, as there is no lifespan
+    ticked: float | None = None  # None: there is no heartbeat, as there is no lifespan
     taking: set[asyncio.Task[Any]] = field(default_factory=set)
     refusals: Refusals = field(default_factory=Refusals)
     audit: AuditLog = field(default_factory=AuditLog)
@@ -75,12 +75,12 @@ class Backend:
         return store_of(await self.queue())
 
     async def do(self, operation: Op[T]) -> T:
-        """Carries out an operation on the store."""
+        """Runs an operation on the store."""
         return await carry_out_async(await self.queue(), operation)
 
     @property
     def takes(self) -> int:
-        """How many requests wait for a job, those included whose caller has just left."""
+        """How many requests wait for a job, including those whose caller has just left."""
         return len(self.taking)
 
     def begin(self, taking: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
@@ -93,7 +93,7 @@ class Backend:
     def _taken(self, task: asyncio.Task[Any]) -> None:
         self.taking.discard(task)
         if not task.cancelled():
-            task.exception()  # the request hears of it, if there is still one
+            task.exception()  # marks it as seen; the request gets it, if there still is one
 
     async def _write_probe(self) -> None:
         session, now = (await self.store()).session, time.monotonic()
@@ -104,7 +104,7 @@ class Backend:
 
     @asynccontextmanager
     async def reader(self) -> AsyncIterator[Reader]:
-        """What reads Redis for the metrics, one scrape at a time."""
+        """The reader of Redis's metrics, for one scrape at a time."""
         if self._reader is None:
             session = (await self.store()).session
             self._reader = Reader(session.keys.namespace, TopicLabels(session.settings.metrics_topics))
@@ -113,7 +113,7 @@ class Backend:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """While the server runs: opens the queue, ticks, and closes what was opened here."""
+        """While the server runs: opens the queue, keeps the heartbeat, and closes the queue if it was opened here."""
         await self.queue()
         ticking = asyncio.create_task(self._tick())
         try:

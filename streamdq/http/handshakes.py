@@ -16,13 +16,13 @@ from ..logs import log
 from ..loop import cancel_and_wait
 from .limits import Connection, Crowd
 
-_SHUTDOWN_S = 2.0  # so long a caller has to say goodbye
+_SHUTDOWN_S = 2.0  # how long a caller has for the TLS shutdown
 _NO_FILES_PAUSE_S = 0.1
 
 
 @dataclass(eq=False, slots=True)
 class _Shaking:
-    """A connection that has not shaken hands yet, as the crowd knows it."""
+    """A connection during its handshake, for the crowd."""
 
     task: asyncio.Task[None] | None = None
 
@@ -35,8 +35,8 @@ class _Shaking:
 
 
 class Handshakes:
-    """Accepts at one listening socket, which stays its owner's to close. ``made``: what speaks with a connection, once
-    it has shaken hands, for which it has ``timeout_s``; it is passed as what the crowd knows the connection until then.
+    """Accepts connections at one listening socket, which its owner closes. A handshake may take ``timeout_s``; then
+    ``made`` creates the connection's protocol. Its argument is the object under which the crowd knew the connection.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Handshakes:
         self._accepting = self._loop.create_task(self._accept())
 
     async def close(self) -> None:
-        """No more connections; those that have shaken hands go on."""
+        """Accepts no more connections; those with a complete handshake go on."""
         await cancel_and_wait([self._accepting])
         await cancel_and_wait(self._shaking)
 
@@ -76,7 +76,7 @@ class Handshakes:
         counted = _Shaking()
         if not self._crowd.enter(counted, self._loop.time()):
             self._crowd.leave(counted)
-            connection.close()  # it can't be told why: that would take a handshake, too
+            connection.close()  # without a reason, which would need a handshake
             return
         counted.task = self._loop.create_task(self._shake(connection, counted))
         self._shaking.add(counted.task)
@@ -84,7 +84,7 @@ class Handshakes:
 
     async def _shake(self, connection: socket.socket, counted: _Shaking) -> None:
         try:
-            with contextlib.suppress(OSError):  # no TLS, not in time, or the caller has left
+            with contextlib.suppress(OSError):  # not TLS, not in time, or the caller has left
                 await self._loop.connect_accepted_socket(
                     lambda: self._made(counted),
                     connection,

@@ -12,18 +12,18 @@ from ..config import HttpSettings
 from ..errors import InvalidInput
 from .problems import problem
 
-_RESERVE = 128  # files that belong to no caller: the connections to Redis of requests that don't wait, logs, modules
+_RESERVE = 128  # files for other uses: connections to Redis of requests that don't wait, logs, modules
 _FEWEST_FILES = 256
-_FRESH_S = 1.0  # so long a connection may be silent, even when there is no room
-_STANDING = 64  # beyond the connections that are served: so many are told that there is no room
+_FRESH_S = 1.0  # how long a connection may be silent even if there is no room
+_STANDING = 64  # how many connections beyond those served are told that there is no room
 
 
 def fitted(settings: HttpSettings) -> HttpSettings:
-    """The settings, with as many connections and waiting requests as this process may open files for; raises its limit
-    as far as the system allows and they need.
+    """The settings, with the numbers of connections and waiting requests reduced to what this process's limit of open
+    files allows. First raises that limit as far as needed and possible.
 
-    A request that waits for a job takes two files, its caller's connection and one to Redis. Where not all fit, those
-    who wait get two fifths, so that there is always room for others beside them.
+    A request that waits for a job takes two files, its caller's connection and one to Redis. If not all fit, waiting
+    requests get two fifths, so that there is always room for others.
 
     Raises:
         InvalidInput: there is no room for a server.
@@ -43,7 +43,7 @@ def fitted(settings: HttpSettings) -> HttpSettings:
 
 
 def _allowed(wanted: int) -> int:
-    """How many files this process may open, with its own limit raised to ``wanted`` where that can be."""
+    """How many files this process may open, after its limit was raised to ``wanted`` if possible."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if resource.RLIM_INFINITY < soft < wanted:
         raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
@@ -54,7 +54,7 @@ def _allowed(wanted: int) -> int:
 
 
 class Connection(Protocol):
-    """What the crowd needs to know of a transport."""
+    """The part of a transport that the crowd needs."""
 
     def get_write_buffer_size(self) -> int: ...
 
@@ -62,23 +62,23 @@ class Connection(Protocol):
 
 
 class Crowd:
-    """The connections of one server, no more than ``most``. A new one takes the place of the one that has been silent
-    for longest; where none has, it is told to come back later, and closed. When it gets dense, each connection is
-    closed with its answer.
+    """The connections of one server, at most ``most``. If there is no room, a new one replaces the one that has been
+    silent for longest; if none is silent, the new one is told to come back later, and closed. When little room is left,
+    each connection is closed after its answer.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._open: set[Connection] = set()
-        self._silent: dict[Connection, float] = {}  # those that owe a request, the longest silent first
+        self._silent: dict[Connection, float] = {}  # connections without a request, the longest silent first
 
     @property
     def dense(self) -> bool:
-        """Is there so little room left that an answered connection had better be closed?"""
+        """Whether so little room is left that connections should be closed after their answer."""
         return len(self._open) * 4 > self._most * 3
 
     def enter(self, transport: Connection, now: float) -> bool:
-        """A connection was made; False: it is one too many."""
+        """Adds a new connection; returns False if it is one too many."""
         self._open.add(transport)
         welcome = len(self._open) <= self._most or self._make_room(now)
         if not welcome and len(self._open) > self._most + _STANDING:
@@ -90,18 +90,18 @@ class Crowd:
         for transport, since in self._silent.items():
             if now - since < _FRESH_S:
                 break
-            if transport.get_write_buffer_size() == 0:  # else it has yet to read its last answer
+            if transport.get_write_buffer_size() == 0:  # otherwise it has yet to read its last answer
                 self.speaks(transport)
-                transport.abort()  # at once: what is closed in peace may take its time
+                transport.abort()  # at once: a regular close may take long
                 return True
         return False
 
     def speaks(self, transport: Connection) -> None:
-        """Its request has arrived."""
+        """Notes that the connection's request has arrived."""
         self._silent.pop(transport, None)
 
     def waits(self, transport: Connection, now: float) -> None:
-        """It has its answer."""
+        """Notes that the connection has its answer."""
         self._silent[transport] = now
 
     def leave(self, transport: Connection) -> None:
@@ -110,6 +110,6 @@ class Crowd:
 
 
 async def no_room(scope: Scope, receive: Receive, send: Send) -> None:
-    """What a caller is told whose connection is one too many."""
+    """Answers a caller whose connection is one too many."""
     answer = problem("too-busy", "too many connections; try again", {"Connection": "close"})
     await answer(scope, receive, send)

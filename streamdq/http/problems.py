@@ -140,7 +140,7 @@ def problem(kind: str, detail: str | None = None, headers: Mapping[str, str] | N
 
 
 def kind_of(error: Exception) -> str:
-    """What kind of problem an error is."""
+    """The kind of problem for an error."""
     if isinstance(error, ProblemError):
         return error.kind
     if isinstance(error, StarletteHTTPException):
@@ -155,7 +155,7 @@ def _is_no_json(error: RequestValidationError) -> bool:
 
 
 def problem_of(error: StreamdqError, **more: Any) -> Response:
-    """The response to one of streamdq's errors. Where Redis is, and what it said, is for the log alone."""
+    """The response to one of streamdq's errors. Redis's address and messages are only logged."""
     kind = kind_of(error)
     if kind == "internal-error":
         log.error("a fault in the server", error=f"{type(error).__name__}: {error}")
@@ -166,7 +166,7 @@ def problem_of(error: StreamdqError, **more: Any) -> Response:
 
 
 def place(loc: Iterable[int | str]) -> str:
-    """Where an error stands, such as ``body.delay``."""
+    """The place of an error, such as ``body.delay``."""
     return ".".join(str(part).removeprefix("constrained-") for part in loc)
 
 
@@ -183,7 +183,7 @@ def _on_invalid(_: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request, named: str) -> str:
-    """The methods of all routes of this path: what refused the request names those of one."""
+    """The methods of all routes of this path: the error only names those of one route."""
     methods = set(filter(None, named.split(", ")))
     for route in request.app.state.routes:
         if route.matches(request.scope)[0] is not Match.NONE:
@@ -220,7 +220,7 @@ def _on_fault(request: Request, error: Exception) -> Response:
 
 
 def install(app: FastAPI) -> None:
-    """Every error of this app is answered with a problem."""
+    """Makes the app answer every error with a problem."""
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(StarletteHTTPException, _on_http)
     app.add_exception_handler(StreamdqError, _on_streamdq)
@@ -229,7 +229,7 @@ def install(app: FastAPI) -> None:
 
 
 def documented(kind: str, *others: str) -> dict[str, Any]:
-    """How OpenAPI says that an operation may answer with these problems, all of one status."""
+    """The OpenAPI response for these problems, which all have the same status."""
     examples = {
         name: {"value": {"type": _TYPE + name, "title": KINDS[name][1], "status": KINDS[name][0]}}
         for name in (kind, *others)

@@ -15,17 +15,17 @@ _BURST_S = 10.0
 
 
 class Buckets:
-    """For each name, ``per_s`` requests a second on the average, and what ``burst_s`` of them make up at once. Of too
-    many names the one that asked longest ago is forgotten. ``per_s`` 0: no limit.
+    """Token buckets: each name may make ``per_s`` requests a second on average, and as many at once as ``burst_s``
+    seconds allow. If there are too many names, the least recent one is forgotten. ``per_s`` 0: no limit.
     """
 
     def __init__(self, per_s: float, burst_s: float = _BURST_S) -> None:
         self._step_s = 1 / per_s if per_s else 0.0
         self._ahead_s = max(burst_s, self._step_s)
-        self._full_at: OrderedDict[str, float] = OrderedDict()  # when the bucket is as if nobody had asked
+        self._full_at: OrderedDict[str, float] = OrderedDict()  # when each bucket is full again
 
     def wait_s(self, name: str, now: float) -> float:
-        """0: it may, and one is taken; else how long to wait."""
+        """Takes one token and returns 0, or returns how long to wait."""
         if not self._step_s:
             return 0.0
         full_at = max(self._full_at.get(name, 0.0), now) + self._step_s
@@ -40,7 +40,7 @@ class Buckets:
 
 
 class Rates:
-    """One server's limits."""
+    """The limits of one server."""
 
     def __init__(self, http: HttpSettings) -> None:
         self._failures = Buckets(http.failures_per_minute / 60, burst_s=60)
@@ -48,7 +48,7 @@ class Rates:
         self._tokens = Buckets(http.token_rate)
 
     def failed(self, address: str) -> None:
-        """Somebody there had no valid token.
+        """Counts a request from this address without a valid token.
 
         Raises:
             ProblemError: too often. A valid token from the same address is still accepted.
@@ -77,7 +77,7 @@ def _check(buckets: Buckets, name: str, what: str) -> None:
 
 
 def _network(address: str) -> str:
-    """Who has an IPv6 address has 2^64 of them."""
+    """The address, or the /64 network of an IPv6 address: who has one such address has 2^64."""
     if ":" not in address:
         return address
     try:

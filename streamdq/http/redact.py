@@ -1,4 +1,4 @@
-"""Removes topics and groups from answers that the token does not allow. A token for all sees everything."""
+"""Removes topics and groups that the token does not allow from answers. A token for all sees everything."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .problems import ProblemError
 
 
 def topics(who: Identity, known: Iterable[str]) -> list[str]:
-    """Sorted."""
+    """The topics that the token allows, sorted."""
     return sorted(who.topics.of(known))
 
 
@@ -44,18 +44,18 @@ def glance(who: Identity, found: Glance) -> Glance:
 
 
 def listed(who: Identity, found: Listed) -> Listed:
-    """Without other groups' own retries."""
+    """The list without other groups' own retries."""
     lines = [line for line in found.lines if line.group is None or who.groups.holds(line.group)]
     return Listed(lines, found.next)
 
 
 def rows(who: Identity, found: Iterable[HistoryRow]) -> list[HistoryRow]:
-    """Without other groups' attempts."""
+    """The rows without other groups' attempts."""
     return [row for row in found if not row.group or who.groups.holds(row.group)]
 
 
 def group(who: Identity, topic: TopicSettings, asked: str) -> str:
-    """The group to show: the one that was asked for, or one that the token is for.
+    """The group to show: the requested one, or one that the token allows.
 
     Raises:
         ProblemError: the topic has no such group.
@@ -69,7 +69,7 @@ def group(who: Identity, topic: TopicSettings, asked: str) -> str:
 
 
 def stats(who: Identity, found: Stats) -> Stats:
-    """With the totals of what is left."""
+    """The stats of what the token allows, with totals to match."""
     if who.topics.is_all and who.groups.is_all:
         return found
     left = {name: topic_stats(who, found.topics[name]) for name in who.topics.of(found.topics)}

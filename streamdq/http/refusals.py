@@ -1,4 +1,4 @@
-"""Logs refused requests, at most about one line a second."""
+"""Logs refused requests, at most about one line per second."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _SHOWN_PATH_CHARS = 200
 
 
 def peer_of(request: Request) -> str:
-    """The address that a request came from; '' where the server does not know."""
+    """The address that a request came from; '' if the server does not know it."""
     return unmapped(request.client.host) if request.client is not None else ""
 
 
 def unmapped(address: str) -> str:
-    """A socket for both families tells an IPv4 caller's address as an IPv6 one: ::ffff:192.0.2.7."""
+    """The address without its IPv6 mapping: a socket for both families reports IPv4 callers as ::ffff:192.0.2.7."""
     try:
         inner = ipaddress.IPv6Address(address.partition("%")[0]).ipv4_mapped
     except ValueError:
@@ -30,7 +30,7 @@ def unmapped(address: str) -> str:
 
 
 class Refusals:
-    """Of one server. Lines beyond the limit are counted, and the next line tells how many there were."""
+    """The refusals of one server. Lines beyond the limit are counted; the next line says how many there were."""
 
     def __init__(self) -> None:
         self._room = _BURST
@@ -38,7 +38,7 @@ class Refusals:
         self._untold = 0
 
     def tell(self, request: Request, error: ProblemError) -> bool:
-        """Writes the line, where this is about who asks; False: there are too many."""
+        """Logs the refusal if it concerns who asks; returns False if there are too many lines."""
         if error.kind not in _KINDS:
             return True
         who = getattr(request.state, "who", None)
@@ -49,7 +49,7 @@ class Refusals:
         )  # fmt: skip
 
     def unreadable(self, peer: str, detail: str) -> None:
-        """Somebody sent what can't be read as a request."""
+        """Logs that somebody sent something that is not a request."""
         self._line(why="malformed", detail=detail, peer=peer)
 
     def _line(self, **fields: str) -> bool:

@@ -17,8 +17,8 @@ LINGER_S = 2.0
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Python looks for garbage every 700 new lists or dicts, and each time at more of them: a megabyte of ``[],`` took
-    ten times as long to read with it. None of what is read is garbage yet.
+    """Turns Python's garbage collector off while a body is parsed. It runs for every 700 new lists or dicts and looks
+    at more of them each time, so a megabyte of ``[],`` took ten times as long; and nothing parsed is garbage yet.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -43,8 +43,8 @@ def is_same_json(one: Any, other: Any) -> bool:
 
 
 class LingeringResponse(Response):
-    """An answer to a request whose body is still coming. The connection is closed only once the caller has sent all of
-    it, or has left, or after a while: to close before would reset it, and the answer might be lost on the way.
+    """An answer to a request whose body is still arriving. The connection is closed when the caller has sent all of it
+    or has left, or after a while. Closing it earlier would reset the connection, and the answer might be lost.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - as ASGI has it

@@ -14,7 +14,7 @@ MAX_PATTERNS = 100
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Names: exact ones, and all that begin with one of some prefixes."""
+    """A set of names: exact ones, and all that begin with certain prefixes."""
 
     exact: frozenset[str] = frozenset()
     prefixes: tuple[str, ...] = ()
@@ -27,11 +27,11 @@ class Scope:
         return "" in self.prefixes
 
     def of(self, names: Iterable[str]) -> list[str]:
-        """Those of the names that it holds."""
+        """The names that are in the scope."""
         return [name for name in names if self.holds(name)]
 
     def __str__(self) -> str:
-        """As ``scope_in`` reads it."""
+        """The form that ``scope_in`` reads."""
         return ",".join([*map(_written, sorted(self.exact)), *(f"{_written(prefix)}*" for prefix in self.prefixes)])
 
 

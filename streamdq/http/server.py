@@ -30,11 +30,11 @@ from .tls import Tls, loaded
 _MAX_HEAD_BYTES = 32 * 1024
 _GRACE_S = 5
 _EVENTS_A_TURN = 100
-_UNREADABLE = "Invalid HTTP request received."  # uvicorn's
+_UNREADABLE = "Invalid HTTP request received."  # uvicorn's text
 
 
 class _Flow(FlowControl):
-    """Reads no more while what was read has yet to be looked at."""
+    """Reads no more from the socket while earlier input waits to be handled."""
 
     held = False
 
@@ -48,10 +48,9 @@ class _Flow(FlowControl):
 
 
 class _Connection(h11.Connection):
-    """h11 holds a head to its limit while that is incomplete; one that came at once may be as long as what was read.
-
-    It gives out a limited number of events in a turn: a body may come in chunks of one byte, and while 40 000 of them
-    are looked at, nobody else is served.
+    """h11 checks the length of a request's head only while it is incomplete; one that arrives at once may be longer.
+    This class checks it always. It also returns a limited number of events per turn: a body may come in chunks of one
+    byte, and nobody else would be served while 40 000 of them are handled.
     """
 
     turn_left = _EVENTS_A_TURN
@@ -74,14 +73,14 @@ def _head_bytes(request: h11.Request) -> int:
 
 
 class Patient(H11Protocol):
-    """What speaks HTTP with a connection; it waits so long for a request's head, and for some of an answer to be read,
-    where uvicorn waits for ever.
+    """The HTTP protocol of a connection, with a time limit for a request's head to arrive and for an answer to be read;
+    uvicorn would wait forever.
     """
 
     header_timeout_s = 10.0
     crowd: Crowd
     refusals: Refusals
-    arriving: Connection | None = None  # what the crowd knew it as while it shook hands
+    arriving: Connection | None = None  # the object under which the crowd knew it during the handshake
     _giving_up: asyncio.TimerHandle | None = None
     _looking: asyncio.TimerHandle | None = None
     _unread_bytes = 0
@@ -106,11 +105,11 @@ class Patient(H11Protocol):
         if self._giving_up is None and self._waits_for_head():
             self._watch()
         super().data_received(data)
-        if not self._waits_for_head() and self.crowd.dense:  # uvicorn closes as the caller asks for it
+        if not self._waits_for_head() and self.crowd.dense:  # close as if the caller had asked for it
             self.headers.append((b"connection", b"close"))
 
     def handle_events(self) -> None:
-        """Some of them; the others have their turn after those of other connections."""
+        """Handles some events; the rest wait until other connections have had their turn."""
         self.conn.turn_left = _EVENTS_A_TURN
         super().handle_events()
         if not self._waits_for_head():
@@ -135,7 +134,7 @@ class Patient(H11Protocol):
             self.crowd.waits(self.transport, self.loop.time())
 
     def send_400_response(self, msg: str) -> None:
-        """What can't be read as a request is answered as every problem is."""
+        """Answers unreadable requests with a problem, like every other error."""
         self.refusals.unreadable(self.client[0] if self.client else "", msg)
         answer = problem("malformed", msg, {"Connection": "close"})
         events = (
@@ -148,7 +147,9 @@ class Patient(H11Protocol):
         self._part()
 
     def _part(self) -> None:
-        """Closes the connection when the caller does, or soon: what still comes would reset it, and the answer too."""
+        """Closes the connection when the caller does, or a little later: input that arrives after a close would reset
+        the connection, and the answer could be lost.
+        """
         self._parting = True
         if self.transport.can_write_eof():
             self.transport.write_eof()
@@ -173,7 +174,9 @@ class Patient(H11Protocol):
             self._giving_up = None
 
     def _look(self) -> None:
-        """Cuts off a caller that has read nothing of its answer since the last look: to close would wait for it."""
+        """Aborts the connection of a caller that has read nothing of its answer since the last check; a regular close
+        would wait for it.
+        """
         before, self._unread_bytes = self._unread_bytes, self.transport.get_write_buffer_size()
         if before and self._unread_bytes == before:
             self.transport.abort()
@@ -182,8 +185,8 @@ class Patient(H11Protocol):
 
 
 class Server(uvicorn.Server):
-    """A server that tells requests that wait for a job when it is asked to end, and reads its files again on SIGHUP,
-    which ends no server.
+    """A uvicorn server that ends waiting requests when it is asked to stop, and reads its files again on SIGHUP, which
+    does not end it.
     """
 
     def __init__(
@@ -197,13 +200,13 @@ class Server(uvicorn.Server):
         self._handshakes: Handshakes | None = None
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:  # noqa: ARG002 - as signal handlers are called
-        """As uvicorn's, but for the end: that is a regular one, and not by the signal raised again."""
+        """Like uvicorn's, but ends normally instead of raising the signal again."""
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
         self._app.state.streamdq.stopping.set()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Raises what keeps the queue from being opened, which uvicorn would only log, with a traceback."""
+        """Raises the error if the queue can't be opened; uvicorn would only log it, with a traceback."""
         await self._app.state.streamdq.queue()
         await super().startup([] if self._tls else sockets)
         if self._tls and self.started and sockets:
@@ -234,7 +237,7 @@ class Server(uvicorn.Server):
         await super().shutdown(sockets)
 
     def _hang_up(self) -> None:
-        """Reads the files again; what can't be read stays as it was."""
+        """Reads the files again; if one can't be read, its old content stays in use."""
         self._app.state.streamdq.audit.open_again()
         if self._tls is not None and self.config.ssl is not None:
             try:
@@ -267,7 +270,7 @@ def listening_socket(host: str, port: int) -> socket.socket:
     """A listening socket.
 
     Raises:
-        InvalidInput: there can't be one.
+        InvalidInput: the address can't be listened on.
     """
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
@@ -281,14 +284,16 @@ def listening_socket(host: str, port: int) -> socket.socket:
         except OSError:
             opened.close()
             raise
-    except (OSError, UnicodeError) as error:  # the latter: what can be no host
+    except (OSError, UnicodeError) as error:  # UnicodeError: it can't be a host name
         why = getattr(error, "strerror", None) or error
         raise InvalidInput(f"can't listen on {host} port {port}: {why}; choose another --port") from None
     return opened
 
 
 def _is_not_told_here(record: logging.LogRecord) -> bool:
-    """The line that uvicorn writes itself names nobody, and a stranger could fill the disk with it."""
+    """Drops uvicorn's own line for unreadable requests: it has no address, and a stranger could fill the disk with
+    it.
+    """
     return record.msg != _UNREADABLE
 
 

@@ -23,13 +23,13 @@ _MAC_BYTES = 16
 
 
 def seal(secret: bytes, purpose: str, value: Any) -> str:
-    """The value as a text that only a holder of the secret can make; ``purpose`` separates one use from another."""
+    """The value as a text that only a holder of the secret can create; ``purpose`` separates one use from another."""
     payload = json.dumps(value, separators=(",", ":")).encode()
     return f"{_VERSION}.{_base64(payload)}.{_base64(_mac(secret, purpose, payload))}"
 
 
 def unseal(secret: bytes, purpose: str, text: str) -> Any | None:
-    """The value, or None when the text was not made by ``seal`` for this purpose, or was changed."""
+    """The value, or None if the text was not made by ``seal`` for this purpose, or was changed."""
     version, _, rest = text.partition(".")
     body, _, mac = rest.partition(".")
     if version != _VERSION or not text.isascii():
@@ -56,7 +56,9 @@ def _bytes(text: str) -> bytes:
 
 
 def pack(held: Held, consumer: str) -> list[Any]:
-    """What ``unpack`` needs to end the claim anywhere: the entry, which is the fence, and what history will tell."""
+    """The values that ``unpack`` needs to end the claim on any server: the entry, which is the fence, and the data for
+    the history.
+    """
     job = held.job
     return [
         job.topic, held.shard.shard, held.group, job.id, held.main.decode(), held.entry.decode(), held.due_ms,
@@ -66,7 +68,7 @@ def pack(held: Held, consumer: str) -> list[Any]:
 
 
 def unpack(store: RedisStore, values: list[Any]) -> Held:
-    """The claim that was packed. Its body is not in it, only as long: history tells the length."""
+    """The packed claim. In place of its body it has one of the same length, for the history."""
     (topic, shard, group, id, main, entry, due_ms, crashes, started_ms, ttr_ms, attempt, step, created_ms, body_bytes,
      retry, consumer, *rest) = values  # fmt: skip
     job = Job(
@@ -77,7 +79,7 @@ def unpack(store: RedisStore, values: list[Any]) -> Held:
         store.session.keys.shard(topic, shard), group, job, main.encode(), entry.encode(), due_ms, crashes, started_ms
     )
     held.ttr_ms, held.consumer, held.receipt = ttr_ms, consumer, True
-    held.generation = rest[0] if rest else "0"  # one that an older server gave out has none
-    # As this host's clock tells: it only dates a metric.
+    held.generation = rest[0] if rest else "0"  # claims from an older server have none
+    # By this host's clock: it only affects a metric.
     held.deadline = time.monotonic() + ttr_ms / 1000 - max(0.0, wall_s() - started_ms / 1000)
     return held

@@ -1,7 +1,7 @@
 """The secrets that claims are signed with: the current one, and the previous one until it is dropped.
 
-They are in Redis, the same for all servers of a namespace. A server reads them again every ten seconds: by then it
-signs with a new one, and no longer accepts one that was dropped.
+They are in Redis, the same for all servers of a namespace. A server reads them again every ten seconds; from then on it
+signs with a new secret, and no longer accepts one that was dropped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KNOWN_FOR_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """The secrets as Redis has them: ``current``, or ``current since_ms previous``."""
+    """The secrets as stored in Redis: ``current``, or ``current since_ms previous``."""
 
     text: str
 
@@ -34,7 +34,7 @@ class Secrets:
 
     @property
     def since_ms(self) -> int | None:
-        """When the previous one was replaced; None when none is kept."""
+        """When the previous secret was replaced; None if there is none."""
         since = self.text.partition(" ")[2].partition(" ")[0]
         return int(since) if since else None
 
@@ -44,12 +44,12 @@ def new_secret() -> str:
 
 
 def kept(store: RedisStore, mine: str) -> Op[Secrets]:
-    """What is kept; ``mine``, where there was nothing: Redis may have lost it."""
+    """The stored secrets. If there are none, as Redis may have lost them, stores ``mine``."""
     return Secrets((yield from namespace.keep_secret(store.session, mine)))
 
 
 class Signing:
-    """One server's. Seals and unseals for one purpose."""
+    """Seals and unseals for one purpose, in one server."""
 
     def __init__(
         self, purpose: str, store: Callable[[], Awaitable[RedisStore]], do: Callable[[Op[Any]], Awaitable[Any]]
@@ -64,8 +64,8 @@ class Signing:
         return seal((await self.secrets()).known[0], self._purpose, value)
 
     async def unseal(self, text: str) -> Any | None:
-        """The value; None if it was not sealed here, or with a secret that has been dropped."""
-        for renew in (False, True):  # perhaps another server has made a new one
+        """The value; None if no server of the namespace sealed it, or its secret was dropped."""
+        for renew in (False, True):  # another server may have created a new secret
             for secret in (await self.secrets(renew)).known:
                 value = unseal(secret, self._purpose, text)
                 if value is not None:
@@ -73,7 +73,7 @@ class Signing:
         return None
 
     async def secrets(self, renew: bool = False) -> Secrets:
-        """Made by whoever asks first."""
+        """The secrets; the first caller creates them."""
         now = time.monotonic()
         if self._secrets is None or renew or now - self._read_at > KNOWN_FOR_S:
             mine = self._secrets.text if self._secrets else new_secret()

@@ -17,8 +17,8 @@ StrPath = str | PathLike[str]
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """A server's certificate, with those that vouch for it after it, and its key. ``ca_certs``: a caller must have a
-    certificate as well, that one of these vouches for.
+    """A server's certificate, followed by its chain, and its key. ``ca_certs``: callers need a certificate, too, signed
+    by one of these authorities.
     """
 
     certfile: Path
@@ -27,7 +27,7 @@ class Tls:
     ca_certs: Path | None = None
 
     def options(self) -> dict[str, Any]:
-        """As uvicorn takes them."""
+        """The options for uvicorn."""
         found: dict[str, Any] = {
             "ssl_certfile": str(self.certfile),
             "ssl_keyfile": str(self.keyfile) if self.keyfile else None,
@@ -38,10 +38,10 @@ class Tls:
         return found
 
     def read_again(self, context: ssl.SSLContext) -> None:
-        """What new connections are shown.
+        """Reads the certificate again, for new connections.
 
         Raises:
-            InvalidInput: the files can't be read; what was shown stays.
+            InvalidInput: the files can't be read; the old certificate stays in use.
         """
         try:
             context.load_cert_chain(self.certfile, self.keyfile, self._password())
@@ -49,7 +49,7 @@ class Tls:
             raise _refused(self.certfile, self.keyfile, error) from None
 
     def _password(self) -> str:
-        """Without one OpenSSL would ask for it at the terminal, and wait."""
+        """The key's password. Without one, OpenSSL would ask for it on the terminal and wait."""
         return self.keyfile_password or ""
 
 
@@ -57,7 +57,7 @@ def loaded(config: uvicorn.Config) -> uvicorn.Config:
     """The configuration, with its certificate read.
 
     Raises:
-        InvalidInput: that can't be.
+        InvalidInput: the files can't be read.
     """
     try:
         config.load()
@@ -71,7 +71,7 @@ def loaded(config: uvicorn.Config) -> uvicorn.Config:
 def _refused(
     certfile: StrPath, keyfile: StrPath | None, error: OSError | ValueError, ca_certs: StrPath | None = None
 ) -> InvalidInput:
-    """OpenSSL names neither the file nor what is wrong with it."""
+    """The error with the file and the cause, which OpenSSL does not name."""
     for path in (path for path in (certfile, keyfile, ca_certs) if path is not None):
         try:
             Path(path).open("rb").close()

@@ -1,4 +1,4 @@
-"""Checks whether Redis accepts writes. Anybody may ask as often as they like; it costs Redis one write a second."""
+"""Checks whether Redis accepts writes. However often it is asked, it costs Redis one write per second."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _LONGEST_S = 2.0
 
 @dataclass(slots=True)
 class WriteProbe:
-    """A write to Redis, and how it ended. All who ask while one is under way, or within a second of its end, get its
-    outcome: health checks need no token, so a stranger could otherwise open a connection to Redis with each request.
+    """A write to Redis, and its outcome. Everyone who asks while it is under way, or within a second after it, gets
+    this outcome: health checks need no token, so otherwise strangers could open a connection to Redis with each
+    request.
     """
 
     write: Callable[[], Awaitable[None]]
@@ -32,7 +33,7 @@ class WriteProbe:
         if time.monotonic() >= self._holds_until:
             if self._under_way is None:
                 self._under_way = asyncio.create_task(self._write())
-            await asyncio.shield(self._under_way)  # whoever asked may leave; others wait for it, too
+            await asyncio.shield(self._under_way)  # a caller may leave, but others wait for it, too
         if self._failed is not None:
             raise self._failed.with_traceback(None)
 

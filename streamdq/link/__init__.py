@@ -1,1 +1,1 @@
-"""How a call reaches Redis: its address, connections and deadlines, and what may be repeated."""
+"""How a call reaches Redis: address, connections, deadline, and which calls may be repeated."""

@@ -1,4 +1,4 @@
-"""Reads the URL of Redis into the arguments of redis-py."""
+"""Turns the URL of Redis into arguments for redis-py."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SCHEMES = "redis:// rediss:// unix:// redis+cluster:// redis+sentinel:// embedde
 
 @dataclass
 class Target:
-    """What a URL says. ``embedded``: the server that was started for it, to be closed with the link."""
+    """A parsed URL. ``embedded``: the server that was started for it; close it with the link."""
 
     kind: str  # "node", "cluster", "sentinel" or "memory"
     url: str = field(repr=False)
@@ -33,24 +33,24 @@ class Target:
         if self.hosts:
             return f"redis+{self.kind}://" + ",".join(f"{host}:{port}" for host, port in self.hosts)
         netloc = urlsplit(self.url).netloc
-        # redis-py also takes a password from the query.
+        # redis-py also accepts a password in the query.
         return hide_credentials(self.url.replace(netloc, netloc.rpartition("@")[2]) if "@" in netloc else self.url)
 
 
 def without_password(url: str) -> str:
-    """The part of an invalid URL that may be shown: without anything that could be a password."""
+    """An invalid URL without anything that could be a password, so that it may be shown."""
     head, at, tail = url.rpartition("@")
     if at:
-        scheme, colon, _ = head.partition("://")  # without one, all of the head may be a password
+        scheme, colon, _ = head.partition("://")  # without a scheme, all of the head may be a password
         return hide_credentials(f"{scheme if colon else ''}{colon}…@{tail}")
-    # redis://:PASSWORD and redis://user:PASSWORD: what follows a colon and is no port. Those of IPv6 are in brackets.
+    # redis://:PASSWORD and redis://user:PASSWORD: text after a colon that is not a port. IPv6's colons are in brackets.
     scheme, colon, rest = url.partition("://")
     rest = re.sub(r"(\[[^]]*\])|:(?!\d{1,5}(?:[/?#,]|$)).*", lambda found: found[1] or ":…", rest)
     return hide_credentials(f"{scheme}{colon}{rest}")
 
 
 def parse_url(url: str) -> Target:
-    """Reads the URL; starts the embedded server if it asks for one.
+    """Parses the URL; starts the embedded server if the URL asks for one.
 
     Raises:
         InvalidInput: the scheme or a host is not understood.
@@ -75,14 +75,14 @@ def parse_url(url: str) -> Target:
 def _check_node(url: str, scheme: str) -> None:
     shown = without_password(url)
     if scheme != "unix" and "@" in url and "@" not in urlsplit(url).netloc:
-        # A slash, ? or # in the password ends the host's part; the rest would be read as port and database.
+        # A slash, ? or # in the password ends the host part; the rest would be read as port and database.
         raise InvalidInput(f"url: can't read {shown!r}: write user and password percent-encoded")
     try:
         pool = redis.ConnectionPool.from_url(url)
     except (ValueError, TypeError) as error:
         if "@" in url:
             why = "write user and password percent-encoded"
-        else:  # the error quotes what reads as a port
+        else:  # the error quotes the text that should be a port
             why = "write a password as :PASSWORD@host" if "…" in shown else str(error)
         raise InvalidInput(f"url: can't read {shown!r}: {why}") from None
     try:

@@ -1,7 +1,7 @@
-"""Redis Cluster: which node serves a key, and what to do when a node says that another one does.
+"""Redis Cluster: which node serves a key, and what to do when a node redirects to another one.
 
-``routed`` is a generator, as operations are: it yields exchanges with one node and is sent their replies, so that the
-blocking and the awaiting link share it. A redirected command has not run, whatever else of the call has.
+``routed`` is a generator, like operations: it yields exchanges with one node and receives their replies, so that the
+blocking and the awaiting link share it. A redirected command has not run, even if other commands of the call have.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Exchange:
 
 @dataclass(slots=True)
 class Learn:
-    """The slots are to be learned (``learning``) by one caller at a time, unless another has done so since
+    """Asks the link to learn the slots (``learning``), one caller at a time, unless another has done so since
     ``version``.
     """
 
@@ -47,7 +47,7 @@ Steps = Generator[Exchange | Learn, Any, list[Any]]
 
 
 class Slots:
-    """Which node serves which slot, as far as is known."""
+    """This process's table of which node serves which slot."""
 
     def __init__(self, hosts: Sequence[tuple[str, int]]) -> None:
         self._seeds = [f"{host}:{port}" for host, port in hosts]
@@ -61,12 +61,12 @@ class Slots:
         return set(self._nodes.values())
 
     def node_of(self, key: str) -> str | None:
-        """None: nobody is known to serve it, or that node has just failed."""
+        """The node that serves the key; None if it is not known or has just failed."""
         node = self._nodes.get(key_slot(key.encode()))
         return None if node in self._suspects else node
 
     def any_node_of(self, key: str) -> str:
-        """Also one that has failed before.
+        """The node that serves the key, even if it has just failed.
 
         Raises:
             LinkError: no node serves it.
@@ -77,23 +77,25 @@ class Slots:
         return node
 
     def suspect(self, node: str) -> None:
-        """The node did not answer, or can't serve: the next call that needs it asks the others who took its place."""
+        """Notes that the node did not answer or can't serve: the next call that needs it asks the others for its
+        successor.
+        """
         self._suspects.add(node)
 
     def moved(self, slot: int, node: str) -> None:
-        """The others stay where they are: a slot that moves is no reason to ask for all of them."""
+        """Corrects one slot only: there is no need to ask for all slots when one moves."""
         self._nodes[slot] = node
 
     def candidates(self) -> list[str]:
-        """Whom to ask: in another order each time, as one that is cut off from the others may know old things; last
-        those that failed.
+        """The nodes to ask, in a different order each time, because a node that is cut off from the others may have an
+        old table. Nodes that failed come last.
         """
         names = list(dict.fromkeys([*sorted(self.names), *self._seeds]))
         turn = self.version % len(names)
         return sorted(names[turn:] + names[:turn], key=lambda name: name in self._suspects)
 
     def learn(self, ranges: Sequence[Any], asked: str) -> None:
-        """The reply to CLUSTER SLOTS of the node that was ``asked``."""
+        """Takes over the reply to CLUSTER SLOTS of the node that was ``asked``."""
         nodes: dict[int, str] = {}
         for first, last, (host, port, *_), *_ in ranges:
             nodes.update(dict.fromkeys(range(first, last + 1), address(host, port, asked)))
@@ -103,13 +105,13 @@ class Slots:
 
 
 def address(host: bytes | str | None, port: int, asked: str) -> str:
-    """A node's name. One that does not know its own host name leaves it to whom was asked."""
+    """A node's name. If the reply has no host, it means the host of the node that was ``asked``."""
     text = host.decode() if isinstance(host, bytes) else host
     return f"{asked.rpartition(':')[0] if text in (None, '', '?') else text}:{port}"
 
 
 def learning(slots: Slots, timeout_s: float) -> Steps:
-    """Asks one node after the other, each of them briefly: one that hangs must not use up the call's time.
+    """Asks one node after the other, each only briefly: a node that hangs must not use up the call's time.
 
     Raises:
         LinkError: none answered.
@@ -131,14 +133,14 @@ def learning(slots: Slots, timeout_s: float) -> Steps:
     assert failed is not None
     if not slots.names:
         raise failed
-    return []  # what was known before may still be true
+    return []  # the old table may still be correct
 
 
 def routed(slots: Slots, commands: Sequence[Command], timeout_s: float, blocking: bool) -> Steps:
-    """The replies in order. ``blocking``: each node may take the time that all of them have otherwise.
+    """The replies in order. ``blocking``: each node gets the whole time-out, which all nodes share otherwise.
 
     Raises:
-        LinkError: a node did not answer, or its slot is on its way to another; ``sent`` is about all commands.
+        LinkError: a node did not answer, or its slot is migrating; ``sent`` covers all commands.
     """
     deadline = time.monotonic() + timeout_s
     replies: list[Any] = [None] * len(commands)
@@ -182,13 +184,15 @@ def _by_node(slots: Slots, commands: Sequence[Command], pending: list[int]) -> I
 
 
 def _followed(slots: Slots, name: str, command: Command, reply: Any, timeout_s: float) -> Generator[Any, Any, Any]:
-    """The reply, or that of the node to which the slot is on its way. A MovedError: it is with another, from now on."""
+    """The reply, or the reply of the node to which the slot is migrating. After a MovedError, the table has the new
+    node.
+    """
     if isinstance(reply, AskError) and not isinstance(reply, MovedError):
         name = address(reply.host, reply.port, name)
         _, reply = yield Exchange(name, [_ASKING, command], timeout_s)
     if isinstance(reply, MovedError):
         slots.moved(reply.slot_id, address(reply.host, reply.port, name))
-    elif isinstance(reply, TryAgainError | AskError):  # some of the script's keys are here, the others there
+    elif isinstance(reply, TryAgainError | AskError):  # the script's keys are on both sides of a migration
         raise LinkError(reply, sent=False)
     elif isinstance(reply, ClusterDownError):
         slots.suspect(name)

@@ -1,5 +1,5 @@
-"""A Redis command. Only ``link`` and ``store`` may import this, which ``make lint`` checks: whoever wants something of
-Redis calls an operation of ``store``.
+"""A Redis command. Only ``link`` and ``store`` may import this (``make lint`` checks it); other rooms call operations
+of ``store``.
 """
 
 from __future__ import annotations

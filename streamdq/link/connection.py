@@ -33,7 +33,7 @@ class _Flavour(NamedTuple):
     retry: Any
     fake: str
     connections: Any
-    keeping_time: Callable[[type], Any]  # asynchronous calls have their deadline around them
+    keeping_time: Callable[[type], Any]  # adds the deadline; asynchronous calls have a time-out around them instead
 
 
 _SYNC = _Flavour(
@@ -43,7 +43,7 @@ _ASYNC = _Flavour(
     redis.asyncio.ConnectionPool, redis.asyncio.sentinel.Sentinel, redis.asyncio.retry.Retry, "FakeAsyncRedis",
     AsyncConnections, lambda connection_class: connection_class,
 )  # fmt: skip
-# Of the pools' limits none is wanted, node.py has its own.
+# No limits of redis-py's pools: node.py has its own.
 _OPTIONS = {"protocol": 2, "socket_timeout": None, "max_connections": 2**31}
 
 _fake_servers: dict[str, Any] = {}
@@ -55,7 +55,7 @@ def forget_memory(url: str) -> None:
 
 
 class _Routes:
-    """Which connections a command travels on: what Link and AsyncLink share."""
+    """Which connections a command uses; shared by Link and AsyncLink."""
 
     def __init__(self, url: str, timeout_s: float, limits: ConnectionLimits, flavour: _Flavour) -> None:
         self.target: Target = parse_url(url)
@@ -81,24 +81,24 @@ class _Routes:
         return self.target.kind == "cluster"
 
     def node_of(self, key: str) -> str:
-        """The name of the Cluster node that serves the key; '' when that is not known now, and everywhere else."""
+        """The name of the Cluster node that serves the key; '' if it is not known now, or without a Cluster."""
         return (self._slots.node_of(key) or "") if self.is_cluster else ""
 
     def _connections(self, pool: Any) -> Any:
-        """Of a pool only what it knows of its connections is used: it would count them."""
+        """Uses only the pool's class and arguments of connections; the pool itself would count them."""
         connection_class = self._flavour.keeping_time(pool.connection_class)
 
         def make() -> Any:
             connection = connection_class(**pool.connection_kwargs)
-            # It tells Redis nothing of redis-py: two round trips less. Each version has other arguments for that.
+            # Don't send redis-py's name and version to Redis: this saves two round trips. Versions differ in the names.
             connection.driver_info = connection.lib_name = connection.lib_version = None
             return connection
 
         return self._flavour.connections(make, self._limits)
 
     def _sentinel_pool(self) -> Any:
-        """Asks one sentinel after the other for the primary, each of them briefly: one that hangs must not use up the
-        time of the whole call. They have the nodes' password or, more often, none.
+        """Asks one sentinel after the other for the primary, each only briefly: a sentinel that hangs must not use up
+        the call's time. Sentinels have the nodes' password or, more often, none.
         """
         logins = [self.target.options, {}] if self.target.options else [{}]
         hosts = self.target.hosts
@@ -113,7 +113,7 @@ class _Routes:
         for client in first.sentinels:
             pool = client.connection_pool
             pool.connection_class = self._flavour.keeping_time(pool.connection_class)
-        # A copy: calls at the same time that swap places in redis-py's list may drop one from it, and all are closed.
+        # A copy, so that all get closed: concurrent calls that reorder redis-py's list may drop one from it.
         self._sentinels = list(first.sentinels)
         return first.master_for(self.target.service).connection_pool
 
@@ -125,7 +125,7 @@ class _Routes:
         if self.target.url not in _fake_servers:
             _fake_servers[self.target.url] = fakeredis.FakeServer(server_type="redis", version=(7, 0))
         client = getattr(fakeredis, self._flavour.fake)
-        # No socket time-out: redis-py keeps it with wait_for, which on Python 3.11 may swallow a cancellation.
+        # No socket time-out: redis-py implements it with wait_for, which may swallow a cancellation on Python 3.11.
         return client(server=_fake_servers[self.target.url], protocol=2, socket_timeout=None).connection_pool
 
     def _node(self, name: str) -> Any:
@@ -137,7 +137,7 @@ class _Routes:
         return self._nodes[name]
 
     def _gone(self) -> list[Any]:
-        """The connections to nodes that serve no slot any more, which are forgotten."""
+        """Removes and returns the connections to nodes that serve no slot any more."""
         return [self._nodes.pop(name) for name in set(self._nodes) - self._slots.names]
 
     def _suspect(self, step: Exchange | Learn, error: LinkError) -> None:
@@ -157,10 +157,10 @@ class Link(_Routes):
         self._learning = FairSemaphore(1)
 
     def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
-        """The replies, error replies among them; within ``timeout_s``.
+        """The replies, including error replies, within ``timeout_s``.
 
         Raises:
-            LinkError: there are none.
+            LinkError: there was no reply.
         """
         if not self.is_cluster:
             replies: list[Any] = self._nodes[""].send(commands, timeout_s, blocking)
@@ -189,7 +189,7 @@ class Link(_Routes):
         return self._learn(step)
 
     def _learn(self, step: Learn) -> list[Any]:
-        """Many threads may miss the same slots at once: one asks."""
+        """Many threads may need the slots at once; only one asks."""
         began = time.monotonic()
         if not self._learning.enter(step.timeout_s):
             raise LinkError(TimeoutError("the Cluster's nodes don't answer who serves which slot"), sent=False)
@@ -203,7 +203,7 @@ class Link(_Routes):
         return []
 
     def close(self) -> None:
-        """Calls that are under way end as they would have; their connections are closed then."""
+        """Lets calls under way end normally; their connections are closed after that."""
         for node in (*self._nodes.values(), *self._sentinels):
             node.close()
         if self.target.embedded:
@@ -211,14 +211,14 @@ class Link(_Routes):
 
 
 class AsyncLink(_Routes):
-    """Where commands go, for asynchronous callers; one event loop's."""
+    """Where commands go, for asynchronous callers in one event loop."""
 
     def __init__(self, url: str, timeout_s: float, limits: ConnectionLimits) -> None:
         super().__init__(url, timeout_s, limits, _ASYNC)
         self._learning = asyncio.Lock()
 
     async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
-        """As Link.send."""
+        """Like Link.send."""
         if not self.is_cluster:
             replies: list[Any] = await self._nodes[""].send(commands, timeout_s, blocking)
             return replies
@@ -246,7 +246,7 @@ class AsyncLink(_Routes):
         return await self._learn(step)
 
     async def _learn(self, step: Learn) -> list[Any]:
-        """Many tasks may miss the same slots at once: one asks."""
+        """Many tasks may need the slots at once; only one asks."""
         try:
             async with asyncio.timeout(step.timeout_s), self._learning:
                 if self._slots.version == step.version:
@@ -259,7 +259,7 @@ class AsyncLink(_Routes):
         return []
 
     async def close(self) -> None:
-        """As Link.close."""
+        """Like Link.close."""
         for node in list(self._nodes.values()):
             await node.close()
         for sentinel in self._sentinels:

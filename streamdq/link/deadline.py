@@ -1,8 +1,8 @@
 """One deadline for everything that a synchronous call does on sockets.
 
-redis-py's time-outs are for each connect, read and write: a server that answers byte by byte, or a handshake of four
-replies, took a multiple of them. Here what a thread reads, writes and connects counts against the one deadline of its
-call, whichever connection it uses for it: a sentinel's as well as the node's. Looking up a host name can't be bounded.
+redis-py's time-outs apply to each connect, read and write: a server that answers byte by byte, or a handshake with four
+replies, takes a multiple of them. Here everything that a thread connects, reads and writes counts against the one
+deadline of its call, on any connection, a sentinel's as well as the node's. Only a host name's lookup is not bounded.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _calling = _Calling()
 
 
 def set_deadline(deadline: float) -> None:
-    """For this thread, until it is set again; by ``time.monotonic``."""
+    """Sets this thread's deadline, by ``time.monotonic``, until it is set again."""
     _calling.deadline = deadline
 
 
@@ -49,7 +49,7 @@ class _Socket:
             raise TimeoutError("no time left")
         if self._own_s is not None:
             left_s = min(left_s, self._own_s)
-        if abs(left_s - self._timeout_s) > _SHORTEST_S:  # to set it is a system call, and it nearly always fits
+        if abs(left_s - self._timeout_s) > _SHORTEST_S:  # nearly never: setting it is a system call
             self._sock.settimeout(left_s if left_s != _FOREVER else None)
             self._timeout_s = left_s
 
@@ -83,7 +83,7 @@ class _Socket:
 
 
 class _Timed:
-    """Mixed into a connection class of redis-py, which asks for these before it connects."""
+    """A mixin for redis-py's connection classes, which read these properties before they connect."""
 
     _socket_timeout: float | None = None
     _socket_connect_timeout: float | None = None
@@ -110,5 +110,5 @@ class _Timed:
 
 @cache
 def timed(connection_class: type) -> Any:
-    """The same class of connections, which keep the deadline of the thread that uses them."""
+    """The same class of connections, but each keeps the deadline of the thread that uses it."""
     return type(f"Timed{connection_class.__name__}", (_Timed, connection_class), {})

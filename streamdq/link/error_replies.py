@@ -1,5 +1,5 @@
-"""What Redis's error replies mean. The one place that tells it: by redis-py's class, which leaves Redis's word out of
-the text, or by words of the text, as a script's error has no class of its own.
+"""What Redis's error replies mean. Nothing else classifies them. It looks at redis-py's class, because redis-py removes
+Redis's error code from the text, and at words in the text, because a script's error has no class of its own.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from ..errors import (
 
 
 class Meaning(Enum):
-    """Of an error reply."""
+    """The meaning of an error reply."""
 
-    REPLICA = auto()  # the server takes no writes: it is a replica, perhaps since a moment ago
-    NO_WRITES = auto()  # for another reason, such as its memory
+    REPLICA = auto()  # the server refuses writes because it is a replica, perhaps only since a moment ago
+    NO_WRITES = auto()  # it refuses writes for another reason, such as full memory
     GROUP_MISSING = auto()
-    ELSEWHERE = auto()  # the Cluster has the key on another node, or on none
+    ELSEWHERE = auto()  # another node of the Cluster has the key, or none
     LOGIN = auto()
     RIGHTS = auto()
     LOADING = auto()  # the server has not read its data yet; it ran nothing
-    FULL = auto()  # it takes no more clients, and ran nothing
+    FULL = auto()  # it accepts no more clients, and ran nothing
     UNKNOWN_COMMAND = auto()
     SCRIPT_MISSING = auto()
     GROUP_EXISTS = auto()
@@ -40,7 +40,7 @@ class Meaning(Enum):
 
 class _Sign(NamedTuple):
     meaning: Meaning
-    kind: str  # in the metrics; "": no failure
+    kind: str  # in the metrics; "" if it is not a failure
     classes: tuple[type[BaseException], ...]
     words: tuple[str, ...]
 
@@ -49,9 +49,9 @@ _SIGNS = (
     _Sign(Meaning.SCRIPT_MISSING, "", (exceptions.NoScriptError,), ("NOSCRIPT",)),
     _Sign(Meaning.GROUP_EXISTS, "", (), ("BUSYGROUP",)),
     _Sign(Meaning.NEWER_FORMAT, "", (), ("NEWERFORMAT ",)),  # lua/lib/stored_format.lua
-    # UNBLOCKED: a read was blocked when its stream was deleted (7.0).
+    # UNBLOCKED: the stream was deleted during a blocked read (7.0).
     _Sign(Meaning.GROUP_MISSING, "group_missing", (), ("NOGROUP", "requires the key to exist", "UNBLOCKED")),
-    # Before 7.0 a script's error has READONLY in the midst of its text.
+    # Before 7.0 a script's error has READONLY in the middle of its text.
     _Sign(Meaning.REPLICA, "refused_writes", (exceptions.ReadOnlyError,), ("READONLY",)),
     _Sign(Meaning.NO_WRITES, "refused_writes", (exceptions.OutOfMemoryError,), ("OOM ", "MISCONF", "NOREPLICAS")),
     _Sign(
@@ -90,7 +90,7 @@ def meaning_of(error: BaseException) -> Meaning:
 
 
 def metrics_kind(error: BaseException) -> str:
-    """Its kind in the metrics; "" for a reply that is no failure."""
+    """The error's kind in the metrics; "" for a reply that is not a failure."""
     return _sign_of(error).kind
 
 
@@ -103,7 +103,7 @@ def _sign_of(error: BaseException) -> _Sign:
 
 
 def as_streamdq(reply: exceptions.ResponseError) -> StreamdqError:
-    """What a call raises that got this reply."""
+    """The exception for a call that got this reply."""
     text = str(reply)
     match meaning_of(reply):
         case Meaning.NEWER_FORMAT:

@@ -17,7 +17,7 @@ _namespace: ContextVar[str] = ContextVar("namespace", default="")
 
 
 class LinkError(Exception):
-    """No reply. ``sent`` False: Redis can't have run it."""
+    """A call without a reply. ``sent`` False: Redis can't have run it."""
 
     def __init__(self, cause: BaseException, sent: bool) -> None:
         super().__init__(str(cause).rstrip(".") or type(cause).__name__)
@@ -60,7 +60,7 @@ def expect(namespace: str) -> None:
 
 
 def calls_of(namespace: str) -> None:
-    """From now on, calls of this thread or task count for this namespace; connections don't know the namespace."""
+    """Counts failed calls of this thread or task for this namespace; connections don't know theirs."""
     _namespace.set(namespace)
 
 
@@ -69,13 +69,13 @@ def count(kind: str) -> None:
 
 
 def count_reply(error: ResponseError) -> None:
-    """Redis answered with an error."""
+    """Counts an error reply."""
     if kind := metrics_kind(error):
         count(kind)
 
 
 def count_call(error: BaseException, seen_as: Exception) -> None:
-    """There was no answer; ``seen_as``: what streamdq makes of it."""
+    """Counts a call without an answer. ``seen_as``: the exception that streamdq turns it into."""
     if isinstance(seen_as, AuthenticationFailed):
         kind = "login"
     elif isinstance(seen_as, UnsupportedServer):

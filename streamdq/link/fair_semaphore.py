@@ -1,4 +1,4 @@
-"""A semaphore for threads that is first come, first served."""
+"""A semaphore for threads: first come, first served."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class FairSemaphore:
         self._lock = threading.Lock()
 
     def enter(self, timeout_s: float) -> bool:
-        """False: no place within ``timeout_s``. Whoever entered leaves."""
+        """Returns False if no place became free within ``timeout_s``; otherwise call ``leave`` later."""
         with self._lock:
             if self._free:
                 self._free -= 1
@@ -44,4 +44,4 @@ class FairSemaphore:
             if turn in self._waiting:
                 self._waiting.remove(turn)
                 return
-        self.leave()  # the place came just now
+        self.leave()  # the place was given to us at the last moment

@@ -1,8 +1,8 @@
-"""Connections to one node: up to a limit, and each used by one call at a time.
+"""Connections to one node: up to a limit, each used by one call at a time.
 
-Of redis-py, only opening, authenticating and parsing are used. Its retries repeat calls that must not run twice, its
-time-outs add up (measured: 595 s at ``socket_timeout=1``), and its pools keep counting a connection that was never
-given back. Here a call is one attempt; ``session.py`` decides which calls are repeated, and until when.
+redis-py only opens and authenticates connections, and parses replies. Its retries repeat calls that must not run twice,
+its time-outs add up (measured: 595 s at ``socket_timeout=1``), and its pools keep counting a connection that was never
+given back. Here a call is a single attempt; ``session.py`` decides which calls are repeated, and until when.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from .failures import Crowded, count_reply, translate
 from .fair_semaphore import FairSemaphore
 
 KEPT = 4
-"""Idle connections that stay open."""
+"""How many idle connections stay open."""
 IDLE_S = 10.0
-"""How long the others do."""
+"""How long other idle connections stay open."""
 
-# RuntimeError: uvloop's for a transport that was closed, asyncio's for one of a loop that was.
+# RuntimeError: uvloop raises it for a closed transport, asyncio for a transport of a closed loop.
 _FAILURES = (RedisError, OSError, EOFError, RuntimeError)
 
 
 class ConnectionLimits(NamedTuple):
-    """How many calls one node is sent at once. Blocked reads are counted apart, as they last for seconds: they must
-    not keep others waiting.
+    """How many calls may be at one node at a time. Blocked reads are counted separately: they last for seconds, and
+    must not keep other calls waiting.
     """
 
     connections: int
@@ -45,8 +45,8 @@ class ConnectionLimits(NamedTuple):
 
 
 class _Idle:
-    """Open connections that no call uses. The one used last is taken first, so that connections left over from a burst
-    grow old and are closed.
+    """Open connections that no call uses. The most recently used one is taken first, so that connections left over from
+    a burst grow old and are closed.
     """
 
     def __init__(self) -> None:
@@ -59,14 +59,14 @@ class _Idle:
         self._since.append((time.monotonic(), connection))
 
     def take(self) -> Any:
-        """None: there is none."""
+        """An idle connection, or None."""
         try:
             return self._since.pop()[1]
         except IndexError:
             return None
 
     def take_old(self) -> Any:
-        """A connection to close: long unused, and more than are kept. None: there is none."""
+        """A connection to close, because it was unused for long and there are more than ``KEPT``; or None."""
         try:
             since, connection = self._since.popleft()
         except IndexError:
@@ -81,10 +81,10 @@ class _Idle:
 
 
 def _was_closed(sock: Any) -> bool:
-    """An idle connection with something to read was closed by the server."""
+    """Whether the server closed this idle connection: then it has something to read."""
     if sock is None:
         return True
-    look = select.poll()  # select() knows no descriptor from 1024 on
+    look = select.poll()  # select() can't handle descriptors from 1024 on
     try:
         look.register(sock.fileno(), select.POLLIN)
     except (OSError, ValueError):  # it has no descriptor any more
@@ -93,10 +93,10 @@ def _was_closed(sock: Any) -> bool:
 
 
 def _is_replicas(replies: Sequence[Any]) -> bool:
-    """Whether one of them says that the server is a replica. It may have been the primary before, and the same address
-    may lead to another one by now: only new connections get there.
+    """Whether a reply says that the server is a replica. It may have been the primary before, and its address may lead
+    to the new primary by now; only new connections get there.
     """
-    for reply in replies:  # noqa: SIM110 - for each call, and twice as fast
+    for reply in replies:  # noqa: SIM110 - runs for each call, and is twice as fast as any()
         if isinstance(reply, ResponseError) and meaning_of(reply) is Meaning.REPLICA:
             return True
     return False
@@ -113,7 +113,7 @@ _renewed: weakref.WeakSet[_Renewed] = weakref.WeakSet()
 
 
 def renew_in_child(shared: _Renewed) -> None:
-    """After a fork, which leaves the child locks that its parent's threads hold, and their sockets."""
+    """Calls ``after_fork`` in forked children, which inherit sockets and locks that threads of the parent may hold."""
     _renewed.add(shared)
 
 
@@ -126,7 +126,9 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class Connections:
-    """Sync connections to one node. ``make`` makes one that is not connected yet; ``packed``: it is a real one."""
+    """Sync connections to one node. ``make`` creates one that is not connected yet. ``packed``: real, not
+    fakeredis's.
+    """
 
     def __init__(self, make: Callable[[], Any], limits: ConnectionLimits, packed: bool = True) -> None:
         self._make = make
@@ -143,17 +145,17 @@ class Connections:
         self._closed = threading.Event()
 
     def after_fork(self) -> None:
-        """A forked child must not speak on its parent's sockets, nor wait for its parent's threads."""
+        """A forked child must not use its parent's sockets or wait for its parent's threads."""
         self._idle.drop()
         self._start()
 
     def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
-        """The replies, error replies among them. All of it takes ``timeout_s`` at most; ``blocking``: so does the wait
-        in line before that.
+        """The replies, including error replies, within ``timeout_s``. With ``blocking``, the wait in line before that
+        may take as long again.
 
         Raises:
             LinkError: the connection failed; it is closed.
-            Crowded: there was none in time.
+            Crowded: no connection became free in time.
             AuthenticationFailed, UnsupportedServer: from the handshake.
         """
         deadline = time.monotonic() + timeout_s
@@ -184,7 +186,7 @@ class Connections:
         return replies
 
     def _take(self) -> Any:
-        """An idle connection, if there is a sound one."""
+        """An idle connection that the server has not closed, if there is one."""
         while (connection := self._idle.take()) is not None:
             if not self._packed or not _was_closed(connection._sock):
                 return connection
@@ -192,7 +194,7 @@ class Connections:
         return None
 
     def _exchange(self, connection: Any, commands: Sequence[Command]) -> list[Any]:
-        if not self._packed:  # fakeredis takes one at a time
+        if not self._packed:  # fakeredis takes one command at a time
             replies = []
             for command in commands:
                 connection.send_command(*command.args)
@@ -210,11 +212,11 @@ class Connections:
                 threading.Thread(
                     target=_sweep, args=(weakref.ref(self), self._closed), name="streamdq-idle", daemon=True
                 ).start()
-            except RuntimeError:  # no thread can be started: the process ends, which closes them too
+            except RuntimeError:  # no thread can start, as the process is ending, which closes them as well
                 self._sweeping.release()
 
     def sweep(self) -> bool:
-        """Closes what has been idle for long; whether more may become so."""
+        """Closes connections that were idle for long; returns whether there may be more later."""
         while (connection := self._idle.take_old()) is not None:
             connection.disconnect()
         if len(self._idle) > KEPT:
@@ -223,7 +225,7 @@ class Connections:
         return False
 
     def close(self) -> None:
-        """Those in use are closed when their call has ended."""
+        """Closes idle connections now, and those in use when their call has ended."""
         self._closed.set()
         self._close_idle()
 
@@ -233,7 +235,7 @@ class Connections:
 
 
 def _sweep(reference: weakref.ref[Connections], closed: threading.Event) -> None:
-    """A thread's body, while there are more idle connections than are kept; it keeps nothing alive."""
+    """A thread's body, for as long as there are too many idle connections. It holds only a weak reference to them."""
     while not closed.wait(IDLE_S):
         connections = reference()
         if connections is None or not connections.sweep():
@@ -255,7 +257,7 @@ def _read(connection: Any) -> Any:
 
 
 class AsyncConnections:
-    """Async connections to one node, used in one event loop; otherwise as Connections."""
+    """Async connections to one node, used in one event loop; otherwise like Connections."""
 
     def __init__(self, make: Callable[[], Any], limits: ConnectionLimits, packed: bool = True) -> None:
         self._make = make
@@ -268,7 +270,7 @@ class AsyncConnections:
         self._closed = False
 
     async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
-        """As Connections.send."""
+        """Like Connections.send."""
         line = self._blocked if blocking else self._line
         connection, entered, sent = None, False, False
         try:
@@ -332,7 +334,7 @@ class AsyncConnections:
             connection._close()
 
     async def close(self) -> None:
-        """Those in use are closed when their call has ended."""
+        """Closes idle connections now, and those in use when their call has ended."""
         self._closed = True
         if self._sweeping is not None:
             self._sweeping.cancel()
@@ -340,11 +342,11 @@ class AsyncConnections:
             writer = getattr(connection, "_writer", None)
             await connection.disconnect(nowait=True)
             if isinstance(writer, asyncio.StreamWriter):
-                writer.transport.abort()  # TLS would take its leave first, in a loop that may end now
+                writer.transport.abort()  # a TLS shutdown would need the loop, which may end now
 
 
 def _has_ended(connection: Any) -> bool:
-    """As _was_closed: also when the event loop has not been told yet."""
+    """Like _was_closed; also notices what the event loop has not seen yet."""
     writer = connection._writer
     return writer is None or writer.is_closing() or _was_closed(writer.get_extra_info("socket"))
 

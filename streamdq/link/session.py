@@ -1,7 +1,8 @@
 """Calls to Redis: which may be repeated, until when, and what an error reply means.
 
-An operation is a generator. It yields Requests (and Pauses), is sent the replies, and never waits itself. ``run``
-carries it out blocking, ``arun`` awaiting, so the synchronous and the asynchronous API share everything else.
+An operation is a generator. It yields Requests (and Pauses), receives the replies, and never waits itself. ``run``
+executes it with blocking calls, ``arun`` awaits them; so the synchronous and the asynchronous API share everything
+else.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Session:
         self.address = target.describe()
         self.is_cluster = target.kind == "cluster"
         self.consumer = consumer_name()
-        self.node_of: Callable[[str], str] = lambda _: ""  # of a Cluster, which node serves a key
+        self.node_of: Callable[[str], str] = lambda _: ""  # on Cluster, the node that serves a key
         failures.expect(namespace)
 
     def call(
@@ -112,7 +113,7 @@ class Session:
 
 
 def consumer_name() -> str:
-    """A name that no other process has had: a reused name would take a dead consumer's claims for its own."""
+    """A name that no other process ever had: with a reused name, a process would take over a dead consumer's claims."""
     host = "".join(c if c.isalnum() or c in "-." else "-" for c in socket.gethostname())
     return f"{host}-{os.getpid()}-{secrets.token_hex(3)}"
 
@@ -139,10 +140,10 @@ def open_session(
 
 
 def checked(reply: Any) -> Any:
-    """The reply, unless it is an error reply: that is raised as one of streamdq's errors.
+    """The reply; an error reply is raised as one of streamdq's errors.
 
     Raises:
-        ServerRefusesWrites, AuthenticationFailed, UnsupportedServer, ServerError: by what Redis says.
+        ServerRefusesWrites, AuthenticationFailed, UnsupportedServer, ServerError: depending on the reply.
         NewerFormat: a script met data of a newer version.
     """
     if not isinstance(reply, ResponseError):
@@ -151,7 +152,7 @@ def checked(reply: Any) -> Any:
 
 
 def run(link: Link, op: Op[T]) -> T:
-    """Carries an operation out, blocking."""
+    """Runs an operation with blocking calls."""
     try:
         step = next(op)
         while True:
@@ -171,7 +172,7 @@ def run(link: Link, op: Op[T]) -> T:
 
 
 async def arun(link: AsyncLink, op: Op[T]) -> T:
-    """Carries an operation out, awaiting."""
+    """Runs an operation, awaiting its calls."""
     try:
         step = next(op)
         while True:

@@ -1,1 +1,1 @@
-"""The Prometheus metrics: their declarations, and the counters of moves and duplicates."""
+"""The Prometheus metrics: their declarations, and counting moves, take-overs and duplicates."""

@@ -1,10 +1,10 @@
 """Every Prometheus metric of streamdq, declared here and nowhere else; docs/metrics.md lists them.
 
-Every metric has the label namespace: several deployments may share a Prometheus. Labels have few values: topics (at
-most ``STREAMDQ_METRICS_TOPICS`` of them, then ``other``), groups, and the words that are written here. No id, URL or
-error text is ever one.
+Every metric has the label namespace, as several deployments may share a Prometheus. Labels have few values: topics (at
+most ``STREAMDQ_METRICS_TOPICS`` of them, then ``other``), groups, and the words in this file. No id, URL or error text
+is ever a label.
 
-Most counters and the histograms are this process's own. Gauges, and counters that the scripts keep in Redis, are read
+Most counters and all histograms are this process's own. Gauges, and counters that the scripts keep in Redis, are read
 at the scrape, so one process serves them for all.
 """
 
@@ -26,18 +26,18 @@ OTHER = "other"
 OUTCOMES = ("done", "retry", "snoozed", "dead", "released", "stale")
 REASONS = ("exhausted", "buried", "invalid", "crashed")
 MOST_STEPS = 20
-"""A schedule may be longer; its later steps are counted as one."""
+"""A schedule may be longer; its later steps are counted together."""
 
 
 def _use_files() -> None:
-    """Several workers of one command write to files that their parent reads, one for each number, not for each process
-    id: whoever takes a dead one's place counts on where it ended, and no file is left behind.
+    """Makes the workers of one command write their figures to files, which the parent reads. Files are named after the
+    process's number, not its process id: the successor of a dead process continues its files, and none is left behind.
     """
     directory = os.environ.get("PROMETHEUS_MULTIPROC_DIR")
     if not directory:
         return
-    Path(directory).mkdir(parents=True, exist_ok=True)  # the library fails without it, already at the import
-    # Not for what a handler starts: two processes that write to one file overwrite each other's figures.
+    Path(directory).mkdir(parents=True, exist_ok=True)  # without it the library fails, even when it is imported
+    # Not for processes that a handler starts: two processes that write to one file overwrite each other's figures.
     number, here = os.environ.pop(PROCESS_NUMBER, None), os.getpid()
     if number:
         values.ValueClass = values.MultiProcessValue(  # type: ignore[no-untyped-call]
@@ -49,16 +49,16 @@ _use_files()
 
 
 class BatchHistogram(Histogram):
-    """A Histogram that takes many values at once: one by one they would cost as much as all else a worker does for a
-    job. The library has no call for it, so this reaches for what it keeps inside; here and nowhere else.
+    """A Histogram that takes many values at once: one by one they would cost as much as everything else that a worker
+    does for a job. The library has no call for this, so this class, and nothing else, uses its private attributes.
     """
 
     def observe_all(self, observed: list[float]) -> None:
-        """As ``observe`` for each; sorts the list."""
+        """Like ``observe`` for each value; sorts the list."""
         if not observed:
             return
         observed.sort()
-        if observed[0] < 0:  # Redis's clock was set back, or a test's stands elsewhere: a histogram must not shrink
+        if observed[0] < 0:  # Redis's clock was set back, or a test uses its own: the sum must not shrink
             observed = [max(0.0, value) for value in observed]
         before, total = 0, len(observed)
         for bound, bucket in zip(self._upper_bounds, self._buckets, strict=True):
@@ -73,8 +73,8 @@ class BatchHistogram(Histogram):
 
 @dataclass(frozen=True, slots=True)
 class RedisMetric:
-    """What is read from Redis. ``merge``: what several shards make of one topic, and topics of ``other``. A counter's
-    shards are added up, whatever ``merge`` is.
+    """A metric that is read from Redis. ``merge`` combines the values of a topic's shards, and of the topics in
+    ``other``. A counter's shards are always summed.
     """
 
     name: str
@@ -85,7 +85,7 @@ class RedisMetric:
 
 
 def _farthest(one: float, other: float) -> float:
-    """From 0."""
+    """The value that is farther from 0."""
     return max(one, other, key=abs)
 
 
@@ -96,7 +96,7 @@ _LONG_SECONDS = (0.005, 0.02, 0.1, 0.5, 1, 5, 10, 60, 300, 1800, 3600, 21_600, 8
 _SHORT_SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
 _BYTES = (64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 16_777_216)
 
-# -- counted in the process that does it. The library adds _total.
+# -- counted in each process. The library adds _total.
 
 DUPLICATE = Counter("streamdq_jobs_duplicate", "Jobs that this process did not put in: their id was taken.", _TOPIC)
 MOVED = Counter("streamdq_jobs_moved", "Due jobs and retries moved from the bucket to a ready stream.", _TOPIC)
@@ -150,7 +150,7 @@ MOVE_BATCH = BatchHistogram(
 )
 BODY_BYTES = BatchHistogram("streamdq_job_body_bytes", "Bodies of attempted jobs.", _TOPIC, buckets=_BYTES)
 
-# -- read from Redis: gauges, and what the scripts count there for all processes
+# -- read from Redis: gauges, and counters that the scripts keep for all processes
 
 UP = RedisMetric("streamdq_up", "1 when Redis answered; at 0 the other gauges are missing.")
 JOBS = RedisMetric(
@@ -218,7 +218,7 @@ FROM_REDIS = (*GAUGES, ENQUEUED, DONE, CANCELLED, EXPIRED, LOST)
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """A metric as Prometheus knows it."""
+    """A metric's name and description in Prometheus."""
 
     name: str
     kind: str  # counter, histogram or gauge
@@ -227,7 +227,7 @@ class Described:
 
 
 def described() -> list[Described]:
-    """All of them."""
+    """All metrics."""
     own = [(metric, "counter", "_total") for metric in COUNTERS]
     own += [(metric, "histogram", "") for metric in HISTOGRAMS]  # type: ignore[misc]
     found = []
@@ -241,7 +241,7 @@ def described() -> list[Described]:
 
 
 class TopicLabels:
-    """What topics are called in labels: themselves, but for those that come after the first ``most``."""
+    """The labels of topics: their names for the first ``most`` topics, ``other`` for the rest."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -257,18 +257,18 @@ class TopicLabels:
 
 @cache
 def topic_labels() -> TopicLabels:
-    """This process's."""
+    """The labels of this process."""
     return TopicLabels(Settings().metrics_topics)
 
 
 @cache
 def counting() -> bool:
-    """Are jobs counted here? ``STREAMDQ_METRICS=0``: not, which is there to measure what it costs."""
+    """Whether this process counts jobs. ``STREAMDQ_METRICS=0`` turns it off, to measure what it costs."""
     return Settings().metrics
 
 
 def step_label(step: int, steps: int) -> str:
-    """Of the retry that follows after ``step`` steps were used, and uses up ``steps``."""
+    """The label of a retry that uses up ``steps`` after ``step`` steps were used."""
     if steps == 0:
         return "asked"
     return str(step + 1) if step < MOST_STEPS else "later"

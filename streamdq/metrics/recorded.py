@@ -31,19 +31,19 @@ def _count(metric: prometheus_client.Counter, namespace: str, topic: str, count:
 
 
 def not_put_in(namespace: str, topic: str, count: int) -> None:
-    """So many of a call's jobs were not enqueued, because their ids were taken; perhaps none."""
+    """Counts jobs of a call that were not enqueued because their ids were taken; ``count`` may be 0."""
     _count(declared.DUPLICATE, namespace, topic, count)
 
 
 def moved(shard: ShardKeys, count: int, took_s: float) -> None:
-    """One call moved so many jobs, and took so long."""
+    """Counts the jobs that one call moved, and how long it took."""
     _count(declared.MOVED, shard.namespace, shard.topic, count)
     if declared.counting():
         _move_batch(shard.namespace).observe(took_s)
 
 
 def reclaimed(shard: ShardKeys, group: str, count: int) -> None:
-    """``count`` may be 0: this process has begun to look after the group."""
+    """Counts claims taken over. ``count`` may be 0; that creates the group's counter."""
     if declared.counting():
         topic = declared.topic_labels().of(shard.namespace, shard.topic)
         declared.RECLAIMED.labels(shard.namespace, topic, group).inc(count)

@@ -25,7 +25,7 @@ from .models import BulkLine, BulkOut, JobIn
 
 _BATCH_BYTES = 4 * 1024 * 1024
 _SHOWN = 100
-_YIELD_LINES = 100  # others get their turn, also where no line makes a job
+_YIELD_LINES = 100  # then other requests get their turn, even if no line is a job
 
 
 class JobLine(JobIn):
@@ -62,11 +62,10 @@ class Loader:
         self._bytes = 0
 
     async def load(self, chunks: AsyncIterable[bytes]) -> None:
-        """Reads to the end.
+        """Reads all lines.
 
         Raises:
-            ProblemError: Redis failed, or the server ends; it says how many lines were read. What was sent with them
-                is in.
+            ProblemError: Redis failed, or the server stops. It says how many lines were read; their jobs are enqueued.
         """
         try:
             ended = await self._read(chunks)
@@ -87,7 +86,7 @@ class Loader:
             )
 
     async def _read(self, chunks: AsyncIterable[bytes]) -> bool:
-        """To the end; False: until the server was asked to stop. Leaves the last batch to be sent."""
+        """Reads the lines; returns False if the server was asked to stop. The last batch remains to be sent."""
         longest = longest_line(self._limit)
         try:
             async with aclosing(until(self._stopping, chunks)) as parts, aclosing(lines_of(parts, longest)) as lines:
@@ -142,7 +141,7 @@ async def until(stopping: asyncio.Event, chunks: AsyncIterable[bytes]) -> AsyncG
     """The chunks.
 
     Raises:
-        Stopped: the server was asked to end while it waited for the next.
+        Stopped: the server was asked to stop while it waited for the next chunk.
     """
     parts = aiter(chunks)
     stopped = asyncio.create_task(stopping.wait())
@@ -180,7 +179,7 @@ def _what(error: InvalidInput | ValidationError) -> str:
 
 
 async def lines_of(chunks: AsyncIterable[bytes], longest: int) -> AsyncGenerator[NumberedLine]:
-    """(number, line) for each that is not blank; None for one longer than ``longest``, which is passed over."""
+    """(number, line) for each line that is not blank. A line longer than ``longest`` is skipped and comes as None."""
     lines = Lines(longest)
     async for chunk in chunks:
         for line in lines.feed(chunk):

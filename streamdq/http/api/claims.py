@@ -71,8 +71,8 @@ async def take_job(
 
 
 async def _take(request: Request, backend: Backend, topic: str, group: str, wait_s: float) -> Held | None:
-    """As Queue.take; ends early when the caller leaves or the server stops. If its token is revoked or expires
-    meanwhile, it gets nothing.
+    """Like Queue.take, but ends early if the caller leaves or the server stops. If the token is revoked or expires
+    meanwhile, the caller gets no job.
     """
     claim = await (await backend.queue()).take(topic, group, 0)
     if claim is not None or wait_s == 0:
@@ -93,8 +93,9 @@ async def _take(request: Request, backend: Backend, topic: str, group: str, wait
 
 
 async def _claim(backend: Backend, topic: str, group: str, wait_s: float, wanted: Callable[[], bool]) -> Held | None:
-    """Claims a job; one that is wanted no longer goes back. When the caller leaves, the read that waits goes on to its
-    end, after 5 s at most: what Redis may be giving out just then would be held by nobody until its TTR has passed.
+    """Claims a job; hands it back if it is not wanted any more. When the caller leaves, a read under way still runs to
+    its end, 5 s at most: if it were cut off, a job that Redis delivers at that moment would be stuck until its TTR has
+    passed.
     """
     store = await backend.store()
     held = await backend.do(engine.take(store, topic, group, wait_s, wanted))
@@ -119,7 +120,7 @@ async def _held(backend: Backend, token: str) -> Held:
 
 
 async def _own(request: Request, backend: Backend, claim: ClaimIn) -> Held:
-    """What was claimed, where the token is for it."""
+    """The claim, if the token allows it."""
     held, who = await _held(backend, claim.claim), who_asks(request)
     about(request, topic=held.job.topic, id=held.job.id, group=held.group)
     if not who.topics.holds(held.job.topic):
@@ -139,7 +140,7 @@ _STALE, _STALE_OR_UNKNOWN = ["stale-claim"], ["stale-claim", "unknown-topic"]
 async def _end(
     request: Request, claim: ClaimIn, how: Callable[[RedisStore, Held], Op[None]], *ends: Outcome
 ) -> Response:
-    """Whoever did not hear of the end may ask for it again."""
+    """Ends a claim. A caller that has lost the answer may ask again."""
     backend = backend_of(request)
     held, store = await _own(request, backend, claim), await backend.store()
     state = await backend.do(engine.repeatable(store, held, how(store, held), *ends))

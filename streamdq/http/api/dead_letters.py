@@ -20,20 +20,20 @@ PAGE_BYTES = 1024 * 1024
 _FEWEST_OF_A_SHARD = 10
 
 Place = tuple[int, bytes]
-"""Where a dead letter stands: when it was buried, and its id. The order of the list, over all shards."""
+"""The position of a dead letter: when it was buried, and its id. This is the order of the list, over all shards."""
 
 
 @dataclass(slots=True)
 class DeadPage:
-    """Jobs as JSON. ``next``: what the following page begins after; None when there is none."""
+    """Jobs as JSON. ``next``: the position after which the next page begins; None on the last page."""
 
     jobs: list[bytes] = field(default_factory=list)
     next: str | None = None
 
 
 def dead_page(store: RedisStore, who: Identity, topic: str, group: str, limit: int, after: str) -> Op[DeadPage]:
-    """At most ``limit`` dead letters, those buried first coming first, until they exceed PAGE_BYTES. A page may be
-    short or empty and still have a next one. If letters are kicked or purged meanwhile, no other is skipped.
+    """At most ``limit`` dead letters in the order of their burial, until they exceed PAGE_BYTES. A page may be short or
+    empty and still have a next one. If letters are kicked or purged meanwhile, no other letter is skipped.
 
     Raises:
         UnknownTopic, UnknownGroup
@@ -54,7 +54,7 @@ def dead_page(store: RedisStore, who: Identity, topic: str, group: str, limit: i
 
 
 def _job(store: RedisStore, who: Identity, shards: Sequence[ShardKeys], id: str) -> Op[list[bytes]]:
-    """Nothing, if it is no longer there."""
+    """The job as JSON; empty if it is no longer there."""
     shard = shards[shard_of(id, len(shards))]
     job = job_of(shard.topic, id, (yield from store.scripts.get(shard, id)))
     return [] if job is None else [job_bytes(redact.job(who, job))]
@@ -70,15 +70,15 @@ def _place(after: str) -> Place:
 
 
 def _places(store: RedisStore, keys: Sequence[str], limit: int, after: Place) -> Op[tuple[list[Place], bool]]:
-    """The places that follow, in order, and whether there are more than these. Of many shards each is asked for a
-    part of the page, so what one of them has not told yet may end it early.
+    """The next positions in order, and whether there are more. If there are many shards, each is asked only for a part
+    of the page; so a page ends early where a shard may have more that was not read.
     """
     count = min(limit, max(_FEWEST_OF_A_SHARD, 2 * limit // len(keys))) + 1
     found = yield from reads.from_time(store.session, [(key, after[0], 0) for key in keys], count)
     of_shards, told = [], []
     for key, rows in zip(keys, found, strict=True):
         offset = 0
-        while len(rows) == count and rows[-1] <= after:  # many of one millisecond
+        while len(rows) == count and rows[-1] <= after:  # many letters of the same millisecond
             offset += count
             (rows,) = yield from reads.from_time(store.session, [(key, after[0], offset)], count)
         of_shards.append([row for row in rows if row > after])

@@ -80,7 +80,7 @@ async def get_metrics(request: Request) -> Response:
 
 
 class _Read(Collector):
-    """What has been collected already."""
+    """A collector of metrics that were read before."""
 
     def __init__(self, found: list[Metric]) -> None:
         self._found = found

@@ -38,7 +38,7 @@ OnConflictIn = Annotated[
 
 
 def job_bytes(job: Job) -> bytes:
-    """The job as JSON; its body goes out as it is kept."""
+    """The job as JSON; its body is copied as stored."""
     return to_json(job_fields(job))[:-1] + b',"body":' + job.raw_body + b"}"
 
 
@@ -47,7 +47,7 @@ def job_response(job: Job, status: int = 200, headers: dict[str, str] | None = N
 
 
 def _put(store: RedisStore, topic: str, new: NewJob, replace: bool) -> Op[tuple[Job, bool]]:
-    """The job that has the id afterwards, and whether this call put it in."""
+    """The job that has the id afterwards, and whether this call enqueued it."""
     check_topic(topic)
     job = encode(new, store.session.settings.max_body_bytes)
     reply = yield from put(store, topic, [job], replace)
@@ -55,8 +55,8 @@ def _put(store: RedisStore, topic: str, new: NewJob, replace: bool) -> Op[tuple[
 
 
 def _is_same(there: Job, new: NewJob, limit: int) -> bool:
-    """Was the job that is there put in by the same request? Its due time counts as it was asked for, from when the job
-    was made; so it is another one since it was rescheduled.
+    """Whether the existing job comes from the same request. Its due time is compared as requested, counted from the
+    job's creation; so a rescheduled job counts as another one.
     """
     asked = encode(new, limit).job(there.topic, there.created_ms)
     if any(getattr(there, name) != getattr(asked, name) for name in ("due_ms", "ttr_ms", "retry", "url", "expire_ms")):

@@ -13,7 +13,7 @@ from ...errors import InvalidInput
 from ...job import JobState, NewJob
 from ...retry import MAX_STEPS
 
-# A limit of length stands at the list or text itself: at a union it would count only once all items were validated.
+# Limits of length are on the list or text itself: on a union they would only apply after all items were validated.
 _DurationText = Annotated[StrictStr, Field(max_length=MAX_DURATION_CHARS)]
 DurationIn = StrictInt | StrictFloat | _DurationText
 _DURATION = "Seconds, or text such as `250ms`, `15s`, `1h30m`, `2d`."
@@ -53,7 +53,7 @@ _MAX_UNKNOWN_FIELDS = 10
 
 
 def example(value: dict[str, Any]) -> ConfigDict:
-    """A model's configuration with an example of it."""
+    """A model's configuration with an example."""
     return ConfigDict(json_schema_extra={"examples": [value]})
 
 
@@ -63,7 +63,7 @@ class _In(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _few_fields(cls, given: Any) -> Any:
-        """Each unknown field is an error of its own; many are one."""
+        """Reports many unknown fields as one error instead of one each."""
         if isinstance(given, dict) and len(given) > len(cls.model_fields) + _MAX_UNKNOWN_FIELDS:
             raise PydanticCustomError(
                 "too_many_fields",
@@ -96,7 +96,7 @@ class JobIn(_In):
     )
 
     def new_job(self, id: str | None) -> NewJob:
-        """As the library takes it."""
+        """The job in the library's form."""
         return NewJob(self.body, self.delay, id, due_from(self.at), self.ttr, self.retry, self.url, self.expire)
 
 

@@ -1,4 +1,4 @@
-"""What every operation of the API has in common: who may call it, what it takes and how much, and that it is logged."""
+"""What all operations of the API share: authorization, the type and size of the body, and logging."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _STRANGER = Identity("", frozenset())
 
 
 class _Segment(Convertor[str]):
-    """One part of a path, decoded here and not before: a topic or an id may hold a slash, sent as %2F."""
+    """One segment of a path, decoded only here: a topic or an id may contain a slash, sent as %2F."""
 
     regex = "[^/]+"
 
     def convert(self, value: str) -> str:
-        return unquote(value, errors="surrogateescape")  # what is not UTF-8 is refused as a name, not misread
+        return unquote(value, errors="surrogateescape")  # names that are not UTF-8 are refused later, not misread
 
     def to_string(self, value: str) -> str:
         raise NotImplementedError
@@ -47,9 +47,9 @@ IdPath = Annotated[str, Path(description="The job's id, percent-encoded.", max_l
 class Needs:
     """``roles`` None: open to everyone. ``takes``: the body's content type. ``notable``: logged at info.
 
-    Who may is checked before, and whether the token is for the topic, in the path or the query, and for the group in
-    the query. What names no topic takes a token for all of them, unless it ``sifts``: then it looks itself at what the
-    token is for. ``every_group``: it concerns all groups of the topic, and takes a token for all.
+    The role is checked before the call, and whether the token allows the topic, in the path or the query, and the group
+    in the query. An operation without a topic needs a token for all topics, unless it ``sifts``: then it filters its
+    answer by the token itself. ``every_group``: it affects all groups of the topic, and needs a token for all groups.
     """
 
     roles: frozenset[Role] | None
@@ -65,14 +65,14 @@ def backend_of(request: Request) -> Backend:
 
 
 def who_asks(request: Request) -> Identity:
-    """Who makes this request, once it was let in."""
+    """Who makes this request; known after the checks."""
     identity: Identity = request.state.who
     return identity
 
 
 def _tell(request: Request, needs: Needs, **how: Any) -> None:
-    """Who did what, and how it ended; looking is not worth a word. Strangers who are refused can't fill the log: of
-    them it has what the server's own log has.
+    """Logs who did what, and the outcome; reads are not logged. Strangers who are refused can't fill the audit log:
+    they only appear in the server's own log.
     """
     who = getattr(request.state, "who", None)  # signing in tells who it is
     told = getattr(request.state, "told", True) or who not in (None, NOBODY_IN_PARTICULAR)
@@ -103,17 +103,17 @@ class Route(APIRoute):
         return handle
 
     def refused(self, request: Request, error: ProblemError) -> ProblemError:
-        """What the caller is told instead; it is counted and logged."""
+        """The error for the caller; the refusal is counted and logged."""
         return refused(request, error)
 
     async def let_in(self, request: Request, needs: Needs) -> None:
-        """Sees who asks.
+        """Checks who asks, and whether they may.
 
         Raises:
-            ProblemError: they may not, or not like this.
+            ProblemError: they may not, or not in this way.
         """
         backend = backend_of(request)
-        if needs.roles is not None or request.method not in _SAFE:  # looking whether the server is alive is free
+        if needs.roles is not None or request.method not in _SAFE:  # health checks are free
             backend.rates.asked(peer_of(request))
         check_origin(request, backend)
         request.state.who = who = NOBODY_IN_PARTICULAR
@@ -135,7 +135,7 @@ _NEEDS: dict[Callable[..., Any], Needs] = {}
 
 
 def declare(endpoint: Callable[..., Any], needs: Needs) -> None:
-    """What an endpoint needs that is routed otherwise than by ``operation``."""
+    """Declares the needs of an endpoint that is routed in another way than by ``operation``."""
     _NEEDS[endpoint] = needs
 
 
@@ -144,7 +144,7 @@ def needs_of(route: APIRoute) -> Needs:
 
 
 def refused(request: Request, error: ProblemError) -> ProblemError:
-    """Counts and logs a refusal. Who has no valid token too often is told so instead."""
+    """Counts and logs a refusal. Callers without a valid token who ask too often are told that instead."""
     backend = backend_of(request)
     if error.kind == "unauthenticated":
         try:
@@ -156,7 +156,7 @@ def refused(request: Request, error: ProblemError) -> ProblemError:
 
 
 def _check_scope(request: Request, needs: Needs, who: Identity, queries: Collection[str]) -> None:
-    """``queries``: the query parameters that the operation heeds; one that it ignores narrows nothing."""
+    """``queries``: the query parameters that the operation uses; others do not narrow its scope."""
     _check_topic_scope(request, needs, who, in_query="topic" in queries)
     for group in request.query_params.getlist("group"):
         check_group_scope(who, group)
@@ -193,7 +193,7 @@ def check_content_type(request: Request, needs: Needs) -> None:
 
 
 def may_still(request: Request) -> bool:
-    """Is the token that this request came with as good as it was then? It may have waited for long."""
+    """Whether the request's token is still valid; the request may have waited for long."""
     backend = backend_of(request)
     try:
         return not backend.tokens.required or _bearer(request, backend) == who_asks(request)
@@ -205,7 +205,7 @@ def _bearer(request: Request, backend: Backend) -> Identity:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() != "bearer" or not token.strip():
         raise ProblemError("unauthenticated", "send the header: Authorization: Bearer TOKEN")
-    token = token.strip()[: MAX_TOKEN_CHARS + 1]  # longer than any
+    token = token.strip()[: MAX_TOKEN_CHARS + 1]  # one more than any token has
     who = backend.tokens.identify(token)
     if who is None:
         raise ProblemError(
@@ -215,8 +215,8 @@ def _bearer(request: Request, backend: Backend) -> Identity:
 
 
 def check_origin(request: Request, backend: Backend) -> None:
-    """A page of another site must not act through its reader's browser, which may reach what the site can't: neither
-    by a form, nor under a host name that was made to point here.
+    """Refuses requests that a page of another site makes through its reader's browser, which may reach servers that the
+    site can't: by a form, or under a host name that resolves to this server.
     """
     host = request.headers.get("host", "")
     if backend.hosts is not None and _split(f"//{host}")[0] not in backend.hosts:
@@ -231,7 +231,7 @@ def check_origin(request: Request, backend: Backend) -> None:
 
 
 def _split(url: str) -> tuple[str, str]:
-    """(host name, host name and port), both empty when it is no URL."""
+    """(host name, host name and port); both are empty if it is not a URL."""
     try:
         parts = urlsplit(url)
         return parts.hostname or "", parts.netloc
@@ -240,7 +240,7 @@ def _split(url: str) -> tuple[str, str]:
 
 
 def limited(request: Request, needs: Needs) -> Receive:
-    """Receives the body: no more than allowed, and not more slowly."""
+    """Receives the body, with limits on its size and time."""
     settings = backend_of(request).http
     limit = settings.max_bulk_bytes if needs.takes == NDJSON else settings.max_request_bytes
     close = {"Connection": "close"}
@@ -249,12 +249,12 @@ def limited(request: Request, needs: Needs) -> Receive:
         raise ProblemError("too-large", f"at most {limit} bytes are taken", close)
     seen, ended = 0, False
     loop = asyncio.get_running_loop()
-    # A body of lines may take long in all, if it keeps coming.
+    # A body of lines may take long in total, as long as it keeps coming.
     deadline = None if needs.takes == NDJSON else loop.time() + settings.body_timeout_s
 
     async def receive() -> Message:
         nonlocal seen, ended
-        if ended:  # what comes now is that the caller left, and may be waited for
+        if ended:  # the next message says that the caller has left; it may be awaited without a limit
             return await request.receive()
         try:
             async with asyncio.timeout_at(deadline or loop.time() + settings.body_timeout_s):
@@ -288,7 +288,7 @@ def operation(
 ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
     """Declares an operation: its route, and its documentation. The docstring's first line is its summary.
 
-    ``problems``: kinds that it may answer with, beside those that every operation of its sort may.
+    ``problems``: kinds that it may answer with, in addition to those of every such operation.
     """
 
     def declared(endpoint: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:

@@ -44,7 +44,7 @@ def _group_in(request: Request, form: dict[str, list[str]]) -> str:
 
 @post(router, _TOPIC + "/dead")
 async def dead_letters(request: Request, topic: TopicPath) -> Response:
-    """Kicks or purges the selected dead letters, or all of the group's."""
+    """Kicks or purges the selected dead letters, or all dead letters of the group."""
     form = await form_of(request)
     group = _group_in(request, form)
     ids: list[str | None] = [None] if "all" in form else [*form.get("id", [])]
@@ -92,11 +92,11 @@ async def reschedule(request: Request, topic: TopicPath, id: IdPath) -> Response
     return _back(request, topic, id, "rescheduled")
 
 
-# -- who is there
+# -- signing in and out
 
 
 def _own_path(request: Request, path: str) -> str:
-    """Where to go after signing in: a page of ours, whatever the address says."""
+    """The page to go to after signing in; always one of this app, whatever the address says."""
     base = base_of(request) + "/"
     fine = path.startswith(base) and not path.startswith("//") and "\\" not in path and path.isprintable()
     return path if fine else base

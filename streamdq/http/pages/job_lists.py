@@ -26,7 +26,7 @@ PAGE = 50
 
 @dataclass(slots=True)
 class ListedJob:
-    """One job in a list. ``at_ms``: when it is due, was ready, started, or died, by its state."""
+    """One job in a list. ``at_ms``: when it is due, became ready, started or died, depending on its state."""
 
     id: str
     at_ms: int
@@ -40,7 +40,7 @@ class ListedJob:
 
 @dataclass(slots=True)
 class Listed:
-    """A page of jobs; ``next``: where the following one begins, '' when there is none."""
+    """A page of jobs. ``next``: the cursor of the next page, '' on the last one."""
 
     lines: list[ListedJob] = field(default_factory=list)
     next: str = ""
@@ -49,11 +49,11 @@ class Listed:
 def listed(
     store: RedisStore, topic: str, group: str, state: JobState, cursor: str, lost: Collection[ShardKeys] = ()
 ) -> Op[Listed]:
-    """A page of the group's jobs in one state; without those of shards that are ``lost``.
+    """A page of the group's jobs in one state, without those of ``lost`` shards.
 
     Raises:
-        UnknownTopic, UnknownGroup: there is none.
-        InvalidInput: the cursor is none that a page ended with.
+        UnknownTopic, UnknownGroup
+        InvalidInput: the cursor does not come from a page.
     """
     if not lost:
         yield from known_group(store, topic, group, anew=True)
@@ -81,7 +81,7 @@ def _ranks(cursor: str, shards: Sequence[ShardKeys]) -> list[int]:
 def _ranked(
     store: RedisStore, shards: Sequence[ShardKeys], cursor: str, key: Callable[[ShardKeys], str], newest_first: bool
 ) -> Op[tuple[list[tuple[ShardKeys, bytes, int]], str]]:
-    """(shard, member, score) of the page, and the next cursor: how many of each shard have been shown."""
+    """(shard, member, score) of the page's jobs, and the next cursor: how many jobs of each shard were shown."""
     ranks = _ranks(cursor, shards)
     places = [(key(shard), rank) for shard, rank in zip(shards, ranks, strict=True)]
     found = yield from reads.by_rank(store.session, places, PAGE + 1, newest_first=newest_first)
@@ -133,7 +133,7 @@ _Read = Callable[[RedisStore, Sequence[_Stream], str, Sequence[str]], Op[list[li
 
 
 def _streamed(store: RedisStore, shards: Sequence[ShardKeys], group: str, cursor: str, read: _Read) -> Op[Listed]:
-    """Merged by entry, and among equal entries by stream; the cursor names the last one shown."""
+    """The streams' jobs merged by entry, equal entries by stream. The cursor names the last one shown."""
     streams = [
         _Stream(shard, name, own)
         for shard in shards
@@ -148,7 +148,7 @@ def _streamed(store: RedisStore, shards: Sequence[ShardKeys], group: str, cursor
 
 
 def _starts(cursor: str, streams: int) -> list[str]:
-    """Where each stream's page begins, behind what the page before has shown."""
+    """Where each stream continues after the previous page."""
     entry, _, last = cursor.partition(".")
     try:
         order_of(entry)
@@ -160,7 +160,7 @@ def _starts(cursor: str, streams: int) -> list[str]:
 def _ready(
     store: RedisStore, streams: Sequence[_Stream], group: str, starts: Sequence[str]
 ) -> Op[list[list[tuple[str, ListedJob]]]]:
-    """What each stream has that was not delivered to the group yet."""
+    """The entries of each stream that were not delivered to the group yet."""
     places = []
     delivered = yield from reads.delivered(store.session, [stream.name for stream in streams], group)
     for stream, last, start in zip(streams, delivered, starts, strict=True):
@@ -179,7 +179,7 @@ def _ready(
 def _running(
     store: RedisStore, streams: Sequence[_Stream], group: str, starts: Sequence[str]
 ) -> Op[list[list[tuple[str, ListedJob]]]]:
-    """What is pending in each stream, and how far the group is with it."""
+    """The pending entries of each stream, with the group's progress."""
     places = list(zip((stream.name for stream in streams), starts, strict=True))
     pending = yield from reads.pending(store.session, places, group, PAGE + 1)
     flat = [(number, entry.id) for number, entries in enumerate(pending) for entry in entries]
@@ -194,8 +194,8 @@ def _running(
 
 
 def _running_job(id: str, group: str, progress: Progress | None) -> ListedJob | None:
-    """None: the job's attempt has ended by now, or was not claimed yet."""
+    """The running job; None if its attempt has ended by now, or was not claimed yet."""
     if progress is None or progress.phase is not Phase.RUNNING:
         return None
-    at_ms = progress.started_ms  # of what was claimed ahead: when that was
+    at_ms = progress.started_ms  # of a job claimed ahead: when it was claimed
     return ListedJob(id, at_ms, group, progress.attempt, progress.consumer, progress.deadline_ms)

@@ -1,5 +1,5 @@
-"""What the pages show about topics: figures, recent lateness, and the coming load. The number of commands grows with
-the shards shown, not with jobs.
+"""Data for the pages about topics: figures, recent lateness, and the coming load. The number of commands grows with the
+shards shown, not with jobs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LATE_MS, VERY_LATE_MS = 100, 5_000
 
 @dataclass(frozen=True, slots=True)
 class RecentLateness:
-    """Of the last attempts: start minus due, in milliseconds."""
+    """Lateness of the last attempts (start minus due), in milliseconds."""
 
     count: int
     p50_ms: int
@@ -45,16 +45,16 @@ class Glance:
     stats: TopicStats
     now_ms: int = 0
     lateness: RecentLateness | None = None
-    lost: frozenset[ShardKeys] = frozenset()  # what can't be reached
+    lost: frozenset[ShardKeys] = frozenset()  # shards that can't be reached
 
     def total(self, figure: str) -> int:
-        """Over the groups."""
+        """The sum over all groups."""
         return sum(getattr(group, figure) for group in self.stats.groups.values())
 
 
 @dataclass(slots=True)
 class Load:
-    """How many attempts come due, in equal steps from now. ``overdue``: due already, not moved."""
+    """How many attempts come due, in equal steps from now. ``overdue``: already due, not moved yet."""
 
     now_ms: int
     step_ms: int
@@ -76,8 +76,8 @@ HORIZONS: dict[str, tuple[int, int]] = {  # name: how many steps, of how many ms
 
 
 def page_of(known: dict[str, TopicSettings], asked: str, after: str) -> tuple[list[str], bool]:
-    """Names of topics that hold ``asked``, from ``after`` on, and whether there are more. At least one, and no more
-    shards than a page may look at.
+    """Names of topics that contain ``asked``, after ``after``, and whether there are more. At least one topic,
+    otherwise no more shards than a page may read.
     """
     names: list[str] = []
     shards = 0
@@ -96,7 +96,7 @@ def _shards(store: RedisStore, topics: Sequence[str]) -> list[tuple[ShardKeys, T
 
 
 def glance(store: RedisStore, topics: Sequence[str]) -> Op[list[Glance]]:
-    """Each topic's figures and lateness; the topics are known."""
+    """Each topic's figures and lateness. The topics must be known."""
     found = {
         name: Glance(
             name, settings, TopicStats(shards=settings.shards, groups={g: GroupStats() for g in settings.group_names})
@@ -123,7 +123,7 @@ def glance(store: RedisStore, topics: Sequence[str]) -> Op[list[Glance]]:
 
 
 def consumers(store: RedisStore, one: Glance, group: str) -> Op[int]:
-    """How many consumers the group has, at the shard that has the most."""
+    """How many consumers the group has, by the shard with the most."""
     shards = [shard for shard in store.topics.shards(one.name) if shard not in one.lost]
     found = yield from reads.consumers(store.session, [(shard.ready, group) for shard in shards])
     return max(map(alive, found), default=0)
@@ -138,7 +138,7 @@ def stands_still(store: RedisStore, coming: Load) -> Op[bool]:
     except ServerUnavailable:
         if not store.session.is_cluster:
             raise
-        return False  # the node that could tell is lost
+        return False  # the node that has the lease is lost
 
 
 def _samples(store: RedisStore, shards: Sequence[tuple[ShardKeys, TopicSettings]]) -> Op[dict[str, list[int]]]:
@@ -153,7 +153,7 @@ def _samples(store: RedisStore, shards: Sequence[tuple[ShardKeys, TopicSettings]
 
 
 def lateness_of(late: Sequence[int]) -> RecentLateness | None:
-    """None: nothing ran."""
+    """The lateness of these attempts; None if there were none."""
     if not late:
         return None
     ordered = sorted(late)
@@ -166,7 +166,7 @@ def _at(ordered: Sequence[int], percent: int) -> int:
 
 
 def coming_load(store: RedisStore, topics: Sequence[Glance], horizon: str, now_ms: int) -> Op[Load]:
-    """The coming load of the topics together: a count for each step, and no job is read."""
+    """The coming load of all topics together. It counts for each step and reads no job."""
     steps, step_ms = HORIZONS[horizon]
     ends = [now_ms + step_ms * i for i in range(steps + 1)]
     shards = [shard for one in topics for shard in store.topics.all_shards(one.name) if shard not in one.lost]
@@ -179,7 +179,7 @@ def coming_load(store: RedisStore, topics: Sequence[Glance], horizon: str, now_m
 
 
 def totals(found: Sequence[Glance]) -> Stats:
-    """Of all topics that are shown."""
+    """Totals over the topics shown."""
     delayed, ready, running, dead = (
         sum(one.total(figure) for one in found) for figure in ("delayed", "ready", "running", "dead")
     )

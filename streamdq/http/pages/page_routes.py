@@ -27,7 +27,7 @@ _SAME = ("same-origin",)
 
 
 class PageRoute(Route):
-    """A page, or what a form on one is sent to. Whoever must sign in is led to where that is done."""
+    """A page, or the target of a form. Users who must sign in are redirected to the sign-in page."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         inner = super().get_route_handler()
@@ -57,7 +57,7 @@ class PageRoute(Route):
 
     def refused(self, request: Request, error: ProblemError) -> ProblemError:
         if error.kind == "unauthenticated" and request.method != "POST":
-            return error  # it leads to where one signs in
+            return error  # it redirects to the sign-in page
         return super().refused(request, error)
 
     async def identify(self, request: Request, backend: Backend) -> Identity:
@@ -68,20 +68,20 @@ class PageRoute(Route):
 
 
 def _to_sign_in(request: Request, login: str) -> Response:
-    """Leads there: the reader, or the script that asked for a page's news when the session had ended."""
+    """Redirects to the sign-in page: the user, or the script that polled for news when the session had ended."""
     if "hx-request" in request.headers:
         return Response(status_code=401, headers={**HEADERS, "HX-Redirect": login})
     return redirect(login)
 
 
 def _is_own(request: Request) -> bool:
-    """A browser says where a form stood. One that says nothing is not believed."""
+    """Whether a form comes from a page of this app. Browsers say so; a request that doesn't is refused."""
     return "origin" in request.headers or request.headers.get("sec-fetch-site") in _SAME
 
 
 def _problem_page(request: Request, kind: str, detail: str, headers: Mapping[str, str] | None = None) -> Response:
     status, title = KINDS[kind]
-    # A form is not sent again by itself: what it asked for may have been done.
+    # A form is not resent automatically: its action may have been carried out.
     retry = status == HTTPStatus.SERVICE_UNAVAILABLE and request.method == "GET"
     answer = page(request, "problem.html", status, title=title, detail=detail, retry=retry)
     if status == HTTPStatus.SERVICE_UNAVAILABLE:
@@ -91,7 +91,7 @@ def _problem_page(request: Request, kind: str, detail: str, headers: Mapping[str
 
 
 def redirect(to: str) -> RedirectResponse:
-    """See other: a reload does not send the form again."""
+    """A redirect with status 303, so that a reload does not send the form again."""
     return RedirectResponse(to, 303, HEADERS)
 
 
@@ -99,7 +99,7 @@ async def form_of(request: Request) -> dict[str, list[str]]:
     """The fields of a form.
 
     Raises:
-        InvalidInput: they can't be read.
+        InvalidInput: the form can't be read.
     """
     try:
         text = (await request.body()).decode()
@@ -126,7 +126,7 @@ def get(
 def post(
     router: APIRouter, path: str, role: Role | None = Role.ADMIN, *, every_group: bool = False
 ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
-    """Declares what a form is sent to, and who may."""
+    """Declares the target of a form, and who may send it."""
 
     def declared(endpoint: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         roles = None if role is None else frozenset({role})
@@ -145,10 +145,10 @@ async def session_of(request: Request, backend: Backend) -> Identity | None:
 
 
 async def sign_in(request: Request, response: Response, token: str) -> None:
-    """Sets the cookie for the token's holder; who was signed in before in this browser is so no more."""
+    """Sets the cookie for the token's holder; ends this browser's earlier session."""
     backend = backend_of(request)
     await sessions.end(backend, request.cookies.get(COOKIE, ""))
-    # A proxy that speaks TLS says so; who claims it falsely only keeps the cookie from coming back to us.
+    # A TLS proxy sets this header. A caller who sets it falsely only keeps its own cookie from coming back.
     safe = "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", ""))
     response.set_cookie(
         COOKIE, await sessions.begin(backend, token), max_age=sessions.LENGTH_S, path=base_of(request) or "/",
@@ -157,6 +157,6 @@ async def sign_in(request: Request, response: Response, token: str) -> None:
 
 
 async def sign_out(request: Request, response: Response) -> None:
-    """Ends the session, wherever its cookie is kept."""
+    """Ends the session; its cookie becomes invalid everywhere."""
     await sessions.end(backend_of(request), request.cookies.get(COOKIE, ""))
     response.delete_cookie(COOKIE, path=base_of(request) or "/")

@@ -59,7 +59,7 @@ def _horizon(name: str) -> str:
 
 
 def chart(coming: Load) -> list[dict[str, Any]]:
-    """The histogram's bars: where each stands, and what it tells."""
+    """The histogram's bars: position and label of each."""
     width, most = _CHART_WIDTH / max(1, len(coming.counts)), max(1, coming.most)
     bars = []
     for i, count in enumerate(coming.counts):
@@ -102,7 +102,7 @@ async def topic_page(
 
 
 async def _settings(backend: Backend, store: RedisStore, topic: str) -> TopicSettings:
-    """As they are now: they may have changed elsewhere."""
+    """The topic's settings, read anew because they may have changed elsewhere."""
     check_topic(topic)
     known = await backend.do(store.topics.registry())
     if topic not in known:
@@ -112,7 +112,7 @@ async def _settings(backend: Backend, store: RedisStore, topic: str) -> TopicSet
 
 @get(router, "/topics/{topic:segment}/find")
 async def find_job(request: Request, topic: TopicPath, id: Text = "") -> Response:
-    """Where the search field leads."""
+    """Redirects from the search field to the job's page."""
     base = f"{base_of(request)}/topics/{segment(topic)}"
     return redirect(f"{base}/jobs/{segment(check_id(id.strip()))}" if id.strip() else base)
 
@@ -145,7 +145,7 @@ async def job_page(request: Request, topic: TopicPath, id: IdPath) -> Response:
 
 
 def _by_value(settings: TopicSettings, of: Callable[[str], str]) -> dict[str, list[str]]:
-    """Which groups have which: what a job has that brings none of its own."""
+    """Which groups have which value: what applies to a job without its own."""
     found: dict[str, list[str]] = {}
     for group in settings.group_names:
         found.setdefault(of(group), []).append(group)
@@ -157,7 +157,7 @@ _GANTT_WIDTH, _LEAST_WIDTH = 600.0, 4.0
 
 
 def _events(story: Story, settings: TopicSettings) -> list[dict[str, Any]]:
-    """What the timeline shows, in order."""
+    """The timeline's events in order."""
     many = len(settings.groups) > 1
     return [
         {"attempt": None, "row": one, "groups": many}
@@ -174,7 +174,7 @@ def _events(story: Story, settings: TopicSettings) -> list[dict[str, Any]]:
 
 
 def gantt(attempt: Attempt, now_ms: int) -> list[dict[str, Any]]:
-    """The attempt's waits and run as parts of one bar; each can be seen, however short. Empty before it is due."""
+    """The attempt's waits and run as parts of one bar; each is visible, however short. Empty before it is due."""
     gaps = [] if attempt.due_ms is not None and attempt.due_ms > now_ms else attempt.gaps(attempt.ended_ms or now_ms)
     total = sum(ms for _, ms in gaps)
     room = _GANTT_WIDTH - _LEAST_WIDTH * len(gaps)

@@ -19,7 +19,7 @@ from ..api.route import backend_of
 from ..auth import Role
 from .timeline import brief
 
-# Nothing from elsewhere, nothing inline, no frames: what a topic or an error holds can't become more than text.
+# Nothing from other sites, nothing inline, no frames: text in a topic or an error can't become active content.
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'",
@@ -37,14 +37,14 @@ def with_spaces(value: int) -> str:
 
 
 def timestamp(ms: int | None) -> str:
-    """When, to the millisecond."""
+    """A time to the millisecond."""
     if ms is None:
         return "—"
     return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}.{ms % 1000:03}"
 
 
 def step(start_ms: int, step_ms: int) -> str:
-    """Which step of a histogram: with the day, where a step is long."""
+    """The label of a histogram's step; with the day if steps are long."""
     begins, ends = (datetime.fromtimestamp(ms / 1000, UTC) for ms in (start_ms, start_ms + step_ms))
     if step_ms >= _HOUR_MS:
         return f"{begins:%d %b %H:%M} to {ends:%H:%M}"
@@ -52,14 +52,14 @@ def step(start_ms: int, step_ms: int) -> str:
 
 
 def since(ms: int | None, now_ms: int) -> str:
-    """How far away: 'in 5m' or '3s ago'."""
+    """A time relative to now: 'in 5m' or '3s ago'."""
     if ms is None:
         return ""
     return f"in {brief(ms - now_ms)}" if ms > now_ms else f"{brief(now_ms - ms)} ago"
 
 
 def pretty(raw: bytes) -> str:
-    """A body as people read it, its beginning where it is long: indented, a deep one would be many times its size."""
+    """A body for people; only the beginning if it is long, as indenting a deep one would multiply its size."""
     text = ""
     for part in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(from_json(raw)):
         text += part
@@ -69,12 +69,12 @@ def pretty(raw: bytes) -> str:
 
 
 def schedule(text: str) -> str:
-    """A retry schedule as people write it."""
+    """A retry schedule in the form that people write."""
     return str(RetrySchedule.of(text))
 
 
 def segment(text: str) -> str:
-    """One part of a path."""
+    """One segment of a path, encoded."""
     return quote(text, safe="")
 
 
@@ -94,7 +94,7 @@ def _templates() -> Environment:
 
 
 def page(request: Request, template: str, status: int = 200, **values: Any) -> HTMLResponse:
-    """The page; ``base``, ``who`` and ``may`` are known to every template."""
+    """Renders the page; every template also gets ``base``, ``who`` and ``may``."""
     who, backend = getattr(request.state, "who", None), backend_of(request)
     text = (
         _templates()
@@ -126,7 +126,7 @@ _NOTHING = "Nothing was changed: the dead letters were gone already."
 
 
 def _note(request: Request) -> str:
-    """What the action before this page did, from the address it led to: words of ours, and a number."""
+    """What the previous action did, from the page's address: one of our own texts, and a number."""
     text = _NOTES.get(request.query_params.get("did", ""), "")
     count = request.query_params.get("n", "")
     if not text or "{n}" not in text:

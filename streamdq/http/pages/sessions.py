@@ -1,5 +1,5 @@
-"""Sessions of the web page. A cookie holds a random name, and Redis has the token that it stands for. A session ends by
-signing out, after twelve hours, or with its token. All servers of the namespace share the sessions.
+"""Sessions of the web page. A cookie holds a random name; Redis has the token that it stands for. A session ends when
+the user signs out, after twelve hours, or with its token. All servers of the namespace share the sessions.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ LENGTH_S = 12 * 3600
 
 
 async def _key(backend: Backend, cookie: str) -> str:
-    """By its hash: whoever reads Redis can't sign in with what is there."""
+    """The session's key, made from the cookie's hash, so that nobody can sign in with what they read in Redis."""
     digest = sha256(cookie.encode("utf-8", "replace")).hexdigest()
     return (await backend.store()).session.keys.session(digest)
 
 
 async def begin(backend: Backend, token: str) -> str:
-    """A new session's cookie."""
+    """Begins a session and returns its cookie."""
     cookie = secrets.token_urlsafe(32)
     key = await _key(backend, cookie)
     session = (await backend.store()).session
@@ -30,7 +30,7 @@ async def begin(backend: Backend, token: str) -> str:
 
 
 async def holder(backend: Backend, cookie: str) -> Identity | None:
-    """Whose session it is; None when there is none, or no more."""
+    """Whose session it is; None if there is none, or it has ended."""
     if not cookie:
         return None
     key = await _key(backend, cookie)
@@ -39,7 +39,7 @@ async def holder(backend: Backend, cookie: str) -> Identity | None:
 
 
 async def end(backend: Backend, cookie: str) -> None:
-    """After this no server accepts it."""
+    """Ends the session; from now on no server accepts it."""
     if cookie:
         key = await _key(backend, cookie)
         await backend.do(namespace.end_session((await backend.store()).session, key))

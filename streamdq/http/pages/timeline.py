@@ -29,7 +29,9 @@ def brief(ms: int) -> str:
 
 @dataclass(slots=True)
 class Attempt:
-    """One attempt of one group, ended, running, or still to come. Times are milliseconds; None: not yet, or unknown."""
+    """One attempt of one group: ended, running or still to come. Times are in milliseconds; None: not yet, or
+    unknown.
+    """
 
     group: str
     number: int
@@ -51,9 +53,9 @@ class Attempt:
         return self.started_ms or self.ended_ms or now_ms
 
     def gaps(self, now_ms: int) -> list[tuple[str, int]]:
-        """(what it waited for, or that it ran; ms), in order."""
+        """The attempt's waits and its run, in order, as (what, ms)."""
         found = []
-        if self.due_ms is not None and self.event == JobState.READY:  # when it was moved is not kept with it
+        if self.due_ms is not None and self.event == JobState.READY:  # the time of its move is not stored with it
             found.append(("worker", max(0, now_ms - self.due_ms)))
         elif self.due_ms is not None:
             moved = self.moved_ms or self.started_ms or max(now_ms, self.due_ms)
@@ -67,23 +69,25 @@ class Attempt:
 
 @dataclass(slots=True)
 class Story:
-    """What is known of a job. ``job`` None: it has ended, or never existed. ``complete``: no older row is missing."""
+    """All that is known of a job. ``job`` None: it has ended or never existed. ``complete``: no older row is
+    missing.
+    """
 
     job: Job | None
     now_ms: int
     created_ms: int | None = None
     body_bytes: int | None = None
-    events: list[Attempt | HistoryRow] = field(default_factory=list)  # in the order in which they came about
+    events: list[Attempt | HistoryRow] = field(default_factory=list)  # in the order in which they happened
     complete: bool = True
 
 
-SNOOZED = "snoozed"  # in the history a released row with an error
+SNOOZED = "snoozed"  # in the history: a released row with an error
 _ATTEMPTS = (Event.DONE, Event.RETRY, Event.DEAD, Event.RELEASED, Event.RECLAIMED, Event.EXPIRED)
 
 
 def story_of(rows: Iterable[HistoryRow], job: Job | None, moved: dict[str, int], now_ms: int) -> Story:
-    """From the job's rows, in the order of their history, and the job itself. ``moved``: when the attempt that each
-    group is at became ready.
+    """Builds the story from the job's rows, in the order of the history, and the job itself. ``moved``: when each
+    group's present attempt became ready.
     """
     story = Story(job, now_ms)
     for row in rows:
@@ -92,7 +96,7 @@ def story_of(rows: Iterable[HistoryRow], job: Job | None, moved: dict[str, int],
         if row.event in _ATTEMPTS:
             story.events.append(_ended(row))
         else:
-            story.events.append(row)  # cancelled, kicked: what is no attempt
+            story.events.append(row)  # events that are not attempts: cancelled, kicked
     if job is not None:
         story.created_ms, story.body_bytes = job.created_ms, len(job.raw_body)
         still = [_open(one, job, moved) for one in job.groups.values() if one.state in _OPEN]
@@ -168,8 +172,8 @@ def _still_waits(longest: str, waited: str, paused: bool) -> str:
 
 
 def rows_of(store: RedisStore, shard: ShardKeys, id: str, since_ms: int | None) -> Op[tuple[list[HistoryRow], bool]]:
-    """The job's rows, oldest first, of the last LOOKBACK_ROWS of its shard, and whether that reached back far enough:
-    to ``since_ms``, or to the oldest that is kept.
+    """The job's rows, oldest first, among the last LOOKBACK_ROWS of its shard; and whether these reach back far enough:
+    to ``since_ms``, or to the oldest row.
     """
     rows: list[HistoryRow] = []
     before, looked = "", 0
