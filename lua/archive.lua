@@ -1,5 +1,5 @@
--- archive: dead -> archived, for one group: the letters that a database has leave Redis. Only if they are still the
--- letters that it has: one that was kicked meanwhile stays, also when it was buried again. Repeated, it says the same.
+-- archive: dead -> archived, for one group: letters that a database has stored leave Redis, if they are still the same:
+-- a letter that was kicked meanwhile stays, even if it was buried again. Idempotent.
 -- KEYS[1] dead:GROUP  ZSET
 -- KEYS[2] ready       STREAM
 -- KEYS[3] jobs        HASH
@@ -9,7 +9,7 @@
 -- KEYS[7] archive     HASH
 -- ARGV[1] group
 -- ARGV[2..] per letter: id, receipt, buried_ms, sequence, attempt
--- returns {code, ...}: 1 = gone, now or by an earlier call that left its receipt; 0 = not dead, or dead anew
+-- returns {code, ...}: 1 = gone, now or by an earlier call that left its receipt; 0 = not dead, or buried again
 -- include: progress, settle, stored_format
 local dead, ready, jobs, progress, counts, settings, archive = unpack(KEYS)
 local group, reply, gone, mains = ARGV[1], {}, {}, {}

@@ -1,11 +1,11 @@
--- audit_bucket: a page of the bucket's members, and which of them have no record. Nothing is changed.
+-- audit_bucket: reads a page of the bucket's members, and finds those without a record. It changes nothing.
 -- KEYS[1] bucket    ZSET
 -- KEYS[2] jobs      HASH
 -- KEYS[3] settings  HASH
--- ARGV[1] cursor, as the page before returned it; '0' at first
+-- ARGV[1] cursor from the previous page; '0' at first
 -- ARGV[2] limit: about how many members
--- returns {cursor, id, ...}: the jobs that wait and have no record, but for those of groups that are leaving (leave_group
--- takes these away). cursor '0' = this was the last page
+-- returns {cursor, id, ...}: waiting jobs without a record, except those of leaving groups, which leave_group removes.
+-- cursor '0' = this was the last page
 -- include: settle, stored_format
 local bucket, jobs, settings = unpack(KEYS)
 local topic = redis.call('HMGET', settings, 'leaving', 'format')

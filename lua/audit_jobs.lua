@@ -1,12 +1,12 @@
--- audit_jobs: a page of the shard's jobs, and in which stream each of them should be. Nothing is changed.
+-- audit_jobs: reads a page of the shard's jobs, and in which stream each of them should be. It changes nothing.
 -- KEYS[1] jobs      HASH
 -- KEYS[2] bucket    ZSET
 -- KEYS[3] progress  HASH
 -- KEYS[4] settings  HASH
--- ARGV[1] cursor, as the page before returned it; '0' at first
--- ARGV[2] limit: about how many jobs; fewer where jobs of the shard are large
--- returns {cursor, id, group, ...}: the jobs that are ready or running for a group, by an entry of ready:GROUP, or of the
--- shared stream where group is ''. cursor '0' = this was the last page
+-- ARGV[1] cursor from the previous page; '0' at first
+-- ARGV[2] limit: about how many jobs; fewer if the shard has large jobs
+-- returns {cursor, id, group, ...}: the jobs that are ready or running for a group by an entry of ready:GROUP, or of
+-- the shared stream if group is ''. cursor '0' = this was the last page
 -- include: progress, settle, leaving_groups, largest, stored_format
 local jobs, bucket, progress, settings = unpack(KEYS)
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
@@ -14,13 +14,15 @@ check_format(topic[4])
 local groups, left = names(topic[1]), tonumber(ARGV[2])
 local cursor, skip = string.match(ARGV[1], '^(%d+)%+?(%d*)$')
 skip = tonumber(skip) or 0
--- What HSCAN returns of a job is also its body. So it is asked for a few, until they are as many or as large together.
+-- HSCAN returns jobs with their bodies. So it is called for a few jobs at a time, until there are enough or they are
+-- large enough together.
 local step, bytes = fitting(topic[2], left), 0
 local ids, sequences = {}, {}
 repeat
   local page = redis.call('HSCAN', jobs, cursor, 'COUNT', step)
   local last, following = #page[2], page[1]
-  -- A small hash comes whole, whatever the count: then a part of it is looked at, and the rest the next time.
+  -- HSCAN returns a small hash as a whole, whatever the count: then look at a part of it, and at the rest the next
+  -- time.
   if last / 2 - skip > 2 * left then last, following = 2 * (skip + left), cursor .. '+' .. skip + left end
   for i = 2 * skip + 1, last, 2 do
     ids[#ids + 1], sequences[#sequences + 1] = page[2][i], string.sub(page[2][i + 1], 1, 12)
@@ -50,7 +52,7 @@ for i, id in ipairs(ids) do
       end
     end
   end
-  -- A group that has not started the job waits for its first delivery, unless it is detached: then it is not for it.
+  -- A group that has not started the job waits for its first delivery, unless the job is detached.
   shared = shared or untouched > 0 and not alone and not redis.call('ZSCORE', bucket, sequences[i] .. id)
     and not (untouched == #groups and is_only_for_leaving(k, id, sequences[i]))
   if shared then should_be(id, '') end

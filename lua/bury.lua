@@ -1,4 +1,4 @@
--- bury: running -> dead, a batch of one group's claims: steps used up, or refused for good.
+-- bury: running -> dead, a batch of one group's claims: no step is left, or the job can't succeed.
 -- KEYS[1] ready        STREAM
 -- KEYS[2] ready:GROUP  STREAM
 -- KEYS[3] dead:GROUP   ZSET    id -> buried at, ms
@@ -6,13 +6,13 @@
 -- KEYS[5] counts       HASH
 -- KEYS[6] settings     HASH
 -- KEYS[7] history      STREAM
--- KEYS[8] receipts     ZSET    only given where the caller may ask again whether it was its claim
+-- KEYS[8] receipts     ZSET    only given if the caller may lose the reply and ask again
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
--- ARGV[4] generation: which group of that name, as claim returned it
+-- ARGV[4] generation of the group, as claim returned it
 -- ARGV[5..] per claim: main, entry (as claimed), id, history row, reason, error
--- returns {now_ms, i, ...}: i (from 1) are the claims refused.
+-- returns {now_ms, i, ...}: i (from 1) are the refused claims.
 -- include: clock, progress, settle, fence, bury_job, trim_ready, history, receipt, stored_format
 local ready, own, dead, progress, counts, settings, history, receipts = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]

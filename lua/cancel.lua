@@ -1,5 +1,5 @@
--- cancel: delayed, or ready -> cancelled, for every group that still waits for the job. Its dead letters go with it, or
--- a kick would start it again.
+-- cancel: delayed, or ready -> cancelled, for every group that still waits for the job. Its dead letters are removed as
+-- well, or a kick would start it again.
 -- KEYS[1] jobs      HASH
 -- KEYS[2] bucket    ZSET
 -- KEYS[3] ready     STREAM
@@ -11,10 +11,10 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] id
 -- ARGV[3] history cap
--- ARGV[4] shards: how many the caller spreads this topic over
+-- ARGV[4] the topic's number of shards, as the caller knows it
 -- ARGV[5] groups, 'a,b', as the caller knows them
 -- returns 1 = cancelled, no new attempt starts; 0 = no such job, or no group waits for it; -1 = an attempt is running;
--- -2 = the caller's settings of the topic are out of date, nothing was done
+-- -2 = the caller's settings of the topic are out of date, nothing was changed
 -- include: clock, progress, settle, history, leaving_groups, group_states, withdraw, drop_job, stored_format
 local jobs, bucket, ready, progress, counts, settings, history = unpack(KEYS)
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,

@@ -1,5 +1,5 @@
--- claim: ready -> running, for one consumer of one group. Reads the streams, loads the records and drops what is out
--- of date (cancelled, rescheduled, replaced, expired) in one round trip.
+-- claim: ready -> running, for one consumer of one group. Reads the streams, loads the records and drops entries that
+-- are out of date (cancelled, rescheduled, replaced, expired) in one round trip.
 -- KEYS[1] ready        STREAM
 -- KEYS[2] ready:GROUP  STREAM  the group's own retries and kicked jobs
 -- KEYS[3] jobs         HASH
@@ -12,19 +12,19 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] consumer
--- ARGV[4] count: how many to claim at most; what ARGV[8..] brings beyond that is handed back
--- ARGV[5] default TTR in ms, where the topic sets none
+-- ARGV[4] count: how many to claim at most; entries in ARGV[8..] beyond that are handed back
+-- ARGV[5] default TTR in ms, if the topic sets none
 -- ARGV[6] history cap
--- ARGV[7] at_once: how many of them the caller starts at once; the others are claimed ahead (progress.lua). What was
--- lost with a consumer is not: it may be what they die of, and that has to be counted.
+-- ARGV[7] at_once: how many of them the caller starts at once; the others are claimed ahead (progress.lua). A job that
+-- was lost with a consumer is not claimed ahead: it may be what kills consumers, and that must be counted.
 -- ARGV[8..] entries that a blocking XREADGROUP returned already: stream ('m' ready, 'g' ready:GROUP), entry, member
 -- returns {status, now_ms, ttr_ms, unread, {claim, ...}, {id, ...}, {record, ...}, expired, generation, refused,
 -- unlooked}: status 1, or 0 = the topic is paused (nothing read), or -1 = there is no such group. claim: '' = none, the
--- delivery was out of date; for a first attempt the entry in the shared stream; else
--- 'main|entry|attempt|step|crashes|due_ms'. main: entry in the shared stream or '-'. attempt: as in the progress. due_ms:
--- '' as the record says. unread: still ready for this group. expired: given up, as too late. generation: which group of
--- that name this is. refused: lost before, and beyond at_once. unlooked: so many of the last in ARGV[8..] are as they
--- were, for another call: records are large.
+-- delivery was out of date; for a first attempt the entry in the shared stream; otherwise
+-- 'main|entry|attempt|step|crashes|due_ms'. main: entry in the shared stream or '-'. attempt: as in the progress.
+-- due_ms: '' = see the record. unread: jobs still ready for this group. expired: how many were given up as too late.
+-- generation: of the group. refused: jobs that were lost before, beyond at_once. unlooked: how many of the last entries
+-- in ARGV[8..] were left for another call, because records are large.
 -- include: clock, read, progress, ring, settle, requeue, history, return_unclaimed, start_attempt, stored_format
 local ready, own, jobs, progress, counts, settings, wake, history, bucket = unpack(KEYS)
 local now, group, consumer, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
@@ -43,14 +43,14 @@ local given, unlooked = {[own] = {}, [ready] = {}}, 0
 local budget = budget_of(jobs, topic[8], count + #ARGV / 3)
 for i = 8, #ARGV, 3 do
   local stream, entry = ARGV[i] == 'm' and ready or own, {ARGV[i + 1], {'j', ARGV[i + 2]}}
-  -- A consumer that slept between its read and this call has lost the entry: it was handed over, under another id.
+  -- A consumer that was stopped between its read and this call has lost the entry: it was handed over with another id.
   if unlooked > 0 or not fits(budget, length_of(budget, entry)) then
     unlooked = unlooked + 1
   elseif #redis.call('XPENDING', stream, group, ARGV[i + 1], ARGV[i + 1], 1, consumer) == 1 then
     table.insert(given[stream], entry)
   end
 end
--- Without a read this is the first write: a full Redis lets a script go on that begins with one that needs no memory.
+-- If nothing is read, this is the first write. A full Redis lets a script continue if its first write needs no memory.
 if count <= 0 or unlooked > 0 then redis.call('HDEL', progress, '') end
 local entries, again = both_streams(budget, k, group, consumer, given, unlooked > 0 and 0 or count, now)
 local n = #entries
@@ -74,13 +74,14 @@ for i = 1, n do
   local same = record and string.find(record, sequence, 1, true) == 1
   local p, claim, mark = state and parse(state) or nil, nil, nil
   if shared and same and not p and not paused and taken < count and string.find(record, '\n\n\n', 40, true) == 40
-      and string.sub(record, 13, 25) <= now_text then -- nearly all: no TTR or expiry of its own, and due
+      and string.sub(record, 13, 25) <= now_text then -- nearly always: no TTR or expiry of its own, and due
     claim, mark = entry, 'r|1|0|0|' .. entry .. '|' .. sequence .. '|' .. tail
   elseif not record then
     drop_entry(stream, group, entry, true)
-    if p and p.state == 'w' then redis.call('HDEL', progress, fields[i]) end -- of a lost job: reclaim counts it
+    if p and p.state == 'w' then redis.call('HDEL', progress, fields[i]) end -- the job is lost; reclaim counts it
   elseif p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry then
-    -- The group was made anew and reads its past again. What it still ran gets a new entry: the old claim is refused.
+    -- The group was created again and reads old entries again. A job that it was running gets a new entry, so that the
+    -- old claim is refused.
     redis.call('HINCRBY', counts, 'running:' .. group, -1)
     return_unclaimed(k, groups, stream, group, entry, ids[i], p, p.due, now)
   elseif shared and p then
@@ -98,12 +99,12 @@ for i = 1, n do
 end
 settle(k, groups, group, k.late, k.mains)
 remember(history, counts, settings, cap, k.expired)
--- 0 first: Lua writes the negative of 0 as '-0', which Redis does not take for a number.
+-- 0 comes first: Lua writes -0 as '-0', which Redis does not accept as a number.
 local unread = redis.call('HINCRBY', counts, 'ready:' .. group, 0 - taken - k.left)
 if taken > 0 then
   redis.call('HSET', progress, unpack(marks))
   local running = redis.call('HINCRBY', counts, 'running:' .. group, taken)
-  -- The first claim after a quiet time: the mover must begin to watch its TTR.
+  -- The first claim after a quiet time: the mover must start to watch its TTR.
   if running == taken and not is_watched(topic[4], now) then ring(wake, now + group_ttr) end
 end
 for i = 1, taken < n and n or 0 do claims[i] = claims[i] or '' end

@@ -1,5 +1,5 @@
--- configure_shard: what the scripts of one shard need to know of its topic. New groups are made, groups that leave begin to
--- (leave_group ends it). Repeated, it changes nothing.
+-- configure_shard: writes the topic's settings that the shard's scripts need. Creates new groups, and starts to remove
+-- leaving groups (leave_group completes that). Idempotent.
 -- KEYS[1] settings  HASH
 -- KEYS[2] jobs      HASH
 -- KEYS[3] bucket    ZSET
@@ -7,15 +7,16 @@
 -- KEYS[5] counts    HASH
 -- KEYS[6] wake      STREAM
 -- KEYS[7..] ready:GROUP  STREAM  of each group in ARGV[3]; then ready:GROUP and dead:GROUP of each in ARGV[4]
--- ARGV[1] version: an older one than the shard has is ignored
--- ARGV[2] shards; '0' = closed, as the topic is to have another number of them: nothing can be enqueued
+-- ARGV[1] version: ignored if it is older than the shard's
+-- ARGV[2] shards; '0' closes the shard while the number of shards changes: nothing can be enqueued
 -- ARGV[3] groups, 'a,b'
 -- ARGV[4] groups that leave, 'c,d'
--- ARGV[5..] field, value, ... ('' takes the field away)
--- returns {status, groups, leaving, version, shards}: status 1 = done, 0 = refused: the number of shards can't change while
--- the shard holds jobs; what the shard has now: groups, those that ARGV[3] does not name among them, groups that are
--- leaving, its version (a newer one than ARGV[1]: nothing was done), and the number of shards by it. A shard that was
--- dropped says which version the next topic of that name must have at least
+-- ARGV[5..] field, value, ... ('' removes the field)
+-- returns {status, groups, leaving, version, shards}: status 1 = done, 0 = refused: the number of shards can't change
+-- while the shard holds jobs. Then what the shard has now: its groups, even those that ARGV[3] does not name; its
+-- leaving groups; its version (if it is newer than ARGV[1], nothing was changed); and its number of shards. A dropped
+-- shard
+-- returns the lowest version that the next topic of that name may have
 -- include: sequence, ring, settle, relook, stored_format
 local settings, jobs, bucket, ready, counts, wake = unpack(KEYS)
 local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving', 'format')
@@ -42,13 +43,13 @@ local wanted, changed = names(ARGV[3]), known[1] ~= ARGV[1]
 
 local function make(stream, group)
   local made = redis.pcall('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
-  -- tostring: what fakeredis puts into err is no Lua string
+  -- tostring: fakeredis puts something into err that is not a Lua string
   if type(made) ~= 'table' or not made.err then return true end
   return not string.find(tostring(made.err), 'BUSYGROUP', 1, true) and made
 end
 
--- What the group has to itself goes at once, and with it every claim; its progress and the jobs that only it held open
--- go by and by. `waiting` is counted until then, as the bucket is.
+-- The group's own keys are removed at once, and with them every claim. Its progress, and the jobs that only it held
+-- open, follow step by step. Until then `waiting` stays counted, because the members are still in the bucket.
 local function begin_to_leave(group, own, dead)
   redis.pcall('XGROUP', 'DESTROY', ready, group)
   redis.call('UNLINK', own, dead)
@@ -76,18 +77,18 @@ for i, group in ipairs(wanted) do
     end
     if not has(had, group) then
       had[#had + 1] = group
-      -- A new group gets every job that no group has to itself; what was enqueued before and left does not concern it.
+      -- A new group gets every job that is not detached; jobs that were enqueued before and have ended are not counted.
       local enqueued = tonumber(redis.call('HGET', counts, 'enqueued') or 0)
       redis.call('HSET', counts, 'base:' .. group, enqueued - (live - detached),
         'ready:' .. group, live - detached - delayed)
-      -- Made again under the same name it is another one: claims from before must not pass for its own.
+      -- A group that is created again under the same name is a new one: it must not accept claims from before.
       redis.call('HSET', settings, 'generation:' .. group, redis.call('HINCRBY', settings, 'generation', 1))
     end
   end
 end
 
 table.sort(had)
-if #had + #leaving > 1 then redis.call('HSET', settings, 'shared', 1) end -- once and for good: entries were kept for others
+if #had + #leaving > 1 then redis.call('HSET', settings, 'shared', 1) end -- for good: entries were kept for other groups
 redis.call('HSET', settings, 'version', ARGV[1], 'shards', ARGV[2], 'groups', table.concat(had, ','))
 if #leaving > 0 then redis.call('HSET', settings, 'leaving', table.concat(leaving, ',')) end
 local function ttr_of(group)

@@ -1,14 +1,14 @@
--- dead_letters: a page of one group's dead letters with all that is kept of them, the longest dead first, read at one
+-- dead_letters: reads a page of one group's dead letters with everything stored of them, the longest dead first, at one
 -- moment.
 -- KEYS[1] dead:GROUP  ZSET
 -- KEYS[2] jobs        HASH
 -- KEYS[3] progress    HASH
 -- KEYS[4] settings    HASH
 -- ARGV[1] group
--- ARGV[2] until_ms: those buried at this time or before
--- ARGV[3] offset: how many of the longest dead to pass over
+-- ARGV[2] until_ms: only letters buried at this time or before
+-- ARGV[3] offset: how many of the longest dead to skip
 -- ARGV[4] limit
--- ARGV[5] most bytes of records; one letter comes in any case
+-- ARGV[5] most bytes of records; one letter is returned in any case
 -- returns {looked, id, buried_ms, record, progress, ...}; looked = how many were looked at, 0 = there are no more
 -- include: progress, stored_format
 local dead, jobs, progress, settings = unpack(KEYS)

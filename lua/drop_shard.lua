@@ -1,12 +1,13 @@
--- drop_shard: a shard of a topic that is being deleted goes, with all its keys. Without settings nothing can be
--- enqueued to it. Its version stays for an hour: who was stopped while changing the topic does not make it again; and so
--- does how much history went with it, for dumps: settings field `history_ended`, text 'since:written'.
+-- drop_shard: removes a shard of a topic that is being deleted, with all its keys. Without settings nothing can be
+-- enqueued to it. Two things stay for an hour: its version, so that a process that was stopped while changing the topic
+-- does not create it again; and, for dumps, how much history it had: settings field `history_ended`, text
+-- 'since:written'.
 -- KEYS[1] settings  HASH
 -- KEYS[2] jobs      HASH
 -- KEYS[3] counts    HASH
 -- KEYS[4..] others  STREAM  or HASH or ZSET: all other keys of the shard
 -- ARGV[1] version: a shard with a newer one stays
--- ARGV[2] '1': with the jobs that it holds
+-- ARGV[2] '1' = even if it holds jobs
 -- returns 1 = it is gone; 0 = it holds jobs
 -- include: stored_format
 local settings, jobs, counts = unpack(KEYS)

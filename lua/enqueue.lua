@@ -1,4 +1,4 @@
--- enqueue: nothing -> delayed, or -> ready when it is due already and nothing waits before it.
+-- enqueue: nothing -> delayed, or -> ready if the job is due already and no earlier job waits.
 -- KEYS[1] jobs      HASH    id -> record
 -- KEYS[2] bucket    ZSET    sequence .. id -> due_ms
 -- KEYS[3] ready     STREAM
@@ -6,12 +6,12 @@
 -- KEYS[5] settings  HASH
 -- KEYS[6] wake      STREAM
 -- ARGV[1] now_ms or ''
--- ARGV[2] shards: how many the caller spreads this topic over
--- ARGV[3] most bytes of records to return; when there are as many the rest of the jobs is not looked at
+-- ARGV[2] the topic's number of shards, as the caller knows it
+-- ARGV[3] most bytes of records to return; beyond that the rest of the jobs is left for another call
 -- ARGV[4..] per job: id, when ('+delay_ms', or due_ms), rest of the record
--- returns {status, now_ms, looked, i, record_i, ...}: status 1 = done, 0 = the caller's settings of the topic are out of
--- date, nothing was written. looked: how many of the jobs were put in or found taken, at least one. i (from 1) are the
--- jobs whose id was taken, each with the record that holds it.
+-- returns {status, now_ms, looked, i, record_i, ...}: status 1 = done, 0 = the caller's settings of the topic are out
+-- of date, nothing was written. looked: how many of the jobs were enqueued or had a taken id, at least one. i (from 1)
+-- are the jobs whose id was taken, each with the record that has it.
 -- include: clock, sequence, ring, largest, stored_format
 local jobs, bucket, ready, counts, settings, wake = unpack(KEYS)
 local now, shards, most_bytes = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3])
@@ -62,7 +62,7 @@ if moved > 0 then
   for group in string.gmatch(topic[4], '[^,]+') do
     first = redis.call('HINCRBY', counts, 'ready:' .. group, moved) == moved or first
   end
-  -- As claim does: a consumer may die after it has read the job and before it claims it.
+  -- As in claim: a consumer may die after it has read the job and before it claims it.
   if first and not is_watched(topic[5], now) then ring(wake, now) end
 end
 if earliest then

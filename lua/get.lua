@@ -1,10 +1,10 @@
--- get: one job and where it stands with every group, read at one moment.
+-- get: reads one job and its progress in every group, at one moment.
 -- KEYS[1] jobs      HASH
 -- KEYS[2] bucket    ZSET
 -- KEYS[3] progress  HASH
 -- KEYS[4] settings  HASH
 -- ARGV[1] id
--- ARGV[2] shards: how many the caller spreads this topic over; '' = the caller knows that the job is here
+-- ARGV[2] the topic's number of shards, as the caller knows it; '' = the caller knows that the job is here
 -- returns nil = the caller's settings of the topic are out of date; {} = no such job; {record, delayed, group, progress,
 -- waits, ...}: delayed 1 = its first delivery is in the bucket; progress '' = not started; waits 1 = the group's next
 -- attempt is in the bucket
@@ -19,7 +19,7 @@ local delayed = redis.call('ZSCORE', bucket, string.sub(record, 1, 12) .. id)
 local k = {progress = progress, settings = settings, leaving = topic[3]}
 local reply = {record, delayed and 1 or 0}
 local concerned, states = group_states(k, names(topic[2]), id, string.sub(record, 1, 12))
-if #concerned == 0 then return {} end -- it is about to end with its groups
+if #concerned == 0 then return {} end -- the job is about to end with its groups
 for _, group in ipairs(concerned) do
   local p, n = states[group], #reply
   reply[n + 1], reply[n + 2] = group, p and format(p) or ''

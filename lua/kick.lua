@@ -1,4 +1,4 @@
--- kick: dead -> ready, for one group; the retry schedule starts again, the attempts go on counting.
+-- kick: dead -> ready, for one group; the retry schedule starts again, the number of attempts continues.
 -- KEYS[1] ready:GROUP  STREAM
 -- KEYS[2] dead:GROUP   ZSET
 -- KEYS[3] bucket       ZSET
@@ -11,9 +11,9 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
--- ARGV[4] limit: how many of the longest dead to kick, when no id is given; fewer where jobs of the shard are large
+-- ARGV[4] limit: how many of the longest dead to kick if no id is given; fewer if the shard has large jobs
 -- ARGV[5..] ids
--- returns how many were kicked; 0 = none is dead
+-- returns how many were kicked; 0 = none was dead
 -- include: clock, sequence, progress, ring, requeue, history, largest, stored_format
 local own, dead, bucket, jobs, progress, counts, settings, history, wake = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
@@ -31,7 +31,7 @@ for _, id in ipairs(ids) do
     local p = parse(redis.call('HGET', progress, field_of(group, id)))
     p.step, p.crashes, p.sequence, p.note = 0, 0, later_order(sequence), ''
     redis.call('HINCRBY', counts, 'dead:' .. group, -1)
-    requeue(k, group, id, p, string.format('%.0f', now), now) -- an operator's word: due now
+    requeue(k, group, id, p, string.format('%.0f', now), now) -- kicked by an operator: due now
     rows[kicked] = rare_row('kicked', id, group, p, redis.call('HGET', jobs, id), now, {due = p.deadline})
   end
 end

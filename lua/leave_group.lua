@@ -1,5 +1,6 @@
--- leave_group: one step of removing a group from a shard that configure has begun: the group's progress goes, and jobs
--- that it alone held open end. How far this has come is kept here, so that anyone can go on, and several at once can.
+-- leave_group: one step of removing a group from a shard, which configure_shard has started: removes the group's
+-- progress, and ends jobs that it alone held open. The shard keeps track of how far this is, so any process can
+-- continue, even several at once.
 -- KEYS[1] settings  HASH
 -- KEYS[2] jobs      HASH
 -- KEYS[3] bucket    ZSET
@@ -7,8 +8,8 @@
 -- KEYS[5] progress  HASH
 -- KEYS[6] counts    HASH
 -- ARGV[1] group
--- ARGV[2] limit: about how many fields of progress to look at; fewer where records are large
--- returns 1 = there is more to do; 0 = the group is gone, or not leaving
+-- ARGV[2] limit: about how many fields of progress to look at; fewer if records are large
+-- returns 1 = there is more to do; 0 = the group is gone, or is not leaving
 -- include: progress, settle, leaving_groups, largest, stored_format
 local settings, jobs, bucket, ready, progress, counts = unpack(KEYS)
 local k = {jobs = jobs, progress = progress, counts = counts, ready = ready}
@@ -18,7 +19,7 @@ check_format(topic[5])
 local groups, leaving = names(topic[1]), names(topic[2])
 if not has(leaving, group) then return 0 end
 
--- Until the last group that it concerns is through with it, a job is open.
+-- A job is open until the last group that it concerns has ended it.
 local function is_open(id, alone)
   for _, value in ipairs(states_of(k, groups, {id})) do
     local p = parse(value)
@@ -36,8 +37,8 @@ local function end_unless_open(id, main, since)
   forget(k, groups, id, main)
 end
 
--- A cursor means something to the process of Redis that gave it.
-local info = redis.pcall('INFO', 'server') -- which fakeredis does not have in a script
+-- A cursor is only valid for the Redis process that returned it.
+local info = redis.pcall('INFO', 'server') -- fakeredis does not have INFO in a script
 local run = type(info) == 'string' and string.match(info, 'run_id:(%w+)') or ''
 local cursor = string.match(topic[3] or '', '^' .. run .. ':(%d+)$') or '0'
 local page = redis.call('HSCAN', progress, cursor, 'COUNT', ARGV[2])
@@ -53,7 +54,7 @@ for i = 1, #page[2], 2 do
   elseif p.state == 'x' then
     end_unless_open(id, p.main)
   end
-  if is_enough(bytes) then return 1 end -- what is done is gone from the page, which is looked at again
+  if is_enough(bytes) then return 1 end -- the page is read again; fields that were handled are gone from it
 end
 
 if page[1] ~= '0' then

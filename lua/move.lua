@@ -7,10 +7,10 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] limit
 -- ARGV[3] groups, 'a,b'
--- ARGV[4] '1': the limit is what `permit` has granted
--- returns {moved, now_ms, next_due_ms, open, ...}; moved -1 = the shard has other groups, which follow as 'a,b'; -2 = the
--- topic has a rate, and nobody has granted anything; next_due_ms -1 = nothing to wait for (empty or paused: whoever
--- changes that rings); open = ready or claimed jobs of all groups.
+-- ARGV[4] '1' = `permit` has granted the limit
+-- returns {moved, now_ms, next_due_ms, open, ...}; moved -1 = the shard has other groups, which follow as 'a,b'; -2 =
+-- the topic has a rate, and the caller has no permit; next_due_ms -1 = no job to wait for (empty or paused; a change of
+-- that rings); open = ready or claimed jobs of all groups.
 -- include: clock, ring, settle, stored_format
 local bucket, ready, counts, settings = unpack(KEYS)
 local now, limit = now_ms(ARGV[1]), tonumber(ARGV[2])
@@ -36,7 +36,7 @@ if limit > 0 then
   due = redis.call('ZRANGEBYSCORE', bucket, '-inf', string.format('%.0f', now), 'LIMIT', 0, limit)
 end
 if #due > 0 then
-  -- Removal first: a Redis at its memory limit refuses a script's first write if it adds, not if it frees.
+  -- Removal first: a Redis at its memory limit refuses a script whose first write adds data, not one that frees memory.
   redis.call('ZREMRANGEBYRANK', bucket, 0, #due - 1)
   local stream, own, first = {}, {}, 0
   for i, group in ipairs(groups) do stream[group] = KEYS[4 + i] end

@@ -1,9 +1,10 @@
--- open_breaker: callbacks to a receiver stop, in every process: told by the one that found it dead, or dead still.
+-- open_breaker: stops callbacks to a receiver in every process. The process that found it dead, or still dead, calls
+-- it.
 -- KEYS[1] breakers  HASH  receiver -> until_ms|open_ms|trying, '1' while one process tries
 -- ARGV[1] now_ms or ''
 -- ARGV[2] receiver
 -- ARGV[3] open_ms: for how long, from now
--- ARGV[4] keep_ms: for how much longer it is known that it was open
+-- ARGV[4] keep_ms: how much longer to remember that it was open
 -- ARGV[5] most: how many receivers are kept
 -- returns 1, or 0 = there are too many; nothing was written
 -- include: clock

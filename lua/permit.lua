@@ -1,11 +1,11 @@
--- permit: how many jobs of a topic with a rate may get ready now. One state for the whole topic, kept in its first shard,
--- so that the rate holds across shards, movers and restarts. What is granted is paid for afterwards: n jobs keep the next
--- waiting for n / rate seconds. Nothing is saved up, and a grant that is lost makes the topic slower, never faster.
+-- permit: grants jobs of a topic with a rate to become ready. There is one state for the whole topic, in its first
+-- shard, so that the rate holds across shards, movers and restarts. After a grant of n jobs, the next one has to wait
+-- for n / rate seconds. Unused permits are not saved up, and a lost grant makes the topic slower, never faster.
 -- KEYS[1] settings  HASH  of the topic's first shard
 -- ARGV[1] now_ms or ''
--- ARGV[2] wanted; 0 asks when something will be granted
+-- ARGV[2] wanted; 0 asks when the next grant is possible
 -- returns {granted, now_ms, free_ms}: granted is at most a twentieth of what the rate allows in a second (at least one
--- job); nothing more is granted before free_ms, not in the future = at once. Without a rate all is granted.
+-- job); free_ms is the time of the next grant, at once if it is not in the future. Without a rate all is granted.
 -- include: clock, stored_format
 local settings = KEYS[1]
 local now, wanted = now_ms(ARGV[1]), tonumber(ARGV[2])
@@ -16,12 +16,12 @@ if rate <= 0 then return {wanted, now, now} end
 
 local portion = math.max(1, math.floor(rate / 20))
 local free_at = tonumber(topic[2] or 0)
--- Further ahead than a grant ever puts it: the clock was set back, or the rate was slower.
+-- Further ahead than a grant ever sets it: the clock was set back, or the rate was slower.
 if free_at > now + portion * 1000 / rate then free_at = now end
 if free_at > now then return {0, now, math.ceil(free_at)} end
 local granted = math.min(wanted, portion)
 if granted > 0 then
-  -- Times are whole milliseconds: the fraction of one that this grant waited too long is given back.
+  -- Times are whole milliseconds; give back the fraction of a millisecond that this grant waited too long.
   free_at = (now - free_at < 1 and free_at or now) + granted * 1000 / rate
   -- Removal first: a Redis at its memory limit refuses a script's first write if it adds, and jobs must go on then, too.
   redis.call('HDEL', settings, 'rate_at')

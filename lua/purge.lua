@@ -6,7 +6,7 @@
 -- KEYS[5] counts      HASH
 -- KEYS[6] settings    HASH
 -- ARGV[1] group
--- ARGV[2] limit: how many of the longest dead to purge, when no id is given
+-- ARGV[2] limit: how many of the longest dead to purge if no id is given
 -- ARGV[3..] ids
 -- returns how many were purged
 -- include: progress, settle, stored_format

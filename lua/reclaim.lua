@@ -1,6 +1,7 @@
--- reclaim: running -> ready, the claims of one group whose TTR has passed. Who claims such a job next sees how often it
--- crashed, and buries it when that is too often. What was claimed ahead goes back as if it had not been claimed. What was
--- lost twice in a row waits for a while, four TTRs or 10 s at most, not to be claimed again beside what was lost with it.
+-- reclaim: running -> ready, the claims of one group whose TTR has passed. The next consumer sees how often the job
+-- crashed, and buries it if that is too often. A job that was claimed ahead goes back as if it had not been claimed. A
+-- job that was lost twice in a row waits for a while, four TTRs or 10 s at most, so that it is not claimed together
+-- again with the jobs that were lost with it.
 -- KEYS[1] ready        STREAM
 -- KEYS[2] ready:GROUP  STREAM
 -- KEYS[3] jobs         HASH
@@ -13,16 +14,16 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
--- ARGV[4] default TTR in ms, where the topic sets none
--- ARGV[5] limit per stream: ten times as many claims are looked at, and no more taken over; fewer where records are large
+-- ARGV[4] default TTR in ms, if the topic sets none
+-- ARGV[5] limit per stream: checks ten times as many claims, takes over at most this many; fewer if records are large
 -- ARGV[6] cursor in ready
 -- ARGV[7] cursor in ready:GROUP
--- ARGV[8] watch_ms: for so long the caller looks again by itself, and nothing needs to ring
--- ARGV[9] missing, as the caller's last look returned it; 0 at first
--- returns {now_ms, cursor, cursor of ready:GROUP, more, running, ready, reclaimed, missing, lost}; more: 1 = there are
--- claims that were not looked at. running = what is pending: also what a consumer has read and not claimed yet, and never
--- will if it died in between. missing: ready jobs by the counters that are in no stream. lost: those that also the last
--- look missed; they count as lost from now on, as do claims whose record is gone.
+-- ARGV[8] watch_ms: for this long the caller checks the shard in any case, and nothing needs to ring
+-- ARGV[9] missing, as the caller's last check returned it; 0 at first
+-- returns {now_ms, cursor, cursor of ready:GROUP, more, running, ready, reclaimed, missing, lost}; more: 1 = some
+-- claims were not checked. running = pending entries, including those that a consumer has read and not claimed yet; if
+-- it died in between, it never will. missing: jobs that are ready by the counters and in no stream. lost: jobs that
+-- were missing in the last check as well; they count as lost from now on, as do claims whose record is gone.
 -- include: clock, progress, ring, settle, requeue, hand_over, history, missing_jobs, relook, largest, stored_format
 local APART_MS = 10000
 local ready, own, jobs, bucket, progress, counts, settings, history, wake = unpack(KEYS)
@@ -35,8 +36,8 @@ check_format(topic[9])
 local group_ttr = tonumber(topic[1] or topic[2] or ARGV[4])
 k.groups, k.waits = names(topic[3]), waits(topic[4], topic[5])
 k.apart_ms = math.min(APART_MS, 4 * group_ttr)
-math.randomseed(now % 2147483647) -- each script begins with the same seed
--- Further ahead than it ever is: the clock was set back.
+math.randomseed(now % 2147483647) -- every script starts with the same seed
+-- Further ahead than it is ever set: the clock was set back.
 local set_back = topic[6] and tonumber(topic[6]) > now and not is_watched(topic[6], now)
 if set_back then
   relook_all(settings, k.groups)
@@ -47,7 +48,7 @@ local reclaimed, rows, more = 0, {}, 0
 local limit = tonumber(ARGV[5])
 
 local function took_over(id, p, record)
-  local ahead = is_ahead(p) -- it has not run, or nobody knows that it has
+  local ahead = is_ahead(p) -- it has not run, as far as is known
   local known = {consumer = p.note, started = ahead and '' or p.started, due = p.due ~= '' and p.due or nil,
     moved = string.match(p.entry == '' and p.main or p.entry, '^%d+')}
   rows[#rows + 1] = rare_row(ahead and 'released' or 'reclaimed', id, group, p, record, now, known)
@@ -61,12 +62,12 @@ end
 local function look_at(stream, entry, sequence, id)
   local p = hand_over(k, stream, entry, group, id, sequence, now, took_over)
   local started = p and math.abs(tonumber(p.started))
-  if p and started > now then -- by a clock that was set back since: its TTR begins again
+  if p and started > now then -- the clock was set back since: its TTR starts again
     p.started = string.format(is_ahead(p) and '-%.0f' or '%.0f', now)
     p.deadline = string.format('%.0f', now + p.deadline - started)
     redis.call('HSET', progress, field_of(group, id), format(p))
   end
-  -- A longer TTR of its own, or touched: give it back, to be looked at again at its deadline.
+  -- It has a longer TTR of its own, or was touched: give it back, so that it is checked again at its deadline.
   if p then
     redis.call('XCLAIM', stream, group, p.note, 0, entry, 'IDLE',
       math.max(0, group_ttr - (tonumber(p.deadline) - now)), 'JUSTID')
@@ -74,7 +75,7 @@ local function look_at(stream, entry, sequence, id)
 end
 
 local function sweep_some(stream, cursor, number, count)
-  -- With an injected clock Redis's own idle times mean nothing; the deadline in the progress decides alone.
+  -- With an injected clock Redis's idle times mean nothing; only the deadline in the progress decides.
   local min_idle = ARGV[1] == '' and not (relook and relook[number] ~= '2') and group_ttr or 0
   local reply = redis.call('XAUTOCLAIM', stream, group, '_reclaim', min_idle, cursor, 'COUNT', count)
   local deleted = false
@@ -83,7 +84,7 @@ local function sweep_some(stream, cursor, number, count)
       local sequence, rest = string.sub(item[2][2], 1, 12), string.sub(item[2][2], 13)
       look_at(stream, item[1], sequence, string.match(rest, '^\31[^\31]*\31(.*)$') or rest)
     else
-      deleted = true -- Redis 6.2 names no id for an entry that was deleted while pending, and keeps it pending
+      deleted = true -- Redis 6.2 returns no id for an entry that was deleted while pending, and keeps it pending
     end
   end
   if deleted then

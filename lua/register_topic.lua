@@ -1,14 +1,14 @@
--- register_topic: a topic's settings, merged into the registry that every client reads; null takes a setting away.
+-- register_topic: merges a topic's settings into the registry that every client reads; null removes a setting.
 -- KEYS[1] topics    HASH    topic -> JSON of its settings
--- KEYS[2] wake      STREAM  of the namespace: tells the mover
+-- KEYS[2] wake      STREAM  of the namespace: rings
 -- ARGV[1] topic
 -- ARGV[2] JSON of the settings to change, without groups
--- ARGV[3] JSON {group: {settings}} to add or change; one that is leaving is not added before it has left
--- ARGV[4] JSON {group: true} of groups to remove: they are leaving from now on
+-- ARGV[3] JSON {group: {settings}} to add or change; a leaving group is not added before it has left
+-- ARGV[4] JSON {group: true} of groups to remove: they start to leave
 -- ARGV[5] JSON {group: true} of groups that have left every shard
--- ARGV[6] '': only if the topic is there; '0': only if it is new; else only if this is still its version
--- ARGV[7] how many topics there may be: no new one beyond; '' for a topic that was lost, which is made again
--- returns the topic's settings as JSON, changed or as they are; nil = there is no such topic; 0 = there are too many
+-- ARGV[6] '' = only if the topic exists; '0' = only if it is new; otherwise only if this is still its version
+-- ARGV[7] how many topics there may be; '' for a topic that was lost and is created again
+-- returns the topic's settings as JSON, changed or not; nil = there is no such topic; 0 = there are too many topics
 -- include: clock, stored_format
 local topics, wake, topic, expected, most = KEYS[1], KEYS[2], ARGV[1], ARGV[6], ARGV[7]
 local stored = redis.call('HGET', topics, topic)
@@ -37,9 +37,9 @@ end
 for group in pairs(cjson.decode(ARGV[4])) do
   if settings.groups[group] then settings.groups[group], settings.leaving[group] = nil, true end
 end
--- A caller that makes a lost topic again names the version that shards may still have. And it is higher than any that a
--- deleted topic of the same name had, or that was lost with the end of an append-only file: who still acts for that one
--- is refused.
+-- A caller that creates a lost topic again passes the version that shards may still have. The new version is higher
+-- than that, and higher than any version of a deleted topic of the same name, or one that was lost with the end of an
+-- append-only file; so a process that still acts for that topic is refused.
 settings.version = math.max(version + 1, settings.version + 1, now_ms(''))
 
 -- Removal first: a Redis at its memory limit refuses a script's first write if it adds. Who resumes a topic frees memory.

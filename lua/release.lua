@@ -1,4 +1,4 @@
--- release: running -> ready, handed back unfinished by a consumer that stops; the attempt does not count.
+-- release: running -> ready, a batch of one group's claims that are handed back unfinished; the attempts don't count.
 -- KEYS[1] ready        STREAM
 -- KEYS[2] ready:GROUP  STREAM
 -- KEYS[3] bucket       ZSET
@@ -8,13 +8,13 @@
 -- KEYS[7] history      STREAM
 -- KEYS[8] jobs         HASH
 -- KEYS[9] wake         STREAM
--- KEYS[10] receipts    ZSET    only given where the caller may ask again whether it was its claim
+-- KEYS[10] receipts    ZSET    only given if the caller may lose the reply and ask again
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
--- ARGV[4] generation: which group of that name, as claim returned it
+-- ARGV[4] generation of the group, as claim returned it
 -- ARGV[5..] per claim: main, entry (as claimed), id, history row
--- returns {now_ms, i, ...}: i (from 1) are the claims refused.
+-- returns {now_ms, i, ...}: i (from 1) are the refused claims.
 -- include: clock, progress, ring, settle, fence, requeue, history, receipt, stored_format
 local ready, own, bucket, progress, counts, settings, history, jobs, wake, receipts = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]

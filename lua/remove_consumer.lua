@@ -1,4 +1,4 @@
--- remove_consumer: a consumer goes, as deleting it would drop what it has pending, that is handed back first.
+-- remove_consumer: hands back a consumer's pending entries, which would be dropped with it, and deletes the consumer.
 -- KEYS[1] ready        STREAM
 -- KEYS[2] ready:GROUP  STREAM
 -- KEYS[3] jobs         HASH
@@ -10,8 +10,8 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] consumer
--- ARGV[4] limit per stream; fewer where jobs of the shard are large
--- returns 1 = gone (as it is when the group is gone), or 0 = there may be more pending: call again
+-- ARGV[4] limit per stream; fewer if the shard has large jobs
+-- returns 1 = the consumer is gone, perhaps with its group; 0 = more entries may be pending: call again
 -- include: clock, progress, ring, settle, requeue, hand_over, largest, stored_format
 local ready, own, jobs, bucket, progress, counts, settings, wake = unpack(KEYS)
 local now, group, consumer = now_ms(ARGV[1]), ARGV[2], ARGV[3]

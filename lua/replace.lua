@@ -1,4 +1,5 @@
--- replace: a job takes the place of the one with the same id, if there is one: the old one is cancelled, the new delayed.
+-- replace: cancels the job with the same id, if there is one, and enqueues the new job: nothing, delayed or ready ->
+-- delayed.
 -- KEYS[1] jobs      HASH
 -- KEYS[2] bucket    ZSET
 -- KEYS[3] ready     STREAM
@@ -10,10 +11,10 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] shards
 -- ARGV[3] history cap
--- ARGV[4] most bytes of records to read; when that many were read the rest of the jobs is not looked at
+-- ARGV[4] most bytes of records to read; beyond that the rest of the jobs is left for another call
 -- ARGV[5..] per job: id, when ('+delay_ms', or due_ms), rest of the record
--- returns {status, now_ms, looked, i, record_i, ...} as enqueue does; i are the jobs that could not be replaced, because
--- an attempt is running or the job is dead.
+-- returns {status, now_ms, looked, i, record_i, ...} as enqueue does; i are the jobs that could not replace the old
+-- one, because an attempt is running or the old job is dead.
 -- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, withdraw, drop_job, largest, stored_format
 local jobs, bucket, ready, progress, counts, settings, history, wake = unpack(KEYS)
 local now, most_bytes = now_ms(ARGV[1]), tonumber(ARGV[4])

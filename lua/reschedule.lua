@@ -9,9 +9,9 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] id
 -- ARGV[3] when: '+delay_ms', or due_ms
--- ARGV[4] shards: how many the caller spreads this topic over
--- returns 1 = moved; 0 = no such job, or no group waits for it; -1 = an attempt is running; -2 = the caller's settings
--- of the topic are out of date, nothing was done
+-- ARGV[4] the topic's number of shards, as the caller knows it
+-- returns 1 = rescheduled; 0 = no such job, or no group waits for it; -1 = an attempt is running; -2 = the caller's
+-- settings of the topic are out of date, nothing was changed
 -- include: clock, sequence, progress, ring, settle, leaving_groups, group_states, withdraw, stored_format
 local jobs, bucket, ready, progress, counts, settings, wake = unpack(KEYS)
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts,
@@ -32,8 +32,8 @@ local head, old = head_ms(bucket), string.sub(record, 1, 12)
 local withdrawn, main = withdraw(k, concerned, states, id, old)
 if #withdrawn == 0 then return 0 end
 
--- A new sequence puts entries that are in a stream already out of date. The record keeps its own once a group has begun:
--- then the shared entry stays, for groups that are added later.
+-- With a new sequence, entries that are already in a stream are out of date. Once a group has begun, the record keeps
+-- its sequence, so that the shared entry stays valid for groups that are added later.
 local order = later_order(reserve(counts, 1) + 1)
 local untouched = next(states) == nil
 redis.call('HSET', jobs, id, (untouched and order or old) .. string.format('%.0f', due)

@@ -1,5 +1,5 @@
--- restore: archived -> ready, for one group; the retry schedule starts again, the attempts go on counting. Other groups
--- don't get the job. Repeated, it does nothing more.
+-- restore: archived -> ready, for one group; the retry schedule starts again, the number of attempts continues. Other
+-- groups don't get the job. Idempotent.
 -- KEYS[1] ready:GROUP  STREAM
 -- KEYS[2] bucket       ZSET
 -- KEYS[3] jobs         HASH
@@ -12,10 +12,11 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
--- ARGV[4] shards: how many the caller spreads this topic over
+-- ARGV[4] the topic's number of shards, as the caller knows it
 -- ARGV[5..] per job: id, receipt, attempt, due_ms, rest of the record from created_ms on
--- returns {status, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date, or the group is
--- not there, nothing was written; code 1 = ready, now or by an earlier call that left its receipt; 0 = the id is live
+-- returns {status, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date, or the group
+-- does not exist, nothing was written; code 1 = ready, now or by an earlier call that left its receipt; 0 = the id is
+-- live
 -- include: clock, sequence, progress, ring, requeue, history, settle, largest, stored_format
 local own, bucket, jobs, progress, counts, settings, history, archive, wake = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
@@ -29,7 +30,7 @@ end
 if topic[1] ~= ARGV[4] or not served then return {0} end
 k.waits = waits(topic[3], topic[4])
 
--- The job may still be here for other groups; then it only comes back to this one.
+-- Other groups may still have the job; then it only comes back to this group.
 local SAME = '^(%d+\n%d*\n%d*\n[^\n]*)\n' -- created, ttr, expire, nonce
 local function place(id, record)
   redis.call('HSET', jobs, id, record)
@@ -43,14 +44,14 @@ local function return_to(id, rest, held)
     redis.call('HINCRBY', counts, 'through:' .. group, -1)
     return p.main
   end
-  for _, other in ipairs(p and {} or others) do -- it came back for another group, and now for this one
+  for _, other in ipairs(p and {} or others) do -- it came back for another group before
     local theirs = parse(redis.call('HGET', progress, field_of(other, id)))
     if theirs and theirs.main == '-' then return '-' end
   end
   return nil
 end
 
--- What this Redis archived, it counts as dead no more; what comes from elsewhere is new to it, and to this group alone.
+-- A job that this Redis archived no longer counts as dead. A job from elsewhere is new here, and only for this group.
 local function account()
   if tonumber(redis.call('HGET', counts, 'archived:' .. group) or 0) > 0 then
     redis.call('HINCRBY', counts, 'archived:' .. group, -1)

@@ -1,4 +1,4 @@
--- retry: running -> delayed, a batch of one group's failed or snoozed attempts; each counts its delay from now.
+-- retry: running -> delayed, a batch of one group's failed or snoozed attempts. Each delay counts from now.
 -- KEYS[1] ready        STREAM
 -- KEYS[2] ready:GROUP  STREAM
 -- KEYS[3] bucket       ZSET
@@ -7,14 +7,14 @@
 -- KEYS[6] settings     HASH
 -- KEYS[7] history      STREAM
 -- KEYS[8] wake         STREAM
--- KEYS[9] receipts     ZSET    only given where the caller may ask again whether it was its claim
+-- KEYS[9] receipts     ZSET    only given if the caller may lose the reply and ask again
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
--- ARGV[4] generation: which group of that name, as claim returned it
--- ARGV[5..] per claim: main, entry (as claimed), id, history row, delay_ms, steps to advance (-1: snoozed, the attempt
--- does not count either), error
--- returns {now_ms, i, ...}: i (from 1) are the claims refused.
+-- ARGV[4] generation of the group, as claim returned it
+-- ARGV[5..] per claim: main, entry (as claimed), id, history row, delay_ms, steps to advance (-1: snoozed, so the
+-- attempt does not count), error
+-- returns {now_ms, i, ...}: i (from 1) are the refused claims.
 -- include: clock, sequence, progress, ring, settle, fence, history, receipt, stored_format
 local ready, own, bucket, progress, counts, settings, history, wake, receipts = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
@@ -26,7 +26,7 @@ if not groups then return refused(now, 7) end
 local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
 local held, earliest, retried, snoozed = fence(k, group, 7), nil, 0, 0
--- After the fence: a Redis at its memory limit refuses a script's first write if it adds.
+-- After the fence, because a Redis at its memory limit refuses a script whose first write adds data.
 local sequence, head = reserve(counts, (#ARGV - 4) / 7), head_ms(bucket)
 for i = 5, #ARGV, 7 do
   if held and not held[i] then

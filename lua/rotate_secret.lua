@@ -2,8 +2,9 @@
 -- KEYS[1] secret  STRING  `current`, or `current since_ms previous`
 -- ARGV[1] now_ms or ''
 -- ARGV[2] the new one, in hex; '' = drop the previous
--- returns {before, after}: what was kept and what is, '' when there is none. A new one is not taken while there is a
---   previous one, whose claims it would end. Repeated with the same new one, it changes nothing.
+-- returns {before, after}: the stored value, '' if there is none. A new secret is refused while there is a previous
+-- one,
+--   because its claims would become invalid. Idempotent for the same new secret.
 -- include: clock
 local secret, now, new = KEYS[1], now_ms(ARGV[1]), ARGV[2]
 local before = redis.call('GET', secret) or ''

@@ -1,4 +1,4 @@
--- stats: a shard's counters and sizes, read at one moment; what the audit balances.
+-- stats: reads a shard's counters and sizes at one moment. The audit balances them.
 -- KEYS[1] counts    HASH
 -- KEYS[2] bucket    ZSET
 -- KEYS[3] jobs      HASH
@@ -7,9 +7,9 @@
 -- ARGV[1] now_ms or ''
 -- returns {now_ms, first_due_ms, jobs, waiting, paused, {counter, value, ...}, {dead now of each group}, moved_at_ms,
 -- groups};
--- first_due_ms -1 = the bucket is empty; waiting = first deliveries and retries in the bucket; moved_at_ms = when
--- something was last moved, 0 = never yet;
--- groups = those of the shard, 'a,b'
+-- first_due_ms -1 = the bucket is empty; waiting = first deliveries and retries in the bucket; moved_at_ms = when a job
+-- was last moved, 0 = never yet;
+-- groups = the shard's groups, 'a,b'
 -- include: clock, ring, stored_format
 local counts, bucket, jobs, settings = unpack(KEYS)
 local topic = redis.call('HMGET', settings, 'paused', 'moved_at', 'groups', 'format')

@@ -1,14 +1,14 @@
--- touch: running stays running: the claim's TTR starts again.
+-- touch: running -> running, a batch of one group's claims: their TTR starts again.
 -- KEYS[1] ready        STREAM
 -- KEYS[2] ready:GROUP  STREAM
 -- KEYS[3] progress     HASH
 -- KEYS[4] settings     HASH
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
--- ARGV[3] default TTR in ms, where the topic sets none
--- ARGV[4] generation: which group of that name, as claim returned it
+-- ARGV[3] default TTR in ms, if the topic sets none
+-- ARGV[4] generation of the group, as claim returned it
 -- ARGV[5..] per claim: main, entry (as claimed), id, ttr_ms from now
--- returns {now_ms, i, ...}: i (from 1) are the claims refused.
+-- returns {now_ms, i, ...}: i (from 1) are the refused claims.
 -- include: clock, progress, settle, fence, stored_format
 local ready, own, progress, settings = unpack(KEYS)
 local now, group = now_ms(ARGV[1]), ARGV[2]
@@ -25,7 +25,7 @@ for i = 5, #ARGV, 4 do
   if p and p.state == 'r' and p.main == main and p.entry == entry
       and #redis.call('XPENDING', stream, group, claimed, claimed, 1) == 1 then
     redis.call('XCLAIM', stream, group, p.note, 0, claimed, 'IDLE', math.max(0, group_ttr - ttr), 'JUSTID')
-    if is_ahead(p) then p.started = string.format('%.0f', now) end -- by now it runs
+    if is_ahead(p) then p.started = string.format('%.0f', now) end -- it must be running by now
     p.deadline = string.format('%.0f', now + ttr)
     redis.call('HSET', progress, field_of(group, id), format(p))
   else

@@ -1,11 +1,11 @@
--- trim_history: takes old history away, what is beyond the length and what is older than the age; whole nodes of the stream,
--- at most about 10 000 rows of each. What a registered dump does not have yet stays, however much that is.
+-- trim_history: removes old history, beyond the length or older than the age. It removes whole nodes of the stream, at
+-- most about 10 000 rows for each of the two. Rows that a registered dump does not have yet stay, however many.
 -- KEYS[1] history   STREAM
 -- KEYS[2] counts    HASH
 -- KEYS[3] settings  HASH
 -- ARGV[1] length; 0 = no limit: no history is written
 -- ARGV[2] age in ms; 0 = no limit
--- returns how many rows went; more than 0 = there may be more to take
+-- returns how many rows were removed; more than 0 = there may be more to remove
 -- include: clock, dumps, stored_format
 local history, counts, settings = unpack(KEYS)
 check_format(redis.call('HGET', settings, 'format'))
@@ -16,7 +16,7 @@ if length > 0 then
   gone = redis.call('XTRIM', history, 'MAXLEN', '~', string.format('%.0f', length))
 end
 if age > 0 then
-  -- By Redis's own clock, as the entries' ids are.
+  -- By Redis's own clock, like the entries' ids.
   local oldest, sequence = now_ms('') - age, 0
   for _, dump in ipairs(dumps) do
     local ms, n = string.match(dump.mark, '(%d+)%-(%d+)')

@@ -1,9 +1,9 @@
--- try_breaker: once a receiver's time is over, one process of all may try it with one call.
+-- try_breaker: when a receiver's breaker has been open for its time, lets one process make one trial call.
 -- KEYS[1] breakers  HASH  receiver -> until_ms|open_ms|trying
 -- ARGV[1] now_ms or ''
 -- ARGV[2] receiver
--- ARGV[3] hold_ms: for how long no other may try, should the caller never tell how it went
--- returns {answer, left_ms}: answer 0 = it is not open, 1 = the caller may try, 2 = another one tries, 3 = it is open;
+-- ARGV[3] hold_ms: how long no other process may try, in case the caller never reports the result
+-- returns {answer, left_ms}: answer 0 = not open, 1 = the caller may try, 2 = another process tries, 3 = open;
 -- left_ms: with 2 and 3, when to ask again
 -- include: clock
 local breakers, receiver = KEYS[1], ARGV[2]

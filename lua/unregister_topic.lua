@@ -1,8 +1,8 @@
--- unregister_topic: the topic leaves the registry, once its shards are gone.
+-- unregister_topic: removes a topic from the registry, after its shards are gone.
 -- KEYS[1] topics    HASH    topic -> JSON of its settings
 -- KEYS[2] wake      STREAM  of the namespace: tells the mover
 -- ARGV[1] topic
--- ARGV[2] version: another one means that the topic was changed since, and stays
+-- ARGV[2] version: if the topic has another one, it was changed since, and stays
 -- returns 1 = it is gone; 0 = it stays
 -- include: stored_format
 local topics, wake, topic, version = KEYS[1], KEYS[2], ARGV[1], ARGV[2]

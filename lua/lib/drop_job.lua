@@ -1,8 +1,8 @@
 -- drop_job(k, groups, id, record, now, dead): cancels the job for every group that still waits for it, and removes it.
--- dead = {[group] = dead:GROUP} removes its dead letters, too; with nil a job that has any stays as it is.
+-- dead = {[group] = dead:GROUP} also removes its dead letters; with nil, a job that has dead letters stays as it is.
 -- k = {jobs=, bucket=, ready=, progress=, counts=, settings=, leaving=, history=, cap=}
--- returns 1 = done; nothing was done: 0 = no group waits for it, or it is dead for one and `dead` is nil; -1 = an attempt
--- is running
+-- returns 1 = done; or, with nothing changed: 0 = no group waits for it, or it is dead in one and `dead` is nil; -1 =
+-- an attempt is running
 local function drop_job(k, groups, id, record, now, dead)
   local concerned, states, running = group_states(k, groups, id, string.sub(record, 1, 12))
   if running then return -1 end

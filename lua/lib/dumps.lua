@@ -1,5 +1,5 @@
 -- The dumps that are registered with a shard's history: settings field `dumps`, text 'id:mark:written,...'. mark: the
--- last entry that the dump has; written: how many rows there had been by then.
+-- last entry that the dump has; written: how many rows had been written up to it.
 
 -- dumps_of(settings): reads that field.
 -- returns {{id=, mark=, written=}, ...}

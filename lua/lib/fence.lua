@@ -6,12 +6,12 @@ local function refused(now, width)
   return reply
 end
 
--- fence(k, group, width): acknowledges the claims in ARGV[5..] (main, entry, id, ... `width` values each), and tells which
--- of them their caller still holds. An entry is pending exactly as long as its claim holds: whoever takes a job over
--- acknowledges the old entry and adds a new one, so XACK's reply is the fence. One XACK does when no claim was lost, which
--- is nearly always; else the progress tells which.
+-- fence(k, group, width): acknowledges the claims in ARGV[5..] (main, entry, id, ... `width` values each), and finds
+-- out which of them the caller still holds. An entry is pending exactly as long as its claim holds: a take-over
+-- acknowledges the old entry and adds a new one, so XACK's reply is the fence. One XACK is enough if no claim was lost,
+-- which is nearly always the case; otherwise the progress tells which were lost.
 -- k = {ready=, own=, progress=}
--- returns nil = all of them, else {[index in ARGV] = true}
+-- returns nil = all of them, otherwise {[index in ARGV] = true}
 local function fence(k, group, width)
   local args, shared, own = ARGV, {}, {}
   for i = 5, #args, width do

@@ -1,6 +1,6 @@
--- group_states(k, groups, id, sequence): where one job, whose record has that sequence, stands with each group that it
--- concerns. A group without progress has not started the job. A detached job concerns only the groups that have progress
--- with it: none of `groups`, if they all are leaving.
+-- group_states(k, groups, id, sequence): reads the progress of one job, whose record has that sequence, in each group
+-- that it concerns. A group without progress has not started the job. A detached job concerns only the groups that have
+-- progress with it: none of `groups`, if all of those are leaving.
 -- k = {progress=, settings=, leaving=}
 -- returns the groups concerned, {[group] = progress}, and whether an attempt is running
 local function group_states(k, groups, id, sequence)

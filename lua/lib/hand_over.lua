@@ -1,12 +1,12 @@
--- hand_over(k, stream, entry, group, id, sequence, now, ended): a consumer is gone or too late, and its pending entry
--- becomes ready for others. The old entry is acknowledged and a new one added, so the old claim is refused from now on.
+-- hand_over(k, stream, entry, group, id, sequence, now, ended): a consumer is gone or too late; makes its pending entry
+-- ready for others. The old entry is acknowledged and a new one added, so the old claim is refused from now on.
 -- `ended(id, p, record)`, if given, is called with the attempt that was running and may change its progress p; an attempt
 -- that still has time is then left alone. Without `ended` a running attempt goes back at once and does not count.
--- A running job without a record is lost: it is counted, also in k.lost. k.bytes adds up what was read of records.
--- Jobs lost twice in a row are held back, each for a time of its own of at most k.apart_ms: one of them may be what their
--- consumers die of, and the others were only claimed beside it.
+-- A running job without a record is lost: it is counted, also in k.lost. k.bytes sums the bytes of the records read.
+-- Jobs lost twice in a row are held back, each for a random time of at most k.apart_ms: one of them may be what kills
+-- their consumers, and the others were only claimed together with it.
 -- k = {jobs=, progress=, counts=, ready=, own=, bucket=, wake=, groups=, waits=, apart_ms=, bytes=, lost=, not_before=}
--- returns the progress of an attempt that still has time; else nil
+-- returns the progress of an attempt that still has time; otherwise nil
 local function hand_over(k, stream, entry, group, id, sequence, now, ended)
   local p = parse(redis.call('HGET', k.progress, field_of(group, id)))
   local running = p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry
@@ -24,7 +24,7 @@ local function hand_over(k, stream, entry, group, id, sequence, now, ended)
     k.lost = (k.lost or 0) + 1
   end
   if not record or not (running or unread) then
-    -- Other groups may need the shared entry, unless it is of a delivery that is out of date.
+    -- Other groups may need the shared entry, unless its delivery is out of date.
     if not (shared and same) then redis.call('XDEL', stream, entry) end
     return nil
   end

@@ -1,7 +1,7 @@
 -- remember(history, counts, settings, cap, rows): adds `rows` (streamdq/store/history.py) to the history and counts
--- them; cap '0' keeps none. The cap is approximate: Redis drops whole nodes, which costs next to nothing. While a dump is
--- registered nothing is dropped here, as only trim_history knows what the dump has. The entry of the first row ever names
--- this life of the stream: settings field `history_since`.
+-- them; cap '0' keeps none. The cap is approximate: Redis drops whole nodes, which costs next to nothing. While a dump
+-- is registered, nothing is dropped here, as only trim_history knows what the dump has. The first entry ever identifies
+-- the stream: settings field `history_since`.
 local function remember(history, counts, settings, cap, rows)
   if cap == '0' or #rows == 0 then return end
   local first
@@ -21,7 +21,7 @@ local function remember(history, counts, settings, cap, rows)
 end
 
 -- rare_row(event, id, group, p, record, now, known): an event that no worker reports. known = {consumer=, due=, moved=,
--- started=} brings what the record and the progress p (may be nil) don't tell; each of them may be nil.
+-- started=} has the values that are not in the record or the progress p (may be nil); each of them may be nil.
 -- returns the row
 local function rare_row(event, id, group, p, record, now, known)
   local due, created, body = string.match(record, '^(%d+)\n(%d+)\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n()', 13)

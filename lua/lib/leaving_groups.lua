@@ -1,16 +1,16 @@
--- A group that is leaving keeps its progress until leave_group comes to it. Meanwhile the id of a job that has ended may
--- be given to a new job, which does not concern the group. Settings field `left_at:GROUP`: numbers_now as the group began
--- to leave.
+-- A leaving group keeps its progress until leave_group removes it. Meanwhile a new job may get the id of one that has
+-- ended; the new job does not concern the group. Settings field `left_at:GROUP`: numbers_now when the group began to
+-- leave.
 
--- made_since(sequence, left_at): returns whether this sequence was made after left_at; false where left_at is nil
+-- made_since(sequence, left_at): returns whether this sequence was made after left_at; false if left_at is nil
 local function made_since(sequence, left_at)
   if not left_at then return false end
   local later = string.byte(sequence) == 102 -- f
   return sequence > (later and string.sub(left_at, 13) or string.sub(left_at, 1, 12))
 end
 
--- is_only_for_leaving(k, id, sequence): whether the job, which no group of the topic has progress with, concerns only
--- groups that are leaving: it is detached, and is about to end. k.leaving is the settings field of that name.
+-- is_only_for_leaving(k, id, sequence): whether the job, with which no group of the topic has progress, concerns only
+-- leaving groups: then it is detached and about to end. k.leaving is the settings field of that name.
 -- k = {progress=, settings=, leaving=}
 -- returns true or false
 local function is_only_for_leaving(k, id, sequence)

@@ -1,4 +1,5 @@
--- has_unread(stream, group): returns whether there are entries that the group has not read; true if there is no such group
+-- has_unread(stream, group): returns whether the stream has entries that the group has not read; true without such a
+-- group
 local function has_unread(stream, group)
   for _, info in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
     local at = {}
@@ -10,16 +11,16 @@ local function has_unread(stream, group)
   return true
 end
 
--- missing_jobs(k, group, pending): counts jobs that are ready for `group` by the counters and yet in no stream: their
--- records or entries are gone, and nobody ended them. (Cancelling a job takes it off the counter.) A ready job is either
--- unread, or read and not claimed yet, and then it is pending beside the running ones: once nothing is unread, the
--- counters tell. pending: how many entries of the group are pending in both streams.
+-- missing_jobs(k, group, pending): counts jobs that are ready for `group` by the counters, but in no stream: their
+-- records or entries are gone, though nobody ended them. (Cancelling a job also corrects the counter.) A ready job is
+-- either unread, or read and not claimed yet; then it is pending, like the running ones. So once nothing is unread, the
+-- counters show what is missing. pending: how many entries of the group are pending in both streams.
 -- k = {ready=, own=, counts=}
 -- returns their number
 local function missing_jobs(k, group, pending)
   local both = redis.call('HMGET', k.counts, 'ready:' .. group, 'running:' .. group)
   local ready, running = tonumber(both[1] or 0), tonumber(both[2] or 0)
-  -- A claim whose stream was deleted runs on without being pending: until it ends, the sum says nothing.
+  -- A claim whose stream was deleted keeps running without being pending; until it ends, the sum says nothing.
   if ready <= pending - running or pending < running then return 0 end
   if has_unread(k.own, group) or has_unread(k.ready, group) then return 0 end
   return ready - (pending - running)

@@ -1,6 +1,6 @@
--- How much one claim reads: no more bytes of records than the budget has, or one record. While the largest record of the
--- shard is small nothing is counted; else claim asks for the length of each record before it reads it. Entries are as Redis
--- gives them: {entry, {'j', member}}.
+-- How much one claim reads: no more bytes of records than the budget allows, or one record. If the largest record of
+-- the shard is small, nothing is counted; otherwise claim asks for the length of each record before it reads it.
+-- Entries are in Redis's form: {entry, {'j', member}}.
 local READ_BYTES, PLAIN_BYTES = 262144, 1048576
 
 -- budget_of(jobs, largest, most): returns the budget of a claim of `most` entries; largest: settings field, or nil
@@ -22,7 +22,7 @@ local function length_of(b, entry)
   return b.plain and 0 or redis.call('HSTRLEN', b.jobs, string.match(rest, '^\31[^\31]*\31(.*)$') or rest)
 end
 
--- joined(to, more): returns the entries of both lists, in this order; may change either list
+-- joined(to, more): returns the entries of both lists, in this order; may modify either list
 local function joined(to, more)
   if #to == 0 then return more end
   local n = #to
@@ -30,9 +30,9 @@ local function joined(to, more)
   return to
 end
 
--- new_entries(to, stream, group, consumer, most): reads entries that no consumer of the group has had; from now on they
--- are pending for `consumer`.
--- returns the list `to` with these entries, and how many they are
+-- new_entries(to, stream, group, consumer, most): reads entries that were not delivered to the group yet; from now on
+-- they are pending for `consumer`.
+-- returns the list `to` with these entries added, and their number
 local function new_entries(to, stream, group, consumer, most)
   if most <= 0 then return to, 0 end
   local reply = redis.call('XREADGROUP', 'GROUP', group, consumer, 'COUNT', most, 'STREAMS', stream, '>')
@@ -40,7 +40,7 @@ local function new_entries(to, stream, group, consumer, most)
   return joined(to, reply[1][2]), #reply[1][2]
 end
 
--- following(stream, group, most): returns the entries that new_entries would read, and does not read them for the group
+-- following(stream, group, most): returns the entries that new_entries would read, without delivering them to the group
 local function following(stream, group, most)
   for _, info in ipairs(most > 0 and redis.call('XINFO', 'GROUPS', stream) or {}) do
     local at = {}
@@ -50,9 +50,9 @@ local function following(stream, group, most)
   return {}
 end
 
--- shares(b, streams, group, most, turn): how many entries to read of each of two streams: one by one in turn, from stream
--- number `turn` on, until the budget is spent.
--- returns {of the first, of the second}
+-- shares(b, streams, group, most, turn): how many entries to read from each of two streams: one from each in turn,
+-- starting with stream number `turn`, until the budget is spent.
+-- returns {from the first, from the second}
 local function shares(b, streams, group, most, turn)
   local next_up, share = {following(streams[1], group, most), following(streams[2], group, most)}, {0, 0}
   for _ = 1, most do
@@ -64,11 +64,11 @@ local function shares(b, streams, group, most, turn)
   return share
 end
 
--- both_streams(b, k, group, consumer, given, count, now): what is claimed: what was given = {[stream] = entries}, and new
--- entries, `count` in all. Each stream gets half, if both have as much, so that what comes due waits for no more than as
--- many others, however many were kicked; a single place goes to each in turn.
+-- both_streams(b, k, group, consumer, given, count, now): the entries to claim: given = {[stream] = entries}, and new
+-- entries, `count` in total. Each stream gets half, if both have enough, so that a job that comes due waits for no more
+-- than as many others, however many were kicked. A single place goes to each stream in turn.
 -- k = {own=, ready=}
--- returns the entries, those of ready:GROUP first, and how many these are
+-- returns the entries, those of ready:GROUP first, and how many of them are from ready:GROUP
 local function both_streams(b, k, group, consumer, given, count, now)
   local entries, shared, turn = given[k.own], given[k.ready], 1 + now % 2
   local most = math.max(0, count - #entries - #shared)

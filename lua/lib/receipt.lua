@@ -1,5 +1,5 @@
--- receipt(receipts, group, main, entry, ended, now): remembers for ten minutes that this claim ended its attempt, and how
--- (ended: '' when it finished), so that a caller who did not get the reply can be told. Each new receipt removes some old
+-- receipt(receipts, group, main, entry, ended, now): remembers for ten minutes that this claim ended its attempt, and
+-- how (ended: '' = finished), so that a caller that lost the reply can ask again. Each new receipt removes some old
 -- ones; there are 10 000 at most.
 local function receipt(receipts, group, main, entry, ended, now)
   local claim = group .. '|' .. main .. '|' .. entry

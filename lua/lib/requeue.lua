@@ -1,8 +1,8 @@
--- requeue(k, group, id, p, due, now, permitted): the job is ready for `group` again, in the group's own stream; or it goes
--- by the bucket, if it is not due yet, or the topic is paused or has a rate (k.waits). The caller has removed the old entry
--- and counted off the state that the job left. due: when the attempt is or was due, as text; a job that is handed on keeps
--- its due time; '' = as the record says, and then it has passed. permitted: the job was ready and was not claimed since,
--- so the rate has let it pass already. k.not_before, if not nil: the job is held back until then.
+-- requeue(k, group, id, p, due, now, permitted): makes the job ready for `group` again, in the group's own stream; or
+-- puts it into the bucket, if it is not due yet, or the topic is paused or has a rate (k.waits). The caller must have
+-- removed the old entry and corrected the counter of the old state. due: when the attempt is or was due, as text; a job
+-- that is handed on keeps its due time; '' = see the record, and then it has passed. permitted: the job was ready and
+-- not claimed since, so it already had a permit of the rate. k.not_before, if not nil: the job is held back until then.
 -- k = {jobs=, progress=, counts=, own=, bucket=, wake=, waits=, not_before=}
 local function requeue(k, group, id, p, due, now, permitted)
   local waits = k.waits == 'paused' or k.waits and not permitted
@@ -21,11 +21,11 @@ local function requeue(k, group, id, p, due, now, permitted)
   end
 end
 
--- waits(paused, rate): whether everything goes by the bucket, and why; by these two fields of the settings.
+-- waits(paused, rate): whether every job goes through the bucket, and why, by these two fields of the settings.
 -- returns 'paused', 'rate' or false
 local function waits(paused, rate) return paused == '1' and 'paused' or tonumber(rate or 0) > 0 and 'rate' end
 
--- fresh(sequence, main): returns the progress of a group that has not started the job yet, as parse does
+-- fresh(sequence, main): returns the progress of a group that has not started the job yet, in the form of parse
 local function fresh(sequence, main)
   return {state = 'w', attempt = 0, snoozed = '', step = 0, crashes = 0, main = main, sequence = sequence, entry = '',
     started = '', deadline = '', note = '', due = ''}

@@ -1,11 +1,11 @@
--- drop_entry(stream, group, entry, remove): acknowledges the entry; remove = true removes it, too.
+-- drop_entry(stream, group, entry, remove): acknowledges the entry; remove = true also removes it.
 local function drop_entry(stream, group, entry, remove)
   redis.call('XACK', stream, group, entry)
   if remove then redis.call('XDEL', stream, entry) end
 end
 
--- return_unclaimed(k, groups, stream, group, entry, id, p, due, now): a pending entry is not claimed: the job goes back,
--- to the group's own stream or the bucket. p, due: as requeue takes them.
+-- return_unclaimed(k, groups, stream, group, entry, id, p, due, now): sends the job of a pending entry back, without
+-- claiming it, to the group's own stream or the bucket. p, due: as for requeue.
 -- k = {jobs=, ready=, own=, bucket=, progress=, counts=, wake=, waits=, not_before=}
 local function return_unclaimed(k, groups, stream, group, entry, id, p, due, now)
   drop_entry(stream, group, entry, stream == k.own)

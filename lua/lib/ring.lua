@@ -4,13 +4,13 @@ local function head_ms(bucket)
   return head[2] and tonumber(head[2])
 end
 
--- ring(wake, due_ms): tells the mover of something earlier than it knows. One entry is kept: a ring is a hint.
+-- ring(wake, due_ms): tells the mover about an earlier job than it knows of. Only one entry is kept: a ring is a hint.
 local function ring(wake, due_ms)
   redis.call('XADD', wake, 'MAXLEN', 1, '*', 'due', string.format('%.0f', due_ms))
 end
 
--- is_watched(until_ms, now): whether the mover looks at the shard's claims by itself until then (reclaim). A time further
--- ahead than reclaim ever sets was written before the clock was set back.
+-- is_watched(until_ms, now): whether the mover checks the shard's claims in any case until then (reclaim). A time
+-- further ahead than reclaim ever sets was written before the clock was set back.
 -- returns true or false
 local function is_watched(until_ms, now)
   local ahead = tonumber(until_ms or 0) - now

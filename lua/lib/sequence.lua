@@ -1,6 +1,6 @@
--- Sequence numbers: 12 hex digits, so that text order is the order of making. A first delivery carries its job's number
--- among all that were enqueued; a later one (retry, reschedule, kick) has a count of its own behind an 'f', so that no two
--- deliveries of a job ever carry the same.
+-- Sequence numbers: 12 hex digits, so that text order is the order of creation. A first delivery has its job's number
+-- among all enqueued jobs; a later one (retry, reschedule, kick) has an 'f' and a number from another counter, so that
+-- no two deliveries of a job ever have the same sequence.
 
 -- first_order(number): returns the sequence of a first delivery
 local function first_order(number)

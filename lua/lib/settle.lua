@@ -20,15 +20,15 @@ local function take_out(list, name)
   return false
 end
 
--- served(list, group, generation, claimed): whether the group of a claim is still there. generation: what the settings say
--- of the group, nil = never removed; claimed: the generation that the claim carries.
+-- served(list, group, generation, claimed): whether the group of a claim still exists. generation: the group's, by the
+-- settings, nil = it was never removed; claimed: the claim's generation.
 -- returns the topic's groups; nil if `group` was removed, or was removed and made again since
 local function served(list, group, generation, claimed)
   local groups = names(list)
   return has(groups, group) and (generation or '0') == claimed and groups or nil
 end
 
--- waiting_in(counts): returns how many of the bucket's members are groups' own, also of groups that are leaving
+-- waiting_in(counts): returns how many of the bucket's members are groups' own deliveries, including leaving groups
 local function waiting_in(counts)
   local all, n = redis.call('HGETALL', counts), 0
   for i = 1, #all, 2 do
@@ -38,7 +38,7 @@ local function waiting_in(counts)
 end
 
 local FIELDS_AT_ONCE = 4000
--- values_of(key, fields): HMGET of any number of fields; Lua passes on no more than some thousands at once.
+-- values_of(key, fields): HMGET of any number of fields; Lua can pass only some thousands at once.
 -- returns their values
 local function values_of(key, fields)
   if #fields <= FIELDS_AT_ONCE then return #fields > 0 and redis.call('HMGET', key, unpack(fields)) or {} end
@@ -65,9 +65,9 @@ local function states_of(k, groups, ids)
   return values_of(k.progress, fields), fields
 end
 
--- erase(k, groups, ids, mains, ended, states, fields): removes those of the jobs that are at the indexes `ended`, with
--- everything that is kept of them. mains: `main` of each job's progress, '' = not known; states, fields: of all the jobs,
--- as states_of returns them.
+-- erase(k, groups, ids, mains, ended, states, fields): removes the jobs at the indexes `ended`, with everything stored
+-- of them. mains: `main` of each job's progress, '' = not known; states, fields: of all the jobs, as states_of returns
+-- them.
 -- k = {jobs=, progress=, counts=, ready=}
 local function erase(k, groups, ids, mains, ended, states, fields)
   local gone, there, entries, through, detached, n = {}, {}, {}, {}, 0, 0
@@ -94,13 +94,13 @@ local function erase(k, groups, ids, mains, ended, states, fields)
   if #entries > 0 then redis.call('XDEL', k.ready, unpack(entries)) end
 end
 
--- forget(k, groups, id, main): removes one job with everything that is kept of it.
+-- forget(k, groups, id, main): removes one job with everything stored of it.
 -- k = {jobs=, progress=, counts=, ready=}
 local function forget(k, groups, id, main)
   erase(k, groups, {id}, {main}, {1}, states_of(k, groups, {id}))
 end
 
--- settle(k, groups, group, ids, mains): `group` is through with the jobs; the last group to be through removes the job. A
+-- settle(k, groups, group, ids, mains): notes that `group` has ended the jobs; the last group removes the job. A
 -- detached job concerns only the groups that have progress with it.
 -- k = {jobs=, progress=, counts=, ready=}
 local function settle(k, groups, group, ids, mains)
@@ -133,7 +133,7 @@ end
 
 -- detach(k, groups, main): removes the shared entry unless another group needs it.
 -- k = {ready=, counts=}
--- returns what `main` is from now on
+-- returns the new value of `main`
 local function detach(k, groups, main)
   if #groups > 1 or main == '-' then return main end
   redis.call('XDEL', k.ready, main)

@@ -1,14 +1,14 @@
--- What claim does with a job that is not simply a first attempt: one with progress, or with options of its own.
+-- How claim handles jobs that are not plain first attempts: those with progress, or with options of their own.
 
--- tail_of(k, ttr, ahead): returns how the progress of an attempt ends that is claimed now: started, deadline, consumer.
--- ahead = true: it is claimed ahead of a slot.
+-- tail_of(k, ttr, ahead): returns the end of the progress of an attempt that is claimed now: started, deadline,
+-- consumer. ahead = true: it is claimed ahead of a slot.
 -- k = {now=, now_text=, consumer=}
 local function tail_of(k, ttr, ahead)
   return (ahead and '|-' or '|') .. k.now_text .. string.format('|%.0f|', k.now + ttr) .. k.consumer
 end
 
--- expire_entry(k, stream, entry, id, record, p, due): it is too late for the job: its entry goes, and claim ends the jobs in
--- k.late, with `main` of each in k.mains and the history rows in k.expired. p may be nil.
+-- expire_entry(k, stream, entry, id, record, p, due): the job is too late: removes its entry, and adds it to k.late,
+-- its `main` to k.mains and its history row to k.expired; claim ends these jobs. p may be nil.
 -- k = {own=, counts=, group=, consumer=, now=, late=, mains=, expired=}
 local function expire_entry(k, stream, entry, id, record, p, due)
   drop_entry(stream, k.group, entry, stream == k.own)
@@ -18,8 +18,8 @@ local function expire_entry(k, stream, entry, id, record, p, due)
   k.late[#k.late + 1], k.mains[#k.mains + 1] = id, p and p.main or entry
 end
 
--- begun(k, stream, entry, ttr, sequence, p, taken, tail): the attempt starts: with the job's own TTR (text, '' = it has
--- none), and with the due time of an attempt that is handed on. The other parameters are those of start_attempt.
+-- begun(k, stream, entry, ttr, sequence, p, taken, tail): starts the attempt, with the job's own TTR (text, '' = it has
+-- none), and the due time of an attempt that is handed on. The other parameters are those of start_attempt.
 -- k = {group=, consumer=, now=, now_text=, ttr=, at_once=}
 -- returns the claim for the caller, and the progress
 local function begun(k, stream, entry, ttr, sequence, p, taken, tail)
@@ -31,23 +31,23 @@ local function begun(k, stream, entry, ttr, sequence, p, taken, tail)
   end
   if ttr ~= '' then
     tail = tail_of(k, ttr, taken >= k.at_once)
-    -- reclaim looks at what has been idle for the group's TTR: a shorter one begins with a part of that behind it.
+    -- reclaim checks claims that were idle for the group's TTR; one with a shorter TTR starts with some idle time.
     if tonumber(ttr) < k.ttr then
       redis.call('XCLAIM', stream, k.group, k.consumer, 0, entry, 'IDLE', k.ttr - ttr, 'JUSTID')
     end
   end
-  -- Handed on later, it was due when it was due.
+  -- If the attempt is handed on later, it keeps its due time.
   if p and p.deadline ~= '' then tail = tail .. '|' .. p.deadline end
   return claim, 'r|' .. attempt .. tail
 end
 
--- start_attempt(k, stream, entry, id, record, sequence, p, taken, tail): starts the attempt of an entry that is up to date,
--- unless it has to wait or is too late. taken: how many this call has started; tail: as tail_of gives it for the group's
--- TTR; p: nil = a first attempt. k.left and k.refused count jobs that are not started: those that are ready no longer, and
--- those that were lost with a consumer before and would not start at once.
+-- start_attempt(k, stream, entry, id, record, sequence, p, taken, tail): starts the attempt of an entry that is up to
+-- date, unless it has to wait or is too late. taken: how many this call has started; tail: from tail_of, for the
+-- group's TTR; p: nil = a first attempt. k.left and k.refused count jobs that are not started: those that are no longer
+-- ready, and those that were lost with a consumer before and would not start at once.
 -- k = {jobs=, ready=, own=, bucket=, progress=, counts=, wake=, waits=, not_before=, groups=, group=, consumer=, now=,
 -- now_text=, paused=, count=, at_once=, ttr=, left=, refused=, late=, mains=, expired=}
--- returns the claim and the progress, as begun does; nil = it is not started
+-- returns the claim and the progress, like begun; nil = it is not started
 local function start_attempt(k, stream, entry, id, record, sequence, p, taken, tail)
   local due, ttr, expiry = string.match(record, '^(%d+)\n%d+\n(%d*)\n(%d*)\n', 13)
   if p and p.deadline ~= '' then due = p.deadline end

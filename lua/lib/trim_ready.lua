@@ -1,8 +1,8 @@
 local OVERTAKEN_MOST = 10000
--- trim_ready(k, settings, group, ended, overtaken): removes entries that have ended from the shared stream of a topic that
--- never had another group. Everything below the oldest pending entry has ended: trimming it costs a fraction of deleting
--- it entry by entry. Entries that overtook the oldest one stay until it ends, or until there are many. ended: the entries,
--- perhaps none. overtaken: how many stayed before (settings).
+-- trim_ready(k, settings, group, ended, overtaken): removes ended entries from the shared stream of a topic that never
+-- had another group. All entries before the oldest pending one have ended; trimming costs a fraction of deleting them
+-- one by one. Later entries that have ended stay until the oldest one ends, or until there are many. ended: the entries
+-- that end now, perhaps none. overtaken: how many ended entries had stayed before (settings).
 -- k = {ready=}
 local function trim_ready(k, settings, group, ended, overtaken)
   local oldest, left = redis.call('XPENDING', k.ready, group, '-', '+', 1)[1], 0

@@ -1,6 +1,6 @@
--- withdraw(k, groups, states, id, sequence): takes the job out of the bucket and off the ready counters for every group
--- that waits for it. Entries left in a stream are out of date from now on; claim drops them. states: as group_states
--- returns them.
+-- withdraw(k, groups, states, id, sequence): removes the job from the bucket and the ready counters for every group
+-- that waits for it. Entries that stay in a stream are out of date from now on; claim drops them. states: from
+-- group_states.
 -- k = {bucket=, counts=}
 -- returns the groups it was withdrawn from, and its entry in the shared stream, '' if that is not known
 local function withdraw(k, groups, states, id, sequence)

@@ -1,4 +1,4 @@
 """Analyses the history of a streamdq queue with Spark.
 
-`session` starts Spark, `events` reads a dump, `questions` answer, `analysis` writes the answers as tables.
+`session` starts Spark, `events` reads a dump, `questions` computes the answers, `analysis` writes them as tables.
 """

@@ -1,4 +1,4 @@
-"""From a dump to its tables: every question asked, in turn, of the days that are wanted."""
+"""From a dump to its tables: answers every requested question for the requested days."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .waiting import Waiting
 SUMMARY = "analysis.json"
 _FEW_EVENTS = 2_000_000  # some hundred MB
 TellQuestion = Callable[[str, int, int], None]
-"""Told the question that is worked on, how many are done, and of how many."""
+"""Called with the present question, how many are done, and how many there are."""
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A dump that was found good, the days of it to look at, where the tables go, and what is on time."""
+    """A checked dump, the days to analyze, where the tables go, and what counts as on time."""
 
     dump: Dump
     first_day: date
@@ -82,7 +82,7 @@ def plan(
     slo_ms: int = SLO_MS,
     objective: float = OBJECTIVE,
 ) -> Plan:
-    """What is to be done, checked as far as that is possible without Spark.
+    """The plan of an analysis, checked as far as that is possible without Spark.
 
     The days are those from `first_day` to `last_day`, both included; None: as far as the dump goes. `quarantine`: bad
     files are left out and counted. `slo_ms`: an attempt that starts within it is on time; `objective`: the share that
@@ -105,7 +105,7 @@ def plan(
 
 
 def check_output(plan: Plan) -> None:
-    """What can be told of the output before Spark has started; it is there from now on.
+    """Checks the output folder before Spark starts, and creates it.
 
     Raises:
         FolderBusy: another analysis writes its tables there.
@@ -116,7 +116,7 @@ def check_output(plan: Plan) -> None:
 
 
 def chosen(names: Collection[str]) -> dict[str, Question]:
-    """The questions of these names; none given: all.
+    """The questions with these names; all if none is given.
 
     Raises:
         InvalidInput: there is no such question.
@@ -134,7 +134,7 @@ def analyze(
     questions: Mapping[str, Question] = QUESTIONS,
     progress: TellQuestion | None = None,
 ) -> Summary:
-    """Answers the questions, a table each. Run again it writes the same; other days of the tables stay.
+    """Answers the questions, one table each. Idempotent; other days of the tables stay.
 
     What a crash leaves: some tables new and some old, and the summary of the run before.
 
@@ -143,7 +143,7 @@ def analyze(
         FolderBusy: another analysis writes its tables there.
         FolderError: the output can't be written to.
         AnalysisError: Spark can't reach a folder.
-        SparkFailed: it failed at its work.
+        SparkFailed: Spark failed during the work.
     """
     for folder in (plan.dump.folder, plan.target):
         with spark_errors(folder.url):
@@ -153,7 +153,7 @@ def analyze(
 
 
 def _alone(target: Folder) -> AbstractContextManager[None]:
-    """Two that replace the same days at once would leave rows of both."""
+    """Keeps other analyses out: two that replace the same days at once would leave rows of both."""
     return target.lock("analysis", "another analysis")
 
 
@@ -185,7 +185,7 @@ def _analyze(
 
 
 def events_to_read(plan: Plan, questions: Mapping[str, Question] = QUESTIONS) -> int:
-    """Those of the question that looks at the longest time."""
+    """How many events the question with the longest time span reads."""
     spans = {_span(plan, question) for question in questions.values()}
     return max(sum(file.rows for file in plan.dump.between(*span)) for span in spans)
 
@@ -199,8 +199,8 @@ def _span(plan: Plan, question: Question) -> tuple[date, date]:
 
 @contextmanager
 def _reading(spark: SparkSession, dump: Dump) -> Iterator[Callable[[date, date], DataFrame]]:
-    """Yields what gives the events of some days; few of them are kept at hand meanwhile, as each question would open
-    all files again.
+    """Yields a function that reads the events of some days. If there are few, it caches them, because otherwise each
+    question would open all files again.
     """
 
     @cache
@@ -216,7 +216,7 @@ def _reading(spark: SparkSession, dump: Dump) -> Iterator[Callable[[date, date],
     try:
         yield read
     finally:
-        with suppress(Py4JError, ConnectionError):  # the Java process has ended, and they with it
+        with suppress(Py4JError, ConnectionError):  # the Java process has ended, and the cache with it
             for events in kept:
                 events.unpersist()
 
@@ -259,7 +259,7 @@ def _check_slo(target: Folder, slo_ms: int, objective: float) -> None:
 
 
 def _days(dump: Dump, first: date | None, last: date | None) -> tuple[date, date]:
-    """The days that are asked for, and in which there is something."""
+    """The requested days, limited to those with events."""
     days = [file.day for file in dump.files]
     asked = [day for day in days if (not first or day >= first) and (not last or day <= last)]
     if not asked:

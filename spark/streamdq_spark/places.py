@@ -1,4 +1,4 @@
-"""Folders as Spark names them."""
+"""The names of folders in Spark."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from streamdq.dump.local import LocalFolder
 
 from .errors import AnalysisError
 
-_SCHEMES = {"s3": "s3a", "gcs": "gs"}  # fsspec's and Hadoop's words for the same
+_SCHEMES = {"s3": "s3a", "gcs": "gs"}  # fsspec's and Hadoop's names for the same store
 _JARS = {"s3a": "hadoop-aws", "abfs": "hadoop-azure", "abfss": "hadoop-azure"}
 _PATTERN = re.compile(r"[\\*?\[\]{}]")
 
 
 def spark_url(folder: Folder, path: str) -> str:
-    """A file or folder below `folder`, for Spark to write to; a local one is told from the file system that is Spark's
-    default. Spark takes no notice of percent signs, so nothing is quoted.
+    """The URL of a file or folder below `folder`, for Spark to write to. A local one gets a scheme, as Spark's default
+    may be another file system. Spark does not decode percent signs, so nothing is quoted.
     """
     if isinstance(folder, LocalFolder):
         return f"file://{folder.root / path}"
@@ -29,12 +29,12 @@ def spark_url(folder: Folder, path: str) -> str:
 
 
 def to_read(folder: Folder, path: str) -> str:
-    """The same for reading, where Spark would take a name for a pattern."""
+    """The same for reading, with special characters escaped, because Spark would read the name as a pattern."""
     return _PATTERN.sub(r"\\\g<0>", spark_url(folder, path))
 
 
 def check_reach(spark: SparkSession, folder: Folder) -> None:
-    """Whether this Spark has what it needs to work in the folder.
+    """Checks that this Spark can work in the folder.
 
     Raises:
         AnalysisError: it can't; fsspec supports more stores than Hadoop, and PySpark lacks some of Hadoop's jars.
@@ -57,7 +57,7 @@ def check_reach(spark: SparkSession, folder: Folder) -> None:
 
 
 def remove_folder(folder: Folder, path: str) -> None:
-    """Removes what lies below `path`, if there is anything."""
+    """Removes everything below `path`, if there is anything."""
     if isinstance(folder, LocalFolder):
         shutil.rmtree(folder.root / path, ignore_errors=not (folder.root / path).exists())
         return

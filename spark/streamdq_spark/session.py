@@ -1,4 +1,4 @@
-"""Starting Spark, quietly, and ending it with all that it started."""
+"""Starts Spark quietly, and ends it with everything that it started."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ SMALL = {  # for few events: compiling the plans costs more than interpreting th
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
 }
 FEW_EVENTS = 200_000
-"""Below it the settings for small data are quicker."""
+"""With fewer events, the settings for small data are faster."""
 _HEAP = "spark.driver.memory"  # on one machine the driver does the work
 _LOCAL = {
     "spark.ui.enabled": "false",
@@ -50,7 +50,7 @@ _LOCAL = {
 
 
 def settings_for(events: int) -> Mapping[str, str]:
-    """What is quickest for so many events."""
+    """The fastest settings for this many events."""
     return SMALL if events < FEW_EVENTS else {}
 
 
@@ -96,7 +96,7 @@ def _refuse(**options: str | None) -> None:
 
 
 def _place(conf: SparkConf, master: str, memory: str | None) -> None:
-    """Where Spark runs, and what that takes."""
+    """Sets where Spark runs, and what that needs."""
     conf.setMaster(master)
     if not master.startswith("local"):
         if memory:
@@ -108,7 +108,7 @@ def _place(conf: SparkConf, master: str, memory: str | None) -> None:
 
 
 def _begun(conf: SparkConf, verbose: bool) -> Iterator[SparkSession]:
-    """The session of a Java process that is started, and ended."""
+    """A session with its own Java process, which is started and ended."""
     with tempfile.NamedTemporaryFile("w+", prefix="streamdq-spark-", suffix=".log", delete=False) as log:
         spark, keep = _start(conf, sys.__stderr__ if verbose else log, log.name), False
         try:
@@ -130,7 +130,7 @@ def _joined(conf: SparkConf, verbose: bool) -> Iterator[SparkSession]:
     with pandas_unnoticed():
         spark = builder.getOrCreate()
     if not verbose:
-        spark.sparkContext.setLogLevel("OFF")  # failures are told
+        spark.sparkContext.setLogLevel("OFF")  # failures are reported anyway
     try:
         yield spark
     finally:
@@ -139,7 +139,7 @@ def _joined(conf: SparkConf, verbose: bool) -> Iterator[SparkSession]:
 
 @contextmanager
 def pandas_unnoticed() -> Iterator[None]:
-    """As it starts, Spark looks at what pandas there is, and warns; nothing here asks it for pandas."""
+    """Suppresses the warnings that Spark gives about pandas when it starts; pandas is not used here."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
         yield
@@ -165,7 +165,7 @@ def _not_started(where: str, log: str) -> str:
 
 
 def _stop(spark: SparkSession) -> None:
-    """Ends the session, also one whose Java process has gone."""
+    """Ends the session, even if its Java process has ended."""
     gateway = SparkContext._gateway
     with suppress(Py4JError, ConnectionError), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Unable to cleanly shutdown Spark", RuntimeWarning)
@@ -178,7 +178,7 @@ def _end(gateway: Any) -> None:
     with suppress(Py4JError, ConnectionError):
         gateway.shutdown()
     with suppress(BrokenPipeError):
-        gateway.proc.stdin.close()  # which the Java process takes as the end
+        gateway.proc.stdin.close()  # this ends the Java process
     gateway.proc.wait()
     SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
     SparkSession._instantiatedSession = SparkSession._activeSession = None

@@ -1,8 +1,8 @@
-"""A stream of history into Parquet files that any program may read, each event once.
+"""Writes a stream of history into Parquet files that any program may read, each event once.
 
-Spark's own Parquet sink keeps that promise only to readers that know its log (`_spark_metadata`): files of a batch
-that was cut short lie beside those of its repetition. Here a batch is one file with a name of its own, which appears
-whole or not at all.
+Spark's own Parquet sink guarantees that only to readers that know its log (`_spark_metadata`): files of an interrupted
+batch stay beside those of its repetition. Here a batch is one file with its own name, which appears completely or not
+at all.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .session import pandas_unnoticed
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-CHECKPOINT = "_checkpoint"  # readers of Parquet pass it over, as it begins with an underscore
+CHECKPOINT = "_checkpoint"  # readers of Parquet ignore it because of the underscore
 ROW_GROUP = 100_000
 
 
@@ -56,14 +56,14 @@ def _batches(folder: Folder) -> list[str]:
 
 
 def _write_batch(batch: DataFrame, folder: str, path: str) -> None:
-    """A file that is there was written before a crash, and Spark has only taken no note of it."""
+    """Writes the batch, unless its file exists: then it was written before a crash, and Spark does not know."""
     if _is_there(open_folder(folder), path):
         return
 
     def write(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         yield pa.RecordBatch.from_pydict({"written": [_write(parts, folder, path)]})
 
-    # One task writes one file, in memory that does not grow with it.
+    # One task writes the file, in bounded memory.
     with pandas_unnoticed():
         task = batch.repartition(1).mapInArrow(write, "written long")
     task.collect()
@@ -80,7 +80,7 @@ def _is_there(folder: Folder, path: str) -> bool:
 
 
 def _write(parts: Iterable[pa.RecordBatch], folder: str, path: str) -> int:
-    """How many rows there were; no file for none. Runs in a worker."""
+    """Writes the file and returns the number of rows; writes no file if there are none. Runs in a worker."""
     groups = _groups(parts)
     first = next(groups, None)
     if first is None:

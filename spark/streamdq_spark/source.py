@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 NAME = "streamdq"
 ROWS_PER_PARTITION = 100_000
 _ENDLESS_MS = 1 << 62
-# An entry is recorded as its event takes place, by the same clock; but in a script that may take its time, and ids
-# don't go back with a clock that is set back.
+# An entry is recorded when its event happens, by the same clock. But scripts take some time, and ids don't go back when
+# the clock is set back.
 _EARLIER_MS, _LATER_MS = 60_000, 3_600_000
 
 
 def register(spark: SparkSession) -> None:
     """Makes the format "streamdq" known to this session. Workers need streamdq installed, or sent with --py-files."""
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # else Spark refuses sources that take filters
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # or Spark refuses sources with filters
     spark.dataSource.register(HistorySource)
 
 
@@ -96,7 +96,7 @@ class Options:
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Options:
         known = {"url", "namespace", "topic", "from", "to", "rows_per_partition", "fail_on_loss", "push_filters"}
-        # Spark passes some of its own along.
+        # Spark adds some options of its own.
         if unknown := [name for name in given if name.lower() not in known and "." not in name and name != "path"]:
             raise InvalidInput(f"option {unknown[0]!r} is unknown; options are {', '.join(sorted(known))}")
         topics = tuple(topic.strip() for topic in given.get("topic", "").split(",") if topic.strip())
@@ -120,7 +120,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Part(InputPartition):
-    """Entries of one shard after one id and up to another. ``rows``: how many there must be; None: not known."""
+    """Entries of one shard after one id, up to another. ``rows``: how many there must be; None if not known."""
 
     topic: str
     shard: int
@@ -130,7 +130,7 @@ class Part(InputPartition):
 
 
 class HistoryReader(DataSourceReader):
-    """Reads what there is."""
+    """Reads the history recorded so far."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -168,7 +168,7 @@ class HistoryStreamReader(DataSourceStreamReader):
     def initialOffset(self) -> dict[str, Any]:
         return {}
 
-    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # the form that all of Spark 4 knows
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # the signature that all of Spark 4 supports
         with self._options.opened() as streams:
             return {key: now.as_offset() for key, now in streams.standings().items()}
 
@@ -186,7 +186,7 @@ class HistoryStreamReader(DataSourceStreamReader):
         return parts
 
     def _begun(self, now: Standing) -> list[Part]:
-        """A shard that the last batch did not have is new, and must be whole."""
+        """Shards that the last batch did not have are new, and must be complete."""
         if now.written and now.since_ms >= self._options.from_ms:
             return [Part(now.topic, now.shard, BEGIN, now.last, now.written)]
         return split(now, self._options)
@@ -203,7 +203,7 @@ class HistoryStreamReader(DataSourceStreamReader):
 
 
 def split(now: Standing, options: Options) -> list[Part]:
-    """A shard's history, as parts of about equal length in time that hold about so many rows each."""
+    """A shard's history in parts of about the same time span, with about ``rows_per_partition`` rows each."""
     if not now.length:
         return []
     begin = max(now.first_ms, options.from_ms)
@@ -227,7 +227,7 @@ def rows_of(part: Part, options: Options) -> Iterator[pa.RecordBatch]:
     """The part's rows, a page at a time.
 
     Raises:
-        HistoryLost: rows that must be there are not.
+        HistoryLost: rows are missing.
     """
     read = 0
     with options.opened() as streams:
@@ -240,7 +240,7 @@ def rows_of(part: Part, options: Options) -> Iterator[pa.RecordBatch]:
 
 
 def narrowed(options: Options, pushed: Filter) -> Options:
-    """What has to be read for rows that pass the filter. Others may be among them."""
+    """The options that read at least the rows that pass the filter."""
     column: Any = getattr(pushed, "attribute", None)
     value: Any = getattr(pushed, "value", None)
     if column == ("topic",) and isinstance(pushed, EqualTo | In):

@@ -1,4 +1,4 @@
-"""History streams in Redis, as the data source reads them."""
+"""Reads history streams from Redis, for the data source."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOOKS = 20
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """A stream at one moment. `written`: rows it has had in all, up to `last`; `since` names its life."""
+    """A stream at one moment. `written`: rows ever written, up to `last`; `since` identifies the stream."""
 
     topic: str
     shard: int
@@ -49,7 +49,7 @@ class Standing:
         return ms_of(self.last)
 
     def as_offset(self) -> dict[str, Any]:
-        """What Spark keeps in its checkpoint."""
+        """The form that Spark keeps in its checkpoint."""
         return {
             "last": self.last, "written": self.written, "since": self.since, "first": self.first, "length": self.length,
         }  # fmt: skip
@@ -82,7 +82,7 @@ class StreamReader:
         """Every shard's stream, by topic:shard.
 
         Raises:
-            UnknownTopic: one that was asked for has never been there.
+            UnknownTopic: a requested topic has never existed.
         """
         known = self._run(self._store.topics.refresh())
         if missing := [topic for topic in self._topics if topic not in known]:
@@ -118,5 +118,5 @@ class StreamReader:
                     f"{len(entries) - table.num_rows} entries after {after} in the history of topic {topic!r}, shard "
                     f"{shard}, are no rows of this version"
                 )
-            yield table.from_arrays(table.columns, table.column_names)  # Spark takes no columns that forbid nulls
+            yield table.from_arrays(table.columns, table.column_names)  # Spark refuses columns that are not nullable
             after = entries[-1][0].decode()

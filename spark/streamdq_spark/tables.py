@@ -1,7 +1,7 @@
 """An analysis's tables: Parquet folders, one per question, replaced by the UTC day `dt`.
 
-A table of the whole time has the last day of its run as `dt` and the first as `from_dt`: what a run found of other days
-stays beside it.
+A table about the whole time has the last day of its run as `dt` and the first as `from_dt`; so results of runs over
+other days stay beside it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def write_table(rows: DataFrame, folder: Folder, table: str, first_day: date, la
     """
     before = set(folder.files(table))
     keys = [key for key in (DAY, FROM_DAY) if key in rows.columns]
-    # A day is one file; so few rows need no more.
+    # One file per day: there are few rows.
     rows.repartition(*keys).write.mode("overwrite").partitionBy(*keys).parquet(spark_url(folder, table))
-    # Spark gives each write names of its own.
+    # Spark chooses new names for each write.
     written = [path for path in folder.files(table) if path not in before and path.endswith(".parquet")]
     if FROM_DAY not in keys:
         _remove_days(folder, table, _days(table, before) - _days(table, written), first_day, last_day)
@@ -62,19 +62,19 @@ def of_days(rows: DataFrame, day: str | None, first_day: date, last_day: date) -
 
 
 def _days(table: str, paths: Iterable[str]) -> set[str]:
-    """The days that these files of the table are of; a bucket is asked once, however long the time is."""
+    """The days of these files of the table. A bucket is listed only once, however many days there are."""
     return {path.removeprefix(f"{table}/{DAY}=").partition("/")[0] for path in paths}
 
 
 def _remove_days(folder: Folder, table: str, days: set[str], first_day: date, last_day: date) -> None:
-    """Days that have no rows any more: a dynamic overwrite leaves them alone."""
+    """Removes days that have no rows any more, which a dynamic overwrite would leave alone."""
     for day in days:
         if str(first_day) <= day <= str(last_day):
             remove_folder(folder, f"{table}/{DAY}={day}")
 
 
 def _count(folder: Folder, paths: list[str]) -> int:
-    """How many rows are in these files. Spark's own count of a write is lost where its plan turns out to be empty."""
+    """How many rows are in these files. Spark's own count of a write is lost if its plan turns out to be empty."""
 
     def rows(path: str) -> int:
         with folder.open(path) as file:

@@ -1,4 +1,4 @@
-"""What waits in Redis now, for the load forecast."""
+"""The jobs that wait in Redis now, for the load forecast."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _HOUR = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Rows of (topic, the hour it is due in, jobs); `asked_at`: when. What is overdue is due in the present hour."""
+    """Rows of (topic, due hour, jobs), read at `asked_at`. Overdue jobs count in the present hour."""
 
     rows: list[tuple[str, datetime, int]]
     asked_at: datetime
 
 
 def waiting_in(queue: Queue, *, hours: int = HOURS, now: datetime | None = None) -> Waiting:
-    """How many attempts of each topic come due in each of the coming hours. It costs a count per topic, shard and
-    hour, whatever waits.
+    """How many attempts of each topic come due in each of the coming hours. It costs one count per topic, shard and
+    hour, however many jobs wait.
     """
     now = now or wall_now()
     first = now.replace(minute=0, second=0, microsecond=0)

@@ -1,8 +1,8 @@
-"""The questions that an analysis answers, one module each, and what they may know.
+"""The questions that an analysis answers, one module each, and their context.
 
 A question is a pure function `(events, context) -> DataFrame`; it collects nothing. Its last step is a `select`
-that is the schema of its table. Tables are partitioned by `dt`, the UTC day: of the events a row counts, or, for
-what looks at the whole time, the last day. So a rerun replaces what it is about and nothing else.
+that is the schema of its table. Tables are partitioned by `dt`, the UTC day of the events that a row counts; for
+questions about the whole time, it is the last day. So a rerun replaces exactly the rows that it computes.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Context:
     waiting: DataFrame | None = None  # topic, due_hour (timestamp), jobs: what waits in Redis, if it was asked
     asked_at: datetime | None = None  # when it was
     slo_ms: int = SLO_MS  # an attempt that starts within it is on time
-    objective: float = OBJECTIVE  # the share that is to be
+    objective: float = OBJECTIVE  # the share of attempts that should be on time
     goes_on: bool = False  # whether there are events of later days, so that the last hour is complete
 
 
@@ -63,7 +63,7 @@ class Question:
 
 
 def _of_events(answer: Callable[[DataFrame], DataFrame], day: str | None = None) -> Question:
-    """A question that looks at the events alone."""
+    """A question that only needs the events."""
 
     def from_events(events: DataFrame, _: Context) -> DataFrame:
         return answer(events)

@@ -1,4 +1,4 @@
-"""Which TTR and which retry schedule fit what was observed; nothing is said of too small a sample."""
+"""Which TTR and which retry schedule fit the observed attempts. Too small a sample gets no advice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .common import is_attempt, is_event, ms_between, percentile, share, value_c
 from .retries import retries
 
 MIN_DONE = 1000
-"""Below it a 99.9th percentile is the maximum and little more."""
+"""With fewer, a 99.9th percentile is hardly more than the maximum."""
 HEADROOM = 2.0
 MIN_SUCCESS = 0.01
 Z95 = 1.96
@@ -138,7 +138,7 @@ def _schedule(events: DataFrame, min_success: float) -> DataFrame:
 
 
 def _wilson(successes: Column, tries: Column) -> tuple[Column, Column]:
-    """Between which bounds the true rate lies, 95 % sure."""
+    """The bounds of the true rate, with 95 % confidence."""
     rate, z2 = successes / tries, Z95 * Z95
     middle = rate + z2 / (2 * tries)
     spread = Z95 * F.sqrt(rate * (1 - rate) / tries + z2 / (4 * tries * tries))

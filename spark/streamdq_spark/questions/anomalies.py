@@ -22,7 +22,7 @@ MIN_MAD_SHARE = 0.05
 
 
 def lookback_days(weeks: int) -> int:
-    """The weeks, and a day before, so that the first hour of a topic that has events every day counts."""
+    """The weeks and one more day, so that the first hour counts for a topic that has events every day."""
     return 7 * weeks + 1
 
 
@@ -80,7 +80,7 @@ def anomalies(
 
 
 def _median(values: Column) -> Column:
-    """Of a sorted array that is not empty."""
+    """The median of a sorted array that is not empty."""
     last = F.size(values) - 1
     return (F.get(values, F.floor(last / 2)) + F.get(values, F.ceil(last / 2))) / 2
 

@@ -13,7 +13,7 @@ from .punctuality import SLO_MS, late
 DAYS = 7
 MIN_ATTEMPTS = 100
 SURE = 3.0
-"""Standard errors: a difference of shares that chance makes once in 370 times."""
+"""In standard errors: chance alone causes such a difference of shares once in 370 times."""
 MIN_SHARE_POINTS = 0.001
 MIN_TIMES = 1.25
 SHARES = ("late", "failed", "dead")

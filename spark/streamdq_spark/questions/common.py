@@ -12,11 +12,11 @@ from pyspark.sql.window import WindowSpec
 from streamdq.store.history import Event
 
 ATTEMPTS = (Event.DONE.value, Event.RETRY.value, Event.DEAD.value)
-"""Attempts that came to an end of their own: the handler returned, failed, or was refused the job."""
+"""Attempts that ended by themselves: the handler returned or failed, or the job was refused."""
 
 FAILED = (Event.RETRY.value, Event.DEAD.value)
 LIFE = ("topic", "id", "created")
-"""One life of a job: its id is free again once it has ended, and the next job that takes it has another ``created``."""
+"""Identifies one life of a job: after it has ended, its id may be used again, with another ``created``."""
 
 HOUR_S = 3600
 DAY_H = 24
@@ -32,35 +32,35 @@ def is_event(*events: Event) -> Column:
 
 
 def is_snoozed() -> Column:
-    """Whether the job was put off by its handler. The row is that of an attempt handed back, with what the handler
-    raised.
-    """
+    """Whether the handler snoozed the job. Its row is that of a released attempt, with the handler's exception."""
     return is_event(Event.RELEASED) & F.col("error").isNotNull()
 
 
 def is_released() -> Column:
-    """Whether the job was handed back for its worker's sake: that stopped, or was lost before it started the job."""
+    """Whether the job was handed back because its worker stopped, or was lost before it started the job."""
     return is_event(Event.RELEASED) & F.col("error").isNull()
 
 
 def entry_order() -> Column:
-    """What happened first within a shard: times don't tell, as a clock may be set back, and a millisecond is long."""
+    """The order of events within a shard. Times are not enough, as clocks may be set back, and a millisecond is
+    long.
+    """
     ms, number = (F.substring_index("entry", "-", at) for at in (1, -1))
     return F.struct(ms.cast("long").alias("ms"), number.cast("decimal(20,0)").alias("number"))
 
 
 def count_where(condition: Column) -> Column:
-    """How many rows meet the condition; one where it is null does not."""
+    """How many rows meet the condition; null counts as false."""
     return F.count(F.when(condition, 1))
 
 
 def share(part: Column, whole: Column) -> Column:
-    """``part / whole``; null where there is nothing to divide by."""
+    """``part / whole``; null if ``whole`` is 0."""
     return F.when(whole > 0, part / whole)
 
 
 def hour_number(moment: Column) -> Column:
-    """Whole hours since 1970 UTC. By arithmetic, so that no session time zone has a say in it."""
+    """Whole hours since 1970 UTC. Computed by arithmetic, so that the session's time zone does not matter."""
     return F.floor(F.unix_seconds(moment) / HOUR_S)
 
 
@@ -112,7 +112,7 @@ def complete_hours(events: DataFrame, *, until: date | None = None, **counters: 
         *(counter.alias(name) for name, counter in counters.items())
     )
     of_topic = Window.partitionBy("topic").orderBy("hour")
-    # The latest of all topics: a row per topic and hour are few.
+    # The latest hour of all topics: there are few rows, one per topic and hour.
     end = F.max("hour").over(Window.partitionBy()) if until is None else F.lit(_day_number(until) * DAY_H + DAY_H)
     here = F.col("at") == F.col("hour")
     return (
@@ -120,7 +120,7 @@ def complete_hours(events: DataFrame, *, until: date | None = None, **counters: 
         .withColumn("last", F.lag("hour").over(of_topic))
         .withColumn("next", F.lead("hour").over(of_topic))
         .where(F.col("hour") < F.col("end"))
-        # Each hour brings the empty ones behind it.
+        # Each hour is followed by the empty ones after it.
         .withColumn("at", F.explode(F.sequence("hour", F.coalesce("next", "end") - 1)))
         .withColumn("before", F.when(here, F.col("last")).otherwise(F.col("hour")))
         .where(F.col("before").isNotNull() & (F.col("at") < F.col("end")))

@@ -1,4 +1,4 @@
-"""How long jobs take from the moment they were made, and from the moment they were due, until they are done."""
+"""How long jobs take until they are done, from when they were created and from when they were due."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def time_to_finish(events: DataFrame) -> DataFrame:
 
 def _ends(events: DataFrame) -> DataFrame:
     """One row for each life and group: when it was done (null: not), and when it was first due (null: not seen)."""
-    # The due time of a retry, or of a kick, is its own; and is earlier if the clock was set back.
+    # A retry or kick has its own due time, which may be earlier if the clock was set back.
     first_due = F.min(F.when((F.col("event") != Event.KICKED.value) & (F.col("attempt") <= 1), F.col("due")))
     done_at = F.max(F.when(is_event(Event.DONE), F.col("finished")))
     return (
         events.where(F.col("created").isNotNull())
-        # By life, so that the groups of a job come together without another shuffle.
+        # By life, so that a job's groups can be combined without another shuffle.
         .repartition(*LIFE)
         .groupBy(*LIFE, "group")
         .agg(done_at.alias("done_at"), first_due.alias("first_due"))
@@ -48,7 +48,7 @@ def _ends(events: DataFrame) -> DataFrame:
 
 
 def _percentiles(ends: DataFrame) -> DataFrame:
-    """Both times in one pass: as two rows, told apart by `kind`."""
+    """Both times in one pass, as two rows that differ in `kind`."""
     keys = ["scope", "topic", "group"]
     times = F.array(
         F.struct(F.lit("total").alias("kind"), ms_between("created", "done_at").alias("ms")),

@@ -1,4 +1,6 @@
-"""How much is to be done in the coming hours: what the same hour of earlier weeks had, and what waits already."""
+"""How much there will be to do in the coming hours, from the same hour of earlier weeks and the jobs that already
+wait.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,7 @@ def forecast(
         now = now.select(hour_number(F.lit(start)).alias("now"))
     topics = recent.select("topic")
     if waiting is not None:
-        topics = topics.unionByName(waiting.select("topic"))  # also those that are new
+        topics = topics.unionByName(waiting.select("topic"))  # includes new topics
     coming = (
         topics.distinct()
         .crossJoin(F.broadcast(now))

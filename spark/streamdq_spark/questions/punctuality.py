@@ -28,12 +28,12 @@ def punctuality(events: DataFrame, *, slo_ms: int = SLO_MS, objective: float = O
 
 
 def punctuality_topics(events: DataFrame, *, slo_ms: int = SLO_MS, objective: float = OBJECTIVE) -> DataFrame:
-    """By topic, over all of the data: percentiles can't be had from those of the hours."""
+    """By topic, over all of the data: percentiles can't be computed from those of the hours."""
     return _lateness(events, ["topic"], slo_ms, objective).select("topic", *_figures())
 
 
 def late() -> Column:
-    """Whether an attempt's lateness can be told."""
+    """Whether an attempt's lateness is known."""
     return is_attempt() & F.col("started").isNotNull() & F.col("due").isNotNull()
 
 

@@ -60,7 +60,7 @@ def retries(events: DataFrame) -> DataFrame:
 
 
 def _waits(events: DataFrame) -> DataFrame:
-    """w_topic, w_group, w_step, wait_ms. Most jobs are done at once and have no part in it."""
+    """w_topic, w_group, w_step, wait_ms. Most jobs are done at the first attempt and have no waits."""
     tried_again = events.where(is_event(Event.RETRY) | (F.col("attempt") > 1))
     life = Window.partitionBy(*LIFE, "group").orderBy(entry_order())
     waits = (

@@ -13,9 +13,10 @@ MINUTES = 60
 
 
 def throughput(events: DataFrame) -> DataFrame:
-    """Rows of each event; those of jobs that their handler put off are ``snoozed``, not ``released``.
-    ``peak_done_per_minute``: the most that were done in one minute of the hour. ``done_bytes``: the bodies of what
-    was done.
+    """The number of each event; jobs that their handler put off count as ``snoozed``, not ``released``.
+
+    ``peak_done_per_minute``: the most jobs done in one minute of the hour. ``done_bytes``: the size of the bodies of
+    the jobs done.
     """
     done = is_event(Event.DONE)
     kinds = {event.value: is_event(event) for event in Event}

@@ -13,9 +13,9 @@ from .common import HOUR_S, hour_number, hour_start, is_attempt, is_event, share
 
 HOUR_MS = HOUR_S * 1000
 MOST_HOURS = 48
-"""Of an attempt that lasted longer, only the last hours are counted, as it blows up to one row for each."""
+"""Only this many last hours of an attempt are counted, because it becomes one row per hour."""
 LOOKAHEAD = timedelta(hours=MOST_HOURS)
-"""What ends within it may have been at work today."""
+"""Attempts that end within this time may have been running today."""
 
 
 def workers(events: DataFrame) -> DataFrame:
@@ -26,7 +26,7 @@ def workers(events: DataFrame) -> DataFrame:
     concurrency. ``utilisation``: busy time over an hour of all its slots. ``skew``: the busiest consumer of the group
     in that hour over their mean; 1 is even. ``ended``: attempts that ended in the hour.
     """
-    # Of the day alone: another day's row must not depend on which days were analysed with it.
+    # Only within the day: a day's rows must not depend on which other days are analyzed.
     of_day = Window.partitionBy("group", "consumer", F.floor(F.col("at") / 24))
     slots = F.max("most_at_once").over(of_day)
     of_hour = Window.partitionBy("group", "at")
@@ -77,7 +77,7 @@ def _hours(pieces: DataFrame) -> DataFrame:
     so_far = Window.partitionBy(*keys).orderBy("ms", "change").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return (
         pieces.select(*keys, F.explode(F.array(start, end)).alias("point"))
-        # Those of one millisecond together: far fewer rows to sort.
+        # Sum per millisecond: far fewer rows to sort.
         .groupBy(*keys, "point.ms", "point.change")
         .agg(F.sum("point.change").alias("changed"), F.sum("point.ended").alias("ended"))
         .withColumn("running", F.sum("changed").over(so_far))

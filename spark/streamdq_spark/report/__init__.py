@@ -1,4 +1,4 @@
-"""The report that people read: an analysis's tables as one HTML file.
+"""The report for people: an analysis's tables as one HTML file.
 
 `data` reads the tables, `page` renders them; a section takes rows and gives texts and charts. Nothing here needs Spark.
 """

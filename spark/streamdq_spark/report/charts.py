@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from .svg import Svg, cut, text_width, ticks
 from .words import short, span
 
-FORMS = 8  # series colours in the style; what is beyond them shares the last
+FORMS = 8  # series colours in the style; all further series share the last
 ROW = 26
 NARROW_BELOW = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What is measured, and how its values are written."""
+    """What an axis measures, and how its values are written."""
 
     label: str
     show: Callable[[float], str] = short
@@ -25,7 +25,7 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class _NamedRows:
-    """Rows that have a name each: left of them, or above them where the screen is narrow."""
+    """Rows with names: to their left, or above them if the screen is narrow."""
 
     width: int
     left: float
@@ -138,7 +138,7 @@ def stacked(
 
 
 def _highest(series: Sequence[Sequence[float]], dots: Sequence[float | None]) -> float:
-    """Of the stacks and of the dots over them."""
+    """The highest value of the stacks and of the dots over them."""
     stacks = [float(sum(parts)) for parts in zip(*series, strict=True)]
     return max([0.0, *stacks, *(value for value in dots if value is not None)])
 
@@ -154,7 +154,7 @@ def _draw_stack(drawing: Svg, plot: _Columns, number: int, parts: Sequence[tuple
 
 
 def _draw_column_names(drawing: Svg, plot: _Columns, columns: Sequence[str]) -> None:
-    """As many as there is room for."""
+    """Draws as many names as there is room for."""
     every = max(1, math.ceil(text_width(columns) * 1.25 / plot.room))
     for i in range(0, len(columns), every):
         middle = plot.x(i + 0.5)
@@ -294,7 +294,7 @@ def ranges(width: int, title: str, text: str, axis: str, rows: Sequence[tuple[st
 
 
 def _draw_log_ticks(drawing: Svg, marks: Sequence[float], x_of: Callable[[float], float], bottom: float) -> None:
-    """A line for each mark, and its text where that does not run into the one before."""
+    """Draws a line for each mark, and its text if that does not overlap the one before."""
     free = 0.0
     for mark in marks:
         x = x_of(mark)
@@ -309,8 +309,8 @@ _MARKS_MS = (1, 10, 100, 1000, 10_000, 60_000, 600_000, 3_600_000, 21_600_000, 8
 
 
 def log_marks(low: float, high: float) -> list[float]:
-    """Round times from one that is not above `low` to one that is not below `high`: two at least. The last step may be
-    half of one, so that a short axis is not half empty.
+    """Round times that cover `low` to `high`; at least two. The last step may be a half step, so that a short axis is
+    not half empty.
     """
     first = max((mark for mark in _MARKS_MS if mark <= low), default=1)
     last = next((mark for mark in _MARKS_MS if mark >= high and mark > first), max(high, 2 * first))

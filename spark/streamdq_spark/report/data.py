@@ -14,8 +14,8 @@ from .parts import TableRow, Tables
 
 
 def load_tables(folder: Folder, names: Iterable[str], first_day: date, last_day: date) -> Tables:
-    """The rows of these days, both included; of tables of the whole time those of a run over just these days. A table
-    that was never worked out is not among them.
+    """The rows of these days, both included. For tables about the whole time: the rows of a run over exactly these
+    days. Tables that were never computed are left out.
     """
     found = {name: folder.files(name) for name in names}
     days = (str(first_day), str(last_day))

@@ -1,4 +1,4 @@
-"""The sections about what went wrong: retries, dead letters, work lost and done twice, and what to set instead."""
+"""The sections about failures: retries, dead letters, lost and repeated work, and better settings."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def retries(tables: Tables) -> Section:
 
 
 def _worst_step(again: Sequence[TableRow]) -> str:
-    """The step that was tried most and never helped, in words; "" if each helped once."""
+    """The step that was tried most and never helped, in words; "" if each step helped at least once."""
     useless = [row for row in again if row["done"] == 0]
     if not useless:
         return ""

@@ -1,4 +1,4 @@
-"""The first lines: what an owner wants to know before anything else."""
+"""The first lines: what the owner of a queue wants to know first."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Tile:
 
 
 def tiles(tables: Tables, slo_ms: int, objective: float) -> list[Tile]:
-    """Those whose table there is."""
+    """The tiles whose tables exist."""
     made: list[Tile] = []
     if "time_to_finish" in tables:
         rows = [row for row in tables["time_to_finish"] if row["scope"] == "job"]
@@ -68,7 +68,7 @@ def _failures(rows: Sequence[TableRow]) -> list[Tile]:
 
 
 def worse_and_better(tables: Tables) -> tuple[list[str], list[str], str]:
-    """What changed from the seven days before to the last seven; and why nothing can be said, if so."""
+    """What changed from the seven days before to the last seven, or why nothing can be said."""
     if "changes" not in tables:
         return [], [], "This was not analysed."
     judged = [row for row in tables["changes"] if row["verdict"] != "too little"]
@@ -94,7 +94,7 @@ def unusual(tables: Tables) -> list[str]:
 
 
 def _episode(at: datetime, what: str, found: list[list[TableRow]]) -> str:
-    """Topics that began to be unusual in the same hour and way, in one line."""
+    """Topics that became unusual in the same hour and way, in one line."""
     topics, hours = [str(rows[0]["topic"]) for rows in found], max(map(len, found))
     where = topics[0] if len(topics) == 1 else f"{len(topics)} topics, {topics[0]} most"
     return f"{what}: {where}, {hour(at)} UTC{f', {hours} hours' if hours > 1 else ''}"
@@ -105,7 +105,7 @@ def _welcome(rows: list[TableRow]) -> bool:
 
 
 def _weight(row: TableRow) -> float:
-    """By how many times it changed."""
+    """The factor by which it changed."""
     small = 1.0 if row["measure"] in ("lateness", "duration") else 0.0005
     high, low = max(row["before"], row["now"]), min(row["before"], row["now"])
     return float((high + small) / (low + small))

@@ -1,4 +1,4 @@
-"""The sections about load: how much was done, by whom, what was unusual, and what is coming."""
+"""The sections about load: throughput, workers, anomalies and the forecast."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _by_time(rows: Sequence[TableRow]) -> Figure:
 
 
 def _unit(rows: Sequence[TableRow]) -> tuple[str, timedelta, Callable[[datetime], datetime]]:
-    """What a column stands for, so that there are neither few nor very many."""
+    """The time that a column stands for, chosen so that there are neither few columns nor too many."""
     days = (max(row["hour"] for row in rows) - min(row["hour"] for row in rows)).days
     if days < FEW_DAYS:
         return "hour", HOUR, lambda at: at
@@ -137,7 +137,7 @@ def _mean_use(rows: Sequence[TableRow]) -> float:
 
 
 def _usual_skew(rows: Sequence[TableRow]) -> str:
-    """How unevenly work was spread in a usual hour, in words; "" where there is nothing to compare."""
+    """How unevenly work was spread in a typical hour, in words; "" if there is nothing to compare."""
     skews = sorted(row["skew"] for row in rows if row["skew"] is not None)
     return f" In a usual hour the busiest had {skews[len(skews) // 2]:.2f} × the mean." if skews else ""
 
@@ -162,7 +162,7 @@ _WORDS = {
 
 
 def episodes(tables: Tables) -> list[list[TableRow]]:
-    """Anomalous hours that follow each other, of one topic, measure and direction; those most unlike first."""
+    """Consecutive anomalous hours of one topic, measure and direction; the strongest first."""
     odd = sorted(
         (row for row in tables["anomalies"] if row["anomaly"]),
         key=lambda row: (row["topic"], row["measure"], row["score"] > 0, row["hour"]),
@@ -179,7 +179,7 @@ def episodes(tables: Tables) -> list[list[TableRow]]:
 
 
 def told(rows: Sequence[TableRow]) -> str:
-    """What an episode is, in words."""
+    """An episode in words."""
     return _WORDS[rows[0]["measure"], rows[0]["score"] > 0]
 
 

@@ -38,7 +38,7 @@ class About:
 
 
 def render(tables: Tables, about: About) -> str:
-    """The page, from the rows of tables named as in TABLES. What rests on a table that is not there is left out."""
+    """The page, from the rows of tables named as in TABLES. Parts whose table is missing are left out."""
     environment = Environment(
         loader=PackageLoader("streamdq_spark.report"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
         lstrip_blocks=True,
@@ -58,7 +58,7 @@ def render(tables: Tables, about: About) -> str:
 
 
 def _sections(tables: Tables, about: About) -> list[Section]:
-    """In the order of the page, those whose table there is."""
+    """The sections whose tables exist, in the order of the page."""
     whole = {name: tables.get(name, ()) for name in TABLES}
     sections: dict[str, Callable[[], Section]] = {
         "punctuality_topics": lambda: punctuality(whole, about.slo_ms, about.objective),

@@ -1,4 +1,4 @@
-"""What a report is made of: sections with figures, tables and notes. The template knows these and nothing else."""
+"""The parts of a report: sections with figures, tables and notes. The template only uses these."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def grouped(rows: Iterable[TableRow], *columns: str) -> dict[Any, list[TableRow]
 
 
 def subject(row: TableRow, several_groups: bool) -> str:
-    """The topic, and the group where that tells something."""
+    """The topic, with the group if there are several."""
     group = row.get("group")
     return f"{row['topic']} · {group}" if several_groups and group else str(row["topic"])
 

@@ -1,4 +1,4 @@
-"""Drawing: a small SVG that takes its colours from the page's style, and scales."""
+"""Drawing: a small SVG with colours from the page's style, and scales."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CHAR = 7.1  # the mean width of a character of a label, in pixels
 
 
 class Svg:
-    """A drawing of this size in pixels; `title` and `text` are what is read out instead of it."""
+    """A drawing of this size in pixels; screen readers read `title` and `text` instead."""
 
     def __init__(self, width: float, height: float, title: str, text: str) -> None:
         self.width = width
@@ -47,7 +47,7 @@ class Svg:
         )
 
     def __html__(self) -> Markup:
-        # The same drawing has the same id in each report, and no other drawing in it has.
+        # The same drawing gets the same id in each report; ids are unique within a report.
         number = f"{crc32(repr((self._title, self._text, self.width)).encode()):x}"
         return Markup(
             '<svg viewBox="0 0 {} {}" role="img" aria-labelledby="t{n} d{n}"><title id="t{n}">{}</title>'

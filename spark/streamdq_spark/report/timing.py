@@ -1,4 +1,4 @@
-"""The sections about time: were attempts punctual, and how long did jobs take?"""
+"""The sections about time: punctuality, and how long jobs took."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _spread(topics: Sequence[TableRow]) -> Figure:
 
 
 def _burn(topics: Sequence[TableRow]) -> list[Figure]:
-    """Nothing where none of the budget was used."""
+    """The burn of the error budget; nothing if none of it was used."""
     used = [row for row in topics if row["budget_burn"] > 0][:MOST_TOPICS]
     if not used:
         return []

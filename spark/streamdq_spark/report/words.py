@@ -1,4 +1,4 @@
-"""Figures as people read them."""
+"""Figures in a form for people."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _NONE = "–"
 
 
 def number(value: float | None) -> str:
-    """1234567 → "1,234,567"; fractions only where they say something."""
+    """1234567 → "1,234,567"; fractions only for small numbers."""
     if value is None:
         return _NONE
     if value != int(value) and abs(value) < 100:
