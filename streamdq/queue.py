@@ -1,4 +1,4 @@
-"""Queue and AsyncQueue, for producers and operators. Both carry out the same operations: one blocks, one is awaited."""
+"""Queue and AsyncQueue, for producers and operators. Both run the same operations; one blocks, the other is awaited."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 def _as_method(method: Any, operation: Callable[..., Any]) -> None:
-    """Its signature is the operation's, with ``self`` in the place of the store."""
+    """Gives a method the operation's signature, with ``self`` instead of the store."""
     given = signature(operation)
     store, *rest = given.parameters.values()
     method.__signature__ = given.replace(parameters=[store.replace(name="self", annotation=Parameter.empty), *rest])
@@ -55,7 +55,7 @@ def _awaited(
 
 
 class _Base:
-    """What both queues share.
+    """The common part of both queues.
 
     ``url`` None: ``$STREAMDQ_URL``, else the embedded server. ``namespace`` None: ``$STREAMDQ_NAMESPACE``, else
     ``streamdq``. ``clock``: for tests (streamdq.testing).
@@ -147,7 +147,7 @@ class Queue(_Base):
 
 
 class AsyncQueue(_Base):
-    """As Queue, for asyncio: every method is awaited. An object belongs to one event loop."""
+    """Like Queue, for asyncio: every method is awaited. An object belongs to one event loop."""
 
     _link_class = AsyncLink
 
@@ -171,7 +171,7 @@ class AsyncQueue(_Base):
     doctor = _awaited(doctor_operation)
 
     async def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> AsyncClaim | None:
-        """As Queue.take, awaited."""
+        """Like Queue.take, but awaited."""
         if self._mover is None:
             await asyncio.to_thread(self._carry_mover)
         held = await arun(self._link, take(self._store, topic, group, timeout))
@@ -192,17 +192,17 @@ class AsyncQueue(_Base):
 
 
 def store_of(queue: Queue | AsyncQueue) -> RedisStore:
-    """For other modules of streamdq: what the operations that a queue carries out work on."""
+    """The store that a queue's operations work on. For other modules of streamdq."""
     return queue._store
 
 
 def carry_out(queue: Queue, operation: Op[T]) -> T:
-    """Carries out an operation on a queue's store, blocking, by the queue's connections."""
+    """Runs an operation on a queue's store and connections, with blocking calls."""
     return run(queue._link, operation)
 
 
 async def carry_out_async(queue: AsyncQueue, operation: Op[T]) -> T:
-    """As carry_out, awaited."""
+    """Like carry_out, but awaited."""
     return await arun(queue._link, operation)
 
 
@@ -210,7 +210,7 @@ class Claim:
     """A claimed job. Each method ends or extends the claim, and raises StaleClaim if it was taken over.
 
     As a context manager, it finishes the job at the end of the block, or fails it if the block raises an exception,
-    which is raised further.
+    which is passed on.
     """
 
     def __init__(self, queue: Queue, held: Held) -> None:
@@ -250,7 +250,7 @@ class Claim:
 
 
 class AsyncClaim:
-    """As Claim; every method is awaited, and it is an asynchronous context manager."""
+    """Like Claim; every method is awaited, and it is an asynchronous context manager."""
 
     def __init__(self, queue: AsyncQueue, held: Held) -> None:
         self._queue = queue
@@ -261,19 +261,19 @@ class AsyncClaim:
         await carry_out_async(self._queue, operation)
 
     async def finish(self) -> None:
-        """As Claim.finish."""
+        """Like Claim.finish."""
         await self._run(finish(self._queue._store, self._held))
 
     async def fail(self, error: BaseException | str, delay: Duration | None = None) -> None:
-        """As Claim.fail."""
+        """Like Claim.fail."""
         await self._run(fail(self._queue._store, self._held, error, delay))
 
     async def bury(self, reason: str) -> None:
-        """As Claim.bury."""
+        """Like Claim.bury."""
         await self._run(bury(self._queue._store, self._held, reason))
 
     async def touch(self, ttr: Duration | None = None) -> None:
-        """As Claim.touch."""
+        """Like Claim.touch."""
         await self._run(touch(self._queue._store, self._held, ttr))
 
     async def __aenter__(self) -> Self:
@@ -287,5 +287,5 @@ class AsyncClaim:
 
 
 def held_by(claim: Claim | AsyncClaim) -> Held:
-    """For other modules of streamdq: what proves the claim."""
+    """The job in hand behind a claim. For other modules of streamdq."""
     return claim._held

@@ -81,7 +81,7 @@ async def drain(worker: Worker, clock: ManualClock, for_: Duration = "26h", with
 @asynccontextmanager
 async def _serving(worker: Worker) -> AsyncIterator[asyncio.Task[None]]:
     task = asyncio.create_task(worker.serve())
-    await asyncio.sleep(0)  # it has begun: from now on `stop` reaches it
+    await asyncio.sleep(0)  # now the worker has started, and `stop` reaches it
     try:
         yield task
     finally:
@@ -91,7 +91,7 @@ async def _serving(worker: Worker) -> AsyncIterator[asyncio.Task[None]]:
 
 @dataclass(slots=True)
 class _Look:
-    """What one look at all shards found. ``counts``: every counter, as any transition changes one."""
+    """The result of one look at all shards. ``counts``: all counters, because every transition changes one."""
 
     busy: bool
     due_ms: int | None
@@ -99,12 +99,12 @@ class _Look:
 
 
 async def _settled(queue: AsyncQueue, worker: Worker, serving: asyncio.Task[None]) -> int | None:
-    """Waits until nothing of the worker's is due, ready or running; returns when the next thing is due."""
+    """Waits until no job of the worker is due, ready or running; returns when the next one is due."""
     before = await _look(queue, worker)
     while not serving.done():
         await asyncio.sleep(_LOOK_S)
         look = await _look(queue, worker)
-        # Twice the same: else a job may have gone from a shard not looked at yet to one looked at already.
+        # Two equal looks: otherwise a job may have moved from a shard that was not read yet to one already read.
         if not look.busy and not before.busy and look.counts == before.counts:
             return look.due_ms
         before = look
@@ -112,7 +112,7 @@ async def _settled(queue: AsyncQueue, worker: Worker, serving: asyncio.Task[None
 
 
 async def _rated(queue: AsyncQueue, shard: ShardKeys, stats: ShardStats) -> Moved:
-    """What the worker's mover is about to do in a topic with a rate; it alone asks for permits."""
+    """What the worker's mover is about to do in a topic with a rate. Only the mover asks for permits."""
     store = store_of(queue)
     first = store.session.keys.shard(shard.topic, 0)
     _, now_ms, free_ms = await carry_out_async(queue, store.scripts.permit(first, 0))
@@ -132,16 +132,16 @@ async def _look(queue: AsyncQueue, worker: Worker) -> _Look:
 
 
 def _awaited(worker: Worker, known: Mapping[str, TopicSettings]) -> frozenset[str]:
-    """The topics that the worker serves, or is about to find by itself, which may take it a moment."""
+    """The topics that the worker serves, or will find by itself in a moment."""
     if not serves_every_topic(worker):
         return worker.topics
     return worker.topics | {topic for topic, settings in known.items() if worker.group in settings.groups}
 
 
 async def _look_at(queue: AsyncQueue, shard: ShardKeys, groups: Sequence[str], group: str, look: _Look) -> None:
-    """Adds to ``look`` what one shard has for the worker's ``group``."""
+    """Adds one shard's jobs of the worker's ``group`` to ``look``."""
     scripts = store_of(queue).scripts
-    # What the worker's mover does as well; here its answer is needed.
+    # The worker's mover does this, too; we need the reply.
     moved = await carry_out_async(queue, scripts.move(shard, groups, MAX_BATCH))
     stats = await carry_out_async(queue, scripts.stats(shard, groups))
     if moved.moved == RATED:

@@ -141,7 +141,7 @@ def _view(summary: dict[str, Any], output: str) -> RenderableType:
 
 
 def _gaps(summary: dict[str, Any]) -> Iterator[str]:
-    """What the numbers do not cover."""
+    """Notes on what the figures do not cover."""
     for file in summary["quarantined"]:
         yield f"left out {file['rows']:,} events: {file['path']} {file['problem']}"
     if summary["lost"]:

@@ -36,7 +36,7 @@ from . import topics as cli_topics
 from . import work as cli_work
 from .common import EXIT_INTERRUPTED, EXIT_NO, EXIT_OK, EXIT_UNAVAILABLE, EXIT_USAGE, Globals, commands
 
-_UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # which typer itself does not name
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer does not export it
 
 HELP = """A delay queue on Redis.
 
@@ -114,7 +114,7 @@ def _complain_of_usage(error: Any) -> None:
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Carries out one command line and returns its exit code."""
+    """Runs one command line and returns its exit code."""
     try:
         return app(args=arguments, prog_name="streamdq", standalone_mode=False) or EXIT_OK
     except _UsageError as error:

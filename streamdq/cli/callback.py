@@ -74,7 +74,7 @@ def callback(
 
 
 def _topics_of(names: Sequence[str]) -> Sequence[str] | None:
-    """None: all of them."""
+    """The topics to serve; None: all."""
     if not names or (_ALL in names and len(names) > 1):
         raise InvalidInput("topic: pass --topic once or more, or --topic all")
     return None if _ALL in names else names

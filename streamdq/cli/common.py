@@ -20,7 +20,7 @@ EXIT_OK, EXIT_NO, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 0, 1, 2, 3, 1
 
 
 def commands(**options: Any) -> typer.Typer:
-    """A group of commands, with the help's look that all share."""
+    """A group of commands, with the common style of help."""
     look = {"add_completion": False, "rich_markup_mode": None, "pretty_exceptions_enable": False}
     return typer.Typer(**{"no_args_is_help": True, **look, **options})
 
@@ -39,7 +39,7 @@ class WithId(TyperCommand):
 
 @dataclass(slots=True)
 class Globals:
-    """The options before the command. None: given neither there nor in the environment."""
+    """The options before the command. None: given neither on the command line nor in the environment."""
 
     url: str | None = None
     namespace: str | None = None
@@ -91,9 +91,9 @@ def run_until_signal(
     final: tuple[type[StreamdqError], ...] = (),
     longest_pause_s: float = 0.0,
 ) -> None:
-    """Calls ``run`` again and again until SIGINT or SIGTERM. ``run`` is passed a function that tells whether the signal
-    has come, so that it can finish what it has begun. After an error in ``away`` that is not one in ``final``, it tries
-    again; the pause doubles with each such error, up to ``longest_pause_s``.
+    """Calls ``run`` repeatedly until SIGINT or SIGTERM. ``run`` gets a function that tells whether the signal has come,
+    so that it can finish its work. After an error in ``away``, unless it is in ``final``, it tries again; the pause
+    doubles with each such error, up to ``longest_pause_s``.
     """
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):

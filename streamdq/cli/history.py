@@ -120,8 +120,8 @@ def _dumped_text(done: Dumped, out: str) -> str:
 
 
 def _follow(dumper: Dumper, pause_s: float, out: str, as_json: bool) -> None:
-    """Dumps until a signal comes, after which a run under way still writes what it has. Waits for a Redis or folder
-    that can't be reached.
+    """Dumps until a signal comes; then a run under way still writes the rows that it has read. If Redis or the folder
+    can't be reached, waits for it.
     """
     whole = True
 

@@ -184,8 +184,8 @@ def token(
 
 
 def _add(file: Path, line: str) -> None:
-    """Adds the line at the end of the file: what is there stays as it is, also if the disk is full. A new file is
-    readable by its owner only.
+    """Appends the line to the file. Its old content stays intact, even if the disk is full. Only the owner can read a
+    new file.
     """
     from ..http.auth import Tokens
 
@@ -200,7 +200,7 @@ def _add(file: Path, line: str) -> None:
 
 
 def _append(file: Path, text: bytes) -> None:
-    """All of it, or nothing."""
+    """Appends all of the text, or nothing."""
     with file.open("ab", buffering=0) as opened:
         end = opened.tell()
         if (written := opened.write(text)) != len(text):

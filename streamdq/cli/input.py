@@ -29,7 +29,7 @@ def parse_json(text: str | bytes, what: str) -> Any:
     Raises:
         InvalidInput: it is not JSON, or not UTF-8.
     """
-    # What the shell passed and was no UTF-8 is told as that.
+    # Bytes from the shell that are not UTF-8 get an error that says so.
     given = text.encode(errors="surrogateescape") if isinstance(text, str) else text
     try:
         return from_json(given, allow_inf_nan=False)
@@ -95,7 +95,7 @@ def new_job(line: bytes, defaults: Mapping[str, Any]) -> NewJob:
     given = {name: given for name, given in value.items() if given is not None or name == "body"}
     if isinstance(given.get("at"), str | int):
         given["at"] = parse_moment(given["at"])
-    when = {"delay", "at"} & given.keys()  # either of them on the line stands for both
+    when = {"delay", "at"} & given.keys()  # either on the line overrides both defaults
     return NewJob(**{**{name: v for name, v in defaults.items() if not (when and name in ("delay", "at"))}, **given})
 
 
@@ -163,7 +163,7 @@ def _how_far(loaded: Loaded, sending: int) -> str:
 
 
 def _read(source: BinaryIO, lines: Lines) -> Iterator[NumberedLine]:
-    """Each as soon as it is there: what is read may still be written."""
+    """Yields each line as soon as it is complete, because the file may still be growing."""
     while chunk := source.readline(_MOST_AT_ONCE):
         yield from lines.feed(chunk)
     yield from lines.end()

@@ -34,7 +34,7 @@ class OnConflictChoice(StrEnum):
     REPLACE = "replace"
 
 
-# -- putting jobs in
+# -- enqueuing
 
 
 @app.command()
@@ -124,7 +124,7 @@ def _enqueue_file(
 
 
 def _size_of(source: BinaryIO) -> int | None:
-    """In bytes. None: it comes through a pipe, or from no file at all."""
+    """The file's size in bytes; None for a pipe or anything else that is not a file."""
     try:
         return os.fstat(source.fileno()).st_size or None
     except io.UnsupportedOperation:

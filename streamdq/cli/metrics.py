@@ -95,7 +95,7 @@ class Serving:
 def run_worker(
     worker: Worker, serving: Serving, processes: int, command: Sequence[str], *, burst: bool, until_eof: bool
 ) -> None:
-    """Runs it here, or ``command`` in several processes."""
+    """Runs the worker in this process, or ``command`` in several processes."""
     if processes > 1:
         with serving.several(worker) as files:
             raise typer.Exit(Supervisor(command, processes, burst=burst, files=files).run())

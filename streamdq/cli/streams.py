@@ -1,4 +1,4 @@
-"""The standard streams of a command: one may be closed, full, or of an encoding that lacks characters."""
+"""The standard streams of a command: one may be closed or full, or its encoding may lack characters."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _STREAMS = (("stdin", "r"), ("stdout", "w"), ("stderr", "w"))
 
 
 def prepare() -> None:
-    """Opens those that the caller has closed, as else a connection or a file would get their number, and what a child
-    process prints would be sent there. What stdout's encoding lacks is written as an escape: a job with such an id has
-    been enqueued by the time it is printed.
+    """Opens the streams that the caller has closed: otherwise a connection or file would get their number, and the
+    output of child processes would go there. Characters that stdout's encoding lacks are escaped: a job with such an id
+    has already been enqueued when it is printed.
     """
     for number, (name, mode) in enumerate(_STREAMS):
         if getattr(sys, name) is None:
@@ -32,11 +32,11 @@ def _devnull_at(number: int) -> int:
         os.dup2(opened, number)
         os.close(opened)
         return number
-    return opened  # something else has the number by now
+    return opened  # another file has the number by now
 
 
 def give_up() -> None:
-    """Drops what can't be written, which Python would try again as it ends."""
+    """Drops output that can't be written; otherwise Python would try again when it exits."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -22,7 +22,7 @@ from .common import EXIT_NO, Json, OptionalTopic, Topic, answer, commands, open_
 app = commands()
 
 
-# -- looking
+# -- figures
 
 
 @app.command()
@@ -154,7 +154,7 @@ def delete(
     answer(as_json, {"topic": topic, "deleted": True}, f"{topic} is deleted")
 
 
-# -- proofs
+# -- checks
 
 
 @app.command()

@@ -18,7 +18,7 @@ from .metrics import LOOPBACK, AlsoGauges, LogLevel, MetricsHost, MetricsPort, S
 
 app = commands()
 
-# -- at work
+# -- the worker
 
 
 @app.command()
@@ -74,10 +74,10 @@ def _import_worker(target: str) -> Worker:
     except StreamdqError:
         raise
     except Exception as error:
-        # The user's own module failed: where, and why, in one line.
+        # The user's own module failed: say where and why, in one line. A SyntaxError names its line itself.
         frames = traceback.extract_tb(error.__traceback__)
         frame = next(frame for frame in reversed(frames) if not frame.filename.startswith("<frozen"))
-        at = "" if isinstance(error, SyntaxError) else f" at {frame.filename}:{frame.lineno}"  # it names its own line
+        at = "" if isinstance(error, SyntaxError) else f" at {frame.filename}:{frame.lineno}"
         raise InvalidInput(f"worker: importing {target} failed{at}: {type(error).__name__}: {error}") from None
 
 

@@ -1,4 +1,4 @@
-"""The demo's last act: its history is dumped, and what Spark makes of it is written as a page that stays."""
+"""The demo's last act: dumps its history, and writes Spark's analysis of it as a page that stays."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DUMP, TABLES, PAGE = "dump", "tables", "report.html"
 
 
 def keep_history(url: str, namespace: str) -> Path | None:
-    """Dumps the history into a new folder, while its Redis is there. None: what that needs is not installed."""
+    """Dumps the history into a new folder, while Redis is running. None if a package for that is not installed."""
     from ..dump.dumper import Dumper
     from ..dump.open_folder import open_folder
 
@@ -34,7 +34,7 @@ def keep_history(url: str, namespace: str) -> Path | None:
 
 
 def write_up(folder: Path, session: Callable[[], AbstractContextManager[SparkSession]] | None = None) -> Path | None:
-    """The report of the dump in the folder. None: Spark is not installed, or could not do it; that is told."""
+    """Writes the report of the dump in the folder. None if Spark is not installed or has failed, which is reported."""
     try:
         from streamdq_spark import analysis
         from streamdq_spark.report import write_report
@@ -55,7 +55,7 @@ def write_up(folder: Path, session: Callable[[], AbstractContextManager[SparkSes
 
 
 def say_where(page: Path) -> None:
-    """What was made, and how to make it of a queue of one's own."""
+    """Prints where the page is, and how to make one for your own queue."""
     lines = [
         f"dump and tables  {page.parent}",
         f"report           {page.as_uri()}",

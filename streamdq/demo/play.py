@@ -1,8 +1,8 @@
-"""The demo's story: what is done when, and what is seen of it.
+"""The demo's story: what happens when, and what the demo shows of it.
 
-Orders come in, and each is closed after half an hour unless it is paid before. A payment is told to its merchant, who
-may refuse it into the stepped retry; one merchant is closed for good, until somebody mends it and kicks the dead
-letter. Half way, one of the two shop workers is killed with -9.
+Orders come in, and each is closed after half an hour unless it is paid before. The merchant is notified of a payment;
+some merchants refuse it at first, so that it takes retry steps. One merchant is down until somebody repairs it and
+kicks the dead letter. Halfway, one of the two shop workers is killed with -9.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ WHOLE_S, PATIENCE_S = 42.0, 60.0
 _TICK_S, _LOOK_S = 0.02, 0.2
 _START_S = 15.0
 _REFUSALS = (0, 0, 0, 0, 0, 0, 1, 1, 2, 2, 3, 3, 4, 5, 6)
-_LONG_REFUSALS = {4: 8, 7: 7}  # of the fourth and the seventh notice: far into the schedule
+_LONG_REFUSALS = {4: 8, 7: 7}  # the fourth and the seventh notice get far into the schedule
 CLOSED_ID = "notice-closed"
 
 
 class Play:
-    """Told once, from the first order to the last finish."""
+    """One run, from the first order to the last finish."""
 
     def __init__(self, queue: Queue, staff: Staff, view: View, directory: Path, scale: Scale) -> None:
         self._queue = queue
@@ -76,10 +76,10 @@ class Play:
         self.rows: list[HistoryRow] = []
 
     def run(self) -> None:
-        """Until nothing is left to do, in the queue and in the story.
+        """Runs until nothing is left to do, in the queue and in the story.
 
         Raises:
-            StreamdqError: a worker ended unasked, or it takes too long.
+            StreamdqError: a worker ended unexpectedly, or the demo takes too long.
         """
         self._prepare()
         self._started = time.monotonic()
@@ -95,7 +95,7 @@ class Play:
             time.sleep(_TICK_S / self._scale.speed)
 
     def missing(self) -> list[str]:
-        """What should have been seen, and was not."""
+        """Acts that should have been seen and were not."""
         seen = {row.event for row in self.rows}
         wanted = {
             Event.CANCELLED: "no order was paid in time",
@@ -115,11 +115,11 @@ class Play:
         return time.monotonic() - self._started
 
     def _at(self, when_s: float, act: Callable[[], None]) -> None:
-        """``when_s`` in seconds of the story at speed 1."""
+        """Schedules an act at ``when_s``, in seconds of the story at speed 1."""
         heapq.heappush(self._acts, (when_s / self._scale.speed, next(self._numbers), act))
 
     def _later(self, pause_s: float, act: Callable[[], None]) -> None:
-        """After ``pause_s`` real seconds; 0 is at the next tick."""
+        """Schedules an act after ``pause_s`` real seconds; 0: at the next tick."""
         heapq.heappush(self._acts, (self._now() + pause_s, next(self._numbers), act))
 
     def _act(self) -> None:
@@ -184,7 +184,7 @@ class Play:
         self._closing[id] = self._now() + delay_s
 
     def _rush(self) -> None:
-        """Orders that nobody will pay fall due in one moment, and take half their TTR: a time to be killed in."""
+        """Unpaid orders that all come due at once and take half their TTR: time enough for the kill."""
         delay_s = 1 / self._scale.speed
         for number in islice(self._rushed, RUSH):
             self._order(number, delay_s, self._scale.ttr_s / 2)
@@ -193,8 +193,8 @@ class Play:
         self._kill_one()
 
     def _kill_one(self) -> None:
-        """Kills a shop worker in the middle of jobs: that is what kill -9 must not lose."""
-        if self._now() > self._rush_ends:  # this machine was too busy to catch one at it
+        """Kills a shop worker in the middle of its jobs, which must not get lost."""
+        if self._now() > self._rush_ends:  # this machine was too busy to catch a worker with running jobs
             self._rush()
             return
         running = {one.name: self._running(one) for one in self._staff.hired}
@@ -231,11 +231,11 @@ class Play:
         self._kicked = True
         self._view.event(f"{CLOSED_ID}: its merchant is back; the dead letter is kicked", "cyan", rare=True)
 
-    # -- what is seen of it
+    # -- what the demo shows
 
     def _look(self) -> None:
         self._staff.check()
-        # Figures before history: when they say that nothing is live, the history read after them is whole.
+        # Figures before history: if they say that no job is live, the history read after them is complete.
         self._stats = self._queue.stats()
         for topic in (CLOSE, NOTIFY):
             self._read_history(topic)
@@ -269,7 +269,7 @@ class Play:
         ]  # fmt: skip
 
     def _tell(self, row: HistoryRow) -> None:
-        """One history row, as an event; the analyst's are only counted."""
+        """Shows one history row as an event; the analyst's rows are only counted."""
         if row.event in (Event.DONE, Event.RETRY, Event.DEAD, Event.RELEASED):
             self._attempts[row.consumer] += 1
         if row.event is Event.RECLAIMED:

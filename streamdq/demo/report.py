@@ -1,5 +1,5 @@
-"""What the demo has to show at its end. Every figure is computed from the history rows, the counters and the effects
-that the workers wrote down; nothing is assumed.
+"""The demo's report. Every figure is computed from the history rows, the counters and the effects that the workers
+recorded; nothing is assumed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Report:
 
 
 def lateness(rows: Iterable[HistoryRow]) -> AttemptLateness:
-    """Over the attempts among the rows."""
+    """The lateness of the attempts among the rows."""
     values = sorted(row.started_ms - row.due_ms for row in _attempts(rows))  # type: ignore[operator]
     return AttemptLateness(
         len(values), _quantile(values, 0.5), _quantile(values, 0.99), values[-1] if values else 0,
@@ -78,8 +78,8 @@ def lateness(rows: Iterable[HistoryRow]) -> AttemptLateness:
 
 
 def lateness_by_kill(rows: Sequence[HistoryRow], killed_ms: int | None) -> dict[str, AttemptLateness]:
-    """Apart: the attempts that the kill could delay. A job that was lost is due when it was before, so its next attempt
-    may have been due before the kill.
+    """Separates the attempts that the kill could delay. A lost job keeps its due time, so its next attempt may have
+    been due before the kill.
     """
     hit = {
         id(row)
@@ -135,7 +135,7 @@ def _waits(history: Sequence[HistoryRow]) -> Iterator[tuple[int, int | None]]:
 
 
 def duplicates_in(directory: Path) -> int:
-    """Effects that took place more than once for one job and group: at least once is what a queue can promise."""
+    """Effects that happened more than once for one job and group; a queue guarantees at-least-once."""
     path = effects_file(directory)
     lines = path.read_text().splitlines() if path.exists() else []
     effects = Counter((e["topic"], e["group"], e["id"]) for e in map(json.loads, lines))
@@ -143,7 +143,7 @@ def duplicates_in(directory: Path) -> int:
 
 
 def takeover_ms(rows: Sequence[HistoryRow], killed_ms: int | None) -> int | None:
-    """From the kill until the last of the taken over jobs was started again."""
+    """The time from the kill until the last job taken over was started again."""
     if killed_ms is None:
         return None
     lost = {(row.topic, row.group, row.id, row.attempt) for row in rows if row.event is Event.RECLAIMED}

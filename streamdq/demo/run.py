@@ -1,4 +1,4 @@
-"""`streamdq demo`: the story (play.py) on an embedded Redis, its accounts, its analysis. Only the analysis stays."""
+"""`streamdq demo`: the story (play.py) on an embedded Redis, the audit, and the analysis. Only the analysis stays."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _REDIS = "redis"
 
 
 def run_demo(speed: float, as_json: bool, analysis: bool = True) -> int:
-    """Runs the demo and prints its report; 0 when all went well and the accounts balance. ``analysis``: ends with
-    what Spark makes of its history.
+    """Runs the demo and prints its report; returns 0 if all went well and the accounts balance. ``analysis``: ends with
+    Spark's analysis of the history.
     """
     for name in [name for name in os.environ if name.startswith("STREAMDQ_")]:
-        del os.environ[name]  # the demo shows streamdq as it comes
+        del os.environ[name]  # the demo runs with the default settings
     scale = Scale(speed)
     with _ending_on_sigterm(), _temporary_directory() as directory:
         url = f"embedded://{directory / _REDIS}"
@@ -71,7 +71,7 @@ def _intro(redis: str, scale: Scale) -> list[str]:
 
 @contextmanager
 def _temporary_directory() -> Iterator[Path]:
-    """It is removed once Redis, which ends a moment after its last user, writes there no more."""
+    """A directory that is removed when Redis, which ends a moment after its last user, no longer writes to it."""
     with tempfile.TemporaryDirectory(prefix="streamdq-demo-") as name:
         directory = Path(name)
         try:
@@ -91,7 +91,7 @@ def _await_supervisor(directory: Path) -> None:
 
 @contextmanager
 def _ending_on_sigterm() -> Iterator[None]:
-    """SIGTERM and a closed terminal end the demo as Ctrl-C does: everything it started ends with it."""
+    """Makes SIGTERM and a closed terminal end the demo like Ctrl-C, with everything that it started."""
 
     def interrupt(_number: int, _frame: FrameType | None) -> None:
         raise KeyboardInterrupt

@@ -1,5 +1,5 @@
-"""The workers of `streamdq demo`: a shop that closes unpaid orders and tells merchants of payments, and an analyst who
-gets every job of both topics once more, in a group of its own.
+"""The workers of `streamdq demo`: a shop that closes unpaid orders and notifies merchants of payments, and an analyst
+who also gets every job of both topics, in another group.
 
 They run as any worker does: ``streamdq worker streamdq.demo.shop:shop``. The documented delays are hours; each is
 divided by its topic's scale, which the demo prints.
@@ -49,7 +49,7 @@ class Order(BaseModel):
 
 
 class Notice(BaseModel):
-    """A payment to tell the merchant of; he refuses the first ``refusals`` attempts."""
+    """A payment to notify the merchant of, who refuses the first ``refusals`` attempts."""
 
     order_id: int
     merchant: str
@@ -68,12 +68,12 @@ analytics = Worker(namespace=NAMESPACE, group=ANALYST_GROUP, concurrency=50)
 
 
 def effects_file(where: Path) -> Path:
-    """One line for each effect outside the queue: what counts when one asks for duplicates."""
+    """A file with one line for each effect outside the queue, in which duplicates are counted."""
     return where / "effects.ndjson"
 
 
 def mended_file(where: Path) -> Path:
-    """It is there once the closed merchant answers again."""
+    """A file that exists when the merchant that was down answers again."""
     return where / "mended"
 
 
@@ -96,7 +96,7 @@ async def close(order: Order, job: Job) -> None:
 
 @shop.handler(NOTIFY, ttr=scale.ttr_s, retry=scale.retry)
 async def notify(notice: Notice, job: Job) -> None:
-    """Tells the merchant; refused, the job takes the next step of the retry schedule."""
+    """Notifies the merchant; if refused, the job takes the next step of the retry schedule."""
     await asyncio.sleep(notice.work_s)
     closed = notice.merchant == CLOSED_MERCHANT and not mended_file(directory).exists()
     if closed or job.step < notice.refusals:
@@ -106,11 +106,11 @@ async def notify(notice: Notice, job: Job) -> None:
 
 @analytics.handler(CLOSE)
 async def count_order(order: Order, job: Job) -> None:  # noqa: ARG001 - the same body as the shop's, checked too
-    """Counts what was closed."""
+    """Counts closed orders."""
     _effect(ANALYST_GROUP, job)
 
 
 @analytics.handler(NOTIFY)
 async def count_payment(notice: Notice, job: Job) -> None:  # noqa: ARG001
-    """Counts what was paid."""
+    """Counts payments."""
     _effect(ANALYST_GROUP, job)

@@ -1,6 +1,7 @@
 """Test data: the history that a shop's queue might have, of any size, in the layout of a dump.
 
-It has what analytics look for: a daily and a weekly rhythm, bursts, topics that fail in their own ways, the default
+It has everything that the analytics look for: a daily and a weekly rhythm, bursts, topics that fail in their own ways,
+the default
 retry steps with dead letters that are kicked in the morning, cancels, expiries, attempts handed back at a deployment
 and taken over after crashes, a bad morning, and consumers that are not equally loaded. The same arguments give the same
 rows.
@@ -77,7 +78,7 @@ _GROUPS = ("default", "audit")
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """What was made."""
+    """The result of a simulation."""
 
     rows: int
     files: int
@@ -104,12 +105,11 @@ def simulate(
     start_ms: int = START_MS,
     tell: Callable[[int, int | None], None] = lambda _rows, _total: None,
 ) -> Simulated:
-    """Writes a dump of ``events`` rows over ``days`` into the folder. ``tell`` is called with the rows of each file.
-
-    Killed, it leaves no dump, as the manifest is written last.
+    """Writes a dump of ``events`` rows over ``days`` into the folder. ``tell`` is called with the rows of each file. If
+    it is killed, it leaves no dump, because the manifest is written last.
 
     Raises:
-        InvalidInput: the folder holds a dump, or there is nothing to make.
+        InvalidInput: the folder holds a dump, or the arguments ask for no rows.
     """
     if events < 1 or days < 1:
         raise InvalidInput("events and days: at least 1 of each")
@@ -132,7 +132,7 @@ def simulate(
 
 
 class _Shop:
-    """Makes the hours in turn."""
+    """Generates one hour after the other."""
 
     def __init__(self, events: int, days: int, seed: int, start_ms: int) -> None:
         np = numpy()
@@ -216,7 +216,7 @@ class _Shop:
         dice = self._random.random(len(rows))
         cancelled, expired = dice < kind.cancelled, dice >= 1 - kind.expired
         rows["event"][cancelled], rows["event"][expired] = _CODE[Event.CANCELLED], _CODE[Event.EXPIRED]
-        # Cancelled in this hour, somewhere between being made and being due.
+        # Cancelled in this hour, between creation and due time.
         rows["finished"][cancelled] = rows["due"][cancelled]
         delay = rows["due"][cancelled] - rows["created"][cancelled]
         ahead = (self._random.random(len(delay)) * delay).astype("i8")
@@ -262,7 +262,7 @@ class _Shop:
             rows, hopeless = self._next(rows[again]), hopeless[again]
 
     def _run(self, rows: Any, kind: Kind) -> None:
-        """One attempt of each, which ends well so far."""
+        """One attempt of each job, successful so far."""
         count, random = len(rows), self._random
         rows["moved"] = rows["due"] + (random.random(count) < 0.2)
         rows["started"] = rows["moved"] + random.lognormal(0.6, 0.8, count).astype("i8")
@@ -270,7 +270,7 @@ class _Shop:
         rows["consumer"] = self._consumers(kind, count)
 
     def _next(self, rows: Any) -> Any:
-        """Those that have another attempt, ready for it."""
+        """The jobs that have another attempt, prepared for it."""
         retry, released = rows["event"] == _CODE[Event.RETRY], rows["event"] == _CODE[Event.RELEASED]
         steps = self._np.array([*_STEPS, 0])
         rows["due"] = rows["finished"] + self._np.where(retry, steps[rows["step"]], 0)
@@ -311,7 +311,7 @@ class _Shop:
         return codes[(len(codes) * self._random.random(count) ** 2).astype("i1")]
 
     def _sorted_in(self, hour: int, rows: Any) -> list[Any]:
-        """Puts what ends in later hours aside; returns the rest."""
+        """Sets rows that end in later hours aside; returns the rest."""
         hours = rows["finished"] // HOUR_MS
         now = hours == hour
         if now.all():
@@ -329,7 +329,7 @@ def _write_hour(folder: Folder, hour: int, rows: Any, number: int) -> list[DumpF
 
 
 def table_of(rows: Any) -> pa.Table:
-    """The rows, which are sorted by time, with the columns of a dump; each stream's entries in its order."""
+    """The rows, sorted by time, with the columns of a dump; each stream's entries are in order."""
     np, pa = numpy(), pyarrow()
     texts = {
         "topic": _named([kind.topic for kind in KINDS], rows["kind"]),
@@ -361,7 +361,7 @@ def _joined(prefix: str, numbers: Any) -> pa.Array:
 
 
 def _entries(rows: Any) -> pa.Array:
-    """Ids as Redis gives them: ms-sequence, the sequence counting within a stream and a millisecond."""
+    """Ids in Redis's form: ms-sequence, with a sequence per stream and millisecond."""
     np, pa = numpy(), pyarrow()
     order = np.lexsort((rows["finished"], rows["shard"], rows["kind"]))
     key = np.stack([rows[name][order] for name in ("kind", "shard", "finished")])

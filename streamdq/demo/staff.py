@@ -70,14 +70,14 @@ class Staff:
         return all(b"worker started" in one.log.read_bytes() for one in self.hired)
 
     def check(self) -> None:
-        """Raises: StreamdqError, a worker has ended that nobody killed."""
+        """Raises StreamdqError if a worker has ended that nobody killed."""
         for one in self.hired:
             if not one.killed and one.process.poll() is not None:
                 lines = one.log.read_text(errors="replace").splitlines()[-1:]
                 raise StreamdqError(f"demo: worker {one.name} ended with {one.process.returncode}: {' '.join(lines)}")
 
     def end(self) -> None:
-        """Lets them finish, as SIGTERM does."""
+        """Lets the workers finish, like SIGTERM."""
         alive = [one.process for one in self.hired if one.process.poll() is None]
         for process in alive:
             process.terminate()

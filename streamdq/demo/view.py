@@ -28,12 +28,12 @@ _STYLES = {
 }  # fmt: skip
 _HEADINGS = {"reclaimed": "taken over"}
 _NARROW_HEADINGS = {"reclaimed": "taken", "cancelled": "cancel"}
-_FRAME_LINES = 15  # all but introduction and events, in the live view
+_FRAME_LINES = 15  # in the live view, without introduction and events
 
 
 @dataclass(frozen=True, slots=True)
 class StaffMember:
-    """A worker process as it is shown."""
+    """A worker process in the view."""
 
     name: str
     group: str
@@ -43,7 +43,7 @@ class StaffMember:
 
 
 class View(Protocol):
-    """Where the demo shows what it does."""
+    """Shows what the demo does."""
 
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -55,7 +55,7 @@ class View(Protocol):
 
 
 class LiveView:
-    """A picture, drawn anew a few times a second; what was rare in it stays on the terminal."""
+    """A picture that is redrawn a few times a second; rare events stay on the terminal."""
 
     def __init__(self, screen: Console, intro: Sequence[str]) -> None:
         self._intro = intro
@@ -143,7 +143,7 @@ class PlainView:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing to end."""
+        """Does nothing."""
 
     def _say(self, text: str) -> None:
         self._screen.print(Text(text), soft_wrap=True)
@@ -166,7 +166,7 @@ class PlainView:
 
 
 def open_view(intro: Sequence[str], *, stderr: bool = False) -> View:
-    """``stderr``: stdout is for the report alone."""
+    """Opens the view. ``stderr``: show it there, as stdout is only for the report."""
     screen = console(stderr=stderr)
     stream = sys.stderr if stderr else sys.stdout
     return LiveView(screen, intro) if stream.isatty() else PlainView(screen, intro)
