@@ -1,1 +1,1 @@
-"""Where the README's figures come from: ``python -m benchmarks``. README.md here tells how each is measured."""
+"""Measures the README's figures: ``python -m benchmarks``. The README.md in this folder says how."""

@@ -1,4 +1,4 @@
-"""``python -m benchmarks``: runs the workloads, prints the table, writes JSON; exit code 1 when a target is missed."""
+"""``python -m benchmarks``: runs the workloads, prints the table, writes JSON; exit code 1 if a target is missed."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _MEASURED_ON = (7, 0)
 
 
 def run(names: Sequence[str], bench: Bench, console: Console) -> Results:
-    """One workload after the other; one that fails does not keep the others from running."""
+    """Runs one workload after the other; if one fails, the others still run."""
     results = Results()
     for name in names:
         started = time.monotonic()
@@ -62,7 +62,7 @@ def run(names: Sequence[str], bench: Bench, console: Console) -> Results:
 
 
 def environment(bench: Bench) -> dict[str, Any]:
-    """What the figures depend on."""
+    """The environment that the figures depend on."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "python": platform.python_version(),
@@ -79,7 +79,7 @@ def environment(bench: Bench) -> dict[str, Any]:
 
 
 def about(found: dict[str, Any]) -> str:
-    """The same in a line or two."""
+    """The environment in a line or two."""
     lines = [
         "Python {python}, redis-py {redis_py}, {event_loop}; Redis {redis} ({redis_is}), {connection}, no persistence; "
         "{cpu_count} CPUs; {date}".format(**found)

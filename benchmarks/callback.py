@@ -1,4 +1,4 @@
-"""HTTP callbacks: how many a second, and how late they are beside a receiver that is dead."""
+"""HTTP callbacks: how many per second, and how late they are while another receiver is dead."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HEALTHY = 2000
 
 
 def callback(bench: Bench) -> list[Figure]:
-    """Callbacks to a receiver in a process of its own, beside a bare client; and beside a dead one."""
+    """Callbacks to a receiver in its own process, compared with a bare client; and while another receiver is dead."""
     count = bench.jobs(20_000)
     with bench.server() as server, _receiver("receive") as url:
         called, floor = in_turn(
@@ -81,8 +81,8 @@ def _bare(server: RedisServer, url: str, count: int) -> float:
 
 
 def _late_ms(server: RedisServer, url: str, dead: str | None) -> list[float]:
-    """Of a healthy receiver's jobs, which are all due at once: how long after that each was done. Those of the dead
-    one are due before.
+    """How long after their due time a healthy receiver's jobs were done; all are due at once. The jobs of the dead
+    receiver are due before.
     """
     server.empty()
     with Queue(server.url, NAMESPACE) as queue:

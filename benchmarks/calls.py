@@ -1,9 +1,9 @@
-"""The longest script call for whatever may be large: bodies, batches, groups, dead letters, claims to take over.
+"""The longest script call for everything that may be large: bodies, batches, groups, dead letters, claims to take over.
 
-What is measured is Redis's own time for each call, by INFO commandstats before and after it. Each round makes the same
-calls. Of each the shortest time counts, as another process on the machine makes a call longer and nothing makes it
-shorter; the figure is the longest of these. So are the floors, bare scripts that move as much: they tell what the
-machine adds in this run.
+It measures Redis's own time for each call, by INFO commandstats before and after it. Each round makes the same calls.
+Of each call the shortest time counts, as other processes on the machine can only make it longer; the figure is the
+longest of these times. The floors are measured in the same way, with bare scripts that move as many bytes: they show
+what the machine adds in this run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ end"""
 
 @dataclass(slots=True)
 class _Case:
-    """One round begins with a topic of its own and is counted from after ``prepare``."""
+    """One round starts with a new topic, and counts from the end of ``prepare``."""
 
     what: str
     groups: int
@@ -53,7 +53,7 @@ class _Case:
 
 
 class _Timed(Link):
-    """Notes how long Redis took for each script call, in ms, once it is told of the server."""
+    """Records how long Redis took for each script call, in ms, after it has got the server."""
 
     server: RedisServer | None = None
 
@@ -72,7 +72,7 @@ class _Timed(Link):
 
 
 class _Redis:
-    """A topic and who works with it."""
+    """A topic with its queue and consumers."""
 
     def __init__(self, server: RedisServer, groups: int) -> None:
         self.server = server
@@ -108,7 +108,7 @@ class _Redis:
             held += found
 
     def end_all(self, group: str, outcome: Outcome) -> None:
-        """As a worker's outbox does."""
+        """Ends all claims, like a worker's outbox."""
         reason = DeadReason.EXHAUSTED if outcome is Outcome.DEAD else ""
         ends = [End(held, outcome, reason and "Oops: no", reason=reason) for held in self.claimed.pop(group, [])]
         groups = len(self.groups)
@@ -118,7 +118,7 @@ class _Redis:
             del ends[: len(batch)]
 
     def bury(self, count: int, body: str = "small") -> None:
-        """Dead in the last group; the others are through."""
+        """Buries jobs in the last group; the other groups have ended them."""
         for start in range(0, count, BATCH):
             self.fill(min(BATCH, count - start), body, f"dead-{start}")
             for group in self.groups:
@@ -178,7 +178,7 @@ def _claim_and_raise_ttr(redis: _Redis) -> None:
 
 
 def _look_for_late(redis: _Redis) -> int:
-    """As the mover does; how many were taken over."""
+    """Takes over claims, like the mover; returns how many."""
     topic, scripts = redis.store.topics.settings_of(_TOPIC), redis.store.scripts
     cursors, taken, more = (b"0-0", b"0-0"), 0, 1
     while more:
@@ -262,14 +262,16 @@ def _many_cases(bench: Bench) -> list[_Case]:
 
 
 def longest_ms(rounds: list[list[float]]) -> float:
-    """Of the calls at one place in all rounds the shortest; of these the longest. Rounds that differ count whole."""
+    """The longest of the calls, where each counts with its shortest time over all rounds. If rounds differ, all
+    count.
+    """
     if len({len(calls) for calls in rounds}) > 1:
         return min(max(calls) for calls in rounds)
     return max(min(calls[i] for calls in rounds) for i in range(len(rounds[0])))
 
 
 def _measured(server: RedisServer, case: _Case, rounds: int) -> tuple[float, dict[str, Any]]:
-    """The longest call. The first round counts for nothing: it sends scripts that Redis does not know yet."""
+    """The longest call. The first round does not count: it sends scripts that Redis has not loaded yet."""
     took_ms, took_s = [], []
     for number in range(rounds + 1):
         redis = _Redis(server, case.groups)

@@ -48,14 +48,14 @@ def crash(bench: Bench) -> list[Figure]:
 
 
 def _mover_first(server: RedisServer, workers: list[WorkerProcess]) -> list[WorkerProcess]:
-    """The harder case: nobody moves or reclaims until the lease has run out."""
+    """The harder case: nobody moves or reclaims until the lease has expired."""
     holder = server.client.get(f"{{{NAMESPACE}}}:mover") or b""
     return sorted(workers, key=lambda worker: f"-{worker.pid}-".encode() not in holder)
 
 
 @dataclass(slots=True)
 class _Log:
-    """What one worker wrote down: ids, and when."""
+    """One worker's log: ids and times."""
 
     starts: dict[str, int] = field(default_factory=dict)
     ends: dict[str, int] = field(default_factory=dict)

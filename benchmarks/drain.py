@@ -1,4 +1,4 @@
-"""Draining ready jobs with worker processes, beside a bare loop over a stream."""
+"""Draining ready jobs with worker processes, compared with a bare loop over a stream."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Drained:
 
 
 def drain(bench: Bench) -> list[Figure]:
-    """No-op jobs that are all ready before a worker begins."""
+    """No-op jobs that are all ready before a worker starts."""
     count = bench.jobs(100_000)
     ones: list[Drained] = []
     twos: list[Drained] = []
@@ -99,7 +99,7 @@ def drained(server: RedisServer, count: int, workers: int, runs: list[Drained]) 
 
 
 def _spins(count: int) -> float:
-    """Turns per second of so many processes that only count: what a second process can add on this machine."""
+    """Iterations per second of processes that only count: what a second process can add on this machine."""
     with multiprocessing.get_context("spawn").Pool(count) as pool:
         return sum(pool.map(_spin, range(count), chunksize=1))
 
@@ -135,8 +135,8 @@ def _meet_at(together: Barrier) -> None:
 
 
 def _consume(url: str, number: int) -> tuple[float, float]:
-    """When it began and ended, by the clock that all processes share."""
-    # Protocol 2, as streamdq: the shape of the reply differs.
+    """Start and end, by the clock that all processes share."""
+    # Protocol 2, like streamdq: the form of the reply differs.
     with redis.Redis.from_url(url, protocol=2) as bare:
         bare.ping()
         _together.wait(_MEET_S)

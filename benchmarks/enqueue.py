@@ -1,4 +1,4 @@
-"""Producers: one job at a time, and many; and what a waiting job costs Redis in memory."""
+"""Producers: one job at a time, and many; and how much of Redis's memory a waiting job takes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _beside_floor(workload: str, what: str, floor_is: str, rates: list[list[floa
 
 
 def memory(bench: Bench) -> list[Figure]:
-    """What Redis's used_memory grows by for each delayed job."""
+    """How much Redis's used_memory grows per delayed job."""
     count = bench.jobs(100_000)
     with bench.server() as server, Queue(server.url, NAMESPACE) as queue:
         queue.enqueue_many(TOPIC, new_jobs(1, hours))  # scripts and settings are there already

@@ -1,4 +1,4 @@
-"""What is measured, what it must reach, and how that is told: a table and JSON."""
+"""The measured figures, their targets, and their output: a table and JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _VERDICTS = {True: "[green]met[/]", False: "[red]missed[/]", None: "[dim]-[/]"}
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """One measured value, the floor it is seen beside, and its bounds; without bounds it is told for orientation."""
+    """One measured value, its floor for comparison, and its bounds; without bounds it is only for orientation."""
 
     workload: str
     what: str
@@ -80,7 +80,7 @@ def _checks(value: float | None, at_least: float | None, at_most: float | None) 
 
 
 def shown(value: float, unit: str) -> str:
-    """The value as people read it."""
+    """The value in a form for people."""
     if unit == "/s" and value >= 1000:
         return f"{value / 1000:.1f} k/s"
     if unit in _DECIMALS:
@@ -93,7 +93,7 @@ def _round(bound: float, unit: str) -> str:
 
 
 def table(figures: Iterable[Figure]) -> Table:
-    """One line for each figure; a workload's name stands at its first."""
+    """One line per figure; the workload's name is in its first line."""
     out = Table("workload", "", "measured", "floor", "ratio", "must reach", "verdict", title="streamdq, measured")
     before = ""
     for figure in figures:

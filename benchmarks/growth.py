@@ -1,7 +1,7 @@
-"""What a call costs Redis when two million jobs wait, and when ten thousand do.
+"""What a call costs Redis if two million jobs wait, compared with ten thousand.
 
-Jobs come in with one delay, as a topic's mostly do (an order closes 30 minutes after it was made), or with dues at
-random places among those that wait, where nothing that a call touches is in the processor's caches: the worst case.
+Jobs have the same delay, as in most topics (an order closes 30 minutes after it was placed), or due times at random
+places among the waiting jobs, where nothing that a call touches is in the processor's caches: the worst case.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def growth(bench: Bench) -> list[Figure]:
         for topic in (few, many):
             calls.warm_up(topic)
         _in_turns(bench, calls.both, few, many)
-        _in_turns(bench, calls.bare, few, many)  # apart: what they touch would be cold for the others
+        _in_turns(bench, calls.bare, few, many)  # separately, or they would evict the others' data from the caches
         calls.close()
     return _figures(few, many)
 
@@ -78,7 +78,7 @@ def _figures(few: _Topic, many: _Topic) -> list[Figure]:
         *[_figure(f"enqueue_many, {delays}, batch of {BATCH}",
                   few.many_us[delays], many.many_us[delays], few.waiting, 1.3)
           for delays in _DELAYS],
-        # For orientation: what Redis's own insertion at random places grows by.
+        # For orientation: how much Redis's own insertion at random places grows.
         _figure(f"bare HSET and ZADD, batch of {BATCH}", few.bare_us, many.bare_us, few.waiting),
     ]  # fmt: skip
 
@@ -117,7 +117,7 @@ class _Calls:
                 ones.append(self._redis_us(partial(self._queue.enqueue, topic.name, job.body, delay=job.delay)))
             jobs = new_jobs(BATCH, _from(delay, 104_729 * len(many)))
             many.append(self._redis_us(partial(self._queue.enqueue_many, topic.name, jobs)))
-        # A batch that is due in a moment: what waited before still waits after its move.
+        # A batch that is due in a moment: jobs that waited before still wait after its move.
         self._queue.enqueue_many(topic.name, new_jobs(BATCH, lambda _: 0.001))
         due = time.time() + 0.002
         must(lambda: time.time() > due, "the batch is due")

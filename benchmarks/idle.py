@@ -18,7 +18,7 @@ _TARGETS = {1: 3.0, 8: 10.0}  # worker processes -> commands per second
 
 
 def idle(bench: Bench) -> list[Figure]:
-    """One job is due in an hour. Both deployments idle at the same time, each on a Redis of its own."""
+    """One job is due in an hour. Both deployments idle at the same time, each with its own Redis."""
     seconds = bench.seconds(20)
     with ExitStack() as stack:
         servers = {workers: stack.enter_context(bench.server()) for workers in _TARGETS}
@@ -50,6 +50,6 @@ def _start(stack: ExitStack, server: RedisServer, workers: int) -> None:
 
 
 def _commands(server: RedisServer) -> Counter[str]:
-    """Calls so far by command, those that scripts make among them; but for the INFO that asks."""
+    """Calls so far by command, including those from scripts, without the INFO that reads them."""
     stats = server.info("commandstats")
     return Counter({name.removeprefix("cmdstat_"): row["calls"] for name, row in stats.items() if "info" not in name})

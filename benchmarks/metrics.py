@@ -1,4 +1,4 @@
-"""What metrics cost: a worker that counts beside one that does not, and a scrape of many topics."""
+"""What metrics cost: a worker with metrics compared with one without, and a scrape of many topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SCRAPES = 5
 
 
 def metrics(bench: Bench) -> list[Figure]:
-    """Draining with metrics on and off, kept in memory, and in files as several processes do."""
+    """Draining with metrics off, with metrics in memory, and with metrics in files as for several processes."""
     count = bench.jobs(100_000)
     runs: dict[str, list[Drained]] = {"on": [], "files": [], "off": []}
     with bench.server() as server, tempfile.TemporaryDirectory(prefix="streamdq-bench-") as folder:

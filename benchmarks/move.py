@@ -1,4 +1,4 @@
-"""The move from the bucket to the ready stream, batch after batch, without anything else."""
+"""Only the move from the bucket to the ready stream, batch after batch."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class _Rounds:
         self.preempted = 0
 
     def subject(self) -> float:
-        """Jobs per second that Scripts.move takes out of a bucket full of due ones."""
+        """Jobs per second that Scripts.move takes from a bucket full of due jobs."""
         self._server.empty()
         with Queue(self._server.url, NAMESPACE) as queue:
             # Due in a moment, not now: those would go straight to the ready stream.
@@ -70,7 +70,7 @@ class _Rounds:
         self.calls_us.append(us / calls)
 
     def floor(self) -> float:
-        """Jobs per second of a script that moves members from a ZSET to a stream and does nothing else."""
+        """Jobs per second of a script that only moves members from a ZSET to a stream."""
         self._server.empty()
         with redis.Redis.from_url(self._server.url) as bare:
             for start in range(0, self._count, _PAGE):
@@ -84,7 +84,7 @@ class _Rounds:
 
 
 def move(bench: Bench) -> list[Figure]:
-    """Scripts.move in batches of 500 over a bucket of due jobs; the server tells how long its calls were."""
+    """Scripts.move in batches of 500 over a bucket of due jobs, with the server's own times of its calls."""
     count = bench.jobs(200_000)
     with bench.server() as server:
         rounds = _Rounds(server, count)

@@ -1,4 +1,4 @@
-"""A receiver of callbacks that costs next to nothing, and the least that calling it can cost; each its own process."""
+"""A receiver of callbacks that costs next to nothing, and a minimal client to call it; each is its own process."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _REPLY = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
 class _Receiver(asyncio.Protocol):
-    """Reads no more of a request than where it ends, and answers; or never does."""
+    """Reads a request only to find its end, and answers; or never answers."""
 
     def __init__(self, silent: bool) -> None:
         self._silent = silent
         self._read = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is none by its class
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transport is not a subclass
 
     def data_received(self, data: bytes) -> None:
         self._read += data
@@ -40,7 +40,7 @@ class _Receiver(asyncio.Protocol):
 
 
 def receive(url: str, silent: bool) -> None:
-    """Until SIGTERM. ``silent``: requests are taken and never answered."""
+    """Runs the receiver until SIGTERM. ``silent``: it accepts requests and never answers."""
     run(_receive(urlsplit(url).port, silent))
 
 

@@ -1,4 +1,4 @@
-"""History as the workloads read it."""
+"""Reads history for the workloads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PAGE = 10_000
 
 
 class RecordedAttempt(NamedTuple):
-    """One entry; times are Redis's, 0 where the event has none."""
+    """One entry; times are Redis's, 0 if the event has none."""
 
     event: str
     id: str
@@ -25,7 +25,7 @@ class RecordedAttempt(NamedTuple):
 
 
 def rows(server: RedisServer, event: str = "done") -> list[RecordedAttempt]:
-    """All of one event, oldest first."""
+    """All rows of one event, oldest first."""
     return [row for row in _all(server) if row.event == event]
 
 

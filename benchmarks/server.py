@@ -1,4 +1,4 @@
-"""A Redis server for one workload, and what it tells of itself."""
+"""A Redis server for one workload, and its statistics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _OWN_CALLS = {b"INFO", b"CONFIG", b"SLOWLOG", b"SCRIPT", b"FLUSHALL", b"COMMAND"
 class SlowCalls:
     """The calls that took Redis longer than 250 µs, by its SLOWLOG."""
 
-    longest_ms: float  # 0.25 when none did
+    longest_ms: float  # 0.25 if there was none
     count: int
     command: str
 
@@ -69,7 +69,7 @@ class RedisServer:
         raise RuntimeError(f"Redis does not start: {log.read_text()[-500:] if log.exists() else 'no log'}")
 
     def close(self) -> None:
-        """Ends it; its data goes."""
+        """Ends the server and deletes its data."""
         self._process.kill()
         self._process.wait()
         shutil.rmtree(self._directory, ignore_errors=True)
@@ -84,7 +84,7 @@ class RedisServer:
         self.close()
 
     def empty(self) -> None:
-        """No data, no statistics; scripts stay loaded."""
+        """Deletes all data and statistics; scripts stay loaded."""
         self.client.flushall()
         self.reset_statistics()
 
@@ -105,7 +105,7 @@ class RedisServer:
         return int(self.client.hget(key, field) or 0)
 
     def slow_calls(self) -> SlowCalls:
-        """What SLOWLOG holds since the last reset, but for the benchmark's own questions."""
+        """The SLOWLOG since the last reset, without the benchmark's own commands."""
         rows: list[dict[str, Any]] = self.client.slowlog_get(100_000)
         calls = [row for row in rows if row["command"].split()[0].upper() not in _OWN_CALLS]
         if not calls:
@@ -130,8 +130,8 @@ class RedisServer:
         return float(used["used_cpu_user"] + used["used_cpu_sys"])
 
     def preempted(self) -> int | None:
-        """How often the system took the CPU from Redis so far; None where it does not tell. A call that was in the
-        way of another process looks longer than it is.
+        """How often the system has preempted Redis so far; None if it does not say. A call that was interrupted by
+        another process looks longer than it is.
         """
         with contextlib.suppress(OSError):
             for line in Path(f"/proc/{self._process.pid}/status").read_text().splitlines():

@@ -1,4 +1,4 @@
-"""The floor of punctuality: what a bare asyncio process on this machine makes of a timer and two round trips."""
+"""The floor of punctuality: the lateness of a timer and two round trips in a bare asyncio process on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def event_loop() -> str:
-    """The one that Worker.run uses."""
+    """The event loop that Worker.run uses."""
     return "uvloop" if importlib.util.find_spec("uvloop") else "asyncio"
 
 
@@ -27,8 +27,8 @@ def run(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 def measure(url: str, count: int, per_second: float) -> list[float]:
-    """Lateness in ms of each of ``count`` timers that end as often as ``per_second``: when the second reply is there,
-    as a job is when it was moved and claimed.
+    """Lateness in ms of each of ``count`` timers, ``per_second`` of which fire: until the second reply has arrived, as
+    with a job that was moved and claimed.
     """
     return run(_measure(url, count, per_second))
 
@@ -37,7 +37,7 @@ async def _measure(url: str, count: int, per_second: float) -> list[float]:
     late_ms: list[float] = []
     async with redis.asyncio.Redis.from_url(url) as client:
         sha = await client.script_load("return 1")
-        await asyncio.gather(*(client.ping() for _ in range(10)))  # connections, so that none is opened while timed
+        await asyncio.gather(*(client.ping() for _ in range(10)))  # opens connections before the measurement
         first = time.monotonic() + 0.1
 
         async def one(due: float) -> None:

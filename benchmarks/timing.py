@@ -1,4 +1,4 @@
-"""Punctuality: a stampede that is due in one millisecond, and a trickle with random delays."""
+"""Punctuality: a stampede of jobs due in the same millisecond, and a trickle with random delays."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PER_SECOND = 200
 
 @contextmanager
 def _idle_worker(server: RedisServer) -> Iterator[WorkerProcess]:
-    """One process that serves, notes when attempts begin, and has come to rest."""
+    """A worker process that records when attempts start; it is idle."""
     server.must_share_clock()
     with Queue(server.url, NAMESPACE) as queue:
         queue.configure(TOPIC)
@@ -33,7 +33,7 @@ def _idle_worker(server: RedisServer) -> Iterator[WorkerProcess]:
 
 
 def _lateness_ms(worker: WorkerProcess, count: int) -> list[float]:
-    """Start of each attempt minus its due time; below 0 is early. By the system's clock, which is Redis's."""
+    """Start of each attempt minus its due time, by the system's clock, which is Redis's; below 0 is early."""
     stamps = worker.lines()
     if len(stamps) != count:
         raise RuntimeError(f"{len(stamps)} attempts of {count} jobs")
@@ -69,7 +69,7 @@ def _stampede(server: RedisServer, count: int) -> tuple[float, float, int, float
         server.reset_statistics()
         preempted = server.preempted() or 0
         seconds, micros = server.client.time()
-        # Late enough that all are in before, with time to spare.
+        # Late enough that all jobs are enqueued before, with time to spare.
         due_ms = seconds * 1000 + micros // 1000 + 500 + count // 20
         with Queue(server.url, NAMESPACE) as queue:
             queue.enqueue_many(TOPIC, (NewJob(body(i), at=due_ms) for i in range(count)))

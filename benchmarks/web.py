@@ -1,4 +1,4 @@
-"""How long the web page's pages take with a million waiting jobs, and with ten thousand."""
+"""How long the web pages take with a million waiting jobs, and with ten thousand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PAGES = {
 
 
 def web(bench: Bench) -> list[Figure]:
-    """`streamdq serve` in a process of its own; each page asked for in turn by one client, topic by topic."""
+    """`streamdq serve` in its own process; one client requests each page in turn, topic by topic."""
     few, many = _FEW, bench.jobs(_MANY, least=2 * _FEW)
     with bench.server() as server, Queue(server.url, NAMESPACE) as queue:
         for topic, count in (("few", few), ("many", many)):

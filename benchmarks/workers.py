@@ -1,6 +1,6 @@
-"""Worker processes: this module started as a program, and the handle that a workload has of one.
+"""Worker processes: this module started as a program, and a workload's handle of one.
 
-A process imports everything, says so, and begins to serve when it is told to: its start is no part of any figure.
+A process imports everything, says so, and starts to serve when it is told to; so its start is not part of any figure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _STOP_S = 15.0
 
 
 class WorkerProcess:
-    """One of them, ready to serve."""
+    """One worker process, ready to serve."""
 
     def __init__(self, url: str, role: str, log: Path, *options: object) -> None:
         self._log = log
@@ -54,13 +54,13 @@ class WorkerProcess:
             raise RuntimeError(f"worker process ended at its start: exit code {self._process.wait()}")
 
     def serve(self) -> None:
-        """It begins."""
+        """Lets it start to serve."""
         assert self._process.stdin is not None
         self._process.stdin.write("go\n")
         self._process.stdin.flush()
 
     def stop(self) -> None:
-        """SIGTERM: it drains, writes its log, and ends."""
+        """Sends SIGTERM: it drains, writes its log, and ends."""
         self._process.terminate()
         if self._process.wait(_STOP_S) != 0:
             raise RuntimeError(f"worker process ended with exit code {self._process.returncode}")
@@ -71,12 +71,12 @@ class WorkerProcess:
         self._process.wait()
 
     def join(self) -> None:
-        """It ends by itself."""
+        """Waits until it ends by itself."""
         if self._process.wait(_STOP_S * 4) != 0:
             raise RuntimeError(f"process ended with exit code {self._process.returncode}")
 
     def lines(self) -> list[Any]:
-        """What it has logged; what a killed one was just writing counts as not written."""
+        """The lines that it has logged, without one that it was writing when it was killed."""
         return [json.loads(line) for line in self._log.read_text().splitlines(keepends=True) if line.endswith("\n")]
 
     def close(self) -> None:
@@ -88,7 +88,7 @@ class WorkerProcess:
 
 @contextmanager
 def processes(url: str, role: str, count: int, *options: object) -> Iterator[list[WorkerProcess]]:
-    """That many, ready; those that still run at the end are killed."""
+    """This many worker processes, ready; those that still run at the end are killed."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamdq-bench-")))
         started = []
@@ -104,7 +104,7 @@ def processes(url: str, role: str, count: int, *options: object) -> Iterator[lis
 
 
 def _noop(worker: Worker, _log: Path) -> None:
-    """Does nothing with its body; pydantic has checked it."""
+    """A handler that does nothing with its body, which pydantic has validated."""
 
     @worker.handler(TOPIC)
     async def close(_order: Order) -> None:
@@ -114,8 +114,8 @@ def _noop(worker: Worker, _log: Path) -> None:
 
 
 def _stamp(worker: Worker, log: Path) -> None:
-    """Notes when each attempt began. Redis runs on this machine, so the system's clock is Redis's own, with a
-    resolution that its milliseconds do not have.
+    """A handler that records when each attempt began. Redis runs on this machine, so the system's clock is Redis's own,
+    with a finer resolution than Redis's milliseconds.
     """
     stamps: list[tuple[int, int]] = []
 
@@ -128,7 +128,7 @@ def _stamp(worker: Worker, log: Path) -> None:
 
 
 def _witness(worker: Worker, log: Path, ttr_s: str, work_s: str) -> None:
-    """Notes each begin and end at once, so that it is known also of a killed process."""
+    """A handler that records each start and end at once, so that they are known even if the process is killed."""
     logging.getLogger("streamdq").setLevel(logging.ERROR)  # a take-over, which is a warning, is what is measured
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     seconds = float(work_s)
@@ -143,7 +143,7 @@ def _witness(worker: Worker, log: Path, ttr_s: str, work_s: str) -> None:
 
 
 def _callback(url: str) -> None:
-    """Calls the jobs' urls."""
+    """Runs a callback worker."""
     from streamdq.callback import CallbackSettings, CallbackWorker
 
     CallbackWorker(url, NAMESPACE, topics=[TOPIC], callback=CallbackSettings(allow=("127.0.0.1",))).run()
@@ -168,7 +168,7 @@ def _main(url: str, role: str, log: str, *options: str) -> None:
 
 
 def _http(url: str, role: str, log: Path, *options: str) -> None:
-    """The other side of callbacks, and the bare client; no other process loads what they need."""
+    """Runs a receiver or the bare client; only these processes load what they need."""
     from .receivers import post, receive
 
     if role == "post":

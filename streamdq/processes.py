@@ -33,12 +33,12 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def command_line(*arguments: str) -> list[str]:
-    """The same streamdq, by the same Python."""
+    """A command line that runs the same streamdq with the same Python."""
     return [sys.executable, "-m", "streamdq", *arguments]
 
 
 def end_with_parent() -> None:
-    """Drains this process, as SIGTERM does, once stdin is closed: the parent holds its other end."""
+    """Drains this process, like SIGTERM, when stdin is closed, whose other end the parent holds."""
 
     def watch() -> None:
         # Read from the descriptor: sys.stdin's lock, held by a waiting thread, is fatal when the interpreter ends.
@@ -64,12 +64,12 @@ class _Child:
 
 
 class Supervisor:
-    """Runs ``count`` copies of a command until they end by themselves with 0, or it is told to stop."""
+    """Runs ``count`` copies of a command until all have ended with exit code 0, or it is told to stop."""
 
     def __init__(
         self, command: Sequence[str], count: int, *, burst: bool = False, files: ProcessFiles | None = None
     ) -> None:
-        """``files``: where they leave their metrics."""
+        """``files``: where the processes leave their metrics."""
         self._command = list(command)
         self._files = files
         self._burst = burst
@@ -79,7 +79,7 @@ class Supervisor:
         self._code = 0
 
     def run(self) -> int:
-        """The exit code: 0, or that of a child whose failure a restart can't mend."""
+        """Returns the exit code: 0, or that of a child whose failure a restart can't fix."""
         before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
         try:
             for number in range(len(self._children)):
@@ -107,7 +107,7 @@ class Supervisor:
             log.info("process started", number=number, pid=child.process.pid)
 
     def _spawn(self, number: int) -> subprocess.Popen[bytes]:
-        # In a session of its own, a Ctrl-C reaches it once, from here, and not from the terminal as well.
+        # In its own session, so that a Ctrl-C reaches it only from here, not from the terminal as well.
         env = os.environ | (self._files.environment(number) if self._files else {})
         process = subprocess.Popen(self._command, stdin=subprocess.PIPE, start_new_session=True, env=env)
 
@@ -130,7 +130,7 @@ class Supervisor:
         return any(child.process is not None or child.restart_at is not None for child in self._children)
 
     def _next_event(self) -> _Ended | int | None:
-        """What happens next; None when it is time to start a child again."""
+        """The next event; None if it is time to start a child again."""
         due = [child.restart_at for child in self._children if child.restart_at is not None]
         try:
             return self._events.get(timeout=max(0.0, min(due) - time.monotonic()) if due else None)
@@ -161,7 +161,7 @@ class Supervisor:
             self._files.ended(event.number)
         if self._stopping or event.code == 0:
             return
-        if event.code == _USAGE or (self._burst and event.code > 0):  # it would end the same way again
+        if event.code == _USAGE or (self._burst and event.code > 0):  # a restart would end the same way
             self._code = event.code
             self._stop()
             return
@@ -183,10 +183,10 @@ class Supervisor:
 
 
 def import_worker(target: str) -> Worker:
-    """The Worker that ``MODULE:WORKER`` names; the current directory is looked in first.
+    """The Worker that ``MODULE:WORKER`` names; the current directory is searched first.
 
     Raises:
-        InvalidInput: the module or the name is not there, or is not a Worker; the message says which.
+        InvalidInput: the module or the name does not exist, or is not a Worker; the message says which.
     """
     module_name, colon, name = target.partition(":")
     if not (module_name and colon and name):
@@ -195,7 +195,7 @@ def import_worker(target: str) -> Worker:
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if not f"{module_name}.".startswith(f"{error.name}."):  # it is there, and imports one that is not
+        if not f"{module_name}.".startswith(f"{error.name}."):  # it exists, but imports a missing module
             raise
         raise InvalidInput(f"worker: {error}, neither in {Path.cwd()} nor among the installed packages") from None
     for part in name.split("."):

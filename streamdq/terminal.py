@@ -1,4 +1,4 @@
-"""What the commands print: tables for people, and JSON for programs."""
+"""The commands' output: tables for people, and JSON for programs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STYLES = {"delayed": "cyan", "ready": "yellow", "running": "blue", "dead": "red
 
 
 class _Screen(Console):
-    """Shows control characters in texts instead of obeying them."""
+    """Shows control characters as escapes instead of sending them to the terminal."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -43,14 +43,14 @@ class _Screen(Console):
 
 
 def console(*, stderr: bool = False) -> Console:
-    """A console as wide as the terminal; if it is no terminal, wide enough for any table."""
+    """A console as wide as the terminal; without a terminal, wide enough for any table."""
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() else _PIPE_WIDTH
     return _Screen(stderr=stderr, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 
 class ProgressBar:
-    """How far something is that takes long."""
+    """The progress of something that takes long."""
 
     def __init__(self, bar: Progress, what: str) -> None:
         self._bar = bar
@@ -58,7 +58,9 @@ class ProgressBar:
         self._done = 0
 
     def reach(self, done: int, total: int | None = None, counted: int | None = None) -> None:
-        """``done`` of ``total``. ``counted``: what is written instead of them, such as lines where they are bytes."""
+        """Sets the progress to ``done`` of ``total``. ``counted`` is shown instead, such as lines when they are
+        bytes.
+        """
         self._done = done
         number = done if counted is None else counted
         of_all = f"/{total}" if total and counted is None else ""
@@ -67,12 +69,12 @@ class ProgressBar:
         self._bar.update(self._task, completed=done, total=total, count=f"{number}{of_all}", rate=rate)
 
     def work_on(self, what: str, done: int, total: int) -> None:
-        """``done`` of ``total`` parts, and ``what`` is next."""
+        """Sets the progress to ``done`` of ``total`` parts; ``what`` is next."""
         self._bar.update(self._task, description=what)
         self.reach(done, total)
 
     def advance(self, count: int, total: int | None = None) -> None:
-        """By ``count``; given a total, it begins anew."""
+        """Advances by ``count``; with a ``total``, starts again from 0."""
         if total is not None:
             self._bar.reset(self._task, total=total)
             self._done = 0
@@ -85,7 +87,7 @@ def _whole(total: float | None) -> int | None:
 
 @contextmanager
 def progress_bar(what: str = "", *, shown: bool = True) -> Iterator[ProgressBar]:
-    """A bar on stderr with the rate and the time left; nothing is drawn where that is no terminal."""
+    """A bar on stderr with the rate and the time left; nothing is drawn if stderr is not a terminal."""
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (
@@ -99,7 +101,7 @@ def progress_bar(what: str = "", *, shown: bool = True) -> Iterator[ProgressBar]
 
 
 def say(text: str) -> None:
-    """One plain line on stdout."""
+    """Prints one plain line on stdout."""
     console().print(Text(text), soft_wrap=True)
 
 
@@ -114,7 +116,7 @@ def complain(text: str, error: BaseException | None = None) -> None:
 
 
 def print_json(value: Any) -> None:
-    """One line of JSON."""
+    """Prints one line of JSON."""
     in_ascii = codecs.lookup(sys.stdout.encoding or "utf-8").name != "utf-8"  # JSON has no other encoding
     sys.stdout.write(visible_json(json.dumps(value, ensure_ascii=in_ascii, default=str)) + "\n")
     sys.stdout.flush()
@@ -129,7 +131,7 @@ def narrow() -> bool:
 
 
 def table(*columns: str, title: str | None = None, numbers: Sequence[str] = ()) -> Table:
-    """A table in the one look that all have. ``numbers``: the columns set right."""
+    """A table in the common style. ``numbers``: columns that are aligned to the right."""
     padding = (0, 0) if narrow() else (0, 1)
     made = Table(
         box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, show_edge=False, padding=padding
@@ -140,7 +142,7 @@ def table(*columns: str, title: str | None = None, numbers: Sequence[str] = ()) 
 
 
 def utc_text(ms: int | None) -> str:
-    """As people read it, in UTC; the milliseconds count here."""
+    """The time for people, in UTC with milliseconds."""
     return "" if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat(" ", "milliseconds")[:-6] + " UTC"
 
 
@@ -150,7 +152,7 @@ def counted(number: int, word: str) -> str:
 
 
 def count_cell(value: int, style: str) -> Text:
-    """Zero is dim: what is not zero is what one looks for."""
+    """A count; zero is dimmed, so that other values stand out."""
     return Text(f"{value:,}".replace(",", " "), style if value else "dim")
 
 
@@ -181,7 +183,7 @@ def job_view(job: Job) -> RenderableType:
 
 
 _ALWAYS = ("delayed", "ready", "running", "dead", "done")
-_WHERE_ANY = ("retried", "snoozed", "reclaimed", "cancelled", "expired")  # shown once there are some
+_WHERE_ANY = ("retried", "snoozed", "reclaimed", "cancelled", "expired")  # shown if any is not 0
 
 
 def stats_view(stats: Stats) -> RenderableType:
@@ -192,7 +194,7 @@ def stats_view(stats: Stats) -> RenderableType:
     due = ("next due",) if with_due else ()
     made = table("topic", "group", *columns, *due, numbers=(*columns, *due))
     for name, topic in stats.topics.items():
-        of_topic = [Text(name), _next_due(topic)]  # in its first row
+        of_topic = [Text(name), _next_due(topic)]  # only in the topic's first row
         for group_name, figures in topic.groups.items():
             cells = [count_cell(getattr(figures, column), _STYLES.get(column, "")) for column in columns]
             made.add_row(of_topic[0], group_name, *cells, *of_topic[1:][: len(due)])
@@ -201,7 +203,7 @@ def stats_view(stats: Stats) -> RenderableType:
 
 
 def _rare_columns(stats: Stats) -> list[str]:
-    """Those that say something, where there is room for them."""
+    """The rare columns that have values, if there is room for them."""
     if narrow():
         return []
     groups = [group for topic in stats.topics.values() for group in topic.groups.values()]

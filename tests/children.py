@@ -10,8 +10,8 @@ from typing import Any
 
 @contextlib.contextmanager
 def child(command: Sequence[str], **options: Any) -> Iterator[subprocess.Popen[Any]]:
-    """A process, and what it starts: none of it outlives the block. One that a failed test left waiting would keep
-    Popen's own block waiting as well, and the whole run with it.
+    """Starts a process; it and everything that it starts end with the block. A process that a failed test left waiting
+    would otherwise make Popen's own block wait, and with it the whole run.
     """
     with subprocess.Popen(command, start_new_session=True, **options) as process:
         try:

@@ -1,4 +1,4 @@
-"""Dumps as the tests read them, and history as scripts would leave it at another time."""
+"""Reads dumps for the tests, and writes history as scripts would have left it at another time."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ START_MS = 1_700_000_000_000 - 1_700_000_000_000 % HOUR_MS
 
 
 def row_text(id: str, finished_ms: int, event: str = "done", **fields: Any) -> str:
-    """A row as a script writes it."""
+    """A row in the form that scripts write."""
     values = {
         "event": event, "id": id, "group": "default", "attempt": 1, "step": 0, "consumer": "c-1-abc",
         "created_ms": finished_ms - 9, "due_ms": finished_ms - 8, "moved_ms": finished_ms - 7,
@@ -35,7 +35,7 @@ def row_text(id: str, finished_ms: int, event: str = "done", **fields: Any) -> s
 def write_rows(
     client: redis.Redis, shard: ShardKeys, count: int, begin_ms: int = START_MS, step_ms: int = 1000, name: str = "j"
 ) -> list[str]:
-    """History rows from another time, counted as the scripts do; returns their entries."""
+    """Writes history rows from another time, and counts them like the scripts; returns their entries."""
     with client.pipeline(transaction=False) as pipe:
         for n in range(count):
             at = begin_ms + n * step_ms
@@ -48,7 +48,7 @@ def write_rows(
 
 
 def fill(folder: Folder, files: int, rows: int = 3, hours: int = 2, begin_ms: int = START_MS) -> None:
-    """A dump of so many runs, each with rows in every hour."""
+    """Writes a dump of several runs, each with rows in every hour."""
     for run in range(files):
         entries = []
         for hour in range(hours):
@@ -67,7 +67,7 @@ def fill(folder: Folder, files: int, rows: int = 3, hours: int = 2, begin_ms: in
 
 
 def tables(folder: Folder) -> Iterator[pa.Table]:
-    """What the manifest names, each file checked against what the manifest says of it."""
+    """The files in the manifest, each checked against it."""
     manifest = require_manifest(folder)
     assert len({file.path for file in manifest.files}) == len(manifest.files)
     for file in manifest.files:
@@ -82,7 +82,7 @@ def tables(folder: Folder) -> Iterator[pa.Table]:
 
 
 def dumped(folder: Folder | Path) -> list[dict[str, Any]]:
-    """All rows of the dump, in the order of their streams; none is there twice."""
+    """All rows of the dump, in the order of their streams; checks that there are no duplicates."""
     if isinstance(folder, Path):
         folder = LocalFolder(folder)
     rows = [row for table in tables(folder) for row in table.to_pylist()]

@@ -1,5 +1,5 @@
-"""The command line where an optional package is not installed: in a process of its own, as modules that are imported
-anew here would stand beside those that other tests hold.
+"""The command line without an optional package. It runs in a separate process, because modules that are imported again
+here would exist beside those that other tests use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ sys.exit(app.run(sys.argv[2:]))
 
 
 def run_without(missing: str, *arguments: str) -> tuple[int, str]:
-    """The exit code, and what is told on stderr."""
+    """The exit code and stderr."""
     done = subprocess.run(
         [sys.executable, "-c", _RUN, missing, *arguments], capture_output=True, text=True, timeout=60, check=False
     )

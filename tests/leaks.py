@@ -1,5 +1,5 @@
-"""What may stay in Redis after a test: the keys that streamdq/keys.py declares, and whatever expires by itself; and in
-the streams of ready jobs, only what somebody will still take off.
+"""What may stay in Redis after a test: keys that streamdq/keys.py declares, and keys that expire; and in ready streams,
+only entries that something will still remove.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _NAMES = {"NAMESPACE": r"[A-Za-z0-9._:-]{1,64}", "TOPIC": r"[^\s{}]+", "GROUP": 
 
 
 def permanent_keys() -> re.Pattern[str]:
-    """Every key that a topic keeps as long as it exists; the mover's lease and the probe are none, they expire."""
+    """Every key that a topic keeps as long as it exists; not the mover's lease and the probe, which expire."""
     names, shard = NamespaceKeys("NAMESPACE"), ShardKeys("NAMESPACE", "TOPIC", 77)
     fixed = [
         getattr(shard, slot) for slot in ShardKeys.__slots__ if slot not in ("namespace", "topic", "shard", "prefix")
@@ -26,8 +26,8 @@ def permanent_keys() -> re.Pattern[str]:
 
 
 def leaked_keys(client: Any) -> list[str]:
-    """Keys that nobody owns: not declared as permanent, and without an expiry; and streams of ready jobs with entries
-    that nobody owns. ``client``: of one node.
+    """Keys without an owner: not declared as permanent, and without an expiry; and ready streams with entries without
+    an owner. ``client``: of one node.
     """
     permanent = permanent_keys()
     keys = [key.decode() for key in client.scan_iter(count=1000)]
@@ -40,8 +40,8 @@ _READY = re.compile(r"^(.*\}):ready(:[^:]+)?$")
 
 
 def _ownerless(client: Any, stream: str) -> list[bytes]:
-    """Entries that every group has read, that are pending for none, and that are no delivery of a job as it is now: no
-    script ever meets them again. In a topic that never had a second group some wait to be cut off, and are counted.
+    """Entries that every group has read, that are pending in none, and that are not a current delivery of a job: no
+    script will ever see them again. In a topic that never had a second group, some wait to be trimmed, and are counted.
     """
     found = _READY.search(stream)
     if found is None or client.type(stream) != b"stream":

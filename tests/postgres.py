@@ -21,7 +21,7 @@ _UNPRIVILEGED = ("postgres", "nobody")  # the server refuses to run as root
 
 
 def postgres_directory() -> Path | None:
-    """Where the newest server's programs are: Debian's are not on the path."""
+    """The directory of the newest server's programs; Debian's are not on the path."""
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=lambda path: int(path.parts[-3]))
     found = shutil.which("postgres")
     return debian[-1].parent if debian else Path(found).parent if found else None
@@ -73,7 +73,7 @@ class Postgres:
         until(self._answers, f"PostgreSQL in {self.directory} answers")
 
     def stop(self) -> None:
-        """At once, clients or not."""
+        """Stops the server at once, even with clients connected."""
         if self._process is not None:
             self._process.send_signal(signal.SIGINT)
             self._process.wait(START_S)
@@ -87,7 +87,7 @@ class Postgres:
         return f"postgresql+psycopg://{USER}@/postgres?host={self.directory}&port={self.port}"
 
     def sql(self, *statements: str) -> list[Any]:
-        """Each by itself; the rows of the last."""
+        """Runs each statement by itself; returns the rows of the last one."""
         rows: list[Any] = []
         with psycopg.connect(self.url(), autocommit=True) as connection:
             for statement in statements:

@@ -1,7 +1,7 @@
 """A receiver of streamdq's callbacks: checks the signature, and does each job once.
 
-    export WEBHOOK_SECRET=whsec_...        # more than one, with a space between, while one replaces the other
-    python receiver.py                     # http://127.0.0.1:9000/hooks, for a proxy that speaks https before it
+    export WEBHOOK_SECRET=whsec_...        # during a rotation: both, separated by a space python receiver.py
+    # http://127.0.0.1:9000/hooks, for a proxy that speaks https before it
 
 Needs aiohttp and standardwebhooks. The same in any other language: the headers are those of the Standard Webhooks
 specification, which has libraries for most.
@@ -26,7 +26,7 @@ async def receive(request: web.Request) -> web.Response:
     body = await request.read()
     if not any(genuine(secret, body, dict(request.headers)) for secret in request.app[SECRETS]):
         return web.Response(status=401)
-    # The id and what it leads to are written in one transaction: a repeated call finds both or none.
+    # The id and the job's effect are written in one transaction: a repeated call finds both or neither.
     with request.app[DATABASE] as database:
         first = database.execute("INSERT OR IGNORE INTO seen VALUES (?)", (request.headers["webhook-id"],)).rowcount
         if first:
@@ -35,7 +35,7 @@ async def receive(request: web.Request) -> web.Response:
 
 
 def genuine(secret: str, body: bytes, headers: dict[str, str]) -> bool:
-    """Is it signed with the secret, and not older than five minutes? The body as it came: not parsed and written."""
+    """Whether it is signed with the secret and at most five minutes old. Pass the body as received, not re-encoded."""
     try:
         Webhook(secret).verify(body, headers, json_parse=False)
     except WebhookVerificationError:

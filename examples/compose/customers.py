@@ -16,7 +16,7 @@ _EVERY_S = 0.1
 
 
 def order(queue: Queue, number: int, chance: random.Random, unpaid_after: str = _UNPAID_AFTER) -> None:
-    """One customer orders; what must happen if they do not pay is put in. Another one pays."""
+    """One customer orders; enqueues the job for the case that they do not pay. Another customer pays."""
     queue.enqueue("order.close", {"order_id": number}, delay=unpaid_after, id=f"order-{number}")
     paid = number - chance.randrange(100)
     if chance.random() < 0.8 and queue.cancel("order.close", f"order-{paid}"):

@@ -1,6 +1,6 @@
-"""The workers of the example: a shop that closes unpaid orders, and tells merchants of payments.
+"""The workers of the example: a shop that closes unpaid orders, and notifies merchants of payments.
 
-``streamdq worker shop:worker`` runs it. It fails now and then, so that retries and dead letters can be seen.
+``streamdq worker shop:worker`` runs it. It fails now and then, so that you can see retries and dead letters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Order(BaseModel):
 
 
 class Payment(BaseModel):
-    """A payment that the merchant must hear of."""
+    """A payment to notify the merchant of."""
 
     order_id: int
     merchant: str
@@ -35,13 +35,13 @@ class MerchantDown(Exception):
 
 @worker.handler("order.close", ttr="30s")
 async def close(order: Order) -> None:  # noqa: ARG001 - an example has no stock system to call
-    """Gives the stock back."""
+    """Returns the stock."""
     await asyncio.sleep(_random.expovariate(1 / 0.02))
 
 
 @worker.handler("payment.notify", ttr="30s", retry="5s 15s 1m 5m")
 async def notify(payment: Payment, job: Job) -> None:
-    """Tells the merchant: one in ten times he does not answer, one merchant never does."""
+    """Notifies the merchant: one time in ten there is no answer; one merchant never answers."""
     await asyncio.sleep(_random.expovariate(1 / 0.05))
     if payment.merchant == "gone":
         raise Bury("this merchant has closed")

@@ -1,4 +1,4 @@
-"""One Redis, and each database in turn; after every test the accounts balance and no receipt is left."""
+"""One Redis, and each database in turn; after every test the accounts must balance and no receipt may be left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Archives, and kills itself with -9 at a given step. It imports once and forks for each order that it reads."""
+"""Archives, and kills itself with -9 at a given step. It imports once, and forks for each order that it reads."""
 
 from __future__ import annotations
 

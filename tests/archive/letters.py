@@ -1,4 +1,4 @@
-"""Making dead letters, and counting where they are."""
+"""Creates dead letters, and counts where they are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def bury(queue: Queue, *ids: str, topic: str = "t", group: str = "default", why:
 
 
 def take(queue: Queue, count: int, topic: str = "t", group: str = "default", why: str = "no") -> None:
-    """Has the group bury what is ready."""
+    """Has the group bury the ready jobs."""
     for _ in range(count):
         claim = queue.take(topic, group, timeout=5)
         assert claim is not None
@@ -30,7 +30,7 @@ def take(queue: Queue, count: int, topic: str = "t", group: str = "default", why
 
 
 def finish(queue: Queue, topic: str = "t", group: str = "default") -> list[str]:
-    """Finishes all that is ready for the group; the ids."""
+    """Finishes all jobs that are ready for the group; returns their ids."""
     done = []
     while queue.stats(topic).topics[topic].groups[group].ready:
         claim = queue.take(topic, group, timeout=5)

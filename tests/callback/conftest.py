@@ -1,4 +1,4 @@
-"""A worker that calls back, in the same namespace and with the same accounts as the other tests on Redis."""
+"""A callback worker, with the same namespace and the same checks of the accounts as the other tests on Redis."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _short_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """None of the machine's."""
+    """Removes the machine's own settings."""
     for name in CallbackSettings.model_fields:
         monkeypatch.delenv(f"STREAMDQ_CALLBACK_{name.upper()}", raising=False)
 
@@ -42,7 +42,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def stepped(redis_server: Server, clock: ManualClock) -> Iterator[Space]:
-    """By a clock that the test moves."""
+    """A namespace with a clock that the test moves."""
     with opened(redis_server.url, clock) as space:
         yield space
 

@@ -1,4 +1,4 @@
-"""A receiver on loopback that speaks HTTP by hand, so that it can also speak it badly."""
+"""A receiver on loopback with hand-written HTTP, so that it can also break the protocol."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.redis.harness import WITHIN_S
 
 @dataclass(frozen=True)
 class Request:
-    """What arrived; header names in lower case."""
+    """A received request; header names are in lower case."""
 
     method: str
     path: str
@@ -26,7 +26,7 @@ Speak = Callable[[Request, asyncio.StreamWriter], Awaitable[None]]
 
 
 def answer(status: int, *lines: str, body: str = "") -> bytes:
-    """A whole reply; ``lines``: more headers."""
+    """A complete reply; ``lines``: more headers."""
     return "\r\n".join([f"HTTP/1.1 {status} Whatever", f"Content-Length: {len(body)}", *lines, "", body]).encode()
 
 
@@ -52,7 +52,7 @@ class Receiver:
         return [request.headers["webhook-id"] for request in self.requests]
 
     async def count(self, count: int, within_s: float = WITHIN_S) -> list[Request]:
-        """Waits until there were so many requests."""
+        """Waits until this many requests have arrived."""
         async with asyncio.timeout(within_s):
             while len(self.requests) < count:
                 self._news.clear()
@@ -91,7 +91,7 @@ class Receiver:
 async def receiving(
     receiver: Receiver | None = None, host: str = "127.0.0.1", tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[Receiver]:
-    """A receiver that listens; what is still connected at the end is cut off."""
+    """A listening receiver; connections that are still open at the end are cut."""
     receiver = receiver or Receiver()
     tasks: set[asyncio.Task[None]] = set()
 

@@ -1,4 +1,4 @@
-"""Running the command line: in this process where that shows the same, else as a user's shell would."""
+"""Runs the command line: in this process if that shows the same, otherwise like a user's shell."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ COMMAND = [sys.executable, "-m", "streamdq"]
 
 @dataclass(frozen=True)
 class Result:
-    """How a command ended, and what it said."""
+    """A command's exit code and output."""
 
     code: int
     out: str
@@ -50,7 +50,7 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def server(servers: Pool) -> Server:
-    """Any one server, where what is tested is this side of it."""
+    """One server, for tests of code that does not depend on the server."""
     if not binaries():
         pytest.skip("no Redis server on this machine")
     server = servers[binaries()[0]]
@@ -60,7 +60,7 @@ def server(servers: Pool) -> Server:
 
 @pytest.fixture
 def run(redis_server: Server, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Carries out a command line on the server, in this process."""
+    """Runs a command line on the server, in this process."""
 
     def carry_out(*arguments: str, url: str = redis_server.url) -> Result:
         capsys.readouterr()
@@ -78,7 +78,7 @@ def queue(redis_server: Server) -> Iterator[Queue]:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Starts a command line as a process of its own, in ``tmp_path``; what still runs after the test is killed."""
+    """Starts a command line as a separate process, in ``tmp_path``; kills it after the test if it still runs."""
     started: list[subprocess.Popen[str]] = []
 
     def begin(*arguments: str, **options: Any) -> subprocess.Popen[str]:

@@ -1,1 +1,1 @@
-"""Processes and servers that are killed, stopped and cut off; what is lost and what runs twice is counted."""
+"""Kills, stops and cuts off processes and servers; counts lost jobs and jobs that run twice."""

@@ -1,4 +1,4 @@
-"""A network that fails: it stands between the workers and Redis."""
+"""A failing network between the workers and Redis."""
 
 import contextlib
 import random
@@ -11,7 +11,7 @@ class Connection:
     """One client's connection, forwarded in both directions until it is cut."""
 
     def __init__(self, client: socket.socket, port: int) -> None:
-        self.deaf = False  # what Redis answers gets lost
+        self.deaf = False  # Redis's answers get lost
         self.cut_off = False
         self._client = client
         self._server = socket.create_connection(("127.0.0.1", port))
@@ -36,7 +36,7 @@ class Connection:
 
 
 class Proxy:
-    """Forwards connections to a port on this machine. Without ``trouble`` it does no harm."""
+    """Forwards connections to a port on this machine. It only fails with ``trouble`` or ``swallow``."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -56,8 +56,8 @@ class Proxy:
         return [connection for connection in self._connections if not connection.cut_off]
 
     def trouble(self, seed: int, times: int, lost_replies: bool) -> None:
-        """So many times, a few milliseconds apart, some connection fails: it is cut, or with ``lost_replies`` first
-        hears no answer to what it has sent.
+        """Lets a connection fail ``times`` times, a few milliseconds apart: it is cut; with ``lost_replies``, it first
+        gets no answer to its commands.
         """
         chance, pause = random.Random(seed), threading.Event()
         while times:
@@ -71,7 +71,7 @@ class Proxy:
                 victim.cut()
 
     def swallow(self) -> None:
-        """From now on, the connections that are open hear nothing any more; they are not closed either."""
+        """From now on, open connections get no more data; they are not closed either."""
         for connection in self.open:
             connection.deaf = True
 

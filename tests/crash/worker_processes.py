@@ -1,4 +1,4 @@
-"""Starts worker processes, ends them in every way there is, and reads what they did from their journal."""
+"""Starts worker processes, ends them in every possible way, and reads from their journal what they did."""
 
 import contextlib
 import json
@@ -153,7 +153,7 @@ class WorkerProcesses:
         return worker
 
     def fill(self, count: int, work: Work, topic: str = "work", **fields: Any) -> list[str]:
-        """Puts jobs in; their ids are their numbers."""
+        """Enqueues jobs; their ids are their numbers."""
         ids = [f"{topic}-{number}" for number in range(count)]
         self.queue.enqueue_many(topic, (NewJob(body=asdict(work), id=id, **fields) for id in ids))
         return ids
@@ -163,12 +163,12 @@ class WorkerProcesses:
         return id
 
     def started(self, id: str, attempts: int = 1, within_s: float = 20) -> list[Line]:
-        """Waits until a handler was called for the job so many times; these calls."""
+        """Waits until a handler was called for the job ``attempts`` times; returns these calls."""
         until(lambda: self.journal.count("start")[id] >= attempts, f"start {attempts} of {id}", within_s)
         return [line for line in self.journal.of(id) if line.what == "start"]
 
     def emptied(self, within_s: float = 30) -> Audit:
-        """Waits until nothing is left, and that it is the truth: every account balances."""
+        """Waits until no job is left, and checks that every account balances."""
         until(lambda: not self.live(), "no job is left", within_s)
         audit = self.queue.audit()
         assert audit.balanced, audit
@@ -179,7 +179,7 @@ class WorkerProcesses:
         return stats.delayed + stats.ready + stats.running
 
     def held(self, topic: str = "work", shards: int = 1, namespace: str = "streamdq") -> dict[str, int]:
-        """{job: pid of the process that has claimed it}, as Redis has it."""
+        """{job: pid of the process that has claimed it}, according to Redis."""
         claims = {}
         with self.server.client() as client:
             for shard in (NamespaceKeys(namespace).shard(topic, number) for number in range(shards)):
@@ -215,7 +215,7 @@ class WorkerProcesses:
 
 
 def left_in(server: Server, topic: str, shards: int = 1, namespace: str = "streamdq") -> dict[str, int]:
-    """Everything that a topic without live jobs must not hold: {key: how much is in it}, empty when clean."""
+    """Data that a topic without live jobs must not have: {key: how much is in it}; empty if it is clean."""
     found = {}
     with server.client(decode_responses=True) as client:
         for shard in (NamespaceKeys(namespace).shard(topic, number) for number in range(shards)):

@@ -34,8 +34,8 @@ class Work:
     ms: int = 0
     fail: int = 0  # how many of its first attempts raise
     bury: bool = False
-    deaf: bool = False  # goes on after it was cancelled
-    die: bool = False  # takes its process along, at once
+    deaf: bool = False  # continues after it was cancelled
+    die: bool = False  # kills its process at once
     stop: int = 0  # stops this process until SIGCONT, if it is the one that runs it
     company: int = 0  # put off, and not counted, while it is alone in this process: no other waits for a slot
     note: str = ""
@@ -43,8 +43,8 @@ class Work:
 
 @dataclass(frozen=True)
 class Fault:
-    """The process ends, without a word, right before or after its `nth` call of a script (or of XREADGROUP); or is
-    stopped there, until SIGCONT. After a claim that brought nothing is not what is meant then.
+    """The process exits abruptly right before or after its `nth` call of a script (or of XREADGROUP), or is stopped
+    there until SIGCONT. Calls that return no jobs don't count.
     """
 
     call: str
@@ -112,7 +112,7 @@ def inject(fault: Fault) -> None:
         return not wanted.isdisjoint(names) and (blocking or fault.call != "XREADGROUP")
 
     def brought(reply: Any) -> bool:
-        """A blocked read that brought nothing is not what is meant."""
+        """Whether the call returned jobs; a blocked read without entries does not count."""
         return bool(reply[4]) if fault.stop and isinstance(reply, list) else reply is not None
 
     async def crashing(
@@ -194,7 +194,7 @@ def make(url: str, writer: Writer, options: Options) -> Worker:
 
 
 def end_with_test() -> None:
-    """Ends this process when the test's, which holds the other end of stdin, is killed itself."""
+    """Ends this process when the test's process, which holds the other end of stdin, is killed."""
 
     def watch() -> None:
         os.read(0, 1)

@@ -1,4 +1,4 @@
-"""A real Prometheus that scrapes real processes, and answers."""
+"""A real Prometheus that scrapes real processes."""
 
 import contextlib
 import json
@@ -65,7 +65,7 @@ class Prometheus:
         return False
 
     def query(self, expr: str) -> Series:
-        """What the query gives now; an error in it is an error here."""
+        """The query's result now; an error in the query raises."""
         reply = json.loads(self._get("/api/v1/query?" + urllib.parse.urlencode({"query": expr})))
         assert reply["data"]["resultType"] == "vector", expr
         found: Series = reply["data"]["result"]
@@ -79,7 +79,7 @@ class Prometheus:
         return set(self.values('ALERTS{alertstate="firing"}', "alertname"))
 
     def awaits(self, missing: Callable[[], Collection[str]], what: str, within_s: float = 20) -> None:
-        """Looks after each scrape, until nothing is missing; fails with what still is."""
+        """Checks after each scrape until nothing is missing; fails with the names that still are."""
         deadline = time.monotonic() + within_s
         while left := missing():
             if time.monotonic() > deadline:
@@ -105,7 +105,7 @@ class Prometheus:
 
 
 class Shop:
-    """The processes of a shop on one Redis: what they are scraped at, and how they are ended."""
+    """The processes of a shop on one Redis, with the addresses at which they are scraped."""
 
     def __init__(self, url: str, directory: Path) -> None:
         self._url = url
@@ -114,7 +114,7 @@ class Shop:
         self.targets: dict[str, str] = {}
 
     def start(self, name: str, *words: str) -> None:
-        """``words``: what runs, with PORT for the port of its metrics."""
+        """``words``: the command line, with PORT for the port of its metrics."""
         port = free_port()
         with (self._directory / f"{name}.log").open("wb") as output:
             self._processes[name] = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Programs that these tests run for real, where they are installed."""
+"""Programs that these tests run if they are installed."""
 
 import shutil
 

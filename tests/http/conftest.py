@@ -1,4 +1,4 @@
-"""The API in front of a real Redis: called in this process, or as a server of its own."""
+"""The API in front of a real Redis: called in this process, or as a separate server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Open = Callable[..., Any]
 
 @pytest.fixture
 def redis_server(servers: Pool) -> Server:
-    """An empty server, of the newest binary: what differs between versions is tested below HTTP."""
+    """An empty server of the newest binary: differences between versions are tested below HTTP."""
     if not BINARIES:
         pytest.skip("no Redis server on this machine")
     server = servers[BINARIES[-1]]
@@ -31,7 +31,7 @@ def redis_server(servers: Pool) -> Server:
 
 @pytest.fixture
 async def open_api(redis_server: Server) -> AsyncIterator[Open]:
-    """Opens the API with other arguments of create_app than `api` has; closed after the test."""
+    """Opens the API with other arguments of create_app than `api`; it is closed after the test."""
     async with AsyncExitStack() as opened:
 
         async def begin(token: str | None = None, **options: Any) -> Api:
@@ -49,7 +49,7 @@ async def open_api(redis_server: Server) -> AsyncIterator[Open]:
 
 @pytest.fixture
 async def api(open_api: Open) -> Api:
-    """Without tokens."""
+    """The API without tokens."""
     opened: Api = await open_api()
     return opened
 

@@ -1,4 +1,4 @@
-"""What the fuzzer must be told of this API; loaded by it, as SCHEMATHESIS_HOOKS."""
+"""What the fuzzer must know about this API. It loads this as SCHEMATHESIS_HOOKS."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def lines(_: Any, value: Any) -> bytes:
 
 @schemathesis.hook
 def before_call(_context: Any, case: schemathesis.Case, _kwargs: Any) -> None:
-    """A wait for a job that would be accepted is made a short one."""
+    """Shortens accepted waits for a job."""
     if case.path.endswith("/take") and case.query and "timeout" in case.query:
         try:
             waits = to_ms(case.query["timeout"]) > 1

@@ -1,4 +1,4 @@
-"""What the HTTP tests call the API with."""
+"""The HTTP tests' client of the API."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Api:
 
 
 def kind(response: httpx.Response) -> str:
-    """What kind of problem a response is; it must be one, in every way."""
+    """The kind of problem in a response; checks that it is a valid problem."""
     assert response.headers["content-type"] == "application/problem+json"
     found = response.json()
     assert found["status"] == response.status_code

@@ -39,7 +39,7 @@ def shard(url: str) -> Iterator[Shard]:
 
 @pytest.fixture
 def timed(url: str) -> Iterator[Shard]:
-    """The same by Redis's own clock."""
+    """The same with Redis's own clock."""
     opened = Shard(url, real_time=True)
     yield opened
     opened.close()

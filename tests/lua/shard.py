@@ -1,4 +1,4 @@
-"""One shard of one topic and its scripts, by a clock that stands still."""
+"""One shard of one topic and its scripts, with a clock that stands still."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BEGIN = (b"0-0", b"0-0")
 
 
 class Shard:
-    """Calls scripts on one shard. After every call the accounts must balance, and nothing may be orphaned."""
+    """Calls scripts on one shard. After every call the accounts must balance, and no job may be orphaned."""
 
     def __init__(self, url: str, real_time: bool = False) -> None:
         self.clock = ManualClock(START_MS)
@@ -56,7 +56,7 @@ class Shard:
     # -- the topic
 
     def topic(self, **changes: Any) -> TopicSettings:
-        """Makes or changes the topic, as Queue.configure does."""
+        """Creates or changes the topic, like Queue.configure."""
         settings: TopicSettings = self._step(topics.configure(self.store, "t", **changes))
         return settings
 
@@ -67,7 +67,7 @@ class Shard:
     # -- transitions
 
     def jobs(self, *ids: str, delay: Any = 0, **fields: Any) -> list[Any]:
-        """What enqueue and replace take."""
+        """Jobs in the form that enqueue and replace take."""
         out: list[Any] = []
         for id in ids:
             out += encode(NewJob({"id": id}, id=id, delay=None if "at" in fields else delay, **fields), 1000)[:3]
@@ -137,7 +137,7 @@ class Shard:
         return reply
 
     def generation(self, group: str) -> str:
-        """What claim says of the group, now or when it was last there."""
+        """The group's generation as claim returns it, now or when the group last existed."""
         found = self.redis("HGET", self.k.settings, f"generation:{group}")
         if found is not None:
             self._generations[group] = found.decode()
@@ -149,13 +149,13 @@ class Shard:
             args = (self.settings, *args)
         return self._step(getattr(self.scripts, name)(self.k, *args))
 
-    # -- what is there
+    # -- the state
 
     def get(self, id: str) -> Job | None:
         return job_of("t", id, self.run(self.scripts.get(self.k, id)))
 
     def state(self, id: str, group: str | None = None) -> str:
-        """Where the job stands for the group: delayed, ready, running, dead, done, or gone."""
+        """The job's state in the group: delayed, ready, running, dead, done, or gone."""
         job = self.get(id)
         return job.groups[group or self.group].state.value if job else "gone"
 
@@ -166,7 +166,7 @@ class Shard:
 
     @property
     def counts(self) -> dict[str, int]:
-        """The counters that are not 0, but for those that number deliveries and history rows."""
+        """The counters that are not 0, except those that number deliveries and history rows."""
         flat = self.redis("HGETALL", self.k.counts)
         pairs = zip(flat[::2], flat[1::2], strict=True)
         return {
@@ -176,7 +176,7 @@ class Shard:
         }
 
     def entries(self, stream: str) -> list[bytes]:
-        """The members in a stream of ready jobs, oldest first."""
+        """The members in a ready stream, oldest first."""
         return [fields[1] for _, fields in self.redis("XRANGE", stream, "-", "+")]
 
     def pending(self, stream: str, group: str | None = None) -> list[Any]:
@@ -191,15 +191,15 @@ class Shard:
         return entries[0][0] if entries else None
 
     def history(self) -> list[list[str]]:
-        """The rows, split into fields; those that these tests hand in are `row of ID` and a time."""
+        """The rows, split into fields; rows from these tests are `row of ID` and a time."""
         return [row.decode().split("\x1f") for row in self.entries(self.k.history)]
 
     def events(self) -> list[tuple[str, str, str]]:
-        """(event, id, group) of the rows that scripts wrote by themselves."""
+        """(event, id, group) of the rows that scripts wrote on their own."""
         return [(row[0], row[1], row[2]) for row in self.history() if len(row) > 2]
 
     def empty(self) -> bool:
-        """Whether nothing at all is kept of any job."""
+        """Whether no data of any job is left."""
         kept = [
             self.redis("HLEN", self.k.jobs), self.redis("HLEN", self.k.progress), self.redis("ZCARD", self.k.bucket)
         ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What the behaviour tests share: a namespace on each server in turn, with balanced accounts after each test."""
+"""What the behaviour tests share: a namespace on each server in turn, whose accounts must balance after each test."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def _short_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def space(redis_server: Server) -> Iterator[Space]:
-    """On one server, by its own clock. After the test: accounts balanced, no key without an owner."""
+    """A namespace on one server, with its own clock. After the test the accounts must balance, and every key must have
+    an owner.
+    """
     with opened(redis_server.url) as space:
         yield space
     with redis_server.client() as client:
@@ -40,14 +42,14 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def stepped(redis_server: Server, clock: ManualClock) -> Iterator[Space]:
-    """The same by a clock that the test moves."""
+    """The same with a clock that the test moves."""
     with opened(redis_server.url, clock) as space:
         yield space
 
 
 @pytest.fixture
 def spread(redis_cluster: Cluster) -> Iterator[Space]:
-    """On a cluster of three masters."""
+    """A namespace on a cluster of three masters."""
     with opened(redis_cluster.url) as space:
         yield space
     for node in redis_cluster.nodes:

@@ -22,7 +22,7 @@ SETTINGS = Settings(call_timeout_s=5.0, grace_s=0.2, url="memory://unused")
 
 
 class Seen:
-    """What handlers saw, in order. Tests await it and never sleep; add to it in the event loop only."""
+    """What handlers saw, in order. Tests await it instead of sleeping. Only add to it in the event loop."""
 
     def __init__(self) -> None:
         self.all: list[Any] = []
@@ -33,7 +33,7 @@ class Seen:
         self._news.set()
 
     async def count(self, count: int) -> list[Any]:
-        """Waits until there are so many."""
+        """Waits until there are this many."""
         async with asyncio.timeout(WITHIN_S):
             while len(self.all) < count:
                 self._news.clear()
