@@ -27,10 +27,10 @@ EACH_BINARY = [pytest.param(binary, id=binary.name) for binary in BINARIES] or [
 
 
 def pytest_configure() -> None:
-    # What a script starts in its background ignores SIGINT, and so would all that the tests start and interrupt.
+    # Background processes of a script ignore SIGINT, and so would all processes that the tests start and interrupt.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # By default an example that takes 200 ms fails, as any does on a machine that is busy.
+    # By default an example that takes 200 ms fails, which happens on a busy machine.
     hypothesis.settings.register_profile("streamdq", deadline=None)
     hypothesis.settings.load_profile("streamdq")
 
@@ -54,7 +54,7 @@ def pytest_report_header() -> list[str]:
 
 @pytest.fixture(scope="session", autouse=True)
 def _commands_are_built_once() -> Iterator[None]:
-    """Typer builds the whole tree of commands in each call, which takes longer than most commands."""
+    """Caches Typer's tree of commands, which it builds in each call and which takes longer than most commands."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
         yield
@@ -123,8 +123,8 @@ _buckets = count()
 
 @pytest.fixture(autouse=True)
 def logging_as_it_was() -> Iterator[None]:
-    """What a command configures in this process, or a capture of logs leaves configured, is no other test's: least of
-    all a handler that writes to this test's stderr, which is closed then.
+    """Restores the logging that a command, or a capture of logs, has configured in this process: no other test should
+    get it, least of all a handler that writes to this test's stderr, which is closed by then.
     """
     root = logging.getLogger()
     level, handlers = root.level, root.handlers[:]
@@ -136,7 +136,7 @@ def logging_as_it_was() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def no_leaked_keys(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What a test leaves in Redis is declared in streamdq/keys.py, or it expires."""
+    """Checks that all keys that a test leaves in Redis are declared in streamdq/keys.py or expire."""
     yield
     if request.node.get_closest_marker("foreign_keys"):
         return

@@ -98,20 +98,22 @@ _BYTES = (64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 16_777_216)
 
 # -- counted in each process. The library adds _total.
 
-DUPLICATE = Counter("streamdq_jobs_duplicate", "Jobs that this process did not put in: their id was taken.", _TOPIC)
+DUPLICATE = Counter("streamdq_jobs_duplicate", "Jobs that this process did not enqueue: their id was taken.", _TOPIC)
 MOVED = Counter("streamdq_jobs_moved", "Due jobs and retries moved from the bucket to a ready stream.", _TOPIC)
 ATTEMPTS = Counter(
     "streamdq_job_attempts",
-    "Attempts that ended: done, retry, snoozed (put off), dead, released (handed back), stale (another has the job by "
-    "now).",
+    "Attempts that ended: done, retry, snoozed (put off), dead, released (handed back), stale (another consumer has "
+    "the job by now).",
     (*_GROUP, "outcome"),
 )
 RETRIES = Counter(
     "streamdq_job_retries",
-    f"Retries by the step of the schedule they take: 1 to {MOST_STEPS}, later, or asked (with a delay of their own).",
+    f"Retries by the step of the schedule they take: 1 to {MOST_STEPS}, later, or asked (the handler gave the delay).",
     (*_GROUP, "step"),
 )
-DEAD = Counter("streamdq_jobs_dead", "Jobs buried, by why: exhausted, buried, invalid, crashed.", (*_GROUP, "reason"))
+DEAD = Counter(
+    "streamdq_jobs_dead", "Jobs buried, by reason: exhausted, buried, invalid, crashed.", (*_GROUP, "reason")
+)
 RECLAIMED = Counter("streamdq_jobs_reclaimed", "Claims taken over because their TTR had passed.", _GROUP)
 REDIS_ERRORS = Counter(
     "streamdq_redis_errors",
@@ -134,7 +136,9 @@ CALLBACK_BREAKS = Counter(
 LATENESS = BatchHistogram(
     "streamdq_job_lateness_seconds", "Attempt start minus due time, by Redis's clock.", _GROUP, buckets=_SECONDS
 )
-WAIT = BatchHistogram("streamdq_job_wait_seconds", "From being ready to the attempt's start.", _GROUP, buckets=_SECONDS)
+WAIT = BatchHistogram(
+    "streamdq_job_wait_seconds", "Time from being ready to the attempt's start.", _GROUP, buckets=_SECONDS
+)
 DURATION = BatchHistogram("streamdq_job_duration_seconds", "How long attempts took.", _GROUP, buckets=_SECONDS)
 TIME_TO_FINISH = BatchHistogram(
     "streamdq_job_time_to_finish_seconds",
@@ -144,7 +148,7 @@ TIME_TO_FINISH = BatchHistogram(
 )
 MOVE_BATCH = BatchHistogram(
     "streamdq_move_batch_seconds",
-    "One call that moves due jobs, its round trip included.",
+    "Duration of one call that moves due jobs, round trip included.",
     _NAMESPACE,
     buckets=_SHORT_SECONDS,
 )
@@ -152,7 +156,7 @@ BODY_BYTES = BatchHistogram("streamdq_job_body_bytes", "Bodies of attempted jobs
 
 # -- read from Redis: gauges, and counters that the scripts keep for all processes
 
-UP = RedisMetric("streamdq_up", "1 when Redis answered; at 0 the other gauges are missing.")
+UP = RedisMetric("streamdq_up", "1 if Redis answered; at 0 the other gauges are missing.")
 JOBS = RedisMetric(
     "streamdq_jobs",
     "Jobs by state: delayed, ready, running, dead. A job counts for each group that has it; a first delivery that is "
@@ -160,7 +164,9 @@ JOBS = RedisMetric(
     (*_TOPIC, "state"),
     float.__add__,
 )
-OLDEST_OVERDUE = RedisMetric("streamdq_oldest_overdue_seconds", "How long the first job of the bucket is due.", _TOPIC)
+OLDEST_OVERDUE = RedisMetric(
+    "streamdq_oldest_overdue_seconds", "How long the first job in the bucket has been due.", _TOPIC
+)
 LAG = RedisMetric("streamdq_lag_jobs", "Jobs that are ready and not claimed.", _GROUP, float.__add__)
 OLDEST_PENDING = RedisMetric(
     "streamdq_oldest_pending_seconds", "How long ago the oldest unfinished claim was made or touched.", _GROUP
@@ -174,32 +180,32 @@ DUE_WITHIN = RedisMetric(
     float.__add__,
 )
 PAUSED = RedisMetric("streamdq_topic_paused", "1 while the topic is paused.", _TOPIC)
-LEASE_HELD = RedisMetric("streamdq_mover_lease_held", "1 when a mover is at work for the namespace.")
-LAST_MOVE = RedisMetric("streamdq_mover_last_move_timestamp_seconds", "When due jobs were last moved; 0: never yet.")
+LEASE_HELD = RedisMetric("streamdq_mover_lease_held", "1 if a mover is at work for the namespace.")
+LAST_MOVE = RedisMetric("streamdq_mover_last_move_timestamp_seconds", "When due jobs were last moved; 0: never.")
 CLOCK_SKEW = RedisMetric("streamdq_clock_skew_seconds", "This host's clock minus Redis's.")
 IMBALANCE = RedisMetric(
     "streamdq_conservation_imbalance_jobs",
-    "Enqueued less all that ended and all that is live, of the group where it is farthest from 0: missing jobs.",
+    "Jobs missing: enqueued minus ended and live ones, for the group where this is farthest from 0.",
     _TOPIC,
     _farthest,
 )
-ENQUEUED = RedisMetric("streamdq_jobs_enqueued_total", "Jobs put in, by whomever.", _TOPIC, kind="counter")
+ENQUEUED = RedisMetric("streamdq_jobs_enqueued_total", "Jobs enqueued, by any program.", _TOPIC, kind="counter")
 DONE = RedisMetric("streamdq_jobs_done_total", "Jobs that the group has done.", _GROUP, kind="counter")
 CANCELLED = RedisMetric(
     "streamdq_jobs_cancelled_total", "Jobs cancelled while the group waited for them.", _GROUP, kind="counter"
 )
 EXPIRED = RedisMetric(
-    "streamdq_jobs_expired_total", "Attempts given up, as they would have started too late.", _GROUP, kind="counter"
+    "streamdq_jobs_expired_total", "Attempts given up because they would have started too late.", _GROUP, kind="counter"
 )
 LOST = RedisMetric(
     "streamdq_jobs_lost_total",
-    "Jobs that Redis has no longer, ready or claimed, though nobody ended them: stays 0. Once for each group.",
+    "Ready or claimed jobs missing from Redis, though nobody ended them, once for each group. Must stay 0.",
     _TOPIC,
     kind="counter",
 )
 UNDUMPED = RedisMetric(
     "streamdq_history_undumped_rows",
-    "History that Redis keeps for a dump that does not have it yet; 0 where no dump is registered.",
+    "History rows that Redis keeps for a dump that does not have them yet; 0 if no dump is registered.",
     _TOPIC,
     float.__add__,
 )

@@ -1,4 +1,4 @@
-"""The API as a server of its own: `streamdq serve` in another process."""
+"""The API as a separate server: `streamdq serve` in another process."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.servers import until
 
 
 class Live:
-    """One server on a free port; ends with the with statement. ``log``: what it wrote to stderr, line by line."""
+    """One server on a free port; ends with the with statement. ``log``: its stderr, line by line."""
 
     def __init__(
         self, redis_url: str, *arguments: str, env: dict[str, str] | None = None, files: int | None = None
     ) -> None:
-        """``files``: how many it may open, at most."""
+        """``files``: its limit of open files."""
         command = ["streamdq", "--url", redis_url, "serve", "--port", "0", *arguments]
         given: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE, "text": True, "env": env}
         self.process: subprocess.Popen[str]
@@ -59,7 +59,7 @@ class Live:
         return httpx.Client(base_url=self.url, headers=headers, timeout=20, verify=self.verify)
 
     def stop(self) -> int:
-        """Ends it as an operator would; its exit code."""
+        """Ends it like an operator; returns its exit code."""
         self.process.terminate()
         code = self.process.wait(20)
         self._reader.join(5)
