@@ -91,11 +91,15 @@ class Prometheus:
             return str(reply.read().decode())
 
     def close(self) -> None:
-        self._process.terminate()
-        self._process.wait(10)
+        self._process.kill()
+        self._process.wait()
 
     def __enter__(self) -> Self:
-        until(self.ready, "prometheus is ready")
+        try:
+            until(self.ready, "prometheus is ready")
+        except BaseException:  # then no __exit__ ends it
+            self.close()
+            raise
         return self
 
     def __exit__(

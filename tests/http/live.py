@@ -34,10 +34,11 @@ class Live:
         self.log: list[dict[str, Any]] = []
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        until(lambda: self._url() or self.process.poll() is not None, "the server listens")
-        found = self._url()
-        assert found is not None, self.log
-        self.url = found
+        try:
+            self.url = self._listening()
+        except BaseException:  # then no with statement ends it
+            self._end()
+            raise
 
     def _read(self) -> None:
         assert self.process.stderr is not None
@@ -46,6 +47,12 @@ class Live:
                 self.log.append(json.loads(line))
             except ValueError:
                 self.log.append({"event": line})
+
+    def _listening(self) -> str:
+        until(lambda: self._url() or self.process.poll() is not None, "the server listens")
+        found = self._url()
+        assert found is not None, self.log
+        return found
 
     def _url(self) -> str | None:
         return next((line["url"] for line in self.log if line["event"] == "serving"), None)
@@ -69,6 +76,9 @@ class Live:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()

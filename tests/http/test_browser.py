@@ -14,6 +14,7 @@ import pytest
 
 from streamdq import NewJob, Queue
 from streamdq.http.auth import Role, new_token
+from tests.children import child
 from tests.conftest import BINARIES
 from tests.http.live import Live
 from tests.servers import Pool, Server, until
@@ -57,15 +58,12 @@ def live(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
     (directory / "tokens").write_text(f"{ADMIN[1]}\n{VIEWER[1]}\n")
     (directory / "shop.py").write_text(WORKER)
     command = [sys.executable, "-c", "import sys; from streamdq.cli import main; sys.exit(main())"]
-    with Live(server.url, "--tokens-file", str(directory / "tokens")) as running:
-        worker = subprocess.Popen(
-            [*command, "--url", server.url, "worker", "shop:worker"], cwd=directory, stderr=subprocess.DEVNULL
-        )
-        try:
-            yield running
-        finally:
-            worker.terminate()
-            worker.wait(20)
+    worker = [*command, "--url", server.url, "worker", "shop:worker"]
+    with (
+        Live(server.url, "--tokens-file", str(directory / "tokens")) as running,
+        child(worker, cwd=directory, stderr=subprocess.DEVNULL),
+    ):
+        yield running
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ import uvicorn
 
 from streamdq import Queue
 from streamdq.http.auth import Role, new_token
+from tests.children import child
 from tests.http.live import Live
 from tests.servers import Server, free_port, until
 
@@ -60,15 +61,12 @@ def proxy(live: Live, tmp_path: Path) -> Iterator[str]:
         f"http {{\naccess_log off;\n{temporary}{text}}}\n"
     )
     assert NGINX is not None
-    process = subprocess.Popen([NGINX, "-c", file, "-p", tmp_path, "-g", "daemon off;"], stderr=subprocess.DEVNULL)
-    try:
+    command = [NGINX, "-c", str(file), "-p", str(tmp_path), "-g", "daemon off;"]
+    with child(command, stderr=subprocess.DEVNULL) as process:
         url = f"https://127.0.0.1:{port}"
         until(lambda: process.poll() is not None or _answers(url), "nginx answers")
         assert process.poll() is None, (tmp_path / "error.log").read_text()
         yield url
-    finally:
-        process.terminate()
-        process.wait(10)
 
 
 def _context() -> ssl.SSLContext:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pyspark
 
 from streamdq_spark.java import prepare_java
+from tests.children import child
 from tests.servers import until
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -49,11 +50,8 @@ def standalone_cluster(folder: Path, workers: int = 2) -> Iterator[str]:
 def daemon(name: str, arguments: list[str], log: Path) -> Iterator[None]:
     with log.open("w") as out:
         command = [str(SPARK_HOME / "bin" / "spark-class"), name, *arguments]
-        with subprocess.Popen(command, env=environment(), stdout=out, stderr=subprocess.STDOUT) as process:
-            try:
-                yield
-            finally:
-                process.terminate()  # spark-class has become the Java process
+        with child(command, env=environment(), stdout=out, stderr=subprocess.STDOUT):
+            yield
 
 
 def free_port() -> int:
