@@ -29,12 +29,19 @@ def lua_directory() -> Path:
 
 
 @cache
+def _sources() -> dict[str, str]:
+    """All files, read together with the first: another version may be installed over them while this process runs."""
+    directory = lua_directory()
+    return {path.relative_to(directory).as_posix(): path.read_text() for path in directory.rglob("*.lua")}
+
+
+@cache
 def load_script(name: str) -> Script:
     """The script, preceded by the functions that it uses from its includes."""
-    directory = lua_directory()
-    source = (directory / f"{name}.lua").read_text()
+    sources = _sources()
+    source = sources[f"{name}.lua"]
     found = _INCLUDE.search(source)
-    parts = [(directory / "lib" / f"{lib.strip()}.lua").read_text() for lib in found[1].split(",")] if found else []
+    parts = [sources[f"lib/{lib.strip()}.lua"] for lib in found[1].split(",")] if found else []
     source = assembled(parts, source)
     return Script(source, sha1(source.encode(), usedforsecurity=False).hexdigest())
 

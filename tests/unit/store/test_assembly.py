@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 
+from streamdq.store import assembly
 from streamdq.store.assembly import assembled, load_script, lua_directory
 
 LIB = """-- one(x), two(x): of the first. unused(x): nobody asks for it
@@ -52,3 +55,22 @@ def test_each_script_has_no_function_that_it_does_not_use(name: str) -> None:
     source = load_script(name).source
     for function in functions(source):
         assert len(re.findall(rf"^[^\n]*?\b{function}\b", re.sub(r"--.*", "", source), re.MULTILINE)) > 1, function
+
+
+def test_a_version_that_is_installed_over_this_one_is_not_mixed_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each script is assembled when it is first called, perhaps weeks later."""
+    expected = load_script("bury")
+    directory = tmp_path / "lua"
+    shutil.copytree(lua_directory(), directory)
+    monkeypatch.setattr(assembly, "lua_directory", lambda: directory)
+    for function in (load_script, assembly._sources):
+        function.cache_clear()
+    try:
+        load_script("enqueue")
+        shutil.rmtree(directory)
+        assert load_script("bury") == expected
+    finally:
+        for function in (load_script, assembly._sources):
+            function.cache_clear()
