@@ -20,12 +20,15 @@ NOW_MS = 1_800_000_000_000
 
 
 def held(body: str, ttr_ms: int = 60_000, asked: float | None = None) -> Held:
-    """A claim of the job whose id and body that is; ``asked``: when it was asked for, on the monotonic clock."""
+    """A claim of the job whose id and body that is; ``asked``: when it was asked for, on the monotonic clock. None: just
+    now, and it may start whenever this machine gets round to it.
+    """
+    late = float("inf") if asked is None else asked + START_WITHIN_S
     asked = time.monotonic() if asked is None else asked
     job = Job("t", body, body.encode(), NOW_MS - 5, NOW_MS - 5, attempt=1)
     one = Held(SHARD, "g", job, b"1800000000000-0", b"", NOW_MS - 5)
     one.ttr_ms, one.deadline = ttr_ms, asked + ttr_ms / 1000
-    one.start_by = min(one.deadline, asked + START_WITHIN_S)
+    one.start_by = min(one.deadline, late)
     return one
 
 
