@@ -23,7 +23,7 @@ from typing import Any
 from .errors import InvalidInput
 from .exporter.exporter import ProcessFiles
 from .logs import log
-from .worker.worker import Worker
+from .worker.worker import ONE_SIGNAL_S, Worker
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
 _HEALTHY_S = 10.0
@@ -75,7 +75,7 @@ class Supervisor:
         self._burst = burst
         self._children = [_Child() for _ in range(count)]
         self._events: SimpleQueue[_Ended | int] = SimpleQueue()  # a child that ended, or a signal
-        self._stopping = False
+        self._stopping_since: float | None = None
         self._code = 0
 
     def run(self) -> int:
@@ -144,12 +144,12 @@ class Supervisor:
                     self._start(number)
         elif isinstance(event, _Ended):
             self._ended(event)
-        elif self._stopping:
+        elif self._stopping_since is None:
+            self._stop()
+        elif time.monotonic() - self._stopping_since > ONE_SIGNAL_S:
             log.warning("second signal, killing")
             self._code = 128 + event
             self._kill()
-        else:
-            self._stop()
 
     def _ended(self, event: _Ended) -> None:
         child = self._children[event.number]
@@ -159,7 +159,7 @@ class Supervisor:
         child.process = None
         if self._files is not None:
             self._files.ended(event.number)
-        if self._stopping or event.code == 0:
+        if self._stopping_since is not None or event.code == 0:
             return
         if event.code == _USAGE or (self._burst and event.code > 0):  # a restart would end the same way
             self._code = event.code
@@ -170,7 +170,7 @@ class Supervisor:
         self._start_later(child)
 
     def _stop(self) -> None:
-        self._stopping = True
+        self._stopping_since = time.monotonic()
         for child in self._children:
             child.restart_at = None
             if child.process is not None:

@@ -50,8 +50,9 @@ def worker(
     streamdq worker shop.jobs:worker --processes 2 --concurrency 50
 
     The module is looked for in the current directory first. --url and --namespace override those in the code;
-    STREAMDQ_URL and STREAMDQ_NAMESPACE apply where the code names none. With --processes, a second signal kills the
-    processes. Logs go to stderr: as text on a terminal, else as JSON lines.
+    STREAMDQ_URL and STREAMDQ_NAMESPACE apply where the code names none. A second signal, more than a second after the
+    first, hands running jobs back; with --processes, it kills the processes. Logs go to stderr: as text on a terminal,
+    else as JSON lines.
     """  # noqa: D301 - typer reads the mark
     begin_logs(log_level)
     serving = Serving(metrics_host, metrics_port, gauges)

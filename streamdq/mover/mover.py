@@ -62,9 +62,9 @@ class Mover:
         self._lease = Lease(link, session, scripts, name, stopping)
         self._listener = self._new_listener()
         self._node_movers: dict[str, NodeMover] = {}
-        self._rated: dict[str, RatedTopic] = {}
+        self._rated: dict[str, tuple[RatedTopic, asyncio.Task[None]]] = {}
         self._node_of: dict[ShardKeys, str] = {}
-        self._running: list[asyncio.Task[None]] = []
+        self._running: set[asyncio.Task[None]] = set()
         self._broken: asyncio.Future[None]  # gets the error of a task in _running that failed
         self._failures = Failures("janitor", session.keys.namespace)
         self._janitor = Janitor(link, session, scripts, topics)
@@ -92,7 +92,7 @@ class Mover:
         except ServerUnavailable:  # the registry is on the same node as the lease: see Lease.acquire
             if not self._link.is_cluster or not self._topics.known:
                 raise
-        self._node_movers, self._rated, self._running, self._listener = {}, {}, [], self._new_listener()
+        self._node_movers, self._rated, self._running, self._listener = {}, {}, set(), self._new_listener()
         self._broken = asyncio.get_running_loop().create_future()
         self._look_for_shards()
         parts = (self._lease.keep, self._listener.run, self._tidy, self._refresh)
@@ -134,6 +134,8 @@ class Mover:
                     node_mover.look_at(shard)
         for node, node_mover in self._node_movers.items():
             node_mover.keep(nodes.get(node, set()))
+        for topic in self._rated.keys() - self._topics.known.keys():
+            self._rated.pop(topic)[1].cancel()
         self._listener.look_again()
 
     def _node_mover(self, node: str) -> NodeMover:
@@ -143,13 +145,15 @@ class Mover:
             self._supervise("mover", node_mover.run)
         return self._node_movers[node]
 
-    def _supervise(self, name: str, body: Callable[[], Awaitable[None]]) -> None:
+    def _supervise(self, name: str, body: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         """Runs the body beside the mover's own loops; if it ends with an error, so does the mover."""
         task = asyncio.create_task(supervise(name, body, self._stopping, self._session.keys.namespace))
         task.add_done_callback(self._ended)
-        self._running.append(task)
+        self._running.add(task)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None and not self._broken.done():
             self._broken.set_exception(error)
@@ -161,9 +165,8 @@ class Mover:
             rated = RatedTopic(
                 self._link, self._session, self._scripts, self._topics, shard.topic, self._move_permitted, self._later
             )
-            self._rated[shard.topic] = rated
-            self._supervise("rate", rated.run)
-        self._rated[shard.topic].want(shard)
+            self._rated[shard.topic] = rated, self._supervise("rate", rated.run)
+        self._rated[shard.topic][0].want(shard)
 
     async def _move_permitted(self, shard: ShardKeys, count: int) -> None:
         if shard in self._node_of:

@@ -47,7 +47,7 @@ class Reclaimer:
         self._scripts = scripts
         self._topics = topics
         self._watched: dict[ShardKeys, _Watch] = {}
-        self._cursors: dict[tuple[ShardKeys, str], tuple[bytes, bytes]] = {}
+        self._cursors: dict[ShardKeys, dict[str, tuple[bytes, bytes]]] = {}  # of watched shards, by group
         self._missing: dict[tuple[ShardKeys, str], int] = {}
         self._wanted = asyncio.Event()
         self._failures = Failures("reclaim", session.keys.namespace)
@@ -102,6 +102,7 @@ class Reclaimer:
         watch.next = now + (_TICK_S if watch.until > now else _SLOW_S)
         if not running and not ready and watch.until <= now:
             del self._watched[shard]
+            self._cursors.pop(shard, None)
 
     async def _sweep(self, shard: ShardKeys, topic: TopicSettings, group: str, watch: _Watch) -> tuple[int, int]:
         """Takes over the group's expired claims. Returns how many of its jobs are pending, and how many are ready."""
@@ -123,11 +124,12 @@ class Reclaimer:
         return reply.running, reply.ready
 
     async def _call(self, shard: ShardKeys, topic: TopicSettings, group: str, watch: _Watch, missing: int) -> Reclaimed:
-        cursors = self._cursors.get((shard, group), _START)
+        cursors = self._cursors.setdefault(shard, {})
+        at = cursors.get(group, _START)
         # For this long the shard is checked in any case, so nobody needs to ring.
         watch_ms = max(0, int((watch.until - 2 * _TICK_S - time.monotonic()) * 1000))
-        reply = await arun(self._link, self._scripts.reclaim(shard, group, topic, _LIMIT, cursors, watch_ms, missing))
-        self._cursors[shard, group] = (reply.cursor, reply.own_cursor)
+        reply = await arun(self._link, self._scripts.reclaim(shard, group, topic, _LIMIT, at, watch_ms, missing))
+        cursors[group] = (reply.cursor, reply.own_cursor)
         recorded.reclaimed(shard, group, reply.reclaimed)
         if reply.lost:
             log.error("jobs lost: Redis no longer has them", topic=shard.topic, group=group, jobs=reply.lost)

@@ -43,7 +43,8 @@ class Listener:
         self._seen.pop(stream, None)
 
     def look_again(self) -> None:
-        """Asks again which streams to listen to."""
+        """Asks again which streams to listen to, and forgets the others."""
+        self._seen = {name: self._seen[name] for name in self._streams() if name in self._seen}
         self._changed.set()
 
     async def run(self) -> None:

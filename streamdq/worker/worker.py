@@ -35,6 +35,10 @@ from .touches import Touches
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
+ONE_SIGNAL_S = 1.0
+"""Signals within this time are one: systemd sends SIGTERM to each process of a service, and a supervisor passes its own
+on; coreutils' timeout sends one to the process and one to its group.
+"""
 _MOST_UNSENT = 4 * MAX_BATCH
 _BURST_WAIT_S = 0.2
 _REGISTRY_S = 20.0  # how often it looks at the registry if no ring comes
@@ -205,6 +209,7 @@ class _Run:
         )  # fmt: skip
         self._loop = asyncio.get_running_loop()
         self._refused: NewerFormat | None = None
+        self._signalled_at = float("-inf")
 
     async def serve(self, burst: bool, signals: bool) -> None:
         if signals:
@@ -256,7 +261,10 @@ class _Run:
 
     def _signalled(self) -> None:
         """The first signal lets running handlers finish; the second hands them back at once."""
-        if self.stopping.is_set():
+        now = self._loop.time()
+        if not self.stopping.is_set():
+            self._signalled_at = now
+        elif now - self._signalled_at > ONE_SIGNAL_S:
             self._runner.hurry()
         self.stopping.set()
 

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import psutil
 import pytest
 
 from streamdq import NewJob, Queue
+from streamdq.worker.worker import ONE_SIGNAL_S
 from tests.cli.conftest import Start
 from tests.servers import Server, until
 
@@ -143,11 +145,26 @@ def test_a_second_signal_kills(start: Start, server: Server, queue: Queue, tmp_p
 
     process.send_signal(signal.SIGINT)
     until(lambda: len([child for child in family if child.is_running()]) == 1, "the idle one has ended")
+    time.sleep(ONE_SIGNAL_S)  # what comes sooner is the same signal
     process.send_signal(signal.SIGINT)
 
     process.communicate(timeout=20)
     assert process.returncode == 130
     assert not any(child.is_running() for child in family)
+
+
+def test_a_signal_that_comes_twice_at_once_is_one(start: Start, server: Server, queue: Queue, tmp_path: Path) -> None:
+    process = start("--url", server.url, "worker", "shop:worker", "--processes", "2")
+    queue.enqueue("t", {"takes": 0.6})
+    until(lambda: lines(tmp_path / "begun"), "a job runs")
+
+    for child in (process, *children(process)):  # as systemd does
+        child.send_signal(signal.SIGTERM)
+    process.send_signal(signal.SIGTERM)
+
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 0, err
+    assert len(lines(tmp_path / "done")) == 1
 
 
 def test_processes_do_not_outlive_a_killed_supervisor(

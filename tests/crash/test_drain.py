@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from streamdq.worker.worker import ONE_SIGNAL_S
 from tests.crash.worker_processes import WorkerProcess, WorkerProcesses
 from tests.crash.workers import Options, Work
 from tests.servers import until
@@ -60,11 +61,23 @@ def test_a_second_signal_ends_the_grace(processes: WorkerProcesses) -> None:
     processes.started(slow)
     worker.signal(signal.SIGTERM)
     until(lambda: "draining" in worker.output, "it drains")
+    time.sleep(ONE_SIGNAL_S)  # what comes sooner is the same signal
     assert drained(worker, within_s=5) < 5
     assert processes.journal.ids("end") == set()
     job = processes.queue.get("work", slow)
     assert job is not None
     assert (job.state, job.attempt) == ("ready", 0)
+
+
+def test_a_signal_that_comes_twice_at_once_is_one(processes: WorkerProcesses) -> None:
+    """A service manager sends it to each process of a service, and the supervisor passes it on."""
+    ids = processes.fill(2, Work(ms=600))
+    worker = processes.start(Options(ttr=TTR))
+    for id in ids:
+        processes.started(id)
+    worker.signal(signal.SIGTERM)
+    drained(worker, within_s=5)
+    assert processes.journal.ids("end") == set(ids)
 
 
 def test_another_worker_takes_over_what_is_handed_back_at_once(processes: WorkerProcesses) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -14,6 +15,7 @@ from streamdq.link.session import run
 from streamdq.mover.node_mover import NodeMover
 from streamdq.operations import topics
 from tests.redis.harness import Seen, Space, eventually, recorder
+from tests.redis.movers import mover_at
 from tests.redis.topology import all_run, each_cut, steps
 from tests.servers import Server
 
@@ -88,6 +90,26 @@ async def test_a_mover_does_not_make_a_deleted_topic_again(space: Space, seen: S
         await seen.count(2)
         await eventually(lambda: space.stats("served").done == 2, "done")
         assert list(space.queue.stats().topics) == ["served"]
+
+
+def has_one_ready(space: Space, topic: str) -> bool:
+    return space.stats(topic).ready == 1
+
+
+async def test_a_mover_keeps_nothing_of_topics_that_are_deleted(space: Space, redis_server: Server) -> None:
+    async with mover_at(redis_server.url, "m") as mover:
+        tasks = []
+        for topic in ("t0", "t1", "t2", "t3"):
+            space.queue.configure(topic, rate=1000)
+            space.queue.enqueue(topic, "x", delay="1ms")
+            await eventually(partial(has_one_ready, space, topic), "its rate lets the job pass")
+            space.queue.delete_topic(topic, force=True)
+            await eventually(lambda: not mover._topics.known, "the mover has heard of it")
+            await asyncio.sleep(0)
+            tasks.append(len(asyncio.all_tasks()))
+        assert tasks[-1] == tasks[0]
+        mover._look_for_shards()  # as it does every ten seconds
+        assert mover._listener._seen.keys() <= {mover._session.keys.wake}
 
 
 async def test_a_shard_that_is_gone_holds_up_no_other(space: Space, seen: Seen) -> None:

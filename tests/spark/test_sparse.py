@@ -19,7 +19,7 @@ from streamdq_spark.report import load_tables, write_report
 from streamdq_spark.tables import read_table
 from tests.spark import plain
 from tests.spark.dumps import EPOCH, START, TIMES, event, write_dump
-from tests.spark.frames import assert_same, collected, frame
+from tests.spark.frames import assert_same, collected, frame, rows_of, written
 from tests.spark.plain import Happened
 
 Case = tuple[list[dict[str, Any]], Path, Summary]
@@ -64,21 +64,22 @@ def case(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: 
     return rows, folder, analyze(spark, plan(str(folder / "dump"), str(folder / "out")))
 
 
+@pytest.fixture(scope="module")
+def columns(spark: SparkSession) -> dict[str, list[str]]:
+    """Those that a question's answer has, whatever it finds."""
+    nothing, days = frame(spark, []), Context(START.date(), START.date())
+    return {name: question.answer(nothing, days).columns for name, question in QUESTIONS.items()}
+
+
 @pytest.mark.parametrize("name", QUESTIONS)
-def test_every_question_answers_it(case: Case, name: str, spark: SparkSession) -> None:
+def test_every_question_answers_it(case: Case, name: str, columns: dict[str, list[str]]) -> None:
     rows, folder, summary = case
     wanted = getattr(plain, name)([happened(row) for row in rows])
     assert summary.tables[name] == len(wanted)
     assert json.loads((folder / "out" / "analysis.json").read_text())["tables"][name] == len(wanted)
-    found = read_table(spark, LocalFolder(folder / "out"), name).drop("dt", "from_dt")
-    assert_same(collected(found), wanted)
-    assert found.columns == columns_of(name, spark)
-
-
-def columns_of(name: str, spark: SparkSession) -> list[str]:
-    """Those that a question's answer has, whatever it finds."""
-    question = QUESTIONS[name]
-    return question.answer(frame(spark, []), Context(START.date(), START.date())).columns
+    found = written(folder / "out" / name)
+    assert_same(rows_of(found), wanted)
+    assert found.column_names == columns[name]
 
 
 def test_the_report_says_what_was_not_found(case: Case) -> None:

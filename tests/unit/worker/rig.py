@@ -20,8 +20,8 @@ NOW_MS = 1_800_000_000_000
 
 
 def held(body: str, ttr_ms: int = 60_000, asked: float | None = None) -> Held:
-    """A claim of the job whose id and body that is; ``asked``: when it was asked for, on the monotonic clock. None: just
-    now, and it may start whenever this machine gets round to it.
+    """A claim of the job whose id and body that is. ``asked``: when it was asked for, on the monotonic clock; None:
+    just now, and it may start whenever this machine gets round to it.
     """
     late = float("inf") if asked is None else asked + START_WITHIN_S
     asked = time.monotonic() if asked is None else asked
