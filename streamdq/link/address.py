@@ -73,10 +73,23 @@ def parse_url(url: str) -> Target:
 
 
 def _check_node(url: str, scheme: str) -> None:
-    shown = without_password(url)
-    if scheme != "unix" and "@" in url and "@" not in urlsplit(url).netloc:
+    _check_that_redis_py_takes(url)
+    shown, parts = without_password(url), urlsplit(url)
+    if scheme != "unix" and "@" in url and "@" not in parts.netloc:
         # A slash, ? or # in the password ends the host part; the rest would be read as port and database.
         raise InvalidInput(f"url: can't read {shown!r}: write user and password percent-encoded")
+    if scheme == "unix":
+        if "%00" in parts.path:
+            raise InvalidInput(f"url: {shown!r} is no path")
+        return
+    _check_host(unquote(parts.hostname or ""), url)
+    database = unquote(parts.path).strip("/")
+    if database and not database.isdecimal():  # redis-py would take it for 0
+        raise InvalidInput(f"url: {shown!r} names no database; write its number: {scheme}://host:port/0")
+
+
+def _check_that_redis_py_takes(url: str) -> None:
+    shown = without_password(url)
     try:
         pool = redis.ConnectionPool.from_url(url)
     except (ValueError, TypeError) as error:
@@ -89,15 +102,6 @@ def _check_node(url: str, scheme: str) -> None:
         pool.make_connection()  # connects to nothing, but refuses options that it does not know
     except (TypeError, redis.RedisError) as error:
         raise InvalidInput(f"url: can't use an option of {shown!r}: {error}") from None
-    parts = urlsplit(url)
-    if scheme == "unix":
-        if "%00" in parts.path:
-            raise InvalidInput(f"url: {shown!r} is no path")
-        return
-    _check_host(unquote(parts.hostname or ""), url)
-    database = unquote(parts.path).strip("/")
-    if database and not database.isdecimal():  # redis-py would take it for 0
-        raise InvalidInput(f"url: {shown!r} names no database; write its number: {scheme}://host:port/0")
 
 
 def _check_host(host: str, url: str) -> None:
@@ -113,7 +117,10 @@ def _check_host(host: str, url: str) -> None:
 
 
 def _parse_hosts(url: str, kind: str) -> Target:
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:  # brackets
+        raise InvalidInput(f"url: can't read {without_password(url)!r}: {error}") from None
     credentials, _, hosts = parts.netloc.rpartition("@")
     target = Target(kind, url)
     for item in hosts.split(","):

@@ -65,11 +65,15 @@ def _parameters_of(function: Callable[..., Any], code: Callable[..., Any], name:
     except (NameError, TypeError) as error:
         raise InvalidInput(f"handler {name}: can't resolve its annotations: {error}") from None
     job_name = next((p.name for p in parameters if p.name == "job" or _is_job(hints.get(p.name))), None)
-    bodies = [p for p in parameters if p.name != job_name and p.default is p.empty and p.kind <= p.KEYWORD_ONLY]
+    bodies = [p for p in parameters if p.name != job_name and _is_required(p)]
     if len(bodies) != 1 or bodies[0].kind is inspect.Parameter.KEYWORD_ONLY:
         takes = ", ".join(parameter.name for parameter in parameters) or "nothing"
         raise InvalidInput(f"handler {name}: must take the body first, and may take `job: Job`; it takes {takes}")
     return hints.get(bodies[0].name, Any), job_name
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    return parameter.default is parameter.empty and parameter.kind <= parameter.KEYWORD_ONLY
 
 
 def _item_type(body_type: Any, name: str) -> Any:

@@ -306,7 +306,7 @@ class _Run:
     async def _claim(self, burst: bool) -> None:
         """Claims jobs whenever there is room."""
         while not self.stopping.is_set():
-            full = not self._room() and not (burst and not self.handlers)
+            full = self._is_full(burst)
             if full:
                 self._runner.freed.clear()
                 held = await self._unless_stopped(self._no_room())
@@ -316,6 +316,10 @@ class _Run:
                 self._runner.take(held)
             elif burst and not full and self._runner.idle and await self._nothing_left():
                 return
+
+    def _is_full(self, burst: bool) -> bool:
+        """Whether to wait for a free slot. A burst without any topic has nothing to wait for."""
+        return not self._room() and not (burst and not self.handlers)
 
     def _room(self) -> Limits:
         """How many jobs of each topic can be claimed now; empty if none, or if no topic is served."""

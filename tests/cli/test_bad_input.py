@@ -240,6 +240,8 @@ def test_a_wrong_password(capsys: pytest.CaptureFixture[str]) -> None:
         "unix:///a%00b?password=hunter2",
         "redis+cluster://user:hunter2@a..b:6379",
         "redis+sentinel://user:hunter2@a..b:6379/name",
+        "redis+cluster://user:hunter2@[::1",
+        "redis+sentinel://user:hunter2@[a:1/name",
     ],
 )
 def test_a_bad_url_is_refused_and_its_password_not_shown(capsys: pytest.CaptureFixture[str], url: str) -> None:

@@ -115,9 +115,11 @@ async def test_retry_and_bury_are_for_the_whole_batch(space: Space) -> None:
 async def test_a_batch_over_its_ttr_is_cut_off(space: Space, seen: Seen) -> None:
     worker = space.worker()
 
-    @worker.handler("t", batch=20, ttr="150ms", retry="1ms")
+    @worker.handler("t", batch=20, ttr="30s", retry="1ms")
     async def handler(bodies: list[int], jobs: list[Job]) -> None:
         if jobs[0].attempt == 1:
+            for job in jobs:
+                job.touch("150ms")  # once it has begun, however late that is
             await asyncio.Event().wait()
         for body in bodies:
             seen.add(body)

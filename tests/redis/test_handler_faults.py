@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AfterValidator, BaseModel, ValidationError
 
-from streamdq import Bury, JobState, Retry, Worker
+from streamdq import Bury, Job, JobState, Retry, Worker
 from streamdq.errors import InvalidInput
 from tests.redis.harness import Seen, Space
 
@@ -303,14 +303,15 @@ async def test_what_a_handler_returns_is_awaited_before_it_counts_as_done(
 async def test_what_a_plain_handler_returned_ends_with_its_ttr(space: Space, seen: Seen) -> None:
     worker = space.worker(concurrency=1)
 
-    async def for_ever(_body: int) -> None:
+    async def for_ever(job: Job) -> None:
+        job.touch("100ms")  # once it has begun, however late that is
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
             seen.add("cancelled")
             raise
 
-    worker.handler("t", ttr="100ms", retry="none")(lambda body: for_ever(body))
+    worker.handler("t", ttr="30s", retry="none")(lambda body, job: for_ever(job))
     space.queue.enqueue("t", 1, id="x")
     async with space.serving(worker):
         await space.becomes("x", JobState.DEAD)
@@ -325,12 +326,13 @@ async def test_a_coroutine_that_comes_after_the_ttr_is_not_begun(space: Space, s
     async def work(body: int) -> None:
         seen.add(body)
 
-    def handler(body: int) -> Any:
+    def handler(body: int, job: Job) -> Any:
+        job.touch("50ms")
         go_on.wait(10)
         returned.set()
         return work(body)
 
-    worker.handler("t", ttr="50ms", retry="none")(handler)
+    worker.handler("t", ttr="30s", retry="none")(handler)
     worker.handler("next", retry="none")(lambda body: work(body))
     space.queue.enqueue("t", 1, id="x")
     async with space.serving(worker):

@@ -20,10 +20,11 @@ from tests.redis.harness import Seen, Space, eventually, recorder
 async def test_a_handler_over_its_ttr_is_cancelled_and_retried(space: Space, seen: Seen) -> None:
     worker, never = space.worker(), asyncio.Event()
 
-    @worker.handler("t", ttr="150ms", retry="1ms")
+    @worker.handler("t", ttr="30s", retry="1ms")
     async def handler(_body: int, job: Job) -> None:
         seen.add(("start", job.attempt))
         if job.attempt == 1:
+            job.touch("150ms")  # once it has begun, however late that is
             try:
                 await never.wait()
             except asyncio.CancelledError:
@@ -42,8 +43,9 @@ async def test_a_handler_over_its_ttr_is_cancelled_and_retried(space: Space, see
 async def test_over_its_ttr_in_the_last_attempt_is_dead(space: Space, seen: Seen) -> None:
     worker = space.worker()
 
-    @worker.handler("t", ttr="100ms", retry="none")
-    async def handler(_body: int) -> None:
+    @worker.handler("t", ttr="30s", retry="none")
+    async def handler(_body: int, job: Job) -> None:
+        job.touch("100ms")
         await asyncio.Event().wait()
 
     @worker.on_dead
@@ -67,9 +69,10 @@ async def test_a_handler_that_goes_on_regardless_has_failed_all_the_same(
     monkeypatch.setattr(Reclaimer, "run", never)
     worker, go_on = space.worker(), asyncio.Event()
 
-    @worker.handler("t", ttr="100ms", retry="10ms")
+    @worker.handler("t", ttr="30s", retry="10ms")
     async def deaf(_body: int, job: Job) -> None:
         seen.add(job.attempt)
+        job.touch("100ms")
         while not go_on.is_set():
             with contextlib.suppress(asyncio.CancelledError):
                 await go_on.wait()
@@ -90,11 +93,12 @@ async def test_a_thread_over_its_ttr_is_given_up_and_the_job_retried(space: Spac
     worker, go_on, attempts = space.worker(concurrency=2), threading.Event(), []
     loop = asyncio.get_running_loop()
 
-    @worker.handler("t", ttr="150ms", retry="1ms")
+    @worker.handler("t", ttr="30s", retry="1ms")
     def handler(_body: int, job: Job) -> None:
         attempts.append(job.attempt)
         loop.call_soon_threadsafe(seen.add, job.attempt)
         if job.attempt == 1:
+            job.touch("150ms")
             go_on.wait(10)
 
     space.queue.enqueue("t", 1, id="a")
@@ -109,10 +113,10 @@ async def test_a_thread_over_its_ttr_is_given_up_and_the_job_retried(space: Spac
 async def test_heartbeats_keep_a_long_job(space: Space, seen: Seen) -> None:
     worker = space.worker()
 
-    @worker.handler("t", ttr="400ms", retry="none")
+    @worker.handler("t", ttr="1s", retry="none")
     async def handler(_body: int, job: Job) -> None:
         for _ in range(12):
-            await asyncio.sleep(0.1)  # the work
+            await asyncio.sleep(0.2)  # the work
             job.touch()
         seen.add(job.attempt)
 
@@ -125,10 +129,10 @@ async def test_heartbeats_keep_a_long_job(space: Space, seen: Seen) -> None:
 async def test_heartbeats_from_a_thread(space: Space, seen: Seen) -> None:
     worker, loop = space.worker(), asyncio.get_running_loop()
 
-    @worker.handler("t", ttr="400ms", retry="none")
+    @worker.handler("t", ttr="1s", retry="none")
     def handler(_body: int, job: Job) -> None:
         for _ in range(8):
-            threading.Event().wait(0.1)  # the work
+            threading.Event().wait(0.2)  # the work
             job.touch()
         loop.call_soon_threadsafe(seen.add, job.attempt)
 
@@ -141,10 +145,10 @@ async def test_heartbeats_from_a_thread(space: Space, seen: Seen) -> None:
 async def test_one_touch_can_ask_for_more(space: Space, seen: Seen) -> None:
     worker = space.worker()
 
-    @worker.handler("t", ttr="300ms", retry="none")
+    @worker.handler("t", ttr="1s", retry="none")
     async def handler(_body: int, job: Job) -> None:
-        job.touch("5s")
-        await asyncio.sleep(1.2)  # the work: four TTRs
+        job.touch("30s")
+        await asyncio.sleep(2.1)  # the work: two TTRs
         seen.add(job.attempt)
 
     space.queue.enqueue("t", 1)
@@ -262,7 +266,7 @@ async def test_a_poison_pill_is_buried_after_max_deliveries(space: Space, seen: 
 
 async def test_crashes_count_only_in_a_row(space: Space, seen: Seen) -> None:
     """An attempt that comes back, even failed, shows that the job does not kill its consumers."""
-    space.queue.configure("t", ttr="150ms", max_deliveries=2, retry="1ms 1ms 1ms")
+    space.queue.configure("t", ttr="400ms", max_deliveries=2, retry="1ms 1ms 1ms")
     lost_claim(space, "a")
     claim = space.queue.take("t", timeout=5)
     assert claim is not None

@@ -116,3 +116,32 @@ def test_the_sample_of_a_script_is_a_script() -> None:
     lines = [line.removeprefix("   ") for line in sample.splitlines()]
     assert len(lines) > 5
     assert (ROOT / "lua" / f"{name}.lua").read_text().splitlines()[: len(lines)] == lines
+
+
+# -- functions
+
+_BRANCHES = (ast.If, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler, ast.IfExp, ast.comprehension, ast.match_case)
+
+
+def branches(function: ast.AST) -> int:
+    """One, and one more for each place where the code may go two ways."""
+    nodes = [node for node in ast.walk(function) if node is not function]
+    operators = sum(len(node.values) - 1 for node in nodes if isinstance(node, ast.BoolOp))
+    return 1 + operators + sum(isinstance(node, _BRANCHES) for node in nodes)
+
+
+@pytest.mark.parametrize("folder", ["streamdq", "spark"])
+def test_no_function_has_more_than_ten_branches(folder: str) -> None:
+    functions = [
+        (f"{path.relative_to(ROOT)}: {node.name}", branches(node))
+        for path in (ROOT / folder).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    assert len(functions) > 200
+    assert [name for name, count in functions if count > 10] == []
+
+
+def test_every_branch_is_counted() -> None:
+    text = "def f(a):\n if a and a or not a:\n  return [b for b in a] if a else a\n match a:\n  case 1:\n   pass"
+    assert branches(ast.parse(text).body[0]) == 7
