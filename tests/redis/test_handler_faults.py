@@ -311,7 +311,10 @@ async def test_what_a_plain_handler_returned_ends_with_its_ttr(space: Space, see
             seen.add("cancelled")
             raise
 
-    worker.handler("t", ttr="30s", retry="none")(lambda body, job: for_ever(job))
+    @worker.handler("t", ttr="30s", retry="none")
+    def handler(_body: int, job: Job) -> Any:
+        return for_ever(job)
+
     space.queue.enqueue("t", 1, id="x")
     async with space.serving(worker):
         await space.becomes("x", JobState.DEAD)
