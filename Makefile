@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak lint types check bench bench-spark dashboards picture wheel clean
+.PHONY: help demo test simulate soak lint types check bench bench-spark dashboards picture wheel clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
@@ -20,9 +20,12 @@ demo: $(STAMP) ## watch the queue at work on an embedded Redis, about a minute
 test: $(STAMP) ## run all tests, in four processes
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 4 --dist loadfile
 
-MINUTES ?= 20
+SIMULATE := $(if $(FIRST),--first $(FIRST)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES))
+simulate: $(STAMP) ## simulate histories with every fault; SEEDS=100 or MINUTES=10, FIRST=17 to repeat one
+	@$(BIN)/python -m tests.simulation $(SIMULATE)
+
 soak: $(STAMP) ## let everything fail and change under load; MINUTES=20
-	@$(BIN)/python -m tests.crash.soak --minutes $(MINUTES)
+	@$(BIN)/python -m tests.crash.soak --minutes $(or $(MINUTES),20)
 
 lint: $(STAMP) ## check style, format, and which room imports which
 	@$(BIN)/ruff check .

@@ -80,10 +80,16 @@ for i = 1, n do
     drop_entry(stream, group, entry, true)
     if p and p.state == 'w' then redis.call('HDEL', progress, fields[i]) end -- the job is lost; reclaim counts it
   elseif p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry then
-    -- The group was created again and reads old entries again. A job that it was running gets a new entry, so that the
-    -- old claim is refused.
     redis.call('HINCRBY', counts, 'running:' .. group, -1)
-    return_unclaimed(k, groups, stream, group, entry, ids[i], p, p.due, now)
+    if p.note == consumer then
+      -- It claimed this entry before, and asks again: it got no reply. The answer is the same, and no attempt is lost.
+      redis.call('HINCRBY', counts, 'ready:' .. group, 1)
+      claim, mark = start_attempt(k, stream, entry, ids[i], record, sequence, unclaimed(p), taken, tail)
+    else
+      -- The group was created again and reads old entries again. A job that it was running gets a new entry, so that
+      -- the old claim is refused.
+      return_unclaimed(k, groups, stream, group, entry, ids[i], p, p.due, now)
+    end
   elseif shared and p then
     drop_entry(stream, group, entry, not same)
   elseif shared and same or not shared and p and p.state == 'w' and p.sequence == sequence then

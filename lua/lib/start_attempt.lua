@@ -41,6 +41,13 @@ local function begun(k, stream, entry, ttr, sequence, p, taken, tail)
   return claim, 'r|' .. attempt .. tail
 end
 
+-- unclaimed(p): returns the progress of a running attempt as it was before its claim; nil = there was none
+local function unclaimed(p)
+  if p.entry == '' then return nil end
+  p.state, p.attempt, p.deadline = 'w', p.attempt - 1, p.due
+  return p
+end
+
 -- start_attempt(k, stream, entry, id, record, sequence, p, taken, tail): starts the attempt of an entry that is up to
 -- date, unless it has to wait or is too late. taken: how many this call has started; tail: from tail_of, for the
 -- group's TTR; p: nil = a first attempt. k.left and k.refused count jobs that are not started: those that are no longer

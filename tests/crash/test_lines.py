@@ -74,9 +74,7 @@ def test_a_crash_at_any_call_loses_nothing(processes: WorkerProcesses) -> None:
     codes = json.loads(crashed.output.splitlines()[-1])
     assert dict(zip(names, codes, strict=True)) == dict.fromkeys(names, FAULT_EXIT), "each has met its fault"
 
-    clean = processes.start(
-        *[Options(namespace=name, retry=RETRY, burst=True) for name in names], lease_s=0.5
-    )
+    clean = processes.start(*[Options(namespace=name, retry=RETRY, burst=True) for name in names], lease_s=0.5)
     assert clean.wait(60) == 0
     ended = processes.journal.ids("end")
     for name in names:

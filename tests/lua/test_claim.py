@@ -234,8 +234,8 @@ def test_a_group_made_anew_takes_back_what_it_ran(two: Shard) -> None:
     two.finish(finished)
     two.redis("XGROUP", "DESTROY", two.k.ready, "a")
     two.run(two.topics.repair("t"))
-    # The first claim reads the past anew; what is still out gets a new entry, and the old claim is refused.
-    assert two.claim(group="a").rows == []
+    # The first claim reads the past anew; what another has still out gets a new entry, and the old claim is refused.
+    assert two.claim(group="a", consumer="another").rows == []
     assert two.finish(running).stale == {0}
     row = two.take("a")
     assert row.id == b"running"
@@ -245,6 +245,41 @@ def test_a_group_made_anew_takes_back_what_it_ran(two: Shard) -> None:
     two.finish(row, two.take("a"))
     two.finish(*two.claim(group="b").rows, group="b")
     assert two.empty()
+
+
+def test_a_consumer_that_asks_again_gets_the_same_claim(shard: Shard) -> None:
+    """The reply to its first call was lost, or that call arrives late: no attempt is lost, and what it has begun with
+    the first reply may be finished.
+    """
+    shard.enqueue("j", ttr="5s")
+    shard.retry(shard.take(), delay_ms=0)
+    shard.enqueue("k", "l")
+    shard.move()
+    read = read_ahead(shard)
+    first, counts = shard.claim(read=read), shard.counts
+    shard.clock.advance("1s")
+    again = shard.claim(read=read)
+    assert [row.id for row in first.rows] == [b"j", b"k", b"l"]
+    assert again.rows == first.rows
+    assert shard.counts == counts
+    assert [shard.attempt(id) for id in "jkl"] == [2, 1, 1]
+    assert shard.finish(*first.rows).stale == frozenset()
+    assert shard.finish(*again.rows).stale == {0, 1, 2}
+    assert shard.empty()
+
+
+def test_a_consumer_that_asks_again_and_has_no_room_gives_it_back(shard: Shard) -> None:
+    shard.enqueue("i", "j")
+    shard.retry(*shard.claim(1).rows, delay_ms=0)
+    shard.move()
+    read = read_ahead(shard)
+    first = shard.claim(read=read)
+    assert shard.claim(0, read=read).rows == []
+    assert shard.finish(*first.rows).stale == {0, 1}
+    rows = shard.claim().rows
+    assert sorted((row.id, row.past.split(b"|")[0]) for row in rows) == [(b"i", b"2"), (b"j", b"1")]
+    shard.finish(*rows)
+    assert shard.empty()
 
 
 def test_the_first_claim_after_a_quiet_time_rings_for_the_mover(shard: Shard) -> None:

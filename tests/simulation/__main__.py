@@ -1,0 +1,64 @@
+"""``python -m tests.simulation``: runs seeds for as long as wanted. One that breaks a promise is printed with the calls
+that concern the job; ``--first SEED --seeds 1`` runs it again, exactly as it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections import Counter
+from itertools import count, takewhile
+
+from rich.console import Console
+
+from .runs import Report, run_seeds
+
+OUT = Console(highlight=False, soft_wrap=True, markup=False)
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--first", type=int, help="the first seed; without it, new ones")
+    parser.add_argument("--seeds", type=int, help="how many; without it, until the time is over")
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long at most (10)")
+    parser.add_argument("--processes", type=int, default=2, help="how many at once (2)")
+    return parser.parse_args()
+
+
+def tell(report: Report) -> None:
+    OUT.print(f"seed {report.seed}: {report.broken}")
+    for line in report.story:
+        OUT.print(f"  {line}")
+
+
+def main() -> int:
+    options = arguments()
+    first = int(time.time()) * 1000 if options.first is None else options.first
+    began = time.monotonic()
+    until = began + options.minutes * 60
+    seeds = range(first, first + options.seeds) if options.seeds else count(first)
+    happened: Counter[str] = Counter()
+    done = broken = calls = 0
+    for report in run_seeds(takewhile(lambda _: time.monotonic() < until, seeds), options.processes):
+        done, calls = done + 1, calls + report.calls
+        happened += report.happened
+        if report.broken:
+            broken += 1
+            tell(report)
+    for what, times in sorted(happened.items()):
+        OUT.print(f"{times:10,} {what}")
+    took_s = time.monotonic() - began
+    OUT.print(
+        f"seeds {first} to {first + done - 1}: {broken} broke a promise; {calls:,} calls in {took_s:.0f} s, "
+        f"{done / took_s:.1f} seeds/s, {calls / took_s:,.0f} calls/s"
+    )
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":  # it orders sets, and so what happens
+        command = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
+        os.execve(command[0], command, os.environ | {"PYTHONHASHSEED": "0"})
+    sys.exit(main())

@@ -1,0 +1,220 @@
+"""The simulated network between processes and the store, and what stands in for AsyncLink in each process."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextvars import Context
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from redis.exceptions import ResponseError
+
+from streamdq.link.command import Command
+from streamdq.link.failures import count_reply, translate
+
+from .loop import Process, SimulatedLoop, running
+from .store import Fields, Store
+
+_OUTSIDE = Context()  # of the server and the network: no process's
+
+
+def encoded(command: Command) -> Fields:
+    return tuple(
+        value if isinstance(value, bytes) else (value if isinstance(value, str) else repr(value)).encode()
+        for value in command.args
+    )
+
+
+@dataclass
+class Faults:
+    """What may happen to a call, each with a probability of its own, and how long a message takes."""
+
+    lose_request: float = 0.0  # it never arrives
+    lose_reply: float = 0.0
+    late: float = 0.0  # it arrives after its caller has given up, perhaps
+    refuse: float = 0.0  # no connection
+    slow_s: float = 0.0005
+    reset: float = 0.5  # of the lost ones: the caller notices at once
+    cut: set[Process] = field(default_factory=set)  # nothing reaches the server, and nothing comes back
+    down: bool = False  # the server refuses everybody
+
+
+@dataclass(eq=False)
+class _Call:
+    process: Process | None
+    commands: list[Fields]
+    blocking: bool
+    future: asyncio.Future[list[Any]]
+    gone: bool = False  # the server knows that nobody waits any more
+    lose_reply: bool = False
+
+
+class Network:
+    """``applied`` is told of each command that reached the store, with its reply."""
+
+    def __init__(
+        self,
+        loop: SimulatedLoop,
+        store: Store,
+        random: Random,
+        applied: Callable[[Fields, Any], None],
+        happened: Callable[[str], None],
+    ) -> None:
+        self._loop = loop
+        self._store = store
+        self._random = random
+        self._applied = applied
+        self._happened = happened
+        self.faults = Faults()
+        self._blocked: list[tuple[_Call, float]] = []  # reads, and until when
+        self.calls = 0
+
+    def _travel(self) -> float:
+        return self._random.expovariate(1 / self.faults.slow_s) + 0.00002
+
+    def _later(self, delay_s: float, callback: Callable[..., Any], *args: Any) -> None:
+        self._loop.call_at(self._loop.time() + delay_s, callback, *args, context=_OUTSIDE)
+
+    def begin(self, commands: Sequence[Command], blocking: bool) -> asyncio.Future[list[Any]]:
+        """Sends a call off. The future gets the replies, or the error that the connection ends with."""
+        process, random, faults = running.get(), self._random, self.faults
+        call = _Call(process, [encoded(command) for command in commands], blocking, self._loop.create_future())
+        self.calls += 1
+        if faults.down or random.random() < faults.refuse:
+            self._happened("refused")
+            self._later(self._travel(), self._fail, call, ConnectionRefusedError("refused"), False)
+            return call.future
+        if process in faults.cut:
+            return call.future
+        dice = random.random()
+        if dice < faults.lose_request:
+            self._happened("request lost")
+            self._maybe_reset(call)
+            return call.future
+        call.lose_reply = dice < faults.lose_request + faults.lose_reply
+        delay_s = self._travel()
+        if random.random() < faults.late:
+            self._happened("late")
+            delay_s += random.uniform(0.0, 12.0)
+        call.future.add_done_callback(lambda _: self._later(self._travel(), self._hang_up, call), context=_OUTSIDE)
+        self._later(delay_s, self._arrive, call)
+        return call.future
+
+    def _maybe_reset(self, call: _Call) -> None:
+        if self._random.random() < self.faults.reset:
+            self._later(self._travel(), self._fail, call, ConnectionResetError("reset by peer"), True)
+
+    def _fail(self, call: _Call, error: Exception, sent: bool) -> None:
+        if not call.future.done() and call.process not in self.faults.cut:
+            call.future.set_exception(translate(error, sent))
+
+    def _hang_up(self, call: _Call) -> None:
+        """The server learns that nobody waits for the reply."""
+        if call.process not in self.faults.cut:
+            call.gone = True
+            self._blocked = [(blocked, until) for blocked, until in self._blocked if blocked is not call]
+
+    # -- at the server
+
+    def _arrive(self, call: _Call) -> None:
+        if self.faults.down or call.process in self.faults.cut:
+            self._happened("request lost")
+            return
+        if call.blocking:
+            self._read(call)
+        else:
+            self._reply(call, [self._apply(fields) for fields in call.commands])
+
+    def _apply(self, fields: Fields) -> Any:
+        reply = self._store.apply(fields)
+        self._applied(fields, reply)
+        self._serve_blocked()
+        return reply
+
+    def _reply(self, call: _Call, replies: list[Any]) -> None:
+        if call.lose_reply:
+            self._happened("reply lost")
+            self._maybe_reset(call)
+            return
+        self._later(self._travel(), self._deliver, call, replies)
+
+    def _deliver(self, call: _Call, replies: list[Any]) -> None:
+        if not call.future.done() and call.process not in self.faults.cut and not self.faults.down:
+            for reply in replies:
+                if isinstance(reply, ResponseError):
+                    count_reply(reply)
+            call.future.set_result(replies)
+
+    # -- blocked reads
+
+    def _read(self, call: _Call) -> None:
+        fields, timeout_ms = _unblocked(call.commands[0])
+        reply = self._store.apply(fields)
+        if reply:
+            self._applied(fields, reply)
+            self._reply(call, [reply])
+            return
+        until = self._loop.time() + timeout_ms / 1000
+        if not call.gone:
+            self._blocked.append((call, until))
+            self._later(timeout_ms / 1000, self._unblock, call)
+
+    def _unblock(self, call: _Call) -> None:
+        if any(blocked is call for blocked, _ in self._blocked):
+            self._blocked = [(blocked, until) for blocked, until in self._blocked if blocked is not call]
+            self._reply(call, [None])
+
+    def _serve_blocked(self) -> None:
+        """After each write, first come, first served."""
+        for call, until in list(self._blocked):
+            fields, _ = _unblocked(call.commands[0])
+            reply = self._store.apply(fields)
+            if reply:
+                self._blocked.remove((call, until))
+                self._applied(fields, reply)
+                self._reply(call, [reply])
+            else:
+                self._store.forget_last()
+
+    # -- faults
+
+    def drop_all(self) -> None:
+        """Every connection is cut: the server restarts, or another one takes over."""
+        for call, _ in self._blocked:
+            self._later(self._travel(), self._fail, call, ConnectionResetError("reset by peer"), True)
+        self._blocked.clear()
+
+
+def _unblocked(fields: Fields) -> tuple[Fields, int]:
+    """The same read without BLOCK, and how long it may block, in ms."""
+    i = fields.index(b"BLOCK")
+    return (*fields[:i], *fields[i + 2 :]), int(fields[i + 1])
+
+
+class SimulatedLink:
+    """In the place of AsyncLink, one for each object that opens connections."""
+
+    is_cluster = False
+
+    def __init__(self, network: Network, target: Any) -> None:
+        self._network = network
+        self.target = target
+
+    async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
+        future = self._network.begin(commands, blocking)
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await future
+        except TimeoutError as error:
+            raise translate(error, True) from error
+        finally:
+            future.cancel()
+
+    @staticmethod
+    def node_of(_key: str) -> str:
+        return ""
+
+    async def close(self) -> None:
+        """There is nothing to close."""

@@ -1,0 +1,128 @@
+"""The simulated Redis: fakeredis's commands by the simulation's clock, called without a connection.
+
+fakeredis compiles a script again for every call and collects all garbage after it, which would take most of a
+simulation's time. Here a script is compiled once.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import redis
+from fakeredis import FakeServer
+from fakeredis._helpers import SimpleError
+from fakeredis._socket import FakeSocket
+from redis.exceptions import NoScriptError, ResponseError
+
+Fields = tuple[bytes, ...]
+
+
+class _Session(FakeSocket):
+    """One client of the server, without protocol."""
+
+    def eval(self, script: bytes, numkeys: int, *keys_and_args: bytes) -> Any:
+        sha = hashlib.sha1(script, usedforsecurity=False).hexdigest().encode()
+        self._server.script_cache[sha] = script
+        return self._call_script(sha, numkeys, keys_and_args)
+
+    def evalsha(self, sha1: bytes, numkeys: int, *keys_and_args: bytes) -> Any:
+        if sha1 not in self._server.script_cache:
+            raise SimpleError("NOSCRIPT No matching script.")
+        return self._call_script(sha1, numkeys, keys_and_args)
+
+    def _call_script(self, sha: bytes, numkeys: int, keys_and_args: Sequence[bytes]) -> Any:
+        server: Any = self._server
+        runtime = self._get_server_runtime(server)
+        compiled = server.__dict__.setdefault("compiled", {})
+        if sha not in compiled:
+            compiled[sha] = runtime.eval(b"function() " + server.script_cache[sha] + b"\nend")
+        server._lua_current_socket[0] = self
+        self._script_resp = 2
+        keys, args = keys_and_args[:numkeys], keys_and_args[numkeys:]
+        server._lua_set_keys_argv(runtime.table_from(keys), runtime.table_from(args))
+        try:
+            return self._convert_lua_result(compiled[sha](), nested=False)
+        finally:
+            self._script_resp = None
+
+
+class Store:
+    """``now_s``: the server's clock, in seconds since 1970. Every command is kept, so that a replica that lacks the
+    last of them can take over.
+    """
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._replaying: float | None = None
+        self.log: list[tuple[float, Fields]] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._server = FakeServer(version=(7, 0))
+        self._session = _Session(self._server, 0, client_class=redis.Redis)
+
+    def time(self) -> float:
+        return self._now_s() if self._replaying is None else self._replaying
+
+    @contextmanager
+    def keeping_time(self) -> Iterator[None]:
+        """Within it, fakeredis and Lua go by this clock."""
+        with patch.object(time, "time", self.time):
+            yield
+
+    def apply(self, fields: Fields) -> Any:
+        """The reply, or the error reply."""
+        reply = self._run(fields)
+        if not isinstance(reply, NoScriptError):  # a replica has the effects, and knows other scripts
+            self.log.append((self.time(), fields))
+        return reply
+
+    def _run(self, fields: Fields) -> Any:
+        session, now_s = self._session, self.time()
+        for database in self._server.dbs.values():
+            database.time = now_s
+        name, arguments = fields[0].decode().lower(), list(fields[1:])
+        if name in ("xgroup", "xinfo", "script", "config"):
+            name += f" {arguments.pop(0).decode().lower()}"
+        try:
+            function, signature = session._name_to_func(name)
+            with self._server.lock:
+                return session._decode_result(session._run_command(function, signature, arguments, False))
+        except SimpleError as error:
+            return session._decode_error(error)
+
+    def forget_last(self) -> None:
+        """The last command changed nothing."""
+        self.log.pop()
+
+    def take_over(self, lost: int) -> None:
+        """Another server goes on that never got the last ``lost`` commands; it knows no script."""
+        del self.log[len(self.log) - lost :]
+        scripts = dict(self._server.script_cache)
+        self._begin()
+        self._server.script_cache |= scripts
+        for then_s, fields in self.log:
+            self._replaying = then_s
+            self._run(fields)
+        self._replaying = None
+        self._server.script_cache.clear()
+
+    def flush_scripts(self) -> None:
+        self._server.script_cache.clear()
+
+    def flush(self) -> None:
+        self.apply((b"FLUSHALL",))
+
+    def all_keys(self) -> list[str]:
+        return sorted(key.decode() for key in self._run((b"KEYS", b"*")))
+
+    def ask(self, *fields: str | int) -> Any:
+        """A look at it that nobody else notices."""
+        reply = self._run(tuple(str(field).encode() for field in fields))
+        assert not isinstance(reply, ResponseError), reply
+        return reply
