@@ -44,7 +44,7 @@ end
 -- unclaimed(p): returns the progress of a running attempt as it was before its claim; nil = there was none
 local function unclaimed(p)
   if p.entry == '' then return nil end
-  p.state, p.attempt, p.deadline = 'w', p.attempt - 1, p.due
+  p.state, p.attempt, p.deadline, p.note = 'w', p.attempt - 1, p.due, ''
   return p
 end
 

@@ -276,10 +276,24 @@ def test_a_consumer_that_asks_again_and_has_no_room_gives_it_back(shard: Shard) 
     first = shard.claim(read=read)
     assert shard.claim(0, read=read).rows == []
     assert shard.finish(*first.rows).stale == {0, 1}
+    jobs = filter(None, map(shard.get, "ij"))
+    assert [job.groups["default"].error for job in jobs] == [None, None], "nothing has failed since"
     rows = shard.claim().rows
     assert sorted((row.id, row.past.split(b"|")[0]) for row in rows) == [(b"i", b"2"), (b"j", b"1")]
     shard.finish(*rows)
     assert shard.empty()
+
+
+def test_a_consumer_that_asks_again_when_it_is_too_late_gives_it_up(two: Shard) -> None:
+    two.enqueue("i", expire="5s")
+    read = read_ahead(two, "a")
+    row = two.claim(group="a", read=read).rows[0]
+    two.clock.advance("6s")
+    again = two.claim(group="a", read=read)
+    assert (again.rows, again.expired) == ([], 1)
+    assert two.finish(row, group="a").stale == {0}
+    assert two.claim(group="b").expired == 1
+    assert two.empty()
 
 
 def test_the_first_claim_after_a_quiet_time_rings_for_the_mover(shard: Shard) -> None:
