@@ -88,6 +88,7 @@ for i = 1, n do
     else
       -- The group was created again and reads old entries again. A job that it was running gets a new entry, so that
       -- the old claim is refused.
+      p.note = ''
       return_unclaimed(k, groups, stream, group, entry, ids[i], p, p.due, now)
     end
   elseif shared and p then

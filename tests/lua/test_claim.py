@@ -236,6 +236,9 @@ def test_a_group_made_anew_takes_back_what_it_ran(two: Shard) -> None:
     two.run(two.topics.repair("t"))
     # The first claim reads the past anew; what another has still out gets a new entry, and the old claim is refused.
     assert two.claim(group="a", consumer="another").rows == []
+    job = two.get("running")
+    assert job is not None
+    assert job.groups["a"].error is None
     assert two.finish(running).stale == {0}
     row = two.take("a")
     assert row.id == b"running"
