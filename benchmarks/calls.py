@@ -108,7 +108,7 @@ class _Redis:
             held += found
 
     def end_all(self, group: str, outcome: Outcome) -> None:
-        """Ends all claims, like a worker's outbox."""
+        """Ends all claims, as a worker does."""
         reason = DeadReason.EXHAUSTED if outcome is Outcome.DEAD else ""
         ends = [End(held, outcome, reason and "Oops: no", reason=reason) for held in self.claimed.pop(group, [])]
         groups = len(self.groups)

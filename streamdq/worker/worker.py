@@ -28,7 +28,7 @@ from ..store.redis_store import RedisStore
 from .consumer import BLOCK_S, Consumer, Limit, Limits
 from .handlers import Handler, handler_of
 from .heap import settled
-from .outbox import Outbox
+from .outcomes import OutcomeSender
 from .runner import Runner
 from .touches import Touches
 
@@ -197,15 +197,15 @@ class _Run:
         self._store = RedisStore(self.session)
         self._topics = self._store.topics
         scripts = self._store.scripts
-        self._outbox = Outbox(self.link, scripts, self._topics, self._group, self.name, self._settled)
+        self._outcomes = OutcomeSender(self.link, scripts, self._topics, self._group, self.name, self._settled)
         self.consumer = Consumer(
-            self.link, self.session, scripts, self._topics, self._group, self.name, self._outbox.failing
+            self.link, self.session, scripts, self._topics, self._group, self.name, self._outcomes.failing
         )
         self._mover = Mover(self.link, self.session, scripts, self._topics, self.name, self._ended)
         self._touches = Touches(self.link, scripts, self._topics, self._group)
         self._runner = Runner(
             handlers, self._group, worker.concurrency, self._topics, self.consumer.now_ms, self.name,
-            ended=self._outbox.put, touched=self._touches.put, on_dead=on_dead,
+            ended=self._outcomes.put, touched=self._touches.put, on_dead=on_dead,
         )  # fmt: skip
         self._loop = asyncio.get_running_loop()
         self._refused: NewerFormat | None = None
@@ -218,7 +218,7 @@ class _Run:
         try:
             # If Redis can't be reached at the start, that is an error; later the loops wait for it to come back.
             await self._prepare()
-            bodies = {"mover": self._mover.run, "outbox": self._outbox.run, "watchdog": self._runner.watch}
+            bodies = {"mover": self._mover.run, "outcomes": self._outcomes.run, "watchdog": self._runner.watch}
             bodies |= {"alive": self.consumer.heartbeat, "topics": self._watch_topics}
             namespace = self.session.keys.namespace
             loops = [
@@ -324,7 +324,7 @@ class _Run:
     def _room(self) -> Limits:
         """How many jobs of each topic can be claimed now; empty if none, or if no topic is served."""
         most, at_once = self._runner.room(ahead=not self.consumer.crowded)
-        if most == 0 or self._outbox.unsent >= _MOST_UNSENT:
+        if most == 0 or self._outcomes.unsent >= _MOST_UNSENT:
             return {}
         return {name: _limit(most, at_once, handler.batch or 1) for name, handler in self.handlers.items()}
 
@@ -351,7 +351,7 @@ class _Run:
             await cancel_and_wait([stop, *([] if task.done() else [task])])
 
     async def _nothing_left(self) -> bool:
-        await self._outbox.drained()
+        await self._outcomes.drained()
         for topic in self._served:
             found = await arun(self.link, stats(self._store, topic))
             group = found.topics[topic].groups[self._group]
@@ -369,13 +369,13 @@ class _Run:
             async with asyncio.timeout(self._settings.call_timeout_s):
                 await telling
         except Exception as error:
-            log.warning("stopped without telling Redis", unsent=self._outbox.size, error=what(error))
+            log.warning("stopped without telling Redis", unsent=self._outcomes.size, error=what(error))
 
     async def _all_sent(self) -> None:
-        """Waits until all outcomes are sent, or the outbox's task has ended because all tasks were cancelled
+        """Waits until all outcomes are sent, or the task that sends them has ended because all tasks were cancelled
         together.
         """
-        drained = self._loop.create_task(self._outbox.drained())
+        drained = self._loop.create_task(self._outcomes.drained())
         await asyncio.wait((drained, self._sending), return_when=asyncio.FIRST_COMPLETED)
         drained.cancel()
 

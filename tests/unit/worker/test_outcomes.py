@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 from streamdq.claims.attempts import End, Outcome
 from streamdq.config import GroupSettings, TopicSettings
 from streamdq.keys import ShardKeys
-from streamdq.worker.outbox import Outbox
+from streamdq.worker.outcomes import OutcomeSender
 from tests.unit.fake_redis import LOST, Call, Rig
 from tests.unit.virtual_time import in_virtual_time
 from tests.unit.worker.rig import NOW_MS, held
@@ -21,7 +21,7 @@ A, B = ShardKeys("ns", "t", 0), ShardKeys("ns", "t", 1)
 
 
 class Sending(Rig):
-    """An outbox, and a Redis that notes what it was sent: (script, shard, ids)."""
+    """A sender of outcomes, and a Redis that notes what it was sent: (script, shard, ids)."""
 
     def __init__(self, *, cluster: bool = False) -> None:
         super().__init__({"t": TOPIC}, takes_s=0.01, call_timeout_s=0.001)
@@ -30,7 +30,7 @@ class Sending(Rig):
         self.settled: list[tuple[list[str], set[int]]] = []
         for name in ("finish", "retry", "bury", "release"):
             self.link.answers[name] = self.take
-        self.outbox = Outbox(self.link, self.scripts, self.topics, "g", "me", self._settled)
+        self.sender = OutcomeSender(self.link, self.scripts, self.topics, "g", "me", self._settled)
 
     def take(self, call: Call) -> Any:
         width = {"finish": 4, "release": 4, "retry": 7, "bury": 6}[call.name]
@@ -44,10 +44,10 @@ class Sending(Rig):
     def put(self, id: str, outcome: Outcome = Outcome.DONE, shard: ShardKeys = A, generation: str = "0") -> None:
         one = held(id)
         one.shard, one.generation = shard, generation
-        self.outbox.put(End(one, outcome))
+        self.sender.put(End(one, outcome))
 
     async def run(self) -> None:
-        await self.outbox.run()
+        await self.sender.run()
 
 
 @in_virtual_time
@@ -59,10 +59,10 @@ async def test_what_ends_while_a_call_is_under_way_travels_together_in_the_next(
         await asyncio.sleep(0.005)
         for id in "345":
             rig.put(id)
-        assert rig.outbox.unsent == 5
-        await rig.outbox.drained()
+        assert rig.sender.unsent == 5
+        await rig.sender.drained()
     assert rig.sent == [("finish", 0, ["1", "2"]), ("finish", 0, ["3", "4", "5"])]
-    assert (rig.outbox.size, rig.settled) == (0, [(["1", "2"], set()), (["3", "4", "5"], set())])
+    assert (rig.sender.size, rig.settled) == (0, [(["1", "2"], set()), (["3", "4", "5"], set())])
 
 
 @in_virtual_time
@@ -75,7 +75,7 @@ async def test_each_shard_outcome_and_generation_has_a_call_of_its_own() -> None
         rig.put("4", generation="1")
         rig.put("5", Outcome.SNOOZED)
         rig.put("6")
-        await rig.outbox.drained()
+        await rig.sender.drained()
     assert rig.sent == [
         ("finish", 0, ["1", "6"]), ("retry", 0, ["2"]), ("finish", 1, ["3"]), ("finish", 0, ["4"]), ("retry", 0, ["5"]),
     ]  # fmt: skip
@@ -87,7 +87,7 @@ async def test_more_than_a_call_may_carry_is_sent_in_several() -> None:
     async with rig.running():
         for number in range(450):
             rig.put(str(number), Outcome.RETRY)
-        await rig.outbox.drained()
+        await rig.sender.drained()
     assert [len(ids) for _, _, ids in rig.sent] == [200, 200, 50]
     assert [id for _, _, ids in rig.sent for id in ids] == [str(number) for number in range(450)]
 
@@ -108,10 +108,10 @@ async def test_what_redis_does_not_take_is_kept_and_sent_again(fault: Exception)
         rig.put("1")
         await asyncio.sleep(0.1)
         rig.put("2")
-        assert (rig.outbox.unsent, rig.settled) == (2, [])
-        await rig.outbox.drained()
+        assert (rig.sender.unsent, rig.settled) == (2, [])
+        await rig.sender.drained()
     assert rig.settled == [(["1", "2"], set())]
-    assert rig.outbox.size == 0
+    assert rig.sender.size == 0
 
 
 @in_virtual_time
@@ -124,7 +124,7 @@ async def test_an_outcome_that_is_refused_does_not_hold_up_the_others() -> None:
         await asyncio.sleep(1)
         assert rig.settled == [(["2"], set())]
         rig.link.answers["retry"] = rig.take
-        await rig.outbox.drained()
+        await rig.sender.drained()
     assert rig.settled[1:] == [(["1"], set())]
 
 
@@ -139,15 +139,15 @@ async def test_on_cluster_a_lost_node_holds_up_its_own_shards_alone() -> None:
     async with rig.running():
         rig.put("1")
         await asyncio.sleep(0.1)
-        assert rig.outbox.failing == {A}
-        assert rig.outbox.unsent == 0, "others may be claimed meanwhile"
+        assert rig.sender.failing == {A}
+        assert rig.sender.unsent == 0, "others may be claimed meanwhile"
         rig.put("2", shard=B)
         await asyncio.sleep(0.05)
         assert rig.settled == [(["2"], set())]
         rig.link.answers["finish"] = rig.take
-        await rig.outbox.drained()
+        await rig.sender.drained()
     assert rig.settled[1:] == [(["1"], set())]
-    assert rig.outbox.failing == set()
+    assert rig.sender.failing == set()
 
 
 @in_virtual_time
@@ -157,5 +157,5 @@ async def test_who_is_refused_is_told_by_index() -> None:
     async with rig.running():
         for id in "123":
             rig.put(id)
-        await rig.outbox.drained()
+        await rig.sender.drained()
     assert rig.settled == [(["1", "2", "3"], {1})]

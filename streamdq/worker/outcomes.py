@@ -21,7 +21,7 @@ _BACKOFF_S = 0.2
 _Key = tuple[ShardKeys, Outcome, str]  # shard, outcome, generation of the group
 
 
-class Outbox:
+class OutcomeSender:
     """Collects the ends of attempts and sends them. If a call fails, its ends are kept and sent again; none is
     dropped.
     """
