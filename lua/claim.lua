@@ -17,7 +17,8 @@
 -- ARGV[6] history cap
 -- ARGV[7] at_once: how many of them the caller starts at once; the others are claimed ahead (progress.lua). A job that
 -- was lost with a consumer is not claimed ahead: it may be what kills consumers, and that must be counted.
--- ARGV[8..] entries that a blocking XREADGROUP returned already: stream ('m' ready, 'g' ready:GROUP), entry, member
+-- ARGV[8..] entries that a blocking XREADGROUP returned already: stream ('m' ready, 'g' ready:GROUP), entry, member;
+-- those that it has claimed, but got no reply, it claims again
 -- returns {status, now_ms, ttr_ms, unread, {claim, ...}, {id, ...}, {record, ...}, expired, generation, refused,
 -- unlooked}: status 1, or 0 = the topic is paused (nothing read), or -1 = there is no such group. claim: '' = none, the
 -- delivery was out of date; for a first attempt the entry in the shared stream; otherwise
@@ -46,8 +47,12 @@ for i = 8, #ARGV, 3 do
   -- A consumer that was stopped between its read and this call has lost the entry: it was handed over with another id.
   if unlooked > 0 or not fits(budget, length_of(budget, entry)) then
     unlooked = unlooked + 1
-  elseif #redis.call('XPENDING', stream, group, ARGV[i + 1], ARGV[i + 1], 1, consumer) == 1 then
-    table.insert(given[stream], entry)
+  else
+    local row = redis.call('XPENDING', stream, group, ARGV[i + 1], ARGV[i + 1], 1, consumer)[1]
+    if row then
+      entry[3] = ARGV[1] == '' and now - row[3] or 0 -- when it was read; with an injected clock nobody knows
+      table.insert(given[stream], entry)
+    end
   end
 end
 -- If nothing is read, this is the first write. A full Redis lets a script continue if its first write needs no memory.
@@ -73,21 +78,23 @@ for i = 1, n do
   local stream, sequence = shared and ready or own, string.sub(entries[i][2][2], 1, 12)
   local same = record and string.find(record, sequence, 1, true) == 1
   local p, claim, mark = state and parse(state) or nil, nil, nil
+  local running = p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry
   if shared and same and not p and not paused and taken < count and string.find(record, '\n\n\n', 40, true) == 40
       and string.sub(record, 13, 25) <= now_text then -- nearly always: no TTR or expiry of its own, and due
     claim, mark = entry, 'r|1|0|0|' .. entry .. '|' .. sequence .. '|' .. tail
   elseif not record then
-    drop_entry(stream, group, entry, true)
-    if p and p.state == 'w' then redis.call('HDEL', progress, fields[i]) end -- the job is lost; reclaim counts it
-  elseif p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry then
+    -- The job is lost; reclaim counts it, by the entry if it was running.
+    if not running then drop_entry(stream, group, entry, true) end
+    if p and p.state == 'w' then redis.call('HDEL', progress, fields[i]) end
+  elseif running then
     redis.call('HINCRBY', counts, 'running:' .. group, -1)
-    if p.note == consumer then
-      -- It claimed this entry before, and asks again: it got no reply. The answer is the same, and no attempt is lost.
+    if p.note == consumer and entries[i][3] and entries[i][3] <= math.abs(p.started) then
+      -- It claimed what it had read, and asks again: it got no reply. The answer is the same, and no attempt is lost.
       redis.call('HINCRBY', counts, 'ready:' .. group, 1)
       claim, mark = start_attempt(k, stream, entry, ids[i], record, sequence, unclaimed(p), taken, tail)
     else
-      -- The group was created again and reads old entries again. A job that it was running gets a new entry, so that
-      -- the old claim is refused.
+      -- The group was created again, and this entry was read again after it had been claimed. The job gets a new entry,
+      -- so that the old claim is refused.
       p.note = ''
       return_unclaimed(k, groups, stream, group, entry, ids[i], p, p.due, now)
     end

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from streamdq.errors import GroupMissing
@@ -227,15 +229,16 @@ def test_entries_read_before_and_cancelled_since_are_dropped(shard: Shard) -> No
     assert shard.empty()
 
 
-def test_a_group_made_anew_takes_back_what_it_ran(two: Shard) -> None:
+@pytest.mark.parametrize("consumer", ["me", "another"])
+def test_a_group_made_anew_takes_back_what_it_ran(two: Shard, consumer: str) -> None:
     two.enqueue("running", "waiting", "finished")
     running, waiting, finished = two.claim(group="a").rows
     two.retry(waiting, delay_ms=1000)
     two.finish(finished)
     two.redis("XGROUP", "DESTROY", two.k.ready, "a")
     two.run(two.topics.repair("t"))
-    # The first claim reads the past anew; what another has still out gets a new entry, and the old claim is refused.
-    assert two.claim(group="a", consumer="another").rows == []
+    # The first claim reads the past anew; what is still out gets a new entry, and the old claim is refused.
+    assert two.claim(group="a", consumer=consumer).rows == []
     job = two.get("running")
     assert job is not None
     assert job.groups["a"].error is None
@@ -268,6 +271,45 @@ def test_a_consumer_that_asks_again_gets_the_same_claim(shard: Shard) -> None:
     assert [shard.attempt(id) for id in "jkl"] == [2, 1, 1]
     assert shard.finish(*first.rows).stale == frozenset()
     assert shard.finish(*again.rows).stale == {0, 1, 2}
+    assert shard.empty()
+
+
+def test_a_consumer_that_asks_again_gets_the_same_claim_by_redis_time(timed: Shard) -> None:
+    timed.enqueue("j", ttr="5s")  # the first part of whose idle time is set when it is claimed
+    timed.retry(timed.take(), delay_ms=0)
+    timed.enqueue("k")
+    timed.move()
+    read = read_ahead(timed)
+    first = timed.claim(read=read)
+    assert timed.claim(read=read).rows == first.rows
+    assert timed.finish(*first.rows).stale == frozenset()
+    assert timed.empty()
+
+
+def test_a_group_made_anew_takes_back_what_the_same_consumer_reads_again(timed: Shard) -> None:
+    """It does not ask for its claim again: it runs the job, and has read the entry a second time."""
+    timed.enqueue("j")
+    running = timed.claim(read=read_ahead(timed)).rows
+    timed.redis("XGROUP", "DESTROY", timed.k.ready, "default")
+    time.sleep(0.002)  # read in a later millisecond than it was claimed
+    timed.run(timed.topics.repair("t"))
+    assert timed.claim(read=read_ahead(timed)).rows == []
+    assert timed.finish(*running).stale == {0}
+    timed.finish(timed.take())
+    assert timed.empty()
+
+
+def test_a_job_lost_while_it_ran_is_counted_though_its_group_reads_it_again(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.claim()
+    shard.checked = False  # the accounts show a lost job as missing
+    shard.redis("HDEL", shard.k.jobs, "j")
+    shard.redis("XGROUP", "DESTROY", shard.k.ready, "default")
+    shard.run(shard.topics.repair("t"))
+    assert shard.claim().rows == []
+    shard.clock.advance("61s")
+    assert shard.reclaim().lost == 1
+    assert shard.counts == {"enqueued": 1, "lost:default": 1}
     assert shard.empty()
 
 
