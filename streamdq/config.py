@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from ipaddress import ip_network
+from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -27,6 +30,10 @@ core and is interrupted. Twice as many jobs per call are hardly faster.
 
 START_WITHIN_S = 1.0
 """A claimed job starts within this time or goes back. So no job of a topic starts later than this after a pause."""
+
+
+MAX_FILE_BYTES = 16 * 1024 * 1024
+"""Of a file of tokens or settings."""
 
 
 class Settings(BaseSettings):
@@ -170,6 +177,20 @@ class TopicSettings(BaseModel):
         for name, group in self.groups.items():
             fields += [f"ttr:{name}", "" if group.ttr_ms is None else group.ttr_ms]
         return fields
+
+
+def read_text(path: Path | str) -> str:
+    """The text of a file of tokens or settings. A pipe will do.
+
+    Raises:
+        OSError: it can't be read, or is too large: a device may never end.
+        UnicodeDecodeError
+    """
+    with Path(path).open("rb") as file:
+        text = file.read(MAX_FILE_BYTES + 1)
+    if len(text) > MAX_FILE_BYTES:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return text.decode()
 
 
 def topic_patch(

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import Field, FilePath, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
+from ..config import read_text
 from ..durations import MAX_DELAY_MS
 from ..errors import InvalidInput
 
@@ -75,7 +76,7 @@ class CallbackSettings(BaseSettings):
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text())
+        return tomllib.loads(read_text(file))
     except OSError as error:
         raise InvalidInput(f"callback settings: {file} can't be read: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .. import terminal
-from ..config import HttpSettings
+from ..config import HttpSettings, read_text
 from ..errors import InvalidInput
 from ..queue import carry_out, store_of
 from .common import Json, answer, commands, open_queue
@@ -190,7 +190,7 @@ def _add(file: Path, line: str) -> None:
     from ..http.auth import Tokens
 
     try:
-        there = file.read_text(encoding="utf-8") if file.exists() else ""
+        there = read_text(file) if file.exists() else ""
         added = line if not there or there.endswith("\n") else f"\n{line}"
         Tokens.parse(f"{there}{added}", str(file))
         file.touch(mode=0o600)

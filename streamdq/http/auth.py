@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..clock import wall_s
+from ..config import read_text
 from ..durations import Duration, to_ms
 from ..errors import InvalidInput
 from ..job import check_group, check_topic
@@ -120,7 +121,7 @@ class Tokens:
             InvalidInput: the file or a line can't be read.
         """
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = read_text(path)
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidInput(f"tokens: can't read {path}: {error}") from None
         return cls(cls.parse(text, str(path))._known, required=True)

@@ -17,7 +17,9 @@ def longest_line(max_body_bytes: int) -> int:
 
 
 class Lines:
-    """Splits chunks into lines, and keeps at most the longest line in memory. Skips blank lines."""
+    """Splits chunks into lines, and keeps at most the longest line in memory. Skips blank lines. A line that is too
+    long comes at once, as its end may never come.
+    """
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
@@ -30,17 +32,23 @@ class Lines:
         self.bytes_read += len(chunk)
         *whole, self._rest = (self._rest + chunk).split(b"\n")
         for line in whole:
-            self.lines_read += 1
-            if self._skipping or len(line) > self._longest:
-                yield self.lines_read, None
-            elif line.strip():
-                yield self.lines_read, line
+            if not self._skipping:
+                yield from self._line(line)
             self._skipping = False
-        if self._skipping or len(self._rest) > self._longest:
-            self._rest, self._skipping = b"", True
+        if len(self._rest) > self._longest and not self._skipping:
+            self._skipping = True
+            yield from self._line(self._rest)
+        if self._skipping:
+            self._rest = b""
 
     def end(self) -> Iterator[NumberedLine]:
         """The last line, if it does not end with a newline."""
-        if self._skipping or self._rest.strip():
-            self.lines_read += 1
-            yield self.lines_read, None if self._skipping else self._rest
+        if self._rest.strip():
+            yield from self._line(self._rest)
+
+    def _line(self, line: bytes) -> Iterator[NumberedLine]:
+        self.lines_read += 1
+        if len(line) > self._longest:
+            yield self.lines_read, None
+        elif line.strip():
+            yield self.lines_read, line

@@ -67,6 +67,8 @@ def test_a_file_that_is_not_there_and_an_environment_that_is_no_json(
 ) -> None:
     with pytest.raises(InvalidInput, match="can't be read: No such file"):
         CallbackSettings.load(tmp_path / "none.toml")
+    with pytest.raises(InvalidInput, match="can't be read: File too large"):
+        CallbackSettings.load(Path("/dev/zero"))
     monkeypatch.setenv("STREAMDQ_CALLBACK_SECRETS", A)
     with pytest.raises(InvalidInput, match="write dictionaries as JSON") as refused:
         CallbackSettings.load()

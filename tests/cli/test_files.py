@@ -229,3 +229,10 @@ def test_what_comes_through_a_pipe_is_taken_in_while_it_comes(start: Start, redi
 
     assert out == "1,205 jobs created\n"
     assert process.returncode == 0
+
+
+def test_a_file_that_never_ends(run: Run) -> None:
+    result = run("enqueue", "t", "--file", "/dev/zero")
+    assert result.code == 2
+    assert result.err.startswith("streamdq: line 1: longer than ")
+    assert run("token", "a", "admin", "--file", "/dev/zero").code == 2

@@ -299,6 +299,7 @@ def test_a_hangup_without_a_file_of_tokens_ends_nothing(redis_server: Server) ->
     [
         (["--host", "0.0.0.0"], "without tokens"),
         (["--tokens-file", "/nowhere/tokens"], "can't read"),
+        (["--tokens-file", "/dev/zero"], "File too large"),
         (["--host", "192.0.2.1", "--tokens-file", "TOKENS"], "can't listen"),
         (["--log-level", "loud"], "log-level"),
     ],

@@ -37,10 +37,18 @@ def test_it_does_not_matter_where_the_chunks_end(text: bytes, ends: list[int]) -
 
 def test_no_more_is_held_than_the_longest_line() -> None:
     lines = Lines(LONGEST)
+    found: list[NumberedLine] = []
     for _ in range(1000):
-        assert list(lines.feed(b"x" * 5)) == []
+        found += lines.feed(b"x" * 5)
         assert len(lines._rest) <= LONGEST
-    assert list(lines.feed(b"\n{}\n")) == [(1, None), (2, b"{}")]
+    assert found == [(1, None)]
+    assert list(lines.feed(b"\n{}\n")) == [(2, b"{}")]
+    assert list(lines.end()) == []
+
+
+def test_a_line_that_is_too_long_is_told_before_it_ends() -> None:
+    lines = Lines(LONGEST)
+    assert list(lines.feed(b"{}\n" + b"x" * 9)) == [(1, b"{}"), (2, None)]
 
 
 def test_a_body_of_escapes_fits() -> None:
