@@ -153,7 +153,7 @@ def counted(number: int, word: str) -> str:
 
 def count_cell(value: int, style: str) -> Text:
     """A count; zero is dimmed, so that other values stand out."""
-    return Text(f"{value:,}".replace(",", " "), style if value else "dim")
+    return Text(f"{value:,}", style if value else "dim")
 
 
 def job_view(job: Job) -> RenderableType:

@@ -136,7 +136,7 @@ class Letters:
         return [
             (each, shard)
             for name in names
-            for each in self._topics.known[name].group_names
+            for each in self._topics.settings_of(name).group_names
             if group in (None, each)
             for shard in self._topics.shards(name)
         ]

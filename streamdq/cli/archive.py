@@ -96,8 +96,8 @@ def archive(
 
 
 def _stored_text(stored: Stored) -> str:
-    text = f"{stored.archived} archived"
-    return text + (f", {stored.left} left Redis in another way meanwhile" if stored.left else "")
+    text = f"{stored.archived:,} archived"
+    return text + (f", {stored.left:,} left Redis in another way meanwhile" if stored.left else "")
 
 
 @ARCHIVE.command(cls=WithId)
@@ -131,11 +131,11 @@ def kick(
 
 
 def _kicked_text(done: Kicked) -> str:
-    lines = [f"{done.kicked} kicked"]
+    lines = [f"{done.kicked:,} kicked"]
     if done.live_count:
         shown = ", ".join(f"{topic} / {id} ({group})" for topic, group, id in done.live[:5])
-        lines.append(f"{done.live_count} left alone, as their ids are live: {shown}" + " …" * (done.live_count > 5))
-    lines += [f"{count} stay: {why}" for why, count in done.unknown.items()]
+        lines.append(f"{done.live_count:,} left alone, as their ids are live: {shown}" + " …" * (done.live_count > 5))
+    lines += [f"{count:,} stay: {why}" for why, count in done.unknown.items()]
     return "\n".join(lines)
 
 

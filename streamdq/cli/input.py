@@ -72,7 +72,7 @@ class BadLine(InvalidInput):
     def __init__(self, number: int, why: str, loaded: Loaded) -> None:
         super().__init__(
             f"line {number}: {why}. The lines before it were enqueued ({counted(loaded.created, 'job')} created, "
-            f"{loaded.existing} existed already); fix this line and continue with: tail -n +{number}"
+            f"{loaded.existing:,} existed already); fix this line and continue with: tail -n +{number}"
         )
         self.number = number
         self.loaded = loaded
@@ -158,7 +158,7 @@ def load_jobs(
 
 
 def _how_far(loaded: Loaded, sending: int) -> str:
-    done = f"the jobs of the first {loaded.lines} lines were enqueued ({counted(loaded.created, 'job')} created)"
+    done = f"the jobs of the first {loaded.lines:,} lines were enqueued ({counted(loaded.created, 'job')} created)"
     unknown = f"; of the next {sending} jobs some may have been" if sending else ""
     return f"{done}{unknown}; continue with: tail -n +{loaded.lines + 1}"
 

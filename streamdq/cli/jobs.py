@@ -117,7 +117,7 @@ def _enqueue_file(
             raise
     text = f"{terminal.counted(loaded.created, 'job')} created"
     if loaded.existing:
-        text += f", {loaded.existing} ids were taken: {', '.join(loaded.existing_ids[:5])}"
+        text += f", {loaded.existing:,} ids were taken: {', '.join(loaded.existing_ids[:5])}"
         text += " …" if loaded.existing > 5 else ""
     refused = loaded.existing and on_conflict is OnConflictChoice.REJECT
     answer(as_json, _loaded_json(loaded), text, yes=not refused)
@@ -238,7 +238,7 @@ def dead_kick(
     _one_or_all(id, every)
     with open_queue(context) as queue:
         count = queue.kick(topic, id, group)
-    answer(as_json, {"kicked": count}, f"{count} kicked", yes=count > 0)
+    answer(as_json, {"kicked": count}, f"{count:,} kicked", yes=count > 0)
 
 
 @DEAD.command("purge", cls=WithId)
@@ -257,7 +257,7 @@ def dead_purge(
     _one_or_all(id, every)
     with open_queue(context) as queue:
         count = queue.purge(topic, group, id)
-    answer(as_json, {"purged": count}, f"{count} purged", yes=count > 0)
+    answer(as_json, {"purged": count}, f"{count:,} purged", yes=count > 0)
 
 
 def _one_or_all(id: str | None, every: bool) -> None:

@@ -188,6 +188,8 @@ class Mover:
         if self._session.keys.wake in rung:
             await arun(self._link, self._topics.refresh())
             self._look_for_shards()
+            for node_mover in self._node_movers.values():
+                node_mover.check_versions()
         for shard, node in self._node_of.items():
             if shard.wake in rung:
                 self._node_movers[node].look_at(shard)

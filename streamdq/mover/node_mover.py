@@ -3,8 +3,8 @@ a Cluster each node has its own NodeMover, so a node that does not answer does n
 failing shard.
 
 A ring may be lost with Redis's data, or because another client deletes its entry. So about once a second the NodeMover
-reads the heads of up to 64 buckets in one round trip; in every tenth pass over its shards, also their counters and
-versions.
+reads the heads of up to 64 buckets in one round trip; in every tenth pass over its shards, and after the registry has
+changed, also their counters and versions.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class NodeMover:
         self._timers = ShardTimers()
         self._failures = Failures("mover", session.keys.namespace)
         self._reclaimer = Reclaimer(link, session, scripts, topics)
+        self._changed = False  # the registry, since the current pass over the shards began
 
     def __contains__(self, shard: ShardKeys) -> bool:
         return shard in self._timers
@@ -70,6 +71,12 @@ class NodeMover:
     def look_everywhere(self) -> None:
         self._timers.everywhere()
         self._reclaimer.look_now()
+
+    def check_versions(self) -> None:
+        """Makes the next pass over the shards a thorough one: the registry has changed, and who changed it may have
+        been killed before all shards knew.
+        """
+        self._changed = True
 
     def keep(self, shards: set[ShardKeys]) -> None:
         """Drops all other shards."""
@@ -171,7 +178,8 @@ class NodeMover:
 
     async def _walk(self) -> None:
         for number in count(1):
-            shards, thorough = self._timers.shards, number % _COUNTERS_EVERY == 0
+            shards, thorough = self._timers.shards, self._changed or number % _COUNTERS_EVERY == 0
+            self._changed = False
             for begin in range(0, max(1, len(shards)), _HEADS):
                 await asyncio.sleep(_BEAT_S)
                 if not self._session.clock.manual:

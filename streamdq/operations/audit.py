@@ -89,7 +89,7 @@ def audit(store: RedisStore, topic: str | None = None) -> Op[Audit]:
     """
     found = Audit()
     for name in (yield from topic_names(store, topic)):
-        groups = store.topics.known[name].group_names
+        groups = store.topics.settings_of(name).group_names
         balances = {group: Balance(name, group) for group in groups}
         for shard in store.topics.all_shards(name):
             stats = yield from store.scripts.stats(shard, groups)
@@ -110,7 +110,9 @@ def _orphans(store: RedisStore, shard: ShardKeys) -> Op[list[Orphan]]:
 def _suspects(store: RedisStore, shard: ShardKeys) -> Op[dict[str, str]]:
     """{id: what is wrong with it}. Streams are read after the jobs, because jobs move from the bucket to a stream."""
     in_streams: dict[str, set[str]] = {}  # stream -> ids that should be in it
-    most = most_jobs(_PAGE, 2 * len(store.topics.known[shard.topic].groups))  # twice: it also parses each progress
+    most = most_jobs(
+        _PAGE, 2 * len(store.topics.settings_of(shard.topic).groups)
+    )  # twice: it also parses each progress
     cursor = b"0"
     while True:
         cursor, page = yield from store.scripts.audit_jobs(shard, cursor, most)

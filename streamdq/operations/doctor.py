@@ -38,10 +38,10 @@ def doctor(store: RedisStore) -> Op[list[Finding]]:
     findings += [_clock(skew_s), (yield from _mover(store, mover))]
     audited = yield from audit(store)
     if audited.balanced:
-        findings.append(Finding("ok", f"counters balance, no orphans, {audited.left} live jobs"))
+        findings.append(Finding("ok", f"counters balance, no orphans, {audited.left:,} live jobs"))
     else:
         findings.append(
-            Finding("problem", f"counters don't balance, {len(audited.orphans)} orphans", "run `streamdq audit`")
+            Finding("problem", f"counters don't balance, {len(audited.orphans):,} orphans", "run `streamdq audit`")
         )
     return findings + (yield from _dumps(store))
 
@@ -81,10 +81,10 @@ def _dump(id: str, lacking: int, behind_s: int, limit: int) -> Finding:
     if lacking > limit or behind_s > _BEHIND_S:
         return Finding(
             "advice",
-            f"Redis keeps {lacking} rows of history that dump {id} does not have",
+            f"Redis keeps {lacking:,} rows of history that dump {id} does not have",
             f"they take memory: run `streamdq dump`, or `streamdq forget-dump {id}` if it is no longer needed",
         )
-    return Finding("ok", f"dump {id} has all history rows" + (f" except {lacking}" if lacking else ""))
+    return Finding("ok", f"dump {id} has all history rows" + (f" except {lacking:,}" if lacking else ""))
 
 
 def _version(info: dict[str, str]) -> Finding:

@@ -108,9 +108,10 @@ def ask(
         reply = yield from script(shard, settings, id)
         if reply is not None and reply != OUTDATED:
             return reply
-        if (yield from store.topics.renew(topic)) is None:
+        renewed = yield from store.topics.renew(topic)
+        if renewed is None:
             raise store.topics.unknown(topic)
-        settings = store.topics.known[topic]
+        settings = renewed
     raise changing(topic)
 
 
@@ -170,7 +171,7 @@ def stats(store: RedisStore, topic: str | None = None) -> Op[Stats]:
     stats = Stats()
     shards = []
     for name in (yield from topic_names(store, topic)):
-        settings = store.topics.known[name]
+        settings = store.topics.settings_of(name)
         groups = {group: GroupStats() for group in settings.group_names}
         stats.topics[name] = TopicStats(shards=settings.shards, groups=groups)
         shards += [(shard, settings.group_names) for shard in store.topics.all_shards(name)]
@@ -206,7 +207,7 @@ def upcoming(
     ends = {window: to_ms(window, "window") for window in windows}
     totals = dict.fromkeys(windows, 0)
     for name in (yield from topic_names(store, topic)):
-        settings = store.topics.known[name]
+        settings = store.topics.settings_of(name)
         for shard in store.topics.shards(name):
             now_ms = (yield from store.scripts.stats(shard, settings.group_names)).now_ms
             counts = yield from reads.due_within(store.session, shard, [now_ms + ms for ms in ends.values()])

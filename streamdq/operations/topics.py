@@ -76,7 +76,7 @@ def resume(store: RedisStore, topic: str) -> Op[None]:
 def _check_rate(rate: float) -> None:
     number = isinstance(rate, int | float) and not isinstance(rate, bool)
     if not number or not (rate == 0 or _LEAST_RATE <= rate <= 1e6):
-        raise InvalidInput(f"rate: {rate!r} is not a number of jobs per second: 0, or from 0.000001 to 1 000 000")
+        raise InvalidInput(f"rate: {rate!r} is not a number of jobs per second: 0, or from 0.000001 to 1,000,000")
 
 
 def _checked_groups(groups: Sequence[str]) -> list[str]:

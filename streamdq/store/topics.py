@@ -366,7 +366,7 @@ class Topics:
     def _until_nothing_starts(self, topic: str) -> Op[None]:
         """A worker may hold jobs that it claimed before: it starts them within START_WITHIN_S, or not at all."""
         until = time.monotonic() + START_WITHIN_S
-        fields = [group_field(GroupCounter.RUNNING, group) for group in self.known[topic].group_names]
+        fields = [group_field(GroupCounter.RUNNING, group) for group in self.settings_of(topic).group_names]
         commands = [Command(shard.counts, ("HMGET", shard.counts, *fields)) for shard in self.shards(topic) if fields]
         while (left_s := until - time.monotonic()) > 0 and commands:
             replies = yield from self._session.call(commands)

@@ -103,8 +103,8 @@ class Consumer:
         shards = [shard for topic in sorted(topics) for shard in self._topics.shards(topic)]
         if set(topics) == self._served and shards == self._shards:
             return False
-        known = self._topics.known
-        steps = {name: len(known[name].retry_of(self.group).steps_ms) for name in sorted(topics)}
+        settings_of = self._topics.settings_of
+        steps = {name: len(settings_of(name).retry_of(self.group).steps_ms) for name in sorted(topics)}
         measured.expect(self._session.keys.namespace, steps, self.group)
         self._served, self._shards, self._active = set(topics), shards, list(shards)
         self._crowded.clear()
@@ -133,10 +133,8 @@ class Consumer:
                 if not self._active:
                     await self._wait(limits, give_up - time.monotonic())
             except GroupMissing:
-                for topic in self._served:
-                    await arun(self._link, self._topics.repair(topic))
+                await self._mend(self._served)
                 self._active = list(self._shards)
-                await asyncio.sleep(_REPAIR_S)
         return []
 
     async def hand_back(self) -> list[Held]:
@@ -144,11 +142,14 @@ class Consumer:
         late claim has claimed jobs.
         """
         while True:
-            self._harvest()
-            while found := [shard for shard in self._found if shard not in self._resting]:
-                await self._try(found[0], _NONE)
-            if held := self._late_ones():
-                return held
+            try:
+                self._harvest()
+                while found := [shard for shard in self._found if shard not in self._resting]:
+                    await self._try(found[0], _NONE)
+                if held := self._late_ones():
+                    return held
+            except GroupMissing:
+                await self._mend(self._served)
             if not self.reading:
                 await asyncio.Event().wait()
             await asyncio.wait((*self._readers, *self._late), return_when=asyncio.FIRST_COMPLETED)
@@ -212,10 +213,21 @@ class Consumer:
         try:
             return await self._claim(shard, limit, read)
         except GroupMissing:
-            await arun(self._link, self._topics.repair(shard.topic))
-            await asyncio.sleep(_REPAIR_S)
+            await self._mend([shard.topic])
             self._activate(shard)
             return []
+
+    async def _mend(self, topics: Collection[str]) -> None:
+        """Makes groups that Redis has lost again. Serves no more what has no such group now, or was deleted: a handler
+        for every topic brings no topic back.
+        """
+        gone = set()
+        for topic in sorted(topics):
+            settings = await arun(self._link, self._topics.mend(topic))
+            if settings is None or self.group not in settings.groups:
+                gone.add(topic)
+        self.serve(sorted(self._served - gone))
+        await asyncio.sleep(_REPAIR_S)
 
     def _late_ones(self) -> list[Held]:
         for task in [task for task in self._late if task.done()]:

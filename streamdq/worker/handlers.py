@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter
@@ -34,6 +34,30 @@ class Handler:
         if self.wants_job is None:
             return self.function(body)
         return self.function(body, **{self.wants_job: job})
+
+
+class Handlers(dict[str, Handler]):
+    """A worker's handlers, by topic. With a handler for every topic, all topics have one, as jobs of topics that are no
+    longer served may still be in hand; only those that are served are kept.
+    """
+
+    def __init__(self, named: Mapping[str, Handler], every: Handler | None) -> None:
+        super().__init__(named)
+        self.named = frozenset(named)
+        self._every = every
+
+    def __missing__(self, topic: str) -> Handler:
+        if self._every is None:
+            raise KeyError(topic)
+        return replace(self._every, topic=topic)
+
+    def serve(self, topics: Iterable[str]) -> None:
+        """Keeps those of these topics and the topics with handlers of their own."""
+        kept = self.named.union(topics)
+        for topic in self.keys() - kept:
+            del self[topic]
+        for topic in kept - self.keys():
+            self[topic] = self[topic]
 
 
 def handler_of(

@@ -7,14 +7,13 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
 from typing import Any, TypeVar
 
 from ..claims.attempts import End, Held
 from ..clock import RedisClock
 from ..config import DEFAULT_GROUP, MAX_BATCH, Settings
 from ..durations import Duration
-from ..errors import InvalidInput, NewerFormat
+from ..errors import InvalidInput, NewerFormat, UnknownTopic
 from ..job import check_group, check_topic, check_ttr
 from ..link.connection import AsyncLink
 from ..link.session import arun, open_session
@@ -26,7 +25,7 @@ from ..retry import RetryInput, RetrySchedule
 from ..store.blocking import listen
 from ..store.redis_store import RedisStore
 from .consumer import BLOCK_S, Consumer, Limit, Limits
-from .handlers import Handler, handler_of
+from .handlers import Handler, Handlers, handler_of
 from .heap import settled
 from .outcomes import OutcomeSender
 from .runner import Runner
@@ -62,7 +61,7 @@ class Worker:
         clock: RedisClock | None = None,
     ) -> None:
         if isinstance(concurrency, bool) or not isinstance(concurrency, int) or not 1 <= concurrency <= 10_000:
-            raise InvalidInput(f"concurrency: {concurrency!r} is not a whole number between 1 and 10 000")
+            raise InvalidInput(f"concurrency: {concurrency!r} is not a whole number between 1 and 10,000")
         self.url = url
         self.group = check_group(group)
         self.concurrency = concurrency
@@ -151,7 +150,8 @@ class Worker:
             raise InvalidInput("worker: no handlers; register one with @worker.handler(topic)")
         if self._run is not None:
             raise InvalidInput("worker: it is serving already")
-        self._run = _Run(self, self._settings, self._clock, dict(self._handlers), self._every, self._on_dead)
+        handlers = Handlers(self._handlers, self._every)
+        self._run = _Run(self, self._settings, self._clock, handlers, self._every is not None, self._on_dead)
         self.name = self._run.name
         try:
             await self._run.serve(burst, signals)
@@ -180,8 +180,8 @@ class _Run:
         worker: Worker,
         settings: Settings,
         clock: RedisClock | None,
-        handlers: dict[str, Handler],
-        every: Handler | None,
+        handlers: Handlers,
+        every_topic: bool,
         on_dead: list[Callable[..., Any]],
     ) -> None:
         self.stopping = asyncio.Event()
@@ -189,8 +189,7 @@ class _Run:
         self._settings = settings
         self._group = worker.group
         self.handlers = handlers
-        self._every = every
-        self._named = frozenset(handlers)
+        self._every_topic = every_topic
         self._served = set(handlers)
         self.link, self.session = open_session(worker.url, worker.namespace, settings, clock, AsyncLink)
         self.name = self.session.consumer
@@ -289,15 +288,14 @@ class _Run:
         group now: a topic whose group was removed must not get it back from here.
         """
         known = await arun(self.link, self._topics.refresh())
-        served = set(self._named)
-        if self._every is not None:
+        served = set(self.handlers.named)
+        if self._every_topic:
             served |= {topic for topic, settings in known.items() if self._group in settings.groups}
-            for topic in served - self.handlers.keys():
-                self.handlers[topic] = replace(self._every, topic=topic)
+            self.handlers.serve(served)
+        self._served = served
         if not self.consumer.serve(list(served)):
             return
         await self.consumer.join()
-        self._served = served
         self._runner.freed.set()  # without a topic, _claim waits for room
         log.info("topics served", consumer=self.name, group=self._group, topics=sorted(served))
 
@@ -353,10 +351,12 @@ class _Run:
     async def _nothing_left(self) -> bool:
         await self._outcomes.drained()
         for topic in self._served:
-            found = await arun(self.link, stats(self._store, topic))
-            group = found.topics[topic].groups[self._group]
-            if group.delayed + group.ready + group.running:
-                return False
+            try:
+                group = (await arun(self.link, stats(self._store, topic))).topics[topic].groups.get(self._group)
+            except UnknownTopic:
+                group = None
+            if group is None or group.delayed + group.ready + group.running:
+                return False  # None: deleted, or without the group; it is made again, or served no more
         return True
 
     # -- outcomes and stopping

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import pytest
 
-from streamdq import AsyncQueue, NewJob
+from streamdq import AsyncQueue, NewJob, Queue
 from streamdq.errors import StaleClaim, TopicNotEmpty, UnknownTopic
-from streamdq.link.session import run
+from streamdq.http.pages.overview import glance
+from streamdq.link.session import Op, run
 from streamdq.mover.node_mover import NodeMover
 from streamdq.operations import topics
+from streamdq.operations.audit import audit
+from streamdq.operations.inspect import stats, upcoming
 from tests.redis.harness import Seen, Space, eventually, recorder
 from tests.redis.movers import mover_at
 from tests.redis.topology import all_run, each_cut, steps
@@ -98,18 +102,61 @@ def has_one_ready(space: Space, topic: str) -> bool:
 
 async def test_a_mover_keeps_nothing_of_topics_that_are_deleted(space: Space, redis_server: Server) -> None:
     async with mover_at(redis_server.url, "m") as mover:
-        tasks = []
         for topic in ("t0", "t1", "t2", "t3"):
             space.queue.configure(topic, rate=1000)
             space.queue.enqueue(topic, "x", delay="1ms")
             await eventually(partial(has_one_ready, space, topic), "its rate lets the job pass")
             space.queue.delete_topic(topic, force=True)
             await eventually(lambda: not mover._topics.known, "the mover has heard of it")
-            await asyncio.sleep(0)
-            tasks.append(len(asyncio.all_tasks()))
-        assert tasks[-1] == tasks[0]
+            await eventually(lambda: len(mover._running) == 1, "only its part for the node goes on")
+        assert mover._rated == {}
         mover._look_for_shards()  # as it does every ten seconds
         assert mover._listener._seen.keys() <= {mover._session.keys.wake}
+
+
+async def test_a_worker_keeps_no_handler_of_topics_that_are_deleted(space: Space) -> None:
+    worker, seen, may_end = space.worker(), Seen(), asyncio.Event()
+
+    @worker.every_topic
+    async def handle(body: str) -> None:
+        seen.add(body)
+        await may_end.wait()
+
+    async with space.serving(worker):
+        for topic in ("t0", "t1", "t2"):
+            space.queue.enqueue(topic, topic)
+            await seen.count(1)
+            space.queue.delete_topic(topic, force=True)
+            await eventually(lambda: not worker.topics, "it has heard of it")
+            seen.all.clear()
+        space.queue.enqueue("t0", "again")
+        assert await seen.count(1) == ["again"]
+        may_end.set()
+
+
+@pytest.mark.parametrize(
+    "looking",
+    [
+        lambda queue: audit(queue._store),
+        lambda queue: upcoming(queue._store),
+        lambda queue: stats(queue._store),
+        lambda queue: glance(queue._store, ["a", "b"]),
+        lambda queue: topics.pause(queue._store, "b"),
+    ],
+    ids=["audit", "upcoming", "stats", "glance", "pause"],
+)
+def test_a_topic_that_is_deleted_by_another_task_meanwhile(space: Space, looking: Callable[[Queue], Op[Any]]) -> None:
+    """A process's tasks share what it knows of the topics."""
+    for moment in range(100):
+        for topic in ("a", "b"):
+            space.queue.configure(topic, groups=["default", "late"], shards=2)
+        calls = -1
+        for calls, _ in enumerate(steps(space.queue, looking(space.queue))):
+            if calls == moment:
+                space.queue.delete_topic("b", force=True)
+        if calls < moment:
+            return
+    raise AssertionError("it never ends")
 
 
 async def test_a_shard_that_is_gone_holds_up_no_other(space: Space, seen: Seen) -> None:

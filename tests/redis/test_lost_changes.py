@@ -15,7 +15,8 @@ from streamdq.link.session import Op, arun, run
 from streamdq.mover.node_mover import NodeMover
 from streamdq.operations import topics
 from streamdq.store.commands import one
-from tests.redis.harness import Space
+from tests.redis.harness import Space, eventually
+from tests.redis.movers import mover_at
 from tests.redis.topology import all_run, steps
 from tests.servers import Server
 
@@ -42,6 +43,17 @@ async def test_a_registry_that_is_behind_its_shards_catches_up(space: Space, how
     assert set(fresh.configure("t").groups) == {"default", "late"}
     fresh.configure("t", groups=["default"])
     await all_run(space, {*ids, "new"})
+
+
+async def test_a_resume_that_was_cut_off_does_not_hold_jobs_up(space: Space, redis_server: Server) -> None:
+    space.queue.configure("t", shards=2)
+    space.queue.pause("t")
+    space.queue.enqueue_many("t", [NewJob(n) for n in range(8)])
+    async with mover_at(redis_server.url, "m"):  # if nothing changes, it looks at the versions in twelve seconds
+        resuming = steps(space.queue, topics.resume(space.queue._store, "t"))
+        for _ in zip(range(3), resuming, strict=False):  # the registry has it, and no shard
+            pass
+        await eventually(lambda: space.stats("t").ready == 8, "the mover has told the shards", within_s=8)
 
 
 CHANGES: dict[str, Callable[[Queue], Op[Any]]] = {

@@ -27,3 +27,8 @@ def test_figures_name_their_topic_and_group_however_narrow_the_terminal(
     assert "138" in shown
     assert ("overdue by" in shown) == (width >= 64)
     assert max(map(len, shown.splitlines())) <= width
+
+
+def test_counts_are_grouped_in_one_way() -> None:
+    assert terminal.count_cell(60_000, "").plain == "60,000"
+    assert terminal.counted(60_000, "job") == "60,000 jobs"

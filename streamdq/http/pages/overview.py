@@ -92,7 +92,7 @@ def page_of(known: dict[str, TopicSettings], asked: str, after: str) -> tuple[li
 
 
 def _shards(store: RedisStore, topics: Sequence[str]) -> list[tuple[ShardKeys, TopicSettings]]:
-    return [(shard, store.topics.known[name]) for name in topics for shard in store.topics.all_shards(name)]
+    return [(shard, store.topics.settings_of(name)) for name in topics for shard in store.topics.all_shards(name)]
 
 
 def glance(store: RedisStore, topics: Sequence[str]) -> Op[list[Glance]]:
@@ -102,7 +102,7 @@ def glance(store: RedisStore, topics: Sequence[str]) -> Op[list[Glance]]:
             name, settings, TopicStats(shards=settings.shards, groups={g: GroupStats() for g in settings.group_names})
         )
         for name in topics
-        for settings in [store.topics.known[name]]
+        for settings in [store.topics.settings_of(name)]
     }
     shards = _shards(store, topics)
     stats = yield from store.scripts.stats_reached([(shard, settings.group_names) for shard, settings in shards])

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from streamdq import Job
 from streamdq.errors import InvalidInput
-from streamdq.worker.handlers import Handler, handler_of
+from streamdq.worker.handlers import Handler, Handlers, handler_of
 
 
 class Order(BaseModel):
@@ -158,3 +158,15 @@ def test_a_partial_and_an_object_are_read_as_what_they_call() -> None:
     assert [handler.is_async for handler in handlers] == [True, False, True]
     assert [handler.wants_job for handler in handlers] == ["job", None, None]
     assert all(handler.validate(b'{"order_id": 1}') == Order(order_id=1) for handler in handlers)
+
+
+def test_handlers_of_topics_that_are_no_longer_served_are_there_but_not_kept() -> None:
+    handlers = Handlers({"own": read(plain)}, every=read(model))
+    handlers.serve(["a", "b"])
+    assert (set(handlers), handlers["a"].topic, handlers["a"].function) == ({"own", "a", "b"}, "a", model)
+    handlers.serve(["b"])
+    assert set(handlers) == {"own", "b"}
+    assert (handlers["a"].topic, handlers["own"].function) == ("a", plain)
+    assert set(handlers) == {"own", "b"}
+    with pytest.raises(KeyError):
+        Handlers({"own": read(plain)}, every=None)["a"]
