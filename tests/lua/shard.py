@@ -16,6 +16,7 @@ from streamdq.store.commands import one
 from streamdq.store.records import encode
 from streamdq.store.redis_store import RedisStore
 from streamdq.store.replies import Claimed, ClaimedRow, Enqueued, Moved, Reclaimed, Refused
+from tests.lua.coherence import contradictions, read
 
 START_MS = 1_700_000_000_000
 BEGIN = (b"0-0", b"0-0")
@@ -46,9 +47,12 @@ class Shard:
         return reply
 
     def check(self) -> None:
-        """enqueued = done + dead + cancelled + expired + live for each group, and no orphans."""
+        """enqueued = done + dead + cancelled + expired + live for each group, no orphans, and all keys fit together."""
         found = self.run(audit.audit(self.store))
         assert found.balanced, found
+        if "t" in self.topics.known:
+            wrong = contradictions(self.run(read(self.session, self.k, self.settings.group_names)))
+            assert not wrong, wrong
 
     def redis(self, *command: Any) -> Any:
         return self.run(one(self.session, self.k.jobs, *command))

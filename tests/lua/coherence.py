@@ -1,0 +1,144 @@
+"""What must be true of a shard's keys between any two calls, whatever the calls were: said here once, for every test of
+every script. It takes the stored formats apart by itself, so that it shares no mistake with the product.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from streamdq.keys import ShardKeys
+from streamdq.link.command import Command
+from streamdq.link.session import Op, Session, checked
+
+MARK = b"\x1f"
+
+
+class Progress(NamedTuple):
+    state: bytes
+    main: bytes
+    sequence: bytes
+    entry: bytes
+    deadline: bytes
+
+
+class Stored(NamedTuple):
+    """A shard as it is in Redis. Progress by group and id; ready entries by stream, and dead letters by group."""
+
+    records: dict[bytes, bytes]
+    progress: dict[bytes, dict[bytes, Progress]]
+    bucket: dict[bytes, float]
+    counts: Counter[bytes]
+    settings: dict[bytes, bytes]
+    shared: dict[bytes, bytes]
+    own: dict[bytes, dict[bytes, bytes]]
+    dead: dict[bytes, dict[bytes, float]]
+
+    @property
+    def groups(self) -> list[bytes]:
+        return [group for group in self.settings.get(b"groups", b"").split(b",") if group]
+
+
+def read(session: Session, k: ShardKeys, groups: Sequence[str]) -> Op[Stored]:
+    commands = [
+        *(Command(key, ("HGETALL", key)) for key in (k.jobs, k.progress, k.counts, k.settings)),
+        Command(k.bucket, ("ZRANGE", k.bucket, 0, -1, "WITHSCORES")),
+        *(Command(key, ("XRANGE", key, "-", "+")) for key in (k.ready, *map(k.ready_of, groups))),
+        *(Command(key, ("ZRANGE", key, 0, -1, "WITHSCORES")) for key in map(k.dead_of, groups)),
+    ]
+    replies = [checked(reply) for reply in (yield from session.call(commands))]
+    records, progress, counts, settings, bucket = (pairs(reply) for reply in replies[:5])
+    names = [group.encode() for group in groups]
+    streams = [{entry: fields[1] for entry, fields in reply} for reply in replies[5 : 6 + len(names)]]
+    letters = [{id: float(at) for id, at in pairs(reply).items()} for reply in replies[6 + len(names) :]]
+    return Stored(
+        records,
+        by_group(progress),
+        {member: float(due) for member, due in bucket.items()},
+        Counter({name: int(value) for name, value in counts.items()}),
+        settings,
+        streams[0],
+        dict(zip(names, streams[1:], strict=True)),
+        dict(zip(names, letters, strict=True)),
+    )
+
+
+def pairs(reply: list[Any]) -> dict[bytes, bytes]:
+    return dict(zip(reply[::2], reply[1::2], strict=True))
+
+
+def by_group(progress: dict[bytes, bytes]) -> dict[bytes, dict[bytes, Progress]]:
+    found: dict[bytes, dict[bytes, Progress]] = defaultdict(dict)
+    for field, value in progress.items():
+        group, _, id = field.partition(MARK)
+        state, _, _, _, main, sequence, entry, _, deadline, _ = value.split(b"|", 9)
+        found[group][id] = Progress(state, main, sequence, entry, deadline)
+    return found
+
+
+def contradictions(stored: Stored) -> list[str]:
+    """What does not fit together; nothing, if all is well."""
+    found = [text for group in stored.groups for text in _of_group(stored, group)]
+    found += _of_bucket(stored)
+    detached = {id for of in stored.progress.values() for id, p in of.items() if p.main == b"-"}
+    # A leaving group's progress may be of a job that had the id of another one before.
+    if stored.counts[b"detached"] != len(detached) and b"leaving" not in stored.settings:
+        found.append(f"{len(detached)} jobs are detached, counted are {stored.counts[b'detached']}")
+    return found
+
+
+def _of_group(stored: Stored, group: bytes) -> list[str]:
+    progress, dead = stored.progress.get(group, {}), stored.dead.get(group, {})
+    states = Counter(p.state for p in progress.values())
+    waiting = [member for member in stored.bucket if member[12:].startswith(MARK + group + MARK)]
+    counted = {b"running": states[b"r"], b"through": states[b"x"], b"waiting": len(waiting)}
+    counted[b"ready"] = states[b"w"] - len(waiting) + _untouched(stored, group)
+    found = [
+        f"{name.decode()} of {group.decode()}: {number}, counted {stored.counts[name + b':' + group]}"
+        for name, number in counted.items()
+        if stored.counts[name + b":" + group] != number
+    ]
+    if letters := dead.keys() ^ {id for id, p in progress.items() if p.state == b"d"}:
+        found.append(f"dead letters of {group.decode()}: {letters}")
+    return found + _entries_of(stored, group)
+
+
+def _untouched(stored: Stored, group: bytes) -> int:
+    """Jobs in the shared stream that the group has not begun."""
+    begun = stored.progress.get(group, {})
+    detached = {id for of in stored.progress.values() for id, p in of.items() if p.main == b"-"}
+    return sum(
+        id not in begun and id not in detached and record[:12] + id not in stored.bucket
+        for id, record in stored.records.items()
+    )
+
+
+def _entries_of(stored: Stored, group: bytes) -> list[str]:
+    """Each attempt that is ready or running has its entry."""
+    own, found = stored.own.get(group, {}), []
+    members = set(own.values())
+    for id, p in stored.progress.get(group, {}).items():
+        member = p.sequence + MARK + group + MARK + id
+        if p.state == b"w" and member not in members and member not in stored.bucket:
+            found.append(f"{id!r} is in no stream of {group.decode()}")
+        if p.state == b"r" and (p.entry or p.main) not in (own if p.entry else stored.shared):
+            found.append(f"{id!r} runs in {group.decode()} without its entry")
+    return found
+
+
+def _of_bucket(stored: Stored) -> list[str]:
+    """Each member is the next delivery of a job, at its time, or later: what was lost twice is held back."""
+    found = []
+    for member, score in stored.bucket.items():
+        sequence, rest = member[:12], member[12:]
+        if rest.startswith(MARK):
+            group, _, id = rest[1:].partition(MARK)
+            p = stored.progress.get(group, {}).get(id)
+            good = p is not None and p.state == b"w" and p.sequence == sequence and score >= float(p.deadline or 0)
+        else:
+            record = stored.records.get(rest, b"")
+            good = record[:12] == sequence and score == float(record[12:].partition(b"\n")[0] or -1)
+        if not good:
+            found.append(f"{member!r} at {score} is out of date")
+    return found

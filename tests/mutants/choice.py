@@ -1,0 +1,65 @@
+"""Which tests are run on a mutant, and in which order: the sooner one fails, the sooner the next mutant's turn is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.servers import Binary
+
+from . import lua, python
+from .mutant import ROOT, Mutant
+
+
+class Ran(NamedTuple):
+    """A test that was run without a mutant. ``scripts``: those that it called."""
+
+    took_s: float
+    scripts: list[str]
+    passed: bool
+
+
+class Choice:
+    def __init__(self, items: Sequence[pytest.Item], ran: Mapping[int, Ran], first: Binary) -> None:
+        """``ran``: by the item's number."""
+        self.ran = ran
+        self._servers = {i: server_of(items[i], first) for i in ran}
+        self._paths = {i: items[i].path.relative_to(ROOT).as_posix() for i in ran}
+        self._worked: Counter[tuple[str, int]] = Counter()
+
+    def of(self, mutant: Mutant) -> list[int]:
+        """Those that have killed mutants of the file come first; then, on one server, the tests of the scripts that it
+        is part of, and all others that call these scripts; and at last the scripts' own tests on the other servers.
+        """
+        chosen = self._of_python(mutant.file) if mutant.file.endswith(".py") else self._of_lua(mutant)
+        ranked = sorted((-self._worked[mutant.file, i], *rank, i) for i, *rank in chosen)
+        return [i for *_, i in ranked]
+
+    def worked(self, mutant: Mutant, i: int) -> None:
+        self._worked[mutant.file, i] += 1
+
+    def _of_lua(self, mutant: Mutant) -> Iterator[tuple[int, int, bool, float]]:
+        parts = lua.scripts_with(mutant)
+        own = {f"tests/lua/test_{script}.py" for script in parts}
+        for i, ran in self.ran.items():
+            server, is_own = self._servers[i], self._paths[i] in own
+            if parts.intersection(ran.scripts) and (server == 0 or is_own):
+                yield i, server, not is_own, ran.took_s
+
+    def _of_python(self, file: str) -> Iterator[tuple[int, int, float]]:
+        for number, start in enumerate(python.tests_of(file)):
+            for i, ran in self.ran.items():
+                if self._paths[i].startswith(start):
+                    yield i, number, ran.took_s
+
+
+def server_of(item: pytest.Item, first: Binary) -> int:
+    """0: the first one, or none; 1: another one; 2: fakeredis."""
+    spec: Any = getattr(item, "callspec", None)
+    values = spec.params.values() if spec else ()
+    if "memory" in values:
+        return 2
+    return int(any(isinstance(value, Binary) and value != first for value in values))

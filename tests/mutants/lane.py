@@ -1,0 +1,184 @@
+"""A process that tries mutants, one after the other, each in a child: whatever a mutant does to its process ends there.
+A lane has servers of its own. When a mutant has hung one, or was stopped in the middle of a test, they start anew.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from itertools import pairwise
+from multiprocessing import util
+from types import ModuleType
+from typing import Any, NoReturn
+
+import pytest
+import redis
+
+from streamdq.store import assembly, scripts
+from tests.servers import Binary, Pool, Server
+
+from . import python
+from .choice import Choice, Ran
+from .mutant import Mutant
+
+SEEDS = range(1, 4)
+SEED_S = 200.0
+
+
+class Lane:
+    def __init__(
+        self, items: Sequence[pytest.Item], binaries: Sequence[Binary], conftest: ModuleType, slow_s: float
+    ) -> None:
+        """``conftest``: makes the tests' servers. ``slow_s``: see run.Options."""
+        self._items, self._slow_s, self._failed = items, slow_s, False
+        self._servers = _Lent(binaries)
+        assembly._sources()  # read once, for all children
+        gc.freeze()
+        vars(conftest)["Pool"] = lambda: self._servers
+        # Not `atexit`: processes of a pool end without.
+        util.Finalize(self, self._servers.end, exitpriority=1)
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self._failed = self._failed or report.failed
+
+    def survey(self, chosen: Sequence[int]) -> list[Ran]:
+        """Runs these tests without a mutant."""
+        found = self._in_child(lambda: self._survey(chosen))
+        assert found is not None, "a test ends the process"
+        return [Ran(*each) for each in found]
+
+    def killer(self, mutant: Mutant, choice: Choice, simulated: bool) -> str | None:
+        """The first test that fails with the mutant; None if none does."""
+        chosen = choice.of(mutant)
+        found = self._in_child(lambda: self._killer(mutant, chosen, choice, simulated))
+        self._servers.mend(found is None)
+        if found is None:
+            return "limit"
+        if isinstance(found, int):
+            choice.worked(mutant, found)
+            return self._items[found].nodeid
+        return found or None
+
+    def _survey(self, chosen: Sequence[int]) -> list[Ran]:
+        used: set[str] = set()
+        load = scripts.load_script
+
+        def recorded(name: str) -> assembly.Script:
+            used.add(name)
+            return load(name)
+
+        vars(scripts)["load_script"] = recorded
+        out = []
+        for i, following in _pairs(chosen):
+            used.clear()
+            began = time.monotonic()
+            passed = self._passes(i, following)
+            out.append(Ran(time.monotonic() - began, sorted(used), passed))
+        return out
+
+    def _killer(self, mutant: Mutant, chosen: Sequence[int], choice: Choice, simulated: bool) -> int | str:
+        """The test's number, or which seed; '' if nothing fails."""
+        install(mutant)
+        for i, following in _pairs(chosen):
+            signal.setitimer(signal.ITIMER_REAL, self._slow_s + 10 * choice.ran[i].took_s)  # ends the process
+            if not self._passes(i, following):
+                return i
+        for seed in SEEDS if simulated else ():
+            signal.setitimer(signal.ITIMER_REAL, SEED_S)
+            from tests.simulation.runs import run_seed  # knows the scripts as they are when it is imported
+
+            if run_seed(seed).broken:
+                return f"simulation, seed {seed}"
+        return ""
+
+    def _passes(self, i: int, following: int | None) -> bool:
+        item = self._items[i]
+        self._failed = False
+        after = None if following is None else self._items[following]
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
+        return not self._failed
+
+    @staticmethod
+    def _in_child(work: Callable[[], Any]) -> Any:
+        """What `work` returns, as JSON has it; None if a signal ended it."""
+        read, write = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            _work_quietly(work, write)
+        os.close(write)
+        with open(read) as pipe:
+            text = pipe.read()
+        os.waitpid(pid, 0)
+        return json.loads(text) if text else None
+
+
+def install(mutant: Mutant) -> None:
+    """Puts the mutant in place of the source, in this process."""
+    if mutant.file.endswith(".py"):
+        python.install(mutant)
+    else:
+        assembly._sources()[mutant.file.removeprefix("lua/")] = mutant.source
+        assembly.load_script.cache_clear()
+
+
+def _work_quietly(work: Callable[[], Any], write: int) -> NoReturn:
+    try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in (1, 2):
+            os.dup2(null, stream)
+        text = json.dumps(work()).encode()
+        with open(write, "wb") as pipe:
+            pipe.write(text)
+    finally:
+        os._exit(0)
+
+
+def _pairs(chosen: Sequence[int]) -> Iterator[tuple[int, int | None]]:
+    return pairwise((*chosen, None))  # type: ignore
+
+
+class _LentServer(Server):
+    """A child of this process's parent can use the server, but neither wait for it nor end it."""
+
+    def __init__(self, binary: Binary) -> None:
+        self._owner = os.getpid()
+        super().__init__(binary)
+
+    @property
+    def running(self) -> bool:
+        return self._owner != os.getpid() or super().running
+
+    def answers(self) -> bool:
+        with self.client(socket_timeout=2, retry=None) as client, suppress(redis.RedisError):
+            return bool(client.ping())
+        return False
+
+
+class _Lent(Pool):
+    """Servers for children: they start in the lane and outlive each child."""
+
+    def __init__(self, binaries: Sequence[Binary]) -> None:
+        super().__init__()
+        self._lent = [_LentServer(binary) for binary in binaries]
+        self._servers.update({server.binary.name: server for server in self._lent})
+
+    def mend(self, all: bool) -> None:
+        for server in self._lent:
+            if all or not server.answers():
+                server.kill()
+                server.start()
+
+    def close(self) -> None:
+        """At the end of the tests in a child, nothing."""
+
+    def end(self) -> None:
+        for server in self._lent:
+            server.close()

@@ -1,0 +1,152 @@
+"""Mutants of the Lua scripts, by the syntax tree of tree-sitter."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import lupa.lua51
+import tree_sitter_lua
+from tree_sitter import Language, Node, Parser
+
+from streamdq.store.assembly import assembled, lua_directory
+
+from .mutant import Edit, Mutant, mutants_of
+
+OTHER = {
+    "==": ("~=",), "~=": ("==",), "<": ("<=", ">="), "<=": ("<", ">"), ">": (">=", "<="), ">=": (">", "<"),
+    "+": ("-",), "-": ("+",), "*": ("/",), "/": ("*",), "%": ("*",),
+}  # fmt: skip
+DROPPED = {"function_call", "assignment_statement", "return_statement", "break_statement", "for_statement"}
+_INCLUDE = re.compile(r"^-- include: (.+)$", re.MULTILINE)
+_OPTION = re.compile(r"'[A-Z]+'|'[-+*~]'")  # of a Redis command: without it, the command is refused
+_lua = lupa.lua51.LuaRuntime()
+
+
+def files() -> list[str]:
+    """Scripts first, then what they include."""
+    directory = lua_directory()
+    found = (path.relative_to(directory.parent).as_posix() for path in directory.rglob("*.lua"))
+    return sorted(found, key=lambda file: (file.count("/"), file))
+
+
+@cache
+def text_of(file: str) -> str:
+    return (lua_directory().parent / file).read_text()
+
+
+def lua_mutants(file: str, source: str) -> list[Mutant]:
+    """Those that are Lua: a syntax error proves nothing about the tests."""
+    return [mutant for mutant in mutants_of(file, source, edits_of(source)) if _compiles(mutant.source)]
+
+
+def edits_of(source: str) -> Iterator[Edit]:
+    tree = Parser(Language(tree_sitter_lua.language())).parse(source.encode())
+    pending = [tree.root_node]
+    while pending:
+        node = pending.pop()
+        pending += node.children
+        for start, end, text in _changes(node):
+            yield Edit(start, end, text)
+
+
+def scripts_with(mutant: Mutant) -> set[str]:
+    """The scripts that the mutant is part of: assembling drops the functions that a script does not use."""
+    changed = {mutant.file: mutant.source}
+    return {script for script in _scripts_of(mutant.file) if _assembled(script, changed) != _assembled_as_is(script)}
+
+
+@cache
+def _scripts_of(file: str) -> list[str]:
+    """A script alone, or all that include the file."""
+    path = Path(file)
+    scripts = [path.stem for path in lua_directory().glob("*.lua")]
+    return [path.stem] if path.stem in scripts else [name for name in scripts if path.stem in _includes(name)]
+
+
+def _includes(script: str) -> list[str]:
+    found = _INCLUDE.search(text_of(f"lua/{script}.lua"))
+    return found[1].split(", ") if found else []
+
+
+@cache
+def _assembled_as_is(script: str) -> str:
+    return _assembled(script, {})
+
+
+def _assembled(script: str, changed: Mapping[str, str]) -> str:
+    files = [*(f"lua/lib/{name}.lua" for name in _includes(script)), f"lua/{script}.lua"]
+    *parts, source = [changed.get(file) or text_of(file) for file in files]
+    return assembled(parts, source)
+
+
+def _changes(node: Node) -> Iterator[tuple[int, int, str]]:
+    """What is done to this node, apart from what is done to its parts."""
+    start, end = node.start_byte, node.end_byte
+    match node.type:
+        case "binary_expression":
+            yield from _binary(node)
+        case "unary_expression" if node.children[0].type in ("not", "-"):
+            yield start, node.children[1].start_byte, ""
+        case "number":
+            yield start, end, str(int(_text(node), 0) + 1)
+        case "string" if not _OPTION.fullmatch(_text(node)) and not _is_command(node):
+            yield start, end, "''" if len(_text(node)) > 2 else "'x'"
+        case "true" | "false":
+            yield start, end, "false" if node.type == "true" else "true"
+        case "if_statement" | "elseif_statement" | "while_statement" | "repeat_statement":
+            condition = _field(node, "condition")
+            if not _is_comparison(condition):  # of which there are others
+                yield condition.start_byte, condition.end_byte, f"not ({_text(condition)})"
+    if node.type in DROPPED and _is_statement(node):
+        yield start, end, ""
+
+
+def _binary(node: Node) -> Iterator[tuple[int, int, str]]:
+    left, operator, right = node.children
+    if operator.type in ("and", "or"):
+        yield node.start_byte, node.end_byte, _text(left)
+        yield node.start_byte, node.end_byte, _text(right)
+    for other in OTHER.get(operator.type, ()):
+        yield operator.start_byte, operator.end_byte, other
+
+
+def _is_comparison(node: Node) -> bool:
+    return node.type == "binary_expression" and node.children[1].type in OTHER
+
+
+def _is_statement(node: Node) -> bool:
+    """A script that returns nothing would fail every test."""
+    parent = node.parent
+    return parent is not None and (
+        parent.type == "block" or (parent.type == "chunk" and node.type != "return_statement")
+    )
+
+
+def _is_command(node: Node) -> bool:
+    """Whether it is the name of the Redis command in redis.call(...)."""
+    arguments = node.parent
+    if arguments is None or arguments.type != "arguments" or arguments.named_children[0] != node:
+        return False
+    return _text(_field(arguments.parent, "name")) in ("redis.call", "redis.pcall")
+
+
+def _field(node: Node | None, name: str) -> Node:
+    found = node and node.child_by_field_name(name)
+    assert found is not None, f"no {name} in {node}"
+    return found
+
+
+def _text(node: Node) -> str:
+    assert node.text is not None
+    return node.text.decode()
+
+
+def _compiles(source: str) -> bool:
+    try:
+        _lua.compile(source)
+    except lupa.lua51.LuaSyntaxError:
+        return False
+    return True

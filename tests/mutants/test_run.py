@@ -1,0 +1,50 @@
+"""Mutants are tried: what a test notices is killed, and so is what hangs; what no test can tell survives."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.mutants.mutant import ROOT
+
+TRY = """
+import sys
+from tests.mutants import lua, run
+from tests.mutants.mutant import Mutant
+
+source = lua.text_of("lua/lease.lua")
+found = [Mutant("lua/lease.lua", 0, "", now, source.replace(was, now)) for was, now in (
+    ("holder ~= name", "false"),
+    ("redis.call('SET'", "repeat until false redis.call('SET'"),
+    ("local holder", "while redis.call('SET', KEYS[1], 1) do end local holder"),
+    ("local holder", "local  holder"),
+)]
+results = {}
+broken = run.try_mutants(
+    found, run.Options(2, tests=tuple(sys.argv[1:]), slow_s=2), lambda result: results.update({result.mutant: result})
+)
+print(*broken, sep="\\n")
+print(*(results[mutant].killer for mutant in found if mutant in results), sep="\\n")
+"""
+
+
+def tried(*tests: str | Path) -> list[str]:
+    done = subprocess.run(
+        [sys.executable, "-c", TRY, *tests], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.split()
+
+
+def test_what_a_test_notices_is_killed_and_what_hangs_whether_or_not_it_writes() -> None:
+    bad, loops, loops_and_writes, same = tried("tests/lua/test_lease.py")
+    assert bad.startswith("tests/lua/test_lease.py::test_another_leaves_it_as_it_is[")
+    assert (loops, loops_and_writes, same) == ("limit", "limit", "None")
+
+
+def test_none_is_tried_if_a_test_fails_without(tmp_path: Path) -> None:
+    fails = tmp_path / "test_fails.py"
+    fails.write_text("def test_it() -> None:\n    assert False\n")
+    (broken,) = tried("tests/lua/test_lease.py", fails)
+    assert broken.endswith("::test_it")
