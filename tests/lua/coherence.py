@@ -4,6 +4,7 @@ every script. It takes the stored formats apart by itself, so that it shares no 
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -13,6 +14,17 @@ from streamdq.link.command import Command
 from streamdq.link.session import Op, Session, checked
 
 MARK = b"\x1f"
+_ENTRY = rb"(?:\d+-\d+|-)"
+_PAST = rb"\d+(?:\+\d+)?\|\d+\|\d+"  # attempt, step, crashes
+FORM = re.compile(
+    # started and deadline are of a running attempt; a job that waits has only a due time
+    rb"r\|%(past)b\|%(entry)b\|[0-9a-f]{12}\|(?:%(entry)b)?\|-?\d+\|\d+\|.*"
+    rb"|w\|%(past)b\|%(entry)b\|[0-9a-f]{12}\|\|\|\d*\|.*"
+    rb"|d\|%(past)b\|%(entry)b\|[0-9a-f]{12}\|\|\|\|[^|]*\|.*"
+    rb"|x\|0\|0\|0\|%(entry)b\|\|\|\|\|" % {b"past": _PAST, b"entry": _ENTRY},
+    re.DOTALL,
+)
+"""A progress, by its state."""
 
 
 class Progress(NamedTuple):
@@ -20,6 +32,7 @@ class Progress(NamedTuple):
     main: bytes
     sequence: bytes
     entry: bytes
+    started: bytes
     deadline: bytes
 
 
@@ -72,8 +85,9 @@ def by_group(progress: dict[bytes, bytes]) -> dict[bytes, dict[bytes, Progress]]
     found: dict[bytes, dict[bytes, Progress]] = defaultdict(dict)
     for field, value in progress.items():
         group, _, id = field.partition(MARK)
-        state, _, _, _, main, sequence, entry, _, deadline, _ = value.split(b"|", 9)
-        found[group][id] = Progress(state, main, sequence, entry, deadline)
+        assert FORM.fullmatch(value), value
+        state, _, _, _, main, sequence, entry, started, deadline, _ = value.split(b"|", 9)
+        found[group][id] = Progress(state, main, sequence, entry, started, deadline)
     return found
 
 

@@ -194,6 +194,11 @@ class Shard:
         assert len(entries) <= 1
         return entries[0][0] if entries else None
 
+    def rung_ms(self) -> int | None:
+        """The due time in the last ring."""
+        entries = self.redis("XRANGE", self.k.wake, "-", "+")
+        return int(entries[0][1][1]) if entries else None
+
     def history(self) -> list[list[str]]:
         """The rows, split into fields; rows from these tests are `row of ID` and a time."""
         return [row.decode().split("\x1f") for row in self.entries(self.k.history)]

@@ -101,21 +101,6 @@ def test_the_claim_of_another_group_is_refused(two: Shard) -> None:
     assert two.state("j", "a") == "running"
 
 
-def test_history_is_not_kept_at_length_0(shard: Shard) -> None:
-    shard.scripts._history = 0
-    shard.enqueue("j")
-    shard.finish(shard.take())
-    assert shard.redis("EXISTS", shard.k.history) == 0
-
-
-def test_history_is_capped(shard: Shard) -> None:
-    shard.scripts._history = 10
-    for _ in range(3):
-        shard.enqueue(*(f"j{i}" for i in range(100)))
-        shard.finish(*shard.claim(100).rows)
-    assert shard.redis("XLEN", shard.k.history) <= 200  # whole nodes of a hundred go
-
-
 def test_a_large_batch_takes_off_what_lies_below_the_oldest_running_job(shard: Shard) -> None:
     shard.enqueue(*(f"i{n:03}" for n in range(131)))
     rows = shard.claim(130).rows
@@ -164,6 +149,31 @@ def test_entries_kept_for_a_second_group_outlast_it(two: Shard) -> None:
     assert len(two.entries(two.k.ready)) == 2
     two.topic(groups=["a", "c"])
     assert [row.id for row in two.claim(9, "c").rows] == [b"kept", b"i060"]
+
+
+@pytest.mark.parametrize(("ended", "left"), [(1, [b"i00"]), (49, [b"i00"]), (50, None)])
+def test_few_that_overtake_a_slow_job_are_deleted_and_of_many_it_is_noted_how_many_stay(
+    shard: Shard, ended: int, left: list[bytes] | None
+) -> None:
+    ids = [f"i{n:02}" for n in range(ended + 1)]
+    shard.enqueue(*ids)
+    _, *others = shard.claim(100).rows
+    shard.finish(*others)
+    assert [member[12:] for member in shard.entries(shard.k.ready)] == (left or [id.encode() for id in ids])
+    overtaken = shard.redis("HGET", shard.k.settings, "overtaken")
+    assert overtaken == (None if left else b"%d" % ended)
+
+
+def test_a_single_one_that_overtook_another_goes_with_it(shard: Shard) -> None:
+    shard.enqueue(*(f"i{n:02}" for n in range(52)))
+    rows = shard.claim(52).rows
+    shard.finish(*rows[:49], rows[50])
+    assert shard.redis("HGET", shard.k.settings, "overtaken") == b"1"
+    shard.finish(rows[51])
+    assert shard.redis("HGET", shard.k.settings, "overtaken") == b"2"
+    shard.finish(rows[49])
+    assert shard.entries(shard.k.ready) == []
+    assert not shard.redis("HEXISTS", shard.k.settings, "overtaken")
 
 
 def receipts_of(shard: Shard) -> dict[str, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamdq.store.history import FIELDS
+from streamdq.store.replies import ClaimedRow, Refused
 from tests.lua.shard import START_MS, Shard
 
 
@@ -129,3 +130,42 @@ def test_it_rings_for_a_new_earliest(shard: Shard, delay_ms: int, rings: bool) -
     before = shard.rings()
     shard.retry(row, delay_ms=delay_ms)
     assert (shard.rings() != before) is rings
+
+
+def retried(shard: Shard, *claims: tuple[ClaimedRow, int, int]) -> Refused:
+    """Each with a delay in ms and a number of steps of its own."""
+    args = [v for row, ms, steps in claims for v in (row.main, row.entry, row.id, "row", ms, steps, "Oops")]
+    refused: Refused = shard.call("retry", "default", shard.generation("default"), args)
+    return refused
+
+
+def test_of_a_batch_the_earliest_rings_and_each_has_the_next_number(shard: Shard) -> None:
+    shard.enqueue("i", "j", "k")
+    i, j, k = shard.claim().rows
+    retried(shard, (i, 3000, 1), (j, 1000, 1), (k, 2000, 1))
+    assert shard.rung_ms() == START_MS + 1000
+    members = shard.redis("ZRANGE", shard.k.bucket, 0, -1)
+    assert sorted((member[:12], member[-1:]) for member in members) == [
+        (b"f00000000001", b"i"), (b"f00000000002", b"j"), (b"f00000000003", b"k"),
+    ]  # fmt: skip
+    assert shard.redis("HGET", shard.k.counts, "sequence") == b"3"
+
+
+def test_only_what_comes_before_all_others_rings(shard: Shard) -> None:
+    shard.enqueue("earlier", delay="1s")
+    shard.enqueue("i", "j")
+    i, j = shard.claim().rows
+    before = shard.rings()
+    retried(shard, (i, 1000, 1))
+    assert shard.rings() == before
+    retried(shard, (j, 999, 1))
+    assert shard.rung_ms() == START_MS + 999
+
+
+def test_a_batch_has_retried_and_snoozed_and_taken_over_attempts(shard: Shard) -> None:
+    shard.enqueue("h", "i", "j", "k")
+    h, i, j, k = shard.claim().rows
+    shard.finish(j)
+    assert retried(shard, (i, 10, 1), (j, 10, 1), (k, 10, -1), (h, 10, 1)).stale == {1}
+    assert (shard.counts["retried:default"], shard.counts["snoozed:default"]) == (2, 1)
+    assert [shard.attempt(id) for id in "ikh"] == [1, 0, 1]

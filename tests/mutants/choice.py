@@ -35,25 +35,24 @@ class Choice:
         is part of, and all others that call these scripts; and at last the scripts' own tests on the other servers.
         """
         chosen = self._of_python(mutant.file) if mutant.file.endswith(".py") else self._of_lua(mutant)
-        ranked = sorted((-self._worked[mutant.file, i], *rank, i) for i, *rank in chosen)
-        return [i for *_, i in ranked]
+        return [i for _, _, i in sorted((-self._worked[mutant.file, i], rank, i) for i, rank in chosen)]
 
     def worked(self, mutant: Mutant, i: int) -> None:
         self._worked[mutant.file, i] += 1
 
-    def _of_lua(self, mutant: Mutant) -> Iterator[tuple[int, int, bool, float]]:
+    def _of_lua(self, mutant: Mutant) -> Iterator[tuple[int, tuple[int, bool, float]]]:
         parts = lua.scripts_with(mutant)
         own = {f"tests/lua/test_{script}.py" for script in parts}
         for i, ran in self.ran.items():
             server, is_own = self._servers[i], self._paths[i] in own
             if parts.intersection(ran.scripts) and (server == 0 or is_own):
-                yield i, server, not is_own, ran.took_s
+                yield i, (server, not is_own, ran.took_s)
 
-    def _of_python(self, file: str) -> Iterator[tuple[int, int, float]]:
+    def _of_python(self, file: str) -> Iterator[tuple[int, tuple[int, bool, float]]]:
         for number, start in enumerate(python.tests_of(file)):
             for i, ran in self.ran.items():
                 if self._paths[i].startswith(start):
-                    yield i, number, ran.took_s
+                    yield i, (number, False, ran.took_s)
 
 
 def server_of(item: pytest.Item, first: Binary) -> int:

@@ -12,7 +12,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from itertools import pairwise
 from multiprocessing import util
 from types import ModuleType
 from typing import Any, NoReturn
@@ -68,7 +67,7 @@ class Lane:
 
     def _survey(self, chosen: Sequence[int]) -> list[Ran]:
         used: set[str] = set()
-        load = scripts.load_script
+        load = assembly.load_script
 
         def recorded(name: str) -> assembly.Script:
             used.add(name)
@@ -113,7 +112,7 @@ class Lane:
         if pid == 0:
             _work_quietly(work, write)
         os.close(write)
-        with open(read) as pipe:
+        with os.fdopen(read) as pipe:
             text = pipe.read()
         os.waitpid(pid, 0)
         return json.loads(text) if text else None
@@ -135,14 +134,14 @@ def _work_quietly(work: Callable[[], Any], write: int) -> NoReturn:
         for stream in (1, 2):
             os.dup2(null, stream)
         text = json.dumps(work()).encode()
-        with open(write, "wb") as pipe:
+        with os.fdopen(write, "wb") as pipe:
             pipe.write(text)
     finally:
         os._exit(0)
 
 
 def _pairs(chosen: Sequence[int]) -> Iterator[tuple[int, int | None]]:
-    return pairwise((*chosen, None))  # type: ignore
+    return zip(chosen, [*chosen[1:], None], strict=True)
 
 
 class _LentServer(Server):

@@ -33,4 +33,4 @@ class Listed:
 
 def entry_of(mutant: Mutant) -> str:
     """The lines with which it would be listed."""
-    return f'[["{mutant.file}"]]\nwas = \'\'\'{mutant.was}\'\'\'\nnow = \'\'\'{mutant.now}\'\'\'\nwhy = ""\n'
+    return f"[[\"{mutant.file}\"]]\nwas = '''{mutant.was}'''\nnow = '''{mutant.now}'''\nwhy = \"\"\n"

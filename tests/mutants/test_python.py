@@ -9,7 +9,7 @@ import pytest
 from streamdq import retry
 from streamdq.retry import RetrySchedule
 from tests.mutants import python
-from tests.mutants.mutant import ROOT
+from tests.mutants.mutant import ROOT, Mutant
 
 
 def changed(source: str) -> list[str]:
@@ -72,7 +72,7 @@ def _said() -> tuple[int | None, ...]:
     return tuple(schedule.delay_ms(step) for step in range(3))
 
 
-def _in_child(mutant: python.Mutant) -> str:
+def _in_child(mutant: Mutant) -> str:
     read, write = os.pipe()
     if os.fork() == 0:
         try:
@@ -84,7 +84,7 @@ def _in_child(mutant: python.Mutant) -> str:
         finally:
             os._exit(0)
     os.close(write)
-    with open(read) as pipe:
+    with os.fdopen(read) as pipe:
         said = pipe.read()
     os.wait()
     return said
