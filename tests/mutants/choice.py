@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ from tests.servers import Binary
 from . import lua, python
 from .mutant import ROOT, Mutant
 
+_SERVER = re.compile(r"(?:redis|valkey)-[\d.]+|fakeredis")
+
 
 class Ran(NamedTuple):
     """A test that was run without a mutant. ``scripts``: those that it called."""
@@ -23,11 +26,15 @@ class Ran(NamedTuple):
 
 
 class Choice:
-    def __init__(self, items: Sequence[pytest.Item], ran: Mapping[int, Ran], first: Binary) -> None:
-        """``ran``: by the item's number."""
-        self.ran = ran
-        self._servers = {i: server_of(items[i], first) for i in ran}
-        self._paths = {i: items[i].path.relative_to(ROOT).as_posix() for i in ran}
+    def __init__(
+        self, items: Sequence[pytest.Item], ran: Mapping[int, Ran], first: Binary, *, on_others: bool = True
+    ) -> None:
+        """``ran``: by the item's number, on the ``first`` server; a test is supposed to do the same on others."""
+        on_first = {_name_of(items[i]): each for i, each in ran.items()}
+        chosen = [i for i, item in enumerate(items) if _name_of(item) in on_first and (on_others or i in ran)]
+        self.ran = {i: on_first[_name_of(items[i])] for i in chosen}
+        self._servers = {i: server_of(items[i], first) for i in chosen}
+        self._paths = {i: items[i].path.relative_to(ROOT).as_posix() for i in chosen}
         self._worked: Counter[tuple[str, int]] = Counter()
 
     def of(self, mutant: Mutant) -> list[int]:
@@ -53,6 +60,11 @@ class Choice:
             for i, ran in self.ran.items():
                 if self._paths[i].startswith(start):
                     yield i, (number, False, ran.took_s)
+
+
+def _name_of(item: pytest.Item) -> str:
+    """The same on each server."""
+    return _SERVER.sub("", item.nodeid)
 
 
 def server_of(item: pytest.Item, first: Binary) -> int:

@@ -64,13 +64,13 @@ class _Run:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         items, mutants, lanes, quick = session.items, self._mutants, self._options.lanes, self._options.quick
         first = binaries()[0]
-        chosen = [i for i, item in enumerate(items) if not quick or server_of(item, first) == 0]
+        chosen = [i for i, item in enumerate(items) if server_of(item, first) == 0]
         parts = [chosen[number::lanes] for number in range(lanes)]
         found = dict(self._in_lanes(session, lambda lane, number: lane.survey(parts[number]), lanes))
         ran = {i: each for number, part in enumerate(parts) for i, each in zip(part, found[number], strict=True)}
         self.broken = [items[i].nodeid for i, each in ran.items() if not each.passed]
         if not self.broken:
-            choice = Choice(items, ran, first)
+            choice = Choice(items, ran, first, on_others=not quick)
 
             def kill(lane: Lane, number: int) -> str | None:
                 return lane.killer(mutants[number], choice, simulated=not quick)
