@@ -60,7 +60,11 @@ def test_each_claim_of_a_group_that_is_gone_is_refused(shard: Shard, end: End) -
     shard.redis("HSET", shard.k.settings, "generation:default", "2")
     shard._generations["default"] = generation
     script = getattr(shard.scripts, end.__name__)
-    width = {"retry": ["row", 0, 1, "Oops"], "bury": ["row", "buried", "Oops"], "touch": [60_000]}
+    width: dict[str, list[object]] = {
+        "retry": ["row", 0, 1, "Oops"],
+        "bury": ["row", "buried", "Oops"],
+        "touch": [60_000],
+    }
     more = width.get(end.__name__, ["row"])
     args = [value for row in rows for value in (row.main, row.entry, row.id, *more)]
     ttr = [60_000] if end.__name__ == "touch" else []
