@@ -13,6 +13,7 @@
 -- ARGV[3] history cap
 -- ARGV[4] the topic's number of shards, as the caller knows it
 -- ARGV[5] groups, 'a,b', as the caller knows them
+-- ARGV[6] 'cover' = write even if nothing is to be changed, so that WAIT covers earlier writes; or none
 -- returns 1 = cancelled, no new attempt starts; 0 = no such job, or no group waits for it; -1 = an attempt is running;
 -- -2 = the caller's settings of the topic are out of date, nothing was changed
 -- include: clock, progress, settle, history, leaving_groups, group_states, withdraw, drop_job, stored_format
@@ -23,6 +24,7 @@ local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'form
 check_format(topic[4])
 if topic[1] ~= ARGV[4] or topic[2] ~= ARGV[5] then return -2 end
 k.leaving = topic[3]
+if ARGV[6] then redis.call('HINCRBY', counts, 'enqueued', 0) end
 local record, groups, dead = redis.call('HGET', jobs, ARGV[2]), names(topic[2]), {}
 if not record then return 0 end
 for i, group in ipairs(groups) do dead[group] = KEYS[7 + i] end

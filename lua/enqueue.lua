@@ -23,6 +23,7 @@ if topic[1] ~= shards then return {0, now, 0} end
 local head = head_ms(bucket)
 local straight = topic[2] == '0' and topic[3] == '0' and not (head and head <= now)
 local count = (#ARGV - 3) / 3
+-- Written even if all ids turn out to be taken: WAIT behind a repeated call must cover the write of the first one.
 local before = redis.call('HINCRBY', counts, 'enqueued', count) - count
 local reply, waiting, earliest, created, moved, bytes, longest = {1, now, count}, {}, nil, 0, 0, 0, 0
 local prefix = '\n' .. now .. '\n' -- 13 digits: Lua writes up to 14 in full

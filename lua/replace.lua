@@ -25,7 +25,7 @@ local groups = names(topic[2])
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
   history = history, cap = ARGV[3], leaving = topic[4]}
 local head, count = head_ms(bucket), (#ARGV - 4) / 3
-local before = redis.call('HINCRBY', counts, 'enqueued', count) - count
+local before = redis.call('HINCRBY', counts, 'enqueued', count) - count -- always written, as in enqueue
 local reply, created, earliest, bytes, longest = {1, now, count}, 0, nil, 0, 0
 
 for i = 5, #ARGV, 3 do

@@ -10,6 +10,7 @@
 -- ARGV[2] id
 -- ARGV[3] when: '+delay_ms', or due_ms
 -- ARGV[4] the topic's number of shards, as the caller knows it
+-- ARGV[5] 'cover' = write even if nothing is to be changed, so that WAIT covers earlier writes; or none
 -- returns 1 = rescheduled; 0 = no such job, or no group waits for it; -1 = an attempt is running; -2 = the caller's
 -- settings of the topic are out of date, nothing was changed
 -- include: clock, sequence, progress, ring, settle, leaving_groups, group_states, withdraw, stored_format
@@ -23,6 +24,7 @@ if string.byte(when) == 43 then due = now + due end
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format')
 check_format(topic[4])
 if topic[1] ~= ARGV[4] then return -2 end
+if ARGV[5] then redis.call('HINCRBY', counts, 'enqueued', 0) end
 local record, groups = redis.call('HGET', jobs, id), names(topic[2])
 if not record then return 0 end
 k.leaving = topic[3]

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from .durability import MEMORY, check_level
 from .retry import DEFAULT_RETRY, RetrySchedule
 
 DEFAULT_GROUP = "default"
@@ -46,6 +47,10 @@ class Settings(BaseSettings):
     call_timeout_s: float = Field(
         default=5.0, gt=0, le=86_400, description="One overall deadline for a call, retries included."
     )
+    durable: str = Field(
+        default=MEMORY,
+        description="Where a producer's change is for certain when the call returns: `memory`, `disk` or `replicas:N`.",
+    )
     max_connections: int = Field(
         default=50, ge=1, description="Connections to one Redis node in use at once; further calls wait in line."
     )
@@ -75,6 +80,11 @@ class Settings(BaseSettings):
     @classmethod
     def _set(cls, namespace: str) -> str:
         return namespace or DEFAULT_NAMESPACE
+
+    @field_validator("durable")
+    @classmethod
+    def _level(cls, level: str) -> str:
+        return check_level(level or MEMORY) or MEMORY
 
 
 class HttpSettings(BaseSettings):
@@ -130,6 +140,7 @@ class TopicSettings(BaseModel):
     retry: str = DEFAULT_RETRY
     max_deliveries: int = 5
     rate: float | None = None
+    durable: str | None = None
     paused: bool = False
     groups: Mapping[str, GroupSettings] = Field(default_factory=dict)
     # Changes that have begun and are not complete; whoever meets them completes them (Topics).

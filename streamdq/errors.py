@@ -64,6 +64,30 @@ class TooManyCalls(ServerUnavailable):
     """
 
 
+class NotDurable(ServerError):
+    """Redis made the change, but did not confirm in time that it is as durable as asked for; a failover or a crash may
+    undo it.
+
+    Repeat the call with the same id: then its success covers this change as well. For an enqueue, pass
+    ``on_conflict="keep"``, because the job may be there. ``level``: what was asked for.
+    """
+
+    def __init__(self, level: str, why: str) -> None:
+        super().__init__(
+            f"durable={level!r}: {why}; Redis made the change, but a failover or a crash may undo it: repeat the call "
+            "with the same id (an enqueue with on_conflict='keep')"
+        )
+        self.level = level
+
+
+class DurabilityUnsupported(ServerError):
+    """This Redis can't give the durability that was asked for. Nothing was written.
+
+    ``disk`` needs an append-only file, and a server with ``WAITAOF`` (Redis 7.2 or later, Valkey). An older server
+    needs ``appendfsync always``, and has to let this user read that (``CONFIG GET``).
+    """
+
+
 class ServerRefusesWrites(ServerError):
     """Redis answers but refuses writes: its disk or memory is full, or it is a replica."""
 

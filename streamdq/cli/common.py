@@ -50,6 +50,12 @@ Topic = Annotated[str, typer.Argument(help="The topic, such as order.close", sho
 Id = Annotated[str, typer.Argument(help="The job's id; put -- before it if it begins with --", show_default=False)]
 OptionalTopic = Annotated[str | None, typer.Argument(help="One topic instead of all", show_default=False)]
 GroupOption = Annotated[str, typer.Option("--group", help="The consumer group.")]
+Durable = Annotated[
+    str | None,
+    typer.Option(
+        help="Where the change must be before it is confirmed: memory, disk or replicas:N; else as the topic."
+    ),
+]
 Delay = Annotated[str | None, typer.Option(help="Due after this long, such as 30m, by Redis's clock.")]
 At = Annotated[str | None, typer.Option(help="Due at this time: 2030-01-31T09:00:00+08:00, or Unix milliseconds.")]
 

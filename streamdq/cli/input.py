@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 from pydantic_core import from_json
 
 from ..config import MAX_BATCH
+from ..durability import check_level
 from ..durations import Moment
 from ..errors import InvalidInput, StreamdqError
 from ..job import NewJob, check_topic
@@ -107,18 +108,20 @@ def load_jobs(
     *,
     defaults: Mapping[str, Any],
     on_conflict: OnConflict,
+    durable: str | None = None,
     progress: Callable[[int, int], None],
 ) -> Loaded:
     """Enqueues every line of a file of any length, in batches; blank lines are skipped. ``progress`` is called with
     the bytes and lines read.
 
     Raises:
-        InvalidInput: the topic's name is invalid; nothing was read.
+        InvalidInput: the topic's name or ``durable`` is invalid; nothing was read.
         BadLine: a line is not a valid job; the lines before it were enqueued.
         StreamdqError, OSError, KeyboardInterrupt: Redis failed, or the file, or the user has had enough; a note says
             how far it came.
     """
     check_topic(topic)
+    check_level(durable)
     store, loaded = store_of(queue), Loaded()
     limit = store.session.settings.max_body_bytes
     longest = longest_line(limit)
@@ -126,7 +129,7 @@ def load_jobs(
 
     def flush() -> None:
         if batch:
-            existing = carry_out(queue, put(store, topic, batch, on_conflict == "replace")).existing
+            existing = carry_out(queue, put(store, topic, batch, on_conflict == "replace", durable)).existing
             loaded.created += len(batch) - len(existing)
             loaded.existing += len(existing)
             loaded.existing_ids += [batch[i].id for i in existing[: SHOWN_IDS - len(loaded.existing_ids)]]

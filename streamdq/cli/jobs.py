@@ -18,7 +18,7 @@ from ..config import DEFAULT_GROUP
 from ..errors import InvalidInput
 from ..operations import json_out
 from ..queue import Queue
-from .common import At, Delay, GroupOption, Id, Json, Topic, WithId, answer, commands, open_queue
+from .common import At, Delay, Durable, GroupOption, Id, Json, Topic, WithId, answer, commands, open_queue
 from .input import BadLine, Loaded, load_jobs, parse_json, parse_moment
 
 app = commands()
@@ -57,6 +57,7 @@ def enqueue(
         str | None, typer.Option(help="Give the job up if it would start this long after its due time.")
     ] = None,
     on_conflict: Annotated[OnConflictChoice, typer.Option(help="If the id is taken.")] = OnConflictChoice.REJECT,
+    durable: Durable = None,
     as_json: Json = False,
 ) -> None:
     """Enqueue one job, or a file of jobs.
@@ -83,12 +84,12 @@ def enqueue(
     with open_queue(context) as queue:
         if file is None:
             text = sys.stdin.buffer.read() if body == "-" else body or ""
-            job = queue.enqueue(topic, _body(text), id=id, on_conflict=on_conflict.value, **fields)
+            job = queue.enqueue(topic, _body(text), id=id, on_conflict=on_conflict.value, durable=durable, **fields)
             answer(as_json, json_out.job_json(job), f"{job.topic} / {job.id}, due {terminal.utc_text(job.due_ms)}")
             return
         if id is not None:
             raise InvalidInput('id: the jobs of a file have ids of their own; put "id" on each line')
-        _enqueue_file(queue, topic, file, fields, on_conflict, as_json)
+        _enqueue_file(queue, topic, file, fields, on_conflict, durable, as_json)
 
 
 def _body(text: str | bytes) -> Any:
@@ -99,13 +100,19 @@ def _body(text: str | bytes) -> Any:
 
 
 def _enqueue_file(
-    queue: Queue, topic: str, file: str, fields: dict[str, Any], on_conflict: OnConflictChoice, as_json: bool
+    queue: Queue,
+    topic: str,
+    file: str,
+    fields: dict[str, Any],
+    on_conflict: OnConflictChoice,
+    durable: str | None,
+    as_json: bool,
 ) -> None:
     with _source(file) as source, terminal.progress_bar("lines") as bar:
         total = _size_of(source)
         try:
             loaded = load_jobs(
-                queue, topic, source, defaults=fields, on_conflict=on_conflict.value,
+                queue, topic, source, defaults=fields, on_conflict=on_conflict.value, durable=durable,
                 progress=lambda size, lines: bar.reach(size, total, counted=lines),
             )  # fmt: skip
         except BadLine as error:
@@ -168,26 +175,33 @@ def get(context: typer.Context, topic: Topic, id: Id, as_json: Json = False) -> 
 
 
 @app.command(cls=WithId)
-def cancel(context: typer.Context, topic: Topic, id: Id, as_json: Json = False) -> None:
+def cancel(context: typer.Context, topic: Topic, id: Id, durable: Durable = None, as_json: Json = False) -> None:
     """Cancel a waiting job.
 
     No new attempt of it starts, in any group. Exit code 1: no such job, or it is running or dead.
     """
     with open_queue(context) as queue:
-        yes = queue.cancel(topic, id)
+        yes = queue.cancel(topic, id, durable=durable)
     answer(as_json, {"cancelled": yes}, "cancelled" if yes else _unchanged(id), yes=yes)
 
 
 @app.command(cls=WithId)
 def reschedule(
-    context: typer.Context, topic: Topic, id: Id, delay: Delay = None, at: At = None, as_json: Json = False
+    context: typer.Context,
+    topic: Topic,
+    id: Id,
+    delay: Delay = None,
+    at: At = None,
+    durable: Durable = None,
+    as_json: Json = False,
 ) -> None:
     """Give a waiting job another due time.
 
     Pass --delay (from now) or --at. Exit code 1: no such job is waiting.
     """
     with open_queue(context) as queue:
-        yes = queue.reschedule(topic, id, delay=delay, at=None if at is None else parse_moment(at))
+        moment = None if at is None else parse_moment(at)
+        yes = queue.reschedule(topic, id, delay=delay, at=moment, durable=durable)
     answer(as_json, {"rescheduled": yes}, "rescheduled" if yes else _unchanged(id), yes=yes)
 
 

@@ -118,6 +118,10 @@ def configure(
     ] = None,
     group: Annotated[list[str] | None, typer.Option(help="A group; may be repeated. Others are removed.")] = None,
     rate: Annotated[float | None, typer.Option(help="Jobs per second at most; 0 for no limit.")] = None,
+    durable: Annotated[
+        str | None,
+        typer.Option(help="Where a job is for certain when enqueue returns: memory, disk, replicas:N, or default."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Create a topic, or change its settings.
@@ -129,8 +133,9 @@ def configure(
     """  # noqa: D301 - typer reads the mark
     with open_queue(context) as queue:
         settings = queue.configure(
-            topic, ttr=ttr, retry=retry, shards=shards, max_deliveries=max_deliveries, groups=group, rate=rate
-        )
+            topic, ttr=ttr, retry=retry, shards=shards, max_deliveries=max_deliveries, groups=group, rate=rate,
+            durable=durable,
+        )  # fmt: skip
     if as_json:
         terminal.print_json(json_out.settings_json(topic, settings))
     else:

@@ -17,10 +17,12 @@ from starlette.routing import Match
 
 from ..errors import (
     AuthenticationFailed,
+    DurabilityUnsupported,
     EmbeddedError,
     InvalidInput,
     JobExists,
     NewerFormat,
+    NotDurable,
     ServerError,
     ServerRefusesWrites,
     StaleClaim,
@@ -85,10 +87,12 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "invalid-input": (422, "A value can't be accepted"),
     "rate-limited": (429, "Too many requests"),
     "internal-error": (500, "An error in the server"),
+    "durability-unsupported": (501, "Redis can't give this durability"),
     "too-busy": (503, "Too many requests are waiting"),
     "stopping": (503, "The server is shutting down"),
     "redis-unavailable": (503, "Redis does not answer"),
     "redis-refuses": (503, "Redis refuses the request"),
+    "not-durable": (503, "Durability was not confirmed in time"),
     "newer-format": (503, "A newer version has written the data"),
 }
 _IN_THE_MIDST = ("too-large", "stopping")
@@ -106,11 +110,15 @@ _OF_ERROR: tuple[tuple[type[Exception], str], ...] = (
     (NewerFormat, "newer-format"),
     (ServerRefusesWrites, "redis-refuses"),
     (AuthenticationFailed, "redis-refuses"),
+    (NotDurable, "not-durable"),
+    (DurabilityUnsupported, "durability-unsupported"),
     (ServerError, "redis-unavailable"),
     (EmbeddedError, "redis-unavailable"),
 )
 _REDIS = {
     "redis-refuses": "Redis refuses writes, or this command; the server's log says why",
+    "not-durable": "the change was made, but a failover or a crash may undo it; repeat the request with the same id",
+    "durability-unsupported": "nothing was written; the server's log says what to change",
     "redis-unavailable": "no answer in time; a change may have been made, so repeat the request with the same id",
 }
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from redis.crc import key_slot
 from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseError, TryAgainError
 
-from .command import Command
+from .command import Behind, Command
 from .failures import LinkError
 
 _REDIRECTS = 5
@@ -44,6 +45,8 @@ class Learn:
 
 
 Steps = Generator[Exchange | Learn, Any, list[Any]]
+Unit = tuple[list[int], list[Any]]
+"""A command and those behind it: their indexes, and the replies of the node that was asked."""
 
 
 class Slots:
@@ -143,7 +146,7 @@ def routed(slots: Slots, commands: Sequence[Command], timeout_s: float, blocking
         LinkError: a node did not answer, or its slot is migrating; ``sent`` covers all commands.
     """
     deadline = time.monotonic() + timeout_s
-    replies: list[Any] = [None] * len(commands)
+    replies: dict[int, Any] = {}
     pending, ran = list(range(len(commands))), False
 
     def left_s() -> float:
@@ -154,15 +157,15 @@ def routed(slots: Slots, commands: Sequence[Command], timeout_s: float, blocking
             yield from _known(slots, commands, pending, left_s())
             for name, indexes in _by_node(slots, commands, pending):
                 got = yield Exchange(name, [commands[i] for i in indexes], left_s())
-                ran |= _any_ran(got)
-                for i, reply in zip(indexes, got, strict=True):
-                    replies[i] = yield from _followed(slots, name, commands[i], reply, left_s())
+                units = _units(commands, indexes, got)
+                ran |= _any_ran(units)
+                replies |= yield from _all_followed(slots, name, commands, units, left_s())
         except LinkError as error:
             error.sent |= ran
             raise
         pending = [i for i in pending if isinstance(replies[i], MovedError)]
         if not pending:
-            return replies
+            return [replies[i] for i in range(len(commands))]
     raise LinkError(ConnectionError("the Cluster's nodes name one another for a slot"), sent=ran)
 
 
@@ -173,8 +176,14 @@ def _known(
         yield Learn(slots.version, timeout_s)
 
 
-def _any_ran(replies: Sequence[Any]) -> bool:
-    return not all(isinstance(reply, _NOT_RUN) for reply in replies)
+def _units(commands: Sequence[Command], indexes: list[int], replies: list[Any]) -> list[Unit]:
+    """What was sent to a node: each command with those behind it, which share its fate."""
+    starts = [at for at, i in enumerate(indexes) if not isinstance(commands[i], Behind)]
+    return [(indexes[start:end], replies[start:end]) for start, end in pairwise([*starts, len(indexes)])]
+
+
+def _any_ran(units: Sequence[Unit]) -> bool:
+    return not all(isinstance(replies[0], _NOT_RUN) for _, replies in units)
 
 
 def _by_node(slots: Slots, commands: Sequence[Command], pending: list[int]) -> Iterator[tuple[str, list[int]]]:
@@ -183,18 +192,34 @@ def _by_node(slots: Slots, commands: Sequence[Command], pending: list[int]) -> I
         yield name, [i for other, i in names if other == name]
 
 
-def _followed(slots: Slots, name: str, command: Command, reply: Any, timeout_s: float) -> Generator[Any, Any, Any]:
-    """The reply, or the reply of the node to which the slot is migrating. After a MovedError, the table has the new
-    node.
+def _all_followed(
+    slots: Slots, name: str, commands: Sequence[Command], units: Sequence[Unit], timeout_s: float
+) -> Generator[Any, Any, dict[int, Any]]:
+    """The replies by index, after redirections have been followed."""
+    replies: dict[int, Any] = {}
+    for indexes, got in units:
+        unit = [commands[i] for i in indexes]
+        replies.update(zip(indexes, (yield from _followed(slots, name, unit, got, timeout_s)), strict=True))
+    return replies
+
+
+def _followed(
+    slots: Slots, name: str, unit: Sequence[Command], replies: Sequence[Any], timeout_s: float
+) -> Generator[Any, Any, Sequence[Any]]:
+    """The replies to a command and those behind it, or the replies of the node to which the slot is migrating. After a
+    MovedError, which is then the reply to all of them, the table has the new node.
     """
+    reply = replies[0]
     if isinstance(reply, AskError) and not isinstance(reply, MovedError):
         name = address(reply.host, reply.port, name)
-        _, reply = yield Exchange(name, [_ASKING, command], timeout_s)
+        _, *replies = yield Exchange(name, [_ASKING, *unit], timeout_s)
+        reply = replies[0]
     if isinstance(reply, MovedError):
         slots.moved(reply.slot_id, address(reply.host, reply.port, name))
-    elif isinstance(reply, TryAgainError | AskError):  # the script's keys are on both sides of a migration
+        return [reply] * len(replies)
+    if isinstance(reply, TryAgainError | AskError):  # the script's keys are on both sides of a migration
         raise LinkError(reply, sent=False)
-    elif isinstance(reply, ClusterDownError):
+    if isinstance(reply, ClusterDownError):
         slots.suspect(name)
         raise LinkError(reply, sent=False)
-    return reply
+    return replies

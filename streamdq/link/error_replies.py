@@ -52,7 +52,7 @@ _SIGNS = (
     # UNBLOCKED: the stream was deleted during a blocked read (7.0).
     _Sign(Meaning.GROUP_MISSING, "group_missing", (), ("NOGROUP", "requires the key to exist", "UNBLOCKED")),
     # Before 7.0 a script's error has READONLY in the middle of its text.
-    _Sign(Meaning.REPLICA, "refused_writes", (exceptions.ReadOnlyError,), ("READONLY",)),
+    _Sign(Meaning.REPLICA, "refused_writes", (exceptions.ReadOnlyError,), ("READONLY", "used with replica instances")),
     _Sign(Meaning.NO_WRITES, "refused_writes", (exceptions.OutOfMemoryError,), ("OOM ", "MISCONF", "NOREPLICAS")),
     _Sign(
         Meaning.ELSEWHERE,

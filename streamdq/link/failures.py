@@ -12,7 +12,7 @@ from ..metrics import declared
 from . import error_replies
 from .error_replies import Meaning, meaning_of, metrics_kind
 
-KINDS = ("timeout", "connection", "protocol", "crowded", *error_replies.KINDS)
+KINDS = ("timeout", "connection", "protocol", "crowded", "not_durable", *error_replies.KINDS)
 _namespace: ContextVar[str] = ContextVar("namespace", default="")
 
 

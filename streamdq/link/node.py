@@ -200,7 +200,8 @@ class Connections:
                 connection.send_command(*command.args)
                 replies.append(_read(connection))
             return replies
-        connection.send_packed_command([pack_command(command.args) for command in commands], check_health=False)
+        packed = b"".join([pack_command(command.args) for command in commands])  # one system call
+        connection.send_packed_command([packed], check_health=False)
         return [_read(connection) for _ in commands]
 
     def _put(self, connection: Any, replies: Sequence[Any]) -> None:

@@ -63,6 +63,7 @@ class Session:
         self.clock = clock
         self.address = target.describe()
         self.is_cluster = target.kind == "cluster"
+        self.is_fake = target.kind == "memory"
         self.consumer = consumer_name()
         self.node_of: Callable[[str], str] = lambda _: ""  # on Cluster, the node that serves a key
         failures.expect(namespace)

@@ -118,7 +118,8 @@ RECLAIMED = Counter("streamdq_jobs_reclaimed", "Claims taken over because their 
 REDIS_ERRORS = Counter(
     "streamdq_redis_errors",
     "Calls that Redis did not answer, or refused: timeout, connection, login, protocol, loading, crowded (waited "
-    "too long for a free connection), refused_writes, group_missing, cluster, server.",
+    "too long for a free connection), not_durable (not confirmed in time), refused_writes, group_missing, cluster, "
+    "server.",
     (*_NAMESPACE, "kind"),
 )
 LOOP_RESTARTS = Counter("streamdq_loop_restarts", "Loops that failed and were started again.", (*_NAMESPACE, "loop"))

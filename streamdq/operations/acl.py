@@ -7,12 +7,17 @@ from __future__ import annotations
 COMMANDS = (
     "del", "eval", "evalsha", "exists", "get", "getex", "hdel", "hexists", "hget", "hgetall", "hincrby", "hkeys",
     "hlen", "hmget", "hscan", "hset", "hsetnx", "hstrlen", "info", "pexpire", "pttl", "select", "set", "time",
-    "unlink", "xack", "xadd", "xautoclaim", "xclaim", "xdel", "xgroup", "xinfo", "xlen", "xpending", "xrange",
+    "unlink", "wait", "xack", "xadd", "xautoclaim", "xclaim", "xdel", "xgroup", "xinfo", "xlen", "xpending", "xrange",
     "xread", "xreadgroup", "xrevrange", "xtrim", "zadd", "zcard", "zcount", "zrange", "zrangebyscore", "zrem",
     "zremrangebyrank", "zscan", "zscore",
 )  # fmt: skip
 CLUSTER_COMMANDS = ("asking", "cluster|slots")
 """What clients of a Cluster send as well: to learn which node serves which slot, and while a slot migrates."""
+
+DISK_COMMANDS = ("config|get", "waitaof")
+"""What ``durable="disk"`` sends as well, before Redis 7.2 and since. A server refuses a list with a command that it
+does not know.
+"""
 
 
 def rights(namespace: str, cluster: bool = False) -> str:

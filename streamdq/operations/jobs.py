@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 from ..config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
+from ..durability import check_level
 from ..durations import Duration, Moment
 from ..errors import InvalidInput, JobExists
 from ..job import Job, NewJob, check_id, check_topic
@@ -62,6 +63,7 @@ def enqueue(
     url: str | None = None,
     expire: Duration | None = None,
     on_conflict: OnConflict = "reject",
+    durable: str | None = None,
 ) -> Op[Job]:
     """Enqueues one job, due after ``delay`` by Redis's clock, or ``at`` a point in time. When this returns, Redis
     has the job.
@@ -69,9 +71,15 @@ def enqueue(
     ``on_conflict``: what to do if a job that has not ended has this id: "reject" raises, "keep" returns that job,
     "replace" cancels it first. A call that is repeated after a lost connection finds its own job.
 
+    ``durable``: where the job, or the existing one, is for certain when this returns: "memory" of the server, its
+    "disk" (in the append-only file), or also the memory of "replicas:N". None: as the topic or this process is
+    configured.
+
     Raises:
         InvalidInput: an argument is invalid; nothing was written.
         JobExists: the id is taken; with "replace", by a job that is running or dead.
+        NotDurable: that was not confirmed in time; the job is in Redis. Repeat the call with the same id and "keep".
+        DurabilityUnsupported: this Redis can't confirm it; nothing was written.
         ServerUnavailable: no reply in time; the job may have been enqueued. Repeat the call with the same id.
     """
     if on_conflict not in ("reject", "keep", "replace"):
@@ -80,28 +88,31 @@ def enqueue(
         check_topic(topic)
     new = NewJob(body, delay, id, at, ttr, retry, url, expire)
     job = encode(new, store.session.settings.max_body_bytes)
-    reply = yield from put(store, topic, [job], on_conflict == "replace")
+    reply = yield from put(store, topic, [job], on_conflict == "replace", check_level(durable))
     if reply.existing and on_conflict != "keep":
         why = ", and it is running or dead" if on_conflict == "replace" else ""
         raise JobExists(topic, job.id, why)
     return reply.job(topic, job)
 
 
-def put(store: RedisStore, topic: str, jobs: Sequence[Encoded], replace: bool) -> Op[Put]:
+def put(store: RedisStore, topic: str, jobs: Sequence[Encoded], replace: bool, durable: str | None = None) -> Op[Put]:
     """Enqueues encoded jobs, at most MAX_BATCH: one call per shard, or more if the jobs are large. ``replace``: they
     replace waiting jobs with the same ids. Every enqueue goes through here.
 
     Raises:
         ServerUnavailable: no reply in time; any of them may have been enqueued. Repeat with the same nonces or ids.
+        NotDurable: the same, as far as durability is concerned.
+        DurabilityUnsupported: nothing was written to the shard that it was asked of.
     """
     settings = store.topics.settled(topic)
     if settings is None:
         settings = yield from store.topics.shared(topic, store.topics.ensure)
-    script = store.scripts.replace if replace else store.scripts.enqueue
     left, now_ms = list(range(len(jobs))), 0
     taken: dict[int, bytes] = {}
     for _ in range(REPAIRS):
         outdated: list[int] = []
+        scripts = store.at(durable, settings)
+        script = scripts.replace if replace else scripts.enqueue
         for shard, part in _by_shard(store, topic, settings, jobs, left, replace):
             while part:  # usually once; more often if large jobs have the ids: a call reads a bounded number of bytes
                 reply = yield from script(shard, settings.shards, [value for i in part for value in jobs[i][:3]])
@@ -145,16 +156,19 @@ def enqueue_many(
     *,
     batch_size: int = MAX_BATCH,
     on_conflict: OnConflict = "reject",
+    durable: str | None = None,
 ) -> Op[EnqueueResult]:
     """Enqueues any number of jobs, ``batch_size`` at a time (per shard), and holds no more than that in memory.
 
     Taken ids don't stop it: "reject" and "keep" both leave the existing job and list its id in ``existing``;
-    "replace" replaces it.
+    "replace" replaces it. ``durable``: as for ``enqueue``, of each batch.
 
     Raises:
         InvalidInput: a job is invalid; the batches before it were enqueued, no job of its own batch was.
+        NotDurable: a batch was not confirmed in time; those before it were. If all jobs have ids, repeat the call.
     """
     check_topic(topic)
+    check_level(durable)
     if on_conflict not in ("reject", "keep", "replace"):
         raise InvalidInput(f"on_conflict: {on_conflict!r} is not one of 'reject', 'keep', 'replace'")
     if not 1 <= batch_size <= MAX_BATCH:
@@ -163,7 +177,7 @@ def enqueue_many(
         yield from store.topics.shared(topic, store.topics.ensure)
     result, source = EnqueueResult(0, []), iter(jobs)
     while batch := list(islice(_encoded(store, source), batch_size)):
-        reply = yield from put(store, topic, batch, on_conflict == "replace")
+        reply = yield from put(store, topic, batch, on_conflict == "replace", durable)
         result.existing += [batch[i].id for i in reply.existing]
         result.created += len(batch) - len(reply.existing)
     return result
@@ -178,32 +192,44 @@ def _encoded(store: RedisStore, jobs: Iterator[NewJob | Mapping[str, Any]]) -> I
 # -- one job
 
 
-def cancel(store: RedisStore, topic: str, id: str) -> Op[bool]:
+def cancel(store: RedisStore, topic: str, id: str, *, durable: str | None = None) -> Op[bool]:
     """True: the job is deleted, with its dead letters in other groups, and no new attempt of it starts in any
     group. False: nothing was changed, because there is no such job, or no group waits for it: it is running or
-    dead.
+    dead. ``durable``: as for ``enqueue``; a cancellation that a failover undoes lets the job run.
 
     Raises:
         UnknownTopic: there is no such topic.
         ServerUnavailable: no reply in time; repeat the call (False may then mean that the first call did it).
+        NotDurable: the same; the answer of the repeated call covers the first one as well.
+        DurabilityUnsupported: this Redis can't confirm it; nothing was changed.
     """
-    return (yield from ask(store, topic, id, store.scripts.cancel)) == 1
+    check_level(durable)
+    asked = ask(store, topic, id, lambda k, settings, _: store.at(durable, settings).cancel(k, settings, id))
+    return (yield from asked) == 1
 
 
 def reschedule(
-    store: RedisStore, topic: str, id: str, *, delay: Duration | None = None, at: Moment | None = None
+    store: RedisStore,
+    topic: str,
+    id: str,
+    *,
+    delay: Duration | None = None,
+    at: Moment | None = None,
+    durable: str | None = None,
 ) -> Op[bool]:
     """Gives a waiting job (delayed, ready, or before its next attempt) a new due time. False: nothing was changed,
-    because there is no such job, or it is running or dead.
+    because there is no such job, or it is running or dead. ``durable``: as for ``enqueue``.
 
     Raises:
         UnknownTopic: there is no such topic.
         ServerUnavailable: no reply in time; repeat the call (False may then mean that the first call did it).
+        NotDurable, DurabilityUnsupported: as for ``cancel``.
     """
+    check_level(durable)
     if delay is None and at is None:
         raise InvalidInput("reschedule: pass delay or at")
     when = encode_when(delay, at)
-    asked = ask(store, topic, id, lambda k, settings, _: store.scripts.reschedule(k, settings, id, when))
+    asked = ask(store, topic, id, lambda k, settings, _: store.at(durable, settings).reschedule(k, settings, id, when))
     return (yield from asked) == 1
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..config import TopicSettings
+from ..durability import check_level
 from ..durations import Duration
 from ..errors import InvalidInput
 from ..job import check_group, check_topic, check_ttr
@@ -15,6 +16,7 @@ from ..store.redis_store import RedisStore
 
 MAX_SHARDS = 256
 _LEAST_RATE = 1e-6
+_OF_PROCESS = "default"
 
 
 def configure(
@@ -27,10 +29,12 @@ def configure(
     max_deliveries: int | None = None,
     groups: Sequence[str] | None = None,
     rate: float | None = None,
+    durable: str | None = None,
 ) -> Op[TopicSettings]:
     """Creates the topic, or changes the given settings. ``rate``: at most this many jobs become ready per second; 0
     for no limit. ``groups``: exactly these; others are removed, and their open jobs end. ``max_deliveries``: how
-    often a job may be lost with its consumer before it is buried.
+    often a job may be lost with its consumer before it is buried. ``durable``: the level of its producers' calls that
+    don't name one; "default" for that of the process.
 
     Raises:
         TopicNotEmpty: ``shards`` differs and the topic holds jobs.
@@ -48,6 +52,8 @@ def configure(
     if rate is not None:
         _check_rate(rate)
         changes["rate"] = rate or None
+    if durable is not None:
+        changes["durable"] = None if durable == _OF_PROCESS else check_level(durable)
     exactly = None if groups is None else _checked_groups(groups)
     return (yield from store.topics.configure(topic, changes, exactly))
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from ..config import TopicSettings
+from ..durability import MEMORY, check_level
 from ..link.session import Session
+from .durability import Durable
 from .scripts import Scripts
 from .topics import Topics
 
@@ -16,3 +19,18 @@ class RedisStore:
         self.session = session
         self.scripts = Scripts(session)
         self.topics = Topics(session, self.scripts)
+        self._scripts_at = {MEMORY: self.scripts}
+
+    def at(self, durable: str | None, settings: TopicSettings) -> Scripts:
+        """The scripts at the level of durability that the call asks for; otherwise its topic's, otherwise this
+        process's.
+        """
+        level = durable or settings.durable or self.session.settings.durable
+        return self._scripts_at.get(level) or self._make(level)
+
+    def _make(self, level: str) -> Scripts:
+        check_level(level)
+        # A server in this process's memory has neither a disk nor replicas, and is for tests.
+        scripts = self.scripts if self.session.is_fake else Scripts(self.session, Durable(self.session, level).call)
+        self._scripts_at[level] = scripts
+        return scripts

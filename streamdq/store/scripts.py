@@ -6,7 +6,7 @@ Methods are operations (see link/session.py): use them with ``yield from``, or p
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from redis.exceptions import ResponseError
 
@@ -48,24 +48,30 @@ def _stats_keys(k: ShardKeys, groups: Sequence[str]) -> tuple[str, ...]:
     return (k.counts, k.bucket, k.jobs, k.settings, *map(k.dead_of, groups))
 
 
-class Scripts:
-    """The state transitions of one namespace."""
+class Call(Protocol):
+    """How scripts are called: as ``Session.call`` does it, or durably."""
 
-    def __init__(self, session: Session) -> None:
+    def __call__(self, commands: Sequence[Command], *, repeatable: bool = True) -> Op[list[Any]]: ...
+
+
+class Scripts:
+    """The state transitions of one namespace. ``durably``: calls them with that, and those that may change nothing are
+    told to write all the same (see durability.py).
+    """
+
+    def __init__(self, session: Session, durably: Call | None = None) -> None:
         self._session = session
+        self._call: Call = durably or session.call
+        self._cover = ("cover",) if durably else ()
         self._history = session.settings.history_length
         self.keeps_history = self._history > 0
 
     def _run(self, name: str, keys: Sequence[str], args: Iterable[Any], repeatable: bool = True) -> Op[Any]:
         script = load_script(name)
         rest = (len(keys), *keys, *args)
-        replies = yield from self._session.call(
-            [Command(keys[0], ("EVALSHA", script.sha, *rest))], repeatable=repeatable
-        )
+        replies = yield from self._call([Command(keys[0], ("EVALSHA", script.sha, *rest))], repeatable=repeatable)
         if isinstance(replies[0], ResponseError) and meaning_of(replies[0]) is Meaning.SCRIPT_MISSING:
-            replies = yield from self._session.call(
-                [Command(keys[0], ("EVAL", script.source, *rest))], repeatable=repeatable
-            )
+            replies = yield from self._call([Command(keys[0], ("EVAL", script.source, *rest))], repeatable=repeatable)
         return checked(replies[0])
 
     def _now(self) -> str:
@@ -210,14 +216,15 @@ class Scripts:
         """1: cancelled; 0: no such job, or it is dead; -1: running; or OUTDATED."""
         groups = topic.group_names
         keys = (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, *map(k.dead_of, groups))
-        args = (self._now(), id, self._history, topic.shards, ",".join(groups))
+        args = (self._now(), id, self._history, topic.shards, ",".join(groups), *self._cover)
         reply: int = yield from self._run("cancel", keys, args, repeatable=False)
         return reply
 
     def reschedule(self, k: ShardKeys, topic: TopicSettings, id: str, when: str) -> Op[int]:
         """1: rescheduled; 0: no such job, or it is dead; -1: running; or OUTDATED."""
         keys = (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.wake)
-        reply: int = yield from self._run("reschedule", keys, (self._now(), id, when, topic.shards), repeatable=False)
+        args = (self._now(), id, when, topic.shards, *self._cover)
+        reply: int = yield from self._run("reschedule", keys, args, repeatable=False)
         return reply
 
     def get(self, k: ShardKeys, id: str, topic: TopicSettings | None = None) -> Op[FoundJob | None]:

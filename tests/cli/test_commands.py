@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
@@ -359,3 +360,37 @@ def test_a_topic_is_deleted(run: Run, queue: Queue) -> None:
     assert run("delete", "t", "--force", "--json").json == {"topic": "t", "deleted": True}
     assert run("delete", "t").code == 2
     assert run("stats", "--json").json["topics"] == {}
+
+
+# -- durability
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("enqueue", "t", "1"),
+        ("cancel", "t", "a"),
+        ("reschedule", "t", "a", "--delay", "1h"),
+        ("enqueue", "t", "--file", "{file}"),
+    ],
+)
+def test_what_redis_can_not_confirm(run: Run, queue: Queue, tmp_path: Path, command: tuple[str, ...]) -> None:
+    (tmp_path / "jobs").write_text("1\n2\n")
+    queue.enqueue("t", 1, id="a", delay="1h")
+    words = [word.format(file=tmp_path / "jobs") for word in command]
+
+    refused = run(*words, "--durable", "disk")
+    wrong = run(*words, "--durable", "ram")
+
+    assert (refused.code, wrong.code) == (3, 2)
+    assert "append-only file" in refused.err
+    assert "'memory', 'disk' and 'replicas:N'" in wrong.err
+    assert queue.stats("t").topics["t"].enqueued == 1
+    assert run(*words, "--durable", "memory").code == 0
+
+
+def test_a_topics_level(run: Run) -> None:
+    assert run("configure", "t", "--durable", "replicas:2", "--json").json["durable"] == "replicas:2"
+    assert "replicas:2" in run("configure", "t", "--rate", "5").out
+    assert run("configure", "t", "--durable", "default", "--json").json["durable"] is None
+    assert run("configure", "t", "--durable", "ram").code == 2

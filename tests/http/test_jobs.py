@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from streamdq.config import Settings
+from tests.http.conftest import Open
 from tests.http.harness import JSON, Api, kind
 
 HOUR_MS = 3_600_000
@@ -205,3 +207,33 @@ async def test_another_content_type(api: Api) -> None:
         api.job("t", "a"), content=b'{"body":1}', headers={"Content-Type": "Application/JSON; charset=utf-8"}
     )
     assert fine.status_code == 201
+
+
+async def test_what_redis_can_not_confirm(open_api: Open) -> None:
+    api = await open_api(settings=Settings(call_timeout_s=1, url="memory://unused"))
+    await api.put("a", delay="1h")
+    job, jobs = api.job("t", "a"), "/v1/topics/t/jobs"
+    lines = {"content": b'{"body": 1}\n' * 3, "headers": {"Content-Type": "application/x-ndjson"}}
+    for durable, expected in (("replicas:1", (503, "not-durable")), ("disk", (501, "durability-unsupported"))):
+        asked = {"durable": durable}
+        for response in (
+            await api.client.put(api.job("t", "b"), json={"body": 1}, params=asked),
+            await api.client.post(jobs, json={"body": 1}, params=asked),
+            await api.client.post("/v1/topics/t/bulk", params=asked, **lines),
+            await api.client.post(f"{job}/reschedule", json={"delay": "1h"}, params=asked),
+            await api.client.delete(job, params=asked),
+        ):
+            assert (response.status_code, kind(response)) == expected
+        await api.put("a", delay="1h")
+    again = await api.client.put(api.job("t", "b"), json={"body": 1}, params={"durable": "memory"})
+    assert again.status_code == 200  # the first one has enqueued it
+    wrong = await api.client.put(api.job("t", "c"), json={"body": 1}, params={"durable": "ram"})
+    assert (wrong.status_code, kind(wrong)) == (422, "invalid-input")
+
+
+async def test_a_topics_level(api: Api) -> None:
+    changed = await api.client.patch("/v1/topics/t", json={"durable": "replicas:2"})
+    assert changed.json()["durable"] == "replicas:2"
+    assert (await api.client.patch("/v1/topics/t", json={"ttr": 5})).json()["durable"] == "replicas:2"
+    assert (await api.client.patch("/v1/topics/t", json={"durable": "default"})).json()["durable"] is None
+    assert (await api.client.patch("/v1/topics/t", json={"durable": "ram"})).status_code == 422

@@ -147,6 +147,17 @@ class Shard:
             self._generations[group] = found.decode()
         return self._generations.get(group, "0")
 
+    def writes(self, op: Op[Any]) -> bool:
+        """Whether it writes anything, by the server's own count, which fakeredis does not have."""
+        before = self._changes()
+        self.run(op)
+        return self.link.target.kind == "memory" or self._changes() > before
+
+    def _changes(self) -> int:
+        if self.link.target.kind == "memory":
+            return 0
+        return int(self.redis("INFO", "persistence").split(b"rdb_changes_since_last_save:")[1].split()[0])
+
     def call(self, name: str, *args: Any) -> Any:
         """Any other script, by name."""
         if name in ("cancel", "reschedule"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from streamdq.config import GroupSettings, TopicSettings
 from streamdq.store.replies import OUTDATED
+from streamdq.store.scripts import Scripts
 from tests.lua.shard import Shard
 
 CANCELLED, NOTHING, RUNNING = 1, 0, -1
@@ -104,3 +105,12 @@ def test_after_a_cancel_the_record_is_not_held_by_history(shard: Shard) -> None:
     shard.enqueue("j", delay=1)
     shard.call("cancel", "j")
     assert shard.redis("EXISTS", shard.k.history) == 0
+
+
+def test_told_to_cover_it_writes_although_nothing_changes(shard: Shard) -> None:
+    """So that WAIT behind a call that is repeated covers what the first one wrote."""
+    shard.enqueue("other")
+    before, durable = shard.counts, Scripts(shard.session, shard.session.call)
+    assert shard.writes(durable.cancel(shard.k, shard.settings, "j"))
+    assert shard.counts == before
+    shard.check()

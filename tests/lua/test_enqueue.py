@@ -165,3 +165,11 @@ def test_the_length_of_the_largest_record_is_kept(shard: Shard) -> None:
     assert largest() == shard.redis("HSTRLEN", shard.k.jobs, "larger")
     shard.call("replace", 1, shard.jobs("k", url="https://example.org/longer"))
     assert largest() == shard.redis("HSTRLEN", shard.k.jobs, "k")
+
+
+def test_it_writes_although_the_id_is_taken(shard: Shard) -> None:
+    """So that WAIT behind a call that is repeated covers what the first one wrote."""
+    shard.enqueue("j")
+    before = shard.counts
+    assert shard.writes(shard.scripts.enqueue(shard.k, 1, shard.jobs("j")))
+    assert shard.counts == before

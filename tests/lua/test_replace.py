@@ -86,3 +86,12 @@ def test_of_large_jobs_only_so_many_are_replaced(shard: Shard) -> None:
     reply = shard.call("replace", 1, shard.jobs(*ids, "new", delay=60))
     assert (reply.taken, reply.looked) == ({}, 2)
     assert shard.counts == {"enqueued": 7, "cancelled:default": 2}
+
+
+def test_it_writes_although_the_id_is_taken(shard: Shard) -> None:
+    """So that WAIT behind a call that is repeated covers what the first one wrote."""
+    shard.enqueue("j")
+    shard.claim()
+    before = shard.counts
+    assert shard.writes(shard.scripts.replace(shard.k, 1, shard.jobs("j")))
+    assert shard.counts == before

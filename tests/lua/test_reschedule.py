@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from streamdq.store.scripts import Scripts
 from tests.lua.shard import START_MS, Shard
 
 MOVED, NOTHING, RUNNING = 1, 0, -1
@@ -148,3 +149,12 @@ def test_it_rings_for_a_new_earliest(shard: Shard, when: str, rings: bool) -> No
     before = shard.rings()
     shard.call("reschedule", "j", when)
     assert (shard.rings() != before) is rings
+
+
+def test_told_to_cover_it_writes_although_nothing_changes(shard: Shard) -> None:
+    """So that WAIT behind a call that is repeated covers what the first one wrote."""
+    shard.enqueue("other")
+    before, durable = shard.counts, Scripts(shard.session, shard.session.call)
+    assert shard.writes(durable.reschedule(shard.k, shard.settings, "j", "+5"))
+    assert shard.counts == before
+    shard.check()

@@ -50,6 +50,7 @@ def test_a_repeated_call_does_nothing_also_when_the_job_has_ended(shard: Shard) 
     assert shard.call("restore", "default", 1, jobs) == [True, True]
     before = shard.counts
     assert shard.call("restore", "default", 1, jobs) == [True, True]
+    assert shard.writes(shard.scripts.restore(shard.k, "default", 1, jobs))  # which WAIT behind it needs
     assert shard.counts == before
     shard.finish(*shard.claim().rows)
     assert shard.call("restore", "default", 1, jobs) == [True, True]

@@ -17,10 +17,10 @@ import redis
 from streamdq import AsyncQueue, Bury, NewJob, Queue, Worker
 from streamdq.cli import app as cli
 from streamdq.config import HttpSettings, Settings
-from streamdq.errors import AuthenticationFailed
+from streamdq.errors import AuthenticationFailed, NotDurable
 from streamdq.http import Tokens, create_app
 from streamdq.http.auth import Role, new_token
-from streamdq.operations.acl import CLUSTER_COMMANDS, COMMANDS, rights
+from streamdq.operations.acl import CLUSTER_COMMANDS, COMMANDS, DISK_COMMANDS, rights
 from tests.conftest import BINARIES, EACH_BINARY
 from tests.sentinels import Sentinels
 from tests.servers import Binary, Cluster, Server, until
@@ -215,6 +215,13 @@ def test_other_keys_and_channels_and_rights_are_not_theirs(limited: Limited, red
     del redis_server
 
 
+def test_replicas_may_be_waited_for(limited: Limited) -> None:
+    quick = Settings(call_timeout_s=1, url="memory://unused")
+    with Queue(limited.url, NAMESPACE, settings=quick) as queue, pytest.raises(NotDurable, match="0 of 1 replicas"):
+        queue.enqueue("t", 1, durable="replicas:1")
+    assert limited.denied() == []
+
+
 def put_and_take(queue: Queue) -> None:
     queue.enqueue("t", 1)
     queue.take("t", timeout="1s")
@@ -244,8 +251,8 @@ def test_the_list_names_what_is_sent_and_nothing_else(redis_server: Server) -> N
     }
     sent = lua | (python & known)
     by_the_client = {"select"}  # for a URL with a database
-    of_a_cluster = {name.partition("|")[0] for name in CLUSTER_COMMANDS}
-    assert set(COMMANDS) - by_the_client == sent - of_a_cluster - WORDS
+    of_some = {name.partition("|")[0] for name in (*CLUSTER_COMMANDS, *DISK_COMMANDS)}
+    assert set(COMMANDS) - by_the_client == sent - of_some - WORDS
     assert list(COMMANDS) == sorted(COMMANDS)
 
 

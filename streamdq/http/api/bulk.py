@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field, StrictStr, ValidationError
 
 from ...config import MAX_BATCH
-from ...errors import InvalidInput, ServerError
+from ...errors import DurabilityUnsupported, InvalidInput, NotDurable, ServerError
 from ...job import check_topic
 from ...link.session import Op
 from ...loop import cancel_and_wait
@@ -19,7 +19,7 @@ from ...operations.jobs import put
 from ...operations.ndjson import Lines, NumberedLine, longest_line
 from ...store.records import Encoded, encode
 from ...store.redis_store import RedisStore
-from ..problems import KINDS, ProblemError, place
+from ..problems import KINDS, ProblemError, kind_of, place
 from ..request_body import without_collection
 from .models import BulkLine, BulkOut, JobIn
 
@@ -48,6 +48,7 @@ class Loader:
         store: RedisStore,
         topic: str,
         replace: bool,
+        durable: str | None,
         do: Callable[[Op[Any]], Awaitable[Any]],
         stopping: asyncio.Event,
     ) -> None:
@@ -55,6 +56,7 @@ class Loader:
         self._store = store
         self._topic = check_topic(topic)
         self._replace = replace
+        self._durable = durable
         self._do = do
         self._stopping = stopping
         self._limit = store.session.settings.max_body_bytes
@@ -73,7 +75,7 @@ class Loader:
         except ServerError as error:
             read = self.result.lines - len(self._batch)
             raise ProblemError(
-                "redis-unavailable",
+                kind_of(error) if isinstance(error, NotDurable | DurabilityUnsupported) else "redis-unavailable",
                 f"Redis failed after {read} lines; with ids, all can be sent again",
                 lines_read=read,
             ) from error
@@ -123,7 +125,8 @@ class Loader:
     async def _send(self) -> None:
         if not self._batch:
             return
-        reply = await self._do(put(self._store, self._topic, [line.job for line in self._batch], self._replace))
+        jobs = [line.job for line in self._batch]
+        reply = await self._do(put(self._store, self._topic, jobs, self._replace, self._durable))
         existing = [self._batch[i] for i in reply.existing]
         self.result.created += len(self._batch) - len(existing)
         self.result.existing += len(existing)

@@ -8,6 +8,7 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request, Response
 from pydantic_core import to_json
 
+from ...durability import PATTERN
 from ...errors import JobExists
 from ...job import Job, JobState, NewJob, check_topic
 from ...link.session import Op
@@ -36,6 +37,18 @@ OnConflictIn = Annotated[
     ),
 ]
 
+DurableIn = Annotated[
+    str | None,
+    Query(
+        description="Where the change is for certain when this is answered: in the `memory` of Redis, on its `disk`, "
+        "or also in the memory of `replicas:N`. Left out: as the topic is configured.",
+        pattern=PATTERN,
+        max_length=20,
+        examples=["replicas:1"],
+    ),
+]
+_DURABILITY = ["not-durable", "durability-unsupported"]
+
 
 def job_bytes(job: Job) -> bytes:
     """The job as JSON; its body is copied as stored."""
@@ -46,11 +59,11 @@ def job_response(job: Job, status: int = 200, headers: dict[str, str] | None = N
     return Response(job_bytes(job), status, headers, media_type=JSON)
 
 
-def _put(store: RedisStore, topic: str, new: NewJob, replace: bool) -> Op[tuple[Job, bool]]:
+def _put(store: RedisStore, topic: str, new: NewJob, replace: bool, durable: str | None) -> Op[tuple[Job, bool]]:
     """The job that has the id afterwards, and whether this call enqueued it."""
     check_topic(topic)
     job = encode(new, store.session.settings.max_body_bytes)
-    reply = yield from put(store, topic, [job], replace)
+    reply = yield from put(store, topic, [job], replace, durable)
     return reply.job(topic, job), not reply.existing
 
 
@@ -66,14 +79,19 @@ def _is_same(there: Job, new: NewJob, limit: int) -> bool:
 
 @operation(
     router, "PUT", _JOB, roles=_PRODUCER, takes=JSON, tag="Jobs", status=201,
-    problems=["job-exists", "too-many-topics"],
+    problems=["job-exists", "too-many-topics", *_DURABILITY],
     responses={
         201: {"description": "The job is in.", "model": JobOut},
         200: {"description": "It was in already: put by the same request before, or kept.", "model": JobOut},
     },
 )  # fmt: skip
 async def put_job(
-    request: Request, topic: TopicPath, id: IdPath, job: JobIn, on_conflict: OnConflictIn = "reject"
+    request: Request,
+    topic: TopicPath,
+    id: IdPath,
+    job: JobIn,
+    on_conflict: OnConflictIn = "reject",
+    durable: DurableIn = None,
 ) -> Response:
     """Enqueue a job under an id.
 
@@ -83,7 +101,7 @@ async def put_job(
     """
     backend, new = backend_of(request), job.new_job(id)
     store = await backend.store()
-    found, created = await backend.do(_put(store, topic, new, on_conflict == "replace"))
+    found, created = await backend.do(_put(store, topic, new, on_conflict == "replace", durable))
     if created:
         return job_response(found, 201)
     same = _is_same(found, new, store.session.settings.max_body_bytes)
@@ -93,31 +111,34 @@ async def put_job(
 
 
 @operation(
-    router, "POST", _JOBS, roles=_PRODUCER, takes=JSON, tag="Jobs", status=201, problems=["too-many-topics"],
+    router, "POST", _JOBS, roles=_PRODUCER, takes=JSON, tag="Jobs", status=201,
+    problems=["too-many-topics", *_DURABILITY],
     responses={201: {"description": "The job is in.", "model": JobOut, "headers": {
         "Location": {"description": "Where the job is found.", "schema": {"type": "string"}}}}},
 )  # fmt: skip
-async def post_job(request: Request, topic: TopicPath, job: JobIn) -> Response:
+async def post_job(request: Request, topic: TopicPath, job: JobIn, durable: DurableIn = None) -> Response:
     """Enqueue a job under a random id.
 
     Not idempotent: two requests create two jobs. A PUT with an id of your own is safe to repeat.
     """
     backend = backend_of(request)
-    found, _ = await backend.do(_put(await backend.store(), topic, job.new_job(None), False))
+    found, _ = await backend.do(_put(await backend.store(), topic, job.new_job(None), False, durable))
     about(request, id=found.id)
     return job_response(found, 201, {"Location": f"{request.url.path.rstrip('/')}/{quote(found.id, safe='')}"})
 
 
 @operation(
     router, "POST", "/v1/topics/{topic:segment}/bulk", roles=_PRODUCER, takes=NDJSON, tag="Jobs",
-    problems=["stopping", "too-many-topics"],
+    problems=["stopping", "too-many-topics", *_DURABILITY],
     responses={200: {"description": "What became of the lines.", "model": BulkOut}},
     extra={"requestBody": {"required": True, "content": {NDJSON: {
         "schema": {"type": "string"},
         "example": '{"id": "order-42", "body": {"order_id": 42}, "delay": "30m"}\n{"body": {"order_id": 43}}\n',
     }}}},
 )  # fmt: skip
-async def put_bulk(request: Request, topic: TopicPath, on_conflict: OnConflictIn = "reject") -> Response:
+async def put_bulk(
+    request: Request, topic: TopicPath, on_conflict: OnConflictIn = "reject", durable: DurableIn = None
+) -> Response:
     """Enqueue many jobs, one JSON object per line.
 
     A line has the fields of a single job, and may have an id. The body is streamed: it may be as long as the server
@@ -126,7 +147,8 @@ async def put_bulk(request: Request, topic: TopicPath, on_conflict: OnConflictIn
     interrupted request is safe to repeat.
     """
     backend = backend_of(request)
-    loader = Loader(await backend.store(), topic, on_conflict == "replace", backend.do, backend.stopping)
+    replace = on_conflict == "replace"
+    loader = Loader(await backend.store(), topic, replace, durable, backend.do, backend.stopping)
     await loader.load(request.stream())
     return Response(to_json(loader.result), media_type=JSON)
 
@@ -155,30 +177,33 @@ async def _refuse(request: Request, topic: str, id: str, what: str) -> None:
 
 
 @operation(
-    router, "DELETE", _JOB, roles=_PRODUCER, tag="Jobs", problems=["no-job", "unknown-topic", "job-busy"],
+    router, "DELETE", _JOB, roles=_PRODUCER, tag="Jobs",
+    problems=["no-job", "unknown-topic", "job-busy", *_DURABILITY],
     status=204, notable=True, responses={204: {"description": "It is cancelled: no new attempt starts."}},
 )  # fmt: skip
-async def cancel_job(request: Request, topic: TopicPath, id: IdPath) -> Response:
+async def cancel_job(request: Request, topic: TopicPath, id: IdPath, durable: DurableIn = None) -> Response:
     """Cancel a waiting job.
 
     After this, no new attempt of it starts in any group. A job that is running or dead can't be cancelled.
     """
-    if not await (await backend_of(request).queue()).cancel(topic, id):
+    if not await (await backend_of(request).queue()).cancel(topic, id, durable=durable):
         await _refuse(request, topic, id, "cancelled")
     return Response(status_code=204)
 
 
 @operation(
     router, "POST", _JOB + "/reschedule", roles=_PRODUCER, takes=JSON, tag="Jobs", notable=True,
-    problems=["no-job", "unknown-topic", "job-busy"],
+    problems=["no-job", "unknown-topic", "job-busy", *_DURABILITY],
     responses={200: {"description": "The job with its new due time.", "model": JobOut}},
 )  # fmt: skip
-async def reschedule_job(request: Request, topic: TopicPath, id: IdPath, when: WhenIn) -> Response:
+async def reschedule_job(
+    request: Request, topic: TopicPath, id: IdPath, when: WhenIn, durable: DurableIn = None
+) -> Response:
     """Give a waiting job a new due time.
 
     The job may be delayed, ready, or waiting for its next attempt. A job that is running or dead can't be rescheduled.
     """
     queue = await backend_of(request).queue()
-    if not await queue.reschedule(topic, id, delay=when.delay, at=due_from(when.at)):
+    if not await queue.reschedule(topic, id, delay=when.delay, at=due_from(when.at), durable=durable):
         await _refuse(request, topic, id, "rescheduled")
     return job_response(await _job(request, topic, id))

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
+from ...durability import PATTERN
 from ...durations import MAX_DURATION_CHARS
 from ...errors import InvalidInput
 from ...job import JobState, NewJob
@@ -45,7 +46,7 @@ EXAMPLE_JOB: dict[str, Any] = {
 }  # fmt: skip
 EXAMPLE_TOPIC: dict[str, Any] = {
     "topic": "order.close", "shards": 1, "ttr_ms": 60000, "retry": "15000ms 180000ms", "max_deliveries": 5,
-    "rate": None, "paused": False, "groups": {"default": {"ttr_ms": None, "retry": None}},
+    "rate": None, "durable": None, "paused": False, "groups": {"default": {"ttr_ms": None, "retry": None}},
 }  # fmt: skip
 
 
@@ -287,6 +288,7 @@ class TopicOut(BaseModel):
     retry: str
     max_deliveries: int
     rate: float | None
+    durable: str | None
     paused: bool
     groups: dict[str, GroupSettingsOut]
 
@@ -312,6 +314,11 @@ class TopicIn(_In):
         default=None, description="Exactly these groups; others are removed, and their open jobs end."
     )
     rate: StrictInt | StrictFloat | None = Field(default=None, description="Jobs per second at most; 0: no limit.")
+    durable: Annotated[StrictStr, Field(pattern=f"{PATTERN}|^default$", max_length=20)] | None = Field(
+        default=None,
+        description="Where a job is for certain when a request is answered: `memory`, `disk` or `replicas:N`; "
+        "`default`: as the server is configured.",
+    )
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"ttr": "30s", "retry": "15s 3m 10m"}]})
 

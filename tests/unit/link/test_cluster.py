@@ -10,7 +10,7 @@ from redis.crc import key_slot
 from redis.exceptions import AskError, ClusterDownError, MovedError, ResponseError, TryAgainError
 
 from streamdq.link.cluster import Exchange, Learn, Slots, address, learning, routed
-from streamdq.link.command import Command
+from streamdq.link.command import Behind, Command
 from streamdq.link.failures import LinkError
 
 A, B, C = "a:1", "b:1", "c:1"
@@ -157,3 +157,38 @@ def test_those_that_failed_are_asked_last() -> None:
 def test_a_node_that_does_not_know_its_name(host: bytes | str | None) -> None:
     assert address(host, 7001, "10.0.0.1:7000") == "10.0.0.1:7001"
     assert address("::1", 7001, "x:1").rpartition(":")[0] == "::1"
+
+
+# -- a write, and what is to be asked behind it on the same connection
+
+
+def write_and_wait() -> list[Command]:
+    return [Command(KEYS["low"], ("SET",)), Behind(KEYS["low"], ("WAIT",))]
+
+
+def test_what_is_behind_a_command_that_moved_goes_with_it() -> None:
+    """What the old node said to it is of no account."""
+    slots, nodes = learned(), Nodes(a=[MovedError(f"{LOW_SLOT} c:1"), 1], c=[b"OK", 0])
+    assert nodes.carry_out(routed(slots, write_and_wait(), 5, False)) == [b"OK", 0]
+    assert nodes.asked == [(A, ("SET", "WAIT")), (C, ("SET", "WAIT"))]
+
+
+def test_what_is_behind_a_command_whose_slot_is_on_its_way_follows_it() -> None:
+    nodes = Nodes(a=[AskError(f"{LOW_SLOT} c:1"), 1], c=[b"OK", b"OK", 0])
+    assert nodes.carry_out(routed(learned(), write_and_wait(), 5, False)) == [b"OK", 0]
+    assert nodes.asked[-1] == (C, ("ASKING", "SET", "WAIT"))
+
+
+@pytest.mark.parametrize("reply", [TryAgainError("Multiple keys"), ClusterDownError("Hash slot not served")])
+def test_an_answer_behind_a_command_that_has_not_run_says_nothing(reply: ResponseError) -> None:
+    with pytest.raises(LinkError) as raised:
+        Nodes(a=[reply, 1]).carry_out(routed(learned(), write_and_wait(), 5, False))
+    assert raised.value.sent is False
+
+
+def test_several_writes_with_something_behind_each() -> None:
+    sent = [*write_and_wait(), Command(KEYS["high"], ("DEL",)), *write_and_wait()]
+    nodes = Nodes(
+        a=[MovedError(f"{LOW_SLOT} c:1"), 1, MovedError(f"{LOW_SLOT} c:1"), 1], b=[b"b"], c=[b"1", 2, b"3", 4]
+    )
+    assert nodes.carry_out(routed(learned(), sent, 5, False)) == [b"1", 2, b"b", b"3", 4]

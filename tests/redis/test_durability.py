@@ -1,0 +1,342 @@
+"""Durable calls: what they return is confirmed, also by a call that finds its work done."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+
+from streamdq import AsyncQueue, NewJob, Queue
+from streamdq.config import Settings
+from streamdq.errors import (
+    DurabilityUnsupported,
+    InvalidInput,
+    JobExists,
+    NotDurable,
+    ServerRefusesWrites,
+    ServerUnavailable,
+)
+from streamdq.testing import memory
+from tests.conftest import EACH_AND_RECENT, RECENT
+from tests.redis.harness import NAMESPACE
+from tests.redis.proxies import Losing
+from tests.redis.replicated import Replicated, replicated
+from tests.servers import Binary, Server
+
+QUICK = Settings(call_timeout_s=0.8, url="memory://unused")
+PATIENT = Settings(call_timeout_s=10, url="memory://unused")
+SINCE = (7, 2)
+
+
+@pytest.fixture(scope="module", params=EACH_AND_RECENT)
+def servers_of_binary(request: pytest.FixtureRequest) -> Iterator[Replicated]:
+    with replicated(request.param) as running:
+        yield running
+
+
+@pytest.fixture
+def pair(servers_of_binary: Replicated) -> Replicated:
+    """A primary and its replica, empty."""
+    servers_of_binary.primary.flush()
+    return servers_of_binary
+
+
+@contextmanager
+def queue_of(url: str, settings: Settings = PATIENT) -> Iterator[Queue]:
+    with Queue(url, NAMESPACE, settings=settings) as queue:
+        yield queue
+
+
+def is_on(server: Server, id: str) -> bool:
+    with server.client() as client:
+        return any(client.hexists(key, id) for key in client.scan_iter(f"{NAMESPACE}:*:jobs"))
+
+
+def refusals() -> float:
+    return REGISTRY.get_sample_value(
+        "streamdq_redis_errors_total", {"namespace": NAMESPACE, "kind": "not_durable"}
+    ) or 0  # fmt: skip
+
+
+# -- replicas
+
+
+def test_the_replica_has_what_was_enqueued(pair: Replicated) -> None:
+    with queue_of(pair.url) as queue:
+        for n in range(50):
+            queue.enqueue("t", n, id=f"j{n}", delay="1h", durable="replicas:1")
+            assert is_on(pair.replicas[0], f"j{n}")
+
+
+def test_too_few_replicas_and_the_job_is_there(pair: Replicated) -> None:
+    before = refusals()
+    with queue_of(pair.url, QUICK) as queue:
+        with pytest.raises(NotDurable, match=r"'replicas:2': in time, 1 of 2 replicas.*same id") as raised:
+            queue.enqueue("t", 1, id="j", delay="1h", durable="replicas:2")
+        assert raised.value.level == "replicas:2"
+        assert refusals() == before + 1
+        kept = queue.enqueue("t", 2, id="j", on_conflict="keep", durable="replicas:1")
+        assert kept.body == 1
+        assert queue.stats("t").topics["t"].enqueued == 1
+
+
+WORK_DONE: dict[str, Callable[[Queue], Any]] = {
+    "keep": lambda queue: queue.enqueue("t", 2, id="j", on_conflict="keep", durable="replicas:1"),
+    "reject": lambda queue: queue.enqueue("t", 2, id="j", durable="replicas:1"),
+    "replace": lambda queue: queue.enqueue("t", 2, id="j", delay="1h", on_conflict="replace", durable="replicas:1"),
+    "many": lambda queue: queue.enqueue_many("t", [NewJob(2, id="j")], durable="replicas:1"),
+    "cancel": lambda queue: queue.cancel("t", "gone", durable="replicas:1"),
+    "reschedule": lambda queue: queue.reschedule("t", "gone", delay="1h", durable="replicas:1"),
+}
+
+
+@pytest.mark.parametrize("again", WORK_DONE.values(), ids=WORK_DONE)
+def test_a_call_that_finds_its_work_done_covers_it(pair: Replicated, again: Callable[[Queue], Any]) -> None:
+    """The replica has received neither the job nor the cancellation, which another connection has written."""
+    with queue_of(pair.url) as first:
+        first.enqueue("t", 0, id="gone", delay="1h", durable="replicas:1")
+        with pair.silent():
+            first.enqueue("t", 1, id="j", delay="1h")
+            assert first.cancel("t", "gone")
+            with queue_of(pair.url, QUICK) as second, pytest.raises(NotDurable):
+                again(second)
+        with queue_of(pair.url) as third:
+            try:
+                again(third)
+            except JobExists:
+                assert again is WORK_DONE["reject"]
+            assert is_on(pair.replicas[0], "j")
+            assert not is_on(pair.replicas[0], "gone")
+
+
+def test_a_call_repeated_after_a_lost_reply_covers_the_first(pair: Replicated) -> None:
+    with queue_of(pair.url, QUICK) as queue:
+        queue.configure("t")
+        queue.enqueue("t", "warm", delay="1h")
+        losing = Losing(b"payload")
+        with pair.silent(), pair.filtered(losing), pytest.raises(NotDurable):
+            queue.enqueue("t", "payload", id="j", delay="1h", durable="replicas:1")
+        assert losing.dropped == 1
+    losing = Losing(b"load two")
+    with queue_of(pair.url) as queue, pair.filtered(losing):
+        queue.enqueue("t", "load two", id="k", delay="1h", durable="replicas:1")
+        assert is_on(pair.replicas[0], "k")
+        assert losing.dropped == 1
+        assert queue.stats("t").topics["t"].enqueued == 3
+
+
+def test_a_flushed_script_is_sent_again_with_the_wait(pair: Replicated) -> None:
+    with queue_of(pair.url, QUICK) as queue:
+        queue.enqueue("t", 1, delay="1h")
+        with pair.primary.client() as client:
+            client.script_flush()
+        with pair.silent(), pytest.raises(NotDurable):
+            queue.enqueue("t", 1, id="j", delay="1h", durable="replicas:1")
+        assert is_on(pair.primary, "j")
+
+
+def test_one_round_trip_and_nothing_when_it_is_not_asked_for(pair: Replicated) -> None:
+    requests: list[bytes] = []
+
+    def note(data: bytes, to_redis: bool) -> bytes:
+        if to_redis:
+            requests.append(data)
+        return data
+
+    with queue_of(pair.url) as queue:
+        queue.enqueue("t", 1, id="warm", delay="1h")
+        queue.cancel("t", "warm")
+        with pair.filtered(note):
+            queue.enqueue("t", 1, id="a", delay="1h", durable="replicas:1")
+            queue.enqueue("t", 1, id="b", delay="1h")
+            queue.cancel("t", "b")
+    durable, plain, cancelled = requests
+    assert (durable.count(b"EVALSHA"), durable.count(b"WAIT")) == (1, 1)
+    assert b"WAIT" not in plain + cancelled
+    assert b"cover" not in cancelled
+
+
+def test_a_cancellation_that_is_durable_outlives_the_primary() -> None:
+    with replicated(RECENT or EACH_AND_RECENT[0].values[0]) as servers, queue_of(servers.url) as queue:  # type: ignore[arg-type]
+        queue.enqueue("t", 1, id="j", delay="1h", durable="replicas:1")
+        assert queue.cancel("t", "j", durable="replicas:1")
+        servers.promote()
+        assert _until_it_answers(lambda: queue.get("t", "j")) is None
+        assert queue.audit().balanced
+
+
+def _until_it_answers(call: Callable[[], Any]) -> Any:
+    while True:
+        try:
+            return call()
+        except (ServerUnavailable, ServerRefusesWrites):
+            continue
+
+
+async def test_many_at_once(pair: Replicated) -> None:
+    async with AsyncQueue(pair.url, NAMESPACE, settings=PATIENT) as queue:
+        put = [queue.enqueue("t", n, id=f"j{n}", delay="1h", durable="replicas:1") for n in range(200)]
+        await asyncio.gather(*put)
+        result = await queue.enqueue_many("t", (NewJob(n, delay="1h") for n in range(1200)), durable="replicas:1")
+        assert result.created == 1200
+    assert all(is_on(pair.replicas[0], f"j{n}") for n in range(200))
+
+
+async def test_an_async_call_is_told_as_well(pair: Replicated) -> None:
+    async with AsyncQueue(pair.url, NAMESPACE, settings=QUICK) as queue:
+        await queue.configure("t", durable="replicas:2")
+        for call in (
+            queue.enqueue("t", 1, id="j", delay="1h"),
+            queue.reschedule("t", "j", delay=0),
+            queue.cancel("t", "j"),
+        ):
+            with pytest.raises(NotDurable):
+                await call
+
+
+def test_the_call_goes_before_the_topic_and_the_topic_before_the_process(pair: Replicated) -> None:
+    process = QUICK.model_copy(update={"durable": "replicas:3"})
+    with queue_of(pair.url, process) as queue:
+        with pytest.raises(NotDurable, match="'replicas:3'"):
+            queue.enqueue("t", 1)
+        assert queue.configure("t", durable="replicas:2").durable == "replicas:2"
+        with pytest.raises(NotDurable, match="'replicas:2'"):
+            queue.enqueue("t", 1)
+        queue.enqueue("t", 1, durable="replicas:1")
+        queue.configure("t", durable="memory")
+        queue.enqueue("t", 1)
+        assert queue.configure("t", durable="default").durable is None
+        with pytest.raises(NotDurable, match="'replicas:3'"):
+            queue.enqueue("t", 1)
+
+
+def test_the_wait_ends_within_the_call(pair: Replicated) -> None:
+    with queue_of(pair.url, QUICK) as queue, pair.silent():
+        began = time.monotonic()
+        with pytest.raises(NotDurable):
+            queue.enqueue("t", 1, durable="replicas:1")
+        assert time.monotonic() - began < 3 * QUICK.call_timeout_s  # the topic's registration is a call of its own
+
+
+def test_a_server_that_turned_replica_takes_nothing(pair: Replicated) -> None:
+    with queue_of(pair.url) as queue:
+        queue.enqueue("t", 1)
+        with pair.primary.client() as client:
+            client.replicaof("127.0.0.1", pair.replicas[0].port)
+            try:
+                with pytest.raises(ServerRefusesWrites):
+                    queue.enqueue("t", 1, id="j", durable="replicas:1")
+            finally:
+                client.replicaof("NO", "ONE")
+        assert queue.get("t", "j") is None
+
+
+# -- disk
+
+
+@pytest.fixture(params=EACH_AND_RECENT)
+def other_binary(request: pytest.FixtureRequest) -> Binary:
+    found: Binary = request.param
+    return found
+
+
+@pytest.mark.parametrize("fsync", ["everysec", "always"])
+def test_what_is_on_disk_is_there_after_a_crash(other_binary: Binary, fsync: str) -> None:
+    if other_binary.version < SINCE and fsync != "always":
+        pytest.skip("without WAITAOF, only `appendfsync always` can tell")
+    options = {"appendfsync": fsync}
+    with Server(other_binary, appendonly=True, options=options) as server, queue_of(server.url) as queue:
+        for n in range(3):
+            queue.enqueue("t", n, id=f"j{n}", delay="1h", durable="disk")
+        server.kill()
+        server.start()
+        assert [queue.get("t", f"j{n}") is not None for n in range(3)] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"appendonly": "no"}, "no append-only file"),
+        ({"appendonly": "no", "appendfsync": "always"}, "no append-only file"),
+        ({"appendonly": "yes", "appendfsync": "everysec"}, "no WAITAOF.*`appendfsync everysec`"),
+        ({"appendonly": "yes", "appendfsync": "no"}, "no WAITAOF.*`appendfsync no`"),
+        (
+            {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "yes"},
+            "no WAITAOF.*`no-appendfsync-on-rewrite yes`",
+        ),
+    ],
+)
+def test_nothing_is_written_where_disk_can_not_be_had(other_binary: Binary, options: dict[str, str], why: str) -> None:
+    if other_binary.version >= SINCE and options["appendonly"] == "yes":
+        pytest.skip("WAITAOF needs no more than an append-only file")
+    with Server(other_binary, options=options) as server, queue_of(server.url) as queue:
+        for _ in range(2):
+            with pytest.raises(DurabilityUnsupported, match=why):
+                queue.enqueue("t", 1, id="j", durable="disk")
+        assert queue.get("t", "j") is None
+        queue.enqueue("t", 1, id="j")
+
+
+def test_a_user_who_may_not_read_the_configuration(other_binary: Binary) -> None:
+    options = {"appendfsync": "always"}
+    with Server(other_binary, appendonly=True, options=options) as server, server.client() as client:
+        client.execute_command("ACL", "SETUSER", "u", "on", ">p", "allkeys", "allchannels", "+@all", "-config")
+        with queue_of(f"redis://u:p@127.0.0.1:{server.port}/0") as queue:
+            if other_binary.version >= SINCE:
+                queue.enqueue("t", 1, id="j", durable="disk")
+                return
+            with pytest.raises(DurabilityUnsupported, match=r"CONFIG GET.*is not allowed"):
+                queue.enqueue("t", 1, id="j", durable="disk")
+            assert queue.get("t", "j") is None
+
+
+def test_a_server_that_changes_its_mind(other_binary: Binary) -> None:
+    options = {"appendfsync": "always"}
+    with (
+        Server(other_binary, appendonly=True, options=options) as server,
+        queue_of(server.url, QUICK) as queue,
+        server.client() as client,
+    ):
+        queue.enqueue("t", 1, id="a", durable="disk")
+        client.config_set("appendonly", "no")
+        with pytest.raises(NotDurable):
+            queue.enqueue("t", 1, id="b", durable="disk")
+        with pytest.raises(DurabilityUnsupported):
+            queue.enqueue("t", 1, id="c", durable="disk")
+        assert [queue.get("t", id) is not None for id in "abc"] == [True, True, False]
+
+
+# -- anywhere
+
+
+@pytest.mark.parametrize(
+    "level", ["", "replicas", "replicas:0", "replicas:-1", "replicas:1x", "replicas:1000", "DISK", 1]
+)
+def test_a_level_that_there_is_not(level: Any) -> None:
+    with memory().queue() as queue:
+        calls: list[Callable[[], Any]] = [
+            lambda: queue.enqueue("t", 1, durable=level),
+            lambda: queue.enqueue_many("t", [NewJob(1)], durable=level),
+            lambda: queue.cancel("t", "j", durable=level),
+            lambda: queue.reschedule("t", "j", delay=1, durable=level),
+            lambda: queue.configure("t", durable=level),
+        ]
+        for call in calls:
+            with pytest.raises(InvalidInput, match=r"durable: .*'memory', 'disk' and 'replicas:N'"):
+                call()
+        assert queue.stats().topics == {}
+
+
+def test_memory_takes_every_level_as_reached() -> None:
+    server = memory()
+    with server.queue() as queue:
+        queue.configure("t", durable="replicas:2")
+        queue.enqueue("t", 1, id="j", delay="1h")
+        queue.enqueue("t", 1, id="k", delay="1h", durable="disk")
+        assert queue.reschedule("t", "j", delay="2h")
+        assert queue.cancel("t", "j")
