@@ -23,13 +23,13 @@ from typing import Any
 from .errors import InvalidInput
 from .exporter.exporter import ProcessFiles
 from .logs import log
-from .worker.worker import ONE_SIGNAL_S, Worker
+from .worker.signals import ONE_SIGNAL_S, SIGNALS, drop_until
+from .worker.worker import Worker
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
 _HEALTHY_S = 10.0
 _WITHOUT_REDIS_S = 60.0  # to find out that Redis is away takes a while
 _USAGE, _UNAVAILABLE = 2, 3
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 def command_line(*arguments: str) -> list[str]:
@@ -80,7 +80,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Returns the exit code: 0, or that of a child whose failure a restart can't fix."""
-        before = {number: signal.signal(number, self._on_signal) for number in _SIGNALS}
+        before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
         try:
             for number in range(len(self._children)):
                 self._start(number)
@@ -90,6 +90,8 @@ class Supervisor:
             self._kill()
             for number, handler in before.items():
                 signal.signal(number, handler)
+            if self._stopping_since is not None:
+                drop_until(self._stopping_since + ONE_SIGNAL_S)
         return self._code
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:

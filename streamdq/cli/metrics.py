@@ -14,6 +14,7 @@ from .. import logs
 from ..errors import InvalidInput
 from ..exporter.exporter import ProcessFiles, RedisCollector, served
 from ..processes import Supervisor, end_with_parent
+from ..worker.signals import drop_at_exit
 from ..worker.worker import Worker
 from .common import commands
 
@@ -96,6 +97,7 @@ def run_worker(
     worker: Worker, serving: Serving, processes: int, command: Sequence[str], *, burst: bool, until_eof: bool
 ) -> None:
     """Runs the worker in this process, or ``command`` in several processes."""
+    drop_at_exit()
     if processes > 1:
         with serving.several(worker) as files:
             raise typer.Exit(Supervisor(command, processes, burst=burst, files=files).run())

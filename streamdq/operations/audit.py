@@ -110,9 +110,8 @@ def _orphans(store: RedisStore, shard: ShardKeys) -> Op[list[Orphan]]:
 def _suspects(store: RedisStore, shard: ShardKeys) -> Op[dict[str, str]]:
     """{id: what is wrong with it}. Streams are read after the jobs, because jobs move from the bucket to a stream."""
     in_streams: dict[str, set[str]] = {}  # stream -> ids that should be in it
-    most = most_jobs(
-        _PAGE, 2 * len(store.topics.settings_of(shard.topic).groups)
-    )  # twice: it also parses each progress
+    groups = len(store.topics.settings_of(shard.topic).groups)
+    most = most_jobs(_PAGE, 2 * groups)  # twice: it also parses each progress
     cursor = b"0"
     while True:
         cursor, page = yield from store.scripts.audit_jobs(shard, cursor, most)

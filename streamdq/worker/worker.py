@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -29,15 +29,11 @@ from .handlers import Handler, Handlers, handler_of
 from .heap import settled
 from .outcomes import OutcomeSender
 from .runner import Runner
+from .signals import ONE_SIGNAL_S, SIGNALS, drop_until
 from .touches import Touches
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-ONE_SIGNAL_S = 1.0
-"""Signals within this time are one: systemd sends SIGTERM to each process of a service, and a supervisor passes its own
-on; coreutils' timeout sends one to the process and one to its group.
-"""
 _MOST_UNSENT = 4 * MAX_BATCH
 _BURST_WAIT_S = 0.2
 _REGISTRY_S = 20.0  # how often it looks at the registry if no ring comes
@@ -208,11 +204,11 @@ class _Run:
         )  # fmt: skip
         self._loop = asyncio.get_running_loop()
         self._refused: NewerFormat | None = None
-        self._signalled_at = float("-inf")
+        self._signalled_at: float | None = None
 
     async def serve(self, burst: bool, signals: bool) -> None:
         if signals:
-            for number in _SIGNALS:
+            for number in SIGNALS:
                 self._loop.add_signal_handler(number, self._signalled)
         try:
             # If Redis can't be reached at the start, that is an error; later the loops wait for it to come back.
@@ -240,10 +236,11 @@ class _Run:
                 await asyncio.wait(loops[:1], timeout=1)  # the mover gives its lease up
                 await cancel_and_wait(loops)
         finally:
-            if signals:
-                for number in _SIGNALS:
-                    self._loop.remove_signal_handler(number)
-            await self.link.close()
+            try:
+                await self.link.close()
+            finally:
+                if signals:
+                    self._end_signals()
 
     def _loop_ended(self, task: asyncio.Task[None]) -> None:
         """Ends the worker if a loop ended because it met data of a newer version; loops survive any other error."""
@@ -258,12 +255,18 @@ class _Run:
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                 self._loop.call_soon_threadsafe(self.stopping.set)
 
+    def _end_signals(self) -> None:
+        for number in SIGNALS:
+            self._loop.remove_signal_handler(number)
+        if self._signalled_at is not None:
+            drop_until(self._signalled_at + ONE_SIGNAL_S)
+
     def _signalled(self) -> None:
         """The first signal lets running handlers finish; the second hands them back at once."""
-        now = self._loop.time()
+        now = time.monotonic()
         if not self.stopping.is_set():
             self._signalled_at = now
-        elif now - self._signalled_at > ONE_SIGNAL_S:
+        elif self._signalled_at is None or now - self._signalled_at > ONE_SIGNAL_S:
             self._runner.hurry()
         self.stopping.set()
 

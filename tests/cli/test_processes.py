@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from streamdq import NewJob, Queue
-from streamdq.worker.worker import ONE_SIGNAL_S
-from tests.cli.conftest import Start
+from streamdq.worker.signals import ONE_SIGNAL_S
+from tests.cli.conftest import COMMAND, Start
 from tests.servers import Server, until
 
 WORKER = """
@@ -165,6 +165,25 @@ def test_a_signal_that_comes_twice_at_once_is_one(start: Start, server: Server, 
     _, err = process.communicate(timeout=20)
     assert process.returncode == 0, err
     assert len(lines(tmp_path / "done")) == 1
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_signals_that_come_while_it_ends_are_the_same_one(server: Server, tmp_path: Path, processes: int) -> None:
+    """Ctrl-C pressed twice: an idle worker is through with the first when the second comes."""
+    arguments = ["--url", server.url, "worker", "shop:worker", "--processes", str(processes)]
+    process = subprocess.Popen([*COMMAND, *arguments], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    for _ in range(processes):
+        assert any("worker started" in line for line in process.stderr)
+
+    until_s = time.monotonic() + 0.9 * ONE_SIGNAL_S
+    while process.poll() is None and time.monotonic() < until_s:
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.001)
+
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 0, err
+    assert "Traceback" not in err
 
 
 def test_processes_do_not_outlive_a_killed_supervisor(

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from streamdq.worker.worker import ONE_SIGNAL_S
+from streamdq.worker.signals import ONE_SIGNAL_S
 from tests.crash.worker_processes import WorkerProcess, WorkerProcesses
 from tests.crash.workers import Options, Work
 from tests.servers import until
