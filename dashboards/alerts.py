@@ -193,7 +193,7 @@ def _failing(scale: Scale) -> Iterator[Alert]:
         "ticket",
         f"{taken} / {claims} > 0.01 and {claims} >= {least}",
         "0s",
-        "Claims of @topic outlive their TTR",
+        "Workers lose claims of @topic",
         "{{ $value | humanizePercentage }} of the claims of @topic, group {{ $labels.group }}, in the "
         "last 15 minutes were taken over: their workers died or hung, or the TTR is too short.",
     )

@@ -297,7 +297,7 @@ OLDEST_PENDING = Signal(
     "Oldest claim",
     "max @by (streamdq_oldest_pending_seconds{@group})",
     "s",
-    "Age of the oldest claim that has not ended. A claim is taken over when its TTR has passed.",
+    "Age of the oldest claim that has not ended. A claim is taken over when its TTR has passed, if not before.",
     "{{topic}} {{group}}",
 )
 TTR = Signal(
@@ -311,14 +311,14 @@ RECLAIMED = Signal(
     "Taken over",
     "sum @by (increase(streamdq_jobs_reclaimed_total{@group}[@window])) or vector(0)",
     "short",
-    "Claims whose TTR passed before they ended: a worker died or hung.",
+    "Claims taken over before they ended: their worker died or hung, or their TTR passed.",
     "taken over",
 )
 RECLAIMED_RATE = Signal(
     "Taken over per second",
     "sum @by (rate(streamdq_jobs_reclaimed_total{@group}[@window]))",
     "ops",
-    "Claims whose TTR passed before they ended, per second.",
+    "Claims taken over before they ended, per second.",
 )
 LOOP_RESTARTS = Signal(
     "Loop restarts",

@@ -1,7 +1,6 @@
--- reclaim: running -> ready, the claims of one group whose TTR has passed. The next consumer sees how often the job
--- crashed, and buries it if that is too often. A job that was claimed ahead goes back as if it had not been claimed. A
--- job that was lost twice in a row waits for a while, four TTRs or 10 s at most, so that it is not claimed together
--- again with the jobs that were lost with it.
+-- reclaim: running -> ready, the claims of one group whose TTR has passed. Each counts as a crash (crash.lua). A job
+-- that was lost twice in a row waits for a while, four TTRs or 10 s at most, so that it is not claimed together again
+-- with the jobs that were lost with it.
 -- KEYS[1] ready        STREAM
 -- KEYS[2] ready:GROUP  STREAM
 -- KEYS[3] jobs         HASH
@@ -20,23 +19,23 @@
 -- ARGV[7] cursor in ready:GROUP
 -- ARGV[8] watch_ms: for this long the caller checks the shard in any case, and nothing needs to ring
 -- ARGV[9] missing, as the caller's last check returned it; 0 at first
--- returns {now_ms, cursor, cursor of ready:GROUP, more, running, ready, reclaimed, missing, lost}; more: 1 = some
--- claims were not checked. running = pending entries, including those that a consumer has read and not claimed yet; if
--- it died in between, it never will. missing: jobs that are ready by the counters and in no stream. lost: jobs that
--- were missing in the last check as well; they count as lost from now on, as do claims whose record is gone.
--- include: clock, progress, ring, settle, requeue, hand_over, history, missing_jobs, relook, largest, stored_format
-local APART_MS = 10000
+-- returns {now_ms, cursor, cursor of ready:GROUP, more, running, ready, reclaimed, missing, lost, {consumer, ...}}; more:
+-- 1 = some claims were not checked. running = pending entries, including those that a consumer has read and not claimed
+-- yet; if it died in between, it never will. missing: jobs that are ready by the counters and in no stream. lost: jobs
+-- that were missing in the last check as well; they count as lost from now on, as do claims whose record is gone. The
+-- consumers are those with pending entries.
+-- include: clock, progress, ring, settle, requeue, hand_over, history, crash, missing_jobs, relook, largest, stored_format
 local ready, own, jobs, bucket, progress, counts, settings, history, wake = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts,
-  wake = wake, lost = 0, bytes = 0}
+  wake = wake, lost = 0, bytes = 0, taken = 0, rows = {}}
 local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate',
   'watch_until', 'relook:' .. group, 'largest', 'format')
 check_format(topic[9])
 local group_ttr = tonumber(topic[1] or topic[2] or ARGV[4])
 k.groups, k.waits = names(topic[3]), waits(topic[4], topic[5])
-k.apart_ms = math.min(APART_MS, 4 * group_ttr)
-math.randomseed(now % 2147483647) -- every script starts with the same seed
+k.apart_ms = apart_ms(group_ttr, now)
+k.stays = function(p, running) return running and tonumber(p.deadline) > now end
 -- Further ahead than it is ever set: the clock was set back.
 local set_back = topic[6] and tonumber(topic[6]) > now and not is_watched(topic[6], now)
 if set_back then
@@ -44,20 +43,10 @@ if set_back then
   redis.call('HDEL', settings, 'watch_until')
 end
 local relook = relook_of(set_back and '0|0' or topic[7])
-local reclaimed, rows, more = 0, {}, 0
-local limit = tonumber(ARGV[5])
+local more, limit = 0, tonumber(ARGV[5])
 
 local function took_over(id, p, record)
-  local ahead = is_ahead(p) -- it has not run, as far as is known
-  local known = {consumer = p.note, started = ahead and '' or p.started, due = p.due ~= '' and p.due or nil,
-    moved = string.match(p.entry == '' and p.main or p.entry, '^%d+')}
-  rows[#rows + 1] = rare_row(ahead and 'released' or 'reclaimed', id, group, p, record, now, known)
-  reclaimed = reclaimed + 1
-  if ahead then
-    p.attempt, p.note = p.attempt - 1, AHEAD .. p.note .. ', which was lost'
-    return
-  end
-  p.crashes, p.note = p.crashes + 1, 'not finished within its TTR by ' .. p.note
+  crashed(k, group, id, p, record, now, 'not finished within its TTR by ')
 end
 local function look_at(stream, entry, sequence, id)
   local p = hand_over(k, stream, entry, group, id, sequence, now, took_over)
@@ -108,9 +97,16 @@ end
 
 local cursor, own_cursor = sweep(ready, ARGV[6], 1), sweep(own, ARGV[7], 2)
 if relook and not note_relook(settings, group, relook) then more = 1 end
-if reclaimed > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, reclaimed) end
-remember(history, counts, settings, cap, rows)
-local running = redis.call('XPENDING', ready, group)[1] + redis.call('XPENDING', own, group)[1]
+if k.taken > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, k.taken) end
+remember(history, counts, settings, cap, k.rows)
+local running, consumers, known = 0, {}, {_reclaim = true}
+for _, stream in ipairs({ready, own}) do
+  local pending = redis.call('XPENDING', stream, group)
+  running = running + pending[1]
+  for _, row in ipairs(pending[4] or {}) do
+    if not known[row[1]] then known[row[1]], consumers[#consumers + 1] = true, row[1] end
+  end
+end
 local missing = missing_jobs(k, group, running)
 local lost = math.min(missing, tonumber(ARGV[9]))
 if lost > 0 then
@@ -118,5 +114,5 @@ if lost > 0 then
   redis.call('HINCRBY', counts, 'lost:' .. group, lost)
 end
 if tonumber(ARGV[8]) > 0 then redis.call('HSET', settings, 'watch_until', string.format('%.0f', now + ARGV[8])) end
-return {now, cursor, own_cursor, more, running, tonumber(redis.call('HGET', counts, 'ready:' .. group) or 0), reclaimed,
-  missing - lost, lost + k.lost}
+return {now, cursor, own_cursor, more, running, tonumber(redis.call('HGET', counts, 'ready:' .. group) or 0), k.taken,
+  missing - lost, lost + k.lost, consumers}

@@ -37,6 +37,10 @@ MAX_FILE_BYTES = 16 * 1024 * 1024
 """Of a file of tokens or settings."""
 
 
+SIGN_S = 1.0
+"""How often a worker gives a sign of life while it holds claims."""
+
+
 class Settings(BaseSettings):
     """The settings of a process, from environment variables with the prefix ``STREAMDQ_``."""
 
@@ -71,6 +75,12 @@ class Settings(BaseSettings):
         description="About how long history entries are kept; 0 sets no limit.",
     )
     lease_ms: int = Field(default=950, ge=500, le=600_000, description="A dead mover is replaced within this time.")
+    worker_timeout_s: float = Field(
+        default=3.0,
+        ge=0,
+        le=3600,
+        description="A worker without a sign of life for so long loses its claims; 0: only when their TTR has passed.",
+    )
     grace_s: float = Field(default=10.0, ge=0, description="How long SIGTERM waits for running handlers.")
     metrics: bool = Field(default=True, description="Count and time jobs; false is there to measure what it costs.")
     max_topics: int = Field(default=10_000, ge=1, description="How many topics there may be; no new one beyond.")
@@ -85,6 +95,15 @@ class Settings(BaseSettings):
     @classmethod
     def _level(cls, level: str) -> str:
         return check_level(level or MEMORY) or MEMORY
+
+    @field_validator("worker_timeout_s")
+    @classmethod
+    def _longer_than_a_start(cls, timeout_s: float) -> float:
+        """By then a claim has started or never will, and a live worker has given at least one sign since."""
+        least_s = START_WITHIN_S + SIGN_S
+        if 0 < timeout_s < least_s:
+            raise ValueError(f"at least {least_s:g}, or 0")
+        return timeout_s
 
 
 class HttpSettings(BaseSettings):

@@ -32,6 +32,11 @@ class NamespaceKeys:
         return f"{{{self.namespace}}}:deputy"
 
     @cached_property
+    def signs(self) -> str:
+        """ZSET, expires: consumers -> when each gave its last sign of life, ms."""
+        return f"{{{self.namespace}}}:signs"
+
+    @cached_property
     def wake(self) -> str:
         """STREAM, one entry: rings when the registry changes."""
         return f"{{{self.namespace}}}:wake"

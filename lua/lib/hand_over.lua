@@ -1,16 +1,18 @@
 -- hand_over(k, stream, entry, group, id, sequence, now, ended): a consumer is gone or too late; makes its pending entry
 -- ready for others. The old entry is acknowledged and a new one added, so the old claim is refused from now on.
--- `ended(id, p, record)`, if given, is called with the attempt that was running and may change its progress p; an attempt
--- that still has time is then left alone. Without `ended` a running attempt goes back at once and does not count.
+-- `ended(id, p, record)`, if given, is called with the attempt that was running and may change its progress p. Without
+-- `ended` a running attempt goes back and does not count. k.stays(p, running), if given, tells which entries are left
+-- alone, because their consumer may still be there; p: nil = the group has no progress.
 -- A running job without a record is lost: it is counted, also in k.lost. k.bytes sums the bytes of the records read.
 -- Jobs lost twice in a row are held back, each for a random time of at most k.apart_ms: one of them may be what kills
 -- their consumers, and the others were only claimed together with it.
--- k = {jobs=, progress=, counts=, ready=, own=, bucket=, wake=, groups=, waits=, apart_ms=, bytes=, lost=, not_before=}
--- returns the progress of an attempt that still has time; otherwise nil
+-- k = {jobs=, progress=, counts=, ready=, own=, bucket=, wake=, groups=, waits=, apart_ms=, bytes=, lost=, not_before=,
+-- stays=}
+-- returns the progress of an entry that was left alone; otherwise nil
 local function hand_over(k, stream, entry, group, id, sequence, now, ended)
   local p = parse(redis.call('HGET', k.progress, field_of(group, id)))
   local running = p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry
-  if running and ended and tonumber(p.deadline) > now then return p end
+  if k.stays and k.stays(p, running) then return p end
 
   local record = redis.call('HGET', k.jobs, id)
   local shared, same = stream == k.ready, record and string.sub(record, 1, 12) == sequence

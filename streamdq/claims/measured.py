@@ -56,7 +56,8 @@ def expect(namespace: str, steps: Mapping[str, int], group: str) -> None:
         _figures(namespace, topic, group)
         for step in range(min(most, declared.MOST_STEPS)):
             declared.RETRIES.labels(namespace, topic, group, declared.step_label(step, 1))
-        declared.RECLAIMED.labels(namespace, topic, group)
+        for why in declared.TAKE_OVERS:
+            declared.RECLAIMED.labels(namespace, topic, group, why)
         declared.MOVED.labels(namespace, topic)
 
 

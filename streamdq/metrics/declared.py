@@ -25,6 +25,7 @@ PROCESS_NUMBER = "STREAMDQ_PROCESS_NUMBER"
 OTHER = "other"
 OUTCOMES = ("done", "retry", "snoozed", "dead", "released", "stale")
 REASONS = ("exhausted", "buried", "invalid", "crashed")
+TAKE_OVERS = ("ttr", "silent")
 MOST_STEPS = 20
 """A schedule may be longer; its later steps are counted together."""
 
@@ -114,7 +115,11 @@ RETRIES = Counter(
 DEAD = Counter(
     "streamdq_jobs_dead", "Jobs buried, by reason: exhausted, buried, invalid, crashed.", (*_GROUP, "reason")
 )
-RECLAIMED = Counter("streamdq_jobs_reclaimed", "Claims taken over because their TTR had passed.", _GROUP)
+RECLAIMED = Counter(
+    "streamdq_jobs_reclaimed",
+    "Claims taken over, by reason: ttr (it had passed), silent (their worker gave no sign of life).",
+    (*_GROUP, "reason"),
+)
 REDIS_ERRORS = Counter(
     "streamdq_redis_errors",
     "Calls that Redis did not answer, or refused: timeout, connection, login, protocol, loading, crowded (waited "

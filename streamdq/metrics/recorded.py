@@ -42,8 +42,9 @@ def moved(shard: ShardKeys, count: int, took_s: float) -> None:
         _move_batch(shard.namespace).observe(took_s)
 
 
-def reclaimed(shard: ShardKeys, group: str, count: int) -> None:
-    """Counts claims taken over. ``count`` may be 0; that creates the group's counter."""
+def reclaimed(shard: ShardKeys, group: str, *, late: int = 0, silent: int = 0) -> None:
+    """Counts claims taken over. Both counts may be 0; that creates the group's counters."""
     if declared.counting():
         topic = declared.topic_labels().of(shard.namespace, shard.topic)
-        declared.RECLAIMED.labels(shard.namespace, topic, group).inc(count)
+        for reason, count in zip(declared.TAKE_OVERS, (late, silent), strict=True):
+            declared.RECLAIMED.labels(shard.namespace, topic, group, reason).inc(count)

@@ -35,6 +35,7 @@ from .lease import Lease
 from .node_mover import NodeMover
 from .rate import RatedTopic
 from .rings import Listener
+from .silent import SilentWorkers
 
 _TIDY_S = 60.0
 _SHARDS_S = 10.0
@@ -68,6 +69,7 @@ class Mover:
         self._broken: asyncio.Future[None]  # gets the error of a task in _running that failed
         self._failures = Failures("janitor", session.keys.namespace)
         self._janitor = Janitor(link, session, scripts, topics)
+        self._silent = SilentWorkers(link, session, scripts, topics)
         self.leading = False
 
     async def run(self) -> None:
@@ -95,7 +97,7 @@ class Mover:
         self._node_movers, self._rated, self._running, self._listener = {}, {}, set(), self._new_listener()
         self._broken = asyncio.get_running_loop().create_future()
         self._look_for_shards()
-        parts = (self._lease.keep, self._listener.run, self._tidy, self._refresh)
+        parts = (self._lease.keep, self._listener.run, self._tidy, self._refresh, self._silent.run)
         tasks = [asyncio.create_task(part()) for part in parts]
         stop = asyncio.create_task(self._stopping.wait())
         self.leading = True
@@ -140,7 +142,9 @@ class Mover:
 
     def _node_mover(self, node: str) -> NodeMover:
         if node not in self._node_movers:
-            node_mover = NodeMover(self._link, self._session, self._scripts, self._topics, self._missed, self._want)
+            node_mover = NodeMover(
+                self._link, self._session, self._scripts, self._topics, self._missed, self._want, self._silent.hold
+            )
             self._node_movers[node] = node_mover
             self._supervise("mover", node_mover.run)
         return self._node_movers[node]

@@ -28,6 +28,7 @@ from ..store.topics import Topics, changing
 from .rate import is_rated
 from .reclaim import Reclaimer
 from .shard_timers import NEVER, ShardTimers
+from .silent import Holders
 
 _TRIES = 5
 _BEAT_S = 1.15  # at one second, an idle worker would send up to three commands within the same second
@@ -38,7 +39,7 @@ _MISSED_S = 0.1  # a head that is earlier than expected by more than this means 
 
 class NodeMover:
     """Shards are added with ``look_at``. ``missed`` is called with a shard whose ring did not arrive, ``rated`` with a
-    shard that has jobs to move in a topic with a rate.
+    shard that has jobs to move in a topic with a rate, ``hold`` with a shard and the consumers that hold jobs of it.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class NodeMover:
         topics: Topics,
         missed: Callable[[ShardKeys], None],
         rated: Callable[[ShardKeys], None],
+        hold: Callable[[ShardKeys, Holders], None],
     ) -> None:
         self._link = link
         self._session = session
@@ -59,7 +61,7 @@ class NodeMover:
         self._time = RedisTime()
         self._timers = ShardTimers()
         self._failures = Failures("mover", session.keys.namespace)
-        self._reclaimer = Reclaimer(link, session, scripts, topics)
+        self._reclaimer = Reclaimer(link, session, scripts, topics, hold)
         self._changed = False  # the registry, since the current pass over the shards began
 
     def __contains__(self, shard: ShardKeys) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ..config import TopicSettings
@@ -17,6 +18,7 @@ from ..metrics import recorded
 from ..store.replies import Reclaimed
 from ..store.scripts import Scripts
 from ..store.topics import Topics
+from .silent import Holders
 
 _TICK_S = 0.5
 _SLOW_S = 5.0  # for shards with ready jobs only: they may hide a job that was lost between a read and its claim
@@ -41,11 +43,20 @@ class Reclaimer:
     may take several calls; after some hundred, the rest is left to the next check.
     """
 
-    def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics) -> None:
+    def __init__(
+        self,
+        link: AsyncLink,
+        session: Session,
+        scripts: Scripts,
+        topics: Topics,
+        hold: Callable[[ShardKeys, Holders], None],
+    ) -> None:
+        """``hold`` is told after each check of a shard who has pending entries there."""
         self._link = link
         self._session = session
         self._scripts = scripts
         self._topics = topics
+        self._hold = hold
         self._watched: dict[ShardKeys, _Watch] = {}
         self._cursors: dict[ShardKeys, dict[str, tuple[bytes, bytes]]] = {}  # of watched shards, by group
         self._missing: dict[tuple[ShardKeys, str], int] = {}
@@ -92,10 +103,14 @@ class Reclaimer:
 
     async def _look_at(self, shard: ShardKeys, watch: _Watch) -> None:
         running = ready = 0
+        holders: dict[str, list[str]] = {}
         if topic := self._topics.known.get(shard.topic):
             for group in topic.group_names:
                 found = await self._sweep(shard, topic, group, watch)
-                running, ready = running + found[0], ready + found[1]
+                if found is not None:
+                    running, ready = running + found.running, ready + found.ready
+                    holders[group] = [name.decode() for name in found.consumers]
+        self._hold(shard, holders)
         now = time.monotonic()
         if running:
             watch.until = now + _WATCH_S
@@ -104,8 +119,8 @@ class Reclaimer:
             del self._watched[shard]
             self._cursors.pop(shard, None)
 
-    async def _sweep(self, shard: ShardKeys, topic: TopicSettings, group: str, watch: _Watch) -> tuple[int, int]:
-        """Takes over the group's expired claims. Returns how many of its jobs are pending, and how many are ready."""
+    async def _sweep(self, shard: ShardKeys, topic: TopicSettings, group: str, watch: _Watch) -> Reclaimed | None:
+        """Takes over the group's expired claims. Returns the last reply; None: the group was missing."""
         missing, taken = self._missing.pop((shard, group), 0), 0
         try:
             for _ in range(_CALLS):
@@ -115,13 +130,13 @@ class Reclaimer:
                     break
         except GroupMissing:
             await arun(self._link, self._topics.mend(shard.topic))
-            return 0, 0
+            return None
         finally:
             if taken:
                 log.warning("claims taken over, TTR passed", topic=shard.topic, group=group, jobs=taken)
         if reply.missing:
             self._missing[shard, group] = reply.missing
-        return reply.running, reply.ready
+        return reply
 
     async def _call(self, shard: ShardKeys, topic: TopicSettings, group: str, watch: _Watch, missing: int) -> Reclaimed:
         cursors = self._cursors.setdefault(shard, {})
@@ -130,7 +145,7 @@ class Reclaimer:
         watch_ms = max(0, int((watch.until - 2 * _TICK_S - time.monotonic()) * 1000))
         reply = await arun(self._link, self._scripts.reclaim(shard, group, topic, _LIMIT, at, watch_ms, missing))
         cursors[group] = (reply.cursor, reply.own_cursor)
-        recorded.reclaimed(shard, group, reply.reclaimed)
+        recorded.reclaimed(shard, group, late=reply.reclaimed)
         if reply.lost:
             log.error("jobs lost: Redis no longer has them", topic=shard.topic, group=group, jobs=reply.lost)
         return reply

@@ -1,5 +1,5 @@
-"""Single keys of the namespace (the mover's leases, the signing secret, sessions of the web page, open breakers), and
-Redis's time and INFO. An operation is one command, unless its docstring says otherwise.
+"""Single keys of the namespace (the mover's leases, signs of life, the signing secret, sessions of the web page, open
+breakers), and Redis's time and INFO. An operation is one command, unless its docstring says otherwise.
 """
 
 from __future__ import annotations
@@ -87,6 +87,12 @@ def lease_left_ms(session: Session, key: str) -> Op[int]:
 def drop_lease(session: Session, key: str) -> Op[None]:
     """Frees the lease, whoever holds it."""
     yield from one(session, key, "DEL", key)
+
+
+def drop_sign(session: Session, consumer: str) -> Op[None]:
+    """The consumer leaves: nobody expects a sign of life from it any more."""
+    key = session.keys.signs
+    yield from one(session, key, "ZREM", key, consumer)
 
 
 # -- for the HTTP server

@@ -132,6 +132,14 @@ class Reclaimed(NamedTuple):
     reclaimed: int
     missing: int  # ready by the counters, but in no stream; pass it to the next check
     lost: int
+    consumers: list[bytes]  # those with pending entries
+
+
+class TakenOver(NamedTuple):
+    taken: int  # attempts that were running
+    lost: int
+    more: int  # 1: there may be more to take over now
+    kept: int  # entries that stay, because they were claimed or read only a short while ago
 
 
 # -- reads

@@ -6,6 +6,7 @@ Methods are operations (see link/session.py): use them with ``yield from``, or p
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 from redis.exceptions import ResponseError
@@ -29,6 +30,7 @@ from .replies import (
     Reclaimed,
     Refused,
     ShardStats,
+    TakenOver,
     claimed_in,
     configured_in,
     enqueued_in,
@@ -66,12 +68,21 @@ class Scripts:
         self._history = session.settings.history_length
         self.keeps_history = self._history > 0
 
-    def _run(self, name: str, keys: Sequence[str], args: Iterable[Any], repeatable: bool = True) -> Op[Any]:
+    def _run(
+        self,
+        name: str,
+        keys: Sequence[str],
+        args: Iterable[Any],
+        repeatable: bool = True,
+        within_s: float | None = None,
+    ) -> Op[Any]:
+        """``within_s``: of a call that is not durable, the deadline."""
+        call: Call = self._call if within_s is None else partial(self._session.call, within_s=within_s)
         script = load_script(name)
         rest = (len(keys), *keys, *args)
-        replies = yield from self._call([Command(keys[0], ("EVALSHA", script.sha, *rest))], repeatable=repeatable)
+        replies = yield from call([Command(keys[0], ("EVALSHA", script.sha, *rest))], repeatable=repeatable)
         if isinstance(replies[0], ResponseError) and meaning_of(replies[0]) is Meaning.SCRIPT_MISSING:
-            replies = yield from self._call([Command(keys[0], ("EVAL", script.source, *rest))], repeatable=repeatable)
+            replies = yield from call([Command(keys[0], ("EVAL", script.source, *rest))], repeatable=repeatable)
         return checked(replies[0])
 
     def _now(self) -> str:
@@ -211,6 +222,30 @@ class Scripts:
             (self._now(), group, self._history, topic.ttr_of(group), limit, *cursors, watch_ms, missing),
         )  # fmt: skip
         return Reclaimed(*reply)
+
+    def take_over(
+        self, k: ShardKeys, group: str, topic: TopicSettings, consumer: str, silent_ms: int, limit: int, within_s: float
+    ) -> Op[TakenOver]:
+        reply = yield from self._run(
+            "take_over",
+            (
+                k.ready, k.ready_of(group), k.jobs, k.bucket, k.progress, k.counts, k.settings, k.history, k.wake,
+            ),
+            (self._now(), group, self._history, topic.ttr_of(group), consumer, silent_ms, limit),
+            within_s=within_s,
+        )  # fmt: skip
+        return TakenOver(*reply)
+
+    def sign(self, consumer: str, within_s: float) -> Op[int]:
+        """Redis's time, in ms."""
+        reply: int = yield from self._run("sign", (self._session.keys.signs,), (self._now(), consumer), True, within_s)
+        return reply
+
+    def read_signs(self, consumers: Sequence[str], within_s: float) -> Op[tuple[int, list[int | None]]]:
+        """Redis's time, and when each consumer gave its last sign of life, in ms."""
+        keys, args = (self._session.keys.signs,), (self._now(), *consumers)
+        now_ms, *signs = yield from self._run("read_signs", keys, args, True, within_s)
+        return now_ms, [int(sign) if sign else None for sign in signs]
 
     def cancel(self, k: ShardKeys, topic: TopicSettings, id: str) -> Op[int]:
         """1: cancelled; 0: no such job, or it is dead; -1: running; or OUTDATED."""

@@ -30,6 +30,7 @@ from .heap import settled
 from .outcomes import OutcomeSender
 from .runner import Runner
 from .signals import ONE_SIGNAL_S, SIGNALS, drop_until
+from .signs import Signs
 from .touches import Touches
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -202,6 +203,7 @@ class _Run:
             handlers, self._group, worker.concurrency, self._topics, self.consumer.now_ms, self.name,
             ended=self._outcomes.put, touched=self._touches.put, on_dead=on_dead,
         )  # fmt: skip
+        self._signs = Signs(self.link, self.session, scripts, self._holds_claims)
         self._loop = asyncio.get_running_loop()
         self._refused: NewerFormat | None = None
         self._signalled_at: float | None = None
@@ -214,7 +216,7 @@ class _Run:
             # If Redis can't be reached at the start, that is an error; later the loops wait for it to come back.
             await self._prepare()
             bodies = {"mover": self._mover.run, "outcomes": self._outcomes.run, "watchdog": self._runner.watch}
-            bodies |= {"alive": self.consumer.heartbeat, "topics": self._watch_topics}
+            bodies |= {"alive": self.consumer.heartbeat, "topics": self._watch_topics, "signs": self._signs.run}
             namespace = self.session.keys.namespace
             loops = [
                 self._loop.create_task(supervise(name, body, self._ended, namespace)) for name, body in bodies.items()
@@ -275,6 +277,7 @@ class _Run:
             own = {"ttr_ms": handler.ttr_ms, "retry": handler.retry}
             await arun(self.link, self._topics.serve(topic, self._group, own))
         await self._look_for_topics()
+        await self._signs.begin()
         log.info("worker started", consumer=self.name, group=self._group, topics=sorted(self._served))
 
     # -- topics
@@ -315,6 +318,7 @@ class _Run:
                 held = await self._unless_stopped(self.consumer.next(self._room, _BURST_WAIT_S if burst else BLOCK_S))
             if held:
                 self._runner.take(held)
+                self._signs.claimed()
             elif burst and not full and self._runner.idle and await self._nothing_left():
                 return
 
@@ -382,12 +386,19 @@ class _Run:
         await asyncio.wait((drained, self._sending), return_when=asyncio.FIRST_COMPLETED)
         drained.cancel()
 
+    def _holds_claims(self) -> bool:
+        return not self._runner.idle or self._outcomes.size > 0
+
+    async def _leave(self) -> None:
+        await self.consumer.leave()
+        await self._signs.end()  # not if it could hand nothing back: without a sign, the mover soon does
+
     async def _drain(self, grace_s: float) -> None:
         """Lets running handlers end, hands other jobs back, and leaves the group."""
         await self._runner.drain(grace_s)
         # Redis may be down, wholly or in part. Jobs whose outcome it doesn't get now are redelivered after their TTR.
         await self._in_time(self._all_sent())
-        await self._in_time(self.consumer.leave())
+        await self._in_time(self._leave())
         self._touches.close()
         await self._runner.close(self._settings.call_timeout_s)
         log.info("worker stopped", consumer=self.name)

@@ -134,7 +134,12 @@ class WorkerProcesses:
         self.workers: list[WorkerProcess] = []
 
     def start(
-        self, *options: Options, grace_s: float = 10, lease_s: float = LEASE_S, call_timeout_s: float = 5
+        self,
+        *options: Options,
+        grace_s: float = 10,
+        lease_s: float = LEASE_S,
+        call_timeout_s: float = 5,
+        worker_timeout_s: float = 3,
     ) -> WorkerProcess:
         """A process; with several options, one that forks a process for each."""
         encoded: Any = [each.encode() for each in options] if len(options) != 1 else options[0].encode()
@@ -142,6 +147,7 @@ class WorkerProcesses:
             "STREAMDQ_GRACE_S": str(grace_s),
             "STREAMDQ_LEASE_MS": str(int(lease_s * 1000)),
             "STREAMDQ_CALL_TIMEOUT_S": str(call_timeout_s),
+            "STREAMDQ_WORKER_TIMEOUT_S": str(worker_timeout_s),
             "PYTHONUNBUFFERED": "1",
         }
         worker = WorkerProcess(self.url, self.journal.path, json.dumps(encoded), environment)

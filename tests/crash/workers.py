@@ -35,6 +35,8 @@ class Work:
     fail: int = 0  # how many of its first attempts raise
     bury: bool = False
     deaf: bool = False  # continues after it was cancelled
+    block: int = 0  # blocks its event loop for so many ms,
+    only: int = 0  # in this process alone, if it is given
     die: bool = False  # kills its process at once
     stop: int = 0  # stops this process until SIGCONT, if it is the one that runs it
     company: int = 0  # put off, and not counted, while it is alone in this process: no other waits for a slot
@@ -144,6 +146,8 @@ def act(work: Work, job: Job) -> None:
 
 
 async def sleep(work: Work) -> None:
+    if work.only in (0, os.getpid()):
+        time.sleep(work.block / 1000)  # noqa: ASYNC251  (as told)
     try:
         await asyncio.sleep(work.ms / 1000)
     except asyncio.CancelledError:

@@ -15,7 +15,7 @@ from streamdq.operations.inspect import job_of
 from streamdq.store.commands import one
 from streamdq.store.records import encode
 from streamdq.store.redis_store import RedisStore
-from streamdq.store.replies import Claimed, ClaimedRow, Enqueued, Moved, Reclaimed, Refused
+from streamdq.store.replies import Claimed, ClaimedRow, Enqueued, Moved, Reclaimed, Refused, TakenOver
 from tests.lua.coherence import contradictions, read
 
 START_MS = 1_700_000_000_000
@@ -137,6 +137,16 @@ class Shard:
     ) -> Reclaimed:
         reply: Reclaimed = self._step(
             self.scripts.reclaim(self.k, group or self.group, self.settings, limit, cursors, 4_000, missing)
+        )
+        return reply
+
+    def take_over(
+        self, consumer: str | None = None, group: str | None = None, silent_ms: int = 3_000, limit: int = 100
+    ) -> TakenOver:
+        reply: TakenOver = self._step(
+            self.scripts.take_over(
+                self.k, group or self.group, self.settings, consumer or self.consumer, silent_ms, limit, 5.0
+            )
         )
         return reply
 

@@ -16,7 +16,14 @@ from streamdq.store.assembly import load_script, lua_directory
 from tests.lua.shard import Shard
 from tests.lua.test_contract import calls_in, code_of
 
-WITHOUT_DATA = {"lease", "open_breaker", "try_breaker", "rotate_secret"}  # nothing that a topic keeps
+WITHOUT_DATA = {
+    "lease",
+    "open_breaker",
+    "try_breaker",
+    "rotate_secret",
+    "sign",
+    "read_signs",
+}  # nothing that a topic keeps
 CLAIM = ["main", "", "id"]
 CALLS: dict[str, Callable[[Shard], Any]] = {
     "archive": lambda shard: shard.scripts.archive(shard.k, "default", ["dead", "receipt", 1, "0", 1]),
@@ -46,6 +53,7 @@ CALLS: dict[str, Callable[[Shard], Any]] = {
     "restore": lambda shard: shard.scripts.restore(shard.k, "default", 1, ["new", "receipt", 1, 1, "rest"]),
     "retry": lambda shard: shard.scripts.retry(shard.k, "default", "1", [*CLAIM, "row", 0, 1, "Oops"]),
     "stats": lambda shard: shard.scripts.stats(shard.k, ["default"]),
+    "take_over": lambda shard: shard.scripts.take_over(shard.k, "default", shard.settings, "me", 3_000, 10, 5.0),
     "touch": lambda shard: shard.scripts.touch(shard.k, "default", "1", 60_000, [*CLAIM, 60_000]),
     "trim_history": lambda shard: shard.scripts.trim_history(shard.k),
     "unregister_topic": lambda shard: shard.scripts.unregister_topic("t", shard.settings.version),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +28,7 @@ class Claim:
     consumer: str
     at: int  # the call that gave it out
     until_ms: int
+    since_ms: int
     started: bool = False
 
 
@@ -97,6 +98,7 @@ class Model:
         self._claimed: dict[tuple[int, str, str], int] = {}  # serial, group, consumer -> when, also what was forgotten
         self._forgotten: set[int] = set()
         self._judging = True
+        self.lives: Callable[[str], bool] = lambda _: False  # whether this consumer gives signs of life for sure
 
     # -- what it is told
 
@@ -241,7 +243,7 @@ class Model:
         if self.now_ms < delivery.due_ms:
             self._break(f"job {serial} is claimed {delivery.due_ms - self.now_ms} ms early in {group}")
         main, _, rest = claim.partition(b"|")
-        given = Claim((main, rest.partition(b"|")[0]), consumer, self._told, now_ms + (job.ttr_ms or ttr_ms))
+        given = Claim((main, rest.partition(b"|")[0]), consumer, self._told, now_ms + (job.ttr_ms or ttr_ms), now_ms)
         held = delivery.claim
         if held and held.consumer == consumer and held.proof == given.proof:
             given.started = held.started  # it asks again, perhaps having got no reply, and gets the same one
@@ -301,6 +303,19 @@ class Model:
             if claim is not None and claim.consumer == consumer:
                 claim.until_ms = min(claim.until_ms, call.now_ms)
 
+    def _take_over(self, call: Call) -> None:
+        """What a silent consumer held for long enough goes back."""
+        group, consumer, silent_ms = call.args[1].decode(), call.args[4].decode(), int(call.args[5])
+        if call.reply[0] == 0:
+            return
+        for job in self._of(call.shard):
+            claim = job.of(group).claim
+            if claim is None or claim.consumer != consumer or call.now_ms - claim.since_ms < silent_ms:
+                continue
+            if claim.started and self.lives(consumer):
+                self._break(f"job {job.serial} was taken over from {consumer} in {group}, which runs it: {claim}")
+            claim.until_ms = min(claim.until_ms, call.now_ms)
+
     # -- operators
 
     def _cancel(self, call: Call) -> None:
@@ -332,6 +347,7 @@ class Model:
             if not delivery.ended:
                 if self._is_held(delivery.claim, call.now_ms):
                     self._break(f"rescheduled job {job.serial} while it ran")
+                delivery.most += delivery.claim is not None  # it was lost with its consumer
                 delivery.due_ms, delivery.claim = job.due_ms, None
 
     def _kick(self, call: Call) -> None:

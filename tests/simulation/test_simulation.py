@@ -15,7 +15,8 @@ WIDE = 40
 
 SCRIPTS = (
     "bury", "cancel", "claim", "configure_shard", "enqueue", "finish", "get", "kick", "leave_group", "lease", "move",
-    "permit", "purge", "reclaim", "register_topic", "release", "replace", "reschedule", "retry", "stats", "touch",
+    "permit", "purge", "read_signs", "reclaim", "register_topic", "release", "replace", "reschedule", "retry", "sign",
+    "stats", "take_over", "touch",
 )  # fmt: skip
 HAPPENS = {
     *(f"call {script}" for script in SCRIPTS),

@@ -26,13 +26,14 @@ from streamdq.store.assembly import load_script, lua_directory
 from streamdq.worker import worker as worker_module
 
 from .link import Network, SimulatedLink
-from .loop import Process, SimulatedLoop
+from .loop import Process, SimulatedLoop, running
 from .model import Broken, Call, Model
 from .store import Fields, Store
 
 _EPOCH_S = 1_800_000_000
 _GROUPS = ("default", "audit", "extra")  # the first is there all the time
 _CONFLICTS: tuple[OnConflict, ...] = ("reject", "keep", "replace")
+_CALM_S = 6.0  # after any trouble
 _RETRIES = ("1s 2s", "0", "500ms 1s 5s", "3s")
 
 
@@ -99,11 +100,14 @@ class World:
         self.store = Store(lambda: self._clock_s + self.loop.time())
         self.network = Network(self.loop, self.store, Random(f"{seed} network"), self._applied, self._happened)
         self.model = Model()
+        self.model.lives = self._lives
         self.topics = [f"t{i}" for i in range(self.plan.topics)]
         self._serials = iter(range(10**9))
         self._names = iter(range(10**9))
         self._ids: list[tuple[str, str]] = []
         self._workers: dict[Process, str] = {}  # and their groups
+        self._serving: dict[Process, Worker] = {}
+        self._troubled: dict[Process | None, float] = {}  # when each was last stopped or continued; None: everybody
         self._tasks: list[asyncio.Task[Any]] = []
         self._calm = False
         self._broken: BaseException | None = None
@@ -159,6 +163,18 @@ class World:
         except Broken as error:
             self._broken = self._broken or error
 
+    def _lives(self, consumer: str) -> bool:
+        """Whether it could give a sign of life every second, for so long that nobody may take it for dead."""
+        calm_from = self.loop.time() - _CALM_S
+        return any(
+            worker.name == consumer and process.alive and not process.stopped
+            and max(self._troubled.get(process, 0.0), self._troubled.get(None, 0.0)) < calm_from
+            for process, worker in self._serving.items()
+        )  # fmt: skip
+
+    def _trouble(self, process: Process | None = None) -> None:
+        self._troubled[process] = self.loop.time()
+
     def _check(self) -> None:
         if self._broken is not None:
             raise self._broken
@@ -195,10 +211,11 @@ class World:
         self._check()
 
     async def _configure_all(self) -> None:
+        ttr = Random(f"{self.seed} ttr").choice(("2s", "2s", "60s"))
         async with AsyncQueue(settings=self.settings) as queue:
             for topic in self.topics:
                 await queue.configure(
-                    topic, groups=_GROUPS[:2], shards=self.plan.shards, ttr="2s", retry=self.random.choice(_RETRIES),
+                    topic, groups=_GROUPS[:2], shards=self.plan.shards, ttr=ttr, retry=self.random.choice(_RETRIES),
                     max_deliveries=self.random.choice((3, 20)),
                 )  # fmt: skip
 
@@ -227,6 +244,8 @@ class World:
 
     async def _work(self, group: str) -> None:
         worker = Worker(group=group, settings=self.settings, concurrency=self.random.choice((1, 3, 10)))
+        if (process := running.get()) is not None:
+            self._serving[process] = worker
         for topic in self.topics:
             worker.handler(topic)(self._handler(worker, group))
         while True:
@@ -380,7 +399,11 @@ class World:
             else:
                 self.happened["stopped"] += 1
                 self.loop.stop_process(process)
-                self.loop.call_later(self.random.choice((0.1, 1.0, 3.0, 8.0)), self.loop.continue_process, process)
+                self.loop.call_later(self.random.choice((0.1, 1.0, 3.0, 8.0)), self._continue, process)
+
+    def _continue(self, process: Process) -> None:
+        self.loop.continue_process(process)
+        self._trouble(process)
 
     async def _cut_some(self) -> None:
         faults, random = self.network.faults, self.random
@@ -392,12 +415,16 @@ class World:
             faults.lose_request = faults.lose_reply = faults.late = faults.refuse = rate
             faults.slow_s = random.choice((0.01, 0.1, 0.5)) if kind == "slow" else 0.0005
             faults.cut = {p for p in self._workers if random.random() < 0.5} if kind == "cut" else set()
+            self._trouble()
+            if kind != "fine":
+                self._troubled[None] = float("inf")
         self._heal_network()
 
     def _heal_network(self) -> None:
         faults = self.network.faults
         faults.lose_request = faults.lose_reply = faults.late = faults.refuse = 0.0
         faults.slow_s, faults.cut, faults.down = 0.0005, set(), False
+        self._trouble()
 
     async def _shake(self) -> None:
         while not self._calm:
@@ -423,6 +450,8 @@ class World:
             else:
                 self._clock_s += self.random.choice((-3600.0, -5.0, -0.5, 0.5, 5.0))
                 self.model.disturb()
+            if what != "clock" and self._troubled.get(None) != float("inf"):
+                self._trouble()
 
     # -- the end
 

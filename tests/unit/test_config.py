@@ -32,6 +32,8 @@ def test_without_it_the_server_is_embedded(monkeypatch: pytest.MonkeyPatch) -> N
         ("LEASE_MS", "10"),
         ("MAX_BODY_BYTES", "0"),
         ("GRACE_S", "-1"),
+        ("WORKER_TIMEOUT_S", "1.9"),
+        ("WORKER_TIMEOUT_S", "-1"),
         ("HISTORY_LENGTH", "x"),
         # What Redis or the operating system would refuse, in the midst of the work.
         ("CALL_TIMEOUT_S", "inf"),

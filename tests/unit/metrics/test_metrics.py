@@ -79,7 +79,7 @@ def test_series_are_there_before_they_grow() -> None:
     labels = {"namespace": "n", "topic": "seen.early", "group": "default"}
 
     measured.expect("n", {"seen.early": 2}, "default")
-    recorded.reclaimed(ShardKeys("n", "seen.late", 0), "default", 0)
+    recorded.reclaimed(ShardKeys("n", "seen.late", 0), "default")
     recorded.not_put_in("n", "seen.early", 0)
 
     steps = [REGISTRY.get_sample_value("streamdq_job_retries_total", labels | {"step": step}) for step in "123"]
@@ -87,7 +87,9 @@ def test_series_are_there_before_they_grow() -> None:
     assert REGISTRY.get_sample_value("streamdq_jobs_dead_total", labels | {"reason": "crashed"}) == 0
     assert REGISTRY.get_sample_value("streamdq_job_lateness_seconds_bucket", labels | {"le": "1.0"}) == 0
     assert REGISTRY.get_sample_value("streamdq_job_lateness_seconds_count", labels) == 0
-    assert REGISTRY.get_sample_value("streamdq_jobs_reclaimed_total", labels | {"topic": "seen.late"}) == 0
+    for reason in ("ttr", "silent"):
+        late = labels | {"topic": "seen.late", "reason": reason}
+        assert REGISTRY.get_sample_value("streamdq_jobs_reclaimed_total", late) == 0
     assert REGISTRY.get_sample_value("streamdq_jobs_duplicate_total", {"namespace": "n", "topic": "seen.early"}) == 0
 
 
@@ -110,7 +112,7 @@ def test_counting_can_be_left_off(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         recorded.not_put_in("n", "left-off", 1)
         measured.expect("n", {"left-off": 1}, "default")
-        recorded.reclaimed(ShardKeys("n", "left-off", 0), "default", 1)
+        recorded.reclaimed(ShardKeys("n", "left-off", 0), "default", late=1)
         recorded.moved(ShardKeys("n", "left-off", 0), 1, 0.1)
         assert b"left-off" not in generate_latest()
     finally:

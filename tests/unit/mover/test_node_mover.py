@@ -37,12 +37,18 @@ class Moving(Rig):
         self.missed: list[ShardKeys] = []
         self.rated: list[ShardKeys] = []
         self.link.answers |= {
-            "move": self.move, "reclaim": lambda _: [now_ms(), b"0-0", b"0-0", 0, 0, 0, 0, 0, 0],
+            "move": self.move, "reclaim": lambda _: [now_ms(), b"0-0", b"0-0", 0, 0, 0, 0, 0, 0, []],
             "ZRANGE": self.buckets.heads, "HMGET": lambda _: [b"0"], "HGET": lambda _: b"0",
             "TIME": lambda _: [now_ms() // 1000, now_ms() % 1000 * 1000],
         }  # fmt: skip
         self.mover = NodeMover(
-            self.link, self.session, self.scripts, self.topics, self.missed.append, self.rated.append
+            self.link,
+            self.session,
+            self.scripts,
+            self.topics,
+            self.missed.append,
+            self.rated.append,
+            lambda *_: None,
         )
 
     def shard(self, topic: str = "t") -> ShardKeys:

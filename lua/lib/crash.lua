@@ -1,0 +1,27 @@
+-- How an attempt counts that was lost with its consumer: its TTR has passed (reclaim), or the consumer gives no sign of
+-- life any more (take_over).
+local APART_MS = 10000
+
+-- apart_ms(group_ttr, now): returns for how long jobs that were lost twice in a row are held back at most: four TTRs or
+-- 10 s. Also seeds the random numbers: every script starts with the same seed.
+local function apart_ms(group_ttr, now)
+  math.randomseed(now % 2147483647)
+  return math.min(APART_MS, 4 * group_ttr)
+end
+
+-- crashed(k, group, id, p, record, now, why): counts the attempt in its progress p and in k.taken, and adds a row to
+-- k.rows. The next consumer sees how often the job crashed, and buries it if that is too often. A job that was claimed
+-- ahead goes back as if it had not been claimed. why: begins the note, which ends with the consumer.
+-- k = {taken=, rows=}
+local function crashed(k, group, id, p, record, now, why)
+  local ahead = is_ahead(p) -- it has not run, as far as is known
+  local known = {consumer = p.note, started = ahead and '' or p.started, due = p.due ~= '' and p.due or nil,
+    moved = string.match(p.entry == '' and p.main or p.entry, '^%d+')}
+  k.rows[#k.rows + 1] = rare_row(ahead and 'released' or 'reclaimed', id, group, p, record, now, known)
+  k.taken = k.taken + 1
+  if ahead then
+    p.attempt, p.note = p.attempt - 1, AHEAD .. p.note .. ', which was lost'
+    return
+  end
+  p.crashes, p.note = p.crashes + 1, why .. p.note
+end

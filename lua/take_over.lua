@@ -1,0 +1,59 @@
+-- take_over: running -> ready, the claims of a consumer that has given no sign of life for long enough, whatever their
+-- TTR. Each counts as a crash (crash.lua). What the consumer claimed or read only a short while ago stays: it may have
+-- been idle until then, and its first sign may be on its way.
+-- KEYS[1] ready        STREAM
+-- KEYS[2] ready:GROUP  STREAM
+-- KEYS[3] jobs         HASH
+-- KEYS[4] bucket       ZSET
+-- KEYS[5] progress     HASH
+-- KEYS[6] counts       HASH
+-- KEYS[7] settings     HASH
+-- KEYS[8] history      STREAM
+-- KEYS[9] wake         STREAM
+-- ARGV[1] now_ms or ''
+-- ARGV[2] group
+-- ARGV[3] history cap
+-- ARGV[4] default TTR in ms, if the topic sets none
+-- ARGV[5] consumer
+-- ARGV[6] silent_ms: what was claimed or read less than this long ago stays
+-- ARGV[7] limit per stream; fewer if records are large
+-- returns {taken, lost, more, kept}; taken: attempts that were running. lost: claims whose record is gone. more: 1 = there
+-- may be more to take over now. kept: how many entries stay for now.
+-- include: clock, progress, ring, settle, requeue, hand_over, history, crash, largest, stored_format
+local ready, own, jobs, bucket, progress, counts, settings, history, wake = unpack(KEYS)
+local now, group, cap, consumer, limit = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[5], tonumber(ARGV[7])
+local claimed_by = now - ARGV[6]
+local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts,
+  wake = wake, lost = 0, bytes = 0, taken = 0, rows = {}}
+local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate', 'largest', 'format')
+check_format(topic[7])
+k.groups, k.waits = names(topic[3]), waits(topic[4], topic[5])
+if not has(k.groups, group) then return {0, 0, 0, 0} end
+k.apart_ms = apart_ms(tonumber(topic[1] or topic[2] or ARGV[4]), now)
+local more, kept, read_at = 0, 0, 0
+k.stays = function(p, running)
+  if (running and math.abs(tonumber(p.started)) or read_at) <= claimed_by then return false end
+  kept = kept + 1
+  return true
+end
+local function ended(id, p, record) crashed(k, group, id, p, record, now, 'lost: no sign of life from ') end
+
+for _, stream in ipairs({ready, own}) do
+  local count, before = fitting(topic[6], limit, k.bytes), kept
+  local pending = redis.call('XPENDING', stream, group, '-', '+', count, consumer)
+  for _, row in ipairs(pending) do
+    local item = redis.call('XRANGE', stream, row[1], row[1])[1]
+    read_at = ARGV[1] == '' and now - row[3] or 0 -- with an injected clock Redis's idle times mean nothing
+    if item then
+      local rest = string.sub(item[2][2], 13)
+      hand_over(k, stream, row[1], group, string.match(rest, '^\31[^\31]*\31(.*)$') or rest,
+        string.sub(item[2][2], 1, 12), now, ended)
+    else
+      redis.call('XACK', stream, group, row[1])
+    end
+  end
+  if #pending == count and kept - before < count then more = 1 end
+end
+if k.taken > 0 then redis.call('HINCRBY', counts, 'reclaimed:' .. group, k.taken) end
+remember(history, counts, settings, cap, k.rows)
+return {k.taken, k.lost, more, kept}

@@ -1,0 +1,127 @@
+"""Takes over the claims of workers that give no sign of life, whatever their TTR. The mover at work runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+
+from ..keys import ShardKeys
+from ..link.connection import AsyncLink
+from ..link.session import Session, arun
+from ..logs import log
+from ..loop import Failures
+from ..metrics import recorded
+from ..store.scripts import Scripts
+from ..store.topics import Topics
+from .sign_watch import SignWatch
+
+_TICK_S = 0.5
+_AGAIN_S = 0.1  # while a dead worker has claims that are not old enough
+_SHORTEST_S = 0.01
+_CALL_S = 1.0
+_NAMES = 500  # in one call
+_LIMIT = 100
+_CALLS = 200  # at most, for one dead worker in one look at a group of a shard
+
+Holders = Mapping[str, Sequence[str]]
+"""For each group of a shard, the consumers with pending entries."""
+
+
+class SilentWorkers:
+    """Looks at the signs of life of those consumers that have pending entries (``hold``), twice a second; while there
+    are none, it does nothing.
+
+    Consumers without any sign are left to the TTR: they belong to clients that take jobs themselves, or to workers of
+    an earlier version.
+    """
+
+    def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics) -> None:
+        self._link = link
+        self._scripts = scripts
+        self._topics = topics
+        self._timeout_s = session.settings.worker_timeout_s
+        self._on = self._timeout_s > 0 and not session.clock.manual
+        self._watch = SignWatch(self._timeout_s)
+        self._holders: dict[ShardKeys, Holders] = {}
+        self._some = asyncio.Event()
+        self._looking = False
+        self._failures = Failures("signs", session.keys.namespace)
+
+    def hold(self, shard: ShardKeys, holders: Holders) -> None:
+        """These consumers have pending entries of the shard now; those noted before are forgotten."""
+        if self._on and any(holders.values()):
+            self._holders[shard] = holders
+            self._some.set()
+        else:
+            self._holders.pop(shard, None)
+
+    async def run(self) -> None:
+        """Never returns."""
+        self._holders.clear()
+        while True:
+            if not self._holders:
+                self._watch.begin()
+                self._some.clear()
+                await self._some.wait()
+            await asyncio.sleep(await self._round())
+
+    async def _round(self) -> float:
+        """One look, and what follows from it. Returns after how many seconds the next should be."""
+        try:
+            dead = await self._look()
+        except Exception as error:
+            self._watch.disturbed(time.monotonic())
+            return min(_TICK_S, self._failures.failed("signs", error))
+        self._failures.worked("signs")
+        kept = await asyncio.gather(
+            *(self._try(shard, holders, dead) for shard, holders in list(self._holders.items()) if dead)
+        )
+        if any(kept):
+            return _AGAIN_S
+        return max(_SHORTEST_S, min(_TICK_S, self._watch.next - time.monotonic()))
+
+    async def _look(self) -> set[str]:
+        """The consumers that are dead."""
+        if self._looking:  # the last look was broken off, with the mover
+            self._watch.disturbed(time.monotonic())
+        self._looking = True
+        names = sorted({name for holders in self._holders.values() for group in holders.values() for name in group})
+        signs: dict[str, int] = {}
+        now_ms, asked = 0, time.monotonic()
+        for start in range(0, len(names), _NAMES):
+            part = names[start : start + _NAMES]
+            now_ms, found = await arun(self._link, self._scripts.read_signs(part, _CALL_S))
+            signs |= {name: sign for name, sign in zip(part, found, strict=True) if sign is not None}
+        dead = self._watch.saw(asked, time.monotonic(), now_ms, signs)
+        self._looking = False
+        return dead
+
+    async def _try(self, shard: ShardKeys, holders: Holders, dead: set[str]) -> bool:
+        """Returns whether dead workers keep entries of the shard for now."""
+        kept = False
+        try:
+            for group, names in holders.items():
+                for name in dead.intersection(names):
+                    kept |= await self._take_over(shard, group, name)
+        except Exception as error:
+            self._failures.failed(shard, error)  # the next look tries again
+        else:
+            self._failures.worked(shard)
+        return kept
+
+    async def _take_over(self, shard: ShardKeys, group: str, name: str) -> bool:
+        topic, silent_ms = self._topics.settings_of(shard.topic), int(self._timeout_s * 1000)
+        taken = 0
+        for _ in range(_CALLS):
+            call = self._scripts.take_over(shard, group, topic, name, silent_ms, _LIMIT, _CALL_S)
+            reply = await arun(self._link, call)
+            taken += reply.taken
+            recorded.reclaimed(shard, group, silent=reply.taken)
+            if reply.lost:
+                log.error("jobs lost: Redis no longer has them", topic=shard.topic, group=group, jobs=reply.lost)
+            if not reply.more:
+                break
+        if taken:
+            log.warning("claims taken over, worker silent", topic=shard.topic, group=group, worker=name, jobs=taken)
+        return bool(reply.more or reply.kept)

@@ -1,0 +1,199 @@
+"""A worker without a sign of life loses its claims within seconds, whatever their TTR; one that lives keeps them."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from streamdq.keys import NamespaceKeys
+from tests.crash.worker_processes import WorkerProcess, WorkerProcesses, left_in
+from tests.crash.workers import Options, Work
+from tests.servers import until
+
+SERVES = Options(ttr="1h")
+WITHIN_S, ALONE_S = 3.5, 4.0
+"""How long a job waits for its next attempt after its worker was killed: with another one alive, and without."""
+LONG_MS = 60_000
+
+
+def passed(seconds: float) -> Callable[[], bool]:
+    end = time.monotonic() + seconds
+    return lambda: time.monotonic() > end
+
+
+def pair(processes: WorkerProcesses, mover: bool) -> tuple[WorkerProcess, WorkerProcess]:
+    """The worker whose mover is at work (or is not), and the other."""
+    workers = [processes.serving(processes.start(SERVES)) for _ in range(2)]
+    until(lambda: processes.leader() is not None, "a mover is at work")
+    leads = processes.leader()
+    first = next(worker for worker in workers if (worker.pid == leads) is mover)
+    return first, next(worker for worker in workers if worker is not first)
+
+
+def put_on(processes: WorkerProcesses, worker: WorkerProcess, work: Work) -> str:
+    """A job that this worker runs."""
+    for number in range(1000):
+        id = processes.put(f"on-{number}", work)
+        (line, *_) = processes.started(id)
+        if line.pid == worker.pid:
+            return id
+    raise AssertionError("it takes no job")
+
+
+def recovered(processes: WorkerProcesses, id: str, at: float) -> float:
+    """How many seconds after ``at`` its second attempt began."""
+    again = processes.started(id, attempts=2)[1]
+    assert again.attempt == 2
+    return again.at - at
+
+
+@pytest.mark.parametrize("mover", [False, True], ids=["a-worker", "the-mover"])
+@pytest.mark.parametrize("runs_s", [0.0, 1.7], ids=["at-once", "after-a-sign"])
+def test_killed_while_another_lives(processes: WorkerProcesses, mover: bool, runs_s: float) -> None:
+    first, second = pair(processes, mover)
+    id = put_on(processes, first, Work(ms=LONG_MS))
+    until(passed(runs_s), "it runs")
+    took_s = recovered(processes, id, first.kill())
+    assert took_s <= WITHIN_S
+    assert processes.journal.of(id)[-1].pid == second.pid
+    assert "worker silent" in second.output
+    assert processes.counts().reclaimed >= 1
+
+
+def test_the_only_one_killed_and_started_again(processes: WorkerProcesses) -> None:
+    first = processes.serving(processes.start(SERVES))
+    id = processes.put("job", Work(ms=LONG_MS))
+    processes.started(id)
+    at = first.kill()
+    processes.start(SERVES)
+    assert recovered(processes, id, at) <= ALONE_S
+
+
+def test_stopped_its_claims_go_and_its_ends_are_refused(processes: WorkerProcesses) -> None:
+    first, second = pair(processes, mover=False)
+    id = put_on(processes, first, Work(ms=1000))
+    at = time.time()
+    first.signal(signal.SIGSTOP)
+    assert recovered(processes, id, at) <= WITHIN_S
+    until(lambda: not processes.live(), "the other has ended it")
+    first.signal(signal.SIGCONT)
+    until(lambda: first.output.count("outcome=stale") == 1, "what the first has to say is refused")
+    assert second.output.count("outcome=stale") == 0
+    assert (processes.emptied().balances[0].done, processes.counts().reclaimed) == (
+        len(processes.journal.ids("end")),
+        1,
+    )
+    assert left_in(processes.server, "work") == {}
+
+
+def test_a_blocked_event_loop_is_silent(processes: WorkerProcesses) -> None:
+    first, _ = pair(processes, mover=False)
+    id = put_on(processes, first, Work(block=6_000, only=first.pid))
+    assert recovered(processes, id, processes.journal.of(id)[0].at) <= WITHIN_S
+    first.kill()
+
+
+@pytest.mark.parametrize(
+    ("options", "work"),
+    [
+        (Options(ttr="1h", threads=True), Work(ms=8_000)),
+        (Options(ttr="1h"), Work(ms=8_000)),
+        (Options(ttr="1h"), Work(block=2_000)),
+    ],
+    ids=["thread", "coroutine", "blocked-for-a-while"],
+)
+def test_who_is_busy_keeps_its_job(processes: WorkerProcesses, options: Options, work: Work) -> None:
+    for _ in range(2):
+        processes.serving(processes.start(options))
+    ids = [processes.put(f"job-{number}", work) for number in range(3)]
+    processes.emptied()
+    assert processes.journal.count("start") == dict.fromkeys(ids, 1)
+    assert processes.counts().reclaimed == 0
+
+
+def stall_redis(processes: WorkerProcesses, _: WorkerProcess) -> None:
+    os.kill(processes.server.pid, signal.SIGSTOP)
+    until(passed(5), "Redis stands still")
+    os.kill(processes.server.pid, signal.SIGCONT)
+
+
+def sleep_in_redis(processes: WorkerProcesses, _: WorkerProcess) -> None:
+    with processes.server.client() as client:
+        client.execute_command("DEBUG", "SLEEP", 5)
+
+
+def pause_writes(processes: WorkerProcesses, _: WorkerProcess) -> None:
+    with processes.server.client() as client:
+        client.execute_command("CLIENT", "PAUSE", 5_000, "WRITE")
+    until(passed(5), "writes wait")
+
+
+def refuse_writes(processes: WorkerProcesses, _: WorkerProcess) -> None:
+    with processes.server.client() as client:
+        client.config_set("min-replicas-to-write", 1)
+        try:
+            until(passed(5), "writes are refused")
+        finally:
+            client.config_set("min-replicas-to-write", 0)
+
+
+def stop_mover(_: WorkerProcesses, mover: WorkerProcess) -> None:
+    mover.signal(signal.SIGSTOP)
+    until(passed(1.5), "the mover stands still")
+    mover.signal(signal.SIGCONT)
+
+
+def lose_signs(processes: WorkerProcesses, _: WorkerProcess) -> None:
+    with processes.server.client() as client:
+        client.delete(NamespaceKeys("streamdq").signs)
+
+
+def fill_redis(processes: WorkerProcesses, _: WorkerProcess) -> None:
+    with processes.server.client() as client:
+        client.config_set("maxmemory", 1)
+        try:
+            until(passed(5), "Redis is full")
+        finally:
+            client.config_set("maxmemory", 0)
+
+
+@pytest.mark.parametrize(
+    "trouble", [stall_redis, sleep_in_redis, pause_writes, refuse_writes, stop_mover, lose_signs, fill_redis]
+)
+def test_trouble_elsewhere_costs_nobody_its_claims(
+    processes: WorkerProcesses, trouble: Callable[[WorkerProcesses, WorkerProcess], None]
+) -> None:
+    mover, other = pair(processes, mover=True)
+    ids = [processes.put(f"job-{number}", Work(ms=11_000)) for number in range(6)]
+    for id in ids:
+        processes.started(id)
+    until(passed(1), "signs are given")
+    trouble(processes, mover)
+    processes.emptied()
+    assert processes.journal.count("start") == dict.fromkeys(ids, 1)
+    assert processes.counts().reclaimed == 0
+    for worker in (mover, other):
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+    with processes.server.client() as client:
+        assert client.zcard(NamespaceKeys("streamdq").signs) == 0, "who leaves takes its sign along"
+
+
+def test_after_the_signs_were_lost_the_dead_are_found_all_the_same(processes: WorkerProcesses) -> None:
+    first, _ = pair(processes, mover=False)
+    id = put_on(processes, first, Work(ms=LONG_MS))
+    until(passed(1.2), "it has given a sign")
+    with processes.server.client() as client:
+        client.delete(key := NamespaceKeys("streamdq").signs)
+        until(lambda: any(b"-%d-" % first.pid in name for name in client.zrange(key, 0, -1)), "it gives another")
+    assert recovered(processes, id, first.kill()) <= WITHIN_S
+
+
+def test_switched_off_the_ttr_alone_decides(processes: WorkerProcesses) -> None:
+    first, _ = [processes.serving(processes.start(Options(ttr="5s"), worker_timeout_s=0)) for _ in range(2)]
+    id = put_on(processes, first, Work(ms=1000))
+    with processes.server.client() as client:
+        assert not client.exists(NamespaceKeys("streamdq").signs)
+    assert recovered(processes, id, first.kill()) > WITHIN_S

@@ -1,0 +1,24 @@
+"""read_signs: when consumers gave their last signs of life."""
+
+from __future__ import annotations
+
+from tests.lua.shard import START_MS, Shard
+
+
+def read(shard: Shard, *consumers: str) -> tuple[int, list[int | None]]:
+    reply: tuple[int, list[int | None]] = shard.run(shard.scripts.read_signs(consumers, 0.5))
+    return reply
+
+
+def test_signs_come_in_the_order_asked_for(shard: Shard) -> None:
+    shard.run(shard.scripts.sign("a", 5.0))
+    shard.clock.advance("1s")
+    shard.run(shard.scripts.sign("b", 5.0))
+    shard.clock.advance("1s")
+    assert read(shard, "b", "stranger", "a") == (START_MS + 2_000, [START_MS + 1_000, None, START_MS])
+
+
+def test_nobody_has_given_any(shard: Shard) -> None:
+    assert read(shard, "a") == (START_MS, [None])
+    assert read(shard) == (START_MS, [])
+    assert shard.redis("EXISTS", shard.session.keys.signs) == 0

@@ -1,0 +1,176 @@
+"""take_over: running -> ready, the claims of a consumer that has given no sign of life for long enough."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamdq.job import NewJob
+from streamdq.operations import topics
+from streamdq.store.records import encode
+from tests.lua.shard import Shard
+from tests.servers import until
+
+
+def test_its_claims_are_ready_again_long_before_their_ttr(shard: Shard) -> None:
+    shard.enqueue("j", ttr="1h")
+    row = shard.take()
+    shard.clock.advance("3s")
+    assert shard.take_over() == (1, 0, 0, 0)
+    assert shard.counts == {"enqueued": 1, "ready:default": 1, "reclaimed:default": 1, "detached": 1}
+    assert shard.events() == [("reclaimed", "j", "default")]
+    job = shard.get("j")
+    assert job is not None
+    assert job.groups["default"].error == "lost: no sign of life from me"
+    again = shard.take(consumer="other")
+    assert again.past == b"2|0|1|", "a crash, and due when it was due"
+    for end in (shard.finish, shard.retry, shard.bury, shard.release, shard.touch):
+        assert end(row).stale == {0}
+    assert shard.finish(again).stale == frozenset()
+    assert shard.empty()
+
+
+def test_what_it_claimed_a_short_while_ago_stays(shard: Shard) -> None:
+    """It may have been idle until then."""
+    shard.enqueue("old", "new", delay=0)
+    (old,) = shard.claim(1).rows
+    shard.clock.advance("1ms")
+    (new,) = shard.claim(1).rows
+    shard.clock.advance("2999ms")
+    assert shard.take_over() == (1, 0, 0, 1)
+    assert shard.finish(old).stale == {0}
+    assert shard.touch(new).stale == frozenset()
+    shard.clock.advance("1ms")
+    assert shard.take_over() == (1, 0, 0, 0)
+    assert shard.take_over() == (0, 0, 0, 0)
+
+
+def test_a_touched_claim_goes_too(shard: Shard) -> None:
+    shard.enqueue("j")
+    row = shard.take()
+    shard.clock.advance("2s")
+    shard.touch(row, ttr_ms=3_600_000)
+    shard.clock.advance("1s")
+    assert shard.take_over().taken == 1
+
+
+def test_others_keep_what_they_have(two: Shard) -> None:
+    two.enqueue("i", "j")
+    (mine,) = two.claim(1).rows
+    (others,) = two.claim(1, consumer="other").rows
+    of_b = two.claim(2, group="b").rows
+    two.clock.advance("3s")
+    assert two.take_over().taken == 1
+    assert two.finish(mine).stale == {0}
+    assert two.finish(others).stale == frozenset()
+    assert two.finish(*of_b, group="b").stale == frozenset()
+
+
+def test_both_streams_and_no_more_than_the_limit_at_once(shard: Shard) -> None:
+    shard.enqueue(*(f"again-{i}" for i in range(4)))
+    shard.retry(*shard.claim().rows)
+    shard.move()
+    shard.enqueue(*(f"first-{i}" for i in range(4)))
+    assert len(shard.claim().rows) == 8
+    shard.clock.advance("3s")
+    assert shard.take_over(limit=3) == (6, 0, 1, 0)
+    assert shard.take_over(limit=3) == (2, 0, 0, 0)
+    assert len(shard.claim(consumer="other").rows) == 8
+    assert not shard.pending(shard.k.ready)
+
+
+def test_no_more_bytes_than_fit_one_call(shard: Shard) -> None:
+    body = "x" * 100_000
+    for i in range(8):
+        job = encode(NewJob(body, id=f"j{i}", delay=0), 1_000_000)[:3]
+        shard.run(shard.scripts.enqueue(shard.k, 1, list(job)))
+    while shard.claim().rows:
+        pass
+    shard.clock.advance("3s")
+    taken = []
+    while True:
+        reply = shard.take_over()
+        taken.append(reply.taken)
+        if not reply.more:
+            break
+    assert sum(taken) == 8
+    assert max(taken) <= 3
+
+
+def test_claimed_ahead_it_goes_back_as_if_it_had_not_been(shard: Shard) -> None:
+    shard.enqueue("begun", "ahead")
+    shard.claim(2, at_once=1)
+    shard.clock.advance("3s")
+    assert shard.take_over().taken == 2
+    assert {(event, id) for event, id, _ in shard.events()} == {("reclaimed", "begun"), ("released", "ahead")}
+    past = {row.id: row.past.split(b"|")[:3] for row in shard.claim(consumer="other").rows}
+    assert past == {b"begun": [b"2", b"0", b"1"], b"ahead": [b"1", b"0", b"0"]}
+
+
+def test_lost_twice_in_a_row_it_is_held_back(shard: Shard) -> None:
+    shard.enqueue("j")
+    for _ in range(2):
+        shard.take()
+        shard.clock.advance("3s")
+        assert shard.take_over().taken == 1
+    assert shard.counts.get("waiting:default", 0) + shard.counts.get("ready:default", 0) == 1
+    shard.clock.advance("10s")
+    shard.move()
+    assert shard.take(consumer="other").past.split(b"|")[2] == b"2"
+
+
+def test_read_and_never_claimed(timed: Shard) -> None:
+    timed.enqueue("j")
+    timed.redis("XREADGROUP", "GROUP", "default", "me", "COUNT", 1, "STREAMS", timed.k.ready, ">")
+    assert timed.take_over(silent_ms=60_000) == (0, 0, 0, 1), "just now"
+    until(lambda: timed.take_over(silent_ms=50).kept == 0, "long enough ago")
+    row = timed.take(consumer="other")
+    assert row.past.split(b"|")[:3] == [b"1", b"0", b"0"], "it never began"
+    timed.finish(row)
+    assert timed.empty()
+
+
+def test_while_the_topic_is_paused_it_waits(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.take()
+    shard.run(topics.pause(shard.store, "t"))
+    shard.clock.advance("3s")
+    assert shard.take_over().taken == 1
+    assert shard.state("j") == "delayed"
+
+
+def test_a_record_that_is_gone_is_lost(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.take()
+    shard.clock.advance("3s")
+    shard.redis("HDEL", shard.k.jobs, "j")
+    shard.checked = False
+    assert shard.take_over() == (0, 1, 0, 0)
+    assert shard.counts["lost:default"] == 1
+
+
+def test_an_entry_deleted_meanwhile_is_let_go(shard: Shard) -> None:
+    shard.enqueue("j")
+    row = shard.take()
+    shard.clock.advance("3s")
+    shard.checked = False
+    shard.redis("XDEL", shard.k.ready, row.main)
+    shard.take_over()
+    assert shard.pending(shard.k.ready) == []
+
+
+@pytest.mark.parametrize("group", ["default", "gone"])
+def test_a_stranger_or_a_group_that_is_gone(shard: Shard, group: str) -> None:
+    shard.enqueue("j")
+    assert shard.take_over("nobody", group) == (0, 0, 0, 0)
+    assert shard.state("j") == "ready"
+
+
+def test_claimed_before_the_clock_was_set_back_it_is_left_to_its_ttr(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.take()
+    shard.clock.now_ms -= 3_600_000
+    assert shard.take_over() == (0, 0, 0, 1)
+    shard.checked = True
+    shard.reclaim()
+    shard.clock.advance("3s")
+    assert shard.take_over().taken == 1, "reclaim has noticed"
