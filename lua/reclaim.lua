@@ -19,7 +19,7 @@
 -- ARGV[7] cursor in ready:GROUP
 -- ARGV[8] watch_ms: for this long the caller checks the shard in any case, and nothing needs to ring
 -- ARGV[9] missing, as the caller's last check returned it; 0 at first
--- returns {now_ms, cursor, cursor of ready:GROUP, more, running, ready, reclaimed, missing, lost, {consumer, ...}}; more:
+-- returns {now_ms, cursor, cursor of ready:GROUP, more, running, ready, reclaimed, {consumer, ...}, missing, lost}; more:
 -- 1 = some claims were not checked. running = pending entries, including those that a consumer has read and not claimed
 -- yet; if it died in between, it never will. missing: jobs that are ready by the counters and in no stream. lost: jobs
 -- that were missing in the last check as well; they count as lost from now on, as do claims whose record is gone. The
@@ -115,4 +115,4 @@ if lost > 0 then
 end
 if tonumber(ARGV[8]) > 0 then redis.call('HSET', settings, 'watch_until', string.format('%.0f', now + ARGV[8])) end
 return {now, cursor, own_cursor, more, running, tonumber(redis.call('HGET', counts, 'ready:' .. group) or 0), k.taken,
-  missing - lost, lost + k.lost, consumers}
+  consumers, missing - lost, lost + k.lost}

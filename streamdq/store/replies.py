@@ -130,9 +130,9 @@ class Reclaimed(NamedTuple):
     running: int
     ready: int
     reclaimed: int
+    consumers: list[bytes]  # those with pending entries
     missing: int  # ready by the counters, but in no stream; pass it to the next check
     lost: int
-    consumers: list[bytes]  # those with pending entries
 
 
 class TakenOver(NamedTuple):

@@ -174,3 +174,18 @@ def test_claimed_before_the_clock_was_set_back_it_is_left_to_its_ttr(shard: Shar
     shard.reclaim()
     shard.clock.advance("3s")
     assert shard.take_over().taken == 1, "reclaim has noticed"
+
+
+def test_reclaim_tells_whose_claims_there_are(two: Shard) -> None:
+    two.enqueue("i", "j", "k")
+    two.retry(two.claim(1, consumer="first").rows[0])
+    two.move()
+    (row,) = two.claim(1, consumer="second").rows
+    two.claim(1, group="b", consumer="of-b")
+    two.claim(1, consumer="third")
+    assert sorted(two.reclaim("a").consumers) == [b"second", b"third"]
+    assert two.reclaim("b").consumers == [b"of-b"]
+    two.finish(row)
+    two.clock.advance("60s")
+    assert two.reclaim("a").consumers == []
+    assert two.reclaim("b").consumers == []

@@ -37,7 +37,7 @@ class Moving(Rig):
         self.missed: list[ShardKeys] = []
         self.rated: list[ShardKeys] = []
         self.link.answers |= {
-            "move": self.move, "reclaim": lambda _: [now_ms(), b"0-0", b"0-0", 0, 0, 0, 0, 0, 0, []],
+            "move": self.move, "reclaim": lambda _: [now_ms(), b"0-0", b"0-0", 0, 0, 0, 0, [], 0, 0],
             "ZRANGE": self.buckets.heads, "HMGET": lambda _: [b"0"], "HGET": lambda _: b"0",
             "TIME": lambda _: [now_ms() // 1000, now_ms() % 1000 * 1000],
         }  # fmt: skip
