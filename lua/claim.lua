@@ -20,7 +20,7 @@
 -- ARGV[8..] entries that a blocking XREADGROUP returned already: stream ('m' ready, 'g' ready:GROUP), entry, member;
 -- those that it has claimed, but got no reply, it claims again
 -- returns {status, now_ms, ttr_ms, unread, {claim, ...}, {id, ...}, {record, ...}, expired, generation, refused,
--- unlooked}: status 1, or 0 = the topic is paused (nothing read), or -1 = there is no such group. claim: '' = none, the
+-- unlooked}: status 1, or 0 = the topic is paused (nothing read); or {-1}: there is no such group. claim: '' = none, the
 -- delivery was out of date; for a first attempt the entry in the shared stream; otherwise
 -- 'main|entry|attempt|step|crashes|due_ms'. main: entry in the shared stream or '-'. attempt: as in the progress.
 -- due_ms: '' = see the record. unread: jobs still ready for this group. expired: how many were given up as too late.
@@ -36,7 +36,7 @@ local topic = redis.call('HMGET', settings, 'paused', 'ttr:' .. group, 'ttr', 'w
   'generation:' .. group, 'largest', 'format')
 check_format(topic[9])
 local paused, groups, generation = topic[1] == '1', names(topic[5]), topic[7] or '0'
-if not has(groups, group) then return {-1, now, 0, 0, {}, {}, {}, 0, '', 0, 0} end
+if not has(groups, group) then return {-1} end
 k.waits = waits(topic[1], topic[6])
 local count = paused and 0 or tonumber(ARGV[4])
 local group_ttr, at_once = tonumber(topic[2] or topic[3] or ARGV[5]), math.min(count, tonumber(ARGV[7]))
@@ -55,8 +55,8 @@ for i = 8, #ARGV, 3 do
     end
   end
 end
--- If nothing is read, this is the first write. A full Redis lets a script continue if its first write needs no memory.
-if count <= 0 or unlooked > 0 then redis.call('HDEL', progress, '') end
+-- If nothing is read besides, this is the first write. A full Redis lets a script continue if that needs no memory.
+if #ARGV > 7 then redis.call('HDEL', progress, '') end
 local entries, again = both_streams(budget, k, group, consumer, given, unlooked > 0 and 0 or count, now)
 local n = #entries
 if n == 0 then return {paused and 0 or 1, now, group_ttr, 0, {}, {}, {}, 0, generation, 0, 0} end

@@ -104,9 +104,9 @@ class Claimed(NamedTuple):
 
 def claimed_in(reply: Sequence[Any]) -> Claimed | None:
     """Returns None if there is no such group."""
-    status, now_ms, ttr_ms, unread, claims, ids, records, expired, generation, refused, unlooked = reply
-    if status < 0:
+    if reply[0] < 0:
         return None
+    status, now_ms, ttr_ms, unread, claims, ids, records, expired, generation, refused, unlooked = reply
     rows = [ClaimedRow(*row) for row in zip(claims, ids, records, strict=True) if row[0]]
     return Claimed(status == 0, now_ms, ttr_ms, unread, rows, expired, generation.decode(), refused, unlooked)
 

@@ -545,3 +545,41 @@ def test_small_jobs_of_both_streams_are_claimed_by_halves_after_one_large_job(sh
     shard.enqueue(*[f"due-{n}" for n in range(20)])
     ids = [row.id.decode() for row in shard.claim(count=20).rows]
     assert [sum(id.startswith(kind) for id in ids) for kind in ("kicked", "due")] == [10, 10]
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_group_that_the_topic_does_not_have_is_an_error(shard: Shard, count: int) -> None:
+    with pytest.raises(GroupMissing):
+        shard.claim(count, group="unknown")
+    with pytest.raises(GroupMissing):
+        shard.run(shard.scripts.claim(shard.k, "unknown", "me", count, 60_000))
+
+
+def test_what_a_group_made_anew_ran_waits_for_a_permit_of_the_rate(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.take()
+    shard.topic(rate=1)
+    shard.redis("XGROUP", "DESTROY", shard.k.ready, "default")
+    shard.run(shard.topics.repair("t"))
+    assert shard.claim(consumer="another").rows == []
+    assert shard.state("j") == "delayed"
+
+
+def test_the_first_claim_rings_for_the_end_of_its_ttr_unless_the_mover_watches(shard: Shard) -> None:
+    shard.topic(ttr="30s")
+    shard.enqueue("i", "j")
+    shard.finish(shard.claim(1).rows[0])
+    assert shard.rung_ms() == START_MS + 30_000
+    shard.reclaim()
+    before = shard.rings()
+    shard.claim(1)
+    assert shard.rings() == before
+
+
+def test_what_another_consumer_has_pending_is_none_of_its_own(shard: Shard) -> None:
+    """It was stopped between its read and this call, and the entry was handed over."""
+    shard.enqueue("i", "j")
+    read = read_ahead(shard)
+    shard.redis("XCLAIM", shard.k.ready, "default", "another", 0, read[1])
+    assert [row.id for row in shard.claim(0, consumer="another", read=read[:3]).rows] == []
+    assert [row.id for row in shard.claim(1, read=read[3:]).rows] == [b"j"]

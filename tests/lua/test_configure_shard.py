@@ -156,3 +156,62 @@ def test_a_shard_with_jobs_can_not_be_closed(shard: Shard) -> None:
     shard.enqueue("j")
     assert not shard.call("configure_shard", later(shard, 5, resharding=4)).done
     assert shard.enqueue("i").current
+
+
+def test_an_older_version_learns_what_the_shard_has(two: Shard) -> None:
+    old, new = two.settings, later(two, 3)
+    two.call("configure_shard", new)
+    assert two.call("configure_shard", old) == (True, ("a", "b"), (), new.version, 1)
+
+
+def test_a_shard_with_jobs_tells_what_it_has_when_it_refuses_another_number_of_shards(shard: Shard) -> None:
+    shard.enqueue("j")
+    version = shard.settings.version
+    assert shard.call("configure_shard", later(shard, 9, shards=2)) == (False, ("default",), (), version, 1)
+
+
+def test_a_dropped_shard_tells_from_which_version_on_it_may_come_back(shard: Shard) -> None:
+    old = shard.settings
+    shard.checked = False
+    assert shard.run(shard.scripts.drop_shard(shard.k, later(shard, 4)))
+    assert shard.call("configure_shard", old) == (True, (), (), old.version + 5, 0)
+    assert shard.call("configure_shard", later(shard, 4)) == (True, (), (), old.version + 5, 0)
+    assert shard.call("configure_shard", later(shard, 5)) == (True, ("default",), (), old.version + 5, 1)
+    assert shard.redis("PTTL", shard.k.settings) == -1, "what was left of it would expire"
+
+
+def test_a_shard_whose_settings_are_lost_is_made_again_with_its_jobs(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.redis("DEL", shard.k.settings)
+    assert shard.call("configure_shard", shard.settings).done
+    assert settings_of(shard)["groups"] == "default"
+
+
+def test_nothing_is_left_of_a_group_that_leaves_but_what_is_still_in_the_bucket(two: Shard) -> None:
+    two.enqueue("done", "retried", "dead", "snoozed", "running", "purged")
+    rows = {row.id.decode(): row for row in two.claim(group="a").rows}
+    two.finish(rows["done"])
+    two.retry(rows["retried"], delay_ms=9_000)
+    two.retry(rows["snoozed"], delay_ms=9_000, steps=-1)
+    two.bury(rows["dead"], rows["purged"])
+    two.call("purge", "a", 0, ["purged"])
+    names = ["cancelled", "expired", "reclaimed", "archived", "lost"]
+    two.checked = False
+    two.redis("HSET", two.k.counts, *[value for name in names for value in (f"{name}:a", 1)])
+    two.run(two.topics.ensure("t", "a", {"ttr_ms": 7}))
+    two.redis("HSET", two.k.settings, "relook:a", "0|0")
+    leaving = two.settings.model_copy(
+        update={
+            "version": two.settings.version + 1,
+            "groups": {"b": two.settings.groups["b"]},
+            "leaving": {"a"},
+        }
+    )
+    found = two.call("configure_shard", leaving)
+    assert found == (True, ("b",), ("a",), leaving.version, 1)
+    flat = two.redis("HKEYS", two.k.counts)
+    assert [name for name in flat if name.endswith(b":a")] == [b"waiting:a"]
+    assert [name for name in settings_of(two) if name.endswith(":a")] == ["left_at:a"]
+    assert two.redis("EXISTS", two.k.ready_of("a"), two.k.dead_of("a")) == 0
+    assert groups_of(two, two.k.ready) == {"b"}
+    assert two.call("configure_shard", leaving)[:3] == (True, ("b",), ("a",)), "again it is the same"

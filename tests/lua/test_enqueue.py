@@ -173,3 +173,29 @@ def test_it_writes_although_the_id_is_taken(shard: Shard) -> None:
     before = shard.counts
     assert shard.writes(shard.scripts.enqueue(shard.k, 1, shard.jobs("j")))
     assert shard.counts == before
+
+
+def test_of_several_the_earliest_rings_if_it_is_earlier_than_all_before(shard: Shard) -> None:
+    shard.call("enqueue", 1, shard.jobs("i", delay="3s") + shard.jobs("j", delay="1s") + shard.jobs("k", delay="2s"))
+    assert shard.rung_ms() == START_MS + 1000
+    before = shard.rings()
+    shard.enqueue("at the same time", delay="1s")
+    assert shard.rings() == before
+
+
+def test_the_first_ready_job_of_any_group_rings(two: Shard) -> None:
+    two.enqueue("i")
+    two.finish(*two.claim(group="a").rows, group="a")
+    before = two.rings()
+    two.enqueue("j")
+    assert two.rings() != before, "group a had none"
+
+
+def test_records_that_hold_ids_are_returned_up_to_the_bytes_allowed(shard: Shard) -> None:
+    shard.enqueue("i", "j", "k", delay="1s")
+    length = shard.redis("HSTRLEN", shard.k.jobs, "i")
+    keys = (shard.k.jobs, shard.k.bucket, shard.k.ready, shard.k.counts, shard.k.settings, shard.k.wake)
+    for most, looked in ((2 * length, 2), (2 * length + 1, 3)):
+        jobs = shard.jobs("i", "j", "k", "l")[: 3 * 4]
+        reply = shard.run(shard.scripts._run("enqueue", keys, (str(START_MS), 1, most, *jobs)))
+        assert reply[:3] == [1, START_MS, looked]

@@ -64,13 +64,22 @@ def test_ready_jobs_are_claimed(shard: Shard) -> None:
         assert shard.take().id == b"j"
 
 
-@pytest.mark.parametrize("count", [0, 1])
+@pytest.mark.parametrize("count", [0, 1, 2])
 def test_what_a_blocking_read_returned_is_claimed_or_goes_back(shard: Shard, count: int) -> None:
     shard.enqueue("i", "j")
     read = read_ahead(shard)
     with full(shard):
         assert len(shard.claim(count, read=read).rows) == count
     assert len(shard.claim().rows) == 2 - count
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_consumer_that_asks_again_is_answered(shard: Shard, count: int) -> None:
+    shard.enqueue("i", "j")
+    read = read_ahead(shard)
+    shard.claim(2, read=read)
+    with full(shard):
+        assert len(shard.claim(count, read=read).rows) == count
 
 
 def test_of_large_jobs_that_a_blocking_read_returned_some_are_claimed(shard: Shard) -> None:

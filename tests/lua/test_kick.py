@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from streamdq.operations import topics
 from tests.lua.shard import START_MS, Shard
+from tests.lua.test_claim import large
 
 
 def bury_all(shard: Shard, *ids: str, group: str | None = None) -> None:
@@ -93,3 +94,21 @@ def test_with_a_rate_it_waits_its_turn(shard: Shard) -> None:
     assert shard.call("kick", "default", 10, []) == 1
     assert shard.state("j") == "delayed"
     assert shard.rings() != before
+
+
+def test_those_named_and_no_others_each_with_the_next_number_and_without_its_error(shard: Shard) -> None:
+    bury_all(shard, "a", "b", "c", "d")
+    assert shard.call("kick", "default", 1, ["d", "b", "a"]) == 3
+    assert [(member[:12], member[-1:]) for member in shard.entries(shard.k.ready_of("default"))] == [
+        (b"f00000000001", b"d"), (b"f00000000002", b"b"), (b"f00000000003", b"a"),
+    ]  # fmt: skip
+    job = shard.get("a")
+    assert job is not None
+    assert job.groups["default"].error is None
+
+
+def test_of_large_jobs_a_few_at_once(shard: Shard) -> None:
+    large(shard, 4)
+    while rows := shard.claim().rows:
+        shard.bury(*rows)
+    assert shard.call("kick", "default", 10, []) == 2

@@ -84,3 +84,30 @@ def test_a_rate_taken_away_lets_all_go(shard: Shard) -> None:
     shard.topic(rate=0)
     shard.clock.advance("1s")
     assert shard.move().moved == 30
+
+
+def test_groups_out_of_date_in_a_shard_that_is_gone(shard: Shard) -> None:
+    shard.checked = False
+    shard.redis("DEL", shard.k.settings)
+    assert shard.call("move", ("default",), 10)[:3] == (-1, START_MS, -1)
+
+
+def test_a_limit_of_0_moves_none_and_tells_what_comes_next(shard: Shard) -> None:
+    shard.enqueue("j", delay="1s")
+    shard.clock.advance("1s")
+    assert shard.move(limit=0)[:3] == (0, START_MS + 1000, START_MS + 1000)
+
+
+def test_a_rate_of_less_than_one_a_second_is_a_rate(shard: Shard) -> None:
+    shard.topic(rate=0.5)
+    shard.enqueue("j", delay="1s")
+    shard.clock.advance("1s")
+    assert shard.move()[:3] == (RATED, START_MS + 1000, -1)
+
+
+def test_it_counts_what_was_moved_and_when(shard: Shard) -> None:
+    shard.enqueue("i", "j", delay="1s")
+    shard.clock.advance("2s")
+    shard.move()
+    assert shard.redis("HGET", shard.k.counts, "moved") == b"2"
+    assert shard.redis("HGET", shard.k.settings, "moved_at") == str(START_MS + 2000).encode()

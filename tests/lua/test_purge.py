@@ -52,3 +52,9 @@ def test_buried_kicked_and_purged(shard: Shard) -> None:
     shard.bury(shard.take())
     shard.call("purge", "default", 10, [])
     assert shard.empty()
+
+
+def test_those_named_and_no_others(shard: Shard) -> None:
+    bury_all(shard, "a", "b", "c")
+    assert shard.call("purge", "default", 3, ["c", "a"]) == 2
+    assert [shard.state(id) for id in "abc"] == ["gone", "dead", "gone"]

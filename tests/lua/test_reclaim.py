@@ -10,6 +10,7 @@ from streamdq import NewJob
 from streamdq.operations import audit, jobs, topics
 from streamdq.store.replies import ClaimedRow
 from tests.lua.shard import BEGIN, START_MS, Shard
+from tests.lua.test_claim import large
 from tests.servers import until
 
 
@@ -518,3 +519,105 @@ def test_a_short_ttr_holds_nothing_back_for_long(shard: Shard) -> None:
     shard.clock.advance("400ms")
     shard.move()
     assert shard.take().past.split(b"|")[2] == b"2"
+
+
+def test_the_limit_is_kept_and_there_is_more(shard: Shard) -> None:
+    shard.enqueue(*(f"j{n}" for n in range(6)))
+    shard.retry(*shard.claim(3).rows, delay_ms=0)
+    shard.move()
+    assert len(shard.claim(6).rows) == 6
+    shard.clock.advance("60s")
+    reply = shard.reclaim(limit=1)
+    assert (reply.reclaimed, reply.more, reply.running) == (2, 1, 4), "one of each stream"
+    reply = shard.reclaim(limit=2)
+    assert (reply.reclaimed, reply.more, reply.running) == (4, 0, 0)
+
+
+def test_it_tells_what_runs_and_what_is_ready(shard: Shard) -> None:
+    shard.enqueue("i", "j", "k", "l")
+    shard.retry(*shard.claim(1).rows, delay_ms=0)
+    shard.move()
+    assert len(shard.claim(2).rows) == 2
+    reply = shard.reclaim()
+    assert (reply.running, reply.ready, reply.more) == (2, 2, 0)
+    shard.checked = False
+    shard.redis("HDEL", shard.k.counts, "ready:default")
+    assert shard.reclaim().ready == 0
+
+
+def test_a_record_that_is_larger_than_a_call_should_read_is_taken_over_all_the_same(shard: Shard) -> None:
+    large(shard, 1, 600_000)
+    shard.take()
+    shard.clock.advance("60s")
+    assert shard.reclaim().reclaimed == 1
+
+
+@pytest.mark.parametrize(("watch_ms", "until_ms"), [(0, None), (1, START_MS + 1), (4_000, START_MS + 4_000)])
+def test_it_notes_until_when_the_caller_looks_in_any_case(shard: Shard, watch_ms: int, until_ms: int | None) -> None:
+    shard.run(shard.scripts.reclaim(shard.k, "default", shard.settings, 100, BEGIN, watch_ms))
+    noted = shard.redis("HGET", shard.k.settings, "watch_until")
+    assert noted == (None if until_ms is None else b"%d" % until_ms)
+
+
+def test_only_when_the_clock_was_set_back_every_group_is_looked_through_again(two: Shard) -> None:
+    two.enqueue("j")
+    two.claim(group="a")
+    two.reclaim("a")
+    two.clock.advance("1h")
+    two.reclaim("a")
+    assert not two.redis("HEXISTS", two.k.settings, "relook:b")
+    two.clock.now_ms -= 3_600_000
+    two.run(two.scripts.reclaim(two.k, "a", two.settings, 100, BEGIN, 0))
+    found = two.redis("HMGET", two.k.settings, "relook:a", "relook:b", "watch_until")
+    assert found == [None, b"0|0", None], "group a was looked through just now"
+
+
+def test_with_the_clock_set_back_a_claim_starts_now_and_one_that_was_ahead_stays_so(shard: Shard) -> None:
+    shard.enqueue("i", "j")
+    shard.claim(2, at_once=1)
+    shard.clock.now_ms -= 3_600_000
+    shard.reclaim()
+    fields = shard.redis("HMGET", shard.k.progress, b"default\x1fi", b"default\x1fj")
+    now_ms = shard.clock.now_ms
+    assert [field.split(b"|")[7:9] for field in fields] == [
+        [b"%d" % now_ms, b"%d" % (now_ms + 60_000)], [b"-%d" % now_ms, b"%d" % (now_ms + 60_000)],
+    ]  # fmt: skip
+
+
+def test_a_look_through_that_begins_in_the_middle_is_not_complete(shard: Shard) -> None:
+    shard.enqueue("i", "j")
+    _, second = shard.claim().rows
+    shard.topic(ttr="1h")
+    reply = shard.reclaim(cursors=(second.main, b"0-0"))
+    assert (reply.cursor, reply.more) == (b"0-0", 1)
+    assert shard.redis("HGET", shard.k.settings, "relook:default") == b"0|2"
+    assert shard.reclaim().more == 0
+    assert not shard.redis("HEXISTS", shard.k.settings, "relook:default")
+
+
+def lost_again(shard: Shard, ttr: str) -> list[int]:
+    """For how long each job is held back that is lost now."""
+    shard.claim(100)
+    shard.clock.advance(ttr)
+    shard.reclaim()
+    flat = shard.redis("ZRANGE", shard.k.bucket, 0, -1, "WITHSCORES")
+    waits = [int(due) - shard.clock.now_ms for due in flat[1::2]]
+    shard.clock.advance("10s")
+    shard.move()
+    return waits
+
+
+def test_a_job_is_not_held_back_for_the_same_time_each_time(shard: Shard) -> None:
+    shard.enqueue("j")
+    assert lost_again(shard, "60s") == []
+    waits = [wait for _ in range(6) for wait in lost_again(shard, "60s")]
+    assert len(waits) >= 5
+    assert len(set(waits)) > 3
+
+
+def test_nothing_is_held_back_for_longer_than_four_ttrs(shard: Shard) -> None:
+    shard.topic(ttr="100ms")
+    shard.enqueue(*(f"j{n}" for n in range(60)))
+    lost_again(shard, "100ms")
+    waits = lost_again(shard, "100ms")
+    assert 350 < max(waits) <= 400

@@ -6,6 +6,7 @@ from typing import Any
 
 from streamdq.operations import topics
 from tests.lua.shard import Shard
+from tests.lua.test_claim import large
 
 
 def consumers(shard: Shard, stream: str) -> set[str]:
@@ -83,3 +84,12 @@ def test_a_stranger_leaves_without_a_trace(shard: Shard) -> None:
     shard.enqueue("j")
     assert shard.call("remove_consumer", "default", "nobody", 10) is True
     assert shard.state("j") == "ready"
+
+
+def test_of_large_jobs_a_few_at_once(shard: Shard) -> None:
+    large(shard, 4)
+    shard.checked = False
+    while shard.claim().rows:
+        pass
+    assert shard.call("remove_consumer", "default", "me", 100) is False
+    assert len(shard.pending(shard.k.ready)) == 2

@@ -95,3 +95,39 @@ def test_it_writes_although_the_id_is_taken(shard: Shard) -> None:
     before = shard.counts
     assert shard.writes(shard.scripts.replace(shard.k, 1, shard.jobs("j")))
     assert shard.counts == before
+
+
+def test_of_several_the_earliest_rings_if_it_is_earlier_than_all_before(shard: Shard) -> None:
+    shard.call("replace", 1, shard.jobs("i", delay="3s") + shard.jobs("j", delay="1s") + shard.jobs("k", delay="2s"))
+    assert shard.rung_ms() == START_MS + 1000
+    before = shard.rings()
+    shard.call("replace", 1, shard.jobs("at the same time", delay="1s"))
+    assert shard.rings() == before
+
+
+def test_each_gets_the_next_number(shard: Shard) -> None:
+    for ids in ("i", "jk", "j", "lm"):
+        shard.call("replace", 1, shard.jobs(*ids, delay="1s"))
+    members = shard.redis("ZRANGE", shard.k.bucket, 0, -1)
+    assert members == [
+        b"000000000001i", b"000000000003k", b"000000000004j", b"000000000005l", b"000000000006m",
+    ]  # fmt: skip
+
+
+def test_the_length_of_the_largest_record_never_falls(shard: Shard) -> None:
+    shard.enqueue("large", url="https://example.org/so/much/longer")
+    largest = shard.redis("HGET", shard.k.settings, "largest")
+    assert int(largest) == shard.redis("HSTRLEN", shard.k.jobs, "large")
+    shard.call("replace", 1, shard.jobs("j", delay="1s"))
+    assert shard.redis("HGET", shard.k.settings, "largest") == largest
+
+
+def test_records_are_read_up_to_the_bytes_allowed(shard: Shard) -> None:
+    shard.enqueue("i", "j", "k", delay="1s")
+    length = shard.redis("HSTRLEN", shard.k.jobs, "i")
+    k = shard.k
+    keys = (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake)
+    for most, looked in ((2 * length, 2), (2 * length + 1, 3)):
+        args = (str(START_MS), 1, 100, most, *shard.jobs("i", "j", "k", "l", delay="1s"))
+        assert shard.run(shard.scripts._run("replace", keys, args))[:3] == [1, START_MS, looked]
+        shard.check()

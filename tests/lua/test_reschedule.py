@@ -7,7 +7,7 @@ import pytest
 from streamdq.store.scripts import Scripts
 from tests.lua.shard import START_MS, Shard
 
-MOVED, NOTHING, RUNNING = 1, 0, -1
+MOVED, NOTHING, RUNNING, OUTDATED = 1, 0, -1, -2
 
 
 def due_ms(shard: Shard, id: str = "j") -> int:
@@ -158,3 +158,40 @@ def test_told_to_cover_it_writes_although_nothing_changes(shard: Shard) -> None:
     assert shard.writes(durable.reschedule(shard.k, shard.settings, "j", "+5"))
     assert shard.counts == before
     shard.check()
+
+
+def test_settings_out_of_date_change_nothing(shard: Shard) -> None:
+    shard.enqueue("j", delay="1s")
+    other = shard.settings.model_copy(update={"shards": 2})
+    assert shard.run(shard.scripts.reschedule(shard.k, other, "j", "+5000")) == OUTDATED
+    assert shard.redis("ZRANGE", shard.k.bucket, 0, -1, "WITHSCORES")[1] == str(START_MS + 1000).encode()
+
+
+def test_each_time_it_gets_the_next_number(shard: Shard) -> None:
+    shard.enqueue("j", delay="1s")
+    for number in (1, 2):
+        assert shard.call("reschedule", "j", "+5000") == MOVED
+        assert shard.redis("ZRANGE", shard.k.bucket, 0, -1) == [b"f%011xj" % number]
+
+
+def test_a_group_that_had_not_begun_still_has_no_attempt_behind_it(two: Shard) -> None:
+    two.enqueue("j")
+    two.retry(two.take("a"), delay_ms=10_000)
+    assert two.call("reschedule", "j", "+1000") == MOVED
+    job = two.get("j")
+    assert job is not None
+    group = job.groups["b"]
+    assert (group.state, group.attempt, group.step, group.error) == ("delayed", 0, 0, None)
+    two.clock.advance("1s")
+    two.move()
+    assert two.take("b").past == f"1|0|0|{START_MS + 1000}".encode()
+
+
+def test_as_early_as_another_job_needs_no_ring(shard: Shard) -> None:
+    shard.enqueue("first", delay="1s")
+    shard.enqueue("j", delay="3s")
+    before = shard.rings()
+    assert shard.call("reschedule", "j", "+1000") == MOVED
+    assert shard.rings() == before
+    assert shard.call("reschedule", "j", "+999") == MOVED
+    assert shard.rung_ms() == START_MS + 999
