@@ -124,9 +124,9 @@ def test_the_groups_ttr_comes_first_and_then_the_topics_and_then_the_callers(tim
     row = timed.take()
     fields = {"ttr:default": 300_000, "ttr": 200_000}
     timed.redis("HSET", timed.k.settings, *[value for item in fields.items() for value in item])
-    for expected in (300_000, 200_000, 100_000):
+    for expected in (300_000, 200_000, 110_000):
         if how == "claim":
-            reply = timed.run(timed.scripts.claim(timed.k, "default", "me", 1, 100_000))
+            reply = timed.run(timed.scripts.claim(timed.k, "default", "me", 1, 110_000))
             assert reply.ttr_ms == expected
         else:
             assert expected <= _idle_after(timed, row, how) + 50_000 < expected + 40_000
@@ -138,7 +138,7 @@ def _idle_after(shard: Shard, row: ClaimedRow, how: str) -> int:
     """Of a claim that has 50 s left."""
     if how == "touch":
         claim = [row.main, row.entry, row.id, 50_000]
-        shard.run(shard.scripts.touch(shard.k, "default", "1", 100_000, claim))
+        shard.run(shard.scripts.touch(shard.k, "default", "1", 110_000, claim))
     else:
         now_ms = int(shard.redis("TIME")[0]) * 1000
         field = b"default\x1fj"
@@ -146,7 +146,7 @@ def _idle_after(shard: Shard, row: ClaimedRow, how: str) -> int:
         value[8] = b"%d" % (now_ms + 50_000)
         shard.redis("HSET", shard.k.progress, field, b"|".join(value))
         shard.redis("XCLAIM", shard.k.ready, "default", "me", 0, row.main, "IDLE", 400_000, "JUSTID")
-        settings = shard.settings.model_copy(update={"ttr_ms": 100_000})
+        settings = shard.settings.model_copy(update={"ttr_ms": 110_000})
         shard.run(shard.scripts.reclaim(shard.k, "default", settings, 100, BEGIN, 4_000))
     ((_, _, idle_ms, _),) = shard.pending(shard.k.ready)
     return int(idle_ms)
@@ -175,3 +175,12 @@ def test_paused_topics_hold_back_what_is_released(shard: Shard) -> None:
     shard.run(topics.pause(shard.store, "t"))
     shard.release(row)
     assert shard.state("j") == "delayed"
+
+
+def test_a_group_that_was_made_before_generations_has_number_0(shard: Shard, end: End) -> None:
+    shard.enqueue("i", "j")
+    shard.redis("HDEL", shard.k.settings, "generation:default")
+    shard._generations.clear()
+    reply = shard.claim()
+    assert reply.generation == "0"
+    assert end(*reply.rows).stale == frozenset()

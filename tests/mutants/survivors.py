@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Iterable
 from pathlib import Path
@@ -33,4 +34,9 @@ class Listed:
 
 def entry_of(mutant: Mutant) -> str:
     """The lines with which it would be listed."""
-    return f"[[\"{mutant.file}\"]]\nwas = '''{mutant.was}'''\nnow = '''{mutant.now}'''\nwhy = \"\"\n"
+    return f'[["{mutant.file}"]]\nwas = {_quoted(mutant.was)}\nnow = {_quoted(mutant.now)}\nwhy = ""\n'
+
+
+def _quoted(text: str) -> str:
+    """As it is, if TOML can have it so."""
+    return json.dumps(text) if "'''" in text or text.endswith("'") else f"'''{text}'''"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamdq.durations import MAX_DELAY_MS
 from streamdq.errors import InvalidInput
-from streamdq.retry import DEFAULT_RETRY, MAX_STEPS, Bury, Retry, RetrySchedule
+from streamdq.retry import DEFAULT_RETRY, MAX_STEPS, Bury, Retry, RetrySchedule, Snooze
 
 
 @pytest.mark.parametrize(
@@ -58,3 +58,23 @@ def test_exceptions_that_steer() -> None:
     assert Bury("refused").reason == "refused"
     with pytest.raises(InvalidInput):
         Retry(delay=-1)
+
+
+def test_there_may_be_as_many_steps_as_are_allowed() -> None:
+    assert len(RetrySchedule.of(["15s"] * MAX_STEPS).steps_ms) == MAX_STEPS
+
+
+@pytest.mark.parametrize(("value", "shown", "encoded"), [("none", "none", "none"), ("0 15s", "0 15s", "0ms 15000ms")])
+def test_how_a_schedule_is_written(value: str, shown: str, encoded: str) -> None:
+    schedule = RetrySchedule.of(value)
+    assert (str(schedule), schedule.encode()) == (shown, encoded)
+
+
+def test_exceptions_without_a_reason_say_what_they_are() -> None:
+    assert str(Retry()) == "the handler asked for another attempt"
+    assert str(Snooze("1s")) == "the handler put the job off"
+    assert str(Snooze("1s", "no room")) == "no room"
+    assert Snooze("2s").delay_ms == 2000
+    assert (Retry().at_least_ms, Retry(at_least="1s").at_least_ms) == (0, 1000)
+    with pytest.raises(InvalidInput, match="^at_least: "):
+        Retry(at_least=-1)
