@@ -76,5 +76,5 @@ def test_exceptions_without_a_reason_say_what_they_are() -> None:
     assert str(Snooze("1s", "no room")) == "no room"
     assert Snooze("2s").delay_ms == 2000
     assert (Retry().at_least_ms, Retry(at_least="1s").at_least_ms) == (0, 1000)
-    with pytest.raises(InvalidInput, match="^at_least: "):
+    with pytest.raises(InvalidInput, match=r"^at_least: "):
         Retry(at_least=-1)
