@@ -184,3 +184,10 @@ def test_a_group_that_was_made_before_generations_has_number_0(shard: Shard, end
     reply = shard.claim()
     assert reply.generation == "0"
     assert end(*reply.rows).stale == frozenset()
+
+
+@pytest.mark.parametrize("end", ["finish", "retry", "bury", "release"])
+def test_a_claim_that_is_in_a_batch_twice_ends_once(shard: Shard, end: str) -> None:
+    first, second = claimed(shard, "i", "j")
+    assert getattr(shard, end)(first, second, first, second).stale == {2, 3}
+    assert {shard.state(id) for id in "ij"} == {ENDS[end]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamdq.config import GroupSettings, TopicSettings
-from streamdq.errors import TopicNotEmpty
+from streamdq.errors import StreamdqError, TopicNotEmpty
 from tests.lua.shard import Shard
 
 
@@ -200,13 +200,7 @@ def test_nothing_is_left_of_a_group_that_leaves_but_what_is_still_in_the_bucket(
     two.redis("HSET", two.k.counts, *[value for name in names for value in (f"{name}:a", 1)])
     two.run(two.topics.ensure("t", "a", {"ttr_ms": 7}))
     two.redis("HSET", two.k.settings, "relook:a", "0|0")
-    leaving = two.settings.model_copy(
-        update={
-            "version": two.settings.version + 1,
-            "groups": {"b": two.settings.groups["b"]},
-            "leaving": {"a"},
-        }
-    )
+    leaving = TopicSettings(version=two.settings.version + 1, groups={"b": GroupSettings()}, leaving={"a": True})
     found = two.call("configure_shard", leaving)
     assert found == (True, ("b",), ("a",), leaving.version, 1)
     flat = two.redis("HKEYS", two.k.counts)
@@ -215,3 +209,23 @@ def test_nothing_is_left_of_a_group_that_leaves_but_what_is_still_in_the_bucket(
     assert two.redis("EXISTS", two.k.ready_of("a"), two.k.dead_of("a")) == 0
     assert groups_of(two, two.k.ready) == {"b"}
     assert two.call("configure_shard", leaving)[:3] == (True, ("b",), ("a",)), "again it is the same"
+
+
+def test_several_groups_leave_at_once(shard: Shard) -> None:
+    shard.topic(groups=["a", "b", "default"])
+    leaving = TopicSettings(
+        version=shard.settings.version + 1, groups={"default": GroupSettings()}, leaving={"a": True, "b": True}
+    )
+    assert shard.call("configure_shard", leaving)[:3] == (True, ("default",), ("a", "b"))
+    assert settings_of(shard)["leaving"] == "a,b"
+
+
+def test_a_stream_that_is_something_else_is_an_error(shard: Shard) -> None:
+    shard.checked = False
+    shard.redis("SET", shard.k.ready_of("late"), "taken")
+    late = TopicSettings(
+        version=shard.settings.version + 1, groups={"default": GroupSettings(), "late": GroupSettings()}
+    )
+    with pytest.raises(StreamdqError, match="WRONGTYPE"):
+        shard.call("configure_shard", late)
+    shard.redis("DEL", shard.k.ready_of("late"))

@@ -91,3 +91,24 @@ def test_all_of_a_batch(shard: Shard, write: Write) -> None:
     write(shard, ["i", "j", "k"])
     assert len(shard.history()) == 3
     assert shard.redis("HGET", shard.k.counts, "history") == b"3"
+
+
+@pytest.mark.parametrize("dumped", [False, True])
+def test_a_row_is_in_a_field_of_that_name_whether_or_not_a_dump_is_registered(shard: Shard, dumped: bool) -> None:
+    if dumped:
+        shard.call("register_dump", "d", "0-0", 0, "")
+    shard.enqueue("i", "j")
+    shard.finish(*shard.claim().rows)
+    rows = shard.redis("XRANGE", shard.k.history, "-", "+")
+    assert [fields[0] for _, fields in rows] == [b"e", b"e"]
+    assert shard.redis("HGET", shard.k.settings, "history_since") == rows[0][0]
+
+
+def test_while_a_dump_is_registered_none_is_dropped(shard: Shard) -> None:
+    shard.scripts._history = 10
+    shard.call("register_dump", "d", "0-0", 0, "")
+    shard.checked = False
+    ids = [f"j{n}" for n in range(250)]
+    shard.enqueue(*ids)
+    shard.finish(*shard.claim(250).rows)
+    assert shard.redis("XLEN", shard.k.history) == 250

@@ -10,7 +10,7 @@ from streamdq import NewJob
 from streamdq.operations import audit, jobs, topics
 from streamdq.store.replies import ClaimedRow
 from tests.lua.shard import BEGIN, START_MS, Shard
-from tests.lua.test_claim import large
+from tests.lua.test_claim import large, read_ahead
 from tests.servers import until
 
 
@@ -621,3 +621,34 @@ def test_nothing_is_held_back_for_longer_than_four_ttrs(shard: Shard) -> None:
     lost_again(shard, "100ms")
     waits = lost_again(shard, "100ms")
     assert 350 < max(waits) <= 400
+
+
+@pytest.mark.parametrize("change", ["reclaim", "leave"])
+def test_a_retry_that_was_read_and_never_claimed_is_handed_on(two: Shard, change: str) -> None:
+    two.enqueue("j")
+    two.retry(two.take("a"), delay_ms=0)
+    two.move()
+    read = read_ahead(two, "a")
+    if change == "reclaim":
+        assert two.reclaim("a").reclaimed == 0
+    else:
+        assert two.call("remove_consumer", "a", "me", 10) is True
+    assert two.pending(two.k.ready_of("a"), "a") == []
+    assert len(two.entries(two.k.ready_of("a"))) == 1
+    row = two.take("a")
+    assert row.entry != read[1], "it has a new entry"
+    assert row.past.split(b"|")[:2] == [b"2", b"1"]
+
+
+@pytest.mark.parametrize("change", ["cancelled", "rescheduled"])
+def test_a_retry_that_was_read_and_is_out_of_date_leaves_its_stream(two: Shard, change: str) -> None:
+    two.enqueue("j")
+    two.retry(two.take("a"), delay_ms=0)
+    two.move()
+    read_ahead(two, "a")
+    if change == "cancelled":
+        two.call("cancel", "j")
+    else:
+        two.call("reschedule", "j", "+1000")
+    two.reclaim("a")
+    assert two.entries(two.k.ready_of("a")) == two.pending(two.k.ready_of("a"), "a") == []

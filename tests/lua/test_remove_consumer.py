@@ -93,3 +93,16 @@ def test_of_large_jobs_a_few_at_once(shard: Shard) -> None:
         pass
     assert shard.call("remove_consumer", "default", "me", 100) is False
     assert len(shard.pending(shard.k.ready)) == 2
+
+
+def test_what_was_lost_twice_before_is_not_held_back_when_its_consumer_leaves_in_order(shard: Shard) -> None:
+    shard.enqueue("j")
+    for _ in range(2):
+        shard.take()
+        shard.clock.advance("60s")
+        shard.reclaim()
+        shard.clock.advance("10s")
+        shard.move()
+    assert shard.take().past.split(b"|")[2] == b"2"
+    assert shard.call("remove_consumer", "default", "me", 10) is True
+    assert shard.state("j") == "ready"
