@@ -53,3 +53,12 @@ def test_an_error_with_the_separator_in_it_is_kept_whole(shard: Shard) -> None:
     job = shard.get("j")
     assert job is not None
     assert (job.groups["default"].reason, job.groups["default"].error) == ("buried", "a|b|c")
+
+
+def test_where_many_overtook_a_slow_job_one_is_buried_like_any_other(shard: Shard) -> None:
+    shard.enqueue("slow", "j")
+    _, row = shard.claim().rows
+    shard.checked = False
+    shard.redis("HSET", shard.k.settings, "overtaken", 10_001)
+    assert shard.bury(row).stale == frozenset()
+    assert shard.redis("HGET", shard.k.settings, "overtaken") == b"10001"

@@ -230,3 +230,27 @@ def test_large_records_end_a_few_at_once(two: Shard) -> None:
         left.append(two.redis("HLEN", two.k.jobs))
     assert left == [7, 4, 1]
     assert two.empty()
+
+
+def test_a_walk_among_much_of_another_group_comes_to_its_end(two: Shard) -> None:
+    two.checked = False
+    ids = [f"j{n}" for n in range(600)]
+    two.enqueue(*ids)
+    two.claim(600, "b")
+    two.claim(5, "a")
+    begin(two, "a")
+    for _ in range(60):
+        if not step(two, "a", 50):
+            break
+    assert not two.redis("HEXISTS", two.k.settings, "leaving")
+    assert two.redis("HLEN", two.k.progress) == 600
+
+
+def test_what_no_group_has_begun_is_still_there_while_one_leaves(two: Shard) -> None:
+    two.enqueue("i", "j")
+    begin(two, "a")
+    assert two.state("i", "b") == "ready"
+    assert two.call("cancel", "i") == 1
+    while step(two, "a"):
+        pass
+    assert [row.id for row in two.claim(group="b").rows] == [b"j"]

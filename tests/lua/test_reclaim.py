@@ -652,3 +652,29 @@ def test_a_retry_that_was_read_and_is_out_of_date_leaves_its_stream(two: Shard, 
         two.call("reschedule", "j", "+1000")
     two.reclaim("a")
     assert two.entries(two.k.ready_of("a")) == two.pending(two.k.ready_of("a"), "a") == []
+
+
+def test_an_old_entry_of_a_job_that_runs_by_another_one_is_dropped(two: Shard) -> None:
+    """The group reads the past anew, and who has read it is gone."""
+    two.enqueue("j")
+    two.retry(two.take("a"), delay_ms=0)
+    two.move()
+    row = two.take("a")
+    two.redis("XGROUP", "SETID", two.k.ready, "a", 0)
+    two.redis("XREADGROUP", "GROUP", "a", "gone", "COUNT", 1, "STREAMS", two.k.ready, ">")
+    two.clock.advance("60s")
+    assert two.reclaim("a").reclaimed == 1, "the one that ran"
+    assert two.pending(two.k.ready, "a") == []
+    assert two.finish(row).stale == {0}
+    assert two.take("a").past.split(b"|")[:3] == [b"3", b"1", b"1"]
+
+
+def test_what_was_read_already_counts_for_how_many_are_read_next(shard: Shard) -> None:
+    shard.checked = False
+    for number in range(4):
+        shard.run(jobs.enqueue_many(shard.store, "t", [NewJob("x" * 100_000, id=f"large{number}")]))
+        if number == 0:
+            shard.enqueue("small")
+    assert len(claim_all(shard)) == 5
+    shard.clock.advance("60s")
+    assert walk(shard)[:2] == [3, 2], "a large one and the small one, and one more"
