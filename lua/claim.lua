@@ -63,8 +63,8 @@ if n == 0 then return {paused and 0 or 1, now, group_ttr, 0, {}, {}, {}, 0, gene
 local ids, fields, prefix = {}, {}, field_of(group, '')
 for i = 1, n do
   local delivery = entries[i][2][2]
-  local id = i > again and string.sub(delivery, 13) or string.match(delivery, '^\31[^\31]*\31(.*)$', 13)
-  ids[i], fields[i] = id, prefix .. id
+  local id = i > again and string.sub(delivery, 13) or string.match(delivery, '^\31[^\31]*\31(.*)$', 13) or ''
+  ids[i], fields[i] = id, prefix .. id -- '': another client put the entry there; no job has this id
 end
 local records, states = redis.call('HMGET', jobs, unpack(ids)), redis.call('HMGET', progress, unpack(fields))
 

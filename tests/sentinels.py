@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import redis
 
@@ -19,14 +20,16 @@ _DOWN_MS = 400
 class Sentinels:
     """Three sentinels agree on who is the primary of `SERVICE`; two are enough to replace it."""
 
-    def __init__(self, binary: Binary | None = None, password: str = "") -> None:
+    def __init__(
+        self, binary: Binary | None = None, password: str = "", options: Mapping[str, str] | None = None
+    ) -> None:
         self.binary = binary or binaries()[-1]
         self.password = password
         self.servers: list[Server] = []
         self.ports: list[int] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         try:
-            login = {"requirepass": password, "masterauth": password} if password else {}
+            login = {**({"requirepass": password, "masterauth": password} if password else {}), **(options or {})}
             self.primary = Server(self.binary, options=login)
             self.servers.append(self.primary)
             replica = {**login, "replicaof": f"127.0.0.1 {self.primary.port}", "repl-diskless-sync-delay": "0"}
@@ -43,6 +46,14 @@ class Sentinels:
     def url(self) -> str:
         login = f":{self.password}@" if self.password else ""
         return f"redis+sentinel://{login}" + ",".join(f"127.0.0.1:{port}" for port in self.ports) + f"/{SERVICE}"
+
+    def client(self, **options: Any) -> redis.Redis:
+        """A plain client of the primary, as the sentinels know it."""
+        for port in self.ports:
+            with redis.Redis(port=port, socket_timeout=1) as sentinel, contextlib.suppress(redis.RedisError):
+                _, named = sentinel.sentinel_get_master_addr_by_name(SERVICE)
+                return redis.Redis(port=named, password=self.password or None, **options)
+        raise redis.ConnectionError("no sentinel answers")
 
     def replicated(self) -> bool:
         """Whether the replica has all that the primary was told."""

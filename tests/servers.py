@@ -3,6 +3,7 @@
 import atexit
 import contextlib
 import importlib.util
+import os
 import random
 import re
 import shutil
@@ -10,8 +11,9 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -80,7 +82,9 @@ def free_port(offset: int = 0) -> int:
 
 
 class Server:
-    """One server in a directory of its own; starts at once. Nothing is persisted unless `appendonly`."""
+    """One server in a directory of its own; starts at once. Nothing is persisted unless `appendonly`. `launcher`: a
+    command that runs the one that follows it, in the same process; {directory} in it is the server's.
+    """
 
     def __init__(
         self,
@@ -89,7 +93,13 @@ class Server:
         unix: bool = False,
         appendonly: bool = False,
         options: Mapping[str, str] | None = None,
+        host: str = "127.0.0.1",
+        launcher: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
     ) -> None:
+        self.host = host
+        self._launcher = launcher
+        self._environment = environment or {}
         self.binary = binary or binaries()[0]
         self.directory = Path(tempfile.mkdtemp(prefix="streamdq-test-"))
         self.socket_path = self.directory / "redis.sock" if unix else None
@@ -97,7 +107,7 @@ class Server:
         self.port = 0 if unix else free_port(10000 if clustered else 0)
         self.options = {
             "port": str(self.port),
-            "bind": "127.0.0.1",
+            "bind": host.strip("[]"),
             "dir": str(self.directory),
             "save": "",
             "appendonly": "yes" if appendonly else "no",
@@ -119,11 +129,11 @@ class Server:
         """What streamdq and redis-py are given."""
         password = self.options.get("requirepass")
         user = f":{password}@" if password else ""
-        return f"unix://{user}{self.socket_path}" if self.socket_path else f"redis://{user}127.0.0.1:{self.port}/0"
+        return f"unix://{user}{self.socket_path}" if self.socket_path else f"redis://{user}{self.host}:{self.port}/0"
 
     @property
     def address(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -141,11 +151,13 @@ class Server:
     def start(self) -> None:
         """Start on the same port, socket and directory; returns when the data is loaded."""
         words = (word for name, value in self.options.items() for word in (f"--{name}", value))
+        launcher = [word.replace("{directory}", str(self.directory)) for word in self._launcher]
         self._process = subprocess.Popen(
-            [self.binary.path, *words],
+            [*launcher, self.binary.path, *words],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             cwd=self.directory,
+            env={**os.environ, **self._environment},
         )
         until(self._answers, f"{self.binary.name} in {self.directory} answers")
 
@@ -185,7 +197,8 @@ class Server:
             log = self.directory / "redis.log"
             tail = log.read_text().splitlines()[-5:] if log.exists() else []
             raise RuntimeError("\n".join([f"{self.binary.path} does not start", *tail]))
-        with self.client(socket_timeout=1, retry=None) as client, contextlib.suppress(redis.ConnectionError):
+        quiet = contextlib.suppress(redis.ConnectionError, redis.TimeoutError)
+        with self.client(socket_timeout=1, retry=None) as client, quiet:
             return bool(client.ping())
         return False
 
@@ -197,13 +210,14 @@ class Server:
 
 
 class Cluster:
-    """Three masters of one binary on loopback, every slot served, no replicas."""
+    """Three masters of one binary on loopback, every slot served; with ``replicas``, one for each of them."""
 
-    def __init__(self, binary: Binary | None = None, *, partial: bool = False) -> None:
+    def __init__(self, binary: Binary | None = None, *, partial: bool = False, replicas: bool = False) -> None:
         """``partial``: it goes on serving the other slots when a node is lost."""
         self.binary = binary or binaries()[0]
         self.nodes: list[Server] = []
-        options = {"cluster-enabled": "yes", "cluster-node-timeout": "2000"}
+        self.replicas: list[Server] = []  # of the nodes, in their order
+        options = {"cluster-enabled": "yes", "cluster-node-timeout": "2000", "repl-diskless-sync-delay": "0"}
         if partial:
             options["cluster-require-full-coverage"] = "no"
         try:
@@ -211,6 +225,8 @@ class Cluster:
                 self.nodes.append(Server(self.binary, options=options))
             self._join()
             until(self._agreed, "all nodes see the whole cluster")
+            if replicas:
+                self._replicate(options)
         except BaseException:
             self.close()
             raise
@@ -220,15 +236,36 @@ class Cluster:
         return "redis+cluster://" + ",".join(node.address for node in self.nodes)
 
     def client(self, **options: Any) -> redis.RedisCluster:
-        return redis.RedisCluster(host="127.0.0.1", port=self.nodes[0].port, **options)
+        port = next(node.port for node in (*self.nodes, *self.replicas) if node.running)
+        return redis.RedisCluster(host="127.0.0.1", port=port, **options)
 
     def flush(self) -> None:
         for node in self.nodes:
             node.flush()
 
     def close(self) -> None:
-        for node in self.nodes:
+        for node in (*self.nodes, *self.replicas):
             node.close()
+
+    def _replicate(self, options: Mapping[str, str]) -> None:
+        for master in self.nodes:
+            replica = Server(self.binary, options=options)
+            self.replicas.append(replica)
+            with master.client() as first, replica.client() as client:
+                client.execute_command("CLUSTER MEET", "127.0.0.1", master.port)
+                id = _text(first.execute_command("CLUSTER MYID"))
+                until(partial(_knows, client, id), "the replica knows its master")
+                client.execute_command("CLUSTER REPLICATE", id)
+                until(partial(_follows, client), "the replica follows")
+        until(self._known_to_all, "all nodes see the replicas")
+
+    def _known_to_all(self) -> bool:
+        for node in (*self.nodes, *self.replicas):
+            with node.client() as client:
+                nodes = client.execute_command("CLUSTER NODES")
+            if len(nodes) != 6 or sum("slave" in row["flags"] for row in nodes.values()) != 3:
+                return False
+        return True
 
     def _join(self) -> None:
         for number, node in enumerate(self.nodes):
@@ -262,6 +299,14 @@ class Cluster:
 
 def _text(reply: str | bytes) -> str:
     return reply.decode() if isinstance(reply, bytes) else reply
+
+
+def _knows(client: redis.Redis, node_id: str) -> bool:
+    return any(node_id in str(row["node_id"]) for row in client.execute_command("CLUSTER NODES").values())
+
+
+def _follows(client: redis.Redis) -> bool:
+    return bool(client.info("replication").get("master_link_status") == "up")
 
 
 class Pool:

@@ -143,6 +143,14 @@ def row_in(topic: str, shard: int, entry: str, text: str) -> HistoryRow:
         ) from problem
 
 
+def known_row_in(topic: str, shard: int, entry: str, value: bytes) -> HistoryRow | None:
+    """The row in an entry's value; None if it is of another version, or was put there by another client."""
+    try:
+        return row_in(topic, shard, entry, value.decode())
+    except (HistoryUnreadable, UnicodeDecodeError):
+        return None
+
+
 def may_concern(value: bytes, id: str) -> bool:
     """Checks without parsing the row; False means that it is not about the job with this id."""
     return f"{SEPARATOR}{id}{SEPARATOR}".encode() in value

@@ -17,10 +17,13 @@ class Member(NamedTuple):
 
 
 def member_in(member: bytes) -> Member:
-    """Decodes a bucket's member, or the value of an entry of a ready stream."""
-    text = member.decode()
+    """Decodes a bucket's member, or the value of an entry of a ready stream. What another client put there is decoded
+    as the delivery of a job that does not exist.
+    """
+    text = member.decode(errors="replace")
     sequence, rest = text[:_DIGITS], text[_DIGITS:]
-    if not rest.startswith(_SEPARATOR):  # no id begins with it
-        return Member(sequence, None, rest)
-    _, group, id = rest.split(_SEPARATOR, 2)
-    return Member(sequence, group, id)
+    before, *own = rest.split(_SEPARATOR, 2)
+    if not before and len(own) == 2:  # no id begins with it
+        group, id = own
+        return Member(sequence, group, id)
+    return Member(sequence, None, rest)

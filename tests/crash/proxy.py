@@ -12,6 +12,7 @@ class Connection:
 
     def __init__(self, client: socket.socket, port: int) -> None:
         self.deaf = False  # Redis's answers get lost
+        self.mute = False  # Redis gets nothing
         self.cut_off = False
         self._client = client
         self._server = socket.create_connection(("127.0.0.1", port))
@@ -23,7 +24,7 @@ class Connection:
     def _forward(self, source: socket.socket, target: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                if not (self.deaf and source is self._server):
+                if not (self.deaf if source is self._server else self.mute):
                     target.sendall(data)
         self.cut()
 
@@ -36,11 +37,12 @@ class Connection:
 
 
 class Proxy:
-    """Forwards connections to a port on this machine. It only fails with ``trouble`` or ``swallow``."""
+    """Forwards connections to a port on this machine. It only fails with ``trouble``, ``swallow`` or ``pull``."""
 
     def __init__(self, port: int) -> None:
         self._port = port
         self._connections: list[Connection] = []
+        self._pulled = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -49,7 +51,9 @@ class Proxy:
         with contextlib.suppress(OSError):
             while True:
                 client, _ = self._listener.accept()
-                self._connections.append(Connection(client, self._port))
+                connection = Connection(client, self._port)
+                connection.deaf = connection.mute = self._pulled
+                self._connections.append(connection)
 
     @property
     def open(self) -> list[Connection]:
@@ -74,6 +78,18 @@ class Proxy:
         """From now on, open connections get no more data; they are not closed either."""
         for connection in self.open:
             connection.deaf = True
+
+    def pull(self) -> None:
+        """From now on, nothing arrives in either direction, and no connection is closed."""
+        self._pulled = True
+        for connection in self.open:
+            connection.deaf = connection.mute = True
+
+    def plug_in(self) -> None:
+        """What was sent meanwhile stays lost, and so do its connections."""
+        self._pulled = False
+        for connection in self.open:
+            connection.cut()
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

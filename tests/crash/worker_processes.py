@@ -7,9 +7,10 @@ import signal
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import redis
 
@@ -67,21 +68,24 @@ class Journal:
 
 
 class WorkerProcess:
-    """One process; its output goes to a file that a failed test shows."""
+    """One process; its output goes to a file that a failed test shows. With a ``program``, it is this one's process,
+    which begins as any process does; without, it is forked from one that has imported everything.
+    """
 
-    def __init__(self, url: str, journal: Path, text: str, environment: dict[str, str]) -> None:
+    def __init__(
+        self, url: str, journal: Path, text: str, environment: dict[str, str], program: Sequence[str | Path] = ()
+    ) -> None:
         self.text = text
         self.log = journal.with_name(f"worker-{time.monotonic_ns()}.log")
+        arguments = (url, str(journal), text)
         with self.log.open("wb") as output:
-            self._process = Forked(
-                "tests.crash.workers", url, str(journal), text,
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=ROOT,
-                env={**os.environ, **environment},
-                start_new_session=True,
-            )  # fmt: skip
+            streams: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": output, "stderr": subprocess.STDOUT}
+            rest: dict[str, Any] = {"cwd": ROOT, "env": {**os.environ, **environment}, "start_new_session": True}
+            self._process: subprocess.Popen[Any] = (
+                subprocess.Popen([*program, *arguments], **streams, **rest)
+                if program
+                else Forked("tests.crash.workers", *arguments, **streams, **rest)
+            )
 
     @property
     def pid(self) -> int:
@@ -123,15 +127,30 @@ class WorkerProcess:
         self._process.stdin.close()
 
 
-class WorkerProcesses:
-    """The workers of one test on one server, and the queue that feeds them."""
+class Place(Protocol):
+    """Where jobs are kept: a server, a Cluster, or servers behind Sentinel."""
 
-    def __init__(self, server: Server, directory: Path, url: str | None = None) -> None:
-        self.server = server
-        self.url = url or server.url
+    @property
+    def url(self) -> str: ...
+
+    def client(self, **options: Any) -> Any: ...
+
+
+class WorkerProcesses:
+    """The workers of one test in one place, and the queue that feeds them. ``url``: how the workers get there."""
+
+    def __init__(self, place: Place, directory: Path, url: str | None = None) -> None:
+        self.place = place
+        self.url = url or place.url
         self.journal = Journal(directory / "journal")
-        self.queue = Queue(server.url)
+        self.queue = Queue(place.url)
         self.workers: list[WorkerProcess] = []
+
+    @property
+    def server(self) -> Server:
+        """The place, if it is a single server."""
+        assert isinstance(self.place, Server)
+        return self.place
 
     def start(
         self,
@@ -140,17 +159,21 @@ class WorkerProcesses:
         lease_s: float = LEASE_S,
         call_timeout_s: float = 5,
         worker_timeout_s: float = 3,
+        environment: Mapping[str, str] | None = None,
+        program: Sequence[str | Path] = (),
     ) -> WorkerProcess:
-        """A process; with several options, one that forks a process for each."""
+        """A process; with several options, one that forks a process for each. ``environment`` needs a ``program``."""
         encoded: Any = [each.encode() for each in options] if len(options) != 1 else options[0].encode()
-        environment = {
+        variables = {
             "STREAMDQ_GRACE_S": str(grace_s),
             "STREAMDQ_LEASE_MS": str(int(lease_s * 1000)),
             "STREAMDQ_CALL_TIMEOUT_S": str(call_timeout_s),
             "STREAMDQ_WORKER_TIMEOUT_S": str(worker_timeout_s),
             "PYTHONUNBUFFERED": "1",
+            "JOURNAL_STARTED_AT": str(time.time() - time.monotonic()),
+            **(environment or {}),
         }
-        worker = WorkerProcess(self.url, self.journal.path, json.dumps(encoded), environment)
+        worker = WorkerProcess(self.url, self.journal.path, json.dumps(encoded), variables, program)
         self.workers.append(worker)
         return worker
 
@@ -187,7 +210,7 @@ class WorkerProcesses:
     def held(self, topic: str = "work", shards: int = 1, namespace: str = "streamdq") -> dict[str, int]:
         """{job: pid of the process that has claimed it}, according to Redis."""
         claims = {}
-        with self.server.client() as client:
+        with self.place.client() as client:
             for shard in (NamespaceKeys(namespace).shard(topic, number) for number in range(shards)):
                 for field, value in client.hgetall(shard.progress).items():
                     progress = progress_in(value)
@@ -197,7 +220,7 @@ class WorkerProcesses:
 
     def leader(self, namespace: str = "streamdq") -> int | None:
         """The pid of the process whose mover is at work."""
-        with self.server.client(decode_responses=True) as client, contextlib.suppress(redis.ConnectionError):
+        with self.place.client(decode_responses=True) as client, contextlib.suppress(redis.ConnectionError):
             holder = client.get(NamespaceKeys(namespace).mover)
             return int(holder.rsplit("-", 2)[1]) if holder else None
         return None

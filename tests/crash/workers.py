@@ -81,15 +81,19 @@ class Options:
 
 
 class Writer:
-    """Appends lines to the journal; one write each, so that those of several processes don't mix."""
+    """Appends lines to the journal; one write each, so that those of several processes don't mix. Their times are those
+    of the test, also where this process has another clock: the clock that counts from the machine's start is the same.
+    """
 
     def __init__(self, path: str) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._started_at = float(os.environ["JOURNAL_STARTED_AT"])
         self.starts = 0
 
     def write(self, what: str, job: Job) -> None:
         self.starts += what == "start"
-        line = [what, job.topic, job.id, job.attempt, os.getpid(), time.time()]
+        at = self._started_at + time.monotonic()
+        line = [what, job.topic, job.id, job.attempt, os.getpid(), at]
         os.write(self._file, (json.dumps(line) + "\n").encode())
 
 

@@ -295,3 +295,19 @@ def fill(queue: Queue, start: int, count: int) -> None:
             claim.bury("boom")
     queue.enqueue_many("t", (NewJob(1, id=f"r{n}") for n in ids))
     queue.enqueue_many("t", (NewJob(1, id=f"d{n}", delay="1h") for n in ids))
+
+
+async def test_what_another_client_put_into_the_streams_breaks_no_page(
+    site: Api, queue: Queue, redis_server: Server
+) -> None:
+    queue.enqueue("notify", 1, id="j")
+    await work(redis_server, topic="notify", error="boom")
+    queue.enqueue("notify", 1, id="k")
+    shard = NamespaceKeys(NAMESPACE).shard("notify", 0)
+    with redis_server.client() as client:
+        for stream in (shard.ready, shard.ready_of("default"), shard.history):
+            for junk in (b"", b"\x1f", b"\xff\x00", b"\x1fj\x1f\xff"):
+                client.xadd(stream, {"j": junk})
+    assert "notify" in await see(site, "/")
+    assert "/jobs/k" in await see(site, "/topics/notify?state=ready")
+    assert "boom" in await see(site, "/topics/notify/jobs/j")

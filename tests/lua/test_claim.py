@@ -583,3 +583,18 @@ def test_what_another_consumer_has_pending_is_none_of_its_own(shard: Shard) -> N
     shard.redis("XCLAIM", shard.k.ready, "default", "another", 0, read[1])
     assert [row.id for row in shard.claim(0, consumer="another", read=read[:3]).rows] == []
     assert [row.id for row in shard.claim(1, read=read[3:]).rows] == [b"j"]
+
+
+JUNK = [b"", b"x", b"\x1f", b"\xff\x00" * 20, b"000000000001\x1f", b"000000000001\x1fnobody"]
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["ready", "ready:GROUP"])
+@pytest.mark.parametrize("junk", JUNK, ids=repr)
+def test_what_another_client_put_into_a_stream_is_dropped(shard: Shard, own: bool, junk: bytes) -> None:
+    stream = shard.k.ready_of("default") if own else shard.k.ready
+    shard.redis("XADD", stream, "*", "j", junk)
+    shard.redis("XADD", stream, "*", "k", junk, "l", "more")
+    shard.enqueue("i")
+    assert [row.id for row in shard.claim().rows] == [b"i"]
+    assert len(shard.pending(stream)) == (not own)
+    assert shard.redis("XLEN", stream) == (not own)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -16,8 +15,9 @@ from streamdq.link.command import Command
 from streamdq.link.connection import AsyncLink, ConnectionLimits, Link
 from tests.conftest import EACH_BINARY
 from tests.leaks import leaked_keys
+from tests.migration import Migration
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually, opened
-from tests.servers import Binary, Cluster, Server
+from tests.servers import Binary, Cluster
 
 LIMITS = ConnectionLimits(4, 4)
 
@@ -33,51 +33,6 @@ def running(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 def nodes(running: Cluster) -> Cluster:
     running.flush()
     return running
-
-
-class Migration:
-    """Of the slot of a hash tag, by hand and step by step, as redis-cli does it."""
-
-    def __init__(self, cluster: Cluster, tag: str) -> None:
-        self.cluster = cluster
-        with cluster.client() as client:
-            self.slot = client.keyslot(f"{{{tag}}}")
-            owner = client.get_node_from_key(f"{{{tag}}}").port
-        self.source = next(node for node in cluster.nodes if node.port == owner)
-        self.target = next(node for node in cluster.nodes if node.port != owner)
-        self._ids = {node: self._ask(node, "CLUSTER MYID") for node in (self.source, self.target)}
-
-    @staticmethod
-    def _ask(node: Server, *words: object) -> object:
-        with node.client() as client:
-            reply = client.execute_command(*words)
-        return reply.decode() if isinstance(reply, bytes) else reply
-
-    def begin(self) -> None:
-        self._ask(self.target, "CLUSTER SETSLOT", self.slot, "IMPORTING", self._ids[self.source])
-        self._ask(self.source, "CLUSTER SETSLOT", self.slot, "MIGRATING", self._ids[self.target])
-
-    def move_one(self) -> bool:
-        """False: the source has none left."""
-        with self.source.client() as source:
-            keys = source.execute_command("CLUSTER GETKEYSINSLOT", self.slot, 1)
-            if keys:
-                source.execute_command("MIGRATE", "127.0.0.1", self.target.port, "", 0, 5000, "KEYS", *keys)
-        return bool(keys)
-
-    def move_all(self, pause_s: float = 0) -> None:
-        """With a pause after each key, in which others ask for it."""
-        while self.move_one():
-            time.sleep(pause_s)
-
-    def end(self) -> None:
-        for node in (self.target, self.source, *self.cluster.nodes):
-            self._ask(node, "CLUSTER SETSLOT", self.slot, "NODE", self._ids[self.target])
-
-    def asked(self) -> int:
-        """How often the target was told ASKING."""
-        with self.target.client() as client:
-            return int(client.info("commandstats").get("cmdstat_asking", {"calls": 0})["calls"])
 
 
 @pytest.mark.parametrize("link", ["sync", "async"])

@@ -13,7 +13,7 @@ from ...keys import ShardKeys
 from ...link.session import Op
 from ...operations.inspect import GroupStats, Stats, TopicStats, add_stats, alive
 from ...store import history_reads, namespace, reads
-from ...store.history import row_in
+from ...store.history import known_row_in
 from ...store.redis_store import RedisStore
 
 MAX_SHARDS = 100
@@ -146,8 +146,8 @@ def _samples(store: RedisStore, shards: Sequence[tuple[ShardKeys, TopicSettings]
     late: dict[str, list[int]] = {}
     for (shard, _), entries in zip(asked, (yield from history_reads.newest_rows(store.session, asked)), strict=True):
         for entry in entries:
-            row = row_in(shard.topic, shard.shard, entry.id, entry.value.decode())
-            if row.started_ms is not None and row.due_ms is not None:
+            row = known_row_in(shard.topic, shard.shard, entry.id, entry.value)
+            if row and row.started_ms is not None and row.due_ms is not None:
                 late.setdefault(shard.topic, []).append(max(0, row.started_ms - row.due_ms))
     return late
 

@@ -11,7 +11,7 @@ from ...keys import ShardKeys
 from ...link.session import Op
 from ...store import history_reads
 from ...store.entries import ms_of
-from ...store.history import Event, HistoryRow, may_concern, row_in
+from ...store.history import Event, HistoryRow, known_row_in, may_concern
 from ...store.redis_store import RedisStore
 
 LOOKBACK_ROWS = 10_000
@@ -181,8 +181,8 @@ def rows_of(store: RedisStore, shard: ShardKeys, id: str, since_ms: int | None) 
         entries = yield from history_reads.rows_before(store.session, shard, before, _PAGE)
         for entry in entries:
             if may_concern(entry.value, id):
-                row = row_in(shard.topic, shard.shard, entry.id, entry.value.decode())
-                rows += [row] if row.id == id else []
+                row = known_row_in(shard.topic, shard.shard, entry.id, entry.value)
+                rows += [row] if row and row.id == id else []
         looked += len(entries)
         if len(entries) < _PAGE:
             return rows[::-1], True

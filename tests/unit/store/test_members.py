@@ -18,3 +18,13 @@ MEMBERS = {
 @pytest.mark.parametrize(("stored", "member"), MEMBERS.items())
 def test_members(stored: bytes, member: Member) -> None:
     assert member_in(stored) == member
+
+
+JUNK = [b"", b"x", b"\x1f", b"\xff\x00" * 20, b"000000000001\x1fno-id", b"000000000001\x1f"]
+
+
+@pytest.mark.parametrize("junk", JUNK, ids=repr)
+def test_what_another_client_left_is_a_delivery_of_no_job(junk: bytes) -> None:
+    member = member_in(junk)
+    assert member.group is None
+    assert member.id in ("", "\x1f", "\x1fno-id") or "\ufffd" in member.id  # which no job has
