@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test simulate mutants faults soak lint types check bench bench-spark dashboards picture wheel clean
+.PHONY: help demo test simulate mutants faults chaos lint types check bench bench-spark dashboards picture wheel clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
@@ -31,8 +31,8 @@ mutants: $(STAMP) ## change scripts and decisions, and see whether tests notice;
 faults: $(STAMP) ## try each fault under load, print the table of docs/reliability.md; FAULT=worker_killed
 	@$(BIN)/python -m tests.crash.table $(FAULT)
 
-soak: $(STAMP) ## let everything fail and change under load; MINUTES=20
-	@$(BIN)/python -m tests.crash.soak --minutes $(or $(MINUTES),20)
+chaos: $(STAMP) ## let everything fail and change at random under load; MINUTES=20
+	@$(BIN)/python -m tests.crash.chaos --minutes $(or $(MINUTES),20)
 
 lint: $(STAMP) ## check style, format, and which room imports which
 	@$(BIN)/ruff check .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self, TypeVar
 
 import redis
 
@@ -30,6 +31,13 @@ from tests.migration import Migration
 from tests.sentinels import Sentinels
 from tests.servers import Binary, Cluster, Server, until
 
+
+class Placed(Protocol):
+    """What most faults need to know of a scene."""
+
+    place: Any
+
+
 FAULTS: list[Fault] = []
 TAKEN_OVER_S = TTR_S + 1
 """A claim whose worker is gone is taken over: its TTR, half a second until the mover looks, and the start."""
@@ -39,7 +47,7 @@ BACK_S = 2 + MOVER_S + TAKEN_OVER_S
 """Redis is back: loops that failed pause for 2 s at most, a mover takes the lease, claims of lost replies go back."""
 SHARD = NamespaceKeys("streamdq").shard(TOPIC, 0)
 
-Strike = Callable[[Scene], float | None]
+Strike = TypeVar("Strike", bound=Callable[..., float | None])
 
 
 def fault(what: str, within_s: float, **rest: Any) -> Callable[[Strike], Strike]:
@@ -152,7 +160,7 @@ def log_cut(scene: Scene) -> None:
 # -- Redis refuses
 
 
-def settings(scene: Scene, **values: str) -> None:
+def settings(scene: Placed, **values: str) -> None:
     with scene.place.client() as client:
         for name, value in values.items():
             client.config_set(name.replace("_", "-"), value)
@@ -171,7 +179,7 @@ def disk_full(scene: Scene) -> None:
 
 
 @fault("its memory is full for 2 s (maxmemory, noeviction)", BACK_S, quick=True)
-def memory_full(scene: Scene) -> None:
+def memory_full(scene: Placed) -> None:
     with scene.place.client() as client:
         used = client.info("memory")["used_memory"]
     settings(scene, maxmemory=str(used))
@@ -180,7 +188,7 @@ def memory_full(scene: Scene) -> None:
 
 
 @fault("it becomes a replica for 2 s: READONLY", BACK_S, quick=True)
-def read_only(scene: Scene) -> None:
+def read_only(scene: Placed) -> None:
     with scene.place.client() as client:
         client.replicaof("127.0.0.1", 1)
         wait(2)
@@ -188,14 +196,14 @@ def read_only(scene: Scene) -> None:
 
 
 @fault("it misses its replicas for 2 s (min-replicas-to-write): NOREPLICAS", BACK_S, quick=True)
-def no_replicas(scene: Scene) -> None:
+def no_replicas(scene: Placed) -> None:
     settings(scene, min_replicas_to_write="1")
     wait(2)
     settings(scene, min_replicas_to_write="0")
 
 
 @fault("somebody's script runs for 2 s: BUSY", BACK_S, quick=True)
-def busy_script(scene: Scene) -> None:
+def busy_script(scene: Placed) -> None:
     settings(scene, lua_time_limit="100")
 
     def run() -> None:
@@ -220,7 +228,7 @@ def asleep(scene: Scene) -> None:
 
 
 @fault("it holds back all writes for 3 s (CLIENT PAUSE WRITE)", BACK_S)
-def writes_paused(scene: Scene) -> None:
+def writes_paused(scene: Placed) -> None:
     with scene.place.client() as client:
         client.execute_command("CLIENT", "PAUSE", 3000, "WRITE")
         wait(3)
@@ -335,7 +343,7 @@ THE_ENTRIES = "the jobs whose entries it held"
 
 
 @fault("SCRIPT FLUSH", 1, again=0, quick=True)
-def scripts_flushed(scene: Scene) -> None:
+def scripts_flushed(scene: Placed) -> None:
     with scene.place.client() as client:
         client.script_flush()
 
@@ -385,18 +393,22 @@ def evicted(scene: Scene) -> None:
 
 JUNK = (
     {"j": ""}, {"j": "x"}, {"j": "\x1f"}, {"j": b"\xff\x00" * 40}, {"j": "000000000001nobody"}, {"k": "v", "l": "w"},
-    {"j": "000000000001\x1fdefault\x1fnobody"}, {"j": "000000000001\x1f\x1f"}, {"j": "1" * 100_000},
+    {"j": "000000000001\x1fdefault\x1fnobody"}, {"j": "000000000001\x1f\x1f"}, {"j": "1" * 10_000},
 )  # fmt: skip
 
 
 @fault("junk in the streams: ready, ready:GROUP, wake, history", 1, again=0, quick=True)
-def junk(scene: Scene) -> None:
-    streams = (SHARD.ready, SHARD.ready_of("default"), SHARD.wake, SHARD.history, NamespaceKeys("streamdq").wake)
-    with scene.place.client() as client:
-        for _ in range(20):
-            for stream in streams:
-                for fields in JUNK:
-                    client.xadd(stream, fields)
+def junk(scene: Placed) -> None:
+    kinds = [r"}:ready$", r"}:ready:default$", r"}:wake$", r"}:history$"]
+    with scene.place.client(decode_responses=True) as client:
+        for kind in kinds:
+            streams = [key for key in client.scan_iter(count=1000) if re.search(kind, key)]
+            assert streams
+            with client.pipeline(transaction=False) as together:
+                for stream in streams[:3]:
+                    for fields in JUNK * 20:
+                        together.xadd(stream, fields)
+                together.execute()
 
 
 # -- clocks

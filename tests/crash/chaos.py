@@ -1,11 +1,12 @@
-"""A soak: producers, operators and worker processes at work while everything around them fails and changes.
+"""Chaos: producers, operators and worker processes at work while everything around them fails and changes at random.
 
-    python -m tests.crash.soak --minutes 20 [--seed N]
+    python -m tests.crash.chaos --minutes 20 [--seed N]
 
-Workers are killed and stopped, Redis is restarted and killed (its append-only file is written at once), connections are
-cut, scripts flushed; groups come and go, a topic gets other shards, topics are paused; jobs are cancelled, rescheduled
-and kicked. Meanwhile the audit must balance at each sample. In the end nothing may be lost, early, started after it was
-cancelled or while its topic was paused, and no key, entry, connection or memory may be left. Ends with 1 if any is.
+Workers are killed and stopped. Redis is restarted and killed (its append-only file is written at once), goes back to
+where it was a second ago, hangs, refuses writes; connections are cut, scripts flushed, junk is put into streams. Groups
+come and go, a topic gets other shards, topics are paused; jobs are cancelled, rescheduled and kicked. Meanwhile the
+audit must balance at each sample. In the end nothing may be lost, early, started after it was cancelled or while its
+topic was paused, and no key, entry, connection or memory may be left. Ends with 1 if any is.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import random
 import signal
 import sys
@@ -28,6 +30,8 @@ import redis
 
 from streamdq import NewJob, Queue
 from streamdq.errors import ServerError, StaleClaim, StreamdqError, TopicNotEmpty
+from tests.crash import faults
+from tests.crash.faults import log_of
 from tests.crash.worker_processes import Line, WorkerProcess, WorkerProcesses
 from tests.crash.workers import Options, Work
 from tests.leaks import leaked_keys
@@ -47,7 +51,8 @@ class Promises:
     """What Redis has said, by (topic, id). Times are this machine's."""
 
     due: dict[Key, float] = field(default_factory=dict)  # ms
-    unsure: set[Key] = field(default_factory=set)  # no answer: it may be in or not
+    accepted: dict[Key, float] = field(default_factory=dict)
+    unsure: set[Key] = field(default_factory=set)  # no answer, or it was undone: it may be in or not
     cancelled: dict[Key, float] = field(default_factory=dict)
     # called, answered, due in ms
     rescheduled: dict[Key, list[tuple[float, float, float]]] = field(default_factory=lambda: defaultdict(list))
@@ -55,6 +60,21 @@ class Promises:
     buried: set[str] = field(default_factory=set)  # ids: kicked, they start whatever they were rescheduled to elsewhere
     faults: Counter[str] = field(default_factory=Counter)
     broken: list[str] = field(default_factory=list)
+
+    def accept(self, key: Key, due_ms: float) -> None:
+        self.due[key] = due_ms
+        self.accepted[key] = time.time()
+
+    def undo(self, since: float) -> None:
+        """Redis has forgotten what it said since then."""
+        for key in [key for key, at in self.accepted.copy().items() if at >= since]:
+            self.unsure.add(key)
+        for key in [key for key, at in self.cancelled.copy().items() if at >= since]:
+            del self.cancelled[key]
+            self.unsure.add(key)
+        for key, changes in self.rescheduled.copy().items():
+            if any(answered >= since for _, answered, _ in changes):
+                self.unsure.add(key)
 
     def due_at(self, key: Key, at: float) -> float:
         """When the job was due, in ms, as things stood at that moment; the sooner while a call was under way."""
@@ -67,7 +87,7 @@ class Promises:
         return due
 
 
-class Soak:
+class Chaos:
     """One run."""
 
     def __init__(self, seed: int, minutes: float, directory: Path) -> None:
@@ -75,13 +95,14 @@ class Soak:
         self.until = time.monotonic() + minutes * 60
         self.said = Promises()
         binary = binaries()[-1]
-        self.server = Server(binary, appendonly=True, options={"appendfsync": "always"})
+        options = {"appendfsync": "always", "auto-aof-rewrite-percentage": "0"}
+        self.server = self.place = Server(binary, appendonly=True, options=options)
         self.processes = WorkerProcesses(self.server, directory)
         self.workers: list[tuple[WorkerProcess, str]] = []
         self.stopping = threading.Event()
         self.rss: list[int] = []
         self.redis_away = threading.Lock()  # only one fault at a time touches the server
-        say(f"soak of {minutes} min, seed {seed}, {binary.name}, {self.server.directory}")
+        say(f"chaos for {minutes} min, seed {seed}, {binary.name}, {self.server.directory}")
 
     # -- who works
 
@@ -117,12 +138,12 @@ class Soak:
         try:
             if len(jobs) == 1:
                 made = queue.enqueue(topic, jobs[0].body, id=jobs[0].id, delay=jobs[0].delay)
-                self.said.due[keys[0]] = made.due_ms
+                self.said.accept(keys[0], made.due_ms)
             else:
                 before_ms = time.time() * 1000
                 queue.enqueue_many(topic, jobs)
                 for key, job in zip(keys, jobs, strict=True):
-                    self.said.due[key] = before_ms + float(job.delay or 0) * 1000  # type: ignore[arg-type]
+                    self.said.accept(key, before_ms + float(job.delay or 0) * 1000)  # type: ignore[arg-type]
         except ServerError:
             self.said.unsure.update(keys)
 
@@ -181,18 +202,28 @@ class Soak:
     # -- what goes wrong
 
     def fault(self) -> None:
-        faults: list[tuple[int, Callable[[], None]]] = [
+        chances: list[tuple[int, Callable[[], None]]] = [
             (6, self.kill_worker), (6, self.stop_worker), (3, self.end_worker), (2, self.restart_redis),
-            (2, self.kill_redis), (3, self.cut_connections), (2, self.flush_scripts), (3, self.change_groups),
-            (3, self.pause), (3, self.kick),
+            (2, self.kill_redis), (3, self.cut_connections), (3, self.change_groups), (3, self.pause), (3, self.kick),
+            (2, self.stop_redis), (2, self.cut_power), (6, self.harm_redis),
         ]  # fmt: skip
-        chosen = self.dice.choices([each for _, each in faults], [weight for weight, _ in faults])[0]
+        chosen = self.dice.choices([each for _, each in chances], [weight for weight, _ in chances])[0]
         try:
             chosen()
         except (StreamdqError, redis.RedisError) as error:
             self.said.faults[f"{chosen.__name__} met {type(error).__name__}"] += 1
         else:
             self.said.faults[chosen.__name__.replace("_", " ")] += 1
+
+    def harm_redis(self) -> None:
+        """One of the faults that have a row in the table, too."""
+        harm = self.dice.choice([
+            faults.memory_full, faults.read_only, faults.no_replicas, faults.busy_script, faults.writes_paused,
+            faults.scripts_flushed, faults.junk,
+        ])  # fmt: skip
+        with self.redis_away:
+            harm(self)
+        self.said.faults[harm.__name__.replace("_", " ")] += 1
 
     def victim(self) -> int:
         return self.dice.randrange(1, len(self.workers))  # the first lives on: its memory is watched
@@ -230,9 +261,23 @@ class Soak:
         with self.server.client() as client:
             client.client_kill_filter(_type="normal", skipme=True)
 
-    def flush_scripts(self) -> None:
-        with self.server.client() as client:
-            client.script_flush()
+    def stop_redis(self) -> None:
+        with self.redis_away:
+            os.kill(self.server.pid, signal.SIGSTOP)
+            time.sleep(self.dice.choice((0.3, 3.0, 7.0)))
+            os.kill(self.server.pid, signal.SIGCONT)
+
+    def cut_power(self) -> None:
+        """Redis goes back by up to a second, as if it had not been told to write at once."""
+        with self.redis_away:
+            log, since = log_of(self.server), time.time()
+            size = log.stat().st_size
+            time.sleep(self.dice.random())
+            self.server.kill()
+            self.said.undo(since - 0.1)
+            with log.open("r+b") as file:
+                file.truncate(size)
+            self.server.start()
 
     def change_groups(self) -> None:
         """A group comes, takes some jobs, ends some, and goes."""
@@ -410,13 +455,13 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=20)
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="streamdq-soak-") as directory:
-        soak = Soak(options.seed, options.minutes, Path(directory))
+    with tempfile.TemporaryDirectory(prefix="streamdq-chaos-") as directory:
+        chaos = Chaos(options.seed, options.minutes, Path(directory))
         try:
-            return soak.run()
+            return chaos.run()
         finally:
-            soak.processes.close()
-            soak.server.close()
+            chaos.processes.close()
+            chaos.server.close()
 
 
 if __name__ == "__main__":
