@@ -22,8 +22,8 @@ import redis
 
 from streamdq.keys import NamespaceKeys
 from tests.crash.judge import Accepted
-from tests.crash.load import TOPIC, TTR_S
-from tests.crash.places import LIBFAKETIME, CabledServer, SkewedServer, SmallDisk, clock_of, may_have
+from tests.crash.load import TOPIC, TTR_S, OverHttp
+from tests.crash.places import LIBFAKETIME, CabledServer, Served, SkewedServer, SmallDisk, clock_of, may_have
 from tests.crash.proxy import Proxy
 from tests.crash.scene import IN_HAND, Fault, Scene
 from tests.forked import ROOT
@@ -93,6 +93,19 @@ def worker_stopped(scene: Scene) -> float:
     wait(TTR_S * 2.5)
     worker.signal(signal.SIGCONT)
     return at
+
+
+@fault(
+    "the HTTP server is killed (-9), and started again after a second; jobs come over HTTP",
+    1,
+    place=Served,
+    producer=lambda scene: OverHttp(scene.place.front.url),
+    again=0,
+)
+def http_server_killed(scene: Scene) -> None:
+    scene.place.end_front()
+    wait(1)
+    scene.place.serve()
 
 
 # -- Redis ends

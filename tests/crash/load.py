@@ -9,6 +9,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 
+import httpx
+
 from streamdq import NewJob, Queue
 from streamdq.errors import ServerError
 from tests.crash.judge import Accepted
@@ -115,3 +117,26 @@ class Through:
 
     def __exit__(self, *_: object) -> None:
         self._queue.close()
+
+
+class OverHttp:
+    """A producer that puts jobs in over HTTP."""
+
+    def __init__(self, url: str) -> None:
+        self._client = httpx.Client(base_url=url, timeout=5)
+
+    def __enter__(self) -> Put:
+        return self._put
+
+    def _put(self, id: str, work: Work, delay_s: float) -> float:
+        try:
+            job = {"body": asdict(work), "delay": delay_s}
+            answer = self._client.put(f"/v1/topics/{TOPIC}/jobs/{id}", json=job, params={"on_conflict": "keep"})
+        except httpx.TransportError as error:
+            raise ServerError(str(error)) from error
+        if not answer.is_success:
+            raise ServerError(answer.text)
+        return float(answer.json()["due_ms"])
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from tests.servers import Binary, Server
+from tests.http.live import Live
+from tests.servers import Binary, Server, free_port
 
 LIBFAKETIME = next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
 """Debian: `apt-get install faketime`."""
@@ -116,3 +117,31 @@ def may_have(*namespaces: str) -> bool:
     if os.geteuid() or not all(shutil.which(program, path=f"{os.environ['PATH']}:/usr/sbin") for program in programs):
         return False
     return subprocess.run(["unshare", *namespaces, "true"], capture_output=True, check=False).returncode == 0
+
+
+class Served(Server):
+    """A server, and in front of it `streamdq serve`, which is started again on the same port."""
+
+    def __init__(self, binary: Binary) -> None:
+        self._front: Live | None = None
+        self._front_port = free_port()
+        super().__init__(binary)
+        self.serve()
+
+    @property
+    def front(self) -> Live:
+        assert self._front is not None
+        return self._front
+
+    def serve(self) -> None:
+        self.end_front()
+        self._front = Live(self.url, "--port", str(self._front_port))
+
+    def end_front(self) -> None:
+        """With -9."""
+        if self._front is not None:
+            self._front.__exit__()
+
+    def close(self) -> None:
+        self.end_front()
+        super().close()
