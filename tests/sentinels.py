@@ -32,9 +32,10 @@ class Sentinels:
             login = {**({"requirepass": password, "masterauth": password} if password else {}), **(options or {})}
             self.primary = Server(self.binary, options=login)
             self.servers.append(self.primary)
-            replica = {**login, "replicaof": f"127.0.0.1 {self.primary.port}", "repl-diskless-sync-delay": "0"}
-            self.replica = Server(self.binary, options=replica)
+            self.replica = Server(self.binary, options={**login, "repl-diskless-sync-delay": "0"})
             self.servers.append(self.replica)
+            with self.replica.client() as client:  # 6.2 takes no option of two words
+                client.replicaof("127.0.0.1", self.primary.port)
             for _ in range(3):
                 self._start_sentinel()
             until(self._agreed, "every sentinel knows the replica and the other sentinels")

@@ -505,7 +505,7 @@ def produce_old(scene: Scene) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             id, due_ms = json.loads(line)
-            scene.load.accepted[id] = Accepted(due_ms, time.time())
+            scene.load.accepted[id] = Accepted(due_ms, due_ms / 1000, time.time())
     assert process.returncode == 0
 
 

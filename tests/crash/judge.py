@@ -23,7 +23,8 @@ class Accepted:
     """A job whose enqueue returned."""
 
     due_ms: float  # by Redis's clock
-    at: float
+    called: float
+    at: float  # when the call returned
 
 
 @dataclass

@@ -78,9 +78,10 @@ class Load:
         """More at once than can run at once."""
         self._bursts += 1
         ids = [f"burst-{self._bursts}-{number}" for number in range(4 * BACKLOG)]
+        called = time.time()
         self._processes.queue.enqueue_many(TOPIC, [NewJob(asdict(Work(ms=20)), id=id) for id in ids])
         at = time.time()
-        self.accepted |= {id: Accepted(at * 1000 - 5000, at) for id in ids}  # due at once, whenever that was
+        self.accepted |= {id: Accepted(at * 1000 - 5000, called, at) for id in ids}  # due at once, whenever that was
 
     def _produce(self, name: str, seed: int) -> None:
         dice, number = random.Random(seed), 0
@@ -100,7 +101,7 @@ class Load:
                 # answer tells when that one is due.
                 if answered - called > REPEATED_S:
                     due_ms = min(due_ms, (called + delay_s) * 1000)
-                self.accepted[id] = Accepted(due_ms, answered)
+                self.accepted[id] = Accepted(due_ms, called, answered)
 
 
 class Through:

@@ -62,7 +62,9 @@ class Scene:
 
     def excused(self, ids: frozenset[str]) -> frozenset[str]:
         accepted = self.load.accepted
-        return frozenset(id for id in ids if any(a <= accepted[id].at <= b for a, b in self.lost_by_redis))
+        return frozenset(
+            id for id in ids if any(a <= accepted[id].at and accepted[id].called <= b for a, b in self.lost_by_redis)
+        )
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ def test_the_page_has_a_row_for_each_fault() -> None:
 
 # -- the judge
 
-FIVE = {name: Accepted(due_ms=1000.0, at=0.5) for name in ("done", "lost", "twice", "early", "failed")}
+FIVE = {name: Accepted(due_ms=1000.0, called=0.4, at=0.5) for name in ("done", "lost", "twice", "early", "failed")}
 
 
 def lines(*each: tuple[float, str, str, int]) -> list[Line]:
@@ -69,7 +69,7 @@ def test_the_judge_finds_what_is_lost_early_and_run_again() -> None:
 
 
 def test_the_judge_goes_by_redis_s_clock() -> None:
-    job = {"j": Accepted(due_ms=3_601_000.0, at=0.5)}
+    job = {"j": Accepted(due_ms=3_601_000.0, called=0.4, at=0.5)}
     done = lines((1.5, "j", "start", 1), (1.6, "j", "end", 1))
     assert judge(job, done, 1.0, 1.0, 0.5).early == ("j",)
     assert judge(job, done, 1.0, 1.0, 0.5, lambda at: (at + 3600) * 1000).early == ()
