@@ -150,7 +150,7 @@ def act(work: Work, job: Job) -> None:
 
 
 async def sleep(work: Work) -> None:
-    if work.only in (0, os.getpid()):
+    if work.block and work.only in (0, os.getpid()):
         time.sleep(work.block / 1000)  # noqa: ASYNC251  (as told)
     try:
         await asyncio.sleep(work.ms / 1000)
