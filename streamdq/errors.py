@@ -83,8 +83,8 @@ class NotDurable(ServerError):
 class DurabilityUnsupported(ServerError):
     """This Redis can't give the durability that was asked for. Nothing was written.
 
-    ``disk`` needs an append-only file, and a server with ``WAITAOF`` (Redis 7.2 or later, Valkey). An older server
-    needs ``appendfsync always``, and has to let this user read that (``CONFIG GET``).
+    ``disk`` needs an append-only file, and Redis 7.2 or 8, whose ``WAITAOF`` can be relied on. Another server needs
+    ``appendfsync always``, and has to let this user read that (``CONFIG GET``).
     """
 
 

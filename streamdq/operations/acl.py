@@ -15,7 +15,7 @@ CLUSTER_COMMANDS = ("asking", "cluster|slots")
 """What clients of a Cluster send as well: to learn which node serves which slot, and while a slot migrates."""
 
 DISK_COMMANDS = ("config|get", "waitaof")
-"""What ``durable="disk"`` sends as well, before Redis 7.2 and since. A server refuses a list with a command that it
+"""What ``durable="disk"`` sends as well, the one or the other. A server refuses a list with a command that it
 does not know.
 """
 

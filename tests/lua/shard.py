@@ -32,6 +32,7 @@ class Shard:
         self.store = RedisStore(self.session)
         self.scripts, self.topics = self.store.scripts, self.store.topics
         self.k = self.session.keys.shard("t", 0)
+        self.is_fake = self.session.is_fake
         self.group, self.consumer = "default", "me"
         self.checked = True
         self._generations: dict[str, str] = {}
@@ -161,10 +162,10 @@ class Shard:
         """Whether it writes anything, by the server's own count, which fakeredis does not have."""
         before = self._changes()
         self.run(op)
-        return self.link.target.kind == "memory" or self._changes() > before
+        return self.is_fake or self._changes() > before
 
     def _changes(self) -> int:
-        if self.link.target.kind == "memory":
+        if self.is_fake:
             return 0
         return int(self.redis("INFO", "persistence").split(b"rdb_changes_since_last_save:")[1].split()[0])
 

@@ -7,7 +7,6 @@ import signal
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
-from typing import Any
 
 import redis
 
@@ -58,9 +57,12 @@ def _follows(client: redis.Redis) -> bool:
 
 
 @contextmanager
-def replicated(binary: Binary, count: int = 1, **options: Any) -> Iterator[Replicated]:
+def replicated(
+    binary: Binary, count: int = 1, appendonly: bool = False, fsync: str = "everysec"
+) -> Iterator[Replicated]:
     with ExitStack() as stack:
-        primary = stack.enter_context(Server(binary, options=_AT_ONCE, **options))
+        options = {**_AT_ONCE, "appendfsync": fsync}
+        primary = stack.enter_context(Server(binary, options=options, appendonly=appendonly))
         replicas = [stack.enter_context(Server(binary, options=_AT_ONCE)) for _ in range(count)]
         for replica in replicas:
             with replica.client() as client:

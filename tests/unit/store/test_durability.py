@@ -25,8 +25,12 @@ def session(kind: str = "node", **settings: Any) -> Session:
     return Session(Settings(**settings), "ns", RedisClock(), Target(kind, "redis://localhost"))
 
 
-def info(version: str, aof: int = 1) -> list[bytes]:
-    return [b"# Server\r\nredis_version:%b\r\n" % version.encode(), b"# Persistence\r\naof_enabled:%d\r\n" % aof]
+def info(version: str, aof: int = 1, valkey: bool = False) -> list[bytes]:
+    name = b"redis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version" if valkey else b"redis_version"
+    return [
+        b"# Server\r\n%b:%b\r\n" % (name, version.encode()),
+        b"# Persistence\r\naof_enabled:%d\r\n" % aof,
+    ]
 
 
 def flat(settings: dict[str, str]) -> list[bytes]:
@@ -96,9 +100,10 @@ def test_what_did_not_run_is_not_judged(reply: ResponseError) -> None:
     assert replies == [reply]
 
 
-def test_the_disk_of_a_server_with_waitaof() -> None:
+@pytest.mark.parametrize("version", ["7.2.4", "8.0.0", "8.2.3", "10.1"])
+def test_the_disk_of_a_server_with_waitaof(version: str) -> None:
     durable = Durable(session(), "disk")
-    assert carry_out(durable.call([WRITE]), info("7.2.4"), [[1], [1, 0]]) == (
+    assert carry_out(durable.call([WRITE]), info(version), [[1], [1, 0]]) == (
         [("INFO", "INFO"), ("EVALSHA", "WAITAOF")], [[1]],
     )  # fmt: skip
     assert carry_out(durable.call([WRITE]), [[1], [1, 0]])[0] == [("EVALSHA", "WAITAOF")]
@@ -111,9 +116,11 @@ def test_the_disk_of_a_server_with_waitaof() -> None:
     assert sent == [("INFO", "INFO")]
 
 
-def test_the_disk_of_an_older_server_that_writes_at_once() -> None:
+@pytest.mark.parametrize("told", [info("7.0.15"), info("7.4.2"), info("9.1.2", valkey=True)])
+def test_the_disk_of_another_server_that_writes_at_once(told: list[bytes]) -> None:
+    """The WAITAOF of Redis 7.4 and of Valkey confirms too early."""
     durable = Durable(session(), "disk")
-    sent, _ = carry_out(durable.call([WRITE]), info("7.0.15"), [flat(RIGHT)], [[1], flat(RIGHT)])
+    sent, _ = carry_out(durable.call([WRITE]), told, [flat(RIGHT)], [[1], flat(RIGHT)])
     assert sent == [("INFO", "INFO"), ("CONFIG",), ("EVALSHA", "CONFIG")]
     _, error = carry_out(durable.call([WRITE]), [[1], flat(RIGHT | {"appendfsync": "everysec"})])
     assert isinstance(error, NotDurable)
@@ -126,6 +133,10 @@ def test_the_disk_of_an_older_server_that_writes_at_once() -> None:
         ([info("7.0.15", aof=0)], "no append-only file"),
         ([info("7.2.0", aof=0)], "no append-only file"),
         ([info("6.2.14"), [flat(RIGHT | {"appendfsync": "everysec"})]], "no WAITAOF.*`appendfsync everysec`"),
+        (
+            [info("9.1.2", valkey=True), [flat(RIGHT | {"appendfsync": "everysec"})]],
+            "valkey 9.1.2, has no WAITAOF.*`appendfsync everysec`",
+        ),
         ([info("6.2.14"), [flat(RIGHT | {"no-appendfsync-on-rewrite": "yes"})]], "`no-appendfsync-on-rewrite yes`"),
         (
             [info("7.0.1"), [NoPermissionError("this user has no permissions")]],
