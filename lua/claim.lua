@@ -47,12 +47,8 @@ for i = 8, #ARGV, 3 do
   -- A consumer that was stopped between its read and this call has lost the entry: it was handed over with another id.
   if unlooked > 0 or not fits(budget, length_of(budget, entry)) then
     unlooked = unlooked + 1
-  else
-    local row = redis.call('XPENDING', stream, group, ARGV[i + 1], ARGV[i + 1], 1, consumer)[1]
-    if row then
-      entry[3] = ARGV[1] == '' and now - row[3] or 0 -- when it was read; with an injected clock nobody knows
-      table.insert(given[stream], entry)
-    end
+  elseif is_held(stream, group, consumer, entry) then
+    table.insert(given[stream], entry)
   end
 end
 -- If nothing is read besides, this is the first write. A full Redis lets a script continue if that needs no memory.
@@ -88,7 +84,7 @@ for i = 1, n do
     if p and p.state == 'w' then redis.call('HDEL', progress, fields[i]) end
   elseif running then
     redis.call('HINCRBY', counts, 'running:' .. group, -1)
-    if p.note == consumer and entries[i][3] and entries[i][3] <= math.abs(p.started) then
+    if p.note == consumer and entries[i].asked then
       -- It claimed what it had read, and asks again: it got no reply. The answer is the same, and no attempt is lost.
       redis.call('HINCRBY', counts, 'ready:' .. group, 1)
       claim, mark = start_attempt(k, stream, entry, ids[i], record, sequence, unclaimed(p), taken, tail)

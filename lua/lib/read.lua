@@ -22,6 +22,18 @@ local function length_of(b, entry)
   return b.plain and 0 or redis.call('HSTRLEN', b.jobs, string.match(rest, '^\31[^\31]*\31(.*)$') or rest)
 end
 
+-- is_held(stream, group, consumer, entry): whether an entry that was read before is still the consumer's. Notes it in the
+-- entry's number of deliveries, so that entry.asked tells whether it asked for it before, since it was read.
+-- returns true or false
+local function is_held(stream, group, consumer, entry)
+  local row = redis.call('XPENDING', stream, group, entry[1], entry[1], 1, consumer)[1]
+  entry.asked = row and row[4] > 1
+  if row and not entry.asked then
+    redis.call('XCLAIM', stream, group, consumer, 0, entry[1], 'RETRYCOUNT', 2, 'JUSTID')
+  end
+  return row ~= nil
+end
+
 -- joined(to, more): returns the entries of both lists, in this order; may modify either list
 local function joined(to, more)
   if #to == 0 then return more end
