@@ -99,7 +99,7 @@ class NodeMover:
                 try:
                     when = await self._move(shard)
                 except Exception as error:
-                    self._timers.at(shard, time.monotonic() + self._failures.failed(shard, error))
+                    self._timers.failed(shard, time.monotonic() + self._failures.failed(shard, error))
                 else:
                     self._failures.worked(shard)
                     self._timers.looked(shard, when)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..config import TopicSettings
 from ..errors import GroupMissing
@@ -30,10 +30,14 @@ _START = (b"0-0", b"0-0")
 
 @dataclass(slots=True)
 class _Watch:
-    """When to look at a shard again, and until when to keep looking although it is empty."""
+    """When to look at a shard again, and until when to keep looking although it is empty. What the last look found goes
+    with it: nothing is kept of a shard that is not watched, such as one of a deleted topic.
+    """
 
     next: float
     until: float
+    cursors: dict[str, tuple[bytes, bytes]] = field(default_factory=dict)  # by group
+    missing: dict[str, int] = field(default_factory=dict)  # by group
 
 
 class Reclaimer:
@@ -58,8 +62,6 @@ class Reclaimer:
         self._topics = topics
         self._hold = hold
         self._watched: dict[ShardKeys, _Watch] = {}
-        self._cursors: dict[ShardKeys, dict[str, tuple[bytes, bytes]]] = {}  # of watched shards, by group
-        self._missing: dict[tuple[ShardKeys, str], int] = {}
         self._wanted = asyncio.Event()
         self._failures = Failures("reclaim", session.keys.namespace)
 
@@ -117,11 +119,10 @@ class Reclaimer:
         watch.next = now + (_TICK_S if watch.until > now else _SLOW_S)
         if not running and not ready and watch.until <= now:
             del self._watched[shard]
-            self._cursors.pop(shard, None)
 
     async def _sweep(self, shard: ShardKeys, topic: TopicSettings, group: str, watch: _Watch) -> Reclaimed | None:
         """Takes over the group's expired claims. Returns the last reply; None: the group was missing."""
-        missing, taken = self._missing.pop((shard, group), 0), 0
+        missing, taken = watch.missing.pop(group, 0), 0
         try:
             for _ in range(_CALLS):
                 reply = await self._call(shard, topic, group, watch, missing)
@@ -135,16 +136,15 @@ class Reclaimer:
             if taken:
                 log.warning("claims taken over, TTR passed", topic=shard.topic, group=group, jobs=taken)
         if reply.missing:
-            self._missing[shard, group] = reply.missing
+            watch.missing[group] = reply.missing
         return reply
 
     async def _call(self, shard: ShardKeys, topic: TopicSettings, group: str, watch: _Watch, missing: int) -> Reclaimed:
-        cursors = self._cursors.setdefault(shard, {})
-        at = cursors.get(group, _START)
+        at = watch.cursors.get(group, _START)
         # For this long the shard is checked in any case, so nobody needs to ring.
         watch_ms = max(0, int((watch.until - 2 * _TICK_S - time.monotonic()) * 1000))
         reply = await arun(self._link, self._scripts.reclaim(shard, group, topic, _LIMIT, at, watch_ms, missing))
-        cursors[group] = (reply.cursor, reply.own_cursor)
+        watch.cursors[group] = (reply.cursor, reply.own_cursor)
         recorded.reclaimed(shard, group, late=reply.reclaimed)
         if reply.lost:
             log.error("jobs lost: Redis no longer has them", topic=shard.topic, group=group, jobs=reply.lost)

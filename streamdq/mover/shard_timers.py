@@ -42,9 +42,15 @@ class ShardTimers:
         return before - when
 
     def looked(self, shard: ShardKeys, when: float) -> None:
-        """Notes that a look has succeeded, and schedules the next one."""
+        """Notes that a look has succeeded, and schedules the next one, unless the shard was dropped meanwhile."""
         self._uncertain.discard(shard)
-        self.at(shard, when)
+        if shard in self._at:
+            self.at(shard, when)
+
+    def failed(self, shard: ShardKeys, when: float) -> None:
+        """Notes that a look has failed, and schedules the next try, unless the shard was dropped meanwhile."""
+        if shard in self._at:
+            self.at(shard, when)
 
     def is_uncertain(self, shard: ShardKeys) -> bool:
         """Whether a look at the shard is under way, or has failed and is to be repeated."""

@@ -68,3 +68,14 @@ async def test_waiting_ends_with_the_first_time_or_an_earlier_one() -> None:
     async with asyncio.timeout(5):
         await waiting
     assert timers.take_due() == [B]
+
+
+def test_a_shard_that_is_dropped_during_a_look_stays_dropped() -> None:
+    for ended in (ShardTimers.looked, ShardTimers.failed):
+        timers = ShardTimers()
+        timers.at(A)
+        assert timers.take_due() == [A]
+        timers.drop([A])
+        ended(timers, A, time.monotonic())
+        assert A not in timers
+        assert not timers.is_uncertain(A)
