@@ -254,3 +254,29 @@ def test_what_no_group_has_begun_is_still_there_while_one_leaves(two: Shard) -> 
     while step(two, "a"):
         pass
     assert [row.id for row in two.claim(group="b").rows] == [b"j"]
+
+
+def test_one_of_two_that_leave_is_gone_without_a_trace_and_the_other_still_leaves(shard: Shard) -> None:
+    shard.topic(groups=["a", "b", "default"])
+    shard.enqueue("j")
+    for group in ("a", "b"):
+        shard.retry(shard.take(group), delay_ms=1000, group=group)
+        begin(shard, group)
+    for group, left in (("a", "b"), ("b", None)):
+        while step(shard, group):
+            pass
+        assert settings_of(shard).get("leaving") == left
+        assert f"left_at:{group}" not in settings_of(shard)
+        assert f"waiting:{group}".encode() not in shard.redis("HKEYS", shard.k.counts)
+    assert shard.state("j") == "ready"
+
+
+def test_the_progress_of_a_job_whose_record_is_lost_goes_as_well(two: Shard) -> None:
+    two.enqueue("j")
+    two.take("a")
+    begin(two, "a")
+    two.checked = False
+    two.redis("HDEL", two.k.jobs, "j")
+    while step(two, "a"):
+        pass
+    assert two.redis("HLEN", two.k.progress) == 0

@@ -58,3 +58,17 @@ def test_a_claim_that_was_taken_over_is_refused(shard: Shard) -> None:
     again = shard.take(consumer="other")
     assert shard.touch(row).stale == {0}
     assert shard.touch(again).stale == frozenset()
+
+
+def test_a_retried_attempt_keeps_its_due_time_and_a_first_one_has_none(shard: Shard) -> None:
+    shard.enqueue("i", "j")
+    first, second = shard.claim().rows
+    shard.retry(second, delay_ms=1000)
+    shard.clock.advance("1s")
+    shard.move()
+    second = shard.take()
+    shard.touch(first, second)
+    notes = [
+        value.split(b"|", 9)[9] for value in shard.redis("HMGET", shard.k.progress, b"default\x1fi", b"default\x1fj")
+    ]
+    assert notes == [b"me", b"me|%d" % (START_MS + 1000)]
