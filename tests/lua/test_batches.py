@@ -191,3 +191,18 @@ def test_a_claim_that_is_in_a_batch_twice_ends_once(shard: Shard, end: str) -> N
     first, second = claimed(shard, "i", "j")
     assert getattr(shard, end)(first, second, first, second).stale == {2, 3}
     assert {shard.state(id) for id in "ij"} == {ENDS[end]}
+
+
+def test_each_end_is_in_the_history_with_its_time(shard: Shard) -> None:
+    for end in ("finish", "retry", "bury", "release"):
+        shard.enqueue(end)
+        shard.clock.advance("1s")
+        more = {"delay_ms": 60_000} if end == "retry" else {}
+        getattr(shard, end)(shard.take(), **more)
+    assert shard.history() == [
+        [f"row of {end}", str(START_MS + 1000 * (number + 1))]
+        for number, end in enumerate(("finish", "retry", "bury", "release"))
+    ]
+    job = shard.get("release")
+    assert job is not None
+    assert job.groups["default"].error is None

@@ -106,3 +106,12 @@ def test_what_was_lost_twice_before_is_not_held_back_when_its_consumer_leaves_in
     assert shard.take().past.split(b"|")[2] == b"2"
     assert shard.call("remove_consumer", "default", "me", 10) is True
     assert shard.state("j") == "ready"
+
+
+def test_entries_that_were_deleted_while_pending_do_not_hold_it_up(shard: Shard) -> None:
+    shard.enqueue("i", "j")
+    shard.claim()
+    shard.checked = False
+    shard.redis("XTRIM", shard.k.ready, "MAXLEN", 0)
+    calls = [shard.call("remove_consumer", "default", "me", 1) for _ in range(3)]
+    assert calls == [False, False, True]
