@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from streamdq.config import GroupSettings, TopicSettings
 from streamdq.store.replies import OUTDATED
 from streamdq.store.scripts import Scripts
@@ -116,3 +118,14 @@ def test_told_to_cover_it_writes_although_nothing_changes(shard: Shard) -> None:
         assert not shard.writes(shard.scripts.cancel(shard.k, shard.settings, "j"))
     assert shard.counts == before
     shard.check()
+
+
+@pytest.mark.parametrize("running", ["a", "b"])
+def test_an_attempt_of_any_group_keeps_the_job_whatever_the_others_wait_for(two: Shard, running: str) -> None:
+    two.enqueue("j")
+    rows = {group: two.take(group) for group in "ab"}
+    other = "b" if running == "a" else "a"
+    two.retry(rows[other], delay_ms=1000, group=other)
+    assert two.call("cancel", "j") == -1
+    assert two.call("reschedule", "j", "+1000") == -1
+    assert two.finish(rows[running], group=running).stale == frozenset()

@@ -678,3 +678,10 @@ def test_what_was_read_already_counts_for_how_many_are_read_next(shard: Shard) -
     assert len(claim_all(shard)) == 5
     shard.clock.advance("60s")
     assert walk(shard)[:2] == [3, 2], "a large one and the small one, and one more"
+
+
+def test_a_retry_that_nobody_has_read_yet_is_not_missing(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.retry(shard.take(), delay_ms=0)
+    shard.move()
+    assert shard.reclaim().missing == 0
