@@ -161,3 +161,23 @@ class ArchiveMissing(ArchiveError):
 
 class ArchiveVersion(ArchiveError):
     """This version of streamdq does not know the version of the archive's tables. Nothing was read or written."""
+
+
+class OutboxError(StreamdqError):
+    """The outbox's database failed. What has not been relayed yet is still in it."""
+
+
+class OutboxUnavailable(OutboxError):
+    """The outbox's database can't be reached, refuses the login, or was locked for too long."""
+
+
+class OutboxRefusesWrites(OutboxError):
+    """The outbox's database refuses writes: it is full or read-only, or this user may not write."""
+
+
+class OutboxMissing(OutboxError):
+    """The database has no outbox. ``streamdq outbox create`` makes one."""
+
+
+class OutboxVersion(OutboxError):
+    """This version of streamdq does not know the version of the outbox's tables. Nothing was read or written."""

@@ -74,6 +74,7 @@ class ShardKeys:
         "history",
         "jobs",
         "namespace",
+        "outbox",
         "prefix",
         "progress",
         "ready",
@@ -97,6 +98,7 @@ class ShardKeys:
         self.settings = f"{self.prefix}:settings"  # HASH the topic's settings that the scripts need
         self.history = f"{self.prefix}:history"  # STREAM ended attempts and rare events, capped
         self.archive = f"{self.prefix}:archive"  # HASH receipts of jobs that an archive has just taken or put back
+        self.outbox = f"{self.prefix}:outbox"  # HASH receipts of jobs from a database's outbox
         self.receipts = f"{self.prefix}:receipts"  # ZSET claims recently ended over HTTP, and how -> when
         self.wake = f"{self.prefix}:wake"  # STREAM, one entry: rings when an earlier job arrives
 

@@ -19,6 +19,7 @@ from tests.leaks import leaked_keys
 from tests.servers import Binary, Cluster, Pool, Server, binaries, recent_binary
 
 if TYPE_CHECKING:
+    from tests.postgres import Postgres
     from tests.s3 import Bucket
 
 BINARIES = binaries()
@@ -104,6 +105,17 @@ def redis_cluster(cluster: Cluster) -> Cluster:
     """The cluster, emptied."""
     cluster.flush()
     return cluster
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator["Postgres"]:
+    from tests.postgres import Postgres, postgres_directory  # which needs the driver
+
+    programs = postgres_directory()
+    if programs is None:
+        pytest.skip("no PostgreSQL server is installed on this machine")
+    with Postgres(programs) as server:
+        yield server
 
 
 @pytest.fixture(scope="session")

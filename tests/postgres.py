@@ -96,7 +96,10 @@ class Postgres:
         return rows
 
     def empty(self) -> None:
-        self.sql("DROP TABLE IF EXISTS streamdq_dead_letters, streamdq_archive_schema")
+        self.sql(
+            "DROP TABLE IF EXISTS streamdq_dead_letters, streamdq_archive_schema",
+            "DROP TABLE IF EXISTS streamdq_outbox, streamdq_outbox_relays, streamdq_outbox_schema",
+        )
 
     def close(self) -> None:
         self.stop()

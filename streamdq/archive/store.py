@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, inspect, or_, select, update
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import SQLAlchemyError
-from sqlalchemy.schema import CreateIndex, CreateTable
 
 from ..clock import wall_ms
-from ..errors import ArchiveMissing, ArchiveVersion
+from ..errors import ArchiveError, ArchiveMissing, ArchiveRefusesWrites, ArchiveUnavailable, ArchiveVersion
+from .database import Database, Purpose
 from .dead_letters import ArchivedLetter, Letter, Receipt, RowState, Wanted
-from .schema import (
-    KEY,
-    LETTERS,
-    READ,
-    SCHEMA_VERSION,
-    VERSIONS,
-    describe,
-    is_missing_file,
-    make_private,
-    open_engine,
-    parse,
-    translated,
-)
+from .schema import KEY, LETTERS, SCHEMA_VERSION, VERSIONS
 
-_LOCK = 0x73747264  # any number, as long as every streamdq uses the same
+_PURPOSE = Purpose(
+    "archive", "what it has not taken yet is still in Redis", ArchiveError, ArchiveUnavailable, ArchiveRefusesWrites
+)
 
 
 class Store:
@@ -41,41 +28,20 @@ class Store:
     """
 
     def __init__(self, url: str, namespace: str, create: bool) -> None:
-        self._url = parse(url)
-        self.address = describe(self._url)
+        self._db = Database(url, _PURPOSE, create)
+        self.address = self._db.address
+        self.reading, self.writing = self._db.reading, self._db.writing
         self._namespace = namespace
-        if not create and is_missing_file(self._url):
+        if not create and self._db.is_missing_file:
             raise ArchiveMissing(f"no archive at {self.address}: there is no such file; check the path")
-        if create:
-            make_private(self._url)
-        self._engine = open_engine(self._url)
-        self._dialect: Any = postgresql if self._engine.dialect.name == "postgresql" else sqlite
         try:
             self._prepare(create)
         except BaseException:
-            self._engine.dispose()
+            self.close()
             raise
 
     def close(self) -> None:
-        self._engine.dispose()
-
-    @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        with self._translated(), self._engine.connect().execution_options(**{READ: True}) as db:
-            yield db
-
-    @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        """One transaction, committed at the end of the block. In SQLite no other process can write meanwhile."""
-        with self._translated(), self._engine.begin() as db:
-            yield db
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except SQLAlchemyError as error:
-            raise translated(error, self._url) from None
+        self._db.close()
 
     def _prepare(self, create: bool) -> None:
         with self.reading() as db:
@@ -94,13 +60,8 @@ class Store:
 
     def _create(self) -> None:
         with self.writing() as db:
-            if self._dialect is postgresql:  # IF NOT EXISTS alone fails if two processes create it at once
-                db.execute(select(func.pg_advisory_xact_lock(_LOCK)))
-            for table in (LETTERS, VERSIONS):
-                db.execute(CreateTable(table, if_not_exists=True))
-                for index in table.indexes:
-                    db.execute(CreateIndex(index, if_not_exists=True))
-            made = self._dialect.insert(VERSIONS).values(name="schema", version=SCHEMA_VERSION)
+            self._db.create(db, (LETTERS, VERSIONS))
+            made = self._db.dialect.insert(VERSIONS).values(name="schema", version=SCHEMA_VERSION)
             db.execute(made.on_conflict_do_nothing())
 
     # -- writing
@@ -111,7 +72,7 @@ class Store:
         """
         now_ms = wall_ms()
         given = {"namespace": self._namespace, "state": RowState.STORED.value, "archived_ms": now_ms}
-        made = self._dialect.insert(LETTERS).on_conflict_do_update(
+        made = self._db.dialect.insert(LETTERS).on_conflict_do_update(
             index_elements=KEY,
             set_={"state": RowState.STORED.value, "kicked_ms": None, "archived_ms": now_ms},
             where=_in_any((RowState.KICKED, RowState.LEFT)),

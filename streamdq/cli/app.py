@@ -17,6 +17,8 @@ from ..errors import (
     InvalidInput,
     MissingExtra,
     NewerFormat,
+    OutboxError,
+    OutboxMissing,
     ServerError,
     StreamdqError,
     UnknownGroup,
@@ -31,6 +33,7 @@ from . import history as cli_history
 from . import http as cli_http
 from . import jobs as cli_jobs
 from . import metrics as cli_metrics
+from . import outbox as cli_outbox
 from . import streams
 from . import topics as cli_topics
 from . import work as cli_work
@@ -60,12 +63,13 @@ Exit codes:
     0  done
     1  the answer is no: no such job, id taken, not balanced, a problem found
     2  wrong usage or invalid input; nothing was written, unless the message says so
-    3  Redis or the archive's database can't be reached, or refuses the request
+    3  Redis or a database can't be reached, or refuses the request
   130  interrupted"""
 
 app = commands(help=HELP)
 _PARTS = (
     cli_jobs, cli_topics, cli_work, cli_callback, cli_http, cli_metrics, cli_history, cli_analyze, cli_archive,
+    cli_outbox,
 )  # fmt: skip  # in the order of the help
 for part in _PARTS:
     app.add_typer(part.app)
@@ -93,9 +97,9 @@ def options(
 
 
 def _exit_code(error: StreamdqError) -> int:
-    if isinstance(error, InvalidInput | UnknownTopic | UnknownGroup | ArchiveMissing | MissingExtra):
+    if isinstance(error, InvalidInput | UnknownTopic | UnknownGroup | ArchiveMissing | OutboxMissing | MissingExtra):
         return EXIT_USAGE
-    if isinstance(error, ServerError | EmbeddedError | ArchiveError | NewerFormat):
+    if isinstance(error, ServerError | EmbeddedError | ArchiveError | OutboxError | NewerFormat):
         return EXIT_UNAVAILABLE
     return EXIT_NO
 

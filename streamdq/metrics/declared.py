@@ -137,6 +137,13 @@ CALLBACK_BREAKS = Counter(
     "streamdq_callback_breaks", "Times that a receiver was found dead and not called for a while.", _NAMESPACE
 )
 
+OUTBOX_ROWS = Counter(
+    "streamdq_outbox_rows",
+    "Rows of a database's outbox by what a relay did: relayed, refused (another job has the id), ended (a kept row's "
+    "job), put_back (Redis had lost the job).",
+    (*_TOPIC, "outcome"),
+)
+
 # -- histograms
 
 LATENESS = BatchHistogram(
@@ -157,6 +164,12 @@ MOVE_BATCH = BatchHistogram(
     "Duration of one call that moves due jobs, round trip included.",
     _NAMESPACE,
     buckets=_SHORT_SECONDS,
+)
+OUTBOX_WAIT = BatchHistogram(
+    "streamdq_outbox_wait_seconds",
+    "From a row of a database's outbox until its job is in Redis, by the database's clock.",
+    _NAMESPACE,
+    buckets=_SECONDS,
 )
 BODY_BYTES = BatchHistogram("streamdq_job_body_bytes", "Bodies of attempted jobs.", _TOPIC, buckets=_BYTES)
 
@@ -219,8 +232,9 @@ BUILD_INFO = RedisMetric("streamdq_build_info", "1, with the version.", (*_NAMES
 
 COUNTERS = (
     DUPLICATE, MOVED, ATTEMPTS, RETRIES, DEAD, RECLAIMED, REDIS_ERRORS, LOOP_RESTARTS, CALLBACKS, CALLBACK_BREAKS,
+    OUTBOX_ROWS,
 )  # fmt: skip
-HISTOGRAMS = (LATENESS, WAIT, DURATION, TIME_TO_FINISH, MOVE_BATCH, BODY_BYTES)
+HISTOGRAMS = (LATENESS, WAIT, DURATION, TIME_TO_FINISH, MOVE_BATCH, OUTBOX_WAIT, BODY_BYTES)
 GAUGES = (
     UP, JOBS, OLDEST_OVERDUE, LAG, OLDEST_PENDING, TTR, CONSUMERS, DUE_WITHIN, PAUSED, LEASE_HELD, LAST_MOVE,
     CLOCK_SKEW, IMBALANCE, UNDUMPED, BUILD_INFO,

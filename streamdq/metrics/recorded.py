@@ -48,3 +48,14 @@ def reclaimed(shard: ShardKeys, group: str, *, late: int = 0, silent: int = 0) -
         topic = declared.topic_labels().of(shard.namespace, shard.topic)
         for reason, count in zip(declared.TAKE_OVERS, (late, silent), strict=True):
             declared.RECLAIMED.labels(shard.namespace, topic, group, reason).inc(count)
+
+
+def outbox(namespace: str, topic: str, outcome: str, count: int) -> None:
+    """Counts rows of a database's outbox; ``count`` may be 0."""
+    if declared.counting() and count:
+        declared.OUTBOX_ROWS.labels(namespace, declared.topic_labels().of(namespace, topic), outcome).inc(count)
+
+
+def outbox_waits(namespace: str, waits_s: list[float]) -> None:
+    if declared.counting():
+        declared.OUTBOX_WAIT.labels(namespace).observe_all(waits_s)

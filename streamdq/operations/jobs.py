@@ -82,8 +82,7 @@ def enqueue(
         DurabilityUnsupported: this Redis can't confirm it; nothing was written.
         ServerUnavailable: no reply in time; the job may have been enqueued. Repeat the call with the same id.
     """
-    if on_conflict not in ("reject", "keep", "replace"):
-        raise InvalidInput(f"on_conflict: {on_conflict!r} is not one of 'reject', 'keep', 'replace'")
+    check_conflict(on_conflict)
     if topic not in store.topics.known:
         check_topic(topic)
     new = NewJob(body, delay, id, at, ttr, retry, url, expire)
@@ -93,6 +92,11 @@ def enqueue(
         why = ", and it is running or dead" if on_conflict == "replace" else ""
         raise JobExists(topic, job.id, why)
     return reply.job(topic, job)
+
+
+def check_conflict(on_conflict: OnConflict) -> None:
+    if on_conflict not in ("reject", "keep", "replace"):
+        raise InvalidInput(f"on_conflict: {on_conflict!r} is not one of 'reject', 'keep', 'replace'")
 
 
 def put(store: RedisStore, topic: str, jobs: Sequence[Encoded], replace: bool, durable: str | None = None) -> Op[Put]:
@@ -168,9 +172,8 @@ def enqueue_many(
         NotDurable: a batch was not confirmed in time; those before it were. If all jobs have ids, repeat the call.
     """
     check_topic(topic)
+    check_conflict(on_conflict)
     check_level(durable)
-    if on_conflict not in ("reject", "keep", "replace"):
-        raise InvalidInput(f"on_conflict: {on_conflict!r} is not one of 'reject', 'keep', 'replace'")
     if not 1 <= batch_size <= MAX_BATCH:
         raise InvalidInput(f"batch_size: {batch_size!r} is not between 1 and {MAX_BATCH}")
     if store.topics.settled(topic) is None:  # create the topic even if there are no jobs

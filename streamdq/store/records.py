@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from binascii import b2a_base64
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..durations import Duration, Moment, moment_ms, to_ms
 from ..errors import InvalidInput
@@ -79,6 +79,23 @@ def encode(new: NewJob, max_body_bytes: int) -> Encoded:
         url = check_url(new.url)
     rest = f"{ttr}\n{expire}\n{nonce}\n{retry}\n{url}\n".encode() + body
     return Encoded(id, encode_when(new.delay, new.at), rest, nonce)
+
+
+def fields_in(rest: bytes) -> dict[str, Any]:
+    """The fields of an Encoded's ``rest`` by name, for places that keep each by itself."""
+    ttr, expire, nonce, retry, url, body = rest.decode().split("\n", 5)
+    return {
+        "ttr_ms": int(ttr) if ttr else None, "expire_ms": int(expire) if expire else None, "nonce": nonce,
+        "retry": retry or None, "url": url or None, "body": body,
+    }  # fmt: skip
+
+
+def rest_of(
+    ttr_ms: int | None, expire_ms: int | None, nonce: str, retry: str | None, url: str | None, body: str
+) -> bytes:
+    """The reverse of fields_in."""
+    ttr, expire = ("" if ms is None else ms for ms in (ttr_ms, expire_ms))
+    return f"{ttr}\n{expire}\n{nonce}\n{retry or ''}\n{url or ''}\n{body}".encode()
 
 
 def encode_when(delay: Duration | None, at: Moment | None) -> str:

@@ -198,6 +198,23 @@ def stats_in(reply: Sequence[Any], groups: Sequence[str]) -> ShardStats:
     )  # fmt: skip
 
 
+# -- a database's outbox
+
+
+class RelayReply(NamedTuple):
+    """The reply of relay."""
+
+    current: bool  # False: the caller's settings of the topic are out of date; nothing was written
+    codes: list[int]  # of the jobs that were looked at, at least one: 1 now, 2 earlier, 0 another job has the id
+    fence: int = 0  # the higher epoch of another relay that has been here; nothing was written
+
+
+def relay_reply_in(reply: Sequence[int]) -> RelayReply:
+    if reply[0] == -1:
+        return RelayReply(True, [], reply[1])
+    return RelayReply(reply[0] == 1, list(reply[3:]))
+
+
 # -- topology and history
 
 

@@ -29,6 +29,7 @@ from .replies import (
     Moved,
     Reclaimed,
     Refused,
+    RelayReply,
     ShardStats,
     TakenOver,
     claimed_in,
@@ -38,6 +39,7 @@ from .replies import (
     moved_in,
     refused_in,
     registration_in,
+    relay_reply_in,
     stats_in,
 )  # fmt: skip
 
@@ -383,6 +385,22 @@ class Scripts:
         status, *codes = yield from self._run("restore", keys, (self._now(), group, self._history, shards, *jobs))
         return [code == 1 for code in codes] if status == 1 else None
 
+    def relay(self, k: ShardKeys, shards: int, outbox: str, epoch: int, jobs: Sequence[Any]) -> Op[RelayReply]:
+        """``jobs``: id, when, rest of the record, receipt, whether it replaces another, for each."""
+        keys = (
+            k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake, k.outbox,
+        )  # fmt: skip
+        # Not repeatable: a delay is shorter when the call comes later. The relay reads its rows again.
+        args = (self._now(), shards, self._history, REPLACED_BYTES, outbox, epoch, *jobs)
+        return relay_reply_in((yield from self._run("relay", keys, args, repeatable=False)))
+
+    def relayed(self, k: ShardKeys, shards: int, jobs: Sequence[Any]) -> Op[list[int] | None]:
+        """``jobs``: id and receipt, for each. For each: 0: this Redis does not know it, 1: live, 2: ended. None: the
+        caller's settings are out of date.
+        """
+        reply: list[int] | None = yield from self._run("relayed", (k.jobs, k.outbox, k.settings), (shards, *jobs))
+        return reply
+
     def lease(self, name: str, lease_ms: int, key: str | None = None) -> Op[tuple[bool, int]]:
         """Takes the mover's lease, or that of another ``key``, if it is free. Returns whether ``name`` holds it now,
         and for how many ms it is still held.
@@ -451,7 +469,7 @@ class Scripts:
 
     def drop_shard(self, k: ShardKeys, settings: TopicSettings) -> Op[bool]:
         """Returns False if the shard holds jobs and ``settings.deleting`` does not force it."""
-        keys = [k.settings, k.jobs, k.counts, k.bucket, k.ready, k.progress, k.history, k.archive, k.wake]
+        keys = [k.settings, k.jobs, k.counts, k.bucket, k.ready, k.progress, k.history, k.archive, k.outbox, k.wake]
         for group in (*settings.groups, *settings.leaving):
             keys += [k.ready_of(group), k.dead_of(group)]
         force = int(settings.deleting == "force")

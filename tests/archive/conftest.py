@@ -11,17 +11,8 @@ from streamdq import Queue
 from streamdq.archive import Archive
 from tests.archive.letters import receipts
 from tests.conftest import BINARIES
-from tests.postgres import Postgres, postgres_directory
+from tests.postgres import Postgres
 from tests.servers import Pool, Server
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    programs = postgres_directory()
-    if programs is None:
-        pytest.skip("no PostgreSQL server is installed on this machine")
-    with Postgres(programs) as server:
-        yield server
 
 
 @pytest.fixture

@@ -250,7 +250,7 @@ def test_a_commit_that_need_not_reach_the_disk_is_not_enough(postgres: Postgres)
 
 
 def test_another_holds_the_file(tmp_path: Path, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamdq.archive.schema._BUSY_S", 0.05)
+    monkeypatch.setattr("streamdq.archive.database._BUSY_S", 0.05)
     bury(queue, "j")
     with Archive(f"sqlite:///{tmp_path}/dead.db") as archive:
         other = sqlite3.connect(tmp_path / "dead.db", isolation_level=None)

@@ -1,0 +1,78 @@
+-- relay: nothing -> delayed, jobs from a database's outbox. Each leaves a receipt, in the same step, which stays until the
+-- database needs it no more. Idempotent by the receipts, even when the job has ended.
+-- KEYS[1] jobs      HASH
+-- KEYS[2] bucket    ZSET
+-- KEYS[3] ready     STREAM
+-- KEYS[4] progress  HASH
+-- KEYS[5] counts    HASH
+-- KEYS[6] settings  HASH
+-- KEYS[7] history   STREAM
+-- KEYS[8] wake      STREAM
+-- KEYS[9] outbox    HASH    receipt -> 1; 'epoch:OUTBOX' -> epoch of the last relay that came here
+-- ARGV[1] now_ms or ''
+-- ARGV[2] shards
+-- ARGV[3] history cap
+-- ARGV[4] most bytes of records to read; beyond that the rest of the jobs is left for another call
+-- ARGV[5] outbox
+-- ARGV[6] epoch of the relay
+-- ARGV[7..] per job: id, when ('+delay_ms', or due_ms), rest of the record, receipt, '1' = replaces a waiting job
+-- returns {status, now_ms, looked, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date,
+-- nothing was written. looked: how many of the jobs were looked at, at least one. code of each: 1 = enqueued now, 2 = by
+-- an earlier call, 0 = another job has the id. {-1, epoch}: the fence; a relay with this higher epoch has been here,
+-- nothing was written.
+-- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, withdraw, drop_job, largest, stored_format
+local jobs, bucket, ready, progress, counts, settings, history, wake, outbox = unpack(KEYS)
+local now, most_bytes, fence, epoch = now_ms(ARGV[1]), tonumber(ARGV[4]), 'epoch:' .. ARGV[5], tonumber(ARGV[6])
+local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format')
+check_format(topic[5])
+if topic[1] ~= ARGV[2] then return {0, now, 0} end
+local last = tonumber(redis.call('HGET', outbox, fence) or 0)
+if last > epoch then return {-1, last} end
+if last < epoch then redis.call('HSET', outbox, fence, ARGV[6]) end
+
+local NONCE = '^[^\n]*\n[^\n]*\n([^\n]*)\n' -- after ttr and expire
+local function is_same(held, rest)
+  return string.match(held, NONCE, string.find(held, '\n', string.find(held, '\n') + 1) + 1) == string.match(rest, NONCE)
+end
+
+local groups = names(topic[2])
+local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
+  history = history, cap = ARGV[3], leaving = topic[4]}
+local head, count = head_ms(bucket), (#ARGV - 6) / 5
+local before = redis.call('HINCRBY', counts, 'enqueued', count) - count
+local reply, created, earliest, bytes, longest = {1, now, count}, 0, nil, 0, 0
+local prefix = '\n' .. string.format('%.0f', now) .. '\n'
+
+for i = 7, #ARGV, 5 do
+  local id, when, rest, receipt, code = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], 1
+  if redis.call('HEXISTS', outbox, receipt) == 1 then
+    code = 2
+  else
+    local held, due = redis.call('HGET', jobs, id), tonumber(when)
+    if string.byte(when) == 43 then due = now + due end
+    if held and is_same(held, rest) then
+      code = 2
+    elseif held and (ARGV[i + 4] ~= '1' or drop_job(k, groups, id, held, now, nil) ~= 1) then
+      code = 0
+    else
+      created = created + 1
+      local order = first_order(before + created)
+      local record = order .. string.format('%.0f', due) .. prefix .. rest
+      redis.call('HSET', jobs, id, record)
+      longest = math.max(longest, #record)
+      redis.call('ZADD', bucket, due, order .. id)
+      if not earliest or due < earliest then earliest = due end
+    end
+    if code > 0 then redis.call('HSET', outbox, receipt, 1) end
+    bytes = bytes + #(held or '')
+  end
+  reply[#reply + 1] = code
+  if bytes >= most_bytes then
+    reply[3] = (i - 2) / 5
+    break
+  end
+end
+note_largest(settings, topic[3], longest)
+if created < count then redis.call('HINCRBY', counts, 'enqueued', created - count) end
+if earliest and (not head or earliest < head) then ring(wake, earliest) end
+return reply

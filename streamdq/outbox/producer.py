@@ -1,0 +1,160 @@
+"""Putting jobs into the outbox, in the caller's own transaction: with SQLAlchemy or Django, in sync or async code."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
+from functools import cache
+from typing import TYPE_CHECKING, Any, overload
+
+from ..config import Settings
+from ..durations import Duration, Moment
+from ..errors import InvalidInput, MissingExtra
+from ..job import NewJob, check_topic
+from ..operations.jobs import OnConflict, check_conflict
+from ..retry import RetryInput
+from ..store.records import Encoded, encode, fields_in
+
+if TYPE_CHECKING:
+    from sqlalchemy import Insert
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+
+    AsyncHandle = AsyncSession | AsyncConnection | async_scoped_session[Any]
+
+_settings = cache(Settings)  # reading the environment takes longer than the rest
+
+
+@overload
+def enqueue(
+    db: AsyncHandle, topic: str, body: Any, *, delay: Duration | None = ..., at: Moment | None = ...,
+    id: str | None = ..., ttr: Duration | None = ..., retry: RetryInput | None = ..., url: str | None = ...,
+    expire: Duration | None = ..., on_conflict: OnConflict = ..., namespace: str | None = ...,
+) -> Coroutine[Any, Any, str]: ...  # fmt: skip
+
+
+@overload
+def enqueue(
+    db: Any, topic: str, body: Any, *, delay: Duration | None = ..., at: Moment | None = ...,
+    id: str | None = ..., ttr: Duration | None = ..., retry: RetryInput | None = ..., url: str | None = ...,
+    expire: Duration | None = ..., on_conflict: OnConflict = ..., namespace: str | None = ...,
+) -> str: ...  # fmt: skip
+
+
+def enqueue(
+    db: Any,
+    topic: str,
+    body: Any,
+    *,
+    delay: Duration | None = None,
+    at: Moment | None = None,
+    id: str | None = None,
+    ttr: Duration | None = None,
+    retry: RetryInput | None = None,
+    url: str | None = None,
+    expire: Duration | None = None,
+    on_conflict: OnConflict = "reject",
+    namespace: str | None = None,
+) -> Any:
+    """Puts a job into the outbox, in the transaction of ``db``: if that commits, a relay enqueues the job in Redis; if
+    it is rolled back, there is no job. Returns the job's id.
+
+    ``db``: SQLAlchemy's Session or Connection, or Django's connection; with AsyncSession or AsyncConnection, await the
+    call. ``delay`` counts from this call, by the database's clock. ``namespace`` None: ``$STREAMDQ_NAMESPACE``, else
+    ``streamdq``. The other arguments are those of ``Queue.enqueue``; but whether another job has the id turns out only
+    when the row is relayed: then a "reject"ed row stays in the table as ``refused``.
+
+    Raises:
+        InvalidInput: an argument is invalid; nothing was written.
+    """
+    check_conflict(on_conflict)
+    check_topic(topic)
+    settings = _settings()
+    job = encode(NewJob(body, delay, id, at, ttr, retry, url, expire), settings.max_body_bytes)
+    insert = _insertion(namespace or settings.namespace, topic, job, on_conflict)
+    if _is_async(db):
+        return _awaited(db, insert, job.id)
+    _execute(db, insert)
+    return job.id
+
+
+def create(db: Any) -> None:
+    """Creates the outbox's tables, as far as they are missing: for migrations, in their transaction. ``db``: as in
+    ``enqueue``, but in sync code. ``streamdq outbox create`` does the same.
+    """
+    with _needs_sqlalchemy():
+        from sqlalchemy import text
+
+        from .tables import creation
+    if _is_django(db):
+        with db.cursor() as cursor:
+            for statement in creation(db.vendor):
+                cursor.execute(statement)
+        return
+    bind = db.get_bind() if hasattr(db, "get_bind") else db
+    for statement in creation(bind.dialect.name):
+        db.execute(text(statement))
+
+
+@contextmanager
+def _needs_sqlalchemy() -> Iterator[None]:
+    try:
+        yield
+    except ImportError:
+        raise MissingExtra("SQLAlchemy", "outbox") from None
+
+
+def _insertion(namespace: str, topic: str, job: Encoded, on_conflict: OnConflict) -> Insert:
+    with _needs_sqlalchemy():
+        from .tables import ROWS, now_ms
+    when: dict[str, Any] = {"delay_ms": None, "due_ms": None}
+    if job.when[0] == "+":
+        when["delay_ms"] = int(job.when)
+    else:
+        when["due_ms"] = int(job.when)
+    row = {"namespace": namespace, "topic": topic, "id": job.id, "state": "waiting", "on_conflict": on_conflict}
+    # Inline: nobody asks for the row's number.
+    return ROWS.insert().inline().values(**row, **when, **fields_in(job.rest), made_ms=now_ms())
+
+
+def _is_django(db: Any) -> bool:
+    return hasattr(db, "vendor") and hasattr(db, "cursor")
+
+
+def _is_async(db: Any) -> bool:
+    if _is_django(db):
+        return False
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+
+    return isinstance(db, AsyncConnection | AsyncSession | async_scoped_session)
+
+
+async def _awaited(db: AsyncHandle, insert: Insert, id: str) -> str:
+    await db.execute(insert)
+    return id
+
+
+def _execute(db: Any, insert: Insert) -> None:
+    if _is_django(db):
+        statement, values = _for_cursor(insert, db.vendor)
+        with db.cursor() as cursor:
+            cursor.execute(statement, values)
+        return
+    from sqlalchemy import Connection
+    from sqlalchemy.orm import Session, scoped_session
+
+    if not isinstance(db, Session | Connection | scoped_session):
+        raise InvalidInput(
+            f"outbox: {type(db).__name__} is neither a session nor a connection of SQLAlchemy, nor Django's connection"
+        )
+    db.execute(insert)
+
+
+def _for_cursor(insert: Insert, vendor: str) -> tuple[str, list[Any]]:
+    """The statement and its parameters, for a cursor that marks parameters by %s."""
+    from sqlalchemy.dialects import postgresql, sqlite
+
+    dialects: dict[str, Any] = {"postgresql": postgresql, "sqlite": sqlite}
+    if vendor not in dialects:
+        raise InvalidInput(f"outbox: {vendor} is neither sqlite nor postgresql")
+    compiled: Any = insert.compile(dialect=dialects[vendor].dialect(paramstyle="format"))
+    return compiled.string, [compiled.params[name] for name in compiled.positiontup]

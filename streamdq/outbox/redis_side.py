@@ -1,0 +1,161 @@
+"""The Redis side of the outbox: operations that enqueue the jobs of rows, and tell what became of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+from ..config import MAX_BATCH
+from ..errors import ServerUnavailable, StreamdqError, UnknownTopic
+from ..keys import ShardKeys, shard_of
+from ..link.session import Op
+from ..operations.inspect import REPAIRS, topic_names
+from ..store import reads
+from ..store.batches import REPLACED_BYTES, most_jobs, parts
+from ..store.redis_store import RedisStore
+from .rows import Batch, Placed, Row
+
+
+class Code(IntEnum):
+    """What the script relay did with a row."""
+
+    TAKEN = 0
+    ENQUEUED = 1
+    BEFORE = 2  # by an earlier call; the job may have ended
+
+
+class Fate(IntEnum):
+    """What became of a row's job, as the script relayed tells."""
+
+    UNKNOWN = 0
+    LIVE = 1
+    ENDED = 2
+
+
+class Outdated(StreamdqError):
+    """The topic was changed meanwhile. Nothing more was written; read the rows again."""
+
+
+class FencedOff(StreamdqError):
+    """A relay with a higher epoch has been there. Nothing was written."""
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__(f"another relay, of epoch {epoch}, has taken over")
+        self.epoch = epoch
+
+
+class RedisSide:
+    """The operations of one outbox, which has a name."""
+
+    def __init__(self, store: RedisStore, outbox: str) -> None:
+        self._store = store
+        self._outbox = outbox
+
+    def enqueue(self, topic: str, rows: Sequence[Row], batch: Batch, epoch: int, suspect: int) -> Op[dict[int, Code]]:
+        """Enqueues the jobs of one topic's rows, in their order, and returns what happened to each row (by number).
+        Rows up to the number ``suspect`` may have been relayed when the topic had other shards.
+
+        Raises:
+            Outdated, FencedOff: read the rows again: they may be another relay's by now.
+            ServerError: read the rows again: any of them may have been enqueued.
+        """
+        store, keys = self._store, self._store.session.keys
+        settings = store.topics.settled(topic)
+        if settings is None:
+            settings = yield from store.topics.shared(topic, store.topics.ensure)
+        codes = yield from self._elsewhere(topic, [row for row in rows if row.number <= suspect])
+        spread: dict[int, list[Row]] = {}
+        for row in rows:
+            if row.number not in codes:
+                spread.setdefault(shard_of(row.id, settings.shards), []).append(row)
+        most = most_jobs(MAX_BATCH, len(settings.groups))
+        for number, of_shard in spread.items():
+            shard = keys.shard(topic, number)
+            for part in parts(of_shard, lambda row: len(row.job.rest), most, REPLACED_BYTES):
+                codes |= yield from self._enqueue(shard, settings.shards, part, batch, epoch)
+        return codes
+
+    def _enqueue(self, shard: ShardKeys, shards: int, rows: list[Row], batch: Batch, epoch: int) -> Op[dict[int, Code]]:
+        codes: dict[int, Code] = {}
+        while rows:
+            args: list[str | int | bytes] = []
+            for row in rows:
+                args += [row.id, batch.when(row), row.job.rest, row.placed.receipt, int(row.replaces)]
+            reply = yield from self._store.scripts.relay(shard, shards, self._outbox, epoch, args)
+            if reply.fence:
+                raise FencedOff(reply.fence)
+            if not reply.current:
+                # Not tried again here: another relay may have taken over before the topic was changed.
+                yield from self._store.topics.shared(shard.topic, self._store.topics.repair)
+                raise Outdated(f"topic {shard.topic!r} was changed meanwhile")
+            codes |= {row.number: Code(code) for row, code in zip(rows, reply.codes, strict=False)}
+            rows = rows[len(reply.codes) :]
+        return codes
+
+    def _elsewhere(self, topic: str, suspects: Sequence[Row]) -> Op[dict[int, Code]]:
+        """Those rows that have a receipt in any shard that the topic ever had, if it had others than now."""
+        shards = self._store.topics.all_shards(topic)
+        if len(shards) < 2 or not suspects:
+            return {}
+        found = yield from reads.outbox_receipts(self._store.session, shards, [row.placed.receipt for row in suspects])
+        return {row.number: Code.BEFORE for row, there in zip(suspects, found, strict=True) if there}
+
+    def forget(self, topic: str, receipts: Sequence[str]) -> Op[None]:
+        """Clears the receipts."""
+        try:
+            yield from self._store.topics.get(topic)
+        except UnknownTopic:
+            return  # they are gone with it
+        yield from reads.drop_outbox_receipts(self._store.session, self._store.topics.all_shards(topic), receipts)
+
+    def shards(self) -> Op[list[ShardKeys]]:
+        """Every shard that may have receipts."""
+        names = yield from topic_names(self._store, None)
+        return [shard for name in names for shard in self._store.topics.all_shards(name)]
+
+    def page(self, shard: ShardKeys, cursor: bytes) -> Op[tuple[bytes, dict[int, str]]]:
+        """The next cursor, b"0" at the end; and some of this outbox's receipts, by the numbers of their rows."""
+        following, receipts = yield from reads.scan_outbox(self._store.session, shard, cursor, f"{self._outbox}:*")
+        return following, {int(receipt.split(":")[1]): receipt for receipt in receipts}
+
+    def drop(self, shard: ShardKeys, receipts: Sequence[str]) -> Op[None]:
+        if receipts:
+            yield from reads.drop_outbox_receipts(self._store.session, [shard], receipts)
+
+    def fates(self, topic: str, rows: Sequence[Placed]) -> Op[dict[int, Fate]]:
+        """What became of the jobs of one topic's rows, by number. A job that waits in a shard is live, also as a dead
+        letter; one that Redis does not know any more was lost, and its receipt with it.
+        """
+        for _ in range(REPAIRS):
+            try:
+                settings = yield from self._store.topics.latest(topic)
+            except UnknownTopic:
+                return {row.number: Fate.UNKNOWN for row in rows}
+            found = yield from self._ask(topic, settings.shards, rows)
+            if found is not None:
+                return (yield from self._also_elsewhere(topic, rows, found))
+            yield from self._store.topics.mend(topic)
+        raise ServerUnavailable(f"topic {topic!r}: its settings were changed during the call; try again")
+
+    def _ask(self, topic: str, shards: int, rows: Sequence[Placed]) -> Op[dict[int, Fate] | None]:
+        spread: dict[int, list[Placed]] = {}
+        for row in rows:
+            spread.setdefault(shard_of(row.id, shards), []).append(row)
+        found: dict[int, Fate] = {}
+        for number, part in spread.items():
+            shard = self._store.session.keys.shard(topic, number)
+            args = [value for row in part for value in (row.id, row.receipt)]
+            codes = yield from self._store.scripts.relayed(shard, shards, args)
+            if codes is None:
+                return None
+            found |= {row.number: Fate(code) for row, code in zip(part, codes, strict=True)}
+        return found
+
+    def _also_elsewhere(self, topic: str, rows: Sequence[Placed], found: dict[int, Fate]) -> Op[dict[int, Fate]]:
+        """A receipt in a shard that the topic had before: the topic was empty since, so the job has ended."""
+        unknown = [row for row in rows if found[row.number] is Fate.UNKNOWN]
+        shards = self._store.topics.all_shards(topic)
+        if unknown and len(shards) > 1:
+            there = yield from reads.outbox_receipts(self._store.session, shards, [row.receipt for row in unknown])
+            found |= {row.number: Fate.ENDED for row, each in zip(unknown, there, strict=True) if each}
+        return found

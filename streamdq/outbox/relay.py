@@ -1,0 +1,334 @@
+"""The relay: puts the jobs of committed rows into Redis, and looks after the rows that are kept.
+
+One script puts a job into Redis, together with a receipt; then its row is marked in the database; then the receipt is
+cleared, and the row deleted. So a killed relay never leaves a job in doubt: if a waiting row has a receipt, its job was
+put into Redis, and may have ended since. A receipt never outlives its row.
+
+One relay is at work for a namespace; others wait for its lease. The lease only saves work. What keeps a relay that was
+stopped and continues from doing harm is its epoch: the database and each shard refuse one that is out of date.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self, TypeVar
+
+from ..errors import NewerFormat, OutboxError, ServerError, StreamdqError
+from ..link.session import Op
+from ..logs import log, what
+from ..metrics import recorded
+from ..queue import Queue, carry_out, store_of
+from .redis_side import Code, Fate, FencedOff, Outdated, RedisSide
+from .rows import Batch, LeaseLost, Placed, Row, Rows, RowState
+from .wakeups import Wakeups
+
+T = TypeVar("T")
+_LEASE_MS = 5_000
+_RENEW_S = 1.5
+_LOOK_S = 1.0
+"""How long to wait for the next commit before looking all the same: a notification can be lost."""
+
+_HOLD_S = 1.0
+_CHECK_S, _CHECK_SHARE = 10.0, 10
+"""How often the kept rows are looked through, and at most which part of the time that may take."""
+
+
+@dataclass(slots=True)
+class Totals:
+    """What a relay has done so far, in rows. ``put_back``: kept rows whose jobs Redis had lost; they are relayed
+    again.
+    """
+
+    relayed: int = 0
+    refused: int = 0
+    ended: int = 0
+    put_back: int = 0
+
+
+class Relay:
+    """Relays the outbox at ``url``, ``sqlite:///FILE`` or ``postgresql://…``, to a queue: the rows of the queue's
+    namespace. ``keep``: rows stay until their jobs have ended. Close it, or use it as a context manager.
+
+    Raises:
+        InvalidInput: the URL, or the driver is not installed.
+        OutboxMissing, OutboxVersion, OutboxUnavailable, OutboxRefusesWrites, OutboxError
+    """
+
+    def __init__(self, url: str, queue: Queue, *, keep: bool = False) -> None:
+        self.totals = Totals()
+        self._queue = queue
+        self._namespace = queue.namespace
+        self._keep = keep
+        self._rows = Rows(url, queue.namespace)
+        self.address = self._rows.address
+        self._redis = RedisSide(store_of(queue), self._rows.outbox)
+        self._holder = f"{socket.gethostname()}:{os.getpid()}:{os.urandom(4).hex()}"
+        self._epoch: int | None = None  # while it has the lease
+        self._fence = 0  # an epoch that Redis has seen
+        self._renewed = 0.0
+        self._suspect = 0  # rows up to this number may have been relayed before
+        self._cleared: list[int] = []  # rows whose receipts are gone; the next transaction deletes them
+        self._held: dict[str, tuple[float, StreamdqError]] = {}  # topics that failed: they wait until then
+        self._check: Iterator[None] | None = None
+        self._check_at = 0.0
+
+    def close(self) -> None:
+        self._rows.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def run(self, stopping: Callable[[], bool] = lambda: False, *, burst: bool = False) -> None:
+        """Relays until ``stopping()``, which it asks once a second at least. ``burst``: until no row waits.
+
+        Raises:
+            OutboxError, ServerError: run it again. What was not relayed is still in the outbox, and nothing is relayed
+                twice.
+            NewerFormat: upgrade first.
+        """
+        with self._rows.wakeups() as wakeups:
+            try:
+                while not stopping():
+                    if self._turn():
+                        continue
+                    if burst and self._is_drained():
+                        return
+                    self._wait(wakeups)
+            finally:
+                self._step_down()
+
+    def reconcile(self, stopping: Callable[[], bool] = lambda: False) -> None:
+        """Looks through all kept rows once, relays what waits, and clears receipts without a row. Rows whose jobs Redis
+        has lost are relayed again; rows whose jobs have ended are deleted. A relay at work pauses meanwhile.
+
+        Raises:
+            As run.
+        """
+        try:
+            self._lead(force=True)
+            for _ in self._check_kept():
+                self._relay_all(stopping)
+                if stopping():
+                    return
+            self._relay_all(stopping)
+            self._drop_orphans()
+        except (LeaseLost, FencedOff):
+            raise OutboxError(f"another relay took over the outbox at {self.address}: run it again") from None
+        finally:
+            self._step_down()
+
+    # -- who is at work
+
+    def _turn(self) -> bool:
+        """Does some work, if this relay has the lease or gets it. Returns whether there may be more at once."""
+        try:
+            if self._epoch is None and not self._lead():
+                return False
+            if time.monotonic() - self._renewed > _RENEW_S:
+                self._settle()
+            return self._relay_some() or self._look_after()
+        except LeaseLost:
+            log.info("another relay has taken over", outbox=self.address)
+        except FencedOff as error:
+            # By a relay that took over; or the database lost the epoch, and this relay takes a higher one.
+            self._fence = error.epoch
+        self._epoch = None
+        return False
+
+    def _lead(self, force: bool = False) -> bool:
+        self._epoch = self._rows.take_lease(self._holder, _LEASE_MS, self._fence, force)
+        if self._epoch is None:
+            return False
+        self._renewed = time.monotonic()
+        self._suspect = self._rows.last()
+        self._cleared, self._check = [], None
+        log.info("relaying", outbox=self.address, epoch=self._epoch)
+        self._clear_leftovers()  # of a relay that was killed
+        return True
+
+    def _clear_leftovers(self) -> None:
+        while leftovers := self._rows.relayed():
+            self._forget(leftovers)
+            self._settle()
+
+    def _step_down(self) -> None:
+        if self._epoch is not None:
+            try:
+                self._rows.release_lease(self._epoch)
+            except OutboxError as error:
+                log.info("the lease will run out", outbox=self.address, error=what(error))
+            self._epoch = None
+
+    def _wait(self, wakeups: Wakeups) -> None:
+        """Waits for a commit; without the lease, for the time to ask for it again."""
+        until = time.monotonic() + _LOOK_S
+        wakeups.wait(_LOOK_S)
+        while self._epoch is None and (left_s := until - time.monotonic()) > 0:
+            wakeups.wait(left_s)
+
+    def _settle(
+        self, turned: Sequence[tuple[RowState, Sequence[int]]] = (), errors: Sequence[tuple[int, str]] = ()
+    ) -> None:
+        """Notes in the database what was done, and deletes rows that are no longer needed."""
+        assert self._epoch is not None
+        self._rows.settle(self._epoch, _LEASE_MS, turned, errors, self._cleared)
+        self._cleared, self._renewed = [], time.monotonic()
+
+    # -- rows that wait
+
+    def _is_drained(self) -> bool:
+        """Whether no row waits.
+
+        Raises:
+            StreamdqError: why a topic's rows can't be relayed.
+        """
+        for _, error in self._held.values():
+            raise error
+        return not self._rows.waiting().rows
+
+    def _relay_all(self, stopping: Callable[[], bool]) -> None:
+        while not stopping() and self._relay_some():
+            pass
+
+    def _relay_some(self) -> bool:
+        now = time.monotonic()
+        self._held = {topic: held for topic, held in self._held.items() if held[0] > now}
+        batch = self._rows.waiting(self._held)
+        if not batch.rows:
+            if self._cleared:
+                self._settle()
+            return False
+        by_topic: dict[str, list[Row]] = {}
+        for row in batch.rows:
+            by_topic.setdefault(row.topic, []).append(row)
+        codes: dict[int, Code] = {}
+        for topic, rows in by_topic.items():
+            codes |= self._hand_over(topic, rows, batch)
+        self._note(batch, codes)
+        return True
+
+    def _hand_over(self, topic: str, rows: list[Row], batch: Batch) -> dict[int, Code]:
+        """Enqueues one topic's rows. If that fails for this topic alone, its rows wait for a while."""
+        assert self._epoch is not None
+        try:
+            return self._run(self._redis.enqueue(topic, rows, batch, self._epoch, self._suspect))
+        except Outdated:
+            self._suspect = self._rows.last()
+        except (FencedOff, NewerFormat):
+            raise
+        except StreamdqError as error:
+            if isinstance(error, ServerError) and not store_of(self._queue).session.is_cluster:
+                raise
+            log.warning("rows wait", outbox=self.address, topic=topic, error=what(error))
+            self._held[topic] = (time.monotonic() + _HOLD_S, error)
+            self._suspect = self._rows.last()
+        return {}
+
+    def _note(self, batch: Batch, codes: dict[int, Code]) -> None:
+        """Marks rows whose jobs are in Redis, and refuses those whose ids are taken."""
+        done = [row for row in batch.rows if codes.get(row.number, Code.TAKEN) is not Code.TAKEN]
+        taken = [row for row in batch.rows if codes.get(row.number) is Code.TAKEN]
+        refused = [row for row in taken if not row.keeps]
+        waits_s = [batch.age_ms(row) / 1000 for row in done]
+        over = [row.placed for row in taken if row.keeps]
+        if not self._keep:
+            over += [row.placed for row in done]
+        kept = [row.number for row in done] if self._keep else []
+        self._settle(
+            [(RowState.KEPT, kept), (RowState.RELAYED, [row.number for row in over])],
+            [(row.number, f"JobExists: job {row.id!r} is already in topic {row.topic!r}") for row in refused],
+        )
+        for row in refused:
+            log.warning("row refused, its id is taken", outbox=self.address, row=row.number, topic=row.topic)
+        self._count("relayed", [row.placed for row in done])
+        self._count("refused", [row.placed for row in refused])
+        recorded.outbox_waits(self._namespace, waits_s)
+        self._forget(over)
+
+    def _forget(self, placed: Sequence[Placed]) -> None:
+        """Clears the receipts of rows that are marked as relayed; the next transaction deletes the rows."""
+        for topic, receipts in _by_topic(placed).items():
+            self._run(self._redis.forget(topic, [each.receipt for each in receipts]))
+        self._cleared += [each.number for each in placed]
+
+    # -- rows that are kept
+
+    def _look_after(self) -> bool:
+        """Looks at some kept rows, if it is time to."""
+        if self._check is None:
+            if time.monotonic() < self._check_at:
+                return False
+            self._check = self._check_kept()
+        if next(self._check, self) is self:
+            self._check = None
+        return self._check is not None
+
+    def _check_kept(self) -> Iterator[None]:
+        """Looks at every kept row; yields after each slice."""
+        after, took_s = 0, 0.0
+        while True:
+            began = time.monotonic()
+            kept = self._rows.kept(after)
+            if not kept:
+                break
+            after = kept[-1].number
+            self._sort_out(kept)
+            took_s += time.monotonic() - began
+            yield
+        self._check_at = time.monotonic() + max(_CHECK_S, took_s * (_CHECK_SHARE - 1))
+
+    def _sort_out(self, kept: Sequence[Placed]) -> None:
+        ended: list[Placed] = []
+        lost: list[Placed] = []
+        for topic, rows in _by_topic(kept).items():
+            fates = self._run(self._redis.fates(topic, rows))
+            ended += [row for row in rows if fates[row.number] is Fate.ENDED]
+            lost += [row for row in rows if fates[row.number] is Fate.UNKNOWN]
+        if not ended and not lost:
+            return
+        self._settle(
+            [(RowState.RELAYED, [row.number for row in ended]), (RowState.WAITING, [row.number for row in lost])]
+        )
+        if lost:
+            log.warning("Redis has lost jobs; they are put back", outbox=self.address, rows=len(lost))
+        self._count("ended", ended)
+        self._count("put_back", lost)
+        self._clear_leftovers()
+
+    def _drop_orphans(self) -> None:
+        """Clears receipts that came back with an old copy of Redis's data, and whose rows are gone."""
+        for shard in self._run(self._redis.shards()):
+            cursor = b"0"
+            while True:
+                cursor, receipts = self._run(self._redis.page(shard, cursor))
+                there = self._rows.existing(receipts)
+                self._run(self._redis.drop(shard, [receipts[number] for number in receipts.keys() - there]))
+                if cursor == b"0":
+                    break
+
+    # --
+
+    def _run(self, op: Op[T]) -> T:
+        return carry_out(self._queue, op)
+
+    def _count(self, outcome: str, rows: Sequence[Placed]) -> None:
+        setattr(self.totals, outcome, getattr(self.totals, outcome) + len(rows))
+        for topic, part in _by_topic(rows).items():
+            recorded.outbox(self._namespace, topic, outcome, len(part))
+
+
+def _by_topic(rows: Sequence[Placed]) -> dict[str, list[Placed]]:
+    found: dict[str, list[Placed]] = {}
+    for row in rows:
+        found.setdefault(row.topic, []).append(row)
+    return found

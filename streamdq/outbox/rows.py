@@ -1,0 +1,299 @@
+"""The outbox's rows and leases: every statement that a relay sends to the database. Needs the extra ``outbox``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from contextlib import AbstractContextManager
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from sqlalchemy import Connection, case, delete, event, exists, func, inspect, literal, or_, select, text, update
+
+from ..archive.database import Database, Purpose
+from ..errors import (
+    OutboxError,
+    OutboxMissing,
+    OutboxRefusesWrites,
+    OutboxUnavailable,
+    OutboxVersion,
+)
+from ..store.records import Encoded, rest_of
+from .tables import LEASES, ROWS, SCHEMA_VERSION, VERSIONS, creation, now_ms
+from .wakeups import Wakeups, wakeups
+
+BATCH = 500
+_MOST_BYTES = 4 * 1024 * 1024
+_PURPOSE = Purpose(
+    "outbox", "rows that were not relayed are still in it", OutboxError, OutboxUnavailable, OutboxRefusesWrites
+)
+
+
+class RowState(StrEnum):
+    """Where the job of an outbox's row is."""
+
+    WAITING = "waiting"  # in the outbox; perhaps in Redis, too, if a relay was killed
+    KEPT = "kept"  # in Redis; the row stays until it has ended
+    RELAYED = "relayed"  # the row is no longer needed; it is deleted once Redis has dropped its receipt
+    REFUSED = "refused"  # another job had its id; the row stays, with the error
+
+
+class LeaseLost(Exception):
+    """Another relay has taken over. Nothing was written."""
+
+
+class Placed(NamedTuple):
+    """A row, as far as it takes to find its job in Redis."""
+
+    number: int
+    topic: str
+    id: str
+    receipt: str
+
+
+class Row(NamedTuple):
+    """A row that waits."""
+
+    placed: Placed
+    job: Encoded
+    made_ms: int
+    replaces: bool
+    keeps: bool
+
+    @property
+    def number(self) -> int:
+        return self.placed.number
+
+    @property
+    def topic(self) -> str:
+        return self.placed.topic
+
+    @property
+    def id(self) -> str:
+        return self.placed.id
+
+
+class Batch(NamedTuple):
+    """Waiting rows, in their order, and how to tell the time since they were made."""
+
+    rows: list[Row]
+    now_ms: int  # by the database's clock, when it read them
+    read_at: float  # on this host's monotonic clock, afterwards
+
+    def age_ms(self, row: Row) -> int:
+        """At least how long ago the row was made, by the clock of the database, and since it was read by this host's.
+        Rounded down, so that no job is early.
+        """
+        return max(0, self.now_ms - row.made_ms - 1) + int((time.monotonic() - self.read_at) * 1000)
+
+    def when(self, row: Row) -> str:
+        """The row's due time, as the scripts take it."""
+        when = row.job.when
+        return f"+{max(0, int(when) - self.age_ms(row))}" if when[0] == "+" else when
+
+
+class Rows:
+    """One outbox, and the rows of one namespace in it.
+
+    Raises (in the constructor; every method may raise the database's errors):
+        InvalidInput: the URL is invalid, or the driver is missing.
+        OutboxError: depending on the database's error.
+    """
+
+    def __init__(self, url: str, namespace: str) -> None:
+        self._db = Database(url, _PURPOSE, create=False)
+        self.address = self._db.address
+        self._namespace = namespace
+        if self._db.is_postgresql:
+            event.listen(self._db.engine, "connect", _end_when_idle)
+        try:
+            self.outbox = self._known()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._db.close()
+
+    def _known(self) -> str:
+        """The outbox's name in Redis."""
+        if self._db.is_missing_file:
+            raise OutboxMissing(f"no outbox at {self.address}: there is no such file; check the path")
+        with self._db.reading() as db:
+            there = inspect(db).has_table(VERSIONS.name)
+        if not there:
+            raise OutboxMissing(f"no outbox at {self.address}: `streamdq outbox create` makes one")
+        with self._db.reading() as db:
+            version, outbox = db.execute(select(VERSIONS.c.version, VERSIONS.c.outbox)).one()
+        if version != SCHEMA_VERSION:
+            raise OutboxVersion(
+                f"the outbox at {self.address} has schema version {version}, and this streamdq knows "
+                f"{SCHEMA_VERSION}: use the version of streamdq that made it, or a later one"
+            )
+        return str(outbox)
+
+    def wakeups(self) -> AbstractContextManager[Wakeups]:
+        """Waits for commits to the outbox."""
+        return wakeups(self._db)
+
+    # -- the lease
+
+    def take_lease(self, holder: str, lease_ms: int, above: int, force: bool) -> int | None:
+        """Takes the relay's lease if it is free or held by ``holder``, or by ``force`` from another. Returns the epoch,
+        which is higher than any before and ``above``; None: another relay has it.
+        """
+        c = LEASES.c
+        ours = c.namespace == self._namespace
+        free = or_(c.until_ms < now_ms(), c.holder == holder, literal(force))
+        first = self._db.dialect.insert(LEASES).values(namespace=self._namespace, epoch=0, holder="", until_ms=0)
+        with self._db.reading() as db:
+            if db.execute(select(c.epoch).where(ours, ~free)).first():
+                return None
+        with self._db.writing() as db:
+            db.execute(first.on_conflict_do_nothing())
+            found = db.execute(select(c.epoch).where(ours, free).with_for_update(skip_locked=True)).scalar()
+            if found is None:
+                return None
+            epoch = max(int(found), above) + 1
+            db.execute(update(LEASES).where(ours).values(epoch=epoch, holder=holder, until_ms=now_ms() + lease_ms))
+        return epoch
+
+    def release_lease(self, epoch: int) -> None:
+        c = LEASES.c
+        with self._db.writing() as db:
+            db.execute(
+                update(LEASES).where(c.namespace == self._namespace, c.epoch == epoch).values(holder="", until_ms=0)
+            )
+
+    def settle(
+        self,
+        epoch: int,
+        lease_ms: int,
+        turned: Sequence[tuple[RowState, Collection[int]]] = (),
+        errors: Sequence[tuple[int, str]] = (),
+        gone: Collection[int] = (),
+    ) -> None:
+        """Renews the lease, and in the same transaction gives rows their new states (by numbers), refuses rows with an
+        error, and deletes the ``gone``. A row that is to wait again, and whose id a later row has, counts as ended.
+
+        Raises:
+            LeaseLost
+        """
+        c = ROWS.c
+        own = (LEASES.c.namespace == self._namespace, LEASES.c.epoch == epoch)
+        with self._db.writing() as db:
+            renewed = db.execute(update(LEASES).where(*own).values(until_ms=now_ms() + lease_ms))
+            if renewed.rowcount == 0:
+                raise LeaseLost
+            for state, numbers in turned:
+                if numbers:
+                    new = self._put_back() if state is RowState.WAITING else literal(state.value)
+                    db.execute(update(ROWS).where(c.number.in_(numbers)).values(state=new))
+            for number, error in errors:
+                db.execute(update(ROWS).where(c.number == number).values(state=RowState.REFUSED.value, error=error))
+            if gone:
+                db.execute(delete(ROWS).where(c.number.in_(gone)))
+
+    def _put_back(self) -> Any:
+        later = ROWS.alias()
+        own = (later.c.namespace == ROWS.c.namespace, later.c.topic == ROWS.c.topic, later.c.id == ROWS.c.id)
+        known = later.c.state.in_((RowState.KEPT.value, RowState.WAITING.value))
+        overtaken = exists().where(*own, later.c.number > ROWS.c.number, known)
+        return case((overtaken, RowState.RELAYED.value), else_=RowState.WAITING.value)
+
+    # -- rows
+
+    def waiting(self, without: Collection[str] = ()) -> Batch:
+        """The first waiting rows that are committed, at most 500 and 4 MB, except those of the topics ``without``."""
+        c = ROWS.c
+        first = select(ROWS).where(c.namespace == self._namespace, c.state == RowState.WAITING.value)
+        if without:
+            first = first.where(c.topic.not_in(without))
+        page = first.order_by(c.number).limit(BATCH).subquery()
+        size = func.length(page.c.body)
+        summed = select(page, (func.sum(size).over(order_by=page.c.number) - size).label("before")).subquery()
+        query = select(summed, now_ms().label("now_ms")).where(summed.c.before < _MOST_BYTES).order_by(summed.c.number)
+        with self._db.reading() as db:
+            found = db.execute(query).mappings().all()
+        return Batch([self._row(row) for row in found], found[0]["now_ms"] if found else 0, time.monotonic())
+
+    def kept(self, after: int) -> list[Placed]:
+        """The first kept rows above the number ``after``."""
+        return self._placed(RowState.KEPT, after)
+
+    def relayed(self) -> list[Placed]:
+        """The first rows whose receipts have to be cleared before they are deleted."""
+        return self._placed(RowState.RELAYED, 0)
+
+    def _placed(self, state: RowState, after: int) -> list[Placed]:
+        c = ROWS.c
+        query = select(c.number, c.topic, c.id, c.nonce).where(
+            c.namespace == self._namespace, c.state == state.value, c.number > after
+        )
+        with self._db.reading() as db:
+            found = db.execute(query.order_by(c.number).limit(BATCH)).all()
+        return [Placed(number, topic, id, self._receipt(number, nonce)) for number, topic, id, nonce in found]
+
+    def last(self) -> int:
+        """The highest number of any committed row."""
+        with self._db.reading() as db:
+            return int(db.execute(select(func.coalesce(func.max(ROWS.c.number), 0))).scalar_one())
+
+    def counts(self) -> dict[str, int]:
+        """How many rows there are in each state."""
+        query = select(ROWS.c.state, func.count()).where(ROWS.c.namespace == self._namespace).group_by(ROWS.c.state)
+        with self._db.reading() as db:
+            return {state: int(count) for state, count in db.execute(query)}
+
+    def existing(self, numbers: Collection[int]) -> set[int]:
+        """Those of the numbers that are still rows."""
+        with self._db.reading() as db:
+            return set(db.execute(select(ROWS.c.number).where(ROWS.c.number.in_(numbers))).scalars())
+
+    def _receipt(self, number: int, nonce: str) -> str:
+        return f"{self.outbox}:{number}:{nonce}"
+
+    def _row(self, found: Any) -> Row:
+        when = f"+{found['delay_ms']}" if found["due_ms"] is None else str(found["due_ms"])
+        fields = {name: found[name] for name in ("ttr_ms", "expire_ms", "nonce", "retry", "url", "body")}
+        job = Encoded(found["id"], when, rest_of(**fields), found["nonce"])
+        number, id, on_conflict = found["number"], found["id"], found["on_conflict"]
+        placed = Placed(number, found["topic"], id, self._receipt(number, found["nonce"]))
+        return Row(placed, job, found["made_ms"], on_conflict == "replace", on_conflict == "keep")
+
+
+def _end_when_idle(connection: Any, _record: Any) -> None:
+    """Ends a transaction whose relay was stopped (SIGSTOP) in the middle, as it would lock out other relays."""
+    connection.execute("SET idle_in_transaction_session_timeout = '5s'")
+    connection.commit()
+
+
+def create(url: str) -> str:
+    """Creates an outbox, as far as it is missing; returns the database's address.
+
+    Raises:
+        InvalidInput, OutboxError
+    """
+    database = Database(url, _PURPOSE, create=True)
+    try:
+        with database.writing() as db:
+            _execute_all(db, creation(db.dialect.name))
+    finally:
+        database.close()
+    return database.address
+
+
+def creation_at(url: str) -> list[str]:
+    """The statements that create the outbox in this kind of database.
+
+    Raises:
+        InvalidInput
+    """
+    database = Database(url, _PURPOSE, create=False)
+    database.close()
+    return creation(database.engine.dialect.name)
+
+
+def _execute_all(db: Connection, statements: Sequence[str]) -> None:
+    for statement in statements:
+        db.execute(text(statement))

@@ -1,0 +1,133 @@
+"""relay: nothing -> delayed, jobs from a database's outbox, each with a receipt."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamdq.job import NewJob
+from streamdq.store.records import encode
+from streamdq.store.replies import RelayReply
+from tests.lua.shard import START_MS, Shard
+
+
+def rows(*ids: str, delay: Any = 0, replace: bool = False, body: Any = "b") -> list[Any]:
+    """Jobs in the form that relay takes; the receipt is `ID's`."""
+    out: list[Any] = []
+    for id in ids:
+        out += [*encode(NewJob(body, id=id, delay=delay), 1_000_000)[:3], f"{id}'s", int(replace)]
+    return out
+
+
+def relay(shard: Shard, jobs: list[Any], epoch: int = 1, outbox: str = "o", shards: int = 1) -> RelayReply:
+    reply: RelayReply = shard.call("relay", shards, outbox, epoch, jobs)
+    return reply
+
+
+def receipts(shard: Shard) -> list[bytes]:
+    return sorted(field for field in shard.redis("HKEYS", shard.k.outbox) if not field.startswith(b"epoch:"))
+
+
+def test_jobs_wait_in_their_order_and_leave_receipts(shard: Shard) -> None:
+    assert relay(shard, rows("b", "a", delay=60) + rows("c")).codes == [1, 1, 1]
+    assert [shard.state(id) for id in "abc"] == ["delayed"] * 3
+    assert shard.counts == {"enqueued": 3}
+    assert receipts(shard) == [b"a's", b"b's", b"c's"]
+    job = shard.get("a")
+    assert job is not None
+    assert (job.due_ms, job.created_ms) == (START_MS + 60_000, START_MS)
+    shard.clock.advance(60)
+    shard.move()
+    assert [row.id for row in shard.claim().rows] == [b"c", b"b", b"a"]
+
+
+def test_it_rings_for_an_earlier_job(shard: Shard) -> None:
+    relay(shard, rows("a", delay=60))
+    first = shard.rings()
+    assert first is not None
+    relay(shard, rows("b", delay=90))
+    assert shard.rings() == first
+    relay(shard, rows("c", delay=30))
+    assert shard.rings() != first
+
+
+def test_repeated_it_does_nothing(shard: Shard) -> None:
+    jobs = rows("a", "b")
+    relay(shard, jobs)
+    before = shard.counts
+    assert relay(shard, jobs).codes == [2, 2]
+    assert shard.counts == before
+
+
+def test_repeated_after_the_job_has_ended_it_does_nothing(shard: Shard) -> None:
+    jobs = rows("a")
+    relay(shard, jobs)
+    shard.move()
+    shard.finish(shard.take())
+    assert shard.state("a") == "gone"
+    assert relay(shard, jobs + rows("b")).codes == [2, 1]
+    assert shard.state("a") == "gone"
+
+
+def test_another_job_keeps_its_id(shard: Shard) -> None:
+    shard.enqueue("a", delay=60)
+    assert relay(shard, rows("a", "b")).codes == [0, 1]
+    assert shard.counts == {"enqueued": 2}
+    assert receipts(shard) == [b"b's"], "what was not enqueued has none"
+
+
+def test_its_own_job_gets_the_receipt_back(shard: Shard) -> None:
+    """Somebody deleted the receipts, and the job is still there."""
+    jobs = rows("a", delay=60)
+    relay(shard, jobs)
+    shard.redis("DEL", shard.k.outbox)
+    assert relay(shard, jobs).codes == [2]
+    assert receipts(shard) == [b"a's"]
+    assert shard.counts == {"enqueued": 1}
+
+
+def test_it_replaces_a_waiting_job(shard: Shard) -> None:
+    shard.enqueue("a", delay=60)
+    assert relay(shard, rows("a", delay=5, replace=True)).codes == [1]
+    assert shard.counts == {"enqueued": 2, "cancelled:default": 1}
+    shard.clock.advance(5)
+    shard.move()
+    assert shard.take().past == b""
+
+
+def test_it_does_not_replace_a_running_job_nor_a_dead_one(shard: Shard) -> None:
+    shard.enqueue("a", "b")
+    running, dead = shard.claim().rows
+    shard.bury(dead)
+    assert relay(shard, rows("a", "b", replace=True)).codes == [0, 0]
+    assert not shard.finish(running).stale
+
+
+def test_a_relay_that_was_replaced_is_refused(shard: Shard) -> None:
+    relay(shard, rows("a"), epoch=7)
+    before = shard.counts
+    assert relay(shard, rows("b"), epoch=6) == RelayReply(True, [], 7)
+    assert shard.counts == before
+    assert shard.state("b") == "gone"
+    assert relay(shard, rows("b"), epoch=7).codes == [1]
+    assert relay(shard, rows("c"), epoch=8).codes == [1]
+
+
+def test_each_outbox_has_its_own_epochs(shard: Shard) -> None:
+    relay(shard, rows("a"), epoch=7)
+    assert relay(shard, rows("b"), epoch=1, outbox="another").codes == [1]
+
+
+def test_outdated_settings_are_refused(shard: Shard) -> None:
+    assert relay(shard, rows("a"), shards=2) == RelayReply(False, [])
+    assert shard.counts == {}
+
+
+def test_a_call_reads_a_bounded_number_of_bytes(shard: Shard) -> None:
+    large = "x" * 100_000
+    relay(shard, rows("a", "b", "c", delay=60, body=large))
+    assert relay(shard, rows("a", "b", "c", body=large)).codes == [2, 2, 2], "by receipts: no record is read"
+    shard.redis("DEL", shard.k.outbox)
+    before = shard.counts
+    reply = relay(shard, rows("a", "b", "c", "d", body="new"))
+    assert reply.codes == [0, 0], "the rest is left for another call"
+    assert shard.counts == before

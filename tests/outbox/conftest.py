@@ -1,0 +1,63 @@
+"""One Redis, and an outbox in each kind of database; after every test the accounts must balance, and every receipt must
+have its row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from streamdq import Queue
+from streamdq.outbox import rows
+from streamdq.outbox.relay import Relay
+from tests.conftest import BINARIES
+from tests.outbox.orders import Shop, ownerless_receipts
+from tests.postgres import Postgres
+from tests.servers import Pool, Server
+
+
+@pytest.fixture
+def server(servers: Pool) -> Server:
+    """An empty Redis, the newest there is."""
+    if not BINARIES:
+        pytest.skip("no Redis server on this machine")
+    running = servers[BINARIES[-1]]
+    running.flush()
+    return running
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The URL of a database of each kind in turn, with an empty outbox."""
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path}/shop.db"
+    else:
+        server: Postgres = request.getfixturevalue("postgres")
+        server.empty()
+        url = server.url()
+    rows.create(url)
+    return url
+
+
+@pytest.fixture
+def shop(database: str) -> Iterator[Shop]:
+    opened = Shop(database)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def queue(server: Server, shop: Shop) -> Iterator[Queue]:
+    with Queue(server.url) as opened:
+        yield opened
+        audit = opened.audit()
+        assert audit.balanced, audit
+        assert ownerless_receipts(server, shop) == []
+
+
+@pytest.fixture
+def relay(database: str, queue: Queue) -> Iterator[Relay]:
+    with Relay(database, queue) as opened:
+        yield opened

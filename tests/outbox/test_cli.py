@@ -1,0 +1,110 @@
+"""streamdq outbox create, relay and reconcile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from streamdq import Queue
+from streamdq.cli import app
+from tests.children import child
+from tests.extras import run_without
+from tests.outbox.orders import TOPIC, Shop, finish
+from tests.postgres import PASSWORD
+from tests.servers import Server, free_port, until
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    code = app.run(arguments)
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def test_create(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url = f"sqlite:///{tmp_path}/new.db"
+    for _ in range(2):
+        code, out, _err = run(capsys, "outbox", "create", "--from", url)
+        assert (code, out) == (0, f"there is an outbox at sqlite:///{tmp_path}/new.db\n")
+    assert (tmp_path / "new.db").stat().st_mode & 0o077 == 0
+
+
+def test_the_statements_for_a_migration(shop: Shop, queue: Queue, capsys: pytest.CaptureFixture[str]) -> None:
+    for table in ("streamdq_outbox", "streamdq_outbox_relays", "streamdq_outbox_schema"):
+        shop.sql(f"DROP TABLE {table}")
+    code, out, _ = run(capsys, "outbox", "create", "--sql", "--from", shop.url)
+    assert code == 0
+    with shop.sale() as db:
+        for statement in out.split(";\n"):
+            if statement.strip():
+                db.exec_driver_sql(statement)
+    shop.order("a")
+    assert run(capsys, "--url", queue._url or "", "outbox", "relay", "--from", shop.url, "--burst")[0] == 0
+    assert finish(queue) == ["a"]
+
+
+def test_relay_and_reconcile(shop: Shop, queue: Queue, server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    queue.enqueue(TOPIC, 1, id="taken", delay="1h")
+    shop.order("a", "b", "taken")
+    words = ("--url", server.url, "outbox")
+    code, out, err = run(capsys, *words, "relay", "--from", shop.url, "--burst", "--keep")
+    assert (code, out) == (0, "2 relayed, 1 refused, as their ids are taken\n")
+    assert "row refused" in err
+    server.flush()
+    code, out, _ = run(capsys, *words, "reconcile", "--from", shop.url, "--json")
+    assert (code, json.loads(out)) == (0, {"relayed": 2, "refused": 0, "ended": 0, "put_back": 2})
+    assert finish(queue) == ["a", "b"]
+    code, out, _ = run(capsys, *words, "reconcile", "--from", shop.url)
+    assert (code, out) == (0, "0 relayed, 2 ended\n")
+
+
+def test_exit_codes(tmp_path: Path, server: Server, shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("--url", server.url, "outbox", "relay", "--burst", "--from")
+    code, _, err = run(capsys, *words, f"sqlite:///{tmp_path}/none.db")
+    assert (code, "no outbox at" in err) == (2, True)
+    code, _, err = run(capsys, *words, "postgresql://u:s3cret@127.0.0.1:1/x")
+    assert (code, "can't be used" in err, "s3cret" in err) == (3, True, False)
+    assert run(capsys, *words, "mysql://host/db")[0] == 2
+    shop.sql("UPDATE streamdq_outbox_schema SET version = 7")
+    assert run(capsys, *words, shop.url)[0] == 3
+
+
+def test_without_the_extra() -> None:
+    for words in (("create",), ("relay",), ("reconcile",)):
+        code, err = run_without(
+            "sqlalchemy", "--url", "memory://", "outbox", *words, "--from", "sqlite:////tmp/none.db"
+        )
+        assert code == 2
+        assert "pip install 'streamdq[outbox]'" in err
+
+
+def test_it_runs_until_it_is_told_to_stop(shop: Shop, queue: Queue, server: Server) -> None:
+    """Redis fails meanwhile; its metrics are served."""
+    port = free_port()
+    command = [sys.executable, "-m", "streamdq", "--url", server.url, "outbox", "relay", "--metrics-port", str(port)]
+    environment = {**os.environ, "STREAMDQ_OUTBOX": shop.url}
+    with child(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True) as process:
+        shop.order("a")
+        until(lambda: shop.states() == {}, "the first is relayed")
+        assert finish(queue) == ["a"]
+        server.stop()
+        shop.order("b")
+        assert process.poll() is None
+        server.start()
+        until(lambda: shop.states() == {}, "the second is relayed")
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            page = answer.read().decode()
+        assert f'streamdq_outbox_rows_total{{namespace="streamdq",outcome="relayed",topic="{TOPIC}"}} 2.0' in page
+        assert 'streamdq_outbox_wait_seconds_count{namespace="streamdq"} 2.0' in page
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=20)
+        assert process.returncode == 0
+        assert out == "2 relayed\n"
+        assert PASSWORD not in err
+    assert finish(queue) == ["b"]

@@ -1,0 +1,205 @@
+"""Jobs go into the caller's own transaction, whatever it is made with."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import make_url
+from sqlalchemy.dialects import mysql
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
+
+from streamdq import Queue, outbox
+from streamdq.errors import InvalidInput
+from streamdq.outbox.relay import Relay
+from streamdq.outbox.tables import now_ms
+from tests.outbox.orders import TOPIC, Shop, driver_url, finish
+
+
+def async_url(url: str) -> str:
+    return url.replace("sqlite://", "sqlite+aiosqlite://").replace("postgresql://", "postgresql+psycopg://")
+
+
+# -- SQLAlchemy
+
+
+def test_a_session(shop: Shop, relay: Relay, queue: Queue) -> None:
+    with Session(shop.engine) as session:
+        with session.begin():
+            assert outbox.enqueue(session, TOPIC, {"order_id": 42}, delay="0s", id="order-42") == "order-42"
+        outbox.enqueue(session, TOPIC, {"order_id": 43})
+        session.rollback()
+    relay.run(burst=True)
+    assert finish(queue) == ["order-42"]
+
+
+def test_a_scoped_session(shop: Shop, relay: Relay, queue: Queue) -> None:
+    session = scoped_session(sessionmaker(shop.engine))
+    outbox.enqueue(session, TOPIC, 1, id="a")
+    session.commit()
+    session.remove()
+    relay.run(burst=True)
+    assert finish(queue) == ["a"]
+
+
+def test_a_random_id_is_returned(shop: Shop, relay: Relay, queue: Queue) -> None:
+    with shop.sale() as db:
+        id = outbox.enqueue(db, TOPIC, 1)
+    relay.run(burst=True)
+    assert finish(queue) == [id]
+
+
+@pytest.mark.parametrize("handle", ["session", "connection"])
+async def test_async(shop: Shop, relay: Relay, queue: Queue, handle: str) -> None:
+    if shop.engine.dialect.name == "sqlite":
+        pytest.importorskip("aiosqlite")
+    engine = create_async_engine(async_url(shop.url))
+    opened: Callable[[], AsyncSession | AsyncConnection]
+    opened = async_sessionmaker(engine) if handle == "session" else engine.connect
+    async with opened() as db:
+        assert await outbox.enqueue(db, TOPIC, 1, id="a") == "a"
+        await db.commit()
+        await outbox.enqueue(db, TOPIC, 1, id="b")
+        await db.rollback()
+    await engine.dispose()
+    relay.run(burst=True)
+    assert finish(queue) == ["a"]
+
+
+# -- Django
+
+
+@pytest.fixture
+def django_connection(shop: Shop) -> Any:
+    """Django's connection to the shop's database."""
+    pytest.importorskip("django")
+    import django
+    from django.conf import settings
+    from django.db import connections
+
+    if not settings.configured:
+        settings.configure(USE_TZ=True)
+        django.setup()
+    url = make_url(driver_url(shop.url))
+    kind = "sqlite3" if url.get_backend_name() == "sqlite" else "postgresql"
+    given = {"ENGINE": f"django.db.backends.{kind}", "NAME": url.database, "USER": url.username, "PORT": url.port}
+    given |= {"PASSWORD": url.password, "HOST": url.host}
+    connections.settings["shop"] = connections.configure_settings({"default": given, "shop": given})["shop"]
+    yield connections["shop"]
+    connections["shop"].close()
+    del connections["shop"]
+
+
+def test_django(shop: Shop, relay: Relay, queue: Queue, django_connection: Any) -> None:
+    from django.db import transaction
+
+    with transaction.atomic(using="shop"):
+        assert outbox.enqueue(django_connection, TOPIC, {"order_id": 42}, id="order-42", delay="0s") == "order-42"
+        assert shop.states() == {}, "not before the commit"
+    with transaction.atomic(using="shop"):
+        outbox.enqueue(django_connection, TOPIC, {"percent": "100%", "quote": "'"}, id="b%s", ttr="5s")
+        transaction.set_rollback(True, using="shop")
+    with transaction.atomic(using="shop"):
+        outbox.enqueue(django_connection, TOPIC, {"percent": "100%", "quote": "'"}, id="c%s")
+    relay.run(burst=True)
+    job = queue.get(TOPIC, "c%s")
+    assert job is not None
+    assert job.body == {"percent": "100%", "quote": "'"}
+    assert finish(queue) == ["order-42", "c%s"]
+
+
+def test_django_creates_it(shop: Shop, relay: Relay, queue: Queue, django_connection: Any) -> None:
+    for table in ("streamdq_outbox", "streamdq_outbox_relays", "streamdq_outbox_schema"):
+        shop.sql(f"DROP TABLE {table}")
+    outbox.create(django_connection)
+    outbox.create(django_connection)
+    outbox.enqueue(django_connection, TOPIC, 1, id="a")
+    with Relay(shop.url, queue) as fresh:
+        fresh.run(burst=True)
+    assert finish(queue) == ["a"]
+    del relay
+
+
+# -- what is refused
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"delay": "5 parsecs"}, {"at": "whenever"}, {"delay": 1, "at": 2}, {"id": ""}, {"id": "a\nb"}, {"ttr": 0},
+        {"retry": "never mind"}, {"url": "ftp://host"}, {"expire": -1}, {"on_conflict": "panic"}, {"body": None},
+        {"body": object()}, {"body": "x" * 2_000_000}, {"topic": "a b"}, {"topic": "{t}"},
+    ],
+    ids=lambda given: str(given)[:25],
+)  # fmt: skip
+def test_arguments_are_checked_as_by_the_queue(shop: Shop, queue: Queue, given: dict[str, Any]) -> None:
+    arguments = {"topic": TOPIC, "body": 1, **given}
+    with pytest.raises(InvalidInput) as by_queue:
+        queue.enqueue(**arguments)
+    with shop.engine.connect() as db:
+        with pytest.raises(InvalidInput) as by_outbox:
+            outbox.enqueue(db, **arguments)
+        assert str(by_outbox.value) == str(by_queue.value)
+        assert not db.in_transaction(), "nothing was sent"
+
+
+def test_every_option_of_the_queue_is_there() -> None:
+    import inspect
+
+    from streamdq.operations import jobs
+
+    known = inspect.signature(outbox.enqueue).parameters
+    for name, parameter in inspect.signature(jobs.enqueue).parameters.items():
+        assert name == "store" or known[name] == parameter
+
+
+def test_everything_arrives_as_it_was(shop: Shop, relay: Relay, queue: Queue) -> None:
+    bodies = [
+        "a\nb", "ü€😀", {"x": [1, 2.5, None, True]}, "\x00", "'; DROP TABLE orders; --", ":name %s %(x)s", 0, False,
+    ]  # fmt: skip
+    with shop.sale() as db:
+        for number, body in enumerate(bodies):
+            outbox.enqueue(db, "wählen/sie", body, id=f"é{number}:x", delay="1h")
+    relay.run(burst=True)
+    for number, body in enumerate(bodies):
+        job = queue.get("wählen/sie", f"é{number}:x")
+        assert job is not None
+        assert job.body == body
+        queue.enqueue("as.is", body, id="x", on_conflict="replace", delay="1h")
+        plain = queue.get("as.is", "x")
+        assert plain is not None
+        assert plain.raw_body == job.raw_body
+
+
+@pytest.mark.parametrize("db", [None, "sqlite:///x", object()], ids=["none", "text", "object"])
+def test_what_is_no_connection(db: Any) -> None:
+    with pytest.raises(InvalidInput, match="neither a session nor a connection of SQLAlchemy"):
+        outbox.enqueue(db, TOPIC, 1)
+
+
+def test_an_engine_is_no_transaction(shop: Shop) -> None:
+    with pytest.raises(InvalidInput, match="Engine is neither a session"):
+        outbox.enqueue(shop.engine, TOPIC, 1)
+
+
+class Vendor:
+    vendor = "oracle"
+
+    def cursor(self) -> Any:
+        raise AssertionError
+
+
+def test_another_kind_of_database() -> None:
+    with pytest.raises(InvalidInput, match="oracle is neither sqlite nor postgresql"):
+        outbox.enqueue(Vendor(), TOPIC, 1)
+    with pytest.raises(InvalidInput, match="mysql is neither sqlite nor postgresql"):
+        now_ms().compile(dialect=mysql.dialect())
+
+
+def test_sqlalchemy_is_imported_by_its_users_alone() -> None:
+    code = "import sys, streamdq, streamdq.outbox, streamdq.cli; sys.exit('sqlalchemy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,170 @@
+"""Rows that are kept until their jobs have ended: what Redis loses is put back."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamdq import Queue
+from streamdq.outbox.relay import Relay, Totals
+from tests.outbox.orders import TOPIC, Shop, finish, receipts
+from tests.servers import Server
+
+IDS = [f"o{number}" for number in range(6)]
+
+
+@pytest.fixture
+def keeper(relay: Relay) -> Relay:
+    relay._keep = True
+    return relay
+
+
+def test_rows_stay_until_their_jobs_have_ended(shop: Shop, keeper: Relay, queue: Queue, server: Server) -> None:
+    shop.order("done", "cancelled", "dead")
+    shop.order("late", delay="1h")
+    keeper.run(burst=True)
+    assert shop.states() == {"kept": 4}
+    assert len(receipts(server)) == 4
+    queue.cancel(TOPIC, "cancelled")
+    for _ in range(2):
+        claim = queue.take(TOPIC, timeout=10)
+        assert claim is not None
+        claim.finish() if claim.job.id == "done" else claim.bury("no")
+    keeper.reconcile()
+    assert [id for (id,) in shop.sql("SELECT id FROM streamdq_outbox ORDER BY number")] == ["dead", "late"]
+    assert keeper.totals == Totals(relayed=4, ended=2)
+    assert len(receipts(server)) == 2
+    queue.purge(TOPIC)
+    keeper.reconcile()
+    assert shop.states() == {"kept": 1}
+
+
+def test_redis_loses_everything_and_every_order_is_closed(
+    shop: Shop, keeper: Relay, queue: Queue, server: Server
+) -> None:
+    shop.order(*IDS)
+    keeper.run(burst=True)
+    claim = queue.take(TOPIC, timeout=10)
+    assert claim is not None
+    claim.finish()
+    keeper.reconcile()
+    server.flush()
+    keeper.reconcile()
+    assert keeper.totals.put_back == 5
+    assert finish(queue) == IDS[1:], "in their order, and the first is not closed again"
+    keeper.reconcile()
+    assert (shop.states(), receipts(server)) == ({}, [])
+
+
+def test_a_delay_goes_on(shop: Shop, keeper: Relay, queue: Queue, server: Server) -> None:
+    shop.order("a", delay="1h")
+    keeper.run(burst=True)
+    before = queue.get(TOPIC, "a")
+    server.flush()
+    keeper.reconcile()
+    after = queue.get(TOPIC, "a")
+    assert before is not None
+    assert after is not None
+    assert abs(after.due_ms - before.due_ms) < 2000, "but for what the calls took"
+
+
+def test_an_old_copy_of_redis(shop: Shop, keeper: Relay, queue: Queue, server: Server) -> None:
+    """It knows the first order, which has ended since, and not the second."""
+    shop.order("a")
+    keeper.run(burst=True)
+    with server.client() as client:
+        copy = {key: client.dump(key) for key in client.scan_iter()}
+    shop.order("b")
+    keeper.run(burst=True)
+    assert finish(queue) == ["a", "b"]
+    keeper.reconcile()
+    shop.order("c")
+    keeper.run(burst=True)
+    server.flush()
+    with server.client() as client:
+        for key, value in copy.items():
+            client.restore(key, 0, value)
+    assert len(receipts(server)) == 1, "of a row that is gone"
+    keeper.reconcile()
+    assert len(receipts(server)) == 1
+    assert sorted(finish(queue)) == ["a", "c"], "the first once more: the copy is all that Redis knows"
+    keeper.reconcile()
+    assert (shop.states(), receipts(server)) == ({}, [])
+
+
+def test_an_id_that_was_used_again(shop: Shop, keeper: Relay, queue: Queue, server: Server) -> None:
+    """The job of the first row has ended, or the second could not have been relayed."""
+    shop.order("a")
+    keeper.run(burst=True)
+    assert finish(queue) == ["a"]
+    shop.order("a", ttr="7s")
+    keeper.run(burst=True)
+    assert shop.states() == {"kept": 2}
+    server.flush()
+    keeper.reconcile()
+    job = queue.get(TOPIC, "a")
+    assert job is not None
+    assert job.ttr_ms == 7000
+    assert shop.states() == {"kept": 1}
+    assert finish(queue) == ["a"]
+
+
+def test_a_relay_looks_after_them_by_itself(
+    shop: Shop, keeper: Relay, queue: Queue, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamdq.outbox.relay._CHECK_S", 0.0)
+    shop.order(*IDS)
+    keeper._keep = True
+    keeper.run(burst=True)
+    server.flush()
+    keeper._check_at = 0.0
+    keeper.run(burst=True)
+    assert finish(queue) == IDS
+    keeper._check_at = 0.0
+    keeper.run(burst=True)
+    assert (shop.states(), receipts(server)) == ({}, [])
+
+
+def test_also_one_that_keeps_no_new_rows(shop: Shop, keeper: Relay, queue: Queue, server: Server) -> None:
+    shop.order("a")
+    keeper.run(burst=True)
+    server.flush()
+    with Relay(shop.url, queue) as plain:
+        plain.run(burst=True)
+        plain.run(burst=True)
+    assert finish(queue) == ["a"]
+    assert shop.states() == {}
+
+
+def test_many_rows_in_slices(shop: Shop, keeper: Relay, queue: Queue, server: Server) -> None:
+    ids = [f"o{number}" for number in range(1100)]
+    shop.order(*ids, delay="1h")
+    keeper.run(burst=True)
+    server.flush()
+    keeper.reconcile()
+    assert keeper.totals == Totals(relayed=2200, put_back=1100)
+    assert queue.stats(TOPIC).delayed == 1100
+    assert shop.states() == {"kept": 1100}
+
+
+def test_a_topic_with_shards(shop: Shop, keeper: Relay, queue: Queue, server: Server) -> None:
+    queue.configure(TOPIC, shards=3)
+    shop.order(*IDS)
+    keeper.run(burst=True)
+    server.flush()
+    keeper.reconcile()
+    assert sorted(finish(queue)) == IDS
+    keeper.reconcile()
+    assert (shop.states(), receipts(server)) == ({}, [])
+
+
+def test_another_relay_at_work_pauses_for_reconcile(shop: Shop, keeper: Relay, queue: Queue, server: Server) -> None:
+    shop.order("a", delay="1h")
+    assert keeper._lead()
+    keeper._relay_some()
+    with Queue(server.url) as other, Relay(shop.url, other, keep=True) as reconciling:
+        reconciling.reconcile()
+    keeper._renewed = 0.0
+    assert not keeper._turn(), "it has lost the lease"
+    shop.order("b", delay="1h")
+    assert keeper._turn(), "it is at work again"
+    assert queue.get(TOPIC, "b") is not None

@@ -1,0 +1,136 @@
+"""kill -9 at each step: no order is missing, and none is closed twice."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from streamdq import Queue
+from streamdq.keys import shard_of
+from streamdq.outbox.relay import Relay
+from tests.outbox.orders import TOPIC, Shop, finish, receipts
+from tests.servers import Server
+
+IDS = [f"o{number}" for number in range(10)]
+STEPS = [
+    ("take_lease", "after", 1), ("waiting", "after", 2), ("enqueue", "before", 1), ("enqueue", "after", 1),
+    ("enqueue", "after", 3), ("commit", "", 1), ("commit", "", 2), ("settle", "after", 1), ("settle", "after", 3),
+    ("release_lease", "after", 1),
+]  # fmt: skip
+FORGETTING = [("forget", "before", 1), ("forget", "after", 1), ("forget", "after", 3), ("settle", "after", 4)]
+CHECKING = [
+    ("fates", "after", 1), ("settle", "before", 1), ("settle", "after", 1), ("forget", "before", 1),
+    ("forget", "after", 1), ("settle", "after", 2),
+]  # fmt: skip
+
+Die = tuple[str, str, int]
+Kill = Callable[[str, Die, bool], None]
+
+
+def name(die: Die) -> str:
+    return "-".join(str(part) for part in die if part)
+
+
+@pytest.fixture(scope="module")
+def relayer() -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.outbox.killed"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    yield process
+    process.communicate(timeout=20)
+
+
+@pytest.fixture
+def kill(relayer: subprocess.Popen[str], server: Server, database: str, shop: Shop) -> Kill:
+    """Has a process of its own relay or reconcile, which is killed at a step. Its lease need not be waited for."""
+
+    def run(do: str, die: Die, keep: bool) -> None:
+        assert relayer.stdin is not None
+        assert relayer.stdout is not None
+        order = {"do": do, "die": die, "keep": keep, "redis": server.url, "database": database}
+        relayer.stdin.write(json.dumps(order) + "\n")
+        relayer.stdin.flush()
+        assert relayer.stdout.readline() == "-9\n", "it was to be killed"
+        shop.sql("UPDATE streamdq_outbox_relays SET until_ms = 0")
+
+    return run
+
+
+def check(queue: Queue, shop: Shop, server: Server, keep: bool) -> list[str]:
+    """Finishes what is due, and relays and finishes the rest."""
+    done = finish(queue)
+    with Relay(shop.url, queue, keep=keep) as relay:
+        relay.run(burst=True)
+        done += finish(queue)
+        relay.reconcile()
+        done += finish(queue)
+    assert shop.states() == {}
+    assert receipts(server) == []
+    return done
+
+
+@pytest.mark.parametrize("die", STEPS + FORGETTING, ids=name)
+def test_killed_and_run_again(queue: Queue, shop: Shop, server: Server, kill: Kill, die: Die) -> None:
+    """What it had put into Redis has ended before the next run, so that only the receipts tell of it."""
+    shop.order(*IDS)
+    kill("relay", die, False)
+    assert check(queue, shop, server, False) == IDS
+
+
+@pytest.mark.parametrize("die", STEPS, ids=name)
+def test_killed_while_keeping_and_run_again(queue: Queue, shop: Shop, server: Server, kill: Kill, die: Die) -> None:
+    shop.order(*IDS)
+    kill("relay", die, True)
+    assert check(queue, shop, server, True) == IDS
+
+
+@pytest.mark.parametrize("die", CHECKING, ids=name)
+def test_killed_while_it_looks_after_ended_jobs(
+    queue: Queue, shop: Shop, server: Server, relay: Relay, kill: Kill, die: Die
+) -> None:
+    shop.order(*IDS)
+    relay._keep = True
+    relay.run(burst=True)
+    done = finish(queue)
+    kill("reconcile", die, True)
+    assert done + check(queue, shop, server, True) == IDS
+
+
+@pytest.mark.parametrize("die", [CHECKING[0], CHECKING[2], ("enqueue", "after", 1), ("settle", "after", 5)], ids=name)
+def test_killed_while_it_puts_back_lost_jobs(
+    queue: Queue, shop: Shop, server: Server, relay: Relay, kill: Kill, die: Die
+) -> None:
+    shop.order(*IDS)
+    relay._keep = True
+    relay.run(burst=True)
+    server.flush()
+    kill("reconcile", die, True)
+    assert sorted(check(queue, shop, server, True)) == IDS
+
+
+# -- and the topic has other shards when it is run again
+
+LAST_OF_FOUR = [id for number in range(40) if shard_of(id := f"o{number}", 4) == 3][:3]
+FIRST_OF_FOUR = [id for number in range(40) if shard_of(id := f"o{number}", 4) == 0][:3]
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["", "keep"])
+@pytest.mark.parametrize(
+    ("before", "after", "ids"), [(4, 1, LAST_OF_FOUR), (1, 4, LAST_OF_FOUR), (4, 1, FIRST_OF_FOUR)]
+)
+def test_killed_and_the_topic_has_other_shards(
+    queue: Queue, shop: Shop, server: Server, kill: Kill, keep: bool, before: int, after: int, ids: list[str]
+) -> None:
+    """What had been put in, and was done, is not put in again."""
+    queue.configure(TOPIC, shards=before)
+    shop.order(*ids)
+    kill("relay", ("enqueue", "after", 1), keep)
+    assert finish(queue) == ids
+    queue.configure(TOPIC, shards=after)
+    assert check(queue, shop, server, keep) == []
