@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
@@ -236,22 +236,20 @@ class Relay:
 
     def _note(self, batch: Batch, codes: dict[int, Code]) -> None:
         """Marks rows whose jobs are in Redis, and refuses those whose ids are taken."""
-        done = [row for row in batch.rows if codes.get(row.number, Code.TAKEN) is not Code.TAKEN]
-        taken = [row for row in batch.rows if codes.get(row.number) is Code.TAKEN]
+        rows = _with_code(batch, codes, Code.ENQUEUED, Code.BEFORE)
+        taken = _with_code(batch, codes, Code.TAKEN)
         refused = [row for row in taken if not row.keeps]
-        waits_s = [batch.age_ms(row) / 1000 for row in done]
-        over = [row.placed for row in taken if row.keeps]
-        if not self._keep:
-            over += [row.placed for row in done]
-        kept = [row.number for row in done] if self._keep else []
+        waits_s = [batch.age_ms(row) / 1000 for row in rows]
+        done, over = _placed(rows), _placed(row for row in taken if row.keeps)
+        kept, over = (done, over) if self._keep else ([], over + done)
         self._settle(
-            [(RowState.KEPT, kept), (RowState.RELAYED, [row.number for row in over])],
+            [(RowState.KEPT, _numbers(kept)), (RowState.RELAYED, _numbers(over))],
             [(row.number, f"JobExists: job {row.id!r} is already in topic {row.topic!r}") for row in refused],
         )
         for row in refused:
             log.warning("row refused, its id is taken", outbox=self.address, row=row.number, topic=row.topic)
-        self._count("relayed", [row.placed for row in done])
-        self._count("refused", [row.placed for row in refused])
+        self._count("relayed", done)
+        self._count("refused", _placed(refused))
         recorded.outbox_waits(self._namespace, waits_s)
         self._forget(over)
 
@@ -259,7 +257,7 @@ class Relay:
         """Clears the receipts of rows that are marked as relayed; the next transaction deletes the rows."""
         for topic, receipts in _by_topic(placed).items():
             self._run(self._redis.forget(topic, [each.receipt for each in receipts]))
-        self._cleared += [each.number for each in placed]
+        self._cleared += _numbers(placed)
 
     # -- rows that are kept
 
@@ -296,9 +294,7 @@ class Relay:
             lost += [row for row in rows if fates[row.number] is Fate.UNKNOWN]
         if not ended and not lost:
             return
-        self._settle(
-            [(RowState.RELAYED, [row.number for row in ended]), (RowState.WAITING, [row.number for row in lost])]
-        )
+        self._settle([(RowState.RELAYED, _numbers(ended)), (RowState.WAITING, _numbers(lost))])
         if lost:
             log.warning("Redis has lost jobs; they are put back", outbox=self.address, rows=len(lost))
         self._count("ended", ended)
@@ -325,6 +321,18 @@ class Relay:
         setattr(self.totals, outcome, getattr(self.totals, outcome) + len(rows))
         for topic, part in _by_topic(rows).items():
             recorded.outbox(self._namespace, topic, outcome, len(part))
+
+
+def _with_code(batch: Batch, codes: dict[int, Code], *wanted: Code) -> list[Row]:
+    return [row for row in batch.rows if codes.get(row.number) in wanted]
+
+
+def _placed(rows: Iterable[Row]) -> list[Placed]:
+    return [row.placed for row in rows]
+
+
+def _numbers(rows: Iterable[Placed]) -> list[int]:
+    return [row.number for row in rows]
 
 
 def _by_topic(rows: Sequence[Placed]) -> dict[str, list[Placed]]:
