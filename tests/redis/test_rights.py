@@ -13,8 +13,9 @@ from typing import Any
 import httpx
 import pytest
 import redis
+from sqlalchemy import create_engine
 
-from streamdq import AsyncQueue, Bury, NewJob, Queue, Worker
+from streamdq import AsyncQueue, Bury, NewJob, Queue, Worker, outbox
 from streamdq.cli import app as cli
 from streamdq.config import HttpSettings, Settings
 from streamdq.errors import AuthenticationFailed, NotDurable
@@ -174,8 +175,21 @@ def by_commands(url: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> N
         ("callback", "--topic", "c", "--burst", "--allow", "127.0.0.1"): 0, ("doctor",): 1,
     }.items():  # fmt: skip
         assert cli.run(["--url", url, "--namespace", NAMESPACE, *words]) == code, (words, capsys.readouterr())
+    by_outbox(url, f"sqlite:///{folder / 'shop.db'}")
     (manifest,) = re.findall(r'"id": ?"([^"]+)"', (folder / "dump" / "manifest.json").read_text())[:1]
     assert cli.run(["--url", url, "--namespace", NAMESPACE, "forget-dump", manifest]) == 0
+
+
+def by_outbox(url: str, source: str) -> None:
+    words = ["--url", url, "--namespace", NAMESPACE, "outbox"]
+    assert cli.run([*words, "create", "--from", source]) == 0
+    engine = create_engine(source)
+    with engine.begin() as db:
+        outbox.enqueue(db, "o", 1, id="a", namespace=NAMESPACE)
+        outbox.enqueue(db, "o", 1, id="a", namespace=NAMESPACE, on_conflict="replace")
+    engine.dispose()
+    for command in (["relay", "--burst", "--keep"], ["reconcile"]):
+        assert cli.run([*words, *command, "--from", source]) == 0
 
 
 async def everything(limited: Limited, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
