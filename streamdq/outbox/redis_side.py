@@ -13,6 +13,7 @@ from ..operations.inspect import REPAIRS, topic_names
 from ..store import reads
 from ..store.batches import REPLACED_BYTES, most_jobs, parts
 from ..store.redis_store import RedisStore
+from ..store.scripts import Scripts
 from .rows import Batch, Placed, Row
 
 
@@ -69,19 +70,22 @@ class RedisSide:
             if row.number not in codes:
                 spread.setdefault(shard_of(row.id, settings.shards), []).append(row)
         most = most_jobs(MAX_BATCH, len(settings.groups))
+        scripts = self._store.at(None, settings)  # as durable as the topic wants it, before the row is marked
         for number, of_shard in spread.items():
             shard = keys.shard(topic, number)
             for part in parts(of_shard, lambda row: len(row.job.rest), most, REPLACED_BYTES):
-                codes |= yield from self._enqueue(shard, settings.shards, part, batch, epoch)
+                codes |= yield from self._enqueue(scripts, shard, settings.shards, part, batch, epoch)
         return codes
 
-    def _enqueue(self, shard: ShardKeys, shards: int, rows: list[Row], batch: Batch, epoch: int) -> Op[dict[int, Code]]:
+    def _enqueue(
+        self, scripts: Scripts, shard: ShardKeys, shards: int, rows: list[Row], batch: Batch, epoch: int
+    ) -> Op[dict[int, Code]]:
         codes: dict[int, Code] = {}
         while rows:
             args: list[str | int | bytes] = []
             for row in rows:
                 args += [row.id, batch.when(row), row.job.rest, row.placed.receipt, int(row.replaces)]
-            reply = yield from self._store.scripts.relay(shard, shards, self._outbox, epoch, args)
+            reply = yield from scripts.relay(shard, shards, self._outbox, epoch, args)
             if reply.fence:
                 raise FencedOff(reply.fence)
             if not reply.current:
