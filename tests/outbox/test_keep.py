@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import suppress
+
 import pytest
 
 from streamdq import Queue
+from streamdq.errors import StreamdqError
 from streamdq.outbox.relay import Relay, Totals
 from tests.outbox.orders import TOPIC, Shop, finish, receipts
-from tests.servers import Server
+from tests.servers import Server, until
 
 IDS = [f"o{number}" for number in range(6)]
 
@@ -53,6 +57,40 @@ def test_redis_loses_everything_and_every_order_is_closed(
     assert finish(queue) == IDS[1:], "in their order, and the first is not closed again"
     keeper.reconcile()
     assert (shop.states(), receipts(server)) == ({}, [])
+
+
+def test_redis_loses_everything_in_the_middle_of_a_run(
+    shop: Shop, queue: Queue, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Orders come in, are relayed and closed; then Redis is empty. Nobody does anything about it."""
+    monkeypatch.setattr("streamdq.outbox.relay._CHECK_S", 0.2)
+    ids = {f"o{number}" for number in range(60)}
+    closed: set[str] = set()
+
+    def close_some() -> None:
+        with suppress(StreamdqError):  # of jobs that Redis has lost meanwhile
+            while claim := queue.take(TOPIC, timeout="50ms"):
+                claim.finish()
+                closed.add(claim.job.id)
+
+    stop = threading.Event()
+    with Queue(server.url) as other, Relay(shop.url, other, keep=True) as relay:
+        thread = threading.Thread(target=relay.run, args=(stop.is_set,))
+        thread.start()
+        try:
+            for number, id in enumerate(sorted(ids)):
+                shop.order(id, delay="200ms")
+                if number % 10 == 9:
+                    close_some()
+                if number == 40:
+                    server.flush()
+            until(lambda: close_some() or closed == ids, "every order is closed", 60)
+            until(lambda: shop.states() == {}, "the outbox is empty")
+        finally:
+            stop.set()
+            thread.join(20)
+        assert not thread.is_alive()
+        assert relay.totals.put_back > 0
 
 
 def test_a_delay_goes_on(shop: Shop, keeper: Relay, queue: Queue, server: Server) -> None:
