@@ -46,6 +46,8 @@ CALLS: dict[str, Callable[[Shard], Any]] = {
     "reclaim": lambda shard: shard.scripts.reclaim(shard.k, "default", shard.settings, 10, (b"0-0", b"0-0"), 4_000),
     "register_dump": lambda shard: shard.scripts.register_dump(shard.k, "d1", "0-0"),
     "register_topic": lambda shard: shard.scripts.register_topic("t", topic_patch({"ttr_ms": 5}, {})),
+    "relay": lambda shard: shard.scripts.relay(shard.k, 1, "outbox", 1, [*shard.jobs("new"), "receipt", 0]),
+    "relayed": lambda shard: shard.scripts.relayed(shard.k, 1, ["ready", "receipt"]),
     "release": lambda shard: shard.scripts.release(shard.k, "default", "1", [*CLAIM, "row"]),
     "remove_consumer": lambda shard: shard.scripts.remove_consumer(shard.k, "default", "me", 10),
     "replace": lambda shard: shard.scripts.replace(shard.k, 1, shard.jobs("ready")),
