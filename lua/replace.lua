@@ -14,7 +14,7 @@
 -- ARGV[4] most bytes of records to read; beyond that the rest of the jobs is left for another call
 -- ARGV[5..] per job: id, when ('+delay_ms', or due_ms), rest of the record
 -- returns {status, now_ms, looked, i, record_i, ...} as enqueue does; i are the jobs that could not replace the old
--- one, because an attempt is running or the old job is dead.
+-- one, because an attempt is running or the old job is dead; or that are there already, as the call is repeated.
 -- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, withdraw, drop_job, largest, stored_format
 local jobs, bucket, ready, progress, counts, settings, history, wake = unpack(KEYS)
 local now, most_bytes = now_ms(ARGV[1]), tonumber(ARGV[4])
@@ -29,16 +29,17 @@ local before = redis.call('HINCRBY', counts, 'enqueued', count) - count -- alway
 local reply, created, earliest, bytes, longest = {1, now, count}, 0, nil, 0, 0
 
 for i = 5, #ARGV, 3 do
-  local id, when = ARGV[i], ARGV[i + 1]
+  local id, when, rest = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local record, due = redis.call('HGET', jobs, id), tonumber(when)
   if string.byte(when) == 43 then due = now + due end
-  if record and drop_job(k, groups, id, record, now, nil) ~= 1 then
+  local again = record and string.sub(record, -#rest) == rest -- with the same nonce
+  if again or record and drop_job(k, groups, id, record, now, nil) ~= 1 then
     reply[#reply + 1] = (i - 2) / 3
     reply[#reply + 1] = record
   else
     created = created + 1
     local order = first_order(before + created)
-    local new = order .. string.format('%.0f\n%.0f\n', due, now) .. ARGV[i + 2]
+    local new = order .. string.format('%.0f\n%.0f\n', due, now) .. rest
     redis.call('HSET', jobs, id, new)
     longest = math.max(longest, #new)
     redis.call('ZADD', bucket, due, order .. id)

@@ -284,6 +284,17 @@ def test_a_consumer_that_asks_again_gets_the_same_claim_by_redis_time(timed: Sha
     assert timed.empty()
 
 
+def test_a_consumer_that_asks_again_after_a_touch_gets_the_same_claim(timed: Shard) -> None:
+    """The touch has set the entry's idle time, as reclaim does for a job with a longer TTR than its group's."""
+    timed.enqueue("j")
+    read = read_ahead(timed)
+    first = timed.claim(read=read)
+    timed.touch(*first.rows)
+    assert timed.claim(read=read).rows == first.rows
+    assert timed.finish(*first.rows).stale == frozenset()
+    assert timed.empty()
+
+
 def test_a_group_made_anew_takes_back_what_the_same_consumer_reads_again(timed: Shard) -> None:
     """It does not ask for its claim again: it runs the job, and has read the entry a second time."""
     timed.enqueue("j")

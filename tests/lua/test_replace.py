@@ -41,6 +41,20 @@ def test_a_job_that_waits_for_its_retry_begins_anew(shard: Shard) -> None:
     assert shard.take().past == b""
 
 
+def test_a_repeated_call_finds_its_own_job(shard: Shard) -> None:
+    """Its reply was lost, and meanwhile the job was tried: it goes on where it is."""
+    jobs = shard.jobs("j")
+    shard.call("replace", 1, jobs)
+    shard.move()
+    shard.retry(shard.take(), delay_ms=1000)
+    held, before = shard.redis("HGET", shard.k.jobs, "j"), shard.counts
+    assert shard.call("replace", 1, jobs).taken == {0: held}
+    assert (shard.redis("HGET", shard.k.jobs, "j"), shard.counts) == (held, before)
+    shard.clock.advance("1s")
+    shard.move()
+    assert shard.take().parts()[2] is not None, "the second attempt"
+
+
 def test_running_and_dead_jobs_are_kept(shard: Shard) -> None:
     shard.enqueue("dead")
     shard.bury(shard.take())
