@@ -115,3 +115,12 @@ def test_entries_that_were_deleted_while_pending_do_not_hold_it_up(shard: Shard)
     shard.redis("XTRIM", shard.k.ready, "MAXLEN", 0)
     calls = [shard.call("remove_consumer", "default", "me", 1) for _ in range(3)]
     assert calls == [False, False, True]
+
+
+def test_a_job_it_ran_whose_record_is_lost_is_counted_as_lost(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.take()
+    shard.checked = False
+    shard.redis("HDEL", shard.k.jobs, "j")
+    assert shard.call("remove_consumer", "default", "me", 10) is True
+    assert (shard.counts["lost:default"], shard.counts.get("running:default", 0)) == (1, 0)
