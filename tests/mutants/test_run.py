@@ -22,7 +22,7 @@ found = [Mutant("lua/lease.lua", 0, "", now, source.replace(was, now)) for was, 
 )]
 results = {}
 broken = run.try_mutants(
-    found, run.Options(2, tests=tuple(sys.argv[1:]), slow_s=2), lambda result: results.update({result.mutant: result})
+    found, run.Options(2, quick=True, tests=tuple(sys.argv[1:]), slow_s=4), lambda result: results.update({result.mutant: result})
 )
 print(*broken, sep="\\n")
 print(*(results[mutant].killer for mutant in found if mutant in results), sep="\\n")
