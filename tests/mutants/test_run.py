@@ -21,9 +21,8 @@ found = [Mutant("lua/lease.lua", 0, "", now, source.replace(was, now)) for was, 
     ("local holder", "local  holder"),
 )]
 results = {}
-broken = run.try_mutants(
-    found, run.Options(2, quick=True, tests=tuple(sys.argv[1:]), slow_s=4), lambda result: results.update({result.mutant: result})
-)
+options = run.Options(2, quick=True, tests=tuple(sys.argv[1:]), slow_s=4)
+broken = run.try_mutants(found, options, lambda result: results.update({result.mutant: result}))
 print(*broken, sep="\\n")
 print(*(results[mutant].killer for mutant in found if mutant in results), sep="\\n")
 """
