@@ -220,6 +220,8 @@ class Model:
     # -- attempts
 
     def _claim(self, call: Call) -> None:
+        if call.reply[0] < 0:  # there is no such group
+            return
         status, now_ms, ttr_ms, _, claims, ids, records, expired, *_ = call.reply
         group, consumer = call.args[1].decode(), call.args[2].decode()
         self.happened["expired"] += expired
