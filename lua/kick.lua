@@ -23,6 +23,8 @@ local k = {own = own, jobs = jobs, bucket = bucket, progress = progress, counts 
   waits = waits(topic[1], topic[2])}
 local ids = {unpack(ARGV, 5)}
 if #ids == 0 then ids = redis.call('ZRANGE', dead, 0, fitting(topic[3], tonumber(ARGV[4])) - 1) end
+-- Nothing is reserved then: it would make the counters of a shard anew that was deleted meanwhile.
+if redis.call('EXISTS', dead) == 0 then return 0 end
 local sequence = reserve(counts, #ids)
 
 for _, id in ipairs(ids) do

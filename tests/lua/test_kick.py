@@ -112,3 +112,10 @@ def test_of_large_jobs_a_few_at_once(shard: Shard) -> None:
     while rows := shard.claim().rows:
         shard.bury(*rows)
     assert shard.call("kick", "default", 10, []) == 2
+
+
+def test_a_shard_that_was_deleted_meanwhile_keeps_nothing(shard: Shard) -> None:
+    shard.redis("DEL", shard.k.counts)
+    assert shard.call("kick", "default", 10, []) == 0
+    assert shard.call("kick", "default", 10, ["gone"]) == 0
+    assert shard.redis("EXISTS", shard.k.counts) == 0

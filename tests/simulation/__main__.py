@@ -13,6 +13,7 @@ from itertools import count, takewhile
 
 from rich.console import Console
 
+from .coverage import never_happened
 from .runs import Report, run_seeds
 
 OUT = Console(highlight=False, soft_wrap=True, markup=False)
@@ -28,7 +29,7 @@ def arguments() -> argparse.Namespace:
 
 
 def tell(report: Report) -> None:
-    OUT.print(f"seed {report.seed}: {report.broken}")
+    OUT.print(f"seed {report.seed}: {report.broken}\n  to repeat it: make simulate FIRST={report.seed} SEEDS=1")
     for line in report.story:
         OUT.print(f"  {line}")
 
@@ -41,18 +42,22 @@ def main() -> int:
     seeds = range(first, first + options.seeds) if options.seeds else count(first)
     happened: Counter[str] = Counter()
     done = broken = calls = 0
+    simulated_s = 0.0
     for report in run_seeds(takewhile(lambda _: time.monotonic() < until, seeds), options.processes):
-        done, calls = done + 1, calls + report.calls
+        done, calls, simulated_s = done + 1, calls + report.calls, simulated_s + report.simulated_s
         happened += report.happened
         if report.broken:
             broken += 1
             tell(report)
     for what, times in sorted(happened.items()):
         OUT.print(f"{times:10,} {what}")
+    for what in never_happened(happened):
+        OUT.print(f"     never {what}")
     took_s = time.monotonic() - began
     OUT.print(
-        f"seeds {first} to {first + done - 1}: {broken} broke a promise; {calls:,} calls in {took_s:.0f} s, "
-        f"{done / took_s:.1f} seeds/s, {calls / took_s:,.0f} calls/s"
+        f"seeds {first} to {first + done - 1}: {broken} broke a promise; {done:,} histories, {calls:,} calls, "
+        f"{simulated_s / 3600:.1f} simulated hours\n"
+        f"in {took_s:.0f} s: {done / took_s:.1f} seeds/s, {calls / took_s:,.0f} calls/s"
     )
     return 1 if broken else 0
 

@@ -14,6 +14,7 @@ from redis.exceptions import ResponseError
 from streamdq.link.command import Command
 from streamdq.link.failures import count_reply, translate
 
+from .calls import name_of
 from .loop import Process, SimulatedLoop, running
 from .store import Fields, Store
 
@@ -50,6 +51,21 @@ class _Call:
     gone: bool = False  # the server knows that nobody waits any more
     lose_reply: bool = False
 
+    @property
+    def name(self) -> str:
+        return name_of(self.commands[0])
+
+
+@dataclass(eq=False)
+class _Read:
+    """A blocked read: of these streams, until then. ``growth``: theirs when it found nothing."""
+
+    call: _Call
+    until: float
+    fields: Fields  # without BLOCK
+    streams: Fields
+    growth: list[Any]
+
 
 class Network:
     """``applied`` is told of each command that reached the store, with its reply."""
@@ -68,7 +84,7 @@ class Network:
         self._applied = applied
         self._happened = happened
         self.faults = Faults()
-        self._blocked: list[tuple[_Call, float]] = []  # reads, and until when
+        self._blocked: list[_Read] = []
         self.calls = 0
 
     def _travel(self) -> float:
@@ -83,20 +99,20 @@ class Network:
         call = _Call(process, [encoded(command) for command in commands], blocking, self._loop.create_future())
         self.calls += 1
         if faults.down or random.random() < faults.refuse:
-            self._happened("refused")
+            self._happened(f"refused: {call.name}")
             self._later(self._travel(), self._fail, call, ConnectionRefusedError("refused"), False)
             return call.future
         if process in faults.cut:
             return call.future
         dice = random.random()
         if dice < faults.lose_request:
-            self._happened("request lost")
+            self._happened(f"request lost: {call.name}")
             self._maybe_reset(call)
             return call.future
         call.lose_reply = dice < faults.lose_request + faults.lose_reply
         delay_s = self._travel()
         if random.random() < faults.late:
-            self._happened("late")
+            self._happened(f"late: {call.name}")
             delay_s += random.uniform(0.0, 12.0)
         call.future.add_done_callback(lambda _: self._later(self._travel(), self._hang_up, call), context=_OUTSIDE)
         self._later(delay_s, self._arrive, call)
@@ -114,15 +130,15 @@ class Network:
         """The server learns that nobody waits for the reply."""
         if call.process not in self.faults.cut:
             call.gone = True
-            self._blocked = [(blocked, until) for blocked, until in self._blocked if blocked is not call]
+            self._blocked = [read for read in self._blocked if read.call is not call]
 
     # -- at the server
 
     def _arrive(self, call: _Call) -> None:
         if self.faults.down or call.process in self.faults.cut:
-            self._happened("request lost")
+            self._happened(f"request lost: {call.name}")
             return
-        if call.blocking:
+        if call.blocking and b"BLOCK" in call.commands[0]:
             self._read(call)
         else:
             self._reply(call, [self._apply(fields) for fields in call.commands])
@@ -135,7 +151,7 @@ class Network:
 
     def _reply(self, call: _Call, replies: list[Any]) -> None:
         if call.lose_reply:
-            self._happened("reply lost")
+            self._happened(f"reply lost: {call.name}")
             self._maybe_reset(call)
             return
         self._later(self._travel(), self._deliver, call, replies)
@@ -155,35 +171,37 @@ class Network:
         if reply:
             self._applied(fields, reply)
             self._reply(call, [reply])
-            return
-        until = self._loop.time() + timeout_ms / 1000
-        if not call.gone:
-            self._blocked.append((call, until))
+        elif not call.gone:
+            until, streams = self._loop.time() + timeout_ms / 1000, _streams(fields)
+            self._blocked.append(_Read(call, until, fields, streams, self._store.growth(streams)))
             self._later(timeout_ms / 1000, self._unblock, call)
 
     def _unblock(self, call: _Call) -> None:
-        if any(blocked is call for blocked, _ in self._blocked):
-            self._blocked = [(blocked, until) for blocked, until in self._blocked if blocked is not call]
+        if any(read.call is call for read in self._blocked):
+            self._blocked = [read for read in self._blocked if read.call is not call]
             self._reply(call, [None])
 
     def _serve_blocked(self) -> None:
         """After each write, first come, first served."""
-        for call, until in list(self._blocked):
-            fields, _ = _unblocked(call.commands[0])
-            reply = self._store.apply(fields)
+        for read in list(self._blocked):
+            growth = self._store.growth(read.streams)
+            if growth == read.growth:
+                continue
+            reply = self._store.apply(read.fields)
             if reply:
-                self._blocked.remove((call, until))
-                self._applied(fields, reply)
-                self._reply(call, [reply])
+                self._blocked.remove(read)
+                self._applied(read.fields, reply)
+                self._reply(read.call, [reply])
             else:
+                read.growth = growth
                 self._store.forget_last()
 
     # -- faults
 
     def drop_all(self) -> None:
         """Every connection is cut: the server restarts, or another one takes over."""
-        for call, _ in self._blocked:
-            self._later(self._travel(), self._fail, call, ConnectionResetError("reset by peer"), True)
+        for read in self._blocked:
+            self._later(self._travel(), self._fail, read.call, ConnectionResetError("reset by peer"), True)
         self._blocked.clear()
 
 
@@ -191,6 +209,11 @@ def _unblocked(fields: Fields) -> tuple[Fields, int]:
     """The same read without BLOCK, and how long it may block, in ms."""
     i = fields.index(b"BLOCK")
     return (*fields[:i], *fields[i + 2 :]), int(fields[i + 1])
+
+
+def _streams(fields: Fields) -> Fields:
+    names = fields[fields.index(b"STREAMS") + 1 :]
+    return names[: len(names) // 2]
 
 
 class SimulatedLink:
@@ -203,7 +226,9 @@ class SimulatedLink:
         self.target = target
 
     async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
-        future = self._network.begin(commands, blocking)
+        future, process, name = self._network.begin(commands, blocking), running.get(), name_of(encoded(commands[0]))
+        if process is not None:
+            process.calling.append(name)
         try:
             async with asyncio.timeout(timeout_s):
                 return await future
@@ -211,6 +236,8 @@ class SimulatedLink:
             raise translate(error, True) from error
         finally:
             future.cancel()
+            if process is not None:
+                process.calling.remove(name)
 
     @staticmethod
     def node_of(_key: str) -> str:

@@ -11,6 +11,7 @@ import heapq
 from asyncio.base_events import BaseEventLoop
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
+from functools import partial
 from random import Random
 from typing import Any
 
@@ -26,8 +27,15 @@ class Process:
         self.steps = 0
         self.dies_at: int | None = None  # the step before which it is killed
         self.on_death: Callable[[], None] = lambda: None
+        self.signals: dict[int, Callable[[], None]] = {}  # what handles them
+        self.told_to_end: float | None = None  # when
+        self.was_stopped = False
+        self.troubled_at = 0.0  # when it was last stopped or continued
+        self.calling: list[str] = []  # the calls to Redis that it waits for
+        self.at_end: list[Callable[[], object]] = []  # ends its threads
 
 
+_BEGIN_S = 1000.0
 running: ContextVar[Process | None] = ContextVar("running", default=None)
 
 
@@ -64,7 +72,7 @@ class SimulatedLoop(BaseEventLoop):
         super().__init__()
         self._random = random
         self._shuffled = shuffled
-        self._now_s = 1000.0
+        self._now_s = _BEGIN_S
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._count = 0
         self.steps = 0
@@ -77,6 +85,11 @@ class SimulatedLoop(BaseEventLoop):
     def time(self) -> float:
         return self._now_s
 
+    @property
+    def passed_s(self) -> float:
+        """How much time has passed."""
+        return self._now_s - _BEGIN_S
+
     # -- processes
 
     def spawn(self, process: Process, main: Callable[[], Any]) -> asyncio.Task[Any]:
@@ -87,11 +100,13 @@ class SimulatedLoop(BaseEventLoop):
 
     def stop_process(self, process: Process) -> None:
         """As SIGSTOP does: nothing of it runs, what becomes due waits."""
-        process.stopped = True
+        process.stopped = process.was_stopped = True
+        process.troubled_at = self._now_s
 
     def continue_process(self, process: Process) -> None:
         """As SIGCONT does."""
         process.stopped = False
+        process.troubled_at = self._now_s
         parked, process.parked = process.parked, []
         for handle in parked:
             self._add_callback(handle)
@@ -101,9 +116,30 @@ class SimulatedLoop(BaseEventLoop):
         if process.alive:
             process.alive = False
             process.parked.clear()
+            for end in process.at_end:
+                end()
             process.on_death()
 
+    def signal(self, process: Process, number: int) -> bool:
+        """Sends a signal, which runs its handler in the process. Returns whether there is one."""
+        handler = process.signals.get(number)
+        if handler is None or not process.alive:
+            return False
+        context = copy_context()
+        context.run(running.set, process)
+        self.call_soon(handler, context=context)
+        return True
+
     # -- as BaseEventLoop wants it
+
+    def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
+        process = running.get()
+        assert process is not None
+        process.signals[sig] = partial(callback, *args)
+
+    def remove_signal_handler(self, sig: int) -> bool:
+        process = running.get()
+        return process is not None and process.signals.pop(sig, None) is not None
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None

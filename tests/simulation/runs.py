@@ -20,6 +20,7 @@ class Report:
 
     seed: int
     calls: int
+    simulated_s: float
     happened: Counter[str]
     broken: str = ""  # the promise that was, and where
     story: list[str] = field(default_factory=list)  # the calls that name the job
@@ -28,15 +29,15 @@ class Report:
 def run_seed(seed: int) -> Report:
     logging.disable(logging.CRITICAL)
     world = World(seed)
+    broken, story = "", []
     try:
         world.run()
     except Exception as error:
         lines = traceback.format_exception_only(error)
-        report = Report(seed, world.network.calls, world.happened, f"{lines[-1].strip()}\n  {world.plan}")
+        broken = f"{lines[-1].strip()}\n  {world.plan}"
         if numbers := re.findall(r"job (\d+)|place of (\d+)", str(error)):
-            report.story = [str(call) for call in world.model.story(int(numbers[-1][0] or numbers[-1][1]))]
-        return report
-    return Report(seed, world.network.calls, world.happened)
+            story = [str(call) for call in world.model.story(int(numbers[-1][0] or numbers[-1][1]))]
+    return Report(seed, world.network.calls, world.loop.passed_s, world.happened, broken, story)
 
 
 def run_seeds(seeds: Iterable[int], processes: int) -> Iterator[Report]:

@@ -100,6 +100,12 @@ class Store:
         """The last command changed nothing."""
         self.log.pop()
 
+    def growth(self, streams: Sequence[bytes]) -> list[tuple[int, tuple[bytes, ...]] | None]:
+        """A value that changes when a blocked read of the streams may have something to return."""
+        kept = self._server.dbs[0]._dict
+        items = [kept.get(name) for name in streams]
+        return [item and (item.value.entries_added, tuple(item.value._groups)) for item in items]
+
     def take_over(self, lost: int) -> None:
         """Another server goes on that never got the last ``lost`` commands; it knows no script."""
         del self.log[len(self.log) - lost :]

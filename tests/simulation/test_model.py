@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.simulation.model import Broken, Call, Model
+from tests.simulation.transitions import STEPS
 
 KEYS = ["ns:{t:0}:jobs"]
 NOW = 1_800_000_000_000
@@ -17,21 +18,24 @@ class Story:
     """Calls as Redis would have carried them out, one by one."""
 
     def __init__(self) -> None:
-        self.model = Model()
+        self.model = Model(STEPS)
         self.now = NOW
-        self.call("configure_shard", [1, b"g", b"", 1, 1], b"1", b"1", b"g", b"")
+        self.configure()
 
     def call(self, name: str, reply: Any, *args: bytes) -> None:
         self.model.applied(Call(len(self.model.calls) + 1, self.now, name, KEYS, args, reply))
 
-    def enqueue(self, serial: int = 1, when: bytes = b"+0", id: bytes = b"a") -> None:
-        body = b'\n\nnonc\n\n\n{"n":%d}' % serial
+    def enqueue(self, serial: int = 1, when: bytes = b"+0", id: bytes = b"a", expire: bytes = b"") -> None:
+        body = b'\n%b\nnonc\n\n\n{"n":%d}' % (expire, serial)
         self.call("enqueue", [1, self.now, 1], b"", b"1", b"9", id, when, body)
 
-    def claim(self, serial: int = 1, consumer: bytes = b"c1", claim: bytes = b"1-0", id: bytes = b"a") -> None:
+    def claim(
+        self, serial: int = 1, consumer: bytes = b"c1", claim: bytes = b"1-0", id: bytes = b"a", group: bytes = b"g",
+        expired: int = 0,
+    ) -> None:  # fmt: skip
         record = b'000000000001%d\n%d\n\n\nnonc\n\n\n{"n":%d}' % (self.now, self.now, serial)
-        reply = [1, self.now, 1000, 0, [claim], [id], [record], 0, b"1", 0, 0]
-        self.call("claim", reply, b"", b"g", consumer, b"1", b"1000", b"0", b"1")
+        reply = [1, self.now, 1000, 0, [claim], [id], [record], expired, b"1", 0, 0]
+        self.call("claim", reply, b"", group, consumer, b"1", b"1000", b"0", b"1")
 
     def end(self, name: str, *more: bytes, claim: tuple[bytes, bytes] = (b"1-0", b""), refused: bool = False) -> None:
         reply = [self.now, 1] if refused else [self.now]
@@ -40,8 +44,23 @@ class Story:
     def start(self, serial: int = 1, attempt: int = 1, consumer: str = "c1") -> None:
         self.model.started(serial, attempt, "g", consumer)
 
-    def rest(self, *stored: str) -> None:
-        self.model.at_rest(["g"], [(("t", 0), id) for id in stored])
+    def bury(self) -> None:
+        self.claim()
+        self.end("bury", b"buried", b"no")
+
+    def archive(self, receipt: bytes = b"taken") -> None:
+        self.call("archive", [1], b"g", b"a", receipt, b"%d" % self.now, b"000000000001", b"1")
+
+    def restore(self, group: bytes = b"g") -> None:
+        rest = b'%d\n\n\nnonc\n\n\n{"n":1}' % NOW
+        self.call("restore", [1, 1], b"", group, b"0", b"1", b"a", b"given", b"1", b"%d" % NOW, rest)
+
+    def configure(self, groups: bytes = b"g", *fields: bytes) -> None:
+        self.call("configure_shard", [1, groups, b"", 1, 1], b"1", b"1", groups, b"", *fields)
+
+    def rest(self, *stored: str, archived: tuple[int, ...] = (), counted: dict[str, int] | None = None) -> None:
+        counts = {("t", 0): counted} if counted is not None else {}
+        self.model.at_rest(["g"], [(("t", 0), id) for id in stored], counts, archived)
 
 
 def test_a_life_without_fault() -> None:
@@ -55,7 +74,21 @@ def test_a_life_without_fault() -> None:
     story.claim(claim=b"1-0|2-0|2|1|0|")
     story.start(attempt=2)
     story.end("finish", claim=(b"1-0", b"2-0"))
-    story.rest()
+    story.model.ended(1, "g", "c1", "finish")
+    story.rest(counted={"retried:g": 1, "done:g": 1})
+
+
+def test_an_archived_job_comes_back() -> None:
+    story = Story()
+    story.enqueue()
+    story.bury()
+    story.archive()
+    story.rest(archived=(1,))
+    story.restore()
+    story.claim(claim=b"-|2-0|2|0|0|")
+    story.start(attempt=2)
+    story.end("finish", claim=(b"-", b"2-0"))
+    story.rest(counted={"done:g": 1})
 
 
 def never_put_in(story: Story) -> None:
@@ -157,10 +190,119 @@ def put_over_another(story: Story) -> None:
     story.enqueue(2)
 
 
+def put_in_again(story: Story) -> None:
+    story.enqueue()
+    story.call("replace", [1, story.now, 1], b"", b"1", b"0", b"9", b"a", b"+0", b'\n\nnonc\n\n\n{"n":1}')
+
+
+def counted_though_drained(story: Story) -> None:
+    story.enqueue()
+    story.claim()
+    story.call("remove_consumer", 1, b"", b"g", b"c1", b"100")
+    story.claim(consumer=b"c2", claim=b"1-0|2-0|2|0|0|")
+    story.start(attempt=2, consumer="c2")
+
+
+def claimed_too_late(story: Story) -> None:
+    story.enqueue(expire=b"100")
+    story.now += 102
+    story.claim()
+
+
+def expired_too_early(story: Story) -> None:
+    story.enqueue(expire=b"100")
+    story.now += 99
+    story.claim(claim=b"", expired=1)
+
+
+def claimed_when_expired(story: Story) -> None:
+    story.enqueue(expire=b"100")
+    story.now += 101
+    story.claim(claim=b"", expired=1)
+    story.claim()
+
+
+def buried_as_lost_too_early(story: Story) -> None:
+    story.model.deliveries_at_least = 1
+    story.enqueue()
+    story.claim()
+    story.end("bury", b"crashed", b"lost")
+
+
+def started_though_lost_too_often(story: Story) -> None:
+    story.model.deliveries_at_most = 1
+    story.enqueue()
+    for attempt in range(1, 5):
+        story.claim(consumer=b"c%d" % attempt, claim=b"1-0|%d-0|%d|0|0|" % (attempt, attempt))
+        story.start(attempt=attempt, consumer=f"c{attempt}")
+        story.now += 1000
+
+
+def ended_for_the_client_alone(story: Story) -> None:
+    story.enqueue()
+    story.claim()
+    story.end("finish", refused=True)
+    story.model.ended(1, "g", "c1", "finish")
+
+
+def miscounted(story: Story) -> None:
+    story.enqueue()
+    story.claim()
+    story.end("finish")
+    story.rest(counted={"done:g": 2})
+
+
+def dropped_with_an_open_job(story: Story) -> None:
+    story.enqueue()
+    story.call("drop_shard", 1, b"2", b"0")
+
+
+def archived_without_being_dead(story: Story) -> None:
+    story.enqueue()
+    story.archive()
+
+
+def archived_nowhere(story: Story) -> None:
+    story.enqueue()
+    story.bury()
+    story.archive()
+    story.rest()
+
+
+def brought_back_when_done(story: Story) -> None:
+    story.enqueue()
+    story.claim()
+    story.end("finish")
+    story.restore()
+
+
+def brought_back_for_others(story: Story) -> None:
+    story.configure(b"g,h")
+    story.enqueue()
+    story.claim(group=b"h")
+    story.call("finish", [story.now], b"", b"h", b"0", b"1", b"1-0", b"", b"a", b"")
+    story.bury()
+    story.archive()
+    story.restore()
+    story.claim(claim=b"-|2-0|2|0|0|", group=b"h")
+
+
+def too_many_at_once(story: Story) -> None:
+    story.model.judges_rates = True
+    story.configure(b"g", b"rate", b"5")
+    for _ in range(3):
+        story.call("move", [2, story.now, -1, 0], b"", b"2", b"g", b"1")
+        story.now += 300
+
+
 FAULTS = [
     never_put_in, never_done, left_behind, claimed_early, retried_early, claimed_twice, claimed_when_done,
     claimed_when_cancelled, started_when_cancelled, started_when_taken_over, started_as_another_attempt,
     finished_by_who_lost_it, cancelled_while_it_ran, not_found_by_cancel, kicked_without_being_dead, put_over_another,
+    put_in_again, counted_though_drained, claimed_too_late, expired_too_early, claimed_when_expired,
+    buried_as_lost_too_early, started_though_lost_too_often, ended_for_the_client_alone, miscounted,
+    dropped_with_an_open_job, archived_without_being_dead, archived_nowhere, brought_back_when_done,
+    brought_back_for_others, too_many_at_once,
 ]  # fmt: skip
 
 

@@ -1,94 +1,52 @@
-"""One seed's history: workers, producers and operators, each a process of its own, and what happens to them."""
+"""One seed's history: who takes part in it, what happens to them, and whether every promise was kept."""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
+from itertools import count
 from random import Random
 from typing import Any
 from unittest.mock import patch
 
-from streamdq import AsyncQueue, Bury, Job, NewJob, Snooze, Worker
+from streamdq import AsyncQueue, Queue, Worker
+from streamdq import queue as queue_module
 from streamdq.config import Settings
 from streamdq.errors import StreamdqError
 from streamdq.keys import ShardKeys
 from streamdq.link import session as session_module
 from streamdq.link.address import Target
-from streamdq.operations.jobs import OnConflict
-from streamdq.store.assembly import load_script, lua_directory
+from streamdq.mover import mover as mover_module
 from streamdq.worker import worker as worker_module
 
+from . import clients, operators, troubles, workers
+from .archiver import keep_archive
+from .calls import call_of
 from .link import Network, SimulatedLink
 from .loop import Process, SimulatedLoop, running
-from .model import Broken, Call, Model
+from .model import Broken, Model
+from .movers import SimulatedMoverThread
+from .plan import DEFAULT_DELIVERIES, GROUPS, MAX_DELIVERIES, RETRIES, Plan
+from .rest import come_to_rest
 from .store import Fields, Store
+from .threads import BlockingLink, ThreadedQueue, sleep
+from .transitions import STEPS
 
-_EPOCH_S = 1_800_000_000
-_GROUPS = ("default", "audit", "extra")  # the first is there all the time
-_CONFLICTS: tuple[OnConflict, ...] = ("reject", "keep", "replace")
+EPOCH_S = 1_800_000_000
 _CALM_S = 6.0  # after any trouble
-_RETRIES = ("1s 2s", "0", "500ms 1s 5s", "3s")
-
-
-@cache
-def _scripts() -> dict[bytes, str]:
-    return {
-        key: path.stem
-        for path in lua_directory().glob("*.lua")
-        for script in [load_script(path.stem)]
-        for key in (script.sha.encode(), script.source.encode())
-    }
-
-
-def call_of(index: int, now_ms: int, fields: Fields, reply: Any) -> Call:
-    name, *rest = fields
-    if name in (b"EVALSHA", b"EVAL"):
-        count = int(rest[1])
-        keys, args = rest[2 : 2 + count], rest[2 + count :]
-        return Call(index, now_ms, _scripts()[rest[0]], [key.decode() for key in keys], args, reply)
-    return Call(index, now_ms, name.decode(), [], rest, reply)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What kind of history a seed makes."""
-
-    topics: int
-    shards: int
-    workers: int  # for each group
-    producers: int
-    horizon_s: float
-    shuffled: bool
-    crashes: bool  # processes are killed and stopped
-    network: bool  # messages are lost or late, connections cut
-    server: bool  # Redis restarts, fails over, is flushed, its clock jumps
-    operators: bool
-
-    @classmethod
-    def drawn(cls, random: Random) -> Plan:
-        return cls(
-            topics=random.choice((1, 1, 2)),
-            shards=random.choice((1, 1, 2, 3)),
-            workers=random.choice((1, 2, 2, 3)),
-            producers=random.choice((1, 2)),
-            horizon_s=random.choice((10.0, 20.0, 40.0)),
-            shuffled=random.random() < 0.5,
-            crashes=random.random() < 0.6,
-            network=random.random() < 0.6,
-            server=random.random() < 0.4,
-            operators=random.random() < 0.7,
-        )
+Main = Callable[[], Coroutine[Any, Any, None]]
+_URL = "redis://simulated:6379/0"
 
 
 class World:
-    """``run`` makes the history of one seed."""
+    """``run`` makes the history of one seed. Those who take part are coroutine functions that get the World."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
@@ -96,43 +54,54 @@ class World:
         self.plan = Plan.drawn(self.random)
         self.happened: Counter[str] = Counter()
         self.loop = SimulatedLoop(Random(f"{seed} order"), self.plan.shuffled)
-        self._clock_s = float(_EPOCH_S)
-        self.store = Store(lambda: self._clock_s + self.loop.time())
-        self.network = Network(self.loop, self.store, Random(f"{seed} network"), self._applied, self._happened)
-        self.model = Model()
+        self.clock_s = float(EPOCH_S)
+        self.store = Store(lambda: self.clock_s + self.loop.time())
+        self.network = Network(self.loop, self.store, Random(f"{seed} network"), self._applied, self.note)
+        self.model = Model(STEPS)
         self.model.lives = self._lives
-        self.topics = [f"t{i}" for i in range(self.plan.topics)]
-        self._serials = iter(range(10**9))
-        self._names = iter(range(10**9))
-        self._ids: list[tuple[str, str]] = []
-        self._workers: dict[Process, str] = {}  # and their groups
-        self._serving: dict[Process, Worker] = {}
-        self._troubled: dict[Process | None, float] = {}  # when each was last stopped or continued; None: everybody
-        self._tasks: list[asyncio.Task[Any]] = []
-        self._calm = False
+        self.serving: dict[Process, Worker] = {}
+        self.troubled_at = 0.0  # the network or Redis; infinite while it lasts
+        self.topics = [f"t{i}" for i in range(self.plan.topics)] + ["fleeting"] * self.plan.fleeting
+        self.ids: list[tuple[str, str]] = []  # of jobs, with their topics
+        self.processes: list[Process] = []
+        self.calm = False  # no more faults, nothing new
+        self.settings = Settings(url=_URL, call_timeout_s=2.0, grace_s=2.0, history_length=200)
+        self._serials = count()
+        self._names = count()
+        self._tasks: list[tuple[Process | None, asyncio.Task[None]]] = []
         self._broken: BaseException | None = None
-        self.settings = Settings(url="redis://simulated:6379/0", call_timeout_s=2.0, grace_s=2.0, history_length=200)
 
-    # -- the world's frame
+    # -- the frame
 
     def run(self) -> None:
         """Raises Broken, or whatever else went wrong."""
-        with self._simulated():
-            main = self.loop.create_task(self._history())
-            self.loop.run_until_complete(main)
+        with self._simulated(), tempfile.TemporaryDirectory() as directory:
+            self.archive_url = f"sqlite:///{directory}/archive.db"
+            try:
+                self.loop.run_until_complete(self.loop.create_task(self._history()))
+            finally:
+                self.happened.update(self.model.happened)
 
     @contextmanager
     def _simulated(self) -> Iterator[None]:
         entropy = Random(f"{self.seed} ids")
-        link = lambda *_: SimulatedLink(self.network, Target("node", "redis://simulated:6379/0"))  # noqa: E731
+        link = lambda *_: SimulatedLink(self.network, Target("node", _URL))  # noqa: E731
         with ExitStack() as stack:
             stack.enter_context(self.store.keeping_time())
-            stack.enter_context(patch.object(time, "monotonic", self.loop.time))
-            stack.enter_context(patch.object(os, "urandom", entropy.randbytes))
-            stack.enter_context(patch.object(session_module, "consumer_name", lambda: f"c{next(self._names)}"))
-            stack.enter_context(patch.object(worker_module, "AsyncLink", link))
-            stack.enter_context(patch.object(AsyncQueue, "_link_class", staticmethod(link)))
-            stack.enter_context(patch.object(ShardKeys, "__hash__", lambda keys: hash(keys.prefix)))
+            for target, name, value in (
+                (time, "monotonic", self.loop.time),
+                (time, "sleep", sleep),
+                (os, "urandom", entropy.randbytes),
+                (session_module, "consumer_name", lambda: f"c{next(self._names)}"),
+                (worker_module, "AsyncLink", link),
+                (mover_module, "AsyncLink", link),
+                (queue_module, "MoverThread", SimulatedMoverThread),
+                (AsyncQueue, "_link_class", staticmethod(link)),
+                (Queue, "_link_class", staticmethod(lambda *_: BlockingLink(link()))),
+                # sets of shards are ordered by it, and by default it is the address
+                (ShardKeys, "__hash__", lambda keys: hash(keys.prefix)),
+            ):
+                stack.enter_context(patch.object(target, name, value))
             asyncio.set_event_loop(self.loop)
             try:
                 yield
@@ -151,367 +120,154 @@ class World:
             self.loop._ready.clear()  # type: ignore[attr-defined]
             self.loop.close()
 
-    def _happened(self, what: str) -> None:
-        self.happened[what] += 1
+    def flushed(self) -> None:
+        self._applied((b"FLUSHALL",), b"OK")
 
     def _applied(self, fields: Fields, reply: Any) -> None:
-        now_ms = int(self.store.time() * 1000)
-        call = call_of(len(self.store.log), now_ms, fields, reply)
-        self.happened[f"call {call.name}"] += 1
-        try:
+        call = call_of(len(self.store.log), int(self.store.time() * 1000), fields, reply)
+        self.note(f"call {call.name}")
+        with self.judged():
             self.model.applied(call)
-        except Broken as error:
-            self._broken = self._broken or error
 
     def _lives(self, consumer: str) -> bool:
         """Whether it could give a sign of life every second, for so long that nobody may take it for dead."""
         calm_from = self.loop.time() - _CALM_S
         return any(
-            worker.name == consumer and process.alive and not process.stopped
-            and max(self._troubled.get(process, 0.0), self._troubled.get(None, 0.0)) < calm_from
-            for process, worker in self._serving.items()
+            worker.name == consumer and process.alive and not process.stopped and not self.network.faults.down
+            and max(process.troubled_at, self.troubled_at) < calm_from
+            for process, worker in self.serving.items()
         )  # fmt: skip
-
-    def _trouble(self, process: Process | None = None) -> None:
-        self._troubled[process] = self.loop.time()
-
-    def _check(self) -> None:
-        if self._broken is not None:
-            raise self._broken
 
     # -- the history
 
     async def _history(self) -> None:
         plan = self.plan
         await self._configure_all()
-        for group in _GROUPS[:2]:
-            for _ in range(plan.workers if group == _GROUPS[0] else 1):
-                self._start_worker(group)
-        parts: list[Callable[[], Awaitable[None]]] = [self._produce] * plan.producers
-        if plan.operators:
-            parts.append(self._operate)
-        tasks = [self.loop.spawn(Process(f"client{i}"), part) for i, part in enumerate(parts)]
-        for trouble, there in (
-            (self._kill_some, plan.crashes),
-            (self._cut_some, plan.network),
-            (self._shake, plan.server),
-        ):
-            if there:
-                tasks.append(self.loop.create_task(trouble()))
+        for group in GROUPS[:2]:
+            for _ in range(plan.workers if group == GROUPS[0] else 1):
+                self.start("worker", partial(workers.work, self, group))
+        for _ in range(plan.producers):
+            self.start("producer", partial(clients.produce, self))
+        for _ in range(plan.takers):
+            self.start("taker", partial(clients.take, self))
+        for _ in range(plan.operators):
+            self.start("operator", partial(operators.operate, self))
+        if plan.archive:
+            self.start("archiver", partial(keep_archive, self))
+        for trouble in troubles.planned(plan):
+            self._tasks.append((None, self.loop.create_task(trouble(self))))
         end = self.loop.time() + plan.horizon_s
         while self.loop.time() < end:
             await asyncio.sleep(0.2)
-            self._check()
-            for task in tasks:
-                if task.done():
-                    task.result()
-        self._calm = True
-        await asyncio.gather(*tasks)
-        await self._come_to_rest()
-        self._check()
+            self.check()
+        await come_to_rest(self)
+        self.check()
 
     async def _configure_all(self) -> None:
-        ttr = Random(f"{self.seed} ttr").choice(("2s", "2s", "60s"))
+        deliveries = {topic: self.random.choice(MAX_DELIVERIES) for topic in self.topics}
+        self.model.deliveries_at_most = max(DEFAULT_DELIVERIES, *deliveries.values())
+        self.model.deliveries_at_least = min(DEFAULT_DELIVERIES, *deliveries.values())
+        self.model.judges_rates = not (self.plan.network or self.plan.crashes or self.plan.server)
         async with AsyncQueue(settings=self.settings) as queue:
             for topic in self.topics:
                 await queue.configure(
-                    topic, groups=_GROUPS[:2], shards=self.plan.shards, ttr=ttr, retry=self.random.choice(_RETRIES),
-                    max_deliveries=self.random.choice((3, 20)),
+                    topic, groups=GROUPS[:2], shards=self.plan.shards, ttr=self.plan.ttr,
+                    retry=self.random.choice(RETRIES), max_deliveries=deliveries[topic],
                 )  # fmt: skip
 
-    async def _pause(self, most_s: float) -> None:
-        await asyncio.sleep(self.random.uniform(0.0, most_s))
+    # -- for those who take part
 
-    # -- workers
-
-    def _start_worker(self, group: str) -> None:
-        process = Process(f"worker{len(self._workers)}")
-        if self.plan.crashes and not self._calm and self.random.random() < 0.5:
+    def start(self, kind: str, main: Main) -> Process:
+        """Starts a process, and another one like it some time after it was killed."""
+        process = Process(f"{kind}{len(self.processes)}")
+        if self.plan.crashes and not self.calm and self.random.random() < 0.5:
             process.dies_at = self.random.randrange(1, 3000)
-        self._workers[process] = group
-        process.on_death = lambda: self._died(process)
-        task = self.loop.spawn(process, lambda: self._work(group))
-        self._tasks.append(task)
+        self.processes.append(process)
+        process.on_death = lambda: self._died(process, kind, main)
+        self._tasks.append((process, self.loop.spawn(process, main)))
+        return process
 
-    def _died(self, process: Process) -> None:
-        self.happened["killed"] += 1
-        if not self._calm:
-            self.loop.call_later(self.random.expovariate(1.0), self._restart, self._workers[process])
+    def _died(self, process: Process, kind: str, main: Main) -> None:
+        self.note("killed", process)
+        if not self.calm:
+            self.loop.call_later(self.random.expovariate(1.0), self._start_again, kind, main)
 
-    def _restart(self, group: str) -> None:
-        if not self._calm:
-            self._start_worker(group)
+    def _start_again(self, kind: str, main: Main) -> None:
+        if not self.calm:
+            self.start(kind, main)
 
-    async def _work(self, group: str) -> None:
-        worker = Worker(group=group, settings=self.settings, concurrency=self.random.choice((1, 3, 10)))
-        if (process := running.get()) is not None:
-            self._serving[process] = worker
-        for topic in self.topics:
-            worker.handler(topic)(self._handler(worker, group))
-        while True:
-            try:
-                await worker.serve()
-                return
-            except StreamdqError as error:
-                self.happened[f"worker: {type(error).__name__}"] += 1
-                await asyncio.sleep(0.5)
+    def check(self) -> None:
+        """Raises what went wrong so far."""
+        if self._broken is not None:
+            raise self._broken
+        for process, task in self._tasks:
+            if task.done() and (process is None or process.alive):
+                task.result()
+        self._tasks = [(process, task) for process, task in self._tasks if not task.done()]
 
-    def _handler(self, worker: Worker, group: str) -> Callable[[Any, Job], Awaitable[None]]:
-        async def handle(body: Any, job: Job) -> None:
-            try:
-                self.model.started(body["n"], job.attempt, group, worker.name)
-            except Broken as error:
-                self._broken = self._broken or error
-            plan = body["plan"]
-            what, seconds = plan[job.attempt - 1] if job.attempt <= len(plan) else ("ok", 0.0)
-            self.happened[f"handler {what}"] += 1
-            if seconds:
-                await asyncio.sleep(seconds)
-            if what == "raise":
-                raise ValueError("as told")
-            if what == "bury":
-                raise Bury("as told")
-            if what == "snooze" and job.snoozed < 2:
-                raise Snooze(0.5)
-            if what == "touch":
-                job.touch()
-                await asyncio.sleep(1.5)
+    def at_work(self, kind: str) -> list[Process]:
+        """The processes of a kind that are alive and have not ended."""
+        alive = {process for process, task in self._tasks if not task.done()}
+        return [p for p in self.processes if p in alive and p.alive and p.name.startswith(kind)]
 
-        return handle
-
-    # -- producers
-
-    def _body(self) -> dict[str, Any]:
-        kinds = ("ok", "ok", "ok", "raise", "raise", "bury", "snooze", "touch", "hang")
-        plan = []
-        for _ in range(self.random.randrange(4)):
-            what = self.random.choice(kinds)
-            plan.append((what, 5.0 if what == "hang" else self.random.choice((0.0, 0.0, 0.01, 0.5, 1.5))))
-        return {"n": next(self._serials), "plan": plan}
-
-    def _new(self) -> dict[str, Any]:
-        random = self.random
-        options: dict[str, Any] = {"delay": random.choice((0, 0, 0.1, 1.0, 3.0, 8.0)), "id": self._id()}
-        if random.random() < 0.1:
-            options["ttr"] = random.choice(("1s", "5s"))
-        if random.random() < 0.1:
-            options["expire"] = "2s"
-        if random.random() < 0.2:
-            options["retry"] = random.choice(_RETRIES)
-        return options
-
-    def _id(self) -> str:
-        return f"j{self.random.randrange(40)}" if self.random.random() < 0.3 else f"n{next(self._names)}"
-
-    async def _produce(self) -> None:
-        random = self.random
-        async with AsyncQueue(settings=self.settings) as queue:
-            while not self._calm:
-                await self._pause(1.0)
-                topic = random.choice(self.topics)
-                with self._client("enqueue"):
-                    conflict = random.choice(_CONFLICTS)
-                    if random.random() < 0.3:
-                        jobs = [NewJob(self._body(), **self._new()) for _ in range(random.randrange(1, 12))]
-                        self._ids += [(topic, job.id or "") for job in jobs]
-                        result = await queue.enqueue_many(topic, jobs, on_conflict=conflict)
-                        for job in jobs:
-                            if job.id not in result.existing:
-                                self._acknowledged(job.body["n"])
-                    else:
-                        body, options = self._body(), self._new()
-                        self._ids.append((topic, options["id"]))
-                        made = await queue.enqueue(topic, body, on_conflict=conflict, **options)
-                        self._acknowledged(made.body["n"])
-
-    def _acknowledged(self, serial: int) -> None:
-        self.happened["acknowledged"] += 1
-        self.model.acknowledged(serial)
+    def others_at_work(self) -> bool:
+        """Whether anything but workers has yet to end."""
+        return any(
+            not task.done() and (process is None or (process.alive and not process.name.startswith("worker")))
+            for process, task in self._tasks
+        )
 
     @contextmanager
-    def _client(self, what: str) -> Iterator[None]:
+    def judged(self) -> Iterator[None]:
+        """Whatever promise is found broken in it ends the history soon."""
+        try:
+            yield
+        except Broken as error:
+            self._broken = self._broken or error
+
+    @contextmanager
+    def client(self, what: str) -> Iterator[None]:
         """Errors are a client's daily bread; what they may mean is for the model to say."""
         try:
             yield
         except StreamdqError as error:
-            self.happened[f"{what}: {type(error).__name__}"] += 1
+            self.note(f"{what}: {type(error).__name__}")
 
-    # -- operators
+    def note(self, what: str, process: Process | None = None) -> None:
+        """Counts what happened; to a process, also which call it was waiting for."""
+        self.happened[what] += 1
+        for call in {*process.calling} if process else ():
+            self.happened[f"{what} in {call}"] += 1
 
-    async def _operate(self) -> None:
-        random = self.random
-        async with AsyncQueue(settings=self.settings) as queue:
-            while not self._calm:
-                await self._pause(2.0)
-                topic = random.choice(self.topics)
-                what = random.choice(_OPERATIONS)
-                with self._client(what.__name__):
-                    await what(self, queue, topic)
+    def note_states(self, what: str) -> None:
+        """Counts what happened to Redis, and which states jobs were in then."""
+        self.note(what)
+        for state in self.model.states():
+            self.note(f"{what} while {state}")
 
-    def _known(self) -> tuple[str, str]:
-        return self.random.choice(self._ids[-30:] or [(self.topics[0], "none")])
+    async def pause(self, most_s: float) -> None:
+        await asyncio.sleep(self.random.uniform(0.0, most_s))
 
-    async def _cancel(self, queue: AsyncQueue, _: str) -> None:
-        await queue.cancel(*self._known())
+    def queue(self) -> Any:
+        """A new AsyncQueue, or a Queue that stands in for it."""
+        if self.random.random() < 0.75:
+            return AsyncQueue(settings=self.settings)
+        return ThreadedQueue(Queue(settings=self.settings))
 
-    async def _reschedule(self, queue: AsyncQueue, _: str) -> None:
-        await queue.reschedule(*self._known(), delay=self.random.choice((0, 0.5, 4.0)))
+    def serial(self) -> int:
+        return next(self._serials)
 
-    async def _pause_topic(self, queue: AsyncQueue, topic: str) -> None:
-        await queue.pause(topic)
-        await self._pause(3.0)
-        await queue.resume(topic)
+    def new_id(self, topic: str) -> str:
+        """Often one that another job has or had."""
+        id = f"j{self.random.randrange(40)}" if self.random.random() < 0.3 else f"n{next(self._names)}"
+        self.ids.append((topic, id))
+        return id
 
-    async def _kick(self, queue: AsyncQueue, topic: str) -> None:
-        await queue.kick(topic, group=self.random.choice(_GROUPS[:2]))
+    def known_id(self) -> tuple[str, str]:
+        return self.random.choice(self.ids[-30:] or [(self.topics[0], "none")])
 
-    async def _purge(self, queue: AsyncQueue, topic: str) -> None:
-        await queue.purge(topic, group=self.random.choice(_GROUPS[:2]))
-
-    async def _regroup(self, queue: AsyncQueue, topic: str) -> None:
-        await queue.configure(topic, groups=_GROUPS[: self.random.choice((1, 2, 3))])
-
-    async def _tune(self, queue: AsyncQueue, topic: str) -> None:
-        random = self.random
-        await queue.configure(
-            topic, ttr=random.choice(("1s", "2s", "4s")), retry=random.choice(_RETRIES), rate=random.choice((0, 0, 20)),
-        )  # fmt: skip
-
-    async def _reshard(self, queue: AsyncQueue, topic: str) -> None:
-        await queue.configure(topic, shards=self.random.choice((1, 2, 3)))
-
-    async def _look(self, queue: AsyncQueue, topic: str) -> None:
-        await queue.stats(topic)
-        await queue.upcoming(topic)
-        await queue.get(*self._known())
-
-    # -- trouble
-
-    async def _kill_some(self) -> None:
-        while not self._calm:
-            await self._pause(4.0)
-            alive = [process for process in self._workers if process.alive and not process.stopped]
-            if not alive:
-                continue
-            process = self.random.choice(alive)
-            if self.random.random() < 0.5:
-                self.loop.kill(process)
-            else:
-                self.happened["stopped"] += 1
-                self.loop.stop_process(process)
-                self.loop.call_later(self.random.choice((0.1, 1.0, 3.0, 8.0)), self._continue, process)
-
-    def _continue(self, process: Process) -> None:
-        self.loop.continue_process(process)
-        self._trouble(process)
-
-    async def _cut_some(self) -> None:
-        faults, random = self.network.faults, self.random
-        while not self._calm:
-            await self._pause(4.0)
-            kind = random.choice(("lossy", "slow", "cut", "fine"))
-            self.happened[f"network {kind}"] += 1
-            rate = random.choice((0.01, 0.1, 0.3)) if kind == "lossy" else 0.0
-            faults.lose_request = faults.lose_reply = faults.late = faults.refuse = rate
-            faults.slow_s = random.choice((0.01, 0.1, 0.5)) if kind == "slow" else 0.0005
-            faults.cut = {p for p in self._workers if random.random() < 0.5} if kind == "cut" else set()
-            self._trouble()
-            if kind != "fine":
-                self._troubled[None] = float("inf")
-        self._heal_network()
-
-    def _heal_network(self) -> None:
-        faults = self.network.faults
-        faults.lose_request = faults.lose_reply = faults.late = faults.refuse = 0.0
-        faults.slow_s, faults.cut, faults.down = 0.0005, set(), False
-        self._trouble()
-
-    async def _shake(self) -> None:
-        while not self._calm:
-            await self._pause(8.0)
-            what = self.random.choice(("restart", "fail over", "flush", "flush scripts", "clock"))
-            self.happened[f"redis {what}"] += 1
-            if what == "restart":
-                self.network.faults.down = True
-                self.network.drop_all()
-                self.store.flush_scripts()
-                await self._pause(3.0)
-                self.network.faults.down = False
-            elif what == "fail over":
-                lost = min(len(self.store.log), self.random.choice((0, 1, 3, 20)))
-                self.network.drop_all()
-                self.store.take_over(lost)
-                self.model.forget(len(self.store.log))
-            elif what == "flush":
-                self.store.flush()
-                self._applied((b"FLUSHALL",), b"OK")
-            elif what == "flush scripts":
-                self.store.flush_scripts()
-            else:
-                self._clock_s += self.random.choice((-3600.0, -5.0, -0.5, 0.5, 5.0))
-                self.model.disturb()
-            if what != "clock" and self._troubled.get(None) != float("inf"):
-                self._trouble()
-
-    # -- the end
-
-    async def _come_to_rest(self) -> None:
-        """Everything heals, and time goes on until nothing is left to do."""
-        self._clock_s = max(self._clock_s, float(_EPOCH_S))
-        self._heal_network()
-        for process in list(self._workers):
-            if process.stopped:
-                self.loop.continue_process(process)
-            process.dies_at = None
-        for group in _GROUPS:
-            self._start_worker(group)
-        async with AsyncQueue(settings=self.settings) as queue:
-            for topic in self.topics:
-                await self._until_done(partial(queue.configure, topic, rate=0))
-                await self._until_done(partial(queue.resume, topic))
-            for _ in range(400):
-                await asyncio.sleep(1.0)
-                self._check()
-                if not await self._busy(queue):
-                    break
-            else:
-                stats = await queue.stats()
-                raise Broken(f"it does not come to rest: {stats}")
-            await asyncio.sleep(5.0)
-            self._check()
-            self.model.at_rest(_GROUPS[:1], self._stored())
-            for topic in self.topics:
-                audit = await queue.audit(topic)
-                if not audit.balanced:
-                    raise Broken(f"the audit does not balance: {audit}")
-
-    async def _until_done(self, operation: Callable[[], Awaitable[Any]]) -> None:
-        for _ in range(100):
-            try:
-                await operation()
-                return
-            except StreamdqError:
-                await asyncio.sleep(0.5)
-        raise Broken("operations go on failing, though nothing is broken any more")
-
-    async def _busy(self, queue: AsyncQueue) -> bool:
-        found = await queue.stats()
-        return any(
-            group.delayed + group.ready + group.running
-            for topic in found.topics.values()
-            for group in topic.groups.values()
-        )
-
-    def _stored(self) -> list[tuple[tuple[str, int], str]]:
-        found = []
-        for key in self.store.all_keys():
-            if key.endswith(":jobs"):
-                topic, _, shard = key[key.index("{") + 1 : key.index("}")].rpartition(":")
-                found += [((topic, int(shard)), id.decode()) for id in self.store.ask("HKEYS", key)]
-        return found
-
-
-_OPERATIONS = (
-    World._cancel, World._cancel, World._reschedule, World._pause_topic, World._kick, World._purge, World._regroup,
-    World._tune, World._reshard, World._look,
-)  # fmt: skip
+    @staticmethod
+    def here() -> Process:
+        process = running.get()
+        assert process is not None
+        return process

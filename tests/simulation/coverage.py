@@ -1,0 +1,63 @@
+"""What must happen in simulated histories: a generator that never reaches a state proves nothing about it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from .calls import scripts
+
+UNREACHED = {
+    "open_breaker": "only callbacks need it, whose receivers are no part of the simulation",
+    "try_breaker": "only callbacks need it, whose receivers are no part of the simulation",
+    "register_dump": "no job passes it: a dump reads the history",
+    "relay": "the outbox's database is no part of the simulation",
+    "relayed": "the outbox's database is no part of the simulation",
+    "rotate_secret": "no job passes it: the HTTP server signs with the secret",
+}
+"""Scripts that no history calls, and why."""
+
+_HANDLERS = ("ok", "raise", "again", "bury", "snooze", "touch", "hang", "kill")
+_TAKERS = ("finish", "fail", "fail later", "bury", "block", "block that fails", "forget")
+_REDIS = ("restart", "fail_over", "flush", "flush_scripts", "jump")
+_STATES = ("delayed", "ready", "running", "dead", "done")
+_ENDS = ("finish", "retry", "bury", "release")
+_FAULTS = ("request lost", "reply lost", "late", "refused")
+_CALLS = ("claim", "finish", "retry", "enqueue", "move", "reclaim", "lease", "register_topic", "configure_shard")
+
+_OUTCOMES = (
+    "bury: buried", "bury: crashed", "bury: exhausted", "retry: a step", "retry: no step", "retry: snoozed",
+    *(f"{script}: refused" for script in (*_ENDS, "touch")),
+    "claim: expired", "claim: no such group", "claim: out of date", "claim: paused", "claim: taken over",
+    "claim: the same again",
+    "enqueue: id taken", "enqueue: settings out of date", "replace: id taken", "replace: settings out of date",
+    *(f"cancel: {code}" for code in (1, 0, -1, -2)), *(f"reschedule: {code}" for code in (1, 0, -1, -2)),
+    "remove_consumer: handed back", "move: other groups", "move: no permit",
+    "configure_shard: 1", "configure_shard: 0", "drop_shard: 1", "drop_shard: 0", "a group leaves",
+    "take_over: some", "take_over: nothing",
+    "archive: 1", "archive: 0", "restore: 1", "restore: 0", "restore: settings out of date",
+)  # fmt: skip
+
+EXPECTED = frozenset({
+    *_OUTCOMES,
+    *(f"call {script}" for script in set(scripts().values()) - UNREACHED.keys()),
+    *(f"handler {what}" for what in _HANDLERS),
+    *(f"taker: {what}" for what in _TAKERS),
+    "taken", "nothing taken", "again: StaleClaim", "acknowledged", "killed", "stopped", "terminated", "drained",
+    *(f"network {what}" for what in ("lossy", "slow", "cut", "fine")),
+    *(f"{fault}: {call}" for fault in _FAULTS for call in _CALLS),
+    *(f"{what} while {state}" for what in _REDIS for state in _STATES),
+    *(f"{what} in {call}" for what in ("killed", "stopped", "terminated") for call in ("claim", "XREADGROUP")),
+    *(f"killed in {call}" for call in ("finish", "enqueue", "configure_shard", "register_topic", "leave_group")),
+})  # fmt: skip
+"""What some history must have. Those of one run may lack what is rare."""
+
+RARE = frozenset({
+    "archive: 0", "bury: crashed", "call trim_history", "configure_shard: 0", "drop_shard: 0", "killed in leave_group",
+    "late: retry", "refused: configure_shard", "release: refused", "request lost: configure_shard",
+    "restore: settings out of date",
+})  # fmt: skip
+"""What the fixed set of histories lacks; longer runs have it."""
+
+
+def never_happened(happened: Collection[str]) -> list[str]:
+    return sorted(EXPECTED - set(happened))

@@ -1,0 +1,197 @@
+"""What operators' calls mean for the model: on jobs, dead letters, the archive and topics."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+
+from .model import Call, Delivery, Model, Shard, Step, Tracked, due_of, whole
+
+
+def cancel(model: Model, call: Call) -> None:
+    model.happened[f"cancel: {call.reply}"] += 1
+    job = model.live.get((call.shard, call.args[1].decode()))
+    groups = list(model.groups.get(call.shard, {})) if job and not job.gone else []
+    held = [group for group in groups if job and model.is_held(job.of(group).claim, call.now_ms)]
+    if call.reply == 1:
+        if job is None or all(job.of(group).ended for group in groups):
+            model.broken(f"cancelled {call.args[1]!r}, which was not open: {job}")
+        elif held:
+            model.broken(f"cancelled job {job.serial} while it ran in {held}")
+        else:
+            job.gone = "cancelled"
+            for group in groups:  # its dead letters go with it
+                model.count(call.shard, "purged", group, int(job.of(group).ended == "dead"))
+    elif call.reply == 0 and job is not None and not job.gone and not job.expire_ms:
+        open_in = [group for group in model.groups_of(job) if not job.of(group).ended]
+        if open_in:
+            model.broken(f"job {job.serial} is open in {open_in}, and cancel did not find it")
+
+
+def reschedule(model: Model, call: Call) -> None:
+    model.happened[f"reschedule: {call.reply}"] += 1
+    job = model.live.get((call.shard, call.args[1].decode()))
+    if call.reply != 1:
+        return
+    if job is None or job.gone:
+        model.broken(f"rescheduled {call.args[1]!r}, which is gone")
+        return
+    job.due_ms = due_of(call.args[2].decode(), call.now_ms)
+    for delivery in job.deliveries.values():
+        if not delivery.ended:
+            if model.is_held(delivery.claim, call.now_ms):
+                model.broken(f"rescheduled job {job.serial} while it ran")
+            delivery.most += delivery.claim is not None  # it was lost with its consumer
+            delivery.maybe_lost += delivery.claim is not None
+            delivery.due_ms, delivery.claim = job.due_ms, None
+
+
+def kick(model: Model, call: Call) -> None:
+    group = call.args[1].decode()
+    for delivery in _dead(model, call.shard, group, call.args[4:], call.reply):
+        delivery.open_again(call.now_ms - 1)  # the script's own clock may be a fraction of a millisecond behind
+        model.count(call.shard, "dead", group, -1)
+
+
+def purge(model: Model, call: Call) -> None:
+    group = call.args[0].decode()
+    for delivery in _dead(model, call.shard, group, call.args[2:], call.reply):
+        delivery.end("purged", call.now_ms)
+        model.count(call.shard, "purged", group)
+
+
+def _dead(model: Model, shard: Shard, group: str, ids: Sequence[bytes], count: int) -> list[Delivery]:
+    """Those with the ids, or else those that have been dead for longest."""
+    dead = [
+        (job.of(group).ended_ms, job.id, job.of(group)) for job in model.jobs_in(shard) if job.of(group).ended == "dead"
+    ]
+    chosen = [row for row in sorted(dead, key=lambda row: row[:2]) if not ids or row[1].encode() in ids][:count]
+    if len(chosen) != count:
+        model.broken(f"{count} dead letters of {group} in {shard} were kicked or purged; there were {len(chosen)}")
+    return [delivery for _, _, delivery in chosen]
+
+
+# -- the archive
+
+
+def archive(model: Model, call: Call) -> None:
+    group = call.args[0].decode()
+    for i, code in enumerate(call.reply):
+        id, receipt, buried_ms, *_ = call.args[1 + 5 * i : 6 + 5 * i]
+        model.happened[f"archive: {code}"] += 1
+        if code == 0 or receipt in model.receipts:
+            continue
+        job = model.live.get((call.shard, id.decode()))
+        delivery = job.of(group) if job and not job.gone else None
+        if delivery is None or (delivery.ended, delivery.ended_ms) != ("dead", int(buried_ms)):
+            model.broken(f"{id!r} of {group} left Redis for the archive, but it is {delivery}")
+            continue
+        model.receipts.add(receipt)
+        delivery.end("archived", call.now_ms)
+        model.count(call.shard, "archived", group)
+
+
+def restore(model: Model, call: Call) -> None:
+    status, *codes = call.reply
+    if status != 1:
+        model.happened["restore: settings out of date"] += 1
+        return
+    for i, code in enumerate(codes):
+        id, receipt, attempt, _, rest = call.args[4 + 5 * i : 9 + 5 * i]
+        model.happened[f"restore: {code}"] += 1
+        if code == 1 and receipt not in model.receipts:
+            model.receipts.add(receipt)
+            _bring_back(model, call, id.decode(), int(attempt), rest)
+
+
+def _bring_back(model: Model, call: Call, id: str, attempts: int, rest: bytes) -> None:
+    group = call.args[1].decode()
+    _, ttr, expire, _, _, _, body = rest.split(b"\n", 6)
+    serial, now_ms = json.loads(body)["n"], call.now_ms - 1
+    job = model.live.get((call.shard, id))
+    if job is not None and not job.gone and job.serial != serial and any(
+        not job.of(name).ended or job.of(name).ended == "dead" for name in model.groups_of(job)
+    ):  # fmt: skip
+        model.broken(f"job {serial} came back from the archive and took the place of {job.serial}")
+    if job is None or job.gone or job.serial != serial:
+        job = Tracked(serial, call.shard, id, now_ms, whole(ttr), whole(expire), model.told, only={group})
+        model.jobs[serial] = model.live[call.shard, id] = job
+    delivery = job.deliveries.get(group)
+    if delivery is not None and delivery.ended != "archived" and not model.lost_data:
+        model.broken(f"job {serial} came back from the archive, though it was {delivery} in {group}")
+    others = model.groups[call.shard].keys() - {group}
+    if job.only or all(job.of(name).ended not in ("", "dead") for name in others):  # its record had gone
+        job.only.add(group)
+    job.deliveries[group] = Delivery(now_ms, least=attempts, most=attempts)
+    if (
+        model.counts.get(call.shard, Counter())[f"archived:{group}"] > 0
+    ):  # it was archived here, and no longer counts as dead
+        model.count(call.shard, "archived", group, -1)
+        model.count(call.shard, "dead", group, -1)
+
+
+# -- topics
+
+
+def configure_shard(model: Model, call: Call) -> None:
+    status, groups, _, version, _ = call.reply
+    model.happened[f"configure_shard: {status}"] += 1
+    if status != 1:
+        return
+    before = model.groups.get(call.shard, {})
+    names = groups.decode().split(",") if groups else []
+    model.groups[call.shard] = {name: before.get(name, model.told) for name in names}
+    model.versions[call.shard] = max(version, model.versions.get(call.shard, 0))
+    if version != int(call.args[0]):
+        return  # the shard has newer settings, which stay
+    fields = dict(zip(call.args[4::2], call.args[5::2], strict=True))
+    rate = float(fields.get(b"rate") or 0)
+    if rate != model.rates.get(call.shard, 0.0):
+        model.rates[call.shard] = rate
+        model.moves.pop(call.shard[0], None)
+    for group in set(call.args[3].decode().split(",")) & before.keys():
+        _leave(model, call.shard, group)
+
+
+def _leave(model: Model, shard: Shard, group: str) -> None:
+    model.happened["a group leaves"] += 1
+    model.disturb()
+    for name in [name for name in model.counts.get(shard, ()) if name.endswith(f":{group}")]:
+        del model.counts[shard][name]
+    for job in model.jobs_in(shard):
+        job.deliveries.pop(group, None)
+        if job.only == {group}:
+            job.gone = "deleted"
+        job.only.discard(group)
+
+
+def drop_shard(model: Model, call: Call) -> None:
+    model.happened[f"drop_shard: {call.reply}"] += 1
+    if call.reply != 1 or model.versions.get(call.shard, 0) > int(call.args[0]):
+        return  # it holds jobs, or has newer settings
+    jobs = [job for job in model.live.values() if job.shard == call.shard and not job.gone]
+    if call.args[1] != b"1":
+        _must_be_empty(model, call.shard, jobs)
+    model.lose([job for job in model.live.values() if job.shard == call.shard], "deleted")
+    for known in (model.groups, model.rates, model.counts):
+        known.pop(call.shard, None)
+
+
+def _must_be_empty(model: Model, shard: Shard, jobs: Sequence[Tracked]) -> None:
+    for job in jobs:
+        open_in = [g for g in model.groups_of(job) if not job.of(g).ended and not job.may_be_late(model.now_ms, g)]
+        if open_in:
+            model.broken(f"{shard} was deleted, as if it were empty: job {job.serial} is open in {open_in}")
+
+
+def flushall(model: Model, _: Call) -> None:
+    model.lose(list(model.live.values()), "lost")
+    model.lost_data = True
+    for known in (model.groups, model.rates, model.counts, model.moves, model.versions):
+        known.clear()
+
+
+INTERVENTIONS: dict[str, Step] = {
+    step.__name__: step for step in (cancel, reschedule, kick, purge, archive, restore, configure_shard, drop_shard)
+} | {"FLUSHALL": flushall}

@@ -1,0 +1,131 @@
+"""The end of a history: everything heals, and time goes on until nothing is left to do. Then promises are judged that
+concern the whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from streamdq import AsyncQueue
+from streamdq.errors import StreamdqError
+
+from .archiver import serials_in
+from .model import Broken, Shard
+from .plan import GROUPS
+from .troubles import heal
+from .workers import terminate, work
+
+if TYPE_CHECKING:
+    from .world import World
+
+_EPOCH_S = 1_800_000_000.0
+_REST_WITHIN_S = 400
+_FAR_OFF_MS = 60_000
+
+
+async def come_to_rest(world: World) -> None:
+    await _calm_down(world)
+    async with AsyncQueue(settings=world.settings) as queue:
+        for topic in world.topics:
+            await _until_done(partial(queue.configure, topic, rate=0))
+            await _until_done(partial(queue.resume, topic))
+        await _until_nothing_is_due(world, queue)
+        if world.plan.night_s:
+            await asyncio.sleep(world.plan.night_s)
+        world.check()
+        archived = serials_in(world) if world.plan.archive else ()
+        world.model.at_rest(GROUPS[:1], _stored(world), _counted(world), archived)
+        for topic in world.topics:
+            audit = await queue.audit(topic)
+            if not audit.balanced:
+                raise Broken(f"the audit does not balance: {audit}")
+        await _everything_ends(world, queue)
+
+
+async def _calm_down(world: World) -> None:
+    """No more troubles; clients end, and a worker for each group is there for what is left."""
+    world.calm = True
+    for process in world.processes:
+        if process.stopped:
+            world.loop.continue_process(process)
+        process.dies_at = None
+    while world.others_at_work():
+        await asyncio.sleep(0.1)
+        world.check()
+    heal(world)
+    world.clock_s = max(world.clock_s, _EPOCH_S)
+    for group in GROUPS:
+        world.start("worker", partial(work, world, group))
+
+
+async def _until_done(operation: Callable[[], Awaitable[Any]]) -> None:
+    for _ in range(100):
+        try:
+            await operation()
+            return
+        except StreamdqError:
+            await asyncio.sleep(0.5)
+    raise Broken("operations go on failing, though nothing is broken any more")
+
+
+async def _until_nothing_is_due(world: World, queue: AsyncQueue) -> None:
+    for _ in range(_REST_WITHIN_S):
+        await asyncio.sleep(1.0)
+        world.check()
+        for far_off in world.model.far_off(_FAR_OFF_MS):  # a topic that was flushed has the default schedule
+            await queue.reschedule(*far_off, delay=0)
+        found = await queue.stats()
+        groups = [group for topic in found.topics.values() for group in topic.groups.values()]
+        if not any(group.delayed + group.ready + group.running for group in groups):
+            break
+    else:
+        raise Broken(f"it does not come to rest: {found}")
+    await asyncio.sleep(5.0)
+
+
+def _shard_of(key: str) -> Shard:
+    topic, _, number = key[key.index("{") + 1 : key.index("}")].rpartition(":")
+    return topic, int(number)
+
+
+def _stored(world: World) -> list[tuple[Shard, str]]:
+    jobs = [key for key in world.store.all_keys() if key.endswith(":jobs")]
+    return [(_shard_of(key), id.decode()) for key in jobs for id in world.store.ask("HKEYS", key)]
+
+
+def _counted(world: World) -> dict[Shard, dict[str, int]]:
+    found = {}
+    for key in world.store.all_keys():
+        if key.endswith(":counts"):
+            flat = world.store.ask("HGETALL", key)
+            pairs = zip(flat[::2], flat[1::2], strict=True)
+            found[_shard_of(key)] = {name.decode(): int(value) for name, value in pairs}
+    return found
+
+
+async def _everything_ends(world: World, queue: AsyncQueue) -> None:
+    """Workers drain, and topics are deleted: then Redis holds nothing of them any more."""
+    for process in world.at_work("worker"):
+        terminate(world, process)
+    for _ in range(30):
+        if not world.at_work("worker"):
+            break
+        await asyncio.sleep(1.0)
+        world.check()
+    else:
+        raise Broken(f"workers go on: {[process.name for process in world.at_work('worker')]}")
+    for topic in world.topics:
+        await queue.delete_topic(topic, force=True)
+    left = [key for key in world.store.all_keys() if "{" in key and "}:" in key and not _may_stay(world, key)]
+    if left:
+        raise Broken(f"keys without an owner: {left}")
+
+
+def _may_stay(world: World, key: str) -> bool:
+    """A deleted shard keeps its version for an hour. Keys of the namespace have no shard."""
+    return not key[key.index("{") + 1 : key.index("}")].rpartition(":")[0] or (
+        key.endswith(":settings") and world.store.ask("PTTL", key) > 0
+    )

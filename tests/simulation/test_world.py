@@ -1,0 +1,58 @@
+"""What the simulated world itself judges: histories with a product that breaks a promise, beside one without."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from streamdq.store.scripts import Scripts
+from streamdq.worker.runner import Runner
+from streamdq.worker.worker import _Run
+from tests.simulation.model import Broken
+from tests.simulation.world import World
+
+
+def quiet() -> World:
+    """A short history without troubles, but workers are told to end."""
+    world = World(1)
+    world.plan = replace(
+        world.plan, workers=1, producers=1, takers=0, operators=0, horizon_s=8.0, night_s=0.0, crashes=False,
+        network=False, server=False, archive=False, deploys=True,
+    )  # fmt: skip
+    return world
+
+
+def test_a_quiet_history_keeps_every_promise() -> None:
+    world = quiet()
+    world.run()
+    assert world.happened["drained"] > 0
+    assert world.happened["acknowledged"] > 0
+
+
+def test_a_worker_that_does_not_end_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def never(_: Runner, _grace_s: float) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Runner, "drain", never)
+    with pytest.raises(Broken, match="did not end"):
+        quiet().run()
+
+
+def test_a_worker_that_goes_on_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Run, "_signalled", lambda _: None)
+    with pytest.raises(Broken, match="told to end"):
+        quiet().run()
+
+
+def test_a_key_without_an_owner_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = Scripts._run
+
+    def forgetful(self: Scripts, name: str, keys: Any, args: Any, **options: Any) -> Any:
+        return run(self, name, keys[:3] if name == "drop_shard" else keys, args, **options)
+
+    monkeypatch.setattr(Scripts, "_run", forgetful)
+    with pytest.raises(Broken, match="without an owner"):
+        quiet().run()

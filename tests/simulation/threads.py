@@ -1,0 +1,85 @@
+"""Synchronous code in the simulation: it runs in a greenlet, as in a thread of its process, and each of its blocking
+calls gives the loop its turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import copy_context
+from typing import Any, Self
+
+from greenlet import GreenletExit, getcurrent, greenlet
+
+from streamdq import Queue
+from streamdq.link.command import Command
+
+from .link import SimulatedLink
+from .loop import running
+
+
+class BlockingLink:
+    """In the place of Link."""
+
+    is_cluster = False
+
+    def __init__(self, link: SimulatedLink) -> None:
+        self._link = link
+        self.target = link.target
+        self.node_of = link.node_of
+
+    def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
+        replies: list[Any] = _wait_for(self._link.send(commands, timeout_s, blocking))
+        return replies
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+def sleep(seconds: float) -> None:
+    """In the place of time.sleep."""
+    _wait_for(asyncio.sleep(seconds))
+
+
+def _wait_for(awaitable: Awaitable[Any]) -> Any:
+    parent = getcurrent().parent
+    assert parent is not None
+    return parent.switch(awaitable)
+
+
+async def in_thread(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+    """Runs a function that makes blocking calls. It ends where it is when its process is killed."""
+    process = running.get()
+    thread = greenlet(function)
+    thread.gr_context = copy_context()
+    end = lambda: thread.throw(GreenletExit)  # noqa: E731
+    if process is not None:
+        process.at_end.append(end)
+    value = thread.switch(*args, **options)
+    while not thread.dead:
+        try:
+            reply = await value
+        except Exception as error:
+            value = thread.throw(error)
+        else:
+            value = thread.switch(reply)
+    if process is not None:
+        process.at_end.remove(end)
+    return value
+
+
+class ThreadedQueue:
+    """A Queue whose methods are awaited, as those of AsyncQueue are."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        method = getattr(self._queue, name)
+        return lambda *args, **options: in_thread(method, *args, **options)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await in_thread(self._queue.close)

@@ -1,0 +1,234 @@
+"""What each script's call means for the model, by the scripts' contracts, and which promises it may break. Those of
+operators are in ``interventions.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+
+from .interventions import INTERVENTIONS
+from .model import Call, Claim, Delivery, Model, Shard, Step, Tracked, due_of, whole
+
+_OF_CLAIM = {"finish": 4, "retry": 7, "bury": 6, "release": 4, "touch": 4}  # arguments for each claim
+
+# -- jobs come
+
+
+def enqueue(model: Model, call: Call) -> None:
+    _put(model, call, 3, replaces=False)
+
+
+def replace(model: Model, call: Call) -> None:
+    _put(model, call, 4, replaces=True)
+
+
+def _put(model: Model, call: Call, first: int, replaces: bool) -> None:
+    status, now_ms, looked, *taken = call.reply
+    if status != 1:
+        model.happened[f"{call.name}: settings out of date"] += 1
+        return
+    for i in range(looked):
+        if i + 1 not in taken[::2]:
+            id, when, rest = call.args[first + 3 * i : first + 3 * i + 3]
+            _create(model, call, now_ms, id.decode(), when.decode(), rest, replaces)
+        else:
+            model.happened[f"{call.name}: id taken"] += 1
+
+
+def _create(model: Model, call: Call, now_ms: int, id: str, when: str, rest: bytes, replaces: bool) -> None:
+    ttr, expire, _, _, _, body = rest.split(b"\n", 5)
+    job = Tracked(
+        json.loads(body)["n"], call.shard, id, due_of(when, now_ms), whole(ttr), whole(expire), model.told,
+    )  # fmt: skip
+    before = model.live.get((call.shard, id))
+    if before is not None and not before.gone:
+        open_in = [g for g in model.groups_of(before) if not before.of(g).ended]
+        if open_in and job.serial == before.serial:
+            model.broken(f"job {job.serial} was put in again, while it is open in {open_in}")
+        if replaces and open_in:
+            if any(model.is_held(before.of(group).claim, now_ms) for group in open_in):
+                model.broken(f"job {before.serial} was replaced while it ran")
+            before.gone = "replaced"
+        elif not all(before.may_be_late(model.now_ms, group) for group in open_in):
+            model.broken(f"job {job.serial} took the place of {before.serial}, which is open in {open_in}")
+    known = model.jobs.get(job.serial)
+    if known not in (None, before) and known.gone not in ("lost", "deleted"):
+        model.broken(f"job {job.serial} was put in twice")
+    model.jobs[job.serial] = model.live[call.shard, id] = job
+
+
+# -- attempts
+
+
+def claim(model: Model, call: Call) -> None:
+    if call.reply[0] != 1:
+        model.happened["claim: paused" if call.reply[0] == 0 else "claim: no such group"] += 1
+        return
+    _, now_ms, ttr_ms, _, claims, ids, records, expired, *_ = call.reply
+    group, consumer = call.args[1].decode(), call.args[2].decode()
+    late: list[Delivery] = []
+    for given, id, record in zip(claims, ids, records, strict=True):
+        if given:
+            _give(model, call, group, consumer, now_ms, ttr_ms, given, id.decode(), record)
+        else:
+            model.happened["claim: out of date"] += 1
+            late += _late(model, call.shard, id.decode(), group)
+    if expired:
+        model.happened["claim: expired"] += 1
+        model.count(call.shard, "expired", group, expired)
+        if expired > len(late):
+            model.broken(f"{expired} jobs expired in {group}; only {len(late)} were late")
+        for delivery in late if expired == len(late) else ():
+            delivery.end("expired", now_ms)
+
+
+def _late(model: Model, shard: Shard, id: str, group: str) -> list[Delivery]:
+    job = model.live.get((shard, id))
+    fits = job is not None and not job.gone and not job.of(group).ended and job.may_be_late(model.now_ms, group)
+    return [job.of(group)] if job and fits else []
+
+
+def _give(
+    model: Model, call: Call, group: str, consumer: str, now_ms: int, ttr_ms: int, claim: bytes, id: str, record: bytes
+) -> None:
+    serial = json.loads(record.split(b"\n", 7)[7])["n"]
+    job = model.live.get((call.shard, id))
+    if job is None or job.serial != serial or job.gone:
+        model.broken(f"job {serial} ({id}) is claimed in {group}, though it is {job.gone if job else 'not there'}")
+        return
+    delivery = job.of(group)
+    if job.only and group not in job.only:
+        model.broken(f"job {serial} is claimed in {group}, though it came back for {job.only} alone")
+    if delivery.ended:
+        model.broken(f"job {serial} is claimed in {group}, where it is {delivery.ended}")
+    if model.now_ms < delivery.due_ms:
+        model.broken(f"job {serial} is claimed {delivery.due_ms - model.now_ms} ms early in {group}")
+    main, _, rest = claim.partition(b"|")
+    given = Claim((main, rest.partition(b"|")[0]), consumer, model.told, now_ms + (job.ttr_ms or ttr_ms), now_ms)
+    held = delivery.claim
+    if held and held.consumer == consumer and held.proof == given.proof:
+        given.started = held.started  # it asks again, perhaps having got no reply, and gets the same one
+        model.happened["claim: the same again"] += 1
+    elif model.is_held(held, now_ms):
+        model.broken(f"job {serial} is claimed by {consumer} in {group}, while it is held: {held}")
+    elif held:
+        model.happened["claim: taken over"] += 1
+        delivery.most += 1
+        delivery.maybe_lost += 1
+        delivery.lost += held.started
+    if job.expire_ms is not None and now_ms > delivery.due_ms + job.expire_ms + 1:
+        model.broken(f"job {serial} is claimed in {group}, though it has expired: {delivery}")
+    delivery.claim = given
+    model.note_claim(serial, group, consumer)
+
+
+def _accepted(model: Model, call: Call) -> Iterator[tuple[Tracked, Delivery, Sequence[bytes]]]:
+    """The claims of a batch that were not refused: the job, its delivery, and the arguments."""
+    group, width = call.args[1].decode(), _OF_CLAIM[call.name]
+    refused = set(call.reply[1:])
+    for number, start in enumerate(range(4, len(call.args), width), start=1):
+        args = call.args[start : start + width]
+        job = model.live.get((call.shard, args[2].decode()))
+        if number in refused:
+            model.happened[f"{call.name}: refused"] += 1
+            continue
+        delivery = job.of(group) if job else None
+        if job is None or delivery is None or delivery.claim is None or delivery.claim.proof != (args[0], args[1]):
+            model.broken(f"{call.name} of {args[:3]} in {group} was accepted, but it is held by {delivery}")
+            continue
+        model.note_end(job.serial, group, delivery.claim.consumer, call.name)
+        yield job, delivery, args
+
+
+def finish(model: Model, call: Call) -> None:
+    for _, delivery, _ in _accepted(model, call):
+        delivery.end("done", call.reply[0])
+        model.count(call.shard, "done", call.args[1].decode())
+
+
+def retry(model: Model, call: Call) -> None:
+    group = call.args[1].decode()
+    for _, delivery, args in _accepted(model, call):
+        snoozed = args[5] == b"-1"
+        delivery.open_again(call.reply[0] + int(args[4]))
+        model.happened[f"retry: {'snoozed' if snoozed else 'a step' if args[5] == b'1' else 'no step'}"] += 1
+        model.count(call.shard, "snoozed" if snoozed else "retried", group)
+        if not snoozed:
+            delivery.least, delivery.most = delivery.least + 1, delivery.most + 1
+
+
+def bury(model: Model, call: Call) -> None:
+    for job, delivery, args in _accepted(model, call):
+        reason = args[4].decode()
+        model.happened[f"bury: {reason}"] += 1
+        if reason == "crashed" and delivery.maybe_lost < model.deliveries_at_least:
+            model.broken(f"job {job.serial} was buried, as if it had been lost {model.deliveries_at_least} times")
+        delivery.end("dead", call.reply[0])
+        delivery.most += 1
+        delivery.least += reason != "crashed"  # then its handler was not called
+        model.count(call.shard, "dead", call.args[1].decode())
+
+
+def release(model: Model, call: Call) -> None:
+    for _, delivery, _ in _accepted(model, call):
+        delivery.claim, delivery.lost = None, 0
+
+
+def touch(model: Model, call: Call) -> None:
+    for _, delivery, args in _accepted(model, call):
+        assert delivery.claim is not None
+        delivery.claim.until_ms = call.reply[0] + int(args[3])
+
+
+def remove_consumer(model: Model, call: Call) -> None:
+    """What the consumer held goes back; its attempts don't count, unless they were taken over before. If there is more
+    to do, only some went back.
+    """
+    group, consumer = call.args[1].decode(), call.args[2].decode()
+    for job in model.jobs_in(call.shard):
+        delivery = job.of(group)
+        claim = delivery.claim
+        if claim is not None and claim.consumer == consumer and call.now_ms < claim.until_ms:
+            model.happened["remove_consumer: handed back"] += 1
+            claim.until_ms, delivery.lost = call.now_ms, 0
+            if call.reply == 1:
+                delivery.claim = None
+
+
+def take_over(model: Model, call: Call) -> None:
+    """What a silent consumer held for long enough goes back."""
+    group, consumer, silent_ms = call.args[1].decode(), call.args[4].decode(), int(call.args[5])
+    model.happened[f"take_over: {'some' if call.reply[0] else 'nothing'}"] += 1
+    for job in model.jobs_in(call.shard) if call.reply[0] else ():
+        claim = job.of(group).claim
+        if claim is None or claim.consumer != consumer or call.now_ms - claim.since_ms < silent_ms:
+            continue
+        if claim.started and model.lives(consumer):
+            model.broken(f"job {job.serial} was taken over from {consumer} in {group}, which runs it: {claim}")
+        claim.until_ms = min(claim.until_ms, call.now_ms)
+
+
+# -- what is ready
+
+
+def move(model: Model, call: Call) -> None:
+    moved, now_ms, *_ = call.reply
+    topic, rate = call.shard[0], model.rates.get(call.shard, 0.0)
+    if moved < 0:
+        model.happened["move: other groups" if moved == -1 else "move: no permit"] += 1
+    if moved <= 0 or not rate or not model.judges_rates:
+        return
+    moves = model.moves.setdefault(topic, [])
+    moves.append((now_ms, moved))
+    within = sum(count for when, count in moves if now_ms - 1000 < when <= now_ms)
+    most = math.ceil(rate) + (int(rate / 20) if rate > 20 else 0)
+    if within > most:
+        model.broken(f"{within} jobs of {topic} became ready within a second, at a rate of {rate}")
+
+
+STEPS: dict[str, Step] = {
+    step.__name__: step
+    for step in (enqueue, replace, claim, finish, retry, bury, release, touch, remove_consumer, take_over, move)
+} | INTERVENTIONS
