@@ -35,7 +35,7 @@ def overview() -> str:
         "streamdq-overview",
         "streamdq / Overview",
         "Do jobs run on time? The first row tells; the others show why not.",
-        [_on_time(), _waiting(), _lateness(), _flow(), _failing(), _workers(), _callbacks(), _mover()],
+        [_on_time(), _waiting(), _lateness(), _flow(), _failing(), _workers(), _callbacks(), _outbox(), _mover()],
     )
 
 
@@ -132,6 +132,13 @@ def _callbacks() -> PanelRow:
         series_panel(Shown(signals.CALLBACKS), width=THIRD, stacked=True),
         series_panel(Shown(signals.CALLBACK_ANSWERS), width=THIRD, stacked=True),
         series_panel(Shown(signals.CALLBACK_BREAKS), width=THIRD),
+    ]
+
+
+def _outbox() -> PanelRow:
+    return "Outbox", [
+        series_panel(Shown(signals.OUTBOX_ROWS), stacked=True),
+        percentiles(signals.OUTBOX_WAIT),
     ]
 
 

@@ -360,6 +360,24 @@ CALLBACK_BREAKS = Signal(
     "found dead",
 )
 
+# -- outbox
+
+OUTBOX_ROWS = Signal(
+    "Rows of the outbox",
+    "sum by (outcome) (rate(streamdq_outbox_rows_total{@namespace}[@window]))",
+    "ops",
+    "What the relay did with rows of a database's outbox, per second. Relayed: the job is in Redis. Refused: another "
+    "job has its id. Ended: a kept row's job has ended. Put back: Redis had lost the job.",
+    "{{outcome}}",
+)
+OUTBOX_WAIT = Signal(
+    "From the outbox into Redis",
+    "histogram_quantile(@quantile, sum by (le) (rate(streamdq_outbox_wait_seconds_bucket{@namespace}[@window])))",
+    "s",
+    "How long after their enqueue rows of a database's outbox reached Redis: median, 95th and 99th percentile. The "
+    "time until their transaction was committed counts, too.",
+)
+
 # -- mover and Redis
 
 MOVER = Signal(

@@ -11,9 +11,11 @@ from itertools import count
 
 from prometheus_client import start_http_server
 from pydantic import BaseModel
+from sqlalchemy import create_engine
 
-from streamdq import Bury, Job, JobExists, NewJob, Queue, Worker
+from streamdq import Bury, Job, JobExists, NewJob, Queue, Worker, outbox
 from streamdq.callback import CallbackSettings, CallbackWorker
+from streamdq.outbox.relay import Relay
 
 GOOD, FAILING, HELD, AHEAD, SLOW = "order.close", "payment.notify", "held", "sms.remind", "report.make"
 """The topics: one that does well, one that fails, a paused one, one with more ahead than it can do, and a slow one."""
@@ -82,10 +84,19 @@ def _customer(queue: Queue, number: int, chance: random.Random, hook: str) -> No
             queue.enqueue(GOOD, body, delay="1h", id="order-always")
 
 
+def _relay(database: str, url: str) -> None:
+    with Queue(url) as queue, Relay(database, queue) as relay:
+        relay.run()
+
+
 def main() -> None:
-    """Customers, for as long as the test runs: URL and the port of their metrics."""
-    url, port = sys.argv[1], int(sys.argv[2])
+    """Customers, for as long as the test runs: URL, the URL of their database, and the port of their metrics."""
+    url, database, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
     start_http_server(port, "127.0.0.1")
+    engine = create_engine(database)
+    with engine.begin() as db:
+        outbox.create(db)
+    threading.Thread(target=_relay, args=(database, url), daemon=True).start()
     merchant = ThreadingHTTPServer(("127.0.0.1", 0), _Merchant)
     threading.Thread(target=merchant.serve_forever, daemon=True).start()
     hook = f"http://127.0.0.1:{merchant.server_port}/"
@@ -97,6 +108,9 @@ def main() -> None:
         queue.enqueue_many(AHEAD, (NewJob(body={"number": n}, delay="50s") for n in range(_STAMPEDE)))
         for number in count():
             _customer(queue, number, chance, hook)
+            if number % 5 == 0:
+                with engine.begin() as db:
+                    outbox.enqueue(db, GOOD, {"number": number})
             time.sleep(0.02)
 
 

@@ -35,7 +35,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     """Two workers, of which one will be killed and the other one's mover is at work; customers and the exporter."""
     directory = tmp_path_factory.mktemp("shop")
     with Server(BINARIES[-1]) as server, Shop(server.url, directory) as running:
-        running.start("customers", "-m", "tests.dashboards.live_shop", server.url, "PORT")
+        database = f"sqlite:///{directory / 'orders.db'}"
+        running.start("customers", "-m", "tests.dashboards.live_shop", server.url, database, "PORT")
         running.start("exporter", *COMMAND, "exporter", "--port", "PORT")
         start_worker(running, "worker")
         with server.client() as client:

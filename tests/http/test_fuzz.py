@@ -31,7 +31,7 @@ def test_generated_requests(redis_server: Server, tmp_path: Path) -> None:
         ]  # fmt: skip
         environment = {**os.environ, "SCHEMATHESIS_HOOKS": "tests.http.fuzz_hooks", "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
-            fuzz, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=600 if EXAMPLES > 10 else 55
+            fuzz, capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=600 if EXAMPLES > 10 else 250
         )
         faults = [line for line in live.log if line["event"] == "a fault in the server"]
     assert done.returncode == 0, done.stdout

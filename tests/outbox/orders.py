@@ -68,9 +68,12 @@ def finish(queue: Queue, topic: str = TOPIC) -> list[str]:
 
 
 def _is_due(queue: Queue, topic: str) -> bool:
-    """Whether a job is ready, or will be once a mover has moved it."""
-    stats = queue.stats().topics.get(topic)
-    return stats is not None and (stats.groups["default"].ready > 0 or queue.upcoming(topic, ["0s"])["0s"] > 0)
+    """Whether a job is ready, or will be once a mover has moved it. Asked in the direction in which it moves, so
+    that it is not missed on its way.
+    """
+    if topic not in queue.stats().topics:
+        return False
+    return queue.upcoming(topic, ["0s"])["0s"] > 0 or queue.stats().topics[topic].groups["default"].ready > 0
 
 
 def receipts(server: Server) -> list[str]:
