@@ -6,26 +6,31 @@ local function refused(now, width)
   return reply
 end
 
--- fence(k, group, width): acknowledges the claims in ARGV[5..] (main, entry, id, ... `width` values each), and finds
--- out which of them the caller still holds. An entry is pending exactly as long as its claim holds: a take-over
--- acknowledges the old entry and adds a new one, so XACK's reply is the fence. One XACK is enough if no claim was lost,
--- which is nearly always the case; otherwise the progress tells which were lost.
+local CLAIM = '^r|[^|]*|[^|]*|[^|]*|([^|]*)|[^|]*|([^|]*)|' -- main and entry of a running attempt
+
+-- fence(k, group, width): finds out which of the claims in ARGV[5..] (main, entry, id, ... `width` values each) the
+-- caller still holds, and acknowledges their entries. A take-over adds a new entry and notes it in the progress, so a
+-- claim holds exactly as long as the progress names its entry. XACK's reply alone would not tell: if Redis lost the
+-- claim and its consumer has read the same entry again, it is pending, and must stay so until it is claimed.
 -- k = {ready=, own=, progress=}
 -- returns nil = all of them, otherwise {[index in ARGV] = true}
 local function fence(k, group, width)
-  local args, shared, own = ARGV, {}, {}
+  local args, fields, n, prefix = ARGV, {}, 0, field_of(group, '')
   for i = 5, #args, width do
-    if args[i + 1] == '' then shared[#shared + 1] = args[i] else own[#own + 1] = args[i + 1] end
+    n = n + 1
+    fields[n] = prefix .. args[i + 2]
   end
-  local confirmed = 0
-  if #shared > 0 then confirmed = redis.call('XACK', k.ready, group, unpack(shared)) end
-  if #own > 0 then confirmed = confirmed + redis.call('XACK', k.own, group, unpack(own)) end
-  if confirmed == #shared + #own then return nil end
-  local held, seen = {}, {}
-  for i = 5, #ARGV, width do
-    local p = parse(redis.call('HGET', k.progress, field_of(group, ARGV[i + 2])))
-    held[i] = p and p.state == 'r' and p.main == ARGV[i] and p.entry == ARGV[i + 1] and not seen[ARGV[i + 2]] or nil
-    if held[i] then seen[ARGV[i + 2]] = true end
+  local values, held, seen, shared, own = values_of(k.progress, fields), {}, {}, {}, {}
+  for j = 1, n do
+    local i, main, entry = 5 + (j - 1) * width, nil, nil
+    if values[j] and not seen[fields[j]] then main, entry = string.match(values[j], CLAIM) end
+    if main == args[i] and entry == args[i + 1] then
+      held[i], seen[fields[j]] = true, true
+      if entry == '' then shared[#shared + 1] = main else own[#own + 1] = entry end
+    end
   end
+  if #shared > 0 then redis.call('XACK', k.ready, group, unpack(shared)) end
+  if #own > 0 then redis.call('XACK', k.own, group, unpack(own)) end
+  if #shared + #own == n then return nil end
   return held
 end

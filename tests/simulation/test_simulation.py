@@ -18,6 +18,7 @@ FIRST, WIDE = 14, 16
 
 FOUND = {
     13: "a kick that came after its topic had been deleted made the shard's counters anew",
+    1795354507039: "an outcome whose claim a failover had lost acknowledged the entry that its consumer had read again",
 }
 """Seeds that broke a promise once."""
 

@@ -1,0 +1,35 @@
+"""The fence: whoever ends an attempt must hold its claim, and an entry is acknowledged only with its claim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from streamdq.store.replies import ClaimedRow, Refused
+from tests.lua.shard import Shard
+
+
+def lose_claim(shard: Shard, row: ClaimedRow) -> None:
+    """Redis loses a claim, as in a failover, and the consumer reads the entry again."""
+    with_group = shard.k.ready, "default"
+    shard.redis("HDEL", shard.k.progress, b"default\x1f" + row.id)
+    shard.redis("HINCRBY", shard.k.counts, "running:default", -1)
+    shard.redis("HINCRBY", shard.k.counts, "ready:default", 1)
+    shard.redis("XACK", *with_group, row.main)
+    before = f"{int(row.main.partition(b'-')[0]) - 1}-0"
+    shard.redis("XGROUP", "SETID", *with_group, before)
+    shard.redis("XREADGROUP", "GROUP", "default", "me", "COUNT", 1, "STREAMS", shard.k.ready, ">")
+
+
+@pytest.mark.parametrize("others", [0, 2], ids=["alone", "in a batch"])
+@pytest.mark.parametrize("end", [Shard.finish, Shard.retry, Shard.bury, Shard.release], ids=lambda end: end.__name__)
+def test_an_entry_that_was_read_again_stays_pending(shard: Shard, end: Callable[..., Refused], others: int) -> None:
+    """A stale outcome does not acknowledge it: nobody would ever claim it."""
+    shard.enqueue("j", *(f"other{n}" for n in range(others)))
+    row, *rest = shard.claim().rows
+    lose_claim(shard, row)
+    assert end(shard, *rest, row).stale == {others}
+    assert [entry for entry, *_ in shard.pending(shard.k.ready)] == [row.main]
+    assert shard.state("j") == "ready"
+    assert shard.counts.get("running:default", 0) == 0
