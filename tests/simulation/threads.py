@@ -5,6 +5,7 @@ calls gives the loop its turn.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import copy_context
 from typing import Any, Self
@@ -36,9 +37,15 @@ class BlockingLink:
         """There is nothing to close."""
 
 
+_sleep = time.sleep
+
+
 def sleep(seconds: float) -> None:
-    """In the place of time.sleep."""
-    _wait_for(asyncio.sleep(seconds))
+    """In the place of time.sleep; a real thread, such as another test's library may have left, really sleeps."""
+    if getcurrent().parent is None:
+        _sleep(seconds)
+    else:
+        _wait_for(asyncio.sleep(seconds))
 
 
 def _wait_for(awaitable: Awaitable[Any]) -> Any:
