@@ -49,6 +49,7 @@ def alerts(scale: Scale) -> Iterator[Alert]:
     yield from _broken(scale)
     yield from _failing(scale)
     yield from _ahead()
+    yield from _outbox(scale)
     yield from _blind(scale)
 
 
@@ -210,6 +211,27 @@ def _ahead() -> Iterator[Alert]:
         "The jobs of @topic that come due within {{ $labels.window }} {{ if gt $value 1e9 }}have no workers any "
         "more{{ else }}are {{ $value | humanize }} times as many as its workers have shown they can finish in that "
         "time{{ end }}: jobs will be late.",
+    )
+
+
+def _outbox(scale: Scale) -> Iterator[Alert]:
+    yield Alert(
+        "StreamdqOutboxLate",
+        "page",
+        f"{signals.OUTBOX_OLDEST.expr(by=_NAMESPACE)} > {scale.seconds(60)}",
+        "1m",
+        "Rows of the outbox of @namespace are not relayed",
+        "The oldest row of the outbox of namespace @namespace has waited {{ $value | humanizeDuration }} for a relay; "
+        "one at work needs milliseconds. Nothing is lost, but the jobs of new transactions don't reach Redis.",
+    )
+    yield Alert(
+        "StreamdqOutboxRefused",
+        "ticket",
+        f"{signals.OUTBOX_REFUSED.expr(by=_NAMESPACE)} > 0",
+        "0s",
+        "Rows of the outbox of @namespace were refused",
+        "Rows of the outbox of namespace @namespace whose ids other jobs have: {{ $value | humanize }}. Their jobs run "
+        "only after somebody has decided what becomes of them.",
     )
 
 

@@ -139,6 +139,8 @@ def _outbox() -> PanelRow:
     return "Outbox", [
         series_panel(Shown(signals.OUTBOX_ROWS), stacked=True),
         percentiles(signals.OUTBOX_WAIT),
+        series_panel(Shown(signals.OUTBOX_OLDEST)),
+        series_panel([Shown(signals.OUTBOX_WAITING), Shown(signals.OUTBOX_REFUSED)]),
     ]
 
 

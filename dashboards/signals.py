@@ -370,6 +370,30 @@ OUTBOX_ROWS = Signal(
     "job has its id. Ended: a kept row's job has ended. Put back: Redis had lost the job.",
     "{{outcome}}",
 )
+OUTBOX_OLDEST = Signal(
+    "Oldest row that waits",
+    "max @by (streamdq_outbox_oldest_waiting_seconds{@namespace})",
+    "s",
+    "How long ago the oldest row was made that is not known to be in Redis yet. Milliseconds are normal; more than a "
+    "few seconds: no relay is at work, or it can't reach Redis.",
+    "oldest",
+)
+OUTBOX_WAITING = Signal(
+    "Rows left in the outbox",
+    "max @by (streamdq_outbox_waiting_rows{@namespace})",
+    "short",
+    "Waiting: not known to be in Redis yet. Refused: other jobs have their ids; each needs a decision, and `streamdq "
+    "outbox stats` lists them.",
+    "waiting",
+)
+OUTBOX_REFUSED = Signal(
+    "Refused rows",
+    "max @by (streamdq_outbox_refused_rows{@namespace})",
+    "short",
+    "Rows of the outbox that were refused, as their ids were taken. Each needs a decision: `streamdq outbox stats` "
+    "lists them.",
+    "refused",
+)
 OUTBOX_WAIT = Signal(
     "From the outbox into Redis",
     "histogram_quantile(@quantile, sum by (le) (rate(streamdq_outbox_wait_seconds_bucket{@namespace}[@window])))",

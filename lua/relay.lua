@@ -5,45 +5,45 @@
 -- KEYS[3] ready     STREAM
 -- KEYS[4] progress  HASH
 -- KEYS[5] counts    HASH
--- KEYS[6] settings  HASH
+-- KEYS[6] settings  HASH    'relay:OUTBOX': epoch of the last relay that came here
 -- KEYS[7] history   STREAM
 -- KEYS[8] wake      STREAM
--- KEYS[9] outbox    HASH    receipt -> 1; 'epoch:OUTBOX' -> epoch of the last relay that came here
+-- KEYS[9] outbox    HASH    receipt -> 1
 -- ARGV[1] now_ms or ''
 -- ARGV[2] shards
--- ARGV[3] history cap
--- ARGV[4] most bytes of records to read; beyond that the rest of the jobs is left for another call
--- ARGV[5] outbox
--- ARGV[6] epoch of the relay
--- ARGV[7..] per job: id, when ('+delay_ms', or due_ms), rest of the record, receipt, '1' = replaces a waiting job
--- returns {status, now_ms, looked, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date,
--- nothing was written. looked: how many of the jobs were looked at, at least one. code of each: 1 = enqueued now, 2 = by
--- an earlier call, 0 = another job has the id. {-1, epoch}: the fence; a relay with this higher epoch has been here,
--- nothing was written.
+-- ARGV[3] version of the topic before the caller read its rows: in a topic that was deleted and made again since, neither
+-- receipts nor the epoch would tell that another relay was there
+-- ARGV[4] history cap
+-- ARGV[5] most bytes of records to read; beyond that the rest of the jobs is left for another call
+-- ARGV[6] outbox
+-- ARGV[7] epoch of the relay
+-- ARGV[8..] per job: id, when ('+delay_ms', or due_ms), rest of the record, receipt, '1' = replaces a waiting job
+-- returns {status, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date, nothing was
+-- written. code of each job that was looked at, at least one: 1 = enqueued now, 2 = by an earlier call, 0 = another job
+-- has the id. {-1, epoch}: the fence; a relay with this higher epoch has been here, nothing was written.
 -- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, withdraw, drop_job, largest, stored_format
 local jobs, bucket, ready, progress, counts, settings, history, wake, outbox = unpack(KEYS)
-local now, most_bytes, fence, epoch = now_ms(ARGV[1]), tonumber(ARGV[4]), 'epoch:' .. ARGV[5], tonumber(ARGV[6])
-local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format')
+local now, most_bytes, fence, epoch = now_ms(ARGV[1]), tonumber(ARGV[5]), 'relay:' .. ARGV[6], tonumber(ARGV[7])
+local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'version', fence)
 check_format(topic[5])
-if topic[1] ~= ARGV[2] then return {0, now, 0} end
-local last = tonumber(redis.call('HGET', outbox, fence) or 0)
+if topic[1] ~= ARGV[2] or topic[6] ~= ARGV[3] then return {0} end
+local last = tonumber(topic[7] or 0)
 if last > epoch then return {-1, last} end
-if last < epoch then redis.call('HSET', outbox, fence, ARGV[6]) end
+if last < epoch then redis.call('HSET', settings, fence, ARGV[7]) end
 
-local NONCE = '^[^\n]*\n[^\n]*\n([^\n]*)\n' -- after ttr and expire
+local NONCE = '[^\n]*\n[^\n]*\n([^\n]*)\n' -- after ttr and expire
 local function is_same(held, rest)
-  return string.match(held, NONCE, string.find(held, '\n', string.find(held, '\n') + 1) + 1) == string.match(rest, NONCE)
+  return string.match(held, '^[^\n]*\n[^\n]*\n' .. NONCE) == string.match(rest, NONCE)
 end
 
 local groups = names(topic[2])
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
-  history = history, cap = ARGV[3], leaving = topic[4]}
-local head, count = head_ms(bucket), (#ARGV - 6) / 5
+  history = history, cap = ARGV[4], leaving = topic[4]}
+local head, count = head_ms(bucket), (#ARGV - 7) / 5
 local before = redis.call('HINCRBY', counts, 'enqueued', count) - count
-local reply, created, earliest, bytes, longest = {1, now, count}, 0, nil, 0, 0
-local prefix = '\n' .. string.format('%.0f', now) .. '\n'
+local reply, created, earliest, bytes, longest = {1}, 0, nil, 0, 0
 
-for i = 7, #ARGV, 5 do
+for i = 8, #ARGV, 5 do
   local id, when, rest, receipt, code = ARGV[i], ARGV[i + 1], ARGV[i + 2], ARGV[i + 3], 1
   if redis.call('HEXISTS', outbox, receipt) == 1 then
     code = 2
@@ -57,20 +57,17 @@ for i = 7, #ARGV, 5 do
     else
       created = created + 1
       local order = first_order(before + created)
-      local record = order .. string.format('%.0f', due) .. prefix .. rest
+      local record = order .. string.format('%.0f\n%.0f\n', due, now) .. rest
       redis.call('HSET', jobs, id, record)
       longest = math.max(longest, #record)
       redis.call('ZADD', bucket, due, order .. id)
       if not earliest or due < earliest then earliest = due end
     end
     if code > 0 then redis.call('HSET', outbox, receipt, 1) end
-    bytes = bytes + #(held or '')
+    if held then bytes = bytes + #held end
   end
   reply[#reply + 1] = code
-  if bytes >= most_bytes then
-    reply[3] = (i - 2) / 5
-    break
-  end
+  if bytes >= most_bytes then break end
 end
 note_largest(settings, topic[3], longest)
 if created < count then redis.call('HINCRBY', counts, 'enqueued', created - count) end

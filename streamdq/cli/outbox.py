@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
 
 from .. import terminal
-from ..errors import MissingExtra, OutboxMissing, OutboxUnavailable, OutboxVersion, ServerError
+from ..config import Settings
+from ..durations import show_ms
+from ..errors import MissingExtra, OutboxMissing, OutboxUnavailable, OutboxVersion, ServerError, StreamdqError
 from ..exporter.exporter import served
+from ..link.session import check_namespace
+from ..logs import log, what
 from .common import Json, answer, commands, open_queue, run_until_signal
 from .metrics import LOOPBACK, LogLevel, MetricsHost, MetricsPort, begin_logs
 
 if TYPE_CHECKING:
     from ..outbox.relay import Relay, Totals
+    from ..outbox.rows import Figures, Refused
 
+_REFUSED_SHOWN = 20
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 
 app = commands()
@@ -93,16 +101,68 @@ def relay(
     begin_logs(log_level)
     with contextlib.ExitStack() as stack:
         if metrics_port is not None:
-            stack.enter_context(served(metrics_host, metrics_port))
-        opened = stack.enter_context(_opened(context, source, keep))
+            with _needs_sqlalchemy():
+                from ..outbox.collector import OutboxCollector
+            counted = stack.enter_context(contextlib.closing(OutboxCollector(source, _namespace_of(context))))
+            stack.enter_context(served(metrics_host, metrics_port, counted))
+        opened: list[Relay] = []
+
+        def run(stopping: Callable[[], bool] = lambda: False) -> None:
+            if not opened:  # the database may be away at first, too
+                opened.append(stack.enter_context(_opened(context, source, keep)))
+            opened[0].run(stopping, burst=burst)
+
         if burst:
-            opened.run(burst=True)
+            run()
         else:
             run_until_signal(
-                opened.run, _PAUSE_S, (OutboxUnavailable, ServerError), final=(OutboxMissing, OutboxVersion),
-                longest_pause_s=_LONGEST_PAUSE_S,
+                run, _PAUSE_S, (OutboxUnavailable, ServerError), final=(OutboxMissing, OutboxVersion),
+                longest_pause_s=_LONGEST_PAUSE_S, tell=_tell_retry,
             )  # fmt: skip
-        answer(as_json, asdict(opened.totals), _text(opened.totals))
+        with _needs_sqlalchemy():
+            from ..outbox.relay import Totals
+        totals = opened[0].totals if opened else Totals()
+        answer(as_json, asdict(totals), _text(totals))
+
+
+@OUTBOX.command()
+def stats(context: typer.Context, source: From, as_json: Json = False) -> None:
+    """Show how many rows wait, and which were refused.
+
+    Counts the rows of the namespace by their state, says which relay is at work, and lists the first 20 rows that were
+    refused. Redis is not needed.
+    """
+    with _needs_sqlalchemy():
+        from ..outbox.rows import Rows
+    with contextlib.closing(Rows(source, _namespace_of(context))) as rows:
+        figures, refused = rows.figures(), rows.refused(_REFUSED_SHOWN)
+        if as_json:
+            states = {state.value: asdict(found) for state, found in figures.states.items()}
+            listed = [asdict(row) for row in refused]
+            terminal.print_json({"outbox": rows.address, "relay": figures.relay, "states": states, "refused": listed})
+        else:
+            terminal.console().print(_stats_view(figures, refused))
+
+
+def _namespace_of(context: typer.Context) -> str:
+    return check_namespace(Settings().namespace if context.obj.namespace is None else context.obj.namespace)
+
+
+def _stats_view(figures: Figures, refused: Sequence[Refused]) -> RenderableType:
+    counts = terminal.table("state", "rows", "oldest", numbers=("rows", "oldest"))
+    for state, found in figures.states.items():
+        counts.add_row(state.value, f"{found.rows:,}", "" if found.oldest_ms is None else _age(found.oldest_ms))
+    relay = f"relay {figures.relay} is at work" if figures.relay else "no relay is at work"
+    if not refused:
+        return Group(counts, Text(relay))
+    made = terminal.table("row", "topic", "id", "refused because", numbers=("row",))
+    for row in refused:
+        made.add_row(*map(Text, (str(row.number), row.topic, row.id, row.error)))
+    return Group(counts, Text(relay), Text(), made)
+
+
+def _age(ms: int) -> str:
+    return show_ms(max(0, ms if ms < 1000 else ms // 1000 * 1000))
 
 
 @OUTBOX.command()
@@ -119,12 +179,16 @@ def reconcile(context: typer.Context, source: From, log_level: LogLevel = "warni
         answer(as_json, asdict(opened.totals), _text(opened.totals))
 
 
+def _tell_retry(error: StreamdqError, wait_s: float) -> None:
+    log.warning("can't relay", error=what(error), next_try_s=wait_s)
+
+
 def _text(totals: Totals) -> str:
     text = f"{totals.relayed} relayed"
-    for count, what in (
+    for count, became in (
         (totals.refused, "refused, as their ids are taken"),
         (totals.ended, "ended"),
         (totals.put_back, "put back, as Redis had lost them"),
     ):
-        text += f", {count} {what}" if count else ""
+        text += f", {count} {became}" if count else ""
     return text

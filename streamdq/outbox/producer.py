@@ -11,6 +11,7 @@ from ..config import Settings
 from ..durations import Duration, Moment
 from ..errors import InvalidInput, MissingExtra
 from ..job import NewJob, check_topic
+from ..link.session import check_namespace
 from ..operations.jobs import OnConflict, check_conflict
 from ..retry import RetryInput
 from ..store.records import Encoded, encode, fields_in
@@ -70,7 +71,8 @@ def enqueue(
     check_topic(topic)
     settings = _settings()
     job = encode(NewJob(body, delay, id, at, ttr, retry, url, expire), settings.max_body_bytes)
-    insert = _insertion(namespace or settings.namespace, topic, job, on_conflict)
+    space = check_namespace(settings.namespace if namespace is None else namespace)
+    insert = _insertion(space, topic, job, on_conflict)
     if _is_async(db):
         return _awaited(db, insert, job.id)
     _execute(db, insert)
@@ -79,7 +81,11 @@ def enqueue(
 
 def create(db: Any) -> None:
     """Creates the outbox's tables, as far as they are missing: for migrations, in their transaction. ``db``: as in
-    ``enqueue``, but in sync code. ``streamdq outbox create`` does the same.
+    ``enqueue``, but in sync code; with asyncio, ``await connection.run_sync(outbox.create)``. ``streamdq outbox
+    create`` does the same.
+
+    Raises:
+        InvalidInput: ``db`` is something else.
     """
     with _needs_sqlalchemy():
         from sqlalchemy import text
@@ -90,6 +96,9 @@ def create(db: Any) -> None:
             for statement in creation(db.vendor):
                 cursor.execute(statement)
         return
+    if _is_async(db):  # its coroutines would never be awaited, and nothing created
+        raise InvalidInput("outbox.create: with asyncio, write await connection.run_sync(outbox.create)")
+    _check_handle(db)
     bind = db.get_bind() if hasattr(db, "get_bind") else db
     for statement in creation(bind.dialect.name):
         db.execute(text(statement))
@@ -139,14 +148,20 @@ def _execute(db: Any, insert: Insert) -> None:
         with db.cursor() as cursor:
             cursor.execute(statement, values)
         return
+    _check_handle(db)
+    db.execute(insert)
+
+
+def _check_handle(db: Any) -> None:
     from sqlalchemy import Connection
     from sqlalchemy.orm import Session, scoped_session
 
     if not isinstance(db, Session | Connection | scoped_session):
+        given = f"{type(db).__module__}.{type(db).__name__}"
         raise InvalidInput(
-            f"outbox: {type(db).__name__} is neither a session nor a connection of SQLAlchemy, nor Django's connection"
+            "outbox: pass what your transaction runs on, a session or connection of SQLAlchemy or Django's connection; "
+            f"{given} is none of these"
         )
-    db.execute(insert)
 
 
 def _for_cursor(insert: Insert, vendor: str) -> tuple[str, list[Any]]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
-from ..config import MAX_BATCH
+from ..config import MAX_BATCH, TopicSettings
 from ..errors import ServerUnavailable, StreamdqError, UnknownTopic
 from ..keys import ShardKeys, shard_of
 from ..link.session import Op
@@ -52,18 +52,26 @@ class RedisSide:
         self._store = store
         self._outbox = outbox
 
-    def enqueue(self, topic: str, rows: Sequence[Row], batch: Batch, epoch: int, suspect: int) -> Op[dict[int, Code]]:
+    def known(self) -> Mapping[str, TopicSettings]:
+        """The topics' settings, as this process knows them now."""
+        return dict(self._store.topics.known)
+
+    def enqueue(
+        self, topic: str, settings: TopicSettings | None, rows: Sequence[Row], batch: Batch, epoch: int, suspect: int
+    ) -> Op[dict[int, Code]]:
         """Enqueues the jobs of one topic's rows, in their order, and returns what happened to each row (by number).
-        Rows up to the number ``suspect`` may have been relayed when the topic had other shards.
+        ``settings``: of the topic, as known before the rows were read; None: not at all. Rows up to the number
+        ``suspect`` may have been relayed when the topic had other shards.
 
         Raises:
             Outdated, FencedOff: read the rows again: they may be another relay's by now.
             ServerError: read the rows again: any of them may have been enqueued.
         """
         store, keys = self._store, self._store.session.keys
-        settings = store.topics.settled(topic)
         if settings is None:
-            settings = yield from store.topics.shared(topic, store.topics.ensure)
+            # Since the rows were read, another relay may have relayed them, and the topic have been changed.
+            yield from store.topics.shared(topic, store.topics.ensure)
+            raise Outdated(f"topic {topic!r} was not known")
         codes = yield from self._elsewhere(topic, [row for row in rows if row.number <= suspect])
         spread: dict[int, list[Row]] = {}
         for row in rows:
@@ -74,18 +82,18 @@ class RedisSide:
         for number, of_shard in spread.items():
             shard = keys.shard(topic, number)
             for part in parts(of_shard, lambda row: len(row.job.rest), most, REPLACED_BYTES):
-                codes |= yield from self._enqueue(scripts, shard, settings.shards, part, batch, epoch)
+                codes |= yield from self._enqueue(scripts, shard, settings, part, batch, epoch)
         return codes
 
     def _enqueue(
-        self, scripts: Scripts, shard: ShardKeys, shards: int, rows: list[Row], batch: Batch, epoch: int
+        self, scripts: Scripts, shard: ShardKeys, settings: TopicSettings, rows: list[Row], batch: Batch, epoch: int
     ) -> Op[dict[int, Code]]:
         codes: dict[int, Code] = {}
         while rows:
             args: list[str | int | bytes] = []
             for row in rows:
                 args += [row.id, batch.when(row), row.job.rest, row.placed.receipt, int(row.replaces)]
-            reply = yield from scripts.relay(shard, shards, self._outbox, epoch, args)
+            reply = yield from scripts.relay(shard, settings, self._outbox, epoch, args)
             if reply.fence:
                 raise FencedOff(reply.fence)
             if not reply.current:

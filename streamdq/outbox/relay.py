@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypeVar
 
+from ..config import TopicSettings
 from ..errors import NewerFormat, OutboxError, ServerError, StreamdqError
 from ..link.session import Op
 from ..logs import log, what
@@ -74,6 +75,8 @@ class Relay:
         self._suspect = 0  # rows up to this number may have been relayed before
         self._cleared: list[int] = []  # rows whose receipts are gone; the next transaction deletes them
         self._held: dict[str, tuple[float, StreamdqError]] = {}  # topics that failed: they wait until then
+        self._failed: StreamdqError | None = None  # the last of these failures
+        self._leftovers = False  # rows of topics that failed have receipts that have to be cleared
         self._check: Iterator[None] | None = None
         self._check_at = 0.0
 
@@ -113,14 +116,18 @@ class Relay:
 
         Raises:
             As run.
+            StreamdqError: why a topic's rows could not be looked at. The others' were.
         """
         try:
+            self._failed = None
             self._lead(force=True)
             for _ in self._check_kept():
                 self._relay_all(stopping)
                 if stopping():
                     return
             self._relay_all(stopping)
+            if self._failed is not None:
+                raise self._failed
             self._drop_orphans()
         except (LeaseLost, FencedOff):
             raise OutboxError(f"another relay took over the outbox at {self.address}: run it again") from None
@@ -157,7 +164,8 @@ class Relay:
         return True
 
     def _clear_leftovers(self) -> None:
-        while leftovers := self._rows.relayed():
+        self._leftovers = bool(self._held)
+        while leftovers := self._rows.relayed(self._held):
             self._forget(leftovers)
             self._settle()
 
@@ -203,6 +211,7 @@ class Relay:
     def _relay_some(self) -> bool:
         now = time.monotonic()
         self._held = {topic: held for topic, held in self._held.items() if held[0] > now}
+        known = self._redis.known()  # before the rows: a topic that was changed since may have been another relay's
         batch = self._rows.waiting(self._held)
         if not batch.rows:
             if self._cleared:
@@ -213,26 +222,31 @@ class Relay:
             by_topic.setdefault(row.topic, []).append(row)
         codes: dict[int, Code] = {}
         for topic, rows in by_topic.items():
-            codes |= self._hand_over(topic, rows, batch)
+            codes |= self._hand_over(topic, known.get(topic), rows, batch)
         self._note(batch, codes)
         return True
 
-    def _hand_over(self, topic: str, rows: list[Row], batch: Batch) -> dict[int, Code]:
+    def _hand_over(self, topic: str, settings: TopicSettings | None, rows: list[Row], batch: Batch) -> dict[int, Code]:
         """Enqueues one topic's rows. If that fails for this topic alone, its rows wait for a while."""
         assert self._epoch is not None
         try:
-            return self._run(self._redis.enqueue(topic, rows, batch, self._epoch, self._suspect))
+            return self._run(self._redis.enqueue(topic, settings, rows, batch, self._epoch, self._suspect))
         except Outdated:
             self._suspect = self._rows.last()
         except (FencedOff, NewerFormat):
             raise
         except StreamdqError as error:
-            if isinstance(error, ServerError) and not store_of(self._queue).session.is_cluster:
-                raise
-            log.warning("rows wait", outbox=self.address, topic=topic, error=what(error))
-            self._held[topic] = (time.monotonic() + _HOLD_S, error)
+            self._hold(topic, error)
             self._suspect = self._rows.last()
         return {}
+
+    def _hold(self, topic: str, error: StreamdqError) -> None:
+        """Leaves the topic alone for a while, unless the error concerns all of them: it is raised again."""
+        if isinstance(error, ServerError) and not store_of(self._queue).session.is_cluster:
+            raise error
+        log.warning("rows wait", outbox=self.address, topic=topic, error=what(error))
+        self._held[topic] = (time.monotonic() + _HOLD_S, error)
+        self._failed = error
 
     def _note(self, batch: Batch, codes: dict[int, Code]) -> None:
         """Marks rows whose jobs are in Redis, and refuses those whose ids are taken."""
@@ -255,14 +269,21 @@ class Relay:
 
     def _forget(self, placed: Sequence[Placed]) -> None:
         """Clears the receipts of rows that are marked as relayed; the next transaction deletes the rows."""
-        for topic, receipts in _by_topic(placed).items():
-            self._run(self._redis.forget(topic, [each.receipt for each in receipts]))
-        self._cleared += _numbers(placed)
+        for topic, rows in _by_topic(placed).items():
+            try:
+                self._run(self._redis.forget(topic, [each.receipt for each in rows]))
+            except ServerError as error:
+                self._hold(topic, error)
+                self._leftovers = True
+            else:
+                self._cleared += _numbers(rows)
 
     # -- rows that are kept
 
     def _look_after(self) -> bool:
         """Looks at some kept rows, if it is time to."""
+        if self._leftovers and not self._held:
+            self._clear_leftovers()
         if self._check is None:
             if time.monotonic() < self._check_at:
                 return False
@@ -289,7 +310,11 @@ class Relay:
         ended: list[Placed] = []
         lost: list[Placed] = []
         for topic, rows in _by_topic(kept).items():
-            fates = self._run(self._redis.fates(topic, rows))
+            try:
+                fates = self._run(self._redis.fates(topic, rows))
+            except ServerError as error:
+                self._hold(topic, error)  # it is their turn again when all rows are looked through the next time
+                continue
             ended += [row for row in rows if fates[row.number] is Fate.ENDED]
             lost += [row for row in rows if fates[row.number] is Fate.UNKNOWN]
         if not ended and not lost:

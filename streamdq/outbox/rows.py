@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -71,6 +72,25 @@ class Row(NamedTuple):
     @property
     def id(self) -> str:
         return self.placed.id
+
+
+@dataclass(frozen=True, slots=True)
+class StateFigures:
+    rows: int
+    oldest_ms: int | None  # how long ago the oldest was made
+
+
+class Figures(NamedTuple):
+    states: dict[RowState, StateFigures]
+    relay: str | None  # host, process and a random part; None: no relay is at work
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    number: int
+    topic: str
+    id: str
+    error: str
 
 
 class Batch(NamedTuple):
@@ -144,7 +164,9 @@ class Rows:
         """
         c = LEASES.c
         ours = c.namespace == self._namespace
-        free = or_(c.until_ms < now_ms(), c.holder == holder, literal(force))
+        # One that ends later than any lease can is from before the database's clock was set back.
+        over = or_(c.until_ms < now_ms(), c.until_ms > now_ms() + lease_ms)
+        free = or_(over, c.holder == holder, literal(force))
         first = self._db.dialect.insert(LEASES).values(namespace=self._namespace, epoch=0, holder="", until_ms=0)
         with self._db.reading() as db:
             if db.execute(select(c.epoch).where(ours, ~free)).first():
@@ -221,15 +243,17 @@ class Rows:
         """The first kept rows above the number ``after``."""
         return self._placed(RowState.KEPT, after)
 
-    def relayed(self) -> list[Placed]:
-        """The first rows whose receipts have to be cleared before they are deleted."""
-        return self._placed(RowState.RELAYED, 0)
+    def relayed(self, without: Collection[str] = ()) -> list[Placed]:
+        """The first rows whose receipts have to be cleared before they are deleted, except those of ``without``."""
+        return self._placed(RowState.RELAYED, 0, without)
 
-    def _placed(self, state: RowState, after: int) -> list[Placed]:
+    def _placed(self, state: RowState, after: int, without: Collection[str] = ()) -> list[Placed]:
         c = ROWS.c
         query = select(c.number, c.topic, c.id, c.nonce).where(
             c.namespace == self._namespace, c.state == state.value, c.number > after
         )
+        if without:
+            query = query.where(c.topic.not_in(without))
         with self._db.reading() as db:
             found = db.execute(query.order_by(c.number).limit(BATCH)).all()
         return [Placed(number, topic, id, self._receipt(number, nonce)) for number, topic, id, nonce in found]
@@ -239,11 +263,25 @@ class Rows:
         with self._db.reading() as db:
             return int(db.execute(select(func.coalesce(func.max(ROWS.c.number), 0))).scalar_one())
 
-    def counts(self) -> dict[str, int]:
-        """How many rows there are in each state."""
-        query = select(ROWS.c.state, func.count()).where(ROWS.c.namespace == self._namespace).group_by(ROWS.c.state)
+    def figures(self, states: Collection[RowState] = tuple(RowState)) -> Figures:
+        """How many rows are in each of these states, and who relays them."""
+        c, ours = ROWS.c, LEASES.c.namespace == self._namespace
+        counted = select(c.state, func.count(), now_ms() - func.min(c.made_ms)).where(
+            c.namespace == self._namespace, c.state.in_([state.value for state in states])
+        )
         with self._db.reading() as db:
-            return {state: int(count) for state, count in db.execute(query)}
+            found = {state: (int(count), int(age)) for state, count, age in db.execute(counted.group_by(c.state))}
+            relay = db.execute(select(LEASES.c.holder).where(ours, LEASES.c.until_ms >= now_ms())).scalar()
+        return Figures({state: StateFigures(*found.get(state.value, (0, None))) for state in states}, relay or None)
+
+    def refused(self, limit: int) -> list[Refused]:
+        """The first rows that were refused."""
+        c = ROWS.c
+        query = select(c.number, c.topic, c.id, c.error).where(
+            c.namespace == self._namespace, c.state == RowState.REFUSED.value
+        )
+        with self._db.reading() as db:
+            return [Refused(*row) for row in db.execute(query.order_by(c.number).limit(limit))]
 
     def existing(self, numbers: Collection[int]) -> set[int]:
         """Those of the numbers that are still rows."""

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text
+from sqlalchemy import BigInteger, Column, Index, Integer, MetaData, Table, Text, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.schema import CreateIndex, CreateTable
@@ -100,7 +99,8 @@ def creation(dialect: str) -> list[str]:
     for table in (VERSIONS, LEASES, ROWS):
         elements.append(CreateTable(table, if_not_exists=True))
         elements += [CreateIndex(index, if_not_exists=True) for index in table.indexes]
-    named = module.insert(VERSIONS).values(name="schema", version=SCHEMA_VERSION, outbox=os.urandom(6).hex())
+    # Named by the database: a migration of printed statements may run in several, whose outboxes share one Redis.
+    named = module.insert(VERSIONS).values(name="schema", version=SCHEMA_VERSION, outbox=text(_RANDOM_NAMES[dialect]))
     elements.append(named.on_conflict_do_nothing())
     as_text: dict[str, Any] = {"dialect": module.dialect(), "compile_kwargs": {"literal_binds": True}}
     statements = [str(element.compile(**as_text)).strip() for element in elements]
@@ -109,6 +109,11 @@ def creation(dialect: str) -> list[str]:
     # IF NOT EXISTS alone fails if two processes create it at once.
     return [f"SELECT pg_advisory_xact_lock({_LOCK})", *statements, *_NOTIFYING]
 
+
+_RANDOM_NAMES = {
+    "postgresql": "substr(md5(random()::text || clock_timestamp()::text), 1, 12)",
+    "sqlite": "lower(hex(randomblob(6)))",
+}
 
 _NOTIFYING = f"""
 CREATE OR REPLACE FUNCTION streamdq_outbox_notify() RETURNS trigger LANGUAGE plpgsql

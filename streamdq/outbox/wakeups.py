@@ -29,12 +29,12 @@ def wakeups(database: Database) -> Iterator[Wakeups]:
     """Hears of every commit from the moment it is entered."""
     with _as_sqlalchemy(database, None):
         connection = database.engine.raw_connection()
+    driver: Any = connection.driver_connection
+    connection.detach()  # nobody else gets it
     try:
-        driver: Any = connection.driver_connection
-        connection.detach()  # nobody else gets it
         yield _Notified(database, driver) if database.is_postgresql else _Looking(database, driver)
     finally:
-        connection.close()
+        driver.close()  # SQLAlchemy's close would roll back, and log a traceback if the connection is lost
 
 
 @contextmanager

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from streamdq import Queue
 from streamdq.archive.archive import Archive, Kicked
+from streamdq.errors import TopicNotEmpty
 from streamdq.keys import shard_of
 from tests.archive.letters import archived, balanced, bury, dead_now, finish, receipts, rows, states
+from tests.killed_at import Die, Killed, killed, name
 from tests.servers import Server
 
 IDS = sorted(f"j{number}" for number in range(10))
@@ -26,34 +24,21 @@ KICKING = [
     ("forget", "before", 2), ("forget", "after", 3),
 ]  # fmt: skip
 
-Die = tuple[str, str, int]
 Kill = Callable[[str, Die], None]
 
 
-def name(die: Die) -> str:
-    return "-".join(str(part) for part in die if part)
-
-
 @pytest.fixture(scope="module")
-def archivist() -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.archive.killed"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    yield process
-    process.communicate(timeout=20)
+def archivist() -> Iterator[Killed]:
+    with killed("tests.archive.killed") as process:
+        yield process
 
 
 @pytest.fixture
-def kill(archivist: subprocess.Popen[str], server: Server, database: str) -> Kill:
+def kill(archivist: Killed, server: Server, database: str) -> Kill:
     """Has a process of its own store or kick everything, which is killed at a step."""
 
     def run(do: str, die: Die) -> None:
-        assert archivist.stdin is not None
-        assert archivist.stdout is not None
-        archivist.stdin.write(json.dumps({"do": do, "die": die, "redis": server.url, "database": database}) + "\n")
-        archivist.stdin.flush()
-        assert archivist.stdout.readline() == "-9\n", "it was to be killed"
+        archivist.carry_out(do=do, die=die, redis=server.url, database=database)
 
     return run
 
@@ -155,3 +140,17 @@ def test_killed_while_kicking_and_its_shard_is_used_no_more(queue: Queue, databa
 
         assert archive.kick(queue) == Kicked()
         assert states(archive) == {"kicked": 3}
+
+
+def test_killed_while_kicking_and_its_topic_is_deleted_only_afterwards(queue: Queue, database: str, kill: Kill) -> None:
+    """Without the receipts, the next run would send the jobs back again."""
+    bury(queue, *IDS)
+    with Archive(database) as archive:
+        archive.store(queue)
+        kill("kick", ("forget", "before", 1))
+        done = finish(queue)
+        with pytest.raises(TopicNotEmpty, match="receipts"):
+            queue.delete_topic("t")
+        archive.kick(queue)
+        assert sorted(done + finish(queue)) == IDS
+        queue.delete_topic("t")

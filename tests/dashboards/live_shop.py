@@ -9,12 +9,13 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 
-from prometheus_client import start_http_server
+from prometheus_client import REGISTRY, start_http_server
 from pydantic import BaseModel
 from sqlalchemy import create_engine
 
 from streamdq import Bury, Job, JobExists, NewJob, Queue, Worker, outbox
 from streamdq.callback import CallbackSettings, CallbackWorker
+from streamdq.outbox.collector import OutboxCollector
 from streamdq.outbox.relay import Relay
 
 GOOD, FAILING, HELD, AHEAD, SLOW = "order.close", "payment.notify", "held", "sms.remind", "report.make"
@@ -97,6 +98,7 @@ def main() -> None:
     with engine.begin() as db:
         outbox.create(db)
     threading.Thread(target=_relay, args=(database, url), daemon=True).start()
+    REGISTRY.register(OutboxCollector(database, "streamdq"))
     merchant = ThreadingHTTPServer(("127.0.0.1", 0), _Merchant)
     threading.Thread(target=merchant.serve_forever, daemon=True).start()
     hook = f"http://127.0.0.1:{merchant.server_port}/"

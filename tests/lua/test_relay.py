@@ -18,13 +18,16 @@ def rows(*ids: str, delay: Any = 0, replace: bool = False, body: Any = "b") -> l
     return out
 
 
-def relay(shard: Shard, jobs: list[Any], epoch: int = 1, outbox: str = "o", shards: int = 1) -> RelayReply:
-    reply: RelayReply = shard.call("relay", shards, outbox, epoch, jobs)
+def relay(
+    shard: Shard, jobs: list[Any], epoch: int = 1, outbox: str = "o", shards: int = 1, later: int = 0
+) -> RelayReply:
+    settings = shard.settings.model_copy(update={"shards": shards, "version": shard.settings.version + later})
+    reply: RelayReply = shard.call("relay", settings, outbox, epoch, jobs)
     return reply
 
 
 def receipts(shard: Shard) -> list[bytes]:
-    return sorted(field for field in shard.redis("HKEYS", shard.k.outbox) if not field.startswith(b"epoch:"))
+    return sorted(shard.redis("HKEYS", shard.k.outbox))
 
 
 def test_jobs_wait_in_their_order_and_leave_receipts(shard: Shard) -> None:
@@ -47,7 +50,28 @@ def test_it_rings_for_an_earlier_job(shard: Shard) -> None:
     relay(shard, rows("b", delay=90))
     assert shard.rings() == first
     relay(shard, rows("c", delay=30))
-    assert shard.rings() != first
+    second = shard.rings()
+    assert second != first
+    relay(shard, rows("at the same time", delay=30))
+    assert shard.rings() == second
+
+
+def test_of_several_it_rings_for_the_earliest(shard: Shard) -> None:
+    relay(shard, rows("a", delay=3) + rows("b", delay=1) + rows("c", delay=2))
+    assert shard.rung_ms() == START_MS + 1000
+
+
+def test_each_gets_the_next_number(shard: Shard) -> None:
+    for jobs in (rows("a"), rows("a", "b"), rows("c", "d")):
+        relay(shard, jobs)
+    members = [b"000000000001a", b"000000000002b", b"000000000003c", b"000000000004d"]
+    assert shard.redis("ZRANGE", shard.k.bucket, 0, -1) == members
+
+
+def test_the_length_of_the_largest_record_never_falls(shard: Shard) -> None:
+    for body in ("large", "s"):
+        relay(shard, rows(body, body=body))
+        assert int(shard.redis("HGET", shard.k.settings, "largest")) == shard.redis("HSTRLEN", shard.k.jobs, "large")
 
 
 def test_repeated_it_does_nothing(shard: Shard) -> None:
@@ -81,7 +105,7 @@ def test_its_own_job_gets_the_receipt_back(shard: Shard) -> None:
     relay(shard, jobs)
     shard.redis("DEL", shard.k.outbox)
     assert relay(shard, jobs).codes == [2]
-    assert receipts(shard) == [b"a's"]
+    assert shard.redis("HGETALL", shard.k.outbox) == [b"a's", b"1"]
     assert shard.counts == {"enqueued": 1}
 
 
@@ -105,6 +129,7 @@ def test_it_does_not_replace_a_running_job_nor_a_dead_one(shard: Shard) -> None:
 def test_a_relay_that_was_replaced_is_refused(shard: Shard) -> None:
     relay(shard, rows("a"), epoch=7)
     before = shard.counts
+    assert shard.redis("HGET", shard.k.settings, "relay:o") == b"7"
     assert relay(shard, rows("b"), epoch=6) == RelayReply(True, [], 7)
     assert shard.counts == before
     assert shard.state("b") == "gone"
@@ -118,8 +143,11 @@ def test_each_outbox_has_its_own_epochs(shard: Shard) -> None:
 
 
 def test_outdated_settings_are_refused(shard: Shard) -> None:
+    assert relay(shard, rows("a")) == RelayReply(True, [1])
+    before = shard.counts
     assert relay(shard, rows("a"), shards=2) == RelayReply(False, [])
-    assert shard.counts == {}
+    assert relay(shard, rows("a"), later=-1) == RelayReply(False, []), "as after the topic was deleted and made again"
+    assert shard.counts == before
 
 
 def test_a_call_reads_a_bounded_number_of_bytes(shard: Shard) -> None:
@@ -131,3 +159,13 @@ def test_a_call_reads_a_bounded_number_of_bytes(shard: Shard) -> None:
     reply = relay(shard, rows("a", "b", "c", "d", body="new"))
     assert reply.codes == [0, 0], "the rest is left for another call"
     assert shard.counts == before
+
+
+def test_the_last_record_read_is_the_one_that_reaches_the_bytes_allowed(shard: Shard) -> None:
+    shard.enqueue("a", "b", "c", delay=60)
+    length = shard.redis("HSTRLEN", shard.k.jobs, "a")
+    k = shard.k
+    keys = (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake, k.outbox)
+    for most, looked in ((2 * length, 2), (2 * length + 1, 3)):
+        args = (str(START_MS), 1, shard.settings.version, 100, most, "o", 1, *rows("a", "b", "c", "d"))
+        assert shard.run(shard.scripts._run("relay", keys, args)) == [1] + [0] * looked

@@ -79,7 +79,7 @@ def _is_due(queue: Queue, topic: str) -> bool:
 def receipts(server: Server) -> list[str]:
     with server.client() as client:
         fields = [field.decode() for key in client.scan_iter("*:outbox") for field in client.hkeys(key)]
-    return sorted(field for field in fields if not field.startswith("epoch:"))
+    return sorted(fields)
 
 
 def ownerless_receipts(server: Server, shop: Shop) -> list[str]:

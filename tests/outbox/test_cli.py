@@ -17,7 +17,7 @@ from streamdq.cli import app
 from tests.children import child
 from tests.extras import run_without
 from tests.outbox.orders import TOPIC, Shop, finish
-from tests.postgres import PASSWORD
+from tests.postgres import PASSWORD, Postgres
 from tests.servers import Server, free_port, until
 
 
@@ -40,10 +40,18 @@ def test_the_statements_for_a_migration(shop: Shop, queue: Queue, capsys: pytest
         shop.sql(f"DROP TABLE {table}")
     code, out, _ = run(capsys, "outbox", "create", "--sql", "--from", shop.url)
     assert code == 0
-    with shop.sale() as db:
-        for statement in out.split(";\n"):
-            if statement.strip():
-                db.exec_driver_sql(statement)
+    assert run(capsys, "outbox", "create", "--sql", "--from", shop.url)[1] == out
+    names = set()
+    for _ in range(2):
+        shop.sql("DROP TABLE IF EXISTS streamdq_outbox_schema")
+        with shop.sale() as db:
+            for statement in out.split(";\n"):
+                if statement.strip():
+                    db.exec_driver_sql(statement)
+        ((name,),) = shop.sql("SELECT outbox FROM streamdq_outbox_schema")
+        assert len(name) == 12
+        names.add(name)
+    assert len(names) == 2, "two databases would have different names"
     shop.order("a")
     assert run(capsys, "--url", queue._url or "", "outbox", "relay", "--from", shop.url, "--burst")[0] == 0
     assert finish(queue) == ["a"]
@@ -64,6 +72,33 @@ def test_relay_and_reconcile(shop: Shop, queue: Queue, server: Server, capsys: p
     assert (code, out) == (0, "0 relayed, 2 ended\n")
 
 
+def test_stats(shop: Shop, queue: Queue, server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("outbox", "stats", "--from", shop.url)
+    code, out, _ = run(capsys, *words, "--json")
+    nothing = {"rows": 0, "oldest_ms": None}
+    found = json.loads(out)
+    assert (code, found["relay"], found["refused"]) == (0, None, [])
+    assert found["states"] == dict.fromkeys(("waiting", "kept", "relayed", "refused"), nothing)
+    queue.enqueue(TOPIC, 1, id="taken", delay="1h")
+    shop.order("a", "taken", delay="1h")
+    assert run(capsys, "--url", server.url, "outbox", "relay", "--from", shop.url, "--burst", "--keep")[0] == 0
+    shop.order("b", "c")
+    shop.sql("UPDATE streamdq_outbox SET made_ms = made_ms - 3600000 WHERE id = 'b'")
+    found = json.loads(run(capsys, *words, "--json")[1])
+    assert {state: each["rows"] for state, each in found["states"].items()} == {
+        "waiting": 2, "kept": 1, "relayed": 0, "refused": 1,
+    }  # fmt: skip
+    assert 3_600_000 <= found["states"]["waiting"]["oldest_ms"] < 3_700_000
+    assert found["refused"] == [
+        {"number": 2, "topic": TOPIC, "id": "taken", "error": f"JobExists: job 'taken' is already in topic '{TOPIC}'"}
+    ]
+    code, out, _ = run(capsys, *words)
+    assert (code, "no relay is at work" in out, "refused because" in out) == (0, True, True)
+    shop.sql("UPDATE streamdq_outbox_relays SET holder = 'web-1:7:ab', until_ms = until_ms + 9000000000000")
+    assert "relay web-1:7:ab is at work" in run(capsys, *words)[1]
+    assert json.loads(run(capsys, "--namespace", "other", *words, "--json")[1])["relay"] is None
+
+
 def test_exit_codes(tmp_path: Path, server: Server, shop: Shop, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("--url", server.url, "outbox", "relay", "--burst", "--from")
     code, _, err = run(capsys, *words, f"sqlite:///{tmp_path}/none.db")
@@ -76,7 +111,7 @@ def test_exit_codes(tmp_path: Path, server: Server, shop: Shop, capsys: pytest.C
 
 
 def test_without_the_extra() -> None:
-    for words in (("create",), ("relay",), ("reconcile",)):
+    for words in (("create",), ("relay",), ("stats",), ("reconcile",)):
         code, err = run_without(
             "sqlalchemy", "--url", "memory://", "outbox", *words, "--from", "sqlite:////tmp/none.db"
         )
@@ -102,9 +137,45 @@ def test_it_runs_until_it_is_told_to_stop(shop: Shop, queue: Queue, server: Serv
             page = answer.read().decode()
         assert f'streamdq_outbox_rows_total{{namespace="streamdq",outcome="relayed",topic="{TOPIC}"}} 2.0' in page
         assert 'streamdq_outbox_wait_seconds_count{namespace="streamdq"} 2.0' in page
+        assert 'streamdq_outbox_waiting_rows{namespace="streamdq"} 0.0' in page
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=20)
         assert process.returncode == 0
         assert out == "2 relayed\n"
         assert PASSWORD not in err
     assert finish(queue) == ["b"]
+
+
+def test_what_it_tries_again_is_logged(shop: Shop) -> None:
+    """As JSON, like everything else on its stderr."""
+    shop.order("a")
+    command = [sys.executable, "-m", "streamdq", "--url", "redis://127.0.0.1:1", "outbox", "relay"]
+    environment = {**os.environ, "STREAMDQ_OUTBOX": shop.url, "STREAMDQ_CALL_TIMEOUT_S": "0.5"}
+    with child(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True) as process:
+        assert process.stderr is not None
+        failed = next(line for line in map(json.loads, process.stderr) if line["event"] == "can't relay")
+        assert (failed["level"], failed["next_try_s"]) == ("warning", 0.2)
+        assert "check that it is running" in failed["error"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_it_waits_for_a_database_that_is_away_at_first(shop: Shop, queue: Queue, postgres: Postgres) -> None:
+    shop.order("a")
+    shop.close()
+    command = [sys.executable, "-m", "streamdq", "--url", queue._url or "", "outbox", "relay"]
+    environment = {**os.environ, "STREAMDQ_OUTBOX": shop.url}
+    postgres.stop()
+    with child(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True) as process:
+        assert process.stderr is not None
+        try:
+            first = json.loads(process.stderr.readline())
+        finally:
+            postgres.start()
+        assert first["event"] == "can't relay"
+        until(lambda: shop.states() == {}, "the row is relayed")
+        process.send_signal(signal.SIGTERM)
+        assert process.communicate(timeout=20)[0] == "1 relayed\n"
+        assert process.returncode == 0
+    assert finish(queue) == ["a"]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import event
 
 from streamdq import Queue
 from streamdq.errors import (
@@ -100,6 +102,27 @@ def test_the_database_goes_away_and_comes_back(shop: Shop, queue: Queue, postgre
 
 
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_connection_lost_while_waiting_leaves_no_traceback(
+    shop: Shop, postgres: Postgres, caplog: pytest.LogCaptureFixture
+) -> None:
+    opened = rows.Rows(shop.url, "streamdq")
+    try:
+        with pytest.raises(OutboxUnavailable):
+            _wait_while_it_stops(opened, postgres)
+    finally:
+        opened.close()
+        postgres.start()
+    assert [entry for entry in caplog.records if entry.exc_info] == []
+
+
+def _wait_while_it_stops(opened: rows.Rows, postgres: Postgres) -> None:
+    with opened.wakeups() as wakeups:
+        postgres.stop()
+        while True:
+            wakeups.wait(1)
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_one_that_may_not_write(shop: Shop, queue: Queue, postgres: Postgres) -> None:
     shop.order("a")
     postgres.sql(
@@ -124,3 +147,53 @@ def test_redis_goes_away_and_comes_back(shop: Shop, relay: Relay, queue: Queue, 
         server.start()
     relay.run(burst=True)
     assert finish(queue) == ["a"]
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_a_relay_that_was_stopped_in_a_transaction_goes_on(shop: Shop, relay: Relay, queue: Queue) -> None:
+    engine, stops = relay._rows._db.engine, [True]
+    idle = "SELECT 1 FROM pg_stat_activity WHERE state = 'idle in transaction' AND application_name LIKE 'streamdq%'"
+
+    def be_impatient(connection: Any, _record: Any) -> None:
+        connection.execute("SET idle_in_transaction_session_timeout = '50ms'")
+        connection.commit()
+
+    def stop(_db: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("UPDATE streamdq_outbox ") and stops:
+            stops.clear()
+            until(lambda: not shop.sql(idle), "PostgreSQL has ended the transaction")
+
+    shop.order("a")
+    engine.dispose()
+    event.listen(engine, "connect", be_impatient)
+    event.listen(engine, "after_cursor_execute", stop)
+    with pytest.raises(OutboxUnavailable, match="idle-in-transaction"):
+        relay.run(burst=True)
+    relay.run(burst=True)
+    assert finish(queue) == ["a"]
+
+
+@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+def test_in_a_deadlock_with_somebody_the_relay_tries_again(shop: Shop, relay: Relay, queue: Queue) -> None:
+    shop.order("a")
+    shop.order("b")
+    failed: list[Exception] = []
+
+    def run() -> None:
+        try:
+            relay.run(burst=True)
+        except OutboxUnavailable as error:
+            failed.append(error)
+
+    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name LIKE 'streamdq%'"
+    with shop.sale() as db:
+        db.exec_driver_sql("SET LOCAL deadlock_timeout = '60s'")  # so that the other is the one to fail
+        db.exec_driver_sql("SELECT 1 FROM streamdq_outbox WHERE id = 'b' FOR UPDATE")
+        thread = threading.Thread(target=run)
+        thread.start()
+        until(lambda: shop.sql(waiting) != [], "the relay waits")
+        db.exec_driver_sql("SELECT 1 FROM streamdq_outbox WHERE id = 'a' FOR UPDATE")
+    thread.join(20)
+    assert "deadlock" in str(failed)
+    relay.run(burst=True)
+    assert finish(queue) == ["a", "b"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,6 +69,20 @@ async def test_async(shop: Shop, relay: Relay, queue: Queue, handle: str) -> Non
     await engine.dispose()
     relay.run(burst=True)
     assert finish(queue) == ["a"]
+
+
+@pytest.mark.parametrize("handle", ["session", "connection"])
+async def test_async_tables(tmp_path: Path, handle: str) -> None:
+    pytest.importorskip("aiosqlite")
+    engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path}/new.db")
+    opened: Callable[[], AsyncSession | AsyncConnection]
+    opened = async_sessionmaker(engine) if handle == "session" else engine.connect
+    async with opened() as db:
+        with pytest.raises(InvalidInput, match=r"await connection\.run_sync\(outbox\.create\)"):
+            outbox.create(db)
+        await db.run_sync(outbox.create)
+        assert await outbox.enqueue(db, TOPIC, 1, id="a") == "a"
+    await engine.dispose()
 
 
 # -- Django
@@ -178,13 +193,22 @@ def test_everything_arrives_as_it_was(shop: Shop, relay: Relay, queue: Queue) ->
 
 @pytest.mark.parametrize("db", [None, "sqlite:///x", object()], ids=["none", "text", "object"])
 def test_what_is_no_connection(db: Any) -> None:
-    with pytest.raises(InvalidInput, match="neither a session nor a connection of SQLAlchemy"):
-        outbox.enqueue(db, TOPIC, 1)
+    for call in (lambda: outbox.enqueue(db, TOPIC, 1), lambda: outbox.create(db)):
+        with pytest.raises(InvalidInput, match="a session or connection of SQLAlchemy or Django's connection"):
+            call()
 
 
 def test_an_engine_is_no_transaction(shop: Shop) -> None:
-    with pytest.raises(InvalidInput, match="Engine is neither a session"):
-        outbox.enqueue(shop.engine, TOPIC, 1)
+    for call in (lambda: outbox.enqueue(shop.engine, TOPIC, 1), lambda: outbox.create(shop.engine)):
+        with pytest.raises(InvalidInput, match=r"sqlalchemy\.engine\.base\.Engine is none of these"):
+            call()
+
+
+def test_a_namespace_that_no_relay_can_have(shop: Shop) -> None:
+    for namespace in ("b:{x}", "", "n" * 65):
+        with shop.sale() as db, pytest.raises(InvalidInput, match="namespace: "):
+            outbox.enqueue(db, TOPIC, 1, namespace=namespace)
+    assert shop.states() == {}
 
 
 class Vendor:

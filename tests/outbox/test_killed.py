@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from streamdq import Queue
 from streamdq.keys import shard_of
 from streamdq.outbox.relay import Relay
+from tests.killed_at import Die, Killed, killed, name
 from tests.outbox.orders import TOPIC, Shop, finish, receipts
 from tests.servers import Server
 
@@ -28,35 +25,21 @@ CHECKING = [
     ("forget", "after", 1), ("settle", "after", 2),
 ]  # fmt: skip
 
-Die = tuple[str, str, int]
 Kill = Callable[[str, Die, bool], None]
 
 
-def name(die: Die) -> str:
-    return "-".join(str(part) for part in die if part)
-
-
 @pytest.fixture(scope="module")
-def relayer() -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.outbox.killed"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2],
-    )  # fmt: skip
-    yield process
-    process.communicate(timeout=20)
+def relayer() -> Iterator[Killed]:
+    with killed("tests.outbox.killed") as process:
+        yield process
 
 
 @pytest.fixture
-def kill(relayer: subprocess.Popen[str], server: Server, database: str, shop: Shop) -> Kill:
+def kill(relayer: Killed, server: Server, database: str, shop: Shop) -> Kill:
     """Has a process of its own relay or reconcile, which is killed at a step. Its lease need not be waited for."""
 
     def run(do: str, die: Die, keep: bool) -> None:
-        assert relayer.stdin is not None
-        assert relayer.stdout is not None
-        order = {"do": do, "die": die, "keep": keep, "redis": server.url, "database": database}
-        relayer.stdin.write(json.dumps(order) + "\n")
-        relayer.stdin.flush()
-        assert relayer.stdout.readline() == "-9\n", "it was to be killed"
+        relayer.carry_out(do=do, die=die, keep=keep, redis=server.url, database=database)
         shop.sql("UPDATE streamdq_outbox_relays SET until_ms = 0")
 
     return run

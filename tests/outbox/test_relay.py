@@ -247,8 +247,16 @@ def test_another_takes_over_when_the_lease_has_run_out(shop: Shop, relay: Relay,
         assert not standby._lead()
         shop.sql("UPDATE streamdq_outbox_relays SET until_ms = 0")
         assert standby._turn()
+        standby._relay_all(lambda: False)
         assert not relay._turn(), "it has noticed"
     assert finish(queue) == ["a"]
+
+
+def test_a_lease_does_not_outlive_its_time_if_the_clock_is_set_back(shop: Shop, relay: Relay, queue: Queue) -> None:
+    assert relay._lead()
+    shop.sql("UPDATE streamdq_outbox_relays SET until_ms = until_ms + 3600000")
+    with Relay(shop.url, queue) as second:
+        assert second._lead()
 
 
 STOPS = [("waiting", "after"), ("settle", "before"), ("settle", "after")]
