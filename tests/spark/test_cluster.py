@@ -26,8 +26,8 @@ JOB = Path(__file__).parents[2] / "spark" / "analyze.py"
 QUICK = (
     "spark.sql.shuffle.partitions=2",
     "spark.locality.wait=0",
+    "spark.ui.enabled=false",
     "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1",
-    "spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1",
 )
 READ = """
 import sys
@@ -38,6 +38,12 @@ with session() as spark:
     rows = spark.read.format("streamdq").option("url", sys.argv[1]).option("rows_per_partition", 10).load()
     print(rows.count(), rows.rdd.getNumPartitions() > 1, spark.sparkContext.master)
 """
+
+
+LONGEST_S = 500  # on a busy machine a step took 152 s
+pytestmark = [
+    pytest.mark.usefixtures("class_archive"), pytest.mark.timeout(LONGEST_S + 100), pytest.mark.thorough
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +81,10 @@ def archive(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def submit(environ: dict[str, str], cwd: Path, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    settings = [word for setting in QUICK for word in ("--conf", setting)]
+    executors = f"spark.executor.extraJavaOptions=-XX:TieredStopAtLevel=1 {environ['SPARK_SUBMIT_OPTS']}"
+    settings = [word for setting in (*QUICK, executors) for word in ("--conf", setting)]
     command = [SPARK_HOME / "bin" / "spark-submit", *settings, *arguments]
-    return subprocess.run(command, env=environ, cwd=cwd, capture_output=True, text=True, timeout=150)
+    return subprocess.run(command, env=environ, cwd=cwd, capture_output=True, text=True, timeout=LONGEST_S)
 
 
 def test_a_cluster_s_tables_are_those_of_the_plain_calculation(

@@ -10,6 +10,9 @@ import pytest
 from streamdq_spark.errors import JavaMissing
 from streamdq_spark.java import prepare_java, version_in
 
+OTHERS = ("JAVA_HOME", "PATH", "SPARK_SUBMIT_OPTS")
+"""What in this process's environment is about another Java."""
+
 
 def fake_java(folder: Path, version: str) -> Path:
     """A home with a `java` that says it is of this version."""
@@ -102,15 +105,15 @@ def test_spark_runs_on_the_wheel_s_java(tmp_path: Path) -> None:
     for name in ("bash", "sh", "dirname", "ps", "env"):
         (needed / name).symlink_to(f"/usr/bin/{name}")
     program = (
-        "from streamdq_spark.session import session\n"
-        "with session('local[1]') as spark:\n"
+        "from streamdq_spark.session import SMALL, session\n"
+        "with session('local[1]', settings=SMALL) as spark:\n"
         "    java = spark.sparkContext._jvm.java.lang.System.getProperty('java.home')\n"
         "    print(spark.range(1000).selectExpr('sum(id)').first()[0], java)\n"
     )
-    environment = {key: value for key, value in os.environ.items() if key not in ("JAVA_HOME", "PATH")}
+    environment = {key: value for key, value in os.environ.items() if key not in OTHERS}
     environment |= {"PATH": str(needed), "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", program]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=55)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=250)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     total, java = done.stdout.split(maxsplit=1)

@@ -25,6 +25,7 @@ from streamdq_spark.source import register
 from tests.children import child
 from tests.servers import Server
 
+pytestmark = pytest.mark.thorough
 KEY = ["topic", "shard", "entry", "event", "id"]
 
 

@@ -27,6 +27,7 @@ from streamdq_spark.streams import BEGIN, Standing, StreamReader
 from tests.children import child
 from tests.servers import Server
 
+pytestmark = pytest.mark.thorough
 TOPICS = {"order.close": 2, "refund.check": 1}
 
 

@@ -29,6 +29,8 @@ BARE: dict[str, Any] = dict.fromkeys(
 )
 """All that may be null is: docs/history.md."""
 
+pytestmark = pytest.mark.thorough
+
 
 def of_kind(kind: Event, **columns: Any) -> list[dict[str, Any]]:
     """Three events of one kind on two days, as the engine writes them."""
