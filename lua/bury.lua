@@ -11,7 +11,8 @@
 -- ARGV[2] group
 -- ARGV[3] history cap
 -- ARGV[4] generation of the group, as claim returned it
--- ARGV[5..] per claim: main, entry (as claimed), id, history row, reason, error
+-- ARGV[5] consumer that claimed them
+-- ARGV[6..] per claim: main, entry (as claimed), id, history row, reason, error
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
 -- include: clock, progress, settle, fence, bury_job, trim_ready, history, receipt, stored_format
 local ready, own, dead, progress, counts, settings, history, receipts = unpack(KEYS)
@@ -24,10 +25,10 @@ if not groups then return refused(now, 6) end
 local overtaken = tonumber(topic[3] or 0)
 local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
-local held, buried = fence(k, group, 6), 0
-for i = 5, #ARGV, 6 do
+local held, buried = fence(k, group, ARGV[5], 6), 0
+for i = 6, #ARGV, 6 do
   if held and not held[i] then
-    reply[#reply + 1] = (i + 1) / 6
+    reply[#reply + 1] = i / 6
   else
     buried = buried + 1
     local main, entry, id = ARGV[i], ARGV[i + 1], ARGV[i + 2]

@@ -64,7 +64,7 @@ for i = 1, n do
 end
 local records, states = redis.call('HMGET', jobs, unpack(ids)), redis.call('HMGET', progress, unpack(fields))
 
-k.groups, k.paused, k.ttr, k.count, k.at_once = groups, paused, group_ttr, count, at_once
+k.groups, k.ttr, k.count, k.at_once = groups, group_ttr, count, at_once
 k.now_text, k.left, k.refused, k.late, k.mains, k.expired = string.format('%.0f', now), 0, 0, {}, {}, {}
 local now_text, tail = k.now_text, tail_of(k, group_ttr, at_once == 0)
 local claims, marks, taken = {}, {}, 0
@@ -75,7 +75,7 @@ for i = 1, n do
   local same = record and string.find(record, sequence, 1, true) == 1
   local p, claim, mark = state and parse(state) or nil, nil, nil
   local running = p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry
-  if shared and same and not p and not paused and taken < count and string.find(record, '\n\n\n', 40, true) == 40
+  if shared and same and not p and taken < count and string.find(record, '\n\n\n', 40, true) == 40
       and string.sub(record, 13, 25) <= now_text then -- nearly always: no TTR or expiry of its own, and due
     claim, mark = entry, 'r|1|0|0|' .. entry .. '|' .. sequence .. '|' .. tail
   elseif not record then

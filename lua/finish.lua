@@ -11,7 +11,8 @@
 -- ARGV[2] group
 -- ARGV[3] history cap
 -- ARGV[4] generation of the group, as claim returned it
--- ARGV[5..] per claim: main, entry (as claimed), id, history row
+-- ARGV[5] consumer that claimed them
+-- ARGV[6..] per claim: main, entry (as claimed), id, history row
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims, which were taken over (the fence).
 -- include: clock, progress, settle, fence, trim_ready, history, receipt, stored_format
 local ready, own, jobs, progress, counts, settings, history, receipts = unpack(KEYS)
@@ -24,12 +25,12 @@ if not groups then return refused(now, 4) end
 local overtaken, prefix = tonumber(topic[3] or 0), field_of(group, '')
 local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
-local held = fence(k, group, 4)
+local held = fence(k, group, ARGV[5], 4)
 local shared, ids, fields, n, done, alone, args = {}, {}, {}, 0, 0, #groups == 1, ARGV
 local others_too, mains, own_entries = {}, {}, {}
-for i = 5, #ARGV, 4 do
+for i = 6, #ARGV, 4 do
   if held and not held[i] then
-    reply[#reply + 1] = (i - 1) / 4
+    reply[#reply + 1] = (i - 2) / 4
   else
     done = done + 1
     local main, entry, id = args[i], args[i + 1], args[i + 2]

@@ -27,13 +27,17 @@ local function is_open(id, alone)
   end
   return false
 end
+-- A detached job without a record was lost, or other groups have ended it since this one began to leave, and then it is
+-- no longer counted as detached. It still is, if more jobs are counted than there are.
+local function is_counted()
+  return tonumber(redis.call('HGET', counts, 'detached') or 0) > redis.call('HLEN', jobs)
+end
 local function end_unless_open(id, main, since)
-  if redis.call('HEXISTS', jobs, id) == 0 or is_open(id, main == '-') then return end
+  if is_open(id, main == '-') then return end
   local record = redis.call('HGET', jobs, id)
-  local sequence = string.sub(record, 1, 12)
-  if made_since(sequence, since) then return end
-  bytes = bytes + #record
-  redis.call('ZREM', bucket, sequence .. id)
+  if record and made_since(string.sub(record, 1, 12), since) then return end
+  bytes = bytes + #(record or '')
+  if not record and main == '-' and not is_counted() then main = '' end
   forget(k, groups, id, main)
 end
 

@@ -14,9 +14,7 @@ local topics, wake, topic, expected, most = KEYS[1], KEYS[2], ARGV[1], ARGV[6], 
 local stored = redis.call('HGET', topics, topic)
 local settings = stored and cjson.decode(stored) or {version = 0, groups = {}}
 check_format(settings.format)
-local is_expected = expected == '' and stored or stored and tonumber(expected) == settings.version
-  or not stored and expected == '0'
-if not is_expected then return stored end
+if not (expected == '' and stored or tonumber(expected) == settings.version) then return stored end
 if most ~= '' and not stored and redis.call('HLEN', topics) >= tonumber(most) then return 0 end
 settings.leaving = settings.leaving or {}
 

@@ -13,7 +13,8 @@
 -- ARGV[2] group
 -- ARGV[3] history cap
 -- ARGV[4] generation of the group, as claim returned it
--- ARGV[5..] per claim: main, entry (as claimed), id, history row
+-- ARGV[5] consumer that claimed them
+-- ARGV[6..] per claim: main, entry (as claimed), id, history row
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
 -- include: clock, progress, ring, settle, fence, requeue, history, receipt, stored_format
 local ready, own, bucket, progress, counts, settings, history, jobs, wake, receipts = unpack(KEYS)
@@ -26,10 +27,10 @@ local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = pr
   waits = waits(topic[2], topic[3])}
 local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
-local held, released = fence(k, group, 4), 0
-for i = 5, #ARGV, 4 do
+local held, released = fence(k, group, ARGV[5], 4), 0
+for i = 6, #ARGV, 4 do
   if held and not held[i] then
-    reply[#reply + 1] = (i - 1) / 4
+    reply[#reply + 1] = (i - 2) / 4
   else
     released = released + 1
     local main, entry, id = ARGV[i], ARGV[i + 1], ARGV[i + 2]

@@ -45,7 +45,7 @@ for i = 5, #ARGV, 3 do
     redis.call('ZADD', bucket, due, order .. id)
     if not earliest or due < earliest then earliest = due end
   end
-  bytes = bytes + #(record or '')
+  if record then bytes = bytes + #record end
   if bytes >= most_bytes then
     reply[3] = (i - 2) / 3
     break

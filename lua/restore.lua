@@ -40,15 +40,15 @@ end
 local function return_to(id, rest, held)
   if string.match(held, SAME, string.find(held, '\n') + 1) ~= string.match(rest, SAME) then return nil end
   local p = parse(redis.call('HGET', progress, field_of(group, id)))
-  if p and p.state == 'x' then
+  if p then
+    if p.state ~= 'x' then return nil end
     redis.call('HINCRBY', counts, 'through:' .. group, -1)
     return p.main
   end
-  for _, other in ipairs(p and {} or others) do -- it came back for another group before
+  for _, other in ipairs(others) do -- it came back for another group before
     local theirs = parse(redis.call('HGET', progress, field_of(other, id)))
     if theirs and theirs.main == '-' then return '-' end
   end
-  return nil
 end
 
 -- A job that this Redis archived no longer counts as dead. A job from elsewhere is new here, and only for this group.

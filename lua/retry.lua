@@ -12,7 +12,8 @@
 -- ARGV[2] group
 -- ARGV[3] history cap
 -- ARGV[4] generation of the group, as claim returned it
--- ARGV[5..] per claim: main, entry (as claimed), id, history row, delay_ms, steps to advance (-1: snoozed, so the
+-- ARGV[5] consumer that claimed them
+-- ARGV[6..] per claim: main, entry (as claimed), id, history row, delay_ms, steps to advance (-1: snoozed, so the
 -- attempt does not count), error
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
 -- include: clock, sequence, progress, ring, settle, fence, history, receipt, stored_format
@@ -25,12 +26,12 @@ local groups = served(topic[1], group, topic[2], ARGV[4])
 if not groups then return refused(now, 7) end
 local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
-local held, earliest, retried, snoozed = fence(k, group, 7), nil, 0, 0
+local held, earliest, retried, snoozed = fence(k, group, ARGV[5], 7), nil, 0, 0
 -- After the fence, because a Redis at its memory limit refuses a script whose first write adds data.
-local sequence, head = reserve(counts, (#ARGV - 4) / 7), head_ms(bucket)
-for i = 5, #ARGV, 7 do
+local sequence, head = reserve(counts, (#ARGV - 5) / 7), head_ms(bucket)
+for i = 6, #ARGV, 7 do
   if held and not held[i] then
-    reply[#reply + 1] = (i + 2) / 7
+    reply[#reply + 1] = (i + 1) / 7
   else
     sequence, retried = sequence + 1, retried + 1
     local main, entry, id, due = ARGV[i], ARGV[i + 1], ARGV[i + 2], now + tonumber(ARGV[i + 4])

@@ -1,6 +1,7 @@
 -- take_over: running -> ready, the claims of a consumer that has given no sign of life for long enough, whatever their
--- TTR. Each counts as a crash (crash.lua). What the consumer claimed or read only a short while ago stays: it may have
--- been idle until then, and its first sign may be on its way.
+-- TTR. Each counts as a crash (crash.lua). What the consumer claimed only a short while ago stays: it may have been idle
+-- until then, and its first sign may be on its way. What it only read goes at once, as that counts as nothing: Redis may
+-- have given the entry to the blocked read of a consumer that stands still, while others wait for it.
 -- KEYS[1] ready        STREAM
 -- KEYS[2] ready:GROUP  STREAM
 -- KEYS[3] jobs         HASH
@@ -15,14 +16,15 @@
 -- ARGV[3] history cap
 -- ARGV[4] default TTR in ms, if the topic sets none
 -- ARGV[5] consumer
--- ARGV[6] silent_ms: what was claimed or read less than this long ago stays
+-- ARGV[6] silent_ms: what was claimed less than this long ago stays
 -- ARGV[7] limit per stream; fewer if records are large
 -- returns {taken, lost, more, kept}; taken: attempts that were running. lost: claims whose record is gone. more: 1 = there
 -- may be more to take over now. kept: how many entries stay for now.
 -- include: clock, progress, ring, settle, requeue, hand_over, history, crash, largest, stored_format
 local ready, own, jobs, bucket, progress, counts, settings, history, wake = unpack(KEYS)
 local now, group, cap, consumer, limit = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[5], tonumber(ARGV[7])
-local claimed_by = now - ARGV[6]
+local UNCLAIMED_MS = 100 -- a live consumer claims what it reads sooner
+local claimed_by, read_by = now - ARGV[6], now - UNCLAIMED_MS
 local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts,
   wake = wake, lost = 0, bytes = 0, taken = 0, rows = {}}
 local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate', 'largest', 'format')
@@ -32,9 +34,9 @@ if not has(k.groups, group) then return {0, 0, 0, 0} end
 k.apart_ms = apart_ms(tonumber(topic[1] or topic[2] or ARGV[4]), now)
 local more, kept, read_at = 0, 0, 0
 k.stays = function(p, running)
-  if (running and math.abs(tonumber(p.started)) or read_at) <= claimed_by then return false end
-  kept = kept + 1
-  return true
+  local stays = running and math.abs(tonumber(p.started)) > claimed_by or not running and read_at > read_by
+  if stays then kept = kept + 1 end
+  return stays
 end
 local function ended(id, p, record) crashed(k, group, id, p, record, now, 'lost: no sign of life from ') end
 

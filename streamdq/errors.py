@@ -69,15 +69,19 @@ class NotDurable(ServerError):
     undo it.
 
     Repeat the call with the same id: then its success covers this change as well. For an enqueue, pass
-    ``on_conflict="keep"``, because the job may be there. ``level``: what was asked for.
+    ``on_conflict="keep"``, because the job may be there. ``level``: what was asked for. ``id``: the job's, if the call
+    was ``enqueue``; it may have been generated.
     """
 
-    def __init__(self, level: str, why: str) -> None:
+    def __init__(self, level: str, why: str, id: str | None = None) -> None:
+        again = "the same id (an enqueue with on_conflict='keep')" if id is None else f"id={id!r}, on_conflict='keep'"
         super().__init__(
             f"durable={level!r}: {why}; Redis made the change, but a failover or a crash may undo it: repeat the call "
-            "with the same id (an enqueue with on_conflict='keep')"
+            f"with {again}"
         )
         self.level = level
+        self.why = why
+        self.id = id
 
 
 class DurabilityUnsupported(ServerError):

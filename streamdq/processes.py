@@ -23,7 +23,7 @@ from typing import Any
 from .errors import InvalidInput
 from .exporter.exporter import ProcessFiles
 from .logs import log
-from .worker.signals import ONE_SIGNAL_S, SIGNALS, drop_until
+from .worker.signals import ONE_SIGNAL_S, install, uninstall
 from .worker.worker import Worker
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
@@ -80,7 +80,7 @@ class Supervisor:
 
     def run(self) -> int:
         """Returns the exit code: 0, or that of a child whose failure a restart can't fix."""
-        before = {number: signal.signal(number, self._on_signal) for number in SIGNALS}
+        before = install(self._on_signal)
         try:
             for number in range(len(self._children)):
                 self._start(number)
@@ -88,10 +88,7 @@ class Supervisor:
                 self._handle(self._next_event())
         finally:
             self._kill()
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            if self._stopping_since is not None:
-                drop_until(self._stopping_since + ONE_SIGNAL_S)
+            uninstall(before, self._stopping_since)
         return self._code
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
@@ -150,6 +147,7 @@ class Supervisor:
             self._stop()
         elif time.monotonic() - self._stopping_since > ONE_SIGNAL_S:
             log.warning("second signal, killing")
+            self._stopping_since = time.monotonic()
             self._code = 128 + event
             self._kill()
 

@@ -5,6 +5,7 @@ only entries that something will still remove.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 from streamdq.keys import NamespaceKeys, ShardKeys
@@ -12,6 +13,7 @@ from streamdq.keys import NamespaceKeys, ShardKeys
 _NAMES = {"NAMESPACE": r"[A-Za-z0-9._:-]{1,64}", "TOPIC": r"[^\s{}]+", "GROUP": r"[A-Za-z0-9._-]{1,64}", "77": r"\d+"}
 
 
+@cache
 def permanent_keys() -> re.Pattern[str]:
     """Every key that a topic keeps as long as it exists; not the mover's lease and the probe, which expire."""
     names, shard = NamespaceKeys("NAMESPACE"), ShardKeys("NAMESPACE", "TOPIC", 77)
@@ -45,6 +47,8 @@ def _ownerless(client: Any, stream: str) -> list[bytes]:
     """
     found = _READY.search(stream)
     if found is None or client.type(stream) != b"stream":
+        return []
+    if not client.xlen(stream):
         return []
     groups, owned = client.xinfo_groups(stream), set()
     for group in groups:

@@ -17,7 +17,7 @@ local function drop_job(k, groups, id, record, now, dead)
   for i, group in ipairs(withdrawn) do
     local p = states[group]
     redis.call('HINCRBY', k.counts, 'cancelled:' .. group, 1)
-    rows[i] = rare_row('cancelled', id, group, p, record, now, {due = p and p.deadline ~= '' and p.deadline or nil})
+    rows[i] = rare_row('cancelled', id, group, p, record, now, {due = p and p.deadline ~= '' and p.deadline})
   end
   for _, group in ipairs(letters) do
     redis.call('ZREM', dead[group], id)

@@ -1,30 +1,32 @@
--- refused(now, width): refuses all claims in ARGV[5..], `width` values each, as their group is gone.
+-- refused(now, width): refuses all claims in ARGV[6..], `width` values each, as their group is gone.
 -- returns the script's reply: {now, 1, 2, ...}
 local function refused(now, width)
   local reply = {now}
-  for i = 1, (#ARGV - 4) / width do reply[i + 1] = i end
+  for i = 1, (#ARGV - 5) / width do reply[i + 1] = i end
   return reply
 end
 
-local CLAIM = '^r|[^|]*|[^|]*|[^|]*|([^|]*)|[^|]*|([^|]*)|' -- main and entry of a running attempt
+-- main, entry and consumer of a running attempt
+local CLAIM = '^r|[^|]*|[^|]*|[^|]*|([^|]*)|[^|]*|([^|]*)|[^|]*|[^|]*|([^|]*)'
 
--- fence(k, group, width): finds out which of the claims in ARGV[5..] (main, entry, id, ... `width` values each) the
--- caller still holds, and acknowledges their entries. A take-over adds a new entry and notes it in the progress, so a
--- claim holds exactly as long as the progress names its entry. XACK's reply alone would not tell: if Redis lost the
--- claim and its consumer has read the same entry again, it is pending, and must stay so until it is claimed.
+-- fence(k, group, consumer, width): finds out which of the claims in ARGV[6..] (main, entry, id, ... `width` values
+-- each) the consumer still holds, and acknowledges their entries. A take-over adds a new entry and notes it in the
+-- progress, so a claim holds exactly as long as the progress names its entry and its consumer: if Redis lost the claim in
+-- a failover, the same entry can be claimed by another one. XACK's reply alone would not tell: if the consumer has read
+-- the entry again, it is pending, and must stay so until it is claimed.
 -- k = {ready=, own=, progress=}
 -- returns nil = all of them, otherwise {[index in ARGV] = true}
-local function fence(k, group, width)
+local function fence(k, group, consumer, width)
   local args, fields, n, prefix = ARGV, {}, 0, field_of(group, '')
-  for i = 5, #args, width do
+  for i = 6, #args, width do
     n = n + 1
     fields[n] = prefix .. args[i + 2]
   end
   local values, held, seen, shared, own = values_of(k.progress, fields), {}, {}, {}, {}
   for j = 1, n do
-    local i, main, entry = 5 + (j - 1) * width, nil, nil
-    if values[j] and not seen[fields[j]] then main, entry = string.match(values[j], CLAIM) end
-    if main == args[i] and entry == args[i + 1] then
+    local i, main, entry, by = 6 + (j - 1) * width, nil, nil, nil
+    if values[j] and not seen[fields[j]] then main, entry, by = string.match(values[j], CLAIM) end
+    if main == args[i] and entry == args[i + 1] and by == consumer then
       held[i], seen[fields[j]] = true, true
       if entry == '' then shared[#shared + 1] = main else own[#own + 1] = entry end
     end

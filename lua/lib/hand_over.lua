@@ -16,7 +16,7 @@ local function hand_over(k, stream, entry, group, id, sequence, now, ended)
 
   local record = redis.call('HGET', k.jobs, id)
   local shared, same = stream == k.ready, record and string.sub(record, 1, 12) == sequence
-  local unread = not running and (shared and not p and same or not shared and p and p.state == 'w' and p.sequence == sequence)
+  local unread = shared and not p and same or not shared and p and p.state == 'w' and p.sequence == sequence
   k.bytes = (k.bytes or 0) + #(record or '')
   redis.call('XACK', stream, group, entry)
   if running and not record then
@@ -39,7 +39,6 @@ local function hand_over(k, stream, entry, group, id, sequence, now, ended)
   redis.call('HINCRBY', k.counts, (running and 'running:' or 'ready:') .. group, -1)
   local due = running and p.due or p.deadline
   if due == '' and (unread or k.waits) then due = string.match(record, '^%d+', 13) end
-  k.not_before = running and ended and tonumber(p.crashes) >= 2 and now + math.random(0, k.apart_ms) or nil
+  k.not_before = running and ended and tonumber(p.crashes) >= 2 and now + math.random(0, k.apart_ms)
   requeue(k, group, id, p, due, now, unread)
-  return nil
 end

@@ -21,7 +21,7 @@ local function remember(history, counts, settings, cap, rows)
 end
 
 -- rare_row(event, id, group, p, record, now, known): an event that no worker reports. known = {consumer=, due=, moved=,
--- started=} has the values that are not in the record or the progress p (may be nil); each of them may be nil.
+-- started=} has the values that are not in the record or the progress p (may be nil); each of them may be nil or false.
 -- returns the row
 local function rare_row(event, id, group, p, record, now, known)
   local due, created, body = string.match(record, '^(%d+)\n(%d+)\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n()', 13)

@@ -1,5 +1,4 @@
--- has_unread(stream, group): returns whether the stream has entries that the group has not read; true without such a
--- group
+-- has_unread(stream, group): returns whether the stream has entries that the group, which must exist, has not read
 local function has_unread(stream, group)
   for _, info in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
     local at = {}
@@ -8,7 +7,6 @@ local function has_unread(stream, group)
       return #redis.call('XRANGE', stream, '(' .. at['last-delivered-id'], '+', 'COUNT', 1) > 0
     end
   end
-  return true
 end
 
 -- missing_jobs(k, group, pending): counts jobs that are ready for `group` by the counters, but in no stream: their

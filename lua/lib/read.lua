@@ -52,14 +52,16 @@ local function new_entries(to, stream, group, consumer, most)
   return joined(to, reply[1][2]), #reply[1][2]
 end
 
--- following(stream, group, most): returns the entries that new_entries would read, without delivering them to the group
+-- following(stream, group, most): returns the entries that new_entries would read, without delivering them to the group.
+-- Ends the script with the same error if there is no such group.
 local function following(stream, group, most)
-  for _, info in ipairs(most > 0 and redis.call('XINFO', 'GROUPS', stream) or {}) do
+  if most <= 0 then return {} end
+  redis.call('XPENDING', stream, group)
+  for _, info in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
     local at = {}
     for i = 1, #info, 2 do at[info[i]] = info[i + 1] end
     if at.name == group then return redis.call('XRANGE', stream, '(' .. at['last-delivered-id'], '+', 'COUNT', most) end
   end
-  return {}
 end
 
 -- shares(b, streams, group, most, turn): how many entries to read from each of two streams: one from each in turn,

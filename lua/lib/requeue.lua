@@ -2,7 +2,7 @@
 -- puts it into the bucket, if it is not due yet, or the topic is paused or has a rate (k.waits). The caller must have
 -- removed the old entry and corrected the counter of the old state. due: when the attempt is or was due, as text; a job
 -- that is handed on keeps its due time; '' = see the record, and then it has passed. permitted: the job was ready and
--- not claimed since, so it already had a permit of the rate. k.not_before, if not nil: the job is held back until then.
+-- not claimed since, so it already had a permit of the rate. k.not_before, if set: the job is held back until then.
 -- k = {jobs=, progress=, counts=, own=, bucket=, wake=, waits=, not_before=}
 local function requeue(k, group, id, p, due, now, permitted)
   local waits = k.waits == 'paused' or k.waits and not permitted
@@ -22,8 +22,8 @@ local function requeue(k, group, id, p, due, now, permitted)
 end
 
 -- waits(paused, rate): whether every job goes through the bucket, and why, by these two fields of the settings.
--- returns 'paused', 'rate' or false
-local function waits(paused, rate) return paused == '1' and 'paused' or tonumber(rate or 0) > 0 and 'rate' end
+-- returns 'paused'; true = it has a rate; or false
+local function waits(paused, rate) return paused == '1' and 'paused' or tonumber(rate or 0) > 0 end
 
 -- fresh(sequence, main): returns the progress of a group that has not started the job yet, in the form of parse
 local function fresh(sequence, main)

@@ -1,7 +1,6 @@
 -- head_ms(bucket): returns the earliest due time in the bucket, or nil
 local function head_ms(bucket)
-  local head = redis.call('ZRANGE', bucket, 0, 0, 'WITHSCORES')
-  return head[2] and tonumber(head[2])
+  return tonumber(redis.call('ZRANGE', bucket, 0, 0, 'WITHSCORES')[2])
 end
 
 -- ring(wake, due_ms): tells the mover about an earlier job than it knows of. Only one entry is kept: a ring is a hint.

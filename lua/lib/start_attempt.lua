@@ -53,13 +53,12 @@ end
 -- group's TTR; p: nil = a first attempt. k.left and k.refused count jobs that are not started: those that are no longer
 -- ready, and those that were lost with a consumer before and would not start at once.
 -- k = {jobs=, ready=, own=, bucket=, progress=, counts=, wake=, waits=, not_before=, groups=, group=, consumer=, now=,
--- now_text=, paused=, count=, at_once=, ttr=, left=, refused=, late=, mains=, expired=}
+-- now_text=, count=, at_once=, ttr=, left=, refused=, late=, mains=, expired=}
 -- returns the claim and the progress, like begun; nil = it is not started
 local function start_attempt(k, stream, entry, id, record, sequence, p, taken, tail)
   local due, ttr, expiry = string.match(record, '^(%d+)\n%d+\n(%d*)\n(%d*)\n', 13)
   if p and p.deadline ~= '' then due = p.deadline end
-  local early = k.now < tonumber(due) -- rescheduled before this group was added
-  if k.paused or early then
+  if k.now < tonumber(due) then -- rescheduled before this group was added, or the clock was set back
     return_unclaimed(k, k.groups, stream, k.group, entry, id, p or fresh(sequence, entry), due, k.now)
   elseif taken >= k.count or taken >= k.at_once and p and was_lost(p) then
     if taken < k.count then k.refused = k.refused + 1 end

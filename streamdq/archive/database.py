@@ -152,8 +152,9 @@ def _open_engine(url: URL, purpose: Purpose) -> Engine:
     """
     arguments: dict[str, Any] = {"timeout": _BUSY_S}
     if url.get_backend_name() == "postgresql":
-        # So that a dead network is noticed, whatever the system's own limits are.
-        given = {"connect_timeout": 10, "tcp_user_timeout": 15_000, "application_name": f"streamdq {purpose.name}"}
+        # So that a dead network is noticed, whatever the system's own limits are, also while an answer is awaited.
+        given: dict[str, Any] = {"connect_timeout": 10, "application_name": f"streamdq {purpose.name}"}
+        given |= {"tcp_user_timeout": 15_000, "keepalives_idle": 10, "keepalives_interval": 5}
         arguments = {name: value for name, value in given.items() if name not in url.query}
     try:
         engine = create_engine(url, connect_args=arguments, pool_pre_ping=True, hide_parameters=True)
@@ -188,7 +189,10 @@ def _commit_to_disk(connection: Any, _record: Any) -> None:
 
 
 _REFUSED = ("SQLITE_READONLY", "SQLITE_FULL", "SQLITE_IOERR", "53", "25006", "42501")
-_UNAVAILABLE = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "08", "28", "3D", "57")
+_UNAVAILABLE = (
+    "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "08", "28", "3D", "57",
+    "25P", "40", "55P03",  # a transaction that was idle for too long, was in a deadlock, or waited too long for a lock
+)  # fmt: skip
 
 
 def _translated(error: SQLAlchemyError, url: URL, purpose: Purpose) -> StreamdqError:

@@ -203,8 +203,9 @@ def ends_together(ends: Sequence[End], groups: int) -> list[End]:
 
 
 def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: list[End]) -> Op[set[int]]:
-    """Ends attempts of one shard and one generation of a group, all with the same outcome, at most MAX_BATCH. Returns
-    the indexes of those refused because another consumer has the job now. Idempotent: a repeated batch changes nothing.
+    """Ends attempts of one shard and one generation of a group that this consumer claimed, all with the same outcome,
+    at most MAX_BATCH. Returns the indexes of those refused because another consumer has the job now. Idempotent: a
+    repeated batch changes nothing.
     """
     outcome = ends[0].outcome
     event = Event.RELEASED if outcome is Outcome.SNOOZED else Event(outcome)
@@ -219,7 +220,9 @@ def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: 
         elif outcome is Outcome.DEAD:
             args += [end.reason, end.error]
     first = ends[0].held
-    refused: Refused = yield from _SCRIPTS[outcome](scripts, shard, group, first.generation, args, first.receipt)
+    refused: Refused = yield from _SCRIPTS[outcome](
+        scripts, shard, group, first.generation, consumer, args, first.receipt
+    )
     measured.attempts_ended(ends, refused.stale, refused.now_ms)
     return set(refused.stale)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from typer.core import TyperCommand
 from .. import terminal
 from ..errors import StreamdqError
 from ..queue import Queue
+from ..worker.signals import install, uninstall
 
 EXIT_OK, EXIT_NO, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -96,14 +97,22 @@ def run_until_signal(
     *,
     final: tuple[type[StreamdqError], ...] = (),
     longest_pause_s: float = 0.0,
+    tell: Callable[[StreamdqError, float], None] | None = None,
 ) -> None:
     """Calls ``run`` repeatedly until SIGINT or SIGTERM. ``run`` gets a function that tells whether the signal has come,
-    so that it can finish its work. After an error in ``away``, unless it is in ``final``, it tries again; the pause
-    doubles with each such error, up to ``longest_pause_s``.
+    so that it can finish its work; a second signal, more than a second later, interrupts it. After an error in
+    ``away``, unless it is in ``final``, it tries again; the pause doubles with each such error, up to
+    ``longest_pause_s``. ``tell`` gets the error and the pause, for commands that log; without it, they are printed.
     """
+    tell = tell or _complain_of_retry
     stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
+    before: dict[int, Any] = {}
+
+    def on_signal(*_: Any) -> None:
+        stop.set()
+        uninstall(before, time.monotonic())  # a database that hangs must not keep the process from ending
+
+    before |= install(on_signal)
     wait_s = pause_s
     while not stop.is_set():
         try:
@@ -112,7 +121,11 @@ def run_until_signal(
             raise
         except away as error:
             wait_s = max(pause_s, min(wait_s * 2, longest_pause_s))
-            terminal.complain(f"{error}; next try in {wait_s:g} s")
+            tell(error, wait_s)
         else:
             wait_s = pause_s
         stop.wait(wait_s)
+
+
+def _complain_of_retry(error: StreamdqError, wait_s: float) -> None:
+    terminal.complain(f"{error}; next try in {wait_s:g} s")

@@ -86,7 +86,7 @@ def families(readings: Readings) -> Iterator[Metric]:
         yield family
 
 
-def _family(metric: declared.RedisMetric) -> Any:
+def _family(metric: declared.ReadMetric) -> Any:
     family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
     return family(metric.name, metric.help, labels=metric.labels)
 

@@ -13,7 +13,7 @@ from ..errors import ServerUnavailable
 from ..keys import ShardKeys
 from ..link.session import Op
 from ..metrics import declared
-from ..metrics.declared import RedisMetric, TopicLabels
+from ..metrics.declared import ReadMetric, TopicLabels
 from ..operations.audit import Balance
 from ..operations.inspect import alive
 from ..store import namespace, reads
@@ -32,7 +32,7 @@ _LONGEST_S = 4.0
 """The time limit when Redis is slow, plus up to two calls: Prometheus waits ten seconds for a scrape."""
 _PENDING = 10  # the oldest entries are not always the oldest claims: one may have been touched
 
-Key = tuple[RedisMetric, tuple[str, ...]]
+Key = tuple[ReadMetric, tuple[str, ...]]
 
 
 class Reader:
@@ -43,7 +43,7 @@ class Reader:
     def __init__(self, namespace: str, labels: TopicLabels) -> None:
         self.namespace = namespace
         self.labels = labels
-        self._seen: dict[tuple[str, RedisMetric, int, str], int] = {}
+        self._seen: dict[tuple[str, ReadMetric, int, str], int] = {}
         self._totals: dict[Key, float] = {}
 
     def readings(self) -> Readings:
@@ -77,21 +77,21 @@ class Readings:
         self.values: dict[Key, float] = {}
         self.put(declared.BUILD_INFO, 1, __version__)
 
-    def put(self, metric: RedisMetric, value: float, *labels: str) -> None:
+    def put(self, metric: ReadMetric, value: float, *labels: str) -> None:
         """``labels``: without the namespace; the topic, if there is one, comes first."""
         key = self._key(metric, labels)
         before = self.values.get(key)
         self.values[key] = float(value if before is None else metric.merge(before, float(value)))
 
-    def count(self, metric: RedisMetric, shard: ShardKeys, value: int, group: str = "") -> None:
+    def count(self, metric: ReadMetric, shard: ShardKeys, value: int, group: str = "") -> None:
         """Adds a shard's part of a counter, with ``group`` a group's."""
         key = self._key(metric, (shard.topic, group)[: len(metric.labels) - 1])
         self.values[key] = self._reader.total(key, shard, group, value)
 
-    def of(self, metric: RedisMetric) -> Iterator[tuple[tuple[str, ...], float]]:
+    def of(self, metric: ReadMetric) -> Iterator[tuple[tuple[str, ...], float]]:
         return ((labels, value) for (other, labels), value in self.values.items() if other is metric)
 
-    def _key(self, metric: RedisMetric, labels: tuple[str, ...]) -> Key:
+    def _key(self, metric: ReadMetric, labels: tuple[str, ...]) -> Key:
         namespace = self._reader.namespace
         if metric.labels[1:2] == ("topic",):
             labels = (self._reader.labels.of(namespace, labels[0]), *labels[1:])

@@ -66,16 +66,16 @@ def create_app(
         async with backend.running():
             yield
 
+    parts = [part.router for part in (jobs, claims, topics, health, pages, actions)]
+    routes = [route for part in parts for route in part.routes]
+    # The routes as they are: include_router would make each of them anew for every app, before its first answers.
     app = FastAPI(
-        title="streamdq", version=__version__, description=_ABOUT, lifespan=lifespan, redirect_slashes=False,
-        docs_url=None, redoc_url=None, openapi_url="/openapi.json",
+        routes=[*routes], title="streamdq", version=__version__, description=_ABOUT, lifespan=lifespan,
+        redirect_slashes=False, docs_url=None, redoc_url=None, openapi_url="/openapi.json",
     )  # fmt: skip
     app.state.streamdq = backend
     problems.install(app)
-    parts = [part.router for part in (jobs, claims, topics, health, pages, actions)]
-    for part in parts:
-        app.include_router(part)
-    app.state.routes = [route for part in parts for route in part.routes]
+    app.state.routes = routes
     app.mount("/static", _Static(packages=[("streamdq.http", "static")]))
     app.openapi = lambda: _describe(app)  # type: ignore[method-assign]
     app.add_middleware(_Outermost)

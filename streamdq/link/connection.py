@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -45,6 +46,14 @@ _ASYNC = _Flavour(
 )  # fmt: skip
 # No limits of redis-py's pools: node.py has its own.
 _OPTIONS = {"protocol": 2, "socket_timeout": None, "max_connections": 2**31}
+# Don't send redis-py's name and version to Redis: this saves two round trips. Versions differ in the arguments' names.
+# Given to it, not taken from it later: redis-py 8 looks up its version in the installed package's files for each
+# connection that is to send it, which takes longer than to connect.
+_UNNAMED: dict[str, Any] = (
+    {"driver_info": None}
+    if "driver_info" in inspect.signature(redis.connection.AbstractConnection).parameters
+    else {"lib_name": None, "lib_version": None}
+)
 
 _fake_servers: dict[str, Any] = {}
 
@@ -73,7 +82,7 @@ class _Routes:
         elif self.target.kind == "memory":
             pool = self._fake_pool()
             self._nodes[""] = flavour.connections(
-                lambda: pool.connection_class(**pool.connection_kwargs), limits, packed=False
+                lambda: pool.connection_class(**{**pool.connection_kwargs, **_UNNAMED}), limits, packed=False
             )
 
     @property
@@ -88,13 +97,9 @@ class _Routes:
         """Uses only the pool's class and arguments of connections; the pool itself would count them."""
         connection_class = self._flavour.keeping_time(pool.connection_class)
 
-        def make() -> Any:
-            connection = connection_class(**pool.connection_kwargs)
-            # Don't send redis-py's name and version to Redis: this saves two round trips. Versions differ in the names.
-            connection.driver_info = connection.lib_name = connection.lib_version = None
-            return connection
-
-        return self._flavour.connections(make, self._limits)
+        return self._flavour.connections(
+            lambda: connection_class(**{**pool.connection_kwargs, **_UNNAMED}), self._limits
+        )
 
     def _sentinel_pool(self) -> Any:
         """Asks one sentinel after the other for the primary, each only briefly: a sentinel that hangs must not use up

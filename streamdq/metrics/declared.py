@@ -73,8 +73,8 @@ class BatchHistogram(Histogram):
 
 
 @dataclass(frozen=True, slots=True)
-class RedisMetric:
-    """A metric that is read from Redis. ``merge`` combines the values of a topic's shards, and of the topics in
+class ReadMetric:
+    """A metric that is read at the scrape. ``merge`` combines the values of a topic's shards, and of the topics in
     ``other``. A counter's shards are always summed.
     """
 
@@ -175,60 +175,72 @@ BODY_BYTES = BatchHistogram("streamdq_job_body_bytes", "Bodies of attempted jobs
 
 # -- read from Redis: gauges, and counters that the scripts keep for all processes
 
-UP = RedisMetric("streamdq_up", "1 if Redis answered; at 0 the other gauges are missing.")
-JOBS = RedisMetric(
+UP = ReadMetric("streamdq_up", "1 if Redis answered; at 0 the other gauges are missing.")
+JOBS = ReadMetric(
     "streamdq_jobs",
     "Jobs by state: delayed, ready, running, dead. A job counts for each group that has it; a first delivery that is "
     "not due counts once.",
     (*_TOPIC, "state"),
     float.__add__,
 )
-OLDEST_OVERDUE = RedisMetric(
+OLDEST_OVERDUE = ReadMetric(
     "streamdq_oldest_overdue_seconds", "How long the first job in the bucket has been due.", _TOPIC
 )
-LAG = RedisMetric("streamdq_lag_jobs", "Jobs that are ready and not claimed.", _GROUP, float.__add__)
-OLDEST_PENDING = RedisMetric(
+LAG = ReadMetric("streamdq_lag_jobs", "Jobs that are ready and not claimed.", _GROUP, float.__add__)
+OLDEST_PENDING = ReadMetric(
     "streamdq_oldest_pending_seconds", "How long ago the oldest unfinished claim was made or touched.", _GROUP
 )
-TTR = RedisMetric("streamdq_ttr_seconds", "The group's time to run.", _GROUP)
-CONSUMERS = RedisMetric("streamdq_consumers", "Consumers that are alive.", _GROUP)
-DUE_WITHIN = RedisMetric(
+TTR = ReadMetric("streamdq_ttr_seconds", "The group's time to run.", _GROUP)
+CONSUMERS = ReadMetric("streamdq_consumers", "Consumers that are alive.", _GROUP)
+DUE_WITHIN = ReadMetric(
     "streamdq_jobs_due_within",
     "Attempts that come due within the window from now, overdue ones included: 1m, 10m, 1h, 1d.",
     (*_TOPIC, "window"),
     float.__add__,
 )
-PAUSED = RedisMetric("streamdq_topic_paused", "1 while the topic is paused.", _TOPIC)
-LEASE_HELD = RedisMetric("streamdq_mover_lease_held", "1 if a mover is at work for the namespace.")
-LAST_MOVE = RedisMetric("streamdq_mover_last_move_timestamp_seconds", "When due jobs were last moved; 0: never.")
-CLOCK_SKEW = RedisMetric("streamdq_clock_skew_seconds", "This host's clock minus Redis's.")
-IMBALANCE = RedisMetric(
+PAUSED = ReadMetric("streamdq_topic_paused", "1 while the topic is paused.", _TOPIC)
+LEASE_HELD = ReadMetric("streamdq_mover_lease_held", "1 if a mover is at work for the namespace.")
+LAST_MOVE = ReadMetric("streamdq_mover_last_move_timestamp_seconds", "When due jobs were last moved; 0: never.")
+CLOCK_SKEW = ReadMetric("streamdq_clock_skew_seconds", "This host's clock minus Redis's.")
+IMBALANCE = ReadMetric(
     "streamdq_conservation_imbalance_jobs",
     "Jobs missing: enqueued minus ended and live ones, for the group where this is farthest from 0.",
     _TOPIC,
     _farthest,
 )
-ENQUEUED = RedisMetric("streamdq_jobs_enqueued_total", "Jobs enqueued, by any program.", _TOPIC, kind="counter")
-DONE = RedisMetric("streamdq_jobs_done_total", "Jobs that the group has done.", _GROUP, kind="counter")
-CANCELLED = RedisMetric(
+ENQUEUED = ReadMetric("streamdq_jobs_enqueued_total", "Jobs enqueued, by any program.", _TOPIC, kind="counter")
+DONE = ReadMetric("streamdq_jobs_done_total", "Jobs that the group has done.", _GROUP, kind="counter")
+CANCELLED = ReadMetric(
     "streamdq_jobs_cancelled_total", "Jobs cancelled while the group waited for them.", _GROUP, kind="counter"
 )
-EXPIRED = RedisMetric(
+EXPIRED = ReadMetric(
     "streamdq_jobs_expired_total", "Attempts given up because they would have started too late.", _GROUP, kind="counter"
 )
-LOST = RedisMetric(
+LOST = ReadMetric(
     "streamdq_jobs_lost_total",
     "Ready or claimed jobs missing from Redis, though nobody ended them, once for each group. Must stay 0.",
     _TOPIC,
     kind="counter",
 )
-UNDUMPED = RedisMetric(
+UNDUMPED = ReadMetric(
     "streamdq_history_undumped_rows",
     "History rows that Redis keeps for a dump that does not have them yet; 0 if no dump is registered.",
     _TOPIC,
     float.__add__,
 )
-BUILD_INFO = RedisMetric("streamdq_build_info", "1, with the version.", (*_NAMESPACE, "version"))
+BUILD_INFO = ReadMetric("streamdq_build_info", "1, with the version.", (*_NAMESPACE, "version"))
+
+# -- read from the database of an outbox
+
+OUTBOX_WAITING = ReadMetric(
+    "streamdq_outbox_waiting_rows", "Rows of a database's outbox whose jobs are not known to be in Redis yet."
+)
+OUTBOX_OLDEST = ReadMetric(
+    "streamdq_outbox_oldest_waiting_seconds", "How long ago the oldest of these rows was made; 0: none waits."
+)
+OUTBOX_REFUSED = ReadMetric(
+    "streamdq_outbox_refused_rows", "Rows that were refused, as their ids were taken, and are still in the outbox."
+)
 
 COUNTERS = (
     DUPLICATE, MOVED, ATTEMPTS, RETRIES, DEAD, RECLAIMED, REDIS_ERRORS, LOOP_RESTARTS, CALLBACKS, CALLBACK_BREAKS,
@@ -240,6 +252,7 @@ GAUGES = (
     CLOCK_SKEW, IMBALANCE, UNDUMPED, BUILD_INFO,
 )  # fmt: skip
 FROM_REDIS = (*GAUGES, ENQUEUED, DONE, CANCELLED, EXPIRED, LOST)
+FROM_OUTBOX = (OUTBOX_WAITING, OUTBOX_OLDEST, OUTBOX_REFUSED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +273,9 @@ def described() -> list[Described]:
     for metric, kind, suffix in own:
         family = next(iter(metric.describe()))
         found.append(Described(family.name + suffix, kind, tuple(metric._labelnames), family.documentation))
-    return found + [Described(metric.name, metric.kind, metric.labels, metric.help) for metric in FROM_REDIS]
+    return found + [
+        Described(metric.name, metric.kind, metric.labels, metric.help) for metric in (*FROM_REDIS, *FROM_OUTBOX)
+    ]
 
 
 # -- labels

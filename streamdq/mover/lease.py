@@ -67,15 +67,22 @@ class Lease:
         self._mover = _Hold(link, session, scripts, keys.mover, name, lease_ms)
         self._deputy = _Hold(link, session, scripts, keys.deputy, name, lease_ms * _DEPUTY)
         self._is_deputy = False
+        self._is_new = True
 
     async def acquire(self) -> bool:
         """Tries once to take the lease. If another process holds it, waits until just after it has expired.
+
+        A process that has just started may have missed that the mover and its deputy were killed together, as when all
+        processes are started again: it waits for the mover's lease first, which is over sooner than the deputy's.
 
         On Cluster, perhaps only the node with the lease is lost. A process that can't ask then works without the lease
         on the other nodes' shards, perhaps beside others.
         """
         try:
-            held, _ = await self._mover.take()
+            held, left_ms = await self._mover.take()
+            if not held and self._is_new and not await wait(self._stopping, left_ms / 1000 + _STANDBY_MARGIN_S):
+                held, _ = await self._mover.take()
+            self._is_new = False
             if held:
                 await self._resign()
             elif await self._become_deputy():

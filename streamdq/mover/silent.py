@@ -17,7 +17,7 @@ from ..store.topics import Topics
 from .sign_watch import SignWatch
 
 _TICK_S = 0.5
-_AGAIN_S = 0.1  # while a dead worker has claims that are not old enough
+_AGAIN_S = 0.1  # while a dead worker has claims that are not old enough, or may have read what was taken from it
 _SHORTEST_S = 0.01
 _CALL_S = 1.0
 _NAMES = 500  # in one call
@@ -98,7 +98,7 @@ class SilentWorkers:
         return dead
 
     async def _try(self, shard: ShardKeys, holders: Holders, dead: set[str]) -> bool:
-        """Returns whether dead workers keep entries of the shard for now."""
+        """Returns whether dead workers keep entries of the shard for now, or may have got others."""
         kept = False
         try:
             for group, names in holders.items():
@@ -124,4 +124,4 @@ class SilentWorkers:
                 break
         if taken:
             log.warning("claims taken over, worker silent", topic=shard.topic, group=group, worker=name, jobs=taken)
-        return bool(reply.more or reply.kept)
+        return bool(taken or reply.more or reply.kept)

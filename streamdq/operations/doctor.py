@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ..durability import MEMORY
 from ..link.session import Op
 from ..store import history_reads, namespace
+from ..store.durability import Durable
 from ..store.entries import ms_of
 from ..store.redis_store import RedisStore
 from .audit import audit
@@ -31,9 +33,10 @@ class Finding:
 
 
 def doctor(store: RedisStore) -> Op[list[Finding]]:
-    """Checks version, persistence, memory policy, clock, mover, orphans and dumps."""
+    """Checks version, persistence, memory policy, levels of durability, clock, mover, orphans and dumps."""
     info = yield from namespace.redis_info(store.session)
     findings = [_version(info), _persistence(info), _memory(info), *_trouble(info)]
+    findings += yield from _durability(store)
     skew_s, mover = yield from namespace.skew_and_mover(store.session)
     findings += [_clock(skew_s), (yield from _mover(store, mover))]
     audited = yield from audit(store)
@@ -44,6 +47,33 @@ def doctor(store: RedisStore) -> Op[list[Finding]]:
             Finding("problem", f"counters don't balance, {len(audited.orphans):,} orphans", "run `streamdq audit`")
         )
     return findings + (yield from _dumps(store))
+
+
+def _durability(store: RedisStore) -> Op[list[Finding]]:
+    """Whether the levels that this process and the topics ask for can be had where the jobs are."""
+    found: dict[str, Finding] = {}
+    for (level, _), (key, who) in (yield from _levels(store)).items():
+        if level in found and found[level].verdict == "problem":
+            continue
+        lack = yield from Durable(store.session, level).lack(key)
+        found[level] = Finding("ok", f"durable={level!r} can be had")
+        if lack:
+            found[level] = Finding("problem", f"{who} asks for durable={level!r}, which can't be had", lack)
+    return list(found.values())
+
+
+def _levels(store: RedisStore) -> Op[dict[tuple[str, str], tuple[str, str]]]:
+    """The levels that are asked for, each with a server of the jobs: a key there, and who asks for it first."""
+    session, own = store.session, store.session.settings.durable
+    asked = [(own, session.keys.mover, "this process")]
+    for topic, settings in (yield from store.topics.refresh()).items():
+        asked += [(settings.durable or own, shard.jobs, f"topic {topic}") for shard in store.topics.all_shards(topic)]
+    found: dict[tuple[str, str], tuple[str, str]] = {}
+    for level, key, who in asked:
+        if level != MEMORY and not session.is_fake:
+            server = (session.node_of(key) or key) if session.is_cluster else ""
+            found.setdefault((level, server), (key, who))
+    return found
 
 
 def _mover(store: RedisStore, holder: str | None) -> Op[Finding]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 from ..config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from ..durability import check_level
 from ..durations import Duration, Moment
-from ..errors import InvalidInput, JobExists
+from ..errors import InvalidInput, JobExists, NotDurable
 from ..job import Job, NewJob, check_id, check_topic
 from ..keys import ShardKeys, shard_of
 from ..link.session import Op
@@ -78,7 +78,7 @@ def enqueue(
     Raises:
         InvalidInput: an argument is invalid; nothing was written.
         JobExists: the id is taken; with "replace", by a job that is running or dead.
-        NotDurable: that was not confirmed in time; the job is in Redis. Repeat the call with the same id and "keep".
+        NotDurable: that was not confirmed in time; the job is in Redis. Repeat the call with the error's id and "keep".
         DurabilityUnsupported: this Redis can't confirm it; nothing was written.
         ServerUnavailable: no reply in time; the job may have been enqueued. Repeat the call with the same id.
     """
@@ -87,7 +87,10 @@ def enqueue(
         check_topic(topic)
     new = NewJob(body, delay, id, at, ttr, retry, url, expire)
     job = encode(new, store.session.settings.max_body_bytes)
-    reply = yield from put(store, topic, [job], on_conflict == "replace", check_level(durable))
+    try:
+        reply = yield from put(store, topic, [job], on_conflict == "replace", check_level(durable))
+    except NotDurable as error:
+        raise NotDurable(error.level, error.why, job.id) from None
     if reply.existing and on_conflict != "keep":
         why = ", and it is running or dead" if on_conflict == "replace" else ""
         raise JobExists(topic, job.id, why)

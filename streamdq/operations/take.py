@@ -154,7 +154,8 @@ def touch(store: RedisStore, held: Held, ttr: Duration | None) -> Op[None]:
     group_ttr_ms = (yield from store.topics.get(held.job.topic)).ttr_of(held.group)
     ttr_ms = held.ttr_ms if ttr is None else check_ttr(ttr)
     claim = [held.main, held.entry, held.job.id, ttr_ms]
-    refused = yield from store.scripts.touch(held.shard, held.group, held.generation, group_ttr_ms, claim)
+    consumer = held.consumer or store.session.consumer
+    refused = yield from store.scripts.touch(held.shard, held.group, held.generation, consumer, group_ttr_ms, claim)
     if held.ended or refused.stale:
         raise StaleClaim(f"job {held.job.id!r}: the claim can't be extended: its TTR passed, or it has ended")
 

@@ -64,7 +64,7 @@ def delete_topic(store: RedisStore, topic: str, *, force: bool = False) -> Op[No
 
     Raises:
         UnknownTopic
-        TopicNotEmpty: it holds jobs, and ``force`` is not given.
+        TopicNotEmpty: it holds jobs, or receipts for a database, and ``force`` is not given.
     """
     yield from store.topics.delete(check_topic(topic), force)
 

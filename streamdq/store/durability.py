@@ -66,6 +66,19 @@ class Durable:
             raise NotDurable(self._level, why)
         return replies
 
+    def lack(self, key: str) -> Op[str]:
+        """Why the server that has the key can't give this level at present; '' if it can."""
+        count = replicas_of(self._level)
+        if count:
+            (reply,) = yield from self._session.call([Command(key, ("INFO", "replication"))])
+            there = int(_fields(checked(reply))["connected_slaves"])
+            return "" if there >= count else f"its server has {there} of {count} replicas"
+        try:
+            yield from self._disk(key)
+        except DurabilityUnsupported as error:
+            return str(error).partition(": ")[2]
+        return ""
+
     def _disk(self, key: str) -> Op[_Proof]:
         """How the server that has the key confirms that a change is on its disk."""
         asked = [Command(key, ("INFO", "server")), Command(key, ("INFO", "persistence"))]
@@ -87,7 +100,7 @@ class Durable:
             if why:
                 raise DurabilityUnsupported(
                     f"durable='disk': this server, {info.get('server_name', 'redis')} {version}, has no WAITAOF that "
-                    f"can be relied on, and {why}; change that, or use Redis 8"
+                    f"can be relied on; {why}. Change that, or use Redis 8"
                 )
         self._proof = proof
         return proof
@@ -101,7 +114,7 @@ class _Replicas:
         return Waiting(key, ("WAIT", self._count, until))
 
     def lack(self, reply: Any) -> str:
-        return "" if reply >= self._count else f"in time, {reply} of {self._count} replicas confirmed it"
+        return "" if reply >= self._count else f"{reply} of {self._count} replicas confirmed it in time"
 
 
 class _AofWritten:
@@ -111,7 +124,7 @@ class _AofWritten:
         return Waiting(key, ("WAITAOF", 1, 0, until))
 
     def lack(self, reply: Any) -> str:
-        return "" if reply[0] >= 1 else "in time, Redis did not confirm that it is on disk"
+        return "" if reply[0] >= 1 else "Redis did not confirm in time that it is on disk"
 
 
 class _AofAtOnce:
@@ -126,7 +139,8 @@ class _AofAtOnce:
         texts = [value.decode() for value in reply]
         found = dict(zip(texts[::2], texts[1::2], strict=True))
         wrong = [f"`{name} {found.get(name)}`" for name, value in _AT_ONCE.items() if found.get(name) != value]
-        return f"it has {', '.join(wrong)} instead of `appendfsync always` with its defaults" if wrong else ""
+        needed = " and ".join(f"`{name} {value}`" for name, value in _AT_ONCE.items())
+        return f"it has {' and '.join(wrong)}; the level needs {needed}" if wrong else ""
 
 
 def _waits_for_disk(info: Mapping[str, str]) -> bool:

@@ -212,7 +212,7 @@ class RelayReply(NamedTuple):
 def relay_reply_in(reply: Sequence[int]) -> RelayReply:
     if reply[0] == -1:
         return RelayReply(True, [], reply[1])
-    return RelayReply(reply[0] == 1, list(reply[3:]))
+    return RelayReply(reply[0] == 1, list(reply[1:]))
 
 
 # -- topology and history

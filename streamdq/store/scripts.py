@@ -82,7 +82,10 @@ class Scripts:
         call: Call = self._call if within_s is None else partial(self._session.call, within_s=within_s)
         script = load_script(name)
         rest = (len(keys), *keys, *args)
-        replies = yield from call([Command(keys[0], ("EVALSHA", script.sha, *rest))], repeatable=repeatable)
+        # A durable call sends the source: if Redis did not know the script, the call would wait for the confirmation of
+        # nothing, and once more after it was sent.
+        first = ("EVAL", script.source) if self._cover else ("EVALSHA", script.sha)
+        replies = yield from call([Command(keys[0], (*first, *rest))], repeatable=repeatable)
         if isinstance(replies[0], ResponseError) and meaning_of(replies[0]) is Meaning.SCRIPT_MISSING:
             replies = yield from call([Command(keys[0], ("EVAL", script.source, *rest))], repeatable=repeatable)
         return checked(replies[0])
@@ -152,20 +155,21 @@ class Scripts:
         k: ShardKeys,
         group: str,
         generation: str,
+        consumer: str,
         claims: Iterable[Any],
         receipts: bool,
     ) -> Op[Refused]:
-        """``receipts``: each claim leaves a receipt."""
+        """``consumer``: who claimed them. ``receipts``: each claim leaves a receipt."""
         all_keys = (*keys, k.receipts) if receipts else keys
-        reply = yield from self._run(name, all_keys, (self._now(), group, self._history, generation, *claims))
+        reply = yield from self._run(name, all_keys, (self._now(), group, self._history, generation, consumer, *claims))
         return refused_in(reply)
 
     def finish(
-        self, k: ShardKeys, group: str, generation: str, claims: list[Any], receipts: bool = False
+        self, k: ShardKeys, group: str, generation: str, consumer: str, claims: list[Any], receipts: bool = False
     ) -> Op[Refused]:
         """``claims``: main, entry, id, history row, for each in turn."""
         keys = (k.ready, k.ready_of(group), k.jobs, k.progress, k.counts, k.settings, k.history)
-        return self._outcome("finish", keys, k, group, generation, claims, receipts)
+        return self._outcome("finish", keys, k, group, generation, consumer, claims, receipts)
 
     def ended(self, k: ShardKeys, group: str, main: bytes, entry: bytes) -> Op[str | None]:
         """How this claim was recently ended: done, retry, snoozed, dead or released; None if it has no receipt."""
@@ -177,32 +181,36 @@ class Scripts:
         return next((how for how, reply in zip(known, replies, strict=True) if checked(reply) is not None), None)
 
     def retry(
-        self, k: ShardKeys, group: str, generation: str, claims: list[Any], receipts: bool = False
+        self, k: ShardKeys, group: str, generation: str, consumer: str, claims: list[Any], receipts: bool = False
     ) -> Op[Refused]:
         """``claims``: main, entry, id, history row, delay_ms, steps to advance (-1: snoozed), error, for each."""
         keys = (k.ready, k.ready_of(group), k.bucket, k.progress, k.counts, k.settings, k.history, k.wake)
-        return self._outcome("retry", keys, k, group, generation, claims, receipts)
+        return self._outcome("retry", keys, k, group, generation, consumer, claims, receipts)
 
-    def bury(self, k: ShardKeys, group: str, generation: str, claims: list[Any], receipts: bool = False) -> Op[Refused]:
+    def bury(
+        self, k: ShardKeys, group: str, generation: str, consumer: str, claims: list[Any], receipts: bool = False
+    ) -> Op[Refused]:
         """``claims``: main, entry, id, history row, reason, error, for each."""
         keys = (k.ready, k.ready_of(group), k.dead_of(group), k.progress, k.counts, k.settings, k.history)
-        return self._outcome("bury", keys, k, group, generation, claims, receipts)
+        return self._outcome("bury", keys, k, group, generation, consumer, claims, receipts)
 
     def release(
-        self, k: ShardKeys, group: str, generation: str, claims: list[Any], receipts: bool = False
+        self, k: ShardKeys, group: str, generation: str, consumer: str, claims: list[Any], receipts: bool = False
     ) -> Op[Refused]:
         """``claims``: main, entry, id, history row, for each in turn."""
         keys = (
             k.ready, k.ready_of(group), k.bucket, k.progress, k.counts, k.settings, k.history, k.jobs, k.wake,
         )  # fmt: skip
-        return self._outcome("release", keys, k, group, generation, claims, receipts)
+        return self._outcome("release", keys, k, group, generation, consumer, claims, receipts)
 
-    def touch(self, k: ShardKeys, group: str, generation: str, ttr_ms: int, claims: list[Any]) -> Op[Refused]:
+    def touch(
+        self, k: ShardKeys, group: str, generation: str, consumer: str, ttr_ms: int, claims: list[Any]
+    ) -> Op[Refused]:
         """``claims``: main, entry, id, ttr_ms, for each."""
         reply = yield from self._run(
             "touch",
             (k.ready, k.ready_of(group), k.progress, k.settings),
-            (self._now(), group, ttr_ms, generation, *claims),
+            (self._now(), group, ttr_ms, generation, consumer, *claims),
         )
         return refused_in(reply)
 
@@ -385,13 +393,18 @@ class Scripts:
         status, *codes = yield from self._run("restore", keys, (self._now(), group, self._history, shards, *jobs))
         return [code == 1 for code in codes] if status == 1 else None
 
-    def relay(self, k: ShardKeys, shards: int, outbox: str, epoch: int, jobs: Sequence[Any]) -> Op[RelayReply]:
-        """``jobs``: id, when, rest of the record, receipt, whether it replaces another, for each."""
+    def relay(
+        self, k: ShardKeys, settings: TopicSettings, outbox: str, epoch: int, jobs: Sequence[Any]
+    ) -> Op[RelayReply]:
+        """``settings``: as known before the rows were read. ``jobs``: id, when, rest of the record, receipt, whether it
+        replaces another, for each.
+        """
         keys = (
             k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake, k.outbox,
         )  # fmt: skip
         # Not repeatable: a delay is shorter when the call comes later. The relay reads its rows again.
-        args = (self._now(), shards, self._history, REPLACED_BYTES, outbox, epoch, *jobs)
+        topic = (settings.shards, settings.version)
+        args = (self._now(), *topic, self._history, REPLACED_BYTES, outbox, epoch, *jobs)
         return relay_reply_in((yield from self._run("relay", keys, args, repeatable=False)))
 
     def relayed(self, k: ShardKeys, shards: int, jobs: Sequence[Any]) -> Op[list[int] | None]:
@@ -468,8 +481,8 @@ class Scripts:
         return bool(reply == 1)
 
     def drop_shard(self, k: ShardKeys, settings: TopicSettings) -> Op[bool]:
-        """Returns False if the shard holds jobs and ``settings.deleting`` does not force it."""
-        keys = [k.settings, k.jobs, k.counts, k.bucket, k.ready, k.progress, k.history, k.archive, k.outbox, k.wake]
+        """Returns False if the shard holds jobs or receipts and ``settings.deleting`` does not force it."""
+        keys = [k.settings, k.jobs, k.counts, k.archive, k.outbox, k.bucket, k.ready, k.progress, k.history, k.wake]
         for group in (*settings.groups, *settings.leaving):
             keys += [k.ready_of(group), k.dead_of(group)]
         force = int(settings.deleting == "force")

@@ -296,7 +296,7 @@ class Topics:
         return found
 
     def _drop(self, topic: str, settings: TopicSettings) -> Op[bool]:
-        """Deletes the topic. Returns False if it stays, because it holds jobs or was changed meanwhile."""
+        """Deletes the topic. Returns False if it stays, because it holds jobs or receipts, or was changed meanwhile."""
         shards = [self._session.keys.shard(topic, number) for number in range(settings.reach)]
         for shard in shards:
             if not (yield from self._scripts.drop_shard(shard, settings)):
@@ -337,7 +337,7 @@ class Topics:
 
         Raises:
             UnknownTopic
-            TopicNotEmpty: it holds jobs, and ``force`` is not given.
+            TopicNotEmpty: it holds jobs or receipts, and ``force`` is not given.
         """
         yield from self.get(topic, anew=True)
         refusal = (
@@ -346,6 +346,7 @@ class Topics:
         for _ in range(_RACES):
             if not force:
                 yield from self._check_empty(topic, refusal)
+                yield from self._check_settled(topic)
             registered = yield from self._register(topic, {"deleting": "force" if force else "empty"}, {})
             if (yield from self._conform(topic, registered)) is None:
                 return
@@ -355,6 +356,17 @@ class Topics:
         for shard in self.shards(topic):
             if (yield from one(self._session, shard.jobs, "HLEN", shard.jobs)):
                 raise TopicNotEmpty(f"topic {topic!r} holds jobs: {refusal}")
+
+    def _check_settled(self, topic: str) -> Op[None]:
+        """A database that has yet to read what became of its jobs would take them for lost, and put them back."""
+        keys = [key for k in self.all_shards(topic) for key in (k.archive, k.outbox)]
+        commands = [Command(key, ("HLEN", key)) for key in keys]
+        if any(checked(reply) for reply in (yield from self._session.call(commands))):
+            raise TopicNotEmpty(
+                f"topic {topic!r} holds receipts that the database of an outbox or an archive has yet to read: let "
+                "`streamdq outbox relay` or `streamdq archive store` run, or pass force (force=True, --force, "
+                "?force=true), and jobs that have ended may run again"
+            )
 
     def pause(self, topic: str, paused: bool) -> Op[None]:
         yield from self.get(topic)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import signal
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -13,21 +14,28 @@ ONE_SIGNAL_S = 1.0
 """Signals within this time are one: systemd sends SIGTERM to each process of a service, and a supervisor passes its own
 on; coreutils' timeout sends one to the process and one to its group; people press Ctrl-C twice.
 """
-_DEFAULTS: dict[int, Any] = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
 
 
-def drop_until(moment: float) -> None:
-    """Drops the signals that come until then, on the monotonic clock, as they belong to one that was heard. Later ones
-    have their default effect.
+def install(handler: Callable[[int, FrameType | None], Any]) -> dict[int, Any]:
+    """Has both signals handled by this function. Returns the handlers from before, for ``uninstall``. Unlike a loop's
+    own handlers, these can be replaced without a moment at which a signal has its default effect.
+    """
+    before = {number: signal.signal(number, handler) for number in SIGNALS}
+    return {number: signal.SIG_DFL if one is None else one for number, one in before.items()}  # None: not Python's
+
+
+def uninstall(before: dict[int, Any], heard_at: float | None) -> None:
+    """Gives the signals their handlers from before. If one was heard, last at that moment on the monotonic clock, those
+    that belong to it are dropped; the first later one gets its handler from before.
     """
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        if time.monotonic() > moment:
-            signal.signal(number, _DEFAULTS[number])
+        if heard_at is not None and time.monotonic() - heard_at > ONE_SIGNAL_S:
+            signal.signal(number, before[number])
             signal.raise_signal(number)
 
-    for number in SIGNALS:
-        signal.signal(number, handle)
+    for number, handler in before.items():
+        signal.signal(number, handler if heard_at is None else handle)
 
 
 def drop_at_exit() -> None:

@@ -5,6 +5,7 @@ hangs, the mover takes the claims over within seconds. An idle worker has nothin
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 
 from ..config import SIGN_S
@@ -31,6 +32,7 @@ class Signs:
         self._scripts = scripts
         self._holds = holds
         self._claimed = asyncio.Event()
+        self._claimed_at = 0.0  # when it was set
         self._failures = Failures("signs", session.keys.namespace)
         self._on = session.settings.worker_timeout_s > 0 and not session.clock.manual
 
@@ -40,17 +42,21 @@ class Signs:
 
     def claimed(self) -> None:
         """The consumer holds claims now."""
-        self._claimed.set()
+        if not self._claimed.is_set():
+            self._claimed_at = time.monotonic()
+            self._claimed.set()
 
     async def run(self) -> None:
         """A loop's body."""
-        given = True
+        due = time.monotonic() + SIGN_S
         while self._on:
             if not self._holds():
                 self._claimed.clear()
                 await self._claimed.wait()
-            await asyncio.sleep(SIGN_S if given else _AGAIN_S)
+                due = self._claimed_at + SIGN_S  # a handler may have blocked the loop since
+            await asyncio.sleep(max(0.0, due - time.monotonic()))
             given = not self._holds() or await self._try()
+            due = time.monotonic() + (SIGN_S if given else _AGAIN_S)
 
     async def _try(self) -> bool:
         try:

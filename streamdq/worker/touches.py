@@ -22,11 +22,12 @@ class Touches:
     sent again for as long as the attempt runs.
     """
 
-    def __init__(self, link: AsyncLink, scripts: Scripts, topics: Topics, group: str) -> None:
+    def __init__(self, link: AsyncLink, scripts: Scripts, topics: Topics, group: str, consumer: str) -> None:
         self._link = link
         self._scripts = scripts
         self._topics = topics
         self._group = group
+        self._consumer = consumer
         self._waiting: dict[tuple[ShardKeys, str], dict[Held, int]] = {}  # by shard and generation of the group
         self._sending: set[asyncio.Task[None]] = set()
 
@@ -59,7 +60,8 @@ class Touches:
     async def _call(self, shard: ShardKeys, generation: str, batch: dict[Held, int]) -> None:
         group_ttr_ms = self._topics.settings_of(shard.topic).ttr_of(self._group)
         claims = [part for held, ttr_ms in batch.items() for part in (held.main, held.entry, held.job.id, ttr_ms)]
-        await arun(self._link, self._scripts.touch(shard, self._group, generation, group_ttr_ms, claims))
+        call = self._scripts.touch(shard, self._group, generation, self._consumer, group_ttr_ms, claims)
+        await arun(self._link, call)
 
     def close(self) -> None:
         for task in self._sending:

@@ -7,6 +7,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from types import FrameType
 from typing import Any, TypeVar
 
 from ..claims.attempts import End, Held
@@ -29,7 +30,7 @@ from .handlers import Handler, Handlers, handler_of
 from .heap import settled
 from .outcomes import OutcomeSender
 from .runner import Runner
-from .signals import ONE_SIGNAL_S, SIGNALS, drop_until
+from .signals import ONE_SIGNAL_S, install, uninstall
 from .signs import Signs
 from .touches import Touches
 
@@ -198,7 +199,7 @@ class _Run:
             self.link, self.session, scripts, self._topics, self._group, self.name, self._outcomes.failing
         )
         self._mover = Mover(self.link, self.session, scripts, self._topics, self.name, self._ended)
-        self._touches = Touches(self.link, scripts, self._topics, self._group)
+        self._touches = Touches(self.link, scripts, self._topics, self._group, self.name)
         self._runner = Runner(
             handlers, self._group, worker.concurrency, self._topics, self.consumer.now_ms, self.name,
             ended=self._outcomes.put, touched=self._touches.put, on_dead=on_dead,
@@ -206,12 +207,10 @@ class _Run:
         self._signs = Signs(self.link, self.session, scripts, self._holds_claims)
         self._loop = asyncio.get_running_loop()
         self._refused: NewerFormat | None = None
-        self._signalled_at: float | None = None
+        self._signalled_at: float | None = None  # the last time; more within ONE_SIGNAL_S are the same signal
 
     async def serve(self, burst: bool, signals: bool) -> None:
-        if signals:
-            for number in SIGNALS:
-                self._loop.add_signal_handler(number, self._signalled)
+        before = install(self._on_signal) if signals else {}
         try:
             # If Redis can't be reached at the start, that is an error; later the loops wait for it to come back.
             await self._prepare()
@@ -241,8 +240,7 @@ class _Run:
             try:
                 await self.link.close()
             finally:
-                if signals:
-                    self._end_signals()
+                uninstall(before, self._signalled_at)
 
     def _loop_ended(self, task: asyncio.Task[None]) -> None:
         """Ends the worker if a loop ended because it met data of a newer version; loops survive any other error."""
@@ -257,18 +255,16 @@ class _Run:
             with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
                 self._loop.call_soon_threadsafe(self.stopping.set)
 
-    def _end_signals(self) -> None:
-        for number in SIGNALS:
-            self._loop.remove_signal_handler(number)
-        if self._signalled_at is not None:
-            drop_until(self._signalled_at + ONE_SIGNAL_S)
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self._loop.call_soon_threadsafe(self._signalled)
 
     def _signalled(self) -> None:
         """The first signal lets running handlers finish; the second hands them back at once."""
         now = time.monotonic()
-        if not self.stopping.is_set():
-            self._signalled_at = now
-        elif self._signalled_at is None or now - self._signalled_at > ONE_SIGNAL_S:
+        if self._signalled_at is not None and now - self._signalled_at <= ONE_SIGNAL_S:
+            return
+        self._signalled_at = now
+        if self.stopping.is_set():
             self._runner.hurry()
         self.stopping.set()
 

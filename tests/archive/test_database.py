@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -247,6 +248,17 @@ def test_a_commit_that_need_not_reach_the_disk_is_not_enough(postgres: Postgres)
             assert db.exec_driver_sql("SHOW synchronous_commit").scalar() == "on"
     finally:
         postgres.sql("ALTER DATABASE postgres RESET synchronous_commit")
+
+
+def test_a_server_that_vanished_is_noticed_also_while_its_answer_is_awaited(postgres: Postgres) -> None:
+    """Then nothing is sent that could remain unacknowledged: only probes tell."""
+    postgres.empty()
+    with Archive(postgres.url()) as archive, archive._store.reading() as db:
+        driver: Any = db.connection.driver_connection
+        with socket.socket(fileno=os.dup(driver.fileno())) as own:
+            names = ("TCP_KEEPIDLE", "TCP_KEEPINTVL", "TCP_USER_TIMEOUT")
+            found = [own.getsockopt(socket.IPPROTO_TCP, getattr(socket, name)) for name in names]
+    assert found == [10, 5, 15_000]
 
 
 def test_another_holds_the_file(tmp_path: Path, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
@@ -27,6 +28,13 @@ def _no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Removes the machine's own settings."""
     for name in CallbackSettings.model_fields:
         monkeypatch.delenv(f"STREAMDQ_CALLBACK_{name.upper()}", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _no_certificates_of_the_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No receiver here has one of them, and each worker takes 25 to 50 ms to load them all."""
+    monkeypatch.setenv("SSL_CERT_FILE", os.devnull)
+    monkeypatch.setenv("SSL_CERT_DIR", os.devnull)
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -176,7 +177,7 @@ def test_signals_that_come_while_it_ends_are_the_same_one(server: Server, tmp_pa
     for _ in range(processes):
         assert any("worker started" in line for line in process.stderr)
 
-    until_s = time.monotonic() + 0.9 * ONE_SIGNAL_S
+    until_s = time.monotonic() + ONE_SIGNAL_S / 2
     while process.poll() is None and time.monotonic() < until_s:
         process.send_signal(signal.SIGINT)
         time.sleep(0.001)
@@ -184,6 +185,96 @@ def test_signals_that_come_while_it_ends_are_the_same_one(server: Server, tmp_pa
     _, err = process.communicate(timeout=20)
     assert process.returncode == 0, err
     assert "Traceback" not in err
+
+
+INTERRUPTED = """
+import asyncio, atexit, signal, sys
+import streamdq.processes, streamdq.worker.signals, streamdq.worker.worker
+from streamdq import Worker
+from streamdq.worker.signals import drop_at_exit
+
+for module in (streamdq.processes, streamdq.worker.signals, streamdq.worker.worker):
+    module.ONE_SIGNAL_S = 600
+
+met = set()
+
+def interrupt(frame, event, argument):
+    place = (frame.f_code, frame.f_lasti)
+    if place not in met:
+        met.add(place)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.raise_signal(number)
+
+atexit.register(sys.setprofile, None)
+drop_at_exit()
+"""
+INTERRUPTED_WORKER = """
+worker = Worker(sys.argv[1])
+
+@worker.handler("t")
+async def handle(body: dict) -> None:
+    sys.setprofile(interrupt)
+
+if sys.argv[2] == "uvloop":
+    worker.run()
+else:
+    asyncio.run(worker.serve(signals=True))
+"""
+TOLD_TO_STOP = INTERRUPTED_WORKER.replace("    sys.setprofile", "    worker.stop()\n    sys.setprofile")
+INTERRUPTED_SUPERVISOR = """
+supervisor = streamdq.processes.Supervisor(["sleep", "60"], 1)
+start = supervisor._start
+
+def interrupted_start(number):
+    start(number)
+    sys.setprofile(interrupt)
+
+supervisor._start = interrupted_start
+sys.exit(supervisor.run())
+"""
+
+
+TOLD_TWICE = """
+supervisor = streamdq.processes.Supervisor(["sleep", "60"], 1)
+start, stop, kill = supervisor._start, supervisor._stop, supervisor._kill
+
+def told_start(number):
+    start(number)
+    supervisor._children[number].process.terminate = lambda: None
+    signal.raise_signal(signal.SIGTERM)
+
+def told_again():
+    stop()
+    supervisor._stopping_since -= 1000
+    signal.raise_signal(signal.SIGTERM)
+
+def interrupted_kill():
+    kill()
+    sys.setprofile(interrupt)
+
+supervisor._start, supervisor._stop, supervisor._kill = told_start, told_again, interrupted_kill
+sys.exit(supervisor.run())
+"""
+
+
+@pytest.mark.parametrize(
+    ("program", "loop", "code"),
+    [
+        pytest.param(INTERRUPTED_WORKER, "asyncio", 0, id="asyncio"),
+        pytest.param(INTERRUPTED_WORKER, "uvloop", 0, id="uvloop"),
+        pytest.param(TOLD_TO_STOP, "asyncio", 0, id="second signal"),
+        pytest.param(INTERRUPTED_SUPERVISOR, "", 0, id="supervisor"),
+        pytest.param(TOLD_TWICE, "", 128 + signal.SIGTERM, id="supervisor, second signal"),
+    ],
+)
+def test_signals_after_each_call_on_its_way_to_the_end_are_the_one_that_was_heard(
+    server: Server, queue: Queue, program: str, loop: str, code: int
+) -> None:
+    queue.enqueue("t", {})
+    command = [sys.executable, "-c", INTERRUPTED + program, server.url, loop]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == code, ended.stderr
+    assert "Traceback" not in ended.stderr
 
 
 def test_processes_do_not_outlive_a_killed_supervisor(

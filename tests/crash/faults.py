@@ -76,7 +76,7 @@ def mover_killed(scene: Scene) -> float:
     return scene.leading(True).kill()
 
 
-@fault("all workers are killed (-9), and two others started", 3 + TAKEN_OVER_S)
+@fault("all workers are killed (-9), and two others started", MOVER_S + TAKEN_OVER_S)
 def all_workers_killed(scene: Scene) -> float:
     at = time.time()
     for worker in scene.workers:
@@ -84,6 +84,24 @@ def all_workers_killed(scene: Scene) -> float:
     for _ in range(2):
         scene.start_worker()
     return at
+
+
+LONG: dict[str, Any] = {"ttr": "1h"}
+
+
+@fault("a worker is killed (-9), its TTR is 1 h", 3.5, again=IN_HAND // 2, topic=LONG)
+def worker_killed_long(scene: Scene) -> float:
+    return worker_killed(scene)
+
+
+@fault("the worker whose mover is at work is killed (-9), its TTR is 1 h", 3.5, again=IN_HAND // 2, topic=LONG)
+def mover_killed_long(scene: Scene) -> float:
+    return mover_killed(scene)
+
+
+@fault("all workers are killed (-9), and two others started; their TTR is 1 h", 4, topic=LONG)
+def all_workers_killed_long(scene: Scene) -> float:
+    return all_workers_killed(scene)
 
 
 @fault(f"a worker is stopped (SIGSTOP) for {TTR_S * 2.5} s, its TTR is {TTR_S} s", TAKEN_OVER_S, again=IN_HAND // 2)

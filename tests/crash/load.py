@@ -24,7 +24,7 @@ RETRY_S = 0.5
 SLOTS = 10
 BACKLOG = 50
 REPEATED_S = 0.02  # the pause before a call is repeated
-WORKER = Options(topics=(TOPIC,), ttr=f"{TTR_S}s", retry=f"{RETRY_S}s {RETRY_S}s", concurrency=SLOTS)
+WORKER = Options(topics=(TOPIC,), ttr="", retry=f"{RETRY_S}s {RETRY_S}s", concurrency=SLOTS)
 
 Put = Callable[[str, Work, float], float]
 """Enqueues a job with this id, body and delay in seconds; returns when it is due, in milliseconds."""

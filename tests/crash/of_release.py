@@ -37,7 +37,7 @@ def work(url: str, journal: str, options: dict[str, Any]) -> None:
 
     worker = Worker(url, concurrency=options["concurrency"])
 
-    @worker.handler("work", ttr=options["ttr"], retry=options["retry"])
+    @worker.handler("work", ttr=options["ttr"] or None, retry=options["retry"])
     async def handle(body: dict[str, Any], job: Job) -> None:
         write("start", job)
         try:

@@ -104,7 +104,8 @@ def tried(fault: Fault, binary: Binary, directory: Path) -> Tried:
     with fault.place(binary) as place:
         scene = Scene(place, directory, fault)
         with scene.processes:
-            scene.processes.queue.configure(TOPIC, ttr=f"{TTR_S}s", max_deliveries=100, **fault.topic)
+            usual: dict[str, Any] = {"ttr": f"{TTR_S}s", "max_deliveries": 100}
+            scene.processes.queue.configure(TOPIC, **(usual | fault.topic))
             if fault.workers:
                 fault.workers(scene)
             else:

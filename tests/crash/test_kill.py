@@ -4,6 +4,8 @@ import signal
 import time
 from dataclasses import asdict
 
+import psutil
+
 from streamdq import NewJob
 from tests.crash.worker_processes import TAKEOVER_S, WorkerProcess, WorkerProcesses, left_in
 from tests.crash.workers import Options, Work
@@ -28,8 +30,23 @@ def pick(processes: WorkerProcesses, workers: list[WorkerProcess], mover: bool) 
     return next(worker for worker in workers if (worker.pid == leads) is mover)
 
 
+def stop_at_work(processes: WorkerProcesses, worker: WorkerProcess) -> None:
+    """Stops it in the middle of a handler, and not between a claim and its start: it is to die there."""
+
+    def is_stopped_at_work() -> bool:
+        worker.signal(signal.SIGSTOP)
+        until(lambda: psutil.Process(worker.pid).status() == psutil.STATUS_STOPPED, "it is stopped")
+        if processes.journal.running(worker.pid) & processes.held().keys():
+            return True
+        worker.signal(signal.SIGCONT)
+        return False
+
+    until(is_stopped_at_work, "it runs jobs")
+
+
 def check_recovery(processes: WorkerProcesses, ids: list[str], killed: WorkerProcess, mover: bool) -> None:
     """Kills it, waits for the end, and counts."""
+    stop_at_work(processes, killed)
     at = killed.kill()
     held = {id for id, pid in processes.held().items() if pid == killed.pid}
     assert held, "it was killed while it had work"

@@ -88,6 +88,23 @@ def test_stopped_its_claims_go_and_its_ends_are_refused(processes: WorkerProcess
     assert left_in(processes.server, "work") == {}
 
 
+def test_stopped_and_first_in_line_it_does_not_keep_what_it_is_given(processes: WorkerProcesses) -> None:
+    """Its blocked read waits in Redis for longer than the other's, so Redis gives it the job that was taken from it."""
+    first = processes.serving(processes.start(SERVES))
+    id = processes.put("job", Work(ms=1000))
+    processes.started(id)
+    with processes.server.client() as client:
+        until(lambda: client.info("clients")["blocked_clients"] > 1, "it reads on, and its mover waits")
+    at = time.time()
+    first.signal(signal.SIGSTOP)
+    second = processes.start(SERVES)
+    assert recovered(processes, id, at) <= ALONE_S
+    assert processes.journal.of(id)[-1].pid == second.pid
+    assert processes.emptied().balances[0].done == 1
+    first.signal(signal.SIGCONT)
+    until(lambda: first.output.count("outcome=stale") == 1, "what the first has to say is refused")
+
+
 def test_a_blocked_event_loop_is_silent(processes: WorkerProcesses) -> None:
     first, _ = pair(processes, mover=False)
     id = put_on(processes, first, Work(block=6_000, only=first.pid))

@@ -64,7 +64,7 @@ class Options:
     group: str = "default"
     concurrency: int = 20
     threads: bool = False
-    ttr: str = "1s"
+    ttr: str = "1s"  # "": the topic's
     retry: str = "0"
     burst: bool = False
     stop_after_starts: int = 0  # drains by itself once so many handlers have started, which end when they are cancelled
@@ -196,7 +196,7 @@ def make(url: str, writer: Writer, options: Options) -> Worker:
         writer.write("end", job)
 
     for topic in options.topics:
-        register = worker.handler(topic, ttr=options.ttr, retry=options.retry)
+        register = worker.handler(topic, ttr=options.ttr or None, retry=options.retry)
         register(handle_in_thread if options.threads else handle)
     return worker
 

@@ -14,7 +14,7 @@ from streamdq.http.signing import seal, unseal
 from streamdq.link.command import Command
 from streamdq.link.connection import LinkError
 from tests.http.conftest import Open
-from tests.http.harness import NAMESPACE, Api, kind
+from tests.http.harness import NAMESPACE, Api, altered, kind
 from tests.redis.harness import eventually
 from tests.servers import Server
 
@@ -202,7 +202,7 @@ async def test_a_claim_that_was_changed_is_refused(api: Api) -> None:
     version, body, mac = claim.split(".")
     forged = seal(b"guess", "claim", ["t", 0, "default", "a", "1-0", "", 0, 0, 0, 0, 1, 0, 0, 1, None, "x"])
     other = seal((await api.app.state.streamdq.claims.secrets()).known[0], "session", ["t"])
-    for text in ("", "x", "v1..", f"{version}.{body}x.{mac}", f"{version}.{body}.{mac[:-2]}AA", forged, other, "é.é.é"):
+    for text in ("", "x", "v1..", f"{version}.{body}x.{mac}", altered(claim), forged, other, "é.é.é"):
         assert kind(await api.end("finish", text)) == "invalid-input", text
     assert (await api.end("finish", claim)).status_code == 204
 

@@ -36,6 +36,7 @@ class Shard:
         self.group, self.consumer = "default", "me"
         self.checked = True
         self._generations: dict[str, str] = {}
+        self._consumers: dict[tuple[bytes, bytes, str], str] = {}  # by main, entry and group
         self.topic()
 
     def run(self, op: Op[Any]) -> Any:
@@ -94,12 +95,11 @@ class Shard:
         read: Sequence[Any] = (),
         at_once: int = MAX_BATCH,
     ) -> Claimed:
-        name = group or self.group
+        name, consumer = group or self.group, consumer or self.consumer
         reply: Claimed = self._step(
-            self.scripts.claim(
-                self.k, name, consumer or self.consumer, count, self.settings.ttr_of(name), read, at_once
-            )
+            self.scripts.claim(self.k, name, consumer, count, self.settings.ttr_of(name), read, at_once)
         )
+        self._consumers |= {(row.main, row.entry, name): consumer for row in reply.rows}
         return reply
 
     def take(self, group: str | None = None, consumer: str | None = None) -> ClaimedRow:
@@ -107,31 +107,48 @@ class Shard:
         (row,) = self.claim(group=group, consumer=consumer).rows
         return row
 
-    def finish(self, *rows: ClaimedRow, group: str | None = None) -> Refused:
-        return self._end(self.scripts.finish, rows, group)
+    # Whoever claimed the first of the rows ends them, unless a consumer is named.
 
-    def release(self, *rows: ClaimedRow, group: str | None = None) -> Refused:
-        return self._end(self.scripts.release, rows, group)
+    def finish(self, *rows: ClaimedRow, group: str | None = None, consumer: str | None = None) -> Refused:
+        return self._end(self.scripts.finish, rows, group, consumer)
 
-    def retry(self, *rows: ClaimedRow, delay_ms: int = 0, steps: int = 1, group: str | None = None) -> Refused:
-        return self._end(self.scripts.retry, rows, group, delay_ms, steps, "Oops: again")
+    def release(self, *rows: ClaimedRow, group: str | None = None, consumer: str | None = None) -> Refused:
+        return self._end(self.scripts.release, rows, group, consumer)
 
-    def bury(self, *rows: ClaimedRow, group: str | None = None) -> Refused:
-        return self._end(self.scripts.bury, rows, group, "exhausted", "Oops: enough")
+    def retry(
+        self,
+        *rows: ClaimedRow,
+        delay_ms: int = 0,
+        steps: int = 1,
+        group: str | None = None,
+        consumer: str | None = None,
+    ) -> Refused:
+        return self._end(self.scripts.retry, rows, group, consumer, delay_ms, steps, "Oops: again")
 
-    def _end(self, script: Any, rows: Sequence[ClaimedRow], group: str | None, *rest: Any) -> Refused:
+    def bury(self, *rows: ClaimedRow, group: str | None = None, consumer: str | None = None) -> Refused:
+        return self._end(self.scripts.bury, rows, group, consumer, "exhausted", "Oops: enough")
+
+    def _end(
+        self, script: Any, rows: Sequence[ClaimedRow], group: str | None, consumer: str | None, *rest: Any
+    ) -> Refused:
         args = [value for row in rows for value in (row.main, row.entry, row.id, f"row of {row.id.decode()}", *rest)]
-        name = group or self.group
-        reply: Refused = self._step(script(self.k, name, self.generation(name), args))
+        name, consumer = group or self.group, consumer or self._claimed_by(rows, group)
+        reply: Refused = self._step(script(self.k, name, self.generation(name), consumer, args))
         return reply
 
-    def touch(self, *rows: ClaimedRow, ttr_ms: int = 60_000, group: str | None = None) -> Refused:
-        name = group or self.group
+    def touch(
+        self, *rows: ClaimedRow, ttr_ms: int = 60_000, group: str | None = None, consumer: str | None = None
+    ) -> Refused:
+        name, consumer = group or self.group, consumer or self._claimed_by(rows, group)
         args = [value for row in rows for value in (row.main, row.entry, row.id, ttr_ms)]
         reply: Refused = self._step(
-            self.scripts.touch(self.k, name, self.generation(name), self.settings.ttr_of(name), args)
+            self.scripts.touch(self.k, name, self.generation(name), consumer, self.settings.ttr_of(name), args)
         )
         return reply
+
+    def _claimed_by(self, rows: Sequence[ClaimedRow], group: str | None) -> str:
+        known = [self._consumers.get((row.main, row.entry, group or self.group)) for row in rows[:1]]
+        return (known and known[0]) or self.consumer
 
     def reclaim(
         self, group: str | None = None, cursors: tuple[bytes, bytes] = BEGIN, limit: int = 100, missing: int = 0

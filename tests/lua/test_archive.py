@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.lua.shard import Shard
+from tests.lua.shard import START_MS, Shard
 from tests.lua.test_dead_letters import ALL
 from tests.lua.test_kick import bury_all
 
@@ -62,6 +62,23 @@ def test_a_letter_buried_again_meanwhile_stays(shard: Shard) -> None:
     assert shard.call("archive", "default", found) == [False]
     assert shard.state("j") == "dead"
     assert shard.call("archive", "default", letters(shard)) == [True]
+
+
+@pytest.mark.parametrize("changed", [{2: START_MS + 1}, {3: "f00000000009"}, {4: 2}])
+def test_a_letter_that_differs_in_anything_stays(shard: Shard, changed: dict[int, Any]) -> None:
+    shard.enqueue("j")
+    shard.bury(shard.take())
+    found = dict(enumerate(letters(shard)))
+    assert shard.call("archive", "default", list((found | changed).values())) == [False]
+    assert shard.call("archive", "default", list(found.values())) == [True]
+
+
+def test_a_letter_whose_progress_is_lost_stays(shard: Shard) -> None:
+    bury_all(shard, "j")
+    found = letters(shard)
+    shard.checked = False
+    shard.redis("DEL", shard.k.progress)
+    assert shard.call("archive", "default", found) == [False]
 
 
 def test_another_job_under_its_id_stays(shard: Shard) -> None:

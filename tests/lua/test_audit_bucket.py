@@ -35,6 +35,10 @@ def test_what_waits_for_a_group_that_is_leaving_is_about_to_go(shard: Shard) -> 
     shard.finish(shard.take("a"), group="a")
     assert shard.redis("ZCARD", shard.k.bucket) == 1
     assert walk(shard) == []
+    shard.enqueue("first", delay="1s")
+    shard.checked = False
+    shard.redis("HDEL", shard.k.jobs, "first")
+    assert walk(shard) == ["first"]
 
 
 def test_pages_are_all_there_is(shard: Shard) -> None:

@@ -9,13 +9,16 @@ from streamdq.store.records import encode
 from tests.lua.shard import Shard
 
 
+def pages_of(shard: Shard, limit: int) -> list[list[tuple[str, str]]]:
+    pages, cursor = [], b""
+    while cursor != b"0":
+        cursor, page = shard.run(shard.scripts.audit_jobs(shard.k, cursor or b"0", limit))
+        pages.append(page)
+    return pages
+
+
 def walk(shard: Shard, limit: int = 250) -> list[tuple[str, str]]:
-    found, cursor = [], b"0"
-    while True:
-        cursor, page = shard.run(shard.scripts.audit_jobs(shard.k, cursor, limit))
-        found += page
-        if cursor == b"0":
-            return sorted(found)
+    return sorted(job for page in pages_of(shard, limit) for job in page)
 
 
 def test_what_waits_and_what_is_dead_is_in_no_stream(shard: Shard) -> None:
@@ -61,13 +64,20 @@ def test_of_large_jobs_a_page_has_few(shard: Shard) -> None:
     jobs = [value for n in range(200) for value in encode(NewJob("x" * 100_000, id=f"j{n}"), 200_000)[:3]]
     shard.checked = False
     shard.call("enqueue", 1, jobs)
-    pages: list[int] = []
-    cursor = b"0"
-    while not pages or cursor != b"0":
-        cursor, page = shard.run(shard.scripts.audit_jobs(shard.k, cursor, 250))
-        pages.append(len(page))
-    assert sum(pages) >= 200
-    assert max(pages) <= 8  # 256 KiB of them, and what HSCAN may give beyond its count
+    sizes = [len(page) for page in pages_of(shard, 250)]
+    assert sum(sizes) >= 200
+    assert max(sizes) <= 8  # 256 KiB of them, and what HSCAN may give beyond its count
+    assert len(sizes) > 60
+
+
+def test_of_small_jobs_beside_a_large_one_a_page_has_as_many_as_asked_for(shard: Shard) -> None:
+    shard.checked = False
+    ids = [f"j{n:03}" for n in range(60)]
+    shard.enqueue(*ids)
+    shard.call("enqueue", 1, encode(NewJob("x" * 100_000, id="large"), 200_000)[:3])
+    pages = pages_of(shard, 10)
+    assert {id for page in pages for id, _ in page} == {*ids, "large"}
+    assert all(len(page) >= 10 for page in pages[:-1] if "large" not in dict(page))
 
 
 def test_of_a_small_hash_that_redis_gives_whole_a_page_has_a_part(shard: Shard) -> None:
@@ -75,12 +85,8 @@ def test_of_a_small_hash_that_redis_gives_whole_a_page_has_a_part(shard: Shard) 
     ids = [f"j{n:03}" for n in range(100)]
     jobs = [value for id in ids for value in encode(NewJob(1, id=id), 100)[:3]]
     shard.call("enqueue", 1, jobs)
-    pages: list[int] = []
-    found: list[tuple[str, str]] = []
-    cursor = b"0"
-    while not pages or cursor != b"0":
-        cursor, page = shard.run(shard.scripts.audit_jobs(shard.k, cursor, 10))
-        pages.append(len(page))
-        found += page
-    assert sorted(found) == [(id, "") for id in ids]
-    assert max(pages) <= 20
+    pages = pages_of(shard, 10)
+    assert sorted(job for page in pages for job in page) == [(id, "") for id in ids]
+    sizes = [len(page) for page in pages]
+    assert max(sizes) <= 20
+    assert shard.is_fake or sizes == [10] * 8 + [20], "the last one takes what is left"

@@ -68,7 +68,7 @@ def test_each_claim_of_a_group_that_is_gone_is_refused(shard: Shard, end: End) -
     more = width.get(end.__name__, ["row"])
     args = [value for row in rows for value in (row.main, row.entry, row.id, *more)]
     ttr = [60_000] if end.__name__ == "touch" else []
-    refused = shard.run(script(shard.k, "default", generation, *ttr, args))
+    refused = shard.run(script(shard.k, "default", generation, "me", *ttr, args))
     assert (refused.now_ms, refused.stale) == (START_MS, {0, 1, 2})
     assert {shard.state(id) for id in "abc"} == {"running"}
 
@@ -138,7 +138,7 @@ def _idle_after(shard: Shard, row: ClaimedRow, how: str) -> int:
     """Of a claim that has 50 s left."""
     if how == "touch":
         claim = [row.main, row.entry, row.id, 50_000]
-        shard.run(shard.scripts.touch(shard.k, "default", "1", 110_000, claim))
+        shard.run(shard.scripts.touch(shard.k, "default", "1", "me", 110_000, claim))
     else:
         now_ms = int(shard.redis("TIME")[0]) * 1000
         field = b"default\x1fj"

@@ -25,7 +25,9 @@ def test_a_retried_attempt(shard: Shard) -> None:
     shard.move()
     shard.bury(shard.take())
     assert shard.entries(shard.k.ready_of("default")) == []
-    assert shard.attempt("j") == 2
+    job = shard.get("j")
+    assert job is not None
+    assert (job.groups["default"].attempt, job.groups["default"].error) == (2, "Oops: enough")
 
 
 def test_the_other_group_goes_on(two: Shard) -> None:
@@ -49,7 +51,7 @@ def test_a_stale_claim_is_refused(shard: Shard) -> None:
 def test_an_error_with_the_separator_in_it_is_kept_whole(shard: Shard) -> None:
     shard.enqueue("j")
     row = shard.take()
-    shard.call("bury", "default", "1", [row.main, row.entry, row.id, "row", "buried", "a|b|c"])
+    shard.call("bury", "default", "1", "me", [row.main, row.entry, row.id, "row", "buried", "a|b|c"])
     job = shard.get("j")
     assert job is not None
     assert (job.groups["default"].reason, job.groups["default"].error) == ("buried", "a|b|c")

@@ -126,6 +126,7 @@ def test_it_rings(shard: Shard) -> None:
     before = shard.rings()
     shard.topic(ttr="5s")
     assert shard.rings() != before
+    assert shard.rung_ms() == 0, "at once"
 
 
 def test_a_lost_group_is_made_again(shard: Shard) -> None:

@@ -39,6 +39,15 @@ def test_no_more_bytes_than_asked_for_but_one_in_any_case(shard: Shard) -> None:
     assert shard.call("dead_letters", "default", *ALL[:3], 2 * size)[0] == 2
 
 
+def test_one_without_a_record_is_looked_at_and_left_out(shard: Shard) -> None:
+    bury_all(shard, "a", "b", "c", "d")
+    shard.checked = False
+    shard.redis("HDEL", shard.k.jobs, "b")
+    shard.redis("HDEL", shard.k.progress, "default\x1fc")
+    looked, page = shard.call("dead_letters", "default", *ALL)
+    assert (looked, [row[0] for row in page]) == (4, [b"a", b"d"])
+
+
 def test_a_group_sees_its_own(two: Shard) -> None:
     two.enqueue("j")
     two.bury(two.take("a"))

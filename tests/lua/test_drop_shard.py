@@ -46,6 +46,24 @@ def test_a_shard_with_jobs_stays_unless_it_is_forced(shard: Shard) -> None:
     assert deleting(shard, "empty")
 
 
+def test_a_shard_with_receipts_stays_unless_it_is_forced(shard: Shard) -> None:
+    """A database has yet to read what became of its jobs."""
+    for key in (shard.k.outbox, shard.k.archive):
+        shard.redis("HSET", key, "receipt", 1)
+        assert not deleting(shard, "empty")
+        shard.redis("DEL", key)
+    for key in (shard.k.outbox, shard.k.archive):
+        shard.redis("HSET", key, "receipt", 1)
+    assert deleting(shard, "force")
+    assert shard.redis("EXISTS", shard.k.outbox, shard.k.archive) == 0
+
+
+def test_a_shard_that_was_never_made_is_gone(shard: Shard) -> None:
+    """Whoever was to make it was killed before."""
+    other = shard.session.keys.shard("t", 1)
+    assert shard.run(shard.scripts.drop_shard(other, shard.settings))
+
+
 def test_one_that_was_made_again_since_stays(shard: Shard) -> None:
     shard.enqueue("j")
     assert deleting(shard, "force", later=-5)

@@ -139,6 +139,15 @@ def test_what_overtakes_a_slow_job_is_bounded(shard: Shard) -> None:
     assert not shard.redis("HEXISTS", shard.k.settings, "overtaken")
 
 
+def test_once_many_overtook_a_slow_job_each_that_ends_is_deleted(shard: Shard) -> None:
+    shard.enqueue("slow", "j")
+    _, row = shard.claim().rows
+    shard.redis("HSET", shard.k.settings, "overtaken", 10_000)
+    shard.finish(row)
+    assert [member[12:] for member in shard.entries(shard.k.ready)] == [b"slow"]
+    assert shard.redis("HGET", shard.k.settings, "overtaken") == b"10000"
+
+
 def test_entries_kept_for_a_second_group_outlast_it(two: Shard) -> None:
     two.enqueue("kept", *(f"i{n:03}" for n in range(61)))
     rows = two.claim(62, "a").rows
@@ -164,14 +173,19 @@ def test_few_that_overtake_a_slow_job_are_deleted_and_of_many_it_is_noted_how_ma
     assert overtaken == (None if left else b"%d" % ended)
 
 
-def test_a_single_one_that_overtook_another_goes_with_it(shard: Shard) -> None:
+@pytest.mark.parametrize("two", [False, True])
+def test_a_single_one_that_overtook_another_goes_with_it(shard: Shard, two: bool) -> None:
     shard.enqueue(*(f"i{n:02}" for n in range(52)))
-    rows = shard.claim(52).rows
+    rows = shard.claim(51 + two).rows
     shard.finish(*rows[:49], rows[50])
     assert shard.redis("HGET", shard.k.settings, "overtaken") == b"1"
-    shard.finish(rows[51])
-    assert shard.redis("HGET", shard.k.settings, "overtaken") == b"2"
+    if two:
+        shard.finish(rows[51])
+        assert shard.redis("HGET", shard.k.settings, "overtaken") == b"2"
     shard.finish(rows[49])
+    if not two:
+        assert not shard.redis("HEXISTS", shard.k.settings, "overtaken")
+        shard.finish(shard.take())
     assert shard.entries(shard.k.ready) == []
     assert not shard.redis("HEXISTS", shard.k.settings, "overtaken")
 
@@ -184,7 +198,7 @@ def receipts_of(shard: Shard) -> dict[str, int]:
 def finish_with_receipt(shard: Shard, row: ClaimedRow) -> Refused:
     claim = [row.main, row.entry, row.id.decode(), "row"]
     refused: Refused = shard.run(
-        shard.scripts.finish(shard.k, "default", shard.generation("default"), claim, receipts=True)
+        shard.scripts.finish(shard.k, "default", shard.generation("default"), "me", claim, receipts=True)
     )
     return refused
 
@@ -234,7 +248,7 @@ def test_each_end_leaves_a_receipt_of_its_own(shard: Shard, script: str, more: l
         claim = [row.main, row.entry, row.id.decode(), "row", *more]
         end = getattr(shard.scripts, script)
         for stale in ([], [0]):
-            refused = shard.run(end(shard.k, "default", shard.generation("default"), claim, receipts))
+            refused = shard.run(end(shard.k, "default", shard.generation("default"), "me", claim, receipts))
             assert list(refused.stale) == stale
     assert shard.run(shard.scripts.ended(shard.k, "default", first.main, first.entry)) == ended
     assert shard.run(shard.scripts.ended(shard.k, "default", second.main, second.entry)) is None
@@ -242,15 +256,17 @@ def test_each_end_leaves_a_receipt_of_its_own(shard: Shard, script: str, more: l
 
 
 def test_old_receipts_go_and_there_are_ten_thousand_at_most(shard: Shard) -> None:
-    shard.redis("ZADD", shard.k.receipts, *[v for n in range(12) for v in (START_MS - 600_001, f"old-{n}")])
-    shard.enqueue("i", "j")
-    first, second = shard.claim().rows
-    finish_with_receipt(shard, first)
-    assert len(receipts_of(shard)) == 3
+    shard.redis("ZADD", shard.k.receipts, *[v for n in range(11) for v in (START_MS - 600_000, f"old-{n}")])
+    shard.enqueue("i", "j", "k")
+    first, second, third = shard.claim().rows
+    for row in (first, second):
+        finish_with_receipt(shard, row)
+        assert len(receipts_of(shard)) == 2
+    assert [has_receipt(shard, row) for row in (first, second)] == [True, True]
     shard.redis("ZADD", shard.k.receipts, *[v for n in range(10_000) for v in (START_MS - 1, f"new-{n}")])
-    finish_with_receipt(shard, second)
+    finish_with_receipt(shard, third)
     assert len(receipts_of(shard)) == 10_000
-    assert has_receipt(shard, second)
+    assert has_receipt(shard, third)
 
 
 def test_a_batch_by_the_last_of_many_groups_leaves_nothing_behind(shard: Shard) -> None:

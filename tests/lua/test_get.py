@@ -11,6 +11,12 @@ def test_no_such_job(shard: Shard) -> None:
     assert shard.call("get", "j") == FoundJob(b"", False, [])
 
 
+def test_outdated_settings_are_refused(shard: Shard) -> None:
+    shard.enqueue("j")
+    assert shard.call("get", "j", shard.settings).record
+    assert shard.call("get", "j", shard.settings.model_copy(update={"shards": 2})) is None
+
+
 def test_each_state(two: Shard) -> None:
     two.enqueue("j", delay="1s")
     record = two.redis("HGET", two.k.jobs, "j")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.lua.shard import START_MS, Shard
+from tests.lua.test_restore import archive
 
 BODY = str(len('{"id":"j"}'))
 
@@ -101,7 +102,18 @@ def test_a_cancelled_one_has_a_row_for_each_group(two: Shard, change: str) -> No
     ]
 
 
-def test_a_kicked_one_is_due_when_it_is_kicked(shard: Shard) -> None:
+def test_one_that_is_cancelled_after_it_was_handed_back_is_due_as_before(shard: Shard) -> None:
+    shard.scripts._history = 0
+    shard.enqueue("j")
+    shard.clock.advance("1s")
+    shard.release(shard.take())
+    shard.scripts._history = 100
+    assert shard.call("cancel", "j") == 1
+    assert shard.history() == [row("cancelled", "default", 0, 0, now_ms=START_MS + 1000)]
+
+
+@pytest.mark.parametrize("archived", [False, True])
+def test_a_kicked_one_is_due_when_it_is_kicked(shard: Shard, archived: bool) -> None:
     shard.scripts._history = 0
     shard.enqueue("j")
     shard.retry(shard.take())
@@ -109,5 +121,8 @@ def test_a_kicked_one_is_due_when_it_is_kicked(shard: Shard) -> None:
     shard.bury(shard.take())
     shard.clock.advance("1s")
     shard.scripts._history = 100
-    assert shard.call("kick", "default", 1, []) == 1
+    if archived:
+        assert shard.call("restore", "default", 1, archive(shard)) == [True]
+    else:
+        assert shard.call("kick", "default", 1, []) == 1
     assert shard.history() == [row("kicked", "default", 2, 0, due_ms=START_MS + 1000, now_ms=START_MS + 1000)]

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.lua.shard import Shard
+from tests.lua.test_relay import relay, rows
+from tests.lua.test_restore import archive
 
 Write = Callable[[Shard, list[str]], object]
 
@@ -41,6 +43,15 @@ def _kicked(shard: Shard, ids: list[str]) -> None:
         shard.finish(*shard.claim(len(ids)).rows)
 
 
+def _restored(shard: Shard, ids: list[str]) -> None:
+    with _unnoted(shard):
+        shard.enqueue(*ids)
+        shard.bury(*shard.claim(len(ids)).rows)
+    assert shard.call("restore", "default", 1, archive(shard)) == [True] * len(ids)
+    with _unnoted(shard):
+        shard.finish(*shard.claim(len(ids)).rows)
+
+
 @contextmanager
 def _unnoted(shard: Shard) -> Iterator[None]:
     length, shard.scripts._history = shard.scripts._history, 0
@@ -53,6 +64,11 @@ def _replaced(shard: Shard, ids: list[str]) -> None:
     assert shard.call("replace", 1, shard.jobs(*ids, delay="1s")).taken == {}
 
 
+def _relayed(shard: Shard, ids: list[str]) -> None:
+    shard.enqueue(*ids, delay="1s")
+    assert relay(shard, rows(*ids, delay=1, replace=True)).codes == [1] * len(ids)
+
+
 WRITES: dict[str, Write] = {
     "finish": lambda shard, ids: (shard.enqueue(*ids), shard.finish(*shard.claim(len(ids)).rows)),
     "retry": lambda shard, ids: (shard.enqueue(*ids), shard.retry(*shard.claim(len(ids)).rows, delay_ms=60_000)),
@@ -62,7 +78,9 @@ WRITES: dict[str, Write] = {
     "claim": _expired,
     "cancel": _cancelled,
     "kick": _kicked,
+    "restore": _restored,
     "replace": _replaced,
+    "relay": _relayed,
 }
 
 
@@ -97,10 +115,10 @@ def test_all_of_a_batch(shard: Shard, write: Write) -> None:
 def test_a_row_is_in_a_field_of_that_name_whether_or_not_a_dump_is_registered(shard: Shard, dumped: bool) -> None:
     if dumped:
         shard.call("register_dump", "d", "0-0", 0, "")
-    shard.enqueue("i", "j")
+    shard.enqueue("i", "j", "k")
     shard.finish(*shard.claim().rows)
     rows = shard.redis("XRANGE", shard.k.history, "-", "+")
-    assert [fields[0] for _, fields in rows] == [b"e", b"e"]
+    assert [fields[0] for _, fields in rows] == [b"e"] * 3
     assert shard.redis("HGET", shard.k.settings, "history_since") == rows[0][0]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from streamdq.operations import topics
 from tests.lua.shard import START_MS, Shard
 from tests.lua.test_claim import large
@@ -107,11 +109,12 @@ def test_those_named_and_no_others_each_with_the_next_number_and_without_its_err
     assert job.groups["default"].error is None
 
 
-def test_of_large_jobs_a_few_at_once(shard: Shard) -> None:
-    large(shard, 4)
+@pytest.mark.parametrize(("bytes", "kicked"), [(100_000, 2), (600_000, 1)])
+def test_of_large_jobs_a_few_at_once(shard: Shard, bytes: int, kicked: int) -> None:
+    large(shard, 3, bytes)
     while rows := shard.claim().rows:
         shard.bury(*rows)
-    assert shard.call("kick", "default", 10, []) == 2
+    assert shard.call("kick", "default", 10, []) == kicked
 
 
 def test_a_shard_that_was_deleted_meanwhile_keeps_nothing(shard: Shard) -> None:

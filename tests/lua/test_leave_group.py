@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,8 @@ from streamdq.errors import GroupMissing
 from streamdq.operations import jobs
 from streamdq.store.replies import Refused
 from tests.lua.shard import Shard
+from tests.lua.test_relay import relay, rows
+from tests.lua.test_restore import archive
 
 
 def settings_of(shard: Shard) -> dict[str, str]:
@@ -141,9 +144,9 @@ def test_a_claim_of_a_group_that_was_made_again_is_refused(two: Shard) -> None:
     endings: dict[str, tuple[Any, ...]] = {"finish": (), "retry": (0, 1, ""), "bury": ("", ""), "release": ()}
     for script, rest in endings.items():
         args = [value for row in old for value in (row.main, row.entry, row.id, "row", *rest)]
-        assert two.call(script, "b", before, args).stale == set(range(5))
+        assert two.call(script, "b", before, "me", args).stale == set(range(5))
     touches = [value for row in old for value in (row.main, row.entry, row.id, 5)]
-    assert two.call("touch", "b", before, 60_000, touches).stale == set(range(5))
+    assert two.call("touch", "b", before, "me", 60_000, touches).stale == set(range(5))
     assert two.finish(*new, group="b").stale == frozenset()
 
 
@@ -180,11 +183,11 @@ def test_a_job_that_is_dead_for_the_group_that_stays_is_kept(two: Shard) -> None
     assert two.empty()
 
 
-@pytest.fixture
-def detached(shard: Shard) -> Shard:
+@pytest.fixture(params=["retry", "release"])
+def detached(shard: Shard, request: pytest.FixtureRequest) -> Shard:
     """Job `x` waits for its next attempt in a group that is about to leave, and concerns no other."""
     shard.enqueue("x")
-    shard.retry(shard.take(), delay_ms=500)
+    getattr(shard, request.param)(shard.take())
     shard.topic(groups=["default", "b"])
     begin(shard, "default")
     return shard
@@ -197,6 +200,7 @@ def test_a_job_of_the_leaving_group_alone_concerns_no_other(detached: Shard) -> 
     assert detached.call("reschedule", "x", "+0") == 0
     (replaced,) = detached._step(detached.scripts.replace(detached.k, 1, detached.jobs("x"))).taken
     assert replaced == 0
+    assert relay(detached, rows("x", replace=True)).codes == [0]
     assert not step(detached, "default")
     assert detached.empty()
     assert detached.counts == {"enqueued": 1, "base:b": 1}
@@ -222,12 +226,15 @@ def test_what_has_the_id_of_a_job_that_ended_since_stays(detached: Shard, again:
 def test_large_records_end_a_few_at_once(two: Shard) -> None:
     large = [NewJob("x" * 100_000, id=f"j{n}") for n in range(10)]
     two.run(jobs.enqueue_many(two.store, "t", large))
+    while rows := two.claim(group="b").rows:
+        two.retry(*rows, delay_ms=1000, group="b")
     while rows := two.claim(group="a").rows:
         two.finish(*rows, group="a")
     begin(two, "b")
     left = []
     while step(two, "b"):
         left.append(two.redis("HLEN", two.k.jobs))
+        assert two.counts.get("waiting:b", 0) == two.redis("ZCARD", two.k.bucket)
     assert left == [7, 4, 1]
     assert two.empty()
 
@@ -246,6 +253,38 @@ def test_a_walk_among_much_of_another_group_comes_to_its_end(two: Shard) -> None
     assert two.redis("HLEN", two.k.progress) == 600
 
 
+def test_a_walk_notes_its_cursor_with_the_run_of_redis_that_it_is_good_for(two: Shard) -> None:
+    two.checked = False
+    two.enqueue(*(f"j{n}" for n in range(600)))
+    two.claim(600, "b")
+    begin(two, "b")
+    assert step(two, "b", 50)
+    info = b"run_id:" if two.is_fake else two.redis("INFO", "server")
+    (run,) = re.findall(rb"run_id:(\w*)", info)
+    assert re.fullmatch(rf"{run.decode()}:[1-9]\d*", settings_of(two)["left:b"])
+
+
+def test_a_job_that_was_rescheduled_before_its_group_began_to_leave_ends_with_it(shard: Shard) -> None:
+    shard.enqueue("x", delay="1s")
+    assert shard.call("reschedule", "x", "+2000") == 1
+    shard.clock.advance("2s")
+    shard.move()
+    shard.retry(shard.take(), delay_ms=500)
+    shard.topic(groups=["default", "b"])
+    begin(shard, "default")
+    assert not step(shard, "default")
+    assert shard.empty()
+
+
+def test_a_job_that_only_the_leaving_group_has_begun_still_concerns_the_other(two: Shard) -> None:
+    two.enqueue("j")
+    two.take("b")
+    begin(two, "b")
+    assert two.state("j", "a") == "ready"
+    assert two.call("reschedule", "j", "+1000") == 1
+    assert two.state("j", "a") == "delayed"
+
+
 def test_what_no_group_has_begun_is_still_there_while_one_leaves(two: Shard) -> None:
     two.enqueue("i", "j")
     begin(two, "a")
@@ -256,13 +295,13 @@ def test_what_no_group_has_begun_is_still_there_while_one_leaves(two: Shard) -> 
     assert [row.id for row in two.claim(group="b").rows] == [b"j"]
 
 
-def test_one_of_two_that_leave_is_gone_without_a_trace_and_the_other_still_leaves(shard: Shard) -> None:
-    shard.topic(groups=["a", "b", "default"])
+def test_one_of_several_that_leave_is_gone_without_a_trace_and_the_others_still_leave(shard: Shard) -> None:
+    shard.topic(groups=["a", "b", "c", "default"])
     shard.enqueue("j")
-    for group in ("a", "b"):
+    for group in ("a", "b", "c"):
         shard.retry(shard.take(group), delay_ms=1000, group=group)
         begin(shard, group)
-    for group, left in (("a", "b"), ("b", None)):
+    for group, left in (("a", "b,c"), ("b", "c"), ("c", None)):
         while step(shard, group):
             pass
         assert settings_of(shard).get("leaving") == left
@@ -271,12 +310,88 @@ def test_one_of_two_that_leave_is_gone_without_a_trace_and_the_other_still_leave
     assert shard.state("j") == "ready"
 
 
-def test_the_progress_of_a_job_whose_record_is_lost_goes_as_well(two: Shard) -> None:
+def test_what_it_alone_had_not_begun_ends(two: Shard) -> None:
+    two.enqueue("j")
+    two.finish(two.take("b"), group="b")
+    begin(two, "a")
+    assert not step(two, "a")
+    assert two.empty()
+
+
+def test_a_step_that_comes_when_the_group_is_there_again_does_nothing(two: Shard) -> None:
+    two.topic(groups=["a"])
+    two.topic(groups=["a", "b"])
+    two.enqueue("j")
+    row = two.take("b")
+    assert not step(two, "b")
+    assert two.state("j", "b") == "running"
+    assert two.finish(row, group="b").stale == frozenset()
+
+
+def test_what_was_restored_for_several_groups_still_concerns_those_that_stay(two: Shard) -> None:
+    two.enqueue("j")
+    for group in ("a", "b"):
+        two.bury(two.take(group), group=group)
+    archived = {group: archive(two, group) for group in ("a", "b")}
+    for group, jobs_of_group in archived.items():
+        assert two.call("restore", group, 1, jobs_of_group) == [True]
+    begin(two, "a")
+    assert two.call("reschedule", "j", "+1000") == 1
+    while step(two, "a"):
+        pass
+    two.clock.advance("1s")
+    two.move()
+    two.finish(two.take("b"), group="b")
+    assert two.empty()
+
+
+@pytest.mark.parametrize("how", ["finished", "cancelled", "left"])
+def test_what_ended_while_the_group_leaves_is_counted_once(two: Shard, how: str) -> None:
+    """It came back for several groups, and so it is detached: the leaving one's progress is all that is left of it."""
+    two.topic(groups=["a", "b", "c"])
+    two.enqueue("j", "stays")
+    two.finish(*two.claim(group="c").rows, group="c")
+    for group in ("a", "b"):
+        two.bury(*two.claim(group=group).rows, group=group)
+    archived = {group: archive(two, group) for group in ("a", "b")}
+    for group, jobs_of_group in archived.items():
+        two.call("restore", group, 1, jobs_of_group)
+    begin(two, "a")
+    if how == "finished":
+        two.finish(*(row for row in two.claim(group="b").rows if row.id == b"j"), group="b")
+    elif how == "cancelled":
+        assert two.call("cancel", "j") == 1
+    else:
+        begin(two, "b")
+        while step(two, "b"):
+            pass
+    left = two.counts.get("detached", 0)
+    assert left == two.redis("HLEN", two.k.jobs)
+    while step(two, "a"):
+        pass
+    assert two.counts.get("detached", 0) == left
+
+
+@pytest.mark.parametrize("other", ["has not begun", "has ended"])
+def test_what_is_left_of_a_job_whose_record_is_lost_goes_as_well(two: Shard, other: str) -> None:
     two.enqueue("j")
     two.take("a")
+    if other == "has ended":
+        two.finish(two.take("b"), group="b")
     begin(two, "a")
     two.checked = False
     two.redis("HDEL", two.k.jobs, "j")
     while step(two, "a"):
         pass
     assert two.redis("HLEN", two.k.progress) == 0
+    assert two.redis("XLEN", two.k.ready) == (other == "has not begun")  # b's next claim drops it
+    assert two.counts.get("through:b", 0) == 0
+
+
+def test_a_lost_record_of_the_leaving_group_alone_is_not_counted_any_more(detached: Shard) -> None:
+    detached.checked = False
+    detached.redis("HDEL", detached.k.jobs, "x")
+    while step(detached, "default"):
+        pass
+    assert detached.counts.get("detached", 0) == 0
+    assert detached.redis("HLEN", detached.k.progress) == 0

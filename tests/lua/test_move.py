@@ -86,10 +86,19 @@ def test_a_rate_taken_away_lets_all_go(shard: Shard) -> None:
     assert shard.move().moved == 30
 
 
+def test_it_goes_by_the_time_of_redis(timed: Shard) -> None:
+    def redis_ms() -> int:
+        seconds, microseconds = timed.redis("TIME")
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
+    before_ms = redis_ms()
+    assert before_ms <= timed.move().now_ms <= redis_ms()
+
+
 def test_groups_out_of_date_in_a_shard_that_is_gone(shard: Shard) -> None:
     shard.checked = False
     shard.redis("DEL", shard.k.settings)
-    assert shard.call("move", ("default",), 10)[:3] == (-1, START_MS, -1)
+    assert shard.call("move", ("default",), 10) == (-1, START_MS, -1, 0, ())
 
 
 def test_a_limit_of_0_moves_none_and_tells_what_comes_next(shard: Shard) -> None:

@@ -51,12 +51,37 @@ def test_nothing_is_saved_up(shard: Shard) -> None:
 def test_to_ask_for_nothing_costs_nothing(shard: Shard) -> None:
     shard.topic(rate=2)
     assert permit(shard, 0)[0] == 0
+    assert shard.redis("HGET", shard.k.settings, "rate_at") is None
     assert permit(shard, 1) == (1, START_MS, START_MS + 500)
     assert permit(shard, 0) == (0, START_MS, START_MS + 500)
 
 
+def test_the_next_is_granted_when_it_was_announced_and_no_earlier(shard: Shard) -> None:
+    shard.topic(rate=2)
+    permit(shard, 1)
+    for late_ms, granted, free_ms in ((-1, 0, 500), (0, 1, 1000), (501, 1, 1501)):
+        shard.clock.now_ms = START_MS + 500 + late_ms
+        assert permit(shard, 1) == (granted, START_MS + 500 + late_ms, START_MS + free_ms)
+
+
+def test_what_a_grant_waited_for_a_whole_millisecond_is_given_back(shard: Shard) -> None:
+    shard.topic(rate=3)
+    for ms in (0, 334, 667, 1000):
+        assert permit(shard, 1)[:2] == (1, START_MS + ms)
+        shard.clock.now_ms = permit(shard, 1)[2]
+
+
 def test_without_a_rate_all_is_granted(shard: Shard) -> None:
     assert permit(shard, 500) == (500, START_MS, START_MS)
+    shard.redis("DEL", shard.k.settings)
+    assert permit(shard, 500) == (500, START_MS, START_MS), "nor while its settings are lost"
+
+
+def test_a_clock_set_back_a_little_stalls_nothing(shard: Shard) -> None:
+    shard.topic(rate=0.1)
+    assert [permit(shard, 1)[0] for _ in range(2)] == [1, 0]
+    shard.clock.now_ms -= 5
+    assert permit(shard, 1)[0] == 1
 
 
 def test_a_clock_set_back_and_a_faster_rate_stall_nothing(shard: Shard) -> None:

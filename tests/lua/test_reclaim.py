@@ -175,12 +175,18 @@ def test_a_look_through_claims_with_time_left_reads_no_record(shard: Shard) -> N
     assert walk(shard) == [0]
 
 
-def test_after_a_raised_ttr_there_is_more_until_all_were_looked_at(timed: Shard) -> None:
+@pytest.mark.parametrize(("new", "retried", "limit"), [(250, 0, 100), (5, 0, 2), (5, 3, 2), (3, 5, 2)])
+def test_after_a_raised_ttr_there_is_more_until_all_were_looked_at(
+    timed: Shard, new: int, retried: int, limit: int
+) -> None:
     timed.topic(ttr="30s")
-    timed.enqueue(*map(str, range(250)))
-    timed.claim(250)
+    timed.enqueue(*(f"retried{n}" for n in range(retried)))
+    timed.retry(*timed.claim().rows, delay_ms=0)
+    timed.move()
+    timed.enqueue(*(f"new{n}" for n in range(new)))
+    assert len(timed.claim(250).rows) == new + retried
     timed.topic(ttr="1h")
-    assert walk(timed) == [0, 0, 0]
+    assert walk(timed, limit) == [0, 0, 0]
     assert timed.redis("HGET", timed.k.settings, "relook:default") is None
     assert walk(timed) == [0]
 
@@ -283,6 +289,31 @@ def test_a_ready_job_without_its_record_is_lost_at_the_second_look(shard: Shard)
     assert shard.reclaim()[-2:] == (0, 0)
 
 
+def test_where_nothing_was_ever_ready_nothing_is_missing(shard: Shard) -> None:
+    assert shard.reclaim().missing == 0
+
+
+def test_while_a_claim_is_not_pending_nothing_is_called_missing(shard: Shard) -> None:
+    """Its stream was deleted. The sum shows what is missing when the claim has ended."""
+    shard.enqueue("lost", "kept")
+    shard.checked = False
+    shard.redis("HDEL", shard.k.jobs, "lost")
+    (row,) = shard.claim().rows
+    shard.redis("XACK", shard.k.ready, "default", row.main)
+    assert shard.reclaim().missing == 0
+    shard.finish(row)
+    assert shard.reclaim().missing == 1
+
+
+def test_what_one_group_has_not_read_yet_is_missing_for_another_that_has(two: Shard) -> None:
+    two.enqueue("lost", "kept")
+    two.checked = False
+    two.redis("HDEL", two.k.jobs, "lost")
+    for group, missing in (("b", (0, 1)), ("a", (1, 1))):
+        two.claim(group=group)
+        assert tuple(two.reclaim(each).missing for each in "ab") == missing
+
+
 def test_a_cancelled_jobs_entry_is_no_lost_job(shard: Shard) -> None:
     shard.enqueue("j", "other")
     shard.call("cancel", "j")
@@ -295,6 +326,17 @@ def test_read_and_not_claimed_yet_is_not_missing(timed: Shard) -> None:
     timed.enqueue("i", "j")
     timed.redis("XREADGROUP", "GROUP", "default", "me", "COUNT", 2, "STREAMS", timed.k.ready, ">")
     assert timed.reclaim()[-2:] == (0, 0)
+    timed.call("cancel", "i")
+    assert timed.reclaim()[-2:] == (0, 0)
+
+
+def test_beside_one_that_is_read_and_not_claimed_yet_one_is_missing(timed: Shard) -> None:
+    timed.enqueue("lost", "read")
+    timed.checked = False
+    ((entry, _), _) = timed.redis("XRANGE", timed.k.ready, "-", "+")
+    timed.redis("XDEL", timed.k.ready, entry)
+    timed.redis("XREADGROUP", "GROUP", "default", "me", "COUNT", 2, "STREAMS", timed.k.ready, ">")
+    assert timed.reclaim().missing == 1
 
 
 def test_a_retry_without_its_record_is_lost_with_its_progress(shard: Shard) -> None:
@@ -311,16 +353,17 @@ def test_a_retry_without_its_record_is_lost_with_its_progress(shard: Shard) -> N
 
 
 def test_a_claim_without_its_record_is_lost_when_its_ttr_passes(two: Shard) -> None:
-    two.enqueue("j")
-    two.take("a")
+    two.enqueue("i", "j")
+    two.claim(group="a")
     two.checked = False
-    two.redis("HDEL", two.k.jobs, "j")
+    two.redis("HDEL", two.k.jobs, "i", "j")
     two.clock.advance("60s")
 
-    assert two.reclaim("a")[-2:] == (0, 1)
+    assert two.reclaim("a")[-2:] == (0, 2)
 
-    assert two.counts["lost:a"] == 1
+    assert two.counts["lost:a"] == 2
     assert two.counts.get("running:a", 0) == 0
+    assert two.redis("HLEN", two.k.progress) == 0
 
 
 def test_an_entry_that_another_deleted_is_a_lost_job(shard: Shard) -> None:
@@ -626,7 +669,8 @@ def test_nothing_is_held_back_for_longer_than_four_ttrs(shard: Shard) -> None:
 @pytest.mark.parametrize("change", ["reclaim", "leave"])
 def test_a_retry_that_was_read_and_never_claimed_is_handed_on(two: Shard, change: str) -> None:
     two.enqueue("j")
-    two.retry(two.take("a"), delay_ms=0)
+    two.retry(two.take("a"), delay_ms=5_000)
+    two.clock.advance("5s")
     two.move()
     read = read_ahead(two, "a")
     if change == "reclaim":
@@ -637,7 +681,7 @@ def test_a_retry_that_was_read_and_never_claimed_is_handed_on(two: Shard, change
     assert len(two.entries(two.k.ready_of("a"))) == 1
     row = two.take("a")
     assert row.entry != read[1], "it has a new entry"
-    assert row.past.split(b"|")[:2] == [b"2", b"1"]
+    assert row.past == b"2|1|0|%d" % (START_MS + 5_000), "due when it was due"
 
 
 @pytest.mark.parametrize("change", ["cancelled", "rescheduled"])
@@ -669,6 +713,78 @@ def test_an_old_entry_of_a_job_that_runs_by_another_one_is_dropped(two: Shard) -
     assert two.take("a").past.split(b"|")[:3] == [b"3", b"1", b"1"]
 
 
+def read_by_another(shard: Shard, stream: str) -> None:
+    read = shard.redis("XREADGROUP", "GROUP", "a", "gone", "COUNT", 1, "STREAMS", stream, ">")
+    assert len(read[0][1]) == 1
+
+
+def test_an_old_entry_of_a_job_that_the_group_has_ended_is_dropped(two: Shard) -> None:
+    two.enqueue("j")
+    two.finish(two.take("a"))
+    two.redis("XGROUP", "SETID", two.k.ready, "a", 0)
+    read_by_another(two, two.k.ready)
+    assert two.reclaim("a").reclaimed == 0
+    assert two.pending(two.k.ready, "a") == []
+    assert (two.state("j", "a"), two.state("j", "b")) == ("done", "ready")
+
+
+def test_an_old_entry_of_a_job_that_was_handed_back_is_dropped(two: Shard) -> None:
+    two.enqueue("j")
+    two.claim(0, "a", read=read_ahead(two, "a"))
+    two.redis("XGROUP", "SETID", two.k.ready, "a", 0)
+    read_by_another(two, two.k.ready)
+    two.reclaim("a")
+    assert len(two.entries(two.k.ready_of("a"))) == two.counts["ready:a"] == 1
+
+
+def test_a_second_entry_of_a_retry_that_runs_is_dropped(two: Shard) -> None:
+    two.enqueue("j")
+    two.retry(two.take("a"), delay_ms=0)
+    two.move()
+    own = two.k.ready_of("a")
+    row = two.take("a")
+    two.redis("XADD", own, "*", "j", two.entries(own)[0])
+    read_by_another(two, own)
+    two.reclaim("a")
+    assert [entry for entry, *_ in two.pending(own, "a")] == [row.entry]
+    assert two.finish(row).stale == frozenset()
+
+
+def test_a_first_delivery_handed_back_read_again_and_out_of_date_leaves_its_stream(two: Shard) -> None:
+    two.enqueue("j")
+    two.claim(0, "a", read=read_ahead(two, "a"))
+    read_by_another(two, two.k.ready_of("a"))
+    assert two.call("reschedule", "j", "+1000") == 1
+    two.reclaim("a")
+    assert two.entries(two.k.ready_of("a")) == []
+
+
+def test_while_the_topic_is_paused_a_retry_keeps_its_due_time(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.retry(shard.take(), delay_ms=5_000)
+    shard.clock.advance("5s")
+    shard.move()
+    shard.take()
+    shard.redis("HSET", shard.k.settings, "paused", 1)
+    shard.clock.advance("60s")
+    assert shard.reclaim().reclaimed == 1
+    shard.redis("HSET", shard.k.settings, "paused", 0)
+    shard.move()
+    assert shard.take().past == b"3|1|1|%d" % (START_MS + 5_000)
+
+
+def test_what_was_lost_twice_before_is_not_held_back_again_if_it_was_only_read(shard: Shard) -> None:
+    shard.enqueue("j")
+    for _ in range(2):
+        shard.take()
+        shard.clock.advance("60s")
+        shard.reclaim()
+        held_back(shard)
+    read_ahead(shard)
+    shard.reclaim()
+    assert shard.take().past.split(b"|")[2] == b"2"
+
+
 def test_what_was_read_already_counts_for_how_many_are_read_next(shard: Shard) -> None:
     shard.checked = False
     for number in range(4):
@@ -678,6 +794,15 @@ def test_what_was_read_already_counts_for_how_many_are_read_next(shard: Shard) -
     assert len(claim_all(shard)) == 5
     shard.clock.advance("60s")
     assert walk(shard)[:2] == [3, 2], "a large one and the small one, and one more"
+
+
+def test_a_consumer_with_claims_of_both_kinds_is_named_once(shard: Shard) -> None:
+    shard.enqueue("i")
+    shard.retry(shard.take(), delay_ms=0)
+    shard.move()
+    shard.enqueue("j")
+    assert len(shard.claim().rows) == 2
+    assert shard.reclaim().consumers == [b"me"]
 
 
 def test_a_retry_that_nobody_has_read_yet_is_not_missing(shard: Shard) -> None:

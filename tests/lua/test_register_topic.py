@@ -33,8 +33,8 @@ def test_a_new_topic(shard: Shard) -> None:
     assert (settings.ttr_ms, settings.shards) == (5, 1)
     assert settings.version > 1_700_000_000_000, "above any that a deleted topic of that name had"
     assert settings.group_names == ("a",)
-    entries = shard.entries(shard.session.keys.wake)
-    assert entries[-1:] == [b"other"]
+    rings = shard.redis("XRANGE", shard.session.keys.wake, "-", "+")
+    assert [fields for _, fields in rings] == [[b"topic", b"other"]]
 
 
 def test_changes_are_merged_and_counted(shard: Shard) -> None:
@@ -44,6 +44,14 @@ def test_changes_are_merged_and_counted(shard: Shard) -> None:
     assert (settings.ttr_ms, settings.rate, settings.retry) == (5, 2.5, "1000ms")
     assert (settings.groups["a"].ttr_ms, settings.groups["a"].retry) == (7, "none")
     assert settings.group_names == ("a", "b")
+
+
+def test_other_topics_stay_as_they_are(shard: Shard) -> None:
+    shard.run(shard.scripts.register_topic("x", topic_patch({}, {"a": {}}), 0))
+    before = shard.redis("HGET", shard.session.keys.topics, "x")
+    for expected in (0, None):
+        register(shard, {"ttr_ms": 5}, {"a": {}}, expected=expected)
+    assert shard.redis("HGET", shard.session.keys.topics, "x") == before
 
 
 def test_null_takes_a_setting_away(shard: Shard) -> None:
@@ -117,4 +125,6 @@ def test_a_version_that_was_lost_does_not_come_again(shard: Shard) -> None:
 
 def test_versions_rise_though_the_clock_is_set_back(shard: Shard) -> None:
     ahead = register(shard, {"version": 9_000_000_000_000}, {"a": {}}, expected=0).version
+    assert ahead == 9_000_000_000_001
     assert register(shard, {"ttr_ms": 5}).version == ahead + 1
+    assert register(shard, {"version": 5}).version == ahead + 2

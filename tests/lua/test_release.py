@@ -11,12 +11,16 @@ def test_it_is_ready_at_once_and_the_attempt_is_not_counted(shard: Shard) -> Non
     row = shard.take()
     assert shard.release(row) == (START_MS, frozenset())
     assert shard.state("j") == "ready"
+    job = shard.get("j")
+    assert job is not None
+    assert job.groups["default"].error is None
+    assert shard.entries(shard.k.ready) == [], "with one group, the shared entry is needed no more"
     again = shard.take(consumer="other")
     assert again.past.split(b"|")[:3] == [b"1", b"0", b"0"]
     assert shard.finish(row).stale == {0}
     shard.finish(again)
     assert shard.empty()
-    assert [row[0] for row in shard.history()] == ["row of j", "row of j"]
+    assert shard.history() == [["row of j", str(START_MS)]] * 2
 
 
 def test_a_retried_attempt_keeps_its_place_in_the_schedule(shard: Shard) -> None:
@@ -47,12 +51,41 @@ def test_while_the_topic_is_paused_it_waits(shard: Shard) -> None:
     assert shard.take().past.split(b"|")[0] == b"1"
 
 
+def test_in_a_shard_that_knows_of_no_rate_it_is_ready_at_once(shard: Shard) -> None:
+    shard.enqueue("j", delay="1s")
+    shard.redis("HDEL", shard.k.settings, "rate")
+    shard.clock.advance("1s")
+    assert shard.move().moved == 1
+    shard.release(shard.take())
+    assert shard.state("j") == "ready"
+
+
+def test_of_two_that_wait_for_a_permit_the_first_rings(shard: Shard) -> None:
+    shard.enqueue("i", "j")
+    i, j = shard.claim().rows
+    shard.topic(rate=1)
+    before = shard.rings()
+    shard.release(i)
+    first = shard.rings()
+    assert first != before
+    shard.release(j)
+    assert shard.rings() == first
+
+
 def test_a_stale_claim_is_refused(shard: Shard) -> None:
     shard.enqueue("j")
     row = shard.take()
     shard.retry(row, delay_ms=1000)
     assert shard.release(row).stale == {0}
     assert shard.state("j") == "delayed"
+
+
+def test_beside_a_stale_claim_another_is_handed_back(shard: Shard) -> None:
+    shard.enqueue("stale", "held")
+    stale, held = shard.claim().rows
+    shard.finish(stale)
+    assert shard.release(stale, held).stale == {0}
+    assert shard.state("held") == "ready"
 
 
 def test_it_is_as_old_as_before(shard: Shard) -> None:

@@ -26,6 +26,8 @@ def test_what_it_ran_is_ready_again_without_an_attempt_lost(two: Shard) -> None:
     assert two.pending(two.k.ready, "a") == two.pending(two.k.ready_of("a"), "a") == []
     assert consumers(two, two.k.ready) == consumers(two, two.k.ready_of("a")) == set()
     assert two.finish(*rows).stale == {0, 1}
+    errors = [job.groups["a"].error for id in ("retried", "fresh") if (job := two.get(id))]
+    assert errors == [None, None], "nothing has failed since"
     again = {row.id: row.past.split(b"|")[:3] for row in two.claim(group="a", consumer="other").rows}
     assert again == {b"retried": [b"2", b"1", b"0"], b"fresh": [b"1", b"0", b"0"]}
     assert two.counts["running:b"] == 2
@@ -69,6 +71,16 @@ def test_while_the_topic_is_paused_it_waits(shard: Shard) -> None:
     shard.run(topics.pause(shard.store, "t"))
     shard.call("remove_consumer", "default", "me", 100)
     assert shard.state("j") == "delayed"
+
+
+def test_in_a_topic_with_a_rate_what_it_ran_waits_for_a_permit(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.take()
+    shard.topic(rate=1)
+    before = shard.rings()
+    shard.call("remove_consumer", "default", "me", 100)
+    assert shard.state("j") == "delayed"
+    assert shard.rings() != before
 
 
 def test_entries_deleted_meanwhile_are_let_go(two: Shard) -> None:

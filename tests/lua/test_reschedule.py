@@ -134,11 +134,14 @@ def test_no_such_job_and_dead_jobs(shard: Shard) -> None:
     assert shard.state("j") == "dead"
 
 
-def test_a_running_job_is_left_alone(two: Shard) -> None:
+@pytest.mark.parametrize("other", ["ready", "delayed"])
+def test_a_running_job_is_left_alone(two: Shard, other: str) -> None:
     two.enqueue("j")
     row = two.take("a")
+    if other == "delayed":
+        two.retry(two.take("b"), delay_ms=5_000, group="b")
     assert two.call("reschedule", "j", "+1000") == RUNNING
-    assert two.state("j", "b") == "ready"
+    assert two.state("j", "b") == other
     assert two.finish(row).stale == frozenset()
 
 

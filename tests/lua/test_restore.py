@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from streamdq.operations import topics
 from streamdq.store.records import job_in
 from tests.lua.shard import START_MS, Shard
@@ -121,6 +123,25 @@ def test_both_groups_get_it_back(two: Shard) -> None:
     assert "detached" not in two.counts
 
 
+def test_a_group_that_has_it_back_gets_it_no_second_time(two: Shard) -> None:
+    for jobs, group in zip(dead_in_both(two), "ab", strict=True):
+        assert two.call("restore", group, 1, jobs) == [True]
+    jobs[1] = "another receipt"
+    assert two.call("restore", "b", 1, jobs) == [False]
+    assert two.counts["ready:b"] == 1
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_group_that_is_yet_to_begin_it_keeps_it_as_it_is(two: Shard, begun: bool) -> None:
+    """Redis came back from a copy of the time before the job died."""
+    two.enqueue("j")
+    head, rest = two.redis("HGET", two.k.jobs, "j").split(b"\n", 1)
+    if begun:
+        two.take("b")
+    assert two.call("restore", "a", 1, ["j", "receipt", 1, head[12:], rest]) == [False]
+    two.finish(two.take("a"))
+
+
 def test_one_of_them_when_the_other_has_ended(two: Shard) -> None:
     first, second = dead_in_both(two)
     assert two.call("restore", "a", 1, first) == [True]
@@ -189,6 +210,35 @@ def test_while_the_topic_is_paused_it_waits(shard: Shard) -> None:
     shard.move()
     shard.finish(shard.take())
     assert shard.empty()
+
+
+def test_with_a_rate_it_waits_its_turn(shard: Shard) -> None:
+    bury_all(shard, "j")
+    jobs = archive(shard)
+    shard.topic(rate=2)
+    before = shard.rings()
+    assert shard.call("restore", "default", 1, jobs) == [True]
+    assert shard.state("j") == "delayed"
+    assert shard.rings() != before
+
+
+def test_each_has_the_next_number(shard: Shard) -> None:
+    bury_all(shard, "c", "a", "b")
+    jobs = archive(shard)
+    shard.call("restore", "default", 1, jobs[:10])
+    shard.call("restore", "default", 1, jobs[10:])
+    assert [(member[:12], member[-1:]) for member in shard.entries(shard.k.ready_of("default"))] == [
+        (b"f00000000001", b"c"), (b"f00000000002", b"a"), (b"f00000000003", b"b"),
+    ]  # fmt: skip
+
+
+def test_the_length_of_the_largest_record_never_falls(shard: Shard) -> None:
+    bury_all(shard, "large", "s")
+    jobs = archive(shard)
+    shard.redis("HDEL", shard.k.settings, "largest")
+    for one in (jobs[:5], jobs[5:]):
+        shard.call("restore", "default", 1, one)
+        assert int(shard.redis("HGET", shard.k.settings, "largest")) == shard.redis("HSTRLEN", shard.k.jobs, "large")
 
 
 def test_nothing_is_written_when_the_caller_knows_other_shards_or_the_group_is_not_there(shard: Shard) -> None:

@@ -47,6 +47,16 @@ def test_a_snoozed_attempt_counts_neither_as_one_nor_as_a_step(shard: Shard) -> 
     assert shard.counts["snoozed:default"] == 11
 
 
+def test_of_each_attempt_the_error_is_kept_as_it_is(shard: Shard) -> None:
+    shard.enqueue("j")
+    for _ in range(2):
+        shard.retry(shard.take(), delay_ms=0)
+        job = shard.get("j")
+        assert job is not None
+        assert job.groups["default"].error == "Oops: again"
+        shard.move()
+
+
 def test_how_often_it_was_snoozed_outlives_whatever_follows(shard: Shard) -> None:
     """A crash, a hand-back, a retry, a reschedule, the dead letters and a kick."""
     shard.enqueue("j")
@@ -135,7 +145,7 @@ def test_it_rings_for_a_new_earliest(shard: Shard, delay_ms: int, rings: bool) -
 def retried(shard: Shard, *claims: tuple[ClaimedRow, int, int]) -> Refused:
     """Each with a delay in ms and a number of steps of its own."""
     args = [v for row, ms, steps in claims for v in (row.main, row.entry, row.id, "row", ms, steps, "Oops")]
-    refused: Refused = shard.call("retry", "default", shard.generation("default"), args)
+    refused: Refused = shard.call("retry", "default", shard.generation("default"), shard.consumer, args)
     return refused
 
 

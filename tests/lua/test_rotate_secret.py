@@ -22,6 +22,7 @@ def test_the_current_one_becomes_the_previous(shard: Shard) -> None:
 
 def test_repeated_it_changes_nothing(shard: Shard) -> None:
     rotate(shard, "aa")
+    assert rotate(shard, "aa") == "aa"
     before = rotate(shard, "bb")
     shard.clock.advance(5)
     assert rotate(shard, "bb") == before

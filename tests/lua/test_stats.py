@@ -10,6 +10,7 @@ def test_an_empty_shard(shard: Shard) -> None:
     stats = shard.call("stats", ("default",))
     assert stats[:5] == (START_MS, -1, 0, 0, False)
     assert stats.dead_now == {"default": 0}
+    assert stats.groups == ("default",)
 
 
 def test_a_busy_shard(two: Shard) -> None:
@@ -41,4 +42,5 @@ def test_of_several_shards_at_once_also_when_the_server_has_yet_to_learn_it(shar
     wanted = [(shard.session.keys.shard("t", number), ("default",)) for number in (0, 1)]
     shard.redis("SCRIPT", "FLUSH")
     for _ in range(2):
-        assert [stats.jobs for stats in shard.run(shard.scripts.stats_of(wanted))] == [1, 0]
+        both = shard.run(shard.scripts.stats_of(wanted))
+        assert [(stats.jobs, stats.groups) for stats in both] == [(1, ("default",)), (0, ())]

@@ -55,9 +55,10 @@ def test_0_sets_no_limit(shard: Shard, length: int) -> None:
     assert trim(shard, length, 0) == 0
 
 
-def test_what_is_beyond_the_length_goes(shard: Shard) -> None:
+@pytest.mark.parametrize("length", [1, NODE])
+def test_what_is_beyond_the_length_goes(shard: Shard, length: int) -> None:
     entries = write(shard, 4 * NODE)
-    assert trim(shard, NODE, 0) == 3 * NODE
+    assert trim(shard, length, 0) == 3 * NODE
     assert left(shard) == entries[-NODE:]
 
 
@@ -85,5 +86,22 @@ def test_a_mark_within_a_millisecond_counts_its_sequence(shard: Shard) -> None:
     assert left(shard)[0] == "1700000000000-100"
 
 
+@pytest.mark.parametrize("marks", [("0-150", "0-250"), ("0-250", "0-150"), ("0-150", "1-0")])
+def test_of_several_marks_the_earliest_counts(shard: Shard, marks: tuple[str, str]) -> None:
+    for n in range(3 * NODE):
+        shard.redis("XADD", shard.k.history, f"1700000000000-{n}", "e", "row")
+    shard.redis("HINCRBY", shard.k.counts, "history", 3 * NODE)
+    for dump, mark in zip(("d1", "d2"), marks, strict=True):
+        hold(shard, dump, f"170000000000{mark}", 3 * NODE)
+    assert trim(shard, 0, 60) == NODE
+
+
+def test_an_age_beyond_the_beginning_of_time_removes_nothing(shard: Shard) -> None:
+    write(shard, 3 * NODE, days_ago=3000)
+    assert trim(shard, 0, 10**10) == 0
+
+
 def test_without_history_there_is_nothing_to_do(shard: Shard) -> None:
+    assert trim(shard, 10, 60) == 0
+    hold(shard, "d1", "0-0", 0)
     assert trim(shard, 10, 60) == 0

@@ -9,7 +9,9 @@ def test_it_is_gone_and_rings(shard: Shard) -> None:
     before = shard.redis("XREVRANGE", shard.session.keys.wake, "+", "-")
     assert shard.run(shard.scripts.unregister_topic("t", shard.settings.version))
     assert shard.redis("HEXISTS", shard.session.keys.topics, "t") == 0
-    assert shard.redis("XREVRANGE", shard.session.keys.wake, "+", "-") != before
+    rings = shard.redis("XREVRANGE", shard.session.keys.wake, "+", "-")
+    assert rings != before
+    assert [fields for _, fields in rings] == [[b"topic", b"t"]]
     assert shard.run(shard.scripts.unregister_topic("t", 1)), "repeated"
 
 

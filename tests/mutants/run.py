@@ -28,7 +28,7 @@ class Options(NamedTuple):
     lanes: int = 1
     quick: bool = False  # one server, and no simulation
     tests: tuple[str, ...] = ()  # instead of those that concern the files
-    slow_s: float = 5.0  # so long may a test take, and ten times what it takes without a mutant
+    slow_s: float = 20.0  # so long may a test take, and ten times what it takes without a mutant
 
 
 class Result(NamedTuple):

@@ -6,13 +6,13 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from prometheus_client import REGISTRY
 
 from streamdq import AsyncQueue, Job, JobExists, NewJob, Queue, StaleClaim
 from streamdq.clock import ManualClock
 from streamdq.config import Settings
 from streamdq.errors import ServerRefusesWrites, ServerUnavailable
 from streamdq.testing import drain
+from tests.metrics import sample
 from tests.redis.harness import NAMESPACE, eventually, opened
 from tests.servers import Server, free_port
 
@@ -35,12 +35,12 @@ class Counted:
         self._before = {name: self[name] for name in ("duplicate", "moved")}
 
     def __getitem__(self, name: str) -> float:
-        found = REGISTRY.get_sample_value(f"streamdq_jobs_{name}_total", self._labels) or 0
+        found = sample(f"streamdq_jobs_{name}_total", self._labels) or 0
         return found - self._before.get(name, 0)
 
 
 def errors(kind: str) -> float:
-    return REGISTRY.get_sample_value("streamdq_redis_errors_total", {"namespace": NAMESPACE, "kind": kind}) or 0
+    return sample("streamdq_redis_errors_total", {"namespace": NAMESPACE, "kind": kind}) or 0
 
 
 async def test_what_is_refused(redis_server: Server, queue: Queue) -> None:
@@ -90,7 +90,7 @@ async def test_what_is_moved(redis_server: Server) -> None:
 async def test_a_claim_that_was_taken_over_counts_as_stale(redis_server: Server) -> None:
     def counted(outcome: str) -> float:
         labels = {"namespace": NAMESPACE, "topic": "taken", "group": "default", "outcome": outcome}
-        return REGISTRY.get_sample_value("streamdq_job_attempts_total", labels) or 0
+        return sample("streamdq_job_attempts_total", labels) or 0
 
     before = {outcome: counted(outcome) for outcome in ("stale", "done")}
     with opened(redis_server.url) as space:
@@ -135,12 +135,7 @@ async def test_a_retry_is_late_by_its_own_due_time_and_finished_by_the_first(red
     clock = ManualClock()
 
     def timed(name: str) -> float:
-        return (
-            REGISTRY.get_sample_value(
-                f"streamdq_job_{name}", {"namespace": NAMESPACE, "topic": "timed", "group": "default"}
-            )
-            or 0
-        )
+        return sample(f"streamdq_job_{name}", {"namespace": NAMESPACE, "topic": "timed", "group": "default"}) or 0
 
     before = {name: timed(name) for name in ("lateness_seconds_count", "lateness_seconds_sum", _TO_FINISH)}
     with opened(redis_server.url, clock) as space:

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 
 from streamdq import AsyncQueue, NewJob, Queue
 from streamdq.config import Settings
@@ -23,6 +22,7 @@ from streamdq.errors import (
 )
 from streamdq.testing import memory
 from tests.conftest import EACH_AND_RECENT, RECENT
+from tests.metrics import sample
 from tests.redis.harness import NAMESPACE
 from tests.redis.proxies import Losing
 from tests.redis.replicated import Replicated, replicated
@@ -57,7 +57,7 @@ def is_on(server: Server, id: str) -> bool:
 
 
 def refusals() -> float:
-    return REGISTRY.get_sample_value(
+    return sample(
         "streamdq_redis_errors_total", {"namespace": NAMESPACE, "kind": "not_durable"}
     ) or 0  # fmt: skip
 
@@ -75,11 +75,11 @@ def test_the_replica_has_what_was_enqueued(pair: Replicated) -> None:
 def test_too_few_replicas_and_the_job_is_there(pair: Replicated) -> None:
     before = refusals()
     with queue_of(pair.url, QUICK) as queue:
-        with pytest.raises(NotDurable, match=r"'replicas:2': in time, 1 of 2 replicas.*same id") as raised:
-            queue.enqueue("t", 1, id="j", delay="1h", durable="replicas:2")
+        with pytest.raises(NotDurable, match=r"1 of 2 replicas .* in time; .*with id='.*keep'") as raised:
+            queue.enqueue("t", 1, delay="1h", durable="replicas:2")
         assert raised.value.level == "replicas:2"
         assert refusals() == before + 1
-        kept = queue.enqueue("t", 2, id="j", on_conflict="keep", durable="replicas:1")
+        kept = queue.enqueue("t", 2, id=raised.value.id, on_conflict="keep", durable="replicas:1")
         assert kept.body == 1
         assert queue.stats("t").topics["t"].enqueued == 1
 
@@ -155,7 +155,7 @@ def test_one_round_trip_and_nothing_when_it_is_not_asked_for(pair: Replicated) -
             queue.enqueue("t", 1, id="b", delay="1h")
             queue.cancel("t", "b")
     durable, plain, cancelled = requests
-    assert (durable.count(b"EVALSHA"), durable.count(b"WAIT")) == (1, 1)
+    assert (durable.count(b"\r\nEVAL\r\n"), durable.count(b"\r\nWAIT\r\n")) == (1, 1)
     assert b"WAIT" not in plain + cancelled
     assert b"cover" not in cancelled
 
@@ -214,12 +214,50 @@ def test_the_call_goes_before_the_topic_and_the_topic_before_the_process(pair: R
             queue.enqueue("t", 1)
 
 
+@pytest.mark.parametrize("asks", ["topic", "process"])
+def test_the_doctor_tells_whether_it_can_be_had(pair: Replicated, asks: str) -> None:
+    found = {}
+    for level in ("memory", "replicas:1", "replicas:2", "disk"):
+        settings = PATIENT.model_copy(update={"durable": level if asks == "process" else "memory"})
+        with queue_of(pair.url, settings) as queue:
+            queue.configure("t", durable=level if asks == "topic" else "default")
+            found[level] = [finding for finding in queue.doctor() if "durable=" in finding.what]
+    who = "topic t" if asks == "topic" else "this process"
+    assert found.pop("memory") == []
+    assert [finding.verdict for (finding,) in found.values()] == ["ok", "problem", "problem"]
+    (one,), (two,), (disk,) = found.values()
+    assert one.what == "durable='replicas:1' can be had"
+    assert (two.what, two.advice) == (
+        f"{who} asks for durable='replicas:2', which can't be had", "its server has 1 of 2 replicas"
+    )  # fmt: skip
+    assert "CONFIG SET appendonly yes" in disk.advice
+
+
+def test_the_doctor_asks_a_server_once_however_many_shards_it_has(pair: Replicated) -> None:
+    with queue_of(pair.url) as queue, pair.primary.client() as client:
+        for topic in ("many", "more"):
+            queue.configure(topic, shards=8, durable="replicas:1")
+        client.config_resetstat()
+        assert "durable='replicas:1' can be had" in [finding.what for finding in queue.doctor()]
+        assert client.info("commandstats")["cmdstat_info"]["calls"] == 2, "its state, and its replicas"
+
+
 def test_the_wait_ends_within_the_call(pair: Replicated) -> None:
     with queue_of(pair.url, QUICK) as queue, pair.silent():
         began = time.monotonic()
         with pytest.raises(NotDurable):
             queue.enqueue("t", 1, durable="replicas:1")
         assert time.monotonic() - began < 3 * QUICK.call_timeout_s  # the topic's registration is a call of its own
+
+
+def test_a_script_that_the_server_does_not_know_is_waited_for_once(pair: Replicated) -> None:
+    with queue_of(pair.url, QUICK) as queue, pair.primary.client() as client:
+        queue.configure("t")
+        client.script_flush()
+        client.config_resetstat()
+        with pytest.raises(NotDurable):
+            queue.cancel("t", "j", durable="replicas:2")
+        assert client.info("commandstats")["cmdstat_wait"]["calls"] == 1
 
 
 def test_a_server_that_turned_replica_takes_nothing(pair: Replicated) -> None:

@@ -57,6 +57,18 @@ async def test_when_the_deputy_is_killed_as_well_the_next_one_is_at_work(space: 
                 await eventually(lambda: third.leading, "it is at work", 4 * 0.5 + 0.5 + 1)
 
 
+async def test_after_all_were_killed_who_starts_does_not_wait_for_the_deputy(
+    space: Space, redis_server: Server
+) -> None:
+    """Both leases are those of the dead."""
+    space.queue.configure("t")
+    with redis_server.client() as client:
+        client.set(f"{{{NAMESPACE}}}:mover", "dead", px=LEASE_MS)
+        client.set(f"{{{NAMESPACE}}}:deputy", "dead", px=600_000)
+        async with mover_at(space.url, "a"):
+            assert deputy(client) == b"dead"
+
+
 async def test_who_works_without_the_lease_goes_on_when_its_waits_end_late(monkeypatch: pytest.MonkeyPatch) -> None:
     """As on a busy machine. To begin anew takes two calls to the node that does not answer; nothing moves meanwhile."""
     asked = asyncio.Event()

@@ -67,10 +67,20 @@ CHANGES: dict[str, Callable[[Queue], Op[Any]]] = {
 }
 
 
+def keep(client: Any) -> dict[bytes, bytes]:
+    keys = [*client.scan_iter()]
+    with client.pipeline(transaction=False) as together:
+        for key in keys:
+            together.dump(key)
+        return dict(zip(keys, together.execute(), strict=True))
+
+
 def lose_since(client: Any, kept: dict[bytes, bytes]) -> None:
-    client.flushall()
-    for key, value in kept.items():
-        client.restore(key, 0, value)
+    with client.pipeline(transaction=False) as together:
+        together.flushall()
+        for key, value in kept.items():
+            together.restore(key, 0, value)
+        together.execute()
 
 
 async def disagreement(space: Space, client: Any) -> list[str]:
@@ -114,7 +124,7 @@ async def test_shards_follow_the_registry_though_redis_lost_a_part_of_the_change
                 done = -1
                 for done, _ in zip(range(cut), changing, strict=False):
                     if done == lost:
-                        kept = {key: client.dump(key) for key in client.scan_iter()}
+                        kept = keep(client)
                 if done + 1 < cut:
                     assert cut > 4
                     return

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from prometheus_client import REGISTRY
 
 from streamdq import AsyncQueue, Job
 from streamdq.errors import ServerUnavailable
@@ -15,6 +14,7 @@ from streamdq.link.command import Command
 from streamdq.link.connection import AsyncLink, ConnectionLimits, Link
 from tests.conftest import EACH_BINARY
 from tests.leaks import leaked_keys
+from tests.metrics import sample
 from tests.migration import Migration
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually, opened
 from tests.servers import Binary, Cluster
@@ -71,7 +71,7 @@ async def test_a_key_is_asked_for_where_it_is(nodes: Cluster, link: str) -> None
 
 def redirected() -> float:
     labels = {"namespace": NAMESPACE, "kind": "cluster"}
-    return REGISTRY.get_sample_value("streamdq_redis_errors_total", labels) or 0
+    return sample("streamdq_redis_errors_total", labels) or 0
 
 
 class Producers:

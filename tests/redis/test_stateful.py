@@ -33,6 +33,11 @@ OUTCOMES = {
 }  # fmt: skip
 
 
+def of(claim: ModelClaim) -> dict[str, str]:
+    """Whose it is."""
+    return {"group": claim.group, "consumer": claim.consumer}
+
+
 class Engine(RuleBasedStateMachine):
     """Every rule calls the engine and the model; after each, both must say the same."""
 
@@ -212,15 +217,18 @@ class Engine(RuleBasedStateMachine):
             self.model.hand_over(job, group)
 
     def held(self, what: str, reply: Any, claims: list[ModelClaim]) -> list[ModelClaim]:
-        """Exactly the claims that no longer hold must be refused; returns the others."""
-        assert reply.stale == {i for i, claim in enumerate(claims) if not self.model.held(claim)}
+        """Exactly the claims that no longer hold, or that are not of the first one's consumer, who sent the batch, must
+        be refused; returns the others.
+        """
+        accepted = [claim for claim in claims if self.model.held(claim) and claim.consumer == claims[0].consumer]
+        assert reply.stale == {i for i, claim in enumerate(claims) if claim not in accepted}
         self.happened["refuse"] += len(reply.stale)
-        self.happened[what] += len(claims) - len(reply.stale)
-        return [claim for claim in claims if self.model.held(claim)]
+        self.happened[what] += len(accepted)
+        return accepted
 
     def end(self) -> None:
         how, claims = self.draw(st.sampled_from(["finish", "bury", "release"]), "how"), self.some_claims()
-        reply = getattr(self.shard, how)(*(claim.row for claim in claims), group=claims[0].group)
+        reply = getattr(self.shard, how)(*(claim.row for claim in claims), **of(claims[0]))
         for claim in self.held(how, reply, claims):
             getattr(self.model, how)(claim.job, claim.group)
 
@@ -228,13 +236,13 @@ class Engine(RuleBasedStateMachine):
         delay_ms, claims = self.draw(DELAYS_MS, "delay_ms"), self.some_claims()
         how, steps = ("snooze", -1) if delay_ms == 1000 else ("retry", 1)
         rows = [claim.row for claim in claims]
-        reply = self.shard.retry(*rows, group=claims[0].group, delay_ms=delay_ms, steps=steps)
+        reply = self.shard.retry(*rows, **of(claims[0]), delay_ms=delay_ms, steps=steps)
         for claim in self.held(how, reply, claims):
             self.model.retry(claim.job, claim.group, delay_ms, counts=how == "retry")
 
     def touch(self) -> None:
         ttr_ms, claims = self.draw(st.sampled_from([1000, TTR_MS, 10 * TTR_MS]), "ttr_ms"), self.some_claims()
-        reply = self.shard.touch(*(claim.row for claim in claims), group=claims[0].group, ttr_ms=ttr_ms)
+        reply = self.shard.touch(*(claim.row for claim in claims), **of(claims[0]), ttr_ms=ttr_ms)
         for claim in self.held("touch", reply, claims):
             self.model.touch(claim.job, claim.group, ttr_ms)
 

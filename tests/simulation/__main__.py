@@ -49,6 +49,7 @@ def main() -> int:
         if report.broken:
             broken += 1
             tell(report)
+    OUT.print("What happened in them, and how often:")
     for what, times in sorted(happened.items()):
         OUT.print(f"{times:10,} {what}")
     for what in never_happened(happened):
@@ -56,8 +57,8 @@ def main() -> int:
     took_s = time.monotonic() - began
     OUT.print(
         f"seeds {first} to {first + done - 1}: {broken} broke a promise; {done:,} histories, {calls:,} calls, "
-        f"{simulated_s / 3600:.1f} simulated hours\n"
-        f"in {took_s:.0f} s: {done / took_s:.1f} seeds/s, {calls / took_s:,.0f} calls/s"
+        f"{simulated_s / 60:,.0f} simulated minutes\n"
+        f"in {took_s:.0f} s: {took_s / max(1, done):.1f} s a history, {calls / took_s:,.0f} calls/s"
     )
     return 1 if broken else 0
 

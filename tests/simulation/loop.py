@@ -11,7 +11,6 @@ import heapq
 from asyncio.base_events import BaseEventLoop
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
-from functools import partial
 from random import Random
 from typing import Any
 
@@ -27,7 +26,7 @@ class Process:
         self.steps = 0
         self.dies_at: int | None = None  # the step before which it is killed
         self.on_death: Callable[[], None] = lambda: None
-        self.signals: dict[int, Callable[[], None]] = {}  # what handles them
+        self.handler: Callable[[int, None], Any] | None = None  # of signals
         self.told_to_end: float | None = None  # when
         self.was_stopped = False
         self.troubled_at = 0.0  # when it was last stopped or continued
@@ -121,25 +120,27 @@ class SimulatedLoop(BaseEventLoop):
             process.on_death()
 
     def signal(self, process: Process, number: int) -> bool:
-        """Sends a signal, which runs its handler in the process. Returns whether there is one."""
-        handler = process.signals.get(number)
-        if handler is None or not process.alive:
+        """Sends a signal, which runs the process's handler. Returns whether there is one."""
+        if process.handler is None or not process.alive:
             return False
         context = copy_context()
         context.run(running.set, process)
-        self.call_soon(handler, context=context)
+        self.call_soon(process.handler, number, None, context=context)
         return True
 
-    # -- as BaseEventLoop wants it
-
-    def add_signal_handler(self, sig: int, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
+    def install(self, handler: Callable[[int, None], Any]) -> dict[int, Any]:
+        """Handles the running process's signals, as streamdq.worker.signals.install does."""
         process = running.get()
         assert process is not None
-        process.signals[sig] = partial(callback, *args)
+        process.handler = handler
+        return {}
 
-    def remove_signal_handler(self, sig: int) -> bool:
+    def uninstall(self, _before: dict[int, Any], _heard_at: float | None) -> None:
         process = running.get()
-        return process is not None and process.signals.pop(sig, None) is not None
+        if process is not None:
+            process.handler = None
+
+    # -- as BaseEventLoop wants it
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None

@@ -37,9 +37,12 @@ class Story:
         reply = [1, self.now, 1000, 0, [claim], [id], [record], expired, b"1", 0, 0]
         self.call("claim", reply, b"", group, consumer, b"1", b"1000", b"0", b"1")
 
-    def end(self, name: str, *more: bytes, claim: tuple[bytes, bytes] = (b"1-0", b""), refused: bool = False) -> None:
+    def end(
+        self, name: str, *more: bytes, claim: tuple[bytes, bytes] = (b"1-0", b""), consumer: bytes = b"c1",
+        refused: bool = False,
+    ) -> None:  # fmt: skip
         reply = [self.now, 1] if refused else [self.now]
-        self.call(name, reply, b"", b"g", b"0", b"1", *claim, b"a", b"", *more)
+        self.call(name, reply, b"", b"g", b"0", b"1", consumer, *claim, b"a", b"", *more)
 
     def start(self, serial: int = 1, attempt: int = 1, consumer: str = "c1") -> None:
         self.model.started(serial, attempt, "g", consumer)
@@ -169,6 +172,12 @@ def finished_by_who_lost_it(story: Story) -> None:
     story.end("finish")
 
 
+def finished_by_another_with_the_same_entry(story: Story) -> None:
+    story.enqueue()
+    story.claim()
+    story.end("finish", consumer=b"c2")
+
+
 def cancelled_while_it_ran(story: Story) -> None:
     story.enqueue()
     story.claim()
@@ -280,7 +289,7 @@ def brought_back_for_others(story: Story) -> None:
     story.configure(b"g,h")
     story.enqueue()
     story.claim(group=b"h")
-    story.call("finish", [story.now], b"", b"h", b"0", b"1", b"1-0", b"", b"a", b"")
+    story.call("finish", [story.now], b"", b"h", b"0", b"1", b"c1", b"1-0", b"", b"a", b"")
     story.bury()
     story.archive()
     story.restore()
@@ -298,8 +307,9 @@ def too_many_at_once(story: Story) -> None:
 FAULTS = [
     never_put_in, never_done, left_behind, claimed_early, retried_early, claimed_twice, claimed_when_done,
     claimed_when_cancelled, started_when_cancelled, started_when_taken_over, started_as_another_attempt,
-    finished_by_who_lost_it, cancelled_while_it_ran, not_found_by_cancel, kicked_without_being_dead, put_over_another,
-    put_in_again, counted_though_drained, claimed_too_late, expired_too_early, claimed_when_expired,
+    finished_by_who_lost_it, finished_by_another_with_the_same_entry, cancelled_while_it_ran,
+    not_found_by_cancel, kicked_without_being_dead, put_over_another, put_in_again,
+    counted_though_drained, claimed_too_late, expired_too_early, claimed_when_expired,
     buried_as_lost_too_early, started_though_lost_too_often, ended_for_the_client_alone, miscounted,
     dropped_with_an_open_job, archived_without_being_dead, archived_nowhere, brought_back_when_done,
     brought_back_for_others, too_many_at_once,
@@ -323,5 +333,5 @@ def test_what_redis_lost_is_asked_of_nobody() -> None:
     story.model.forget(kept)
     story.start()
     story.claim(consumer=b"c2")
-    story.end("finish")
+    story.end("finish", consumer=b"c2")
     story.rest()

@@ -29,6 +29,7 @@ def simulate(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, timeout=280)
 
 
+@pytest.mark.thorough
 def test_they_keep_every_promise_and_have_everything_in_them() -> None:
     done = simulate("--first", str(FIRST), "--seeds", str(WIDE))
     assert done.returncode == 0, done.stdout

@@ -126,19 +126,20 @@ def _give(
 
 def _accepted(model: Model, call: Call) -> Iterator[tuple[Tracked, Delivery, Sequence[bytes]]]:
     """The claims of a batch that were not refused: the job, its delivery, and the arguments."""
-    group, width = call.args[1].decode(), _OF_CLAIM[call.name]
+    group, consumer, width = call.args[1].decode(), call.args[4].decode(), _OF_CLAIM[call.name]
     refused = set(call.reply[1:])
-    for number, start in enumerate(range(4, len(call.args), width), start=1):
+    for number, start in enumerate(range(5, len(call.args), width), start=1):
         args = call.args[start : start + width]
         job = model.live.get((call.shard, args[2].decode()))
         if number in refused:
             model.happened[f"{call.name}: refused"] += 1
             continue
         delivery = job.of(group) if job else None
-        if job is None or delivery is None or delivery.claim is None or delivery.claim.proof != (args[0], args[1]):
-            model.broken(f"{call.name} of {args[:3]} in {group} was accepted, but it is held by {delivery}")
+        held = delivery.claim if delivery else None
+        if not job or not delivery or not held or (held.proof, held.consumer) != ((args[0], args[1]), consumer):
+            model.broken(f"{call.name} of {args[:3]} in {group} by {consumer} was accepted, but held by {delivery}")
             continue
-        model.note_end(job.serial, group, delivery.claim.consumer, call.name)
+        model.note_end(job.serial, group, held.consumer, call.name)
         yield job, delivery, args
 
 

@@ -94,6 +94,8 @@ class World:
                 (os, "urandom", entropy.randbytes),
                 (session_module, "consumer_name", lambda: f"c{next(self._names)}"),
                 (worker_module, "AsyncLink", link),
+                (worker_module, "install", self.loop.install),
+                (worker_module, "uninstall", self.loop.uninstall),
                 (mover_module, "AsyncLink", link),
                 (queue_module, "MoverThread", SimulatedMoverThread),
                 (AsyncQueue, "_link_class", staticmethod(link)),

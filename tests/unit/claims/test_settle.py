@@ -73,8 +73,8 @@ def test_each_outcome_is_one_call_of_its_script(
 ) -> None:
     refused, call = settled([End(held("j"), **end)], [])
     assert (refused, call.name) == (set(), script)
-    _, group, _, generation, main, entry, id, row, *rest = call.args
-    assert (group, generation, main, entry, id) == ("g", "7", b"1800000000000-0", b"", "j")
+    _, group, _, generation, consumer, main, entry, id, row, *rest = call.args
+    assert (group, generation, consumer, main, entry, id) == ("g", "7", "me", b"1800000000000-0", b"", "j")
     fields = row.split(SEPARATOR)
     assert (fields[0], fields[1], fields[-3], fields[-2]) == (event, "j", row_error, row_reason)
     assert tuple(rest) == tail
@@ -84,12 +84,12 @@ def test_each_outcome_is_one_call_of_its_script(
 def test_the_indexes_of_those_refused_count_from_zero() -> None:
     refused, call = settled([End(held(id), DONE) for id in "abcd"], [1, 4])
     assert refused == {0, 3}
-    assert call.args[6::4] == ("a", "b", "c", "d")
+    assert call.args[7::4] == ("a", "b", "c", "d")
 
 
 def test_without_history_no_rows_are_made() -> None:
     _, call = settled([End(held("j"), DONE)], [], history_length=0)
-    assert call.args[7] == ""
+    assert call.args[8] == ""
 
 
 def test_a_call_that_got_no_reply_can_be_sent_again_as_it_was() -> None:

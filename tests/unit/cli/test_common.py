@@ -10,6 +10,7 @@ import pytest
 
 from streamdq.cli.common import run_until_signal
 from streamdq.errors import FolderBusy, FolderError, ServerUnavailable
+from streamdq.worker import signals
 
 AWAY = (ServerUnavailable, FolderError)
 
@@ -74,3 +75,18 @@ def test_what_is_final_ends_it(pauses_s: list[float]) -> None:
     with pytest.raises(FolderBusy):
         run_until_signal(Runs(None, FolderBusy("another works here"), None), 5, AWAY, final=(FolderBusy,))
     assert pauses_s == [5]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_second_signal_interrupts_what_hangs(monkeypatch: pytest.MonkeyPatch, number: signal.Signals) -> None:
+    signal.signal(number, signal.default_int_handler)
+
+    def hang(stopping: Callable[[], bool]) -> None:
+        for _ in range(3):
+            signal.raise_signal(number)
+        assert stopping(), "those that come at once are one"
+        monkeypatch.setattr(signals, "ONE_SIGNAL_S", 0)
+        signal.raise_signal(number)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_until_signal(hang, 5, AWAY)

@@ -2,11 +2,11 @@
 
 import pytest
 import redis
-from prometheus_client import REGISTRY
 from redis import exceptions
 
 from streamdq.errors import AuthenticationFailed, UnsupportedServer
 from streamdq.link.failures import KINDS, calls_of, count_call, count_reply
+from tests.metrics import sample
 
 
 @pytest.fixture(autouse=True)
@@ -15,10 +15,7 @@ def _calls_of_one_namespace() -> None:
 
 
 def counts() -> dict[str, float]:
-    return {
-        kind: REGISTRY.get_sample_value("streamdq_redis_errors_total", {"namespace": "n", "kind": kind}) or 0
-        for kind in KINDS
-    }
+    return {kind: sample("streamdq_redis_errors_total", {"namespace": "n", "kind": kind}) or 0 for kind in KINDS}
 
 
 def grown(before: dict[str, float]) -> list[str]:

@@ -5,13 +5,14 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY, CollectorRegistry, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
 from streamdq.claims import measured
 from streamdq.claims.attempts import DeadReason, End, Outcome
 from streamdq.keys import ShardKeys
 from streamdq.link import failures
 from streamdq.metrics import declared, recorded
+from tests.metrics import sample
 
 
 def buckets(text: bytes) -> list[str]:
@@ -82,15 +83,15 @@ def test_series_are_there_before_they_grow() -> None:
     recorded.reclaimed(ShardKeys("n", "seen.late", 0), "default")
     recorded.not_put_in("n", "seen.early", 0)
 
-    steps = [REGISTRY.get_sample_value("streamdq_job_retries_total", labels | {"step": step}) for step in "123"]
+    steps = [sample("streamdq_job_retries_total", labels | {"step": step}) for step in "123"]
     assert steps == [0, 0, None]
-    assert REGISTRY.get_sample_value("streamdq_jobs_dead_total", labels | {"reason": "crashed"}) == 0
-    assert REGISTRY.get_sample_value("streamdq_job_lateness_seconds_bucket", labels | {"le": "1.0"}) == 0
-    assert REGISTRY.get_sample_value("streamdq_job_lateness_seconds_count", labels) == 0
+    assert sample("streamdq_jobs_dead_total", labels | {"reason": "crashed"}) == 0
+    assert sample("streamdq_job_lateness_seconds_bucket", labels | {"le": "1.0"}) == 0
+    assert sample("streamdq_job_lateness_seconds_count", labels) == 0
     for reason in ("ttr", "silent"):
         late = labels | {"topic": "seen.late", "reason": reason}
-        assert REGISTRY.get_sample_value("streamdq_jobs_reclaimed_total", late) == 0
-    assert REGISTRY.get_sample_value("streamdq_jobs_duplicate_total", {"namespace": "n", "topic": "seen.early"}) == 0
+        assert sample("streamdq_jobs_reclaimed_total", late) == 0
+    assert sample("streamdq_jobs_duplicate_total", {"namespace": "n", "topic": "seen.early"}) == 0
 
 
 def test_what_was_handed_back_has_no_times() -> None:
@@ -102,8 +103,8 @@ def test_what_was_handed_back_has_no_times() -> None:
 
     measured.attempts_ended([End(held, Outcome.RELEASED)], (), 3)
 
-    assert REGISTRY.get_sample_value("streamdq_job_attempts_total", labels | {"outcome": "released"}) == 1
-    assert REGISTRY.get_sample_value("streamdq_job_lateness_seconds_count", labels) == 0
+    assert sample("streamdq_job_attempts_total", labels | {"outcome": "released"}) == 1
+    assert sample("streamdq_job_lateness_seconds_count", labels) == 0
 
 
 def test_counting_can_be_left_off(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from prometheus_client import REGISTRY
 
 from streamdq.clock import RedisClock
 from streamdq.config import Settings, TopicSettings
@@ -17,6 +16,7 @@ from streamdq.operations import jobs
 from streamdq.operations.jobs import EnqueueResult, Put
 from streamdq.store.records import Encoded, encode
 from streamdq.store.redis_store import RedisStore
+from tests.metrics import sample
 
 NOW_MS = 1_800_000_000_000
 NAMESPACE = "put-in"
@@ -47,7 +47,7 @@ def answered(op: Op[Any], taken: dict[int, bytes], jobs: int = 1) -> Any:
 
 
 def duplicates() -> float:
-    return REGISTRY.get_sample_value("streamdq_jobs_duplicate_total", {"namespace": NAMESPACE, "topic": "t"}) or 0
+    return sample("streamdq_jobs_duplicate_total", {"namespace": NAMESPACE, "topic": "t"}) or 0
 
 
 def test_what_became_of_each(store: RedisStore) -> None:

@@ -35,7 +35,7 @@ class Sending(Rig):
     def take(self, call: Call) -> Any:
         width = {"finish": 4, "release": 4, "retry": 7, "bury": 6}[call.name]
         shard = int(call.keys[0].split("}")[0].rpartition(":")[2])
-        self.sent.append((call.name, shard, list(call.args[6::width])))
+        self.sent.append((call.name, shard, list(call.args[7::width])))
         return [NOW_MS]
 
     def _settled(self, ends: list[End], stale: set[int]) -> None:

@@ -66,6 +66,25 @@ async def test_one_a_second_while_it_holds_claims() -> None:
 
 
 @in_virtual_time
+async def test_a_handler_that_blocks_the_loop_again_and_again_from_its_start_on() -> None:
+    """Claims that are older than three seconds are taken over from a consumer whose sign is as old."""
+    rig = Signing()
+    clock: Any = time.monotonic
+    async with rig.running():
+        await asyncio.sleep(100)
+        rig.claim()
+        last = time.monotonic()
+        for _ in range(10):
+            clock.now_s += 1.7
+            await asyncio.sleep(0.03)
+            for given in rig.given:
+                assert given - last < 2.1
+                last = given
+            rig.given.clear()
+        assert time.monotonic() - last < 2.1
+
+
+@in_virtual_time
 async def test_claims_that_end_at_once_cost_nothing() -> None:
     rig = Signing()
     async with rig.running():
