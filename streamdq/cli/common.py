@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from typer.core import TyperCommand
 from .. import terminal
 from ..errors import StreamdqError
 from ..queue import Queue
-from ..worker.signals import install, uninstall
+from ..worker.signals import Stop, install, uninstall
 
 EXIT_OK, EXIT_NO, EXIT_USAGE, EXIT_UNAVAILABLE, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -105,7 +104,7 @@ def run_until_signal(
     ``longest_pause_s``. ``tell`` gets the error and the pause, for commands that log; without it, they are printed.
     """
     tell = tell or _complain_of_retry
-    stop = threading.Event()
+    stop = Stop()
     before: dict[int, Any] = {}
 
     def on_signal(*_: Any) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
-import threading
 from collections.abc import Iterator, Sequence
 from typing import Annotated
 
@@ -14,7 +12,7 @@ from .. import logs
 from ..errors import InvalidInput
 from ..exporter.exporter import ProcessFiles, RedisCollector, served
 from ..processes import Supervisor, end_with_parent
-from ..worker.signals import drop_at_exit
+from ..worker.signals import Stop, drop_at_exit, install
 from ..worker.worker import Worker
 from .common import commands
 
@@ -52,9 +50,8 @@ def exporter(
     reached, it serves streamdq_up 0.
     """
     begin_logs(log_level)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop = Stop()
+    install(stop.set)
     collector = RedisCollector(context.obj.url, context.obj.namespace)
     with contextlib.closing(collector), served(host, port, collector):
         stop.wait()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import signal
 import time
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
 
@@ -14,6 +16,27 @@ ONE_SIGNAL_S = 1.0
 """Signals within this time are one: systemd sends SIGTERM to each process of a service, and a supervisor passes its own
 on; coreutils' timeout sends one to the process and one to its group; people press Ctrl-C twice.
 """
+
+
+class Stop:
+    """Whether a signal has told this process to stop. Unlike an Event, it may be set by the signal's handler: that runs
+    between two steps of the main thread, and ``Event.set`` waits for a lock that ``Event.wait`` holds for some steps.
+    """
+
+    def __init__(self) -> None:
+        self._told: SimpleQueue[None] = SimpleQueue()
+
+    def set(self, *_: Any) -> None:
+        self._told.put(None)  # reentrant, as documented
+
+    def is_set(self) -> bool:
+        return not self._told.empty()
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Until it is set, or for so long."""
+        with contextlib.suppress(Empty):
+            self._told.get(timeout=timeout_s)
+            self.set()
 
 
 def install(handler: Callable[[int, FrameType | None], Any]) -> dict[int, Any]:

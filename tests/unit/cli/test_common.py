@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -28,11 +27,7 @@ def pauses_s(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """How long was waited; no time passes."""
     found: list[float] = []
 
-    def wait(event: threading.Event, timeout: float | None = None) -> bool:
-        found.append(timeout or 0.0)
-        return event.is_set()
-
-    monkeypatch.setattr(threading.Event, "wait", wait)
+    monkeypatch.setattr(signals.Stop, "wait", lambda _stop, timeout_s: found.append(timeout_s))
     return found
 
 

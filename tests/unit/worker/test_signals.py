@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from streamdq.worker.signals import ONE_SIGNAL_S, SIGNALS, install, uninstall
+from streamdq.worker.signals import ONE_SIGNAL_S, SIGNALS, Stop, install, uninstall
 
 heard: list[str] = []
 
@@ -65,3 +66,42 @@ def test_a_program_that_serves_again_keeps_its_own_handler() -> None:
         uninstall(install(workers), time.monotonic() - ONE_SIGNAL_S)
     signal.raise_signal(SIGNALS[0])
     assert heard == ["program"]
+
+
+def hangs(*_: Any) -> None:
+    raise AssertionError("it hangs")
+
+
+def stopped_at(moment: int) -> tuple[Stop, int]:
+    """Sets it at this one of the moments of a wait; how many there were."""
+    stop, passed = Stop(), 0
+
+    def pass_one(*_: Any) -> None:
+        nonlocal passed
+        if passed == moment:
+            stop.set()
+        passed += 1
+
+    sys.setprofile(pass_one)
+    try:
+        stop.wait(0.001)
+        stop.wait(0.001)
+    finally:
+        sys.setprofile(None)
+    return stop, passed
+
+
+def test_a_signal_at_any_moment_of_a_wait_ends_it() -> None:
+    """Some moments within an Event's wait are fatal."""
+    before = signal.signal(signal.SIGALRM, hangs)
+    signal.setitimer(signal.ITIMER_REAL, 20)
+    try:
+        _, moments = stopped_at(-1)
+        assert moments > 5
+        for moment in range(moments - 1):  # the last one is after the wait
+            stop, _ = stopped_at(moment)
+            assert stop.is_set()
+            stop.wait()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
