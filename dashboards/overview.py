@@ -35,7 +35,18 @@ def overview() -> str:
         "streamdq-overview",
         "streamdq / Overview",
         "Do jobs run on time? The first row tells; the others show why not.",
-        [_on_time(), _waiting(), _lateness(), _flow(), _failing(), _workers(), _callbacks(), _outbox(), _mover()],
+        [
+            _on_time(),
+            _waiting(),
+            _lateness(),
+            _flow(),
+            _failing(),
+            _workers(),
+            _schedules(),
+            _callbacks(),
+            _outbox(),
+            _mover(),
+        ],
     )
 
 
@@ -133,6 +144,10 @@ def _callbacks() -> PanelRow:
         series_panel(Shown(signals.CALLBACK_ANSWERS), width=THIRD, stacked=True),
         series_panel(Shown(signals.CALLBACK_BREAKS), width=THIRD),
     ]
+
+
+def _schedules() -> PanelRow:
+    return "Schedules", [series_panel(Shown(signals.OCCURRENCES), width=FULL, stacked=True)]
 
 
 def _outbox() -> PanelRow:

@@ -360,6 +360,17 @@ CALLBACK_BREAKS = Signal(
     "found dead",
 )
 
+# -- schedules
+
+OCCURRENCES = Signal(
+    "Occurrences of schedules",
+    "sum by (outcome) (rate(streamdq_schedule_occurrences_total{@topic}[@window]))",
+    "ops",
+    "Per second: enqueued; skipped, because the job of the one before had not ended, or another job had the id; "
+    "missed, because no mover was running in time.",
+    "{{outcome}}",
+)
+
 # -- outbox
 
 OUTBOX_ROWS = Signal(

@@ -7,17 +7,18 @@
 -- KEYS[3] counts    HASH
 -- KEYS[4] archive   HASH
 -- KEYS[5] outbox    HASH
--- KEYS[6..] others  STREAM  or HASH or ZSET: all other keys of the shard
+-- KEYS[6] schedules  HASH
+-- KEYS[7..] others  STREAM  or HASH or ZSET: all other keys of the shard
 -- ARGV[1] version: a shard with a newer one stays
--- ARGV[2] '1' = even if it holds jobs; or receipts, without which a database takes jobs that have ended for lost
--- returns 1 = it is gone; 0 = it holds jobs or receipts
+-- ARGV[2] '1' = even if it holds jobs or schedules; or receipts, without which a database takes jobs that have ended for lost
+-- returns 1 = it is gone; 0 = it holds jobs, schedules or receipts
 -- include: stored_format
-local settings, jobs, counts, archive, outbox = unpack(KEYS)
+local settings, jobs, counts, archive, outbox, schedules = unpack(KEYS)
 local known = redis.call('HMGET', settings, 'version', 'format')
 check_format(known[2])
 if tonumber(known[1] or 0) > tonumber(ARGV[1]) then return 1 end
 if ARGV[2] ~= '1' then
-  for _, key in ipairs({jobs, archive, outbox}) do if redis.call('HLEN', key) > 0 then return 0 end end
+  for _, key in ipairs({jobs, archive, outbox, schedules}) do if redis.call('HLEN', key) > 0 then return 0 end end
 end
 local life = redis.call('HMGET', settings, 'history_since', 'history_ended')
 local ended = life[1] and life[1] .. ':' .. (redis.call('HGET', counts, 'history') or 0) or life[2]

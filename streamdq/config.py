@@ -161,6 +161,7 @@ class TopicSettings(BaseModel):
     rate: float | None = None
     durable: str | None = None
     paused: bool = False
+    scheduled: bool = False  # its first shard may have schedules
     groups: Mapping[str, GroupSettings] = Field(default_factory=dict)
     # Changes that have begun and are not complete; whoever meets them completes them (Topics).
     leaving: Mapping[str, bool] = Field(default_factory=dict)

@@ -37,6 +37,10 @@ class UnknownGroup(StreamdqError, LookupError):
     """The topic has no such consumer group. ``configure(topic, groups=[...])`` creates one."""
 
 
+class ScheduleMissing(StreamdqError, LookupError):
+    """The topic has no such schedule."""
+
+
 class TopicNotEmpty(StreamdqError):
     """The topic holds jobs, so it can't be deleted, and its number of shards can't change."""
 

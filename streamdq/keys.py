@@ -79,8 +79,10 @@ class ShardKeys:
         "progress",
         "ready",
         "receipts",
+        "schedules",
         "settings",
         "shard",
+        "ticks",
         "topic",
         "wake"
     )  # fmt: skip
@@ -100,6 +102,8 @@ class ShardKeys:
         self.archive = f"{self.prefix}:archive"  # HASH receipts of jobs that an archive has just taken or put back
         self.outbox = f"{self.prefix}:outbox"  # HASH receipts of jobs from a database's outbox
         self.receipts = f"{self.prefix}:receipts"  # ZSET claims recently ended over HTTP, and how -> when
+        self.schedules = f"{self.prefix}:schedules"  # HASH id -> schedule; of the topic's first shard alone
+        self.ticks = f"{self.prefix}:ticks"  # ZSET id of a schedule -> when it is looked at next
         self.wake = f"{self.prefix}:wake"  # STREAM, one entry: rings when an earlier job arrives
 
     def __str__(self) -> str:

@@ -18,6 +18,7 @@ from .link.connection import AsyncLink, Link
 from .link.session import Op, arun, open_session, run
 from .mover.mover import MoverThread
 from .operations import inspect, jobs, topics
+from .operations import schedules as scheduling
 from .operations.audit import audit as audit_operation
 from .operations.doctor import doctor as doctor_operation
 from .operations.take import bury, fail, finish, leaving, take, touch
@@ -113,6 +114,14 @@ class Queue(_Base):
     delete_topic = _blocking(topics.delete_topic)
     pause = _blocking(topics.pause)
     resume = _blocking(topics.resume)
+    schedule = _blocking(scheduling.schedule)
+    unschedule = _blocking(scheduling.unschedule)
+    schedules = _blocking(scheduling.schedules)
+    get_schedule = _blocking(scheduling.get_schedule)
+    pause_schedule = _blocking(scheduling.pause_schedule)
+    resume_schedule = _blocking(scheduling.resume_schedule)
+    trigger = _blocking(scheduling.trigger)
+    backfill = _blocking(scheduling.backfill)
     stats = _blocking(inspect.stats)
     upcoming = _blocking(inspect.upcoming)
     history = _blocking(inspect.history)
@@ -163,6 +172,14 @@ class AsyncQueue(_Base):
     delete_topic = _awaited(topics.delete_topic)
     pause = _awaited(topics.pause)
     resume = _awaited(topics.resume)
+    schedule = _awaited(scheduling.schedule)
+    unschedule = _awaited(scheduling.unschedule)
+    schedules = _awaited(scheduling.schedules)
+    get_schedule = _awaited(scheduling.get_schedule)
+    pause_schedule = _awaited(scheduling.pause_schedule)
+    resume_schedule = _awaited(scheduling.resume_schedule)
+    trigger = _awaited(scheduling.trigger)
+    backfill = _awaited(scheduling.backfill)
     stats = _awaited(inspect.stats)
     upcoming = _awaited(inspect.upcoming)
     history = _awaited(inspect.history)

@@ -18,6 +18,7 @@ from .durations import Duration, to_ms
 from .keys import ShardKeys
 from .link.connection import forget_memory
 from .queue import AsyncQueue, Queue, carry_out_async, store_of
+from .store import reads
 from .store.counters import Counters, GroupCounter
 from .store.replies import RATED, Moved, ShardStats
 from .worker.worker import Worker, serves_every_topic
@@ -128,6 +129,8 @@ async def _look(queue: AsyncQueue, worker: Worker) -> _Look:
     for topic in worker.topics & known.keys():
         for shard in store.topics.shards(topic):
             await _look_at(queue, shard, known[topic].group_names, worker.group, look)
+        if known[topic].scheduled:
+            await _look_at_schedules(queue, topic, look)
     return look
 
 
@@ -136,6 +139,15 @@ def _awaited(worker: Worker, known: Mapping[str, TopicSettings]) -> frozenset[st
     if not serves_every_topic(worker):
         return worker.topics
     return worker.topics | {topic for topic, settings in known.items() if worker.group in settings.groups}
+
+
+async def _look_at_schedules(queue: AsyncQueue, topic: str, look: _Look) -> None:
+    """Adds the next occurrence of the topic's schedules, which the worker's mover makes a job of when it is due."""
+    session = store_of(queue).session
+    (heads,) = await carry_out_async(queue, reads.by_rank(session, [(session.keys.shard(topic, 0).ticks, 0)], 1))
+    for due_ms, _ in heads:
+        look.busy = look.busy or due_ms <= int(session.clock.argument())
+        look.due_ms = min(look.due_ms or due_ms, due_ms)
 
 
 async def _look_at(queue: AsyncQueue, shard: ShardKeys, groups: Sequence[str], group: str, look: _Look) -> None:

@@ -101,6 +101,11 @@ _BYTES = (64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 16_777_216)
 
 DUPLICATE = Counter("streamdq_jobs_duplicate", "Jobs that this process did not enqueue: their id was taken.", _TOPIC)
 MOVED = Counter("streamdq_jobs_moved", "Due jobs and retries moved from the bucket to a ready stream.", _TOPIC)
+OCCURRENCES = Counter(
+    "streamdq_schedule_occurrences",
+    "Occurrences of schedules: enqueued, skipped (the job before had not ended, or its id was taken), missed (late).",
+    (*_TOPIC, "outcome"),
+)
 ATTEMPTS = Counter(
     "streamdq_job_attempts",
     "Attempts that ended: done, retry, snoozed (put off), dead, released (handed back), stale (another consumer has "
@@ -243,8 +248,8 @@ OUTBOX_REFUSED = ReadMetric(
 )
 
 COUNTERS = (
-    DUPLICATE, MOVED, ATTEMPTS, RETRIES, DEAD, RECLAIMED, REDIS_ERRORS, LOOP_RESTARTS, CALLBACKS, CALLBACK_BREAKS,
-    OUTBOX_ROWS,
+    DUPLICATE, MOVED, OCCURRENCES, ATTEMPTS, RETRIES, DEAD, RECLAIMED, REDIS_ERRORS, LOOP_RESTARTS, CALLBACKS,
+    CALLBACK_BREAKS, OUTBOX_ROWS,
 )  # fmt: skip
 HISTOGRAMS = (LATENESS, WAIT, DURATION, TIME_TO_FINISH, MOVE_BATCH, OUTBOX_WAIT, BODY_BYTES)
 GAUGES = (

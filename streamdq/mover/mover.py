@@ -30,6 +30,7 @@ from ..logs import log
 from ..loop import Failures, cancel_and_wait, supervise
 from ..store.scripts import Scripts
 from ..store.topics import Topics
+from .firing import Firing
 from .janitor import Janitor
 from .lease import Lease
 from .node_mover import NodeMover
@@ -70,6 +71,7 @@ class Mover:
         self._failures = Failures("janitor", session.keys.namespace)
         self._janitor = Janitor(link, session, scripts, topics)
         self._silent = SilentWorkers(link, session, scripts, topics)
+        self._firing = Firing(link, session, scripts, topics, self._look_at)
         self.leading = False
 
     async def run(self) -> None:
@@ -97,7 +99,7 @@ class Mover:
         self._node_movers, self._rated, self._running, self._listener = {}, {}, set(), self._new_listener()
         self._broken = asyncio.get_running_loop().create_future()
         self._look_for_shards()
-        parts = (self._lease.keep, self._listener.run, self._tidy, self._refresh, self._silent.run)
+        parts = (self._lease.keep, self._listener.run, self._tidy, self._refresh, self._silent.run, self._firing.run)
         tasks = [asyncio.create_task(part()) for part in parts]
         stop = asyncio.create_task(self._stopping.wait())
         self.leading = True
@@ -117,7 +119,12 @@ class Mover:
     def _known_shards(self) -> list[ShardKeys]:
         return [shard for topic in self._topics.known for shard in self._topics.shards(topic)]
 
+    def _look_at(self, shard: ShardKeys) -> None:
+        if shard in self._node_of:
+            self._node_movers[self._node_of[shard]].look_at(shard)
+
     def _look_everywhere(self) -> None:
+        self._firing.look_everywhere()
         for node_mover in self._node_movers.values():
             node_mover.look_everywhere()
 
@@ -139,6 +146,7 @@ class Mover:
         for topic in self._rated.keys() - self._topics.known.keys():
             self._rated.pop(topic)[1].cancel()
         self._listener.look_again()
+        self._firing.look_for_shards()
 
     def _node_mover(self, node: str) -> NodeMover:
         if node not in self._node_movers:
@@ -197,6 +205,7 @@ class Mover:
         for shard, node in self._node_of.items():
             if shard.wake in rung:
                 self._node_movers[node].look_at(shard)
+                self._firing.look_at(shard)
 
     def _missed(self, shard: ShardKeys) -> None:
         log.debug("a ring was missed", topic=shard.topic, shard=shard.shard)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Any, NamedTuple
 
 from .counters import Counters, GroupCounter, counters_in
@@ -47,6 +48,30 @@ class Moved(NamedTuple):
 def moved_in(reply: Sequence[Any]) -> Moved:
     moved, now_ms, next_due_ms, open, *groups = reply
     return Moved(moved, now_ms, next_due_ms, open, _names(groups[0]) if groups else ())
+
+
+class Fired(NamedTuple):
+    """Reply of fire. ``current`` False: the caller's settings are out of date, nothing was written."""
+
+    current: bool
+    now_ms: int
+    next_ms: int  # -1: no occurrence to wait for
+    fired: int
+    skipped: int
+    unplanned: list[str]  # ids of schedules that need a new plan
+
+
+def fired_in(reply: Sequence[Any]) -> Fired:
+    current, now_ms, next_ms, fired, skipped, *ids = reply
+    return Fired(current == 1, now_ms, next_ms, fired, skipped, [id.decode() for id in ids])
+
+
+class Written(IntEnum):
+    """Reply of schedule."""
+
+    YES = 1
+    CHANGED_MEANWHILE = 0
+    OUTDATED = -1  # the caller's settings of the topic
 
 
 class Past(NamedTuple):

@@ -25,6 +25,7 @@ from .replies import (
     Configured,
     DumpRegistration,
     Enqueued,
+    Fired,
     FoundJob,
     Moved,
     Reclaimed,
@@ -32,9 +33,11 @@ from .replies import (
     RelayReply,
     ShardStats,
     TakenOver,
+    Written,
     claimed_in,
     configured_in,
     enqueued_in,
+    fired_in,
     found_in,
     moved_in,
     refused_in,
@@ -481,13 +484,38 @@ class Scripts:
         return bool(reply == 1)
 
     def drop_shard(self, k: ShardKeys, settings: TopicSettings) -> Op[bool]:
-        """Returns False if the shard holds jobs or receipts and ``settings.deleting`` does not force it."""
-        keys = [k.settings, k.jobs, k.counts, k.archive, k.outbox, k.bucket, k.ready, k.progress, k.history, k.wake]
+        """Returns False if the shard holds jobs, schedules or receipts and ``settings.deleting`` does not force it."""
+        keys = [k.settings, k.jobs, k.counts, k.archive, k.outbox, k.schedules]
+        keys += [k.bucket, k.ready, k.progress, k.history, k.wake, k.ticks]
         for group in (*settings.groups, *settings.leaving):
             keys += [k.ready_of(group), k.dead_of(group)]
         force = int(settings.deleting == "force")
         reply = yield from self._run("drop_shard", keys, (settings.version, force))
         return bool(reply == 1)
+
+    def schedule(
+        self, first: ShardKeys, shards: int, id: str, version: int, look_ms: int | None, missed: int, record: bytes
+    ) -> Op[Written]:
+        """Writes a schedule in place of this version of it, 0 if there is none. ``first``: the topic's shard 0."""
+        reply = yield from self._run(
+            "schedule",
+            (first.schedules, first.ticks, first.counts, first.settings, first.wake),
+            (self._now(), shards, id, version, "" if look_ms is None else look_ms, missed, record),
+        )
+        return Written(reply)
+
+    def unschedule(self, first: ShardKeys, id: str) -> Op[bool]:
+        reply = yield from self._run("unschedule", (first.schedules, first.ticks, first.settings), (id,))
+        return bool(reply == 1)
+
+    def fire(self, first: ShardKeys, shards: int, limit: int, late_ms: int, again_ms: int) -> Op[Fired]:
+        """Enqueues the jobs of at most ``limit`` occurrences that are due, none later than ``late_ms`` unless its plan
+        says so. ``again_ms``: after how long to look again at what waits.
+        """
+        keys = (
+            first.schedules, first.ticks, first.jobs, first.bucket, first.progress, first.counts, first.settings
+        )  # fmt: skip
+        return fired_in((yield from self._run("fire", keys, (self._now(), shards, limit, late_ms, again_ms))))
 
     def remove_consumer(self, k: ShardKeys, group: str, consumer: str, limit: int) -> Op[bool]:
         """Returns False if more than ``limit`` entries were pending; call it again."""

@@ -337,7 +337,7 @@ class Topics:
 
         Raises:
             UnknownTopic
-            TopicNotEmpty: it holds jobs or receipts, and ``force`` is not given.
+            TopicNotEmpty: it holds jobs, schedules or receipts, and ``force`` is not given.
         """
         yield from self.get(topic, anew=True)
         refusal = (
@@ -347,6 +347,7 @@ class Topics:
             if not force:
                 yield from self._check_empty(topic, refusal)
                 yield from self._check_settled(topic)
+                yield from self._check_unscheduled(topic)
             registered = yield from self._register(topic, {"deleting": "force" if force else "empty"}, {})
             if (yield from self._conform(topic, registered)) is None:
                 return
@@ -367,6 +368,22 @@ class Topics:
                 "`streamdq outbox relay` or `streamdq archive store` run, or pass force (force=True, --force, "
                 "?force=true), and jobs that have ended may run again"
             )
+
+    def _check_unscheduled(self, topic: str) -> Op[None]:
+        for first in self.shards(topic)[:1]:
+            if (yield from one(self._session, first.schedules, "HLEN", first.schedules)):
+                raise TopicNotEmpty(
+                    f"topic {topic!r} has schedules: remove them first, or pass force to delete them, too (force=True, "
+                    "--force, ?force=true)"
+                )
+
+    def expect_schedules(self, topic: str) -> Op[TopicSettings]:
+        """Creates the topic if it does not exist, and has movers look for schedules in it."""
+        settings = self.settled(topic)
+        if settings is None or not settings.scheduled:
+            yield from self.ensure(topic)
+            settings = yield from self._change(topic, {"scheduled": True}, {})
+        return settings
 
     def pause(self, topic: str, paused: bool) -> Op[None]:
         yield from self.get(topic)

@@ -36,6 +36,7 @@ CALLS: dict[str, Callable[[Shard], Any]] = {
     "dead_letters": lambda shard: shard.scripts.dead_letters(shard.k, "default", 9**15, 0, 10, 1000),
     "drop_shard": lambda shard: shard.scripts.drop_shard(shard.k, shard.settings),
     "enqueue": lambda shard: shard.scripts.enqueue(shard.k, 1, shard.jobs("new")),
+    "fire": lambda shard: shard.scripts.fire(shard.k, 1, 10, 30_000, 1_000),
     "finish": lambda shard: shard.scripts.finish(shard.k, "default", "1", "me", [*CLAIM, "row"]),
     "get": lambda shard: shard.scripts.get(shard.k, "ready"),
     "kick": lambda shard: shard.scripts.kick(shard.k, "default", 10, []),
@@ -56,11 +57,13 @@ CALLS: dict[str, Callable[[Shard], Any]] = {
     "reschedule": lambda shard: shard.scripts.reschedule(shard.k, shard.settings, "ready", "+5"),
     "restore": lambda shard: shard.scripts.restore(shard.k, "default", 1, ["new", "receipt", 1, 1, "rest"]),
     "retry": lambda shard: shard.scripts.retry(shard.k, "default", "1", "me", [*CLAIM, "row", 0, 1, "Oops"]),
+    "schedule": lambda shard: shard.scripts.schedule(shard.k, 1, "s", 0, 5, 0, b"record"),
     "stats": lambda shard: shard.scripts.stats(shard.k, ["default"]),
     "take_over": lambda shard: shard.scripts.take_over(shard.k, "default", shard.settings, "me", 3_000, 10, 5.0),
     "touch": lambda shard: shard.scripts.touch(shard.k, "default", "1", "me", 60_000, [*CLAIM, 60_000]),
     "trim_history": lambda shard: shard.scripts.trim_history(shard.k),
     "unregister_topic": lambda shard: shard.scripts.unregister_topic("t", shard.settings.version),
+    "unschedule": lambda shard: shard.scripts.unschedule(shard.k, "s"),
 }
 SCRIPTS = {path.stem: path for path in sorted(lua_directory().glob("*.lua"))}
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from streamdq.clock import RedisClock
 from streamdq.link.connection import AsyncLink
 from streamdq.link.session import arun, open_session
 from streamdq.mover.mover import Mover
@@ -15,10 +16,12 @@ from tests.redis.harness import NAMESPACE, SETTINGS, eventually
 
 
 @asynccontextmanager
-async def mover_at(url: str, name: str, leads: bool = True, lease_ms: int = 500) -> AsyncIterator[Mover]:
+async def mover_at(
+    url: str, name: str, leads: bool = True, lease_ms: int = 500, clock: RedisClock | None = None
+) -> AsyncIterator[Mover]:
     """At the end it is cut off, as by kill -9: its lease stays until it has run out."""
     settings = SETTINGS.model_copy(update={"lease_ms": lease_ms, "call_timeout_s": 1.0})
-    link, session = open_session(url, NAMESPACE, settings, None, AsyncLink)
+    link, session = open_session(url, NAMESPACE, settings, clock, AsyncLink)
     scripts, stopping = Scripts(session), asyncio.Event()
     topics = Topics(session, scripts)
     await arun(link, topics.refresh())

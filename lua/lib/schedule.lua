@@ -1,0 +1,44 @@
+-- A schedule's record, which scripts change in the first lines alone, one line each:
+--   version    counts its changes, so that who read an older one changes nothing
+--   state      active, paused, or ended: no occurrence follows
+--   overlap    what happens to an occurrence whose predecessor has not ended: allow, skip, or queue
+--   shards     the topic's number of shards when the plan was made: the jobs' ids in it belong to this shard
+--   last_ms    the time of the last occurrence that was taken from the plan, or passed over
+--   late_ms    occurrences up to this time run however late it is
+--   held       the occurrence that waits for its predecessor to end (queue), or ''
+--   previous   id of the last occurrence's job, or ''
+--   totals     'fired:skipped:missed'
+--   plan       the next occurrences, each 'due_ms\31time_ms\31id\31text', separated by \30
+--   more       1 = others follow the planned ones
+-- then the definition, as JSON, and the rest of the record of its jobs, in whose body {due} stands for the text.
+local OCCURRENCE = '^(%d+)\31(%d+)\31([^\31]*)\31(.*)$'
+
+-- parse_schedule(record): returns its lines by name, with `plan` as a list and totals apart, and the lines after them as
+-- `definition` and `job`
+local function parse_schedule(record)
+  local s, at = {}, 1
+  for _, name in ipairs({'version', 'state', 'overlap', 'shards', 'last_ms', 'late_ms', 'held', 'previous', 'totals',
+    'planned', 'more', 'definition'}) do
+    local ends = string.find(record, '\n', at, true)
+    s[name] = string.sub(record, at, ends - 1)
+    at = ends + 1
+  end
+  s.job = string.sub(record, at)
+  s.fired, s.skipped, s.missed = string.match(s.totals, '^(%d+):(%d+):(%d+)$')
+  s.plan = {}
+  for one in string.gmatch(s.planned, '[^\30]+') do s.plan[#s.plan + 1] = one end
+  return s
+end
+
+-- format_schedule(s): returns the record that parse_schedule reads, as its next version
+local function format_schedule(s)
+  return table.concat({string.format('%.0f', s.version + 1), s.state, s.overlap, s.shards, s.last_ms, s.late_ms, s.held,
+    s.previous, string.format('%.0f:%.0f:%.0f', s.fired, s.skipped, s.missed), table.concat(s.plan, '\30'), s.more,
+    s.definition, s.job}, '\n')
+end
+
+-- parse_occurrence(text): returns due_ms, time_ms, id and text of a planned occurrence
+local function parse_occurrence(text)
+  local due, time, id, shown = string.match(text, OCCURRENCE)
+  return tonumber(due), time, id, shown
+end

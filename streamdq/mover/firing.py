@@ -1,0 +1,150 @@
+"""Enqueues the jobs of schedules the moment they are due. The mover at work runs it, for the first shards of topics
+that have schedules; without such topics it does nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from ..clock import RedisTime
+from ..config import MAX_BATCH
+from ..keys import ShardKeys
+from ..link.connection import AsyncLink
+from ..link.session import Session, arun
+from ..loop import Failures
+from ..metrics import recorded
+from ..schedules.civil import database_version, forget_zones
+from ..schedules.plan import late_ms
+from ..store.replies import Fired
+from ..store.schedules import Schedules, StoredSchedule
+from ..store.scripts import Scripts
+from ..store.topics import Topics
+from .shard_timers import NEVER, ShardTimers
+
+_AGAIN_MS = 1_000  # what waits for its predecessor to end
+_LOOK_S = 10.0  # in case a ring was lost
+_ZONES_S = 3_600.0
+
+
+class Firing:
+    """``look`` makes the mover look at a shard that has got jobs which are due."""
+
+    def __init__(
+        self, link: AsyncLink, session: Session, scripts: Scripts, topics: Topics, look: Callable[[ShardKeys], None]
+    ) -> None:
+        self._link = link
+        self._session = session
+        self._scripts = scripts
+        self._topics = topics
+        self._look = look
+        self._late_ms = late_ms(manual=session.clock.manual)
+        self._schedules = Schedules(session, scripts, topics)
+        self._time = RedisTime()
+        self._timers = ShardTimers()
+        self._failures = Failures("schedules", session.keys.namespace)
+        self._some = asyncio.Event()
+
+    def look_for_shards(self) -> None:
+        """After the topics have changed."""
+        first = {self._session.keys.shard(name, 0) for name, topic in self._topics.known.items() if topic.scheduled}
+        self._timers.drop([shard for shard in self._timers.shards if shard not in first])
+        for shard in first:
+            if shard not in self._timers:
+                self._timers.at(shard)
+        if first:
+            self._some.set()
+
+    def look_at(self, shard: ShardKeys) -> None:
+        """Something may be due there earlier than expected."""
+        if shard in self._timers:
+            self._timers.at(shard)
+
+    def look_everywhere(self) -> None:
+        self._timers.everywhere()
+
+    async def run(self) -> None:
+        """Never returns."""
+        await self._some.wait()
+        self.look_everywhere()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._work(tasks))
+            tasks.create_task(self._walk())
+            tasks.create_task(self._follow_zones())
+
+    async def _work(self, tasks: asyncio.TaskGroup) -> None:
+        """Each shard in a task of its own: one whose node does not answer holds up no other."""
+        while True:
+            for shard in self._timers.take_due():
+                tasks.create_task(self._try(shard))
+            await self._timers.wait()
+
+    async def _try(self, shard: ShardKeys) -> None:
+        try:
+            when = await self._fire(shard)
+        except Exception as error:
+            self._timers.failed(shard, time.monotonic() + self._failures.failed(shard, error))
+        else:
+            self._failures.worked(shard)
+            self._timers.looked(shard, when)
+
+    async def _fire(self, shard: ShardKeys) -> float:
+        """Returns when to look again, on the monotonic clock."""
+        topic = self._topics.known.get(shard.topic)
+        if topic is None:
+            return NEVER
+        reply = await arun(self._link, self._scripts.fire(shard, topic.spread, MAX_BATCH, self._late_ms, _AGAIN_MS))
+        if not reply.current:  # an unfinished change of the topic, or one that this process has not heard of
+            await arun(self._link, self._topics.mend(shard.topic))
+            return time.monotonic() + _AGAIN_MS / 1000
+        self._time.observe(reply.now_ms, time.monotonic())
+        recorded.occurrences(shard, enqueued=reply.fired, skipped=reply.skipped)
+        if reply.fired:
+            self._look(shard)
+        for id in reply.unplanned:
+            await self._replan(shard, id)
+        return self._next_look(reply)
+
+    def _next_look(self, reply: Fired) -> float:
+        if reply.unplanned:
+            return 0.0
+        if reply.next_ms < 0 or (self._session.clock.manual and reply.next_ms > reply.now_ms):
+            return NEVER
+        return self._time.to_monotonic(reply.next_ms)
+
+    async def _replan(self, shard: ShardKeys, id: str) -> None:
+        before = 0
+
+        def same(known: StoredSchedule | None, _now_ms: int) -> StoredSchedule:
+            nonlocal before
+            if known is None:
+                raise LookupError(id)
+            before = known.totals.missed
+            return known
+
+        try:
+            after = await arun(self._link, self._schedules.change(shard.topic, id, same, again=True))
+        except LookupError:  # it was removed meanwhile
+            return
+        recorded.occurrences(shard, missed=after.totals.missed - before)
+
+    async def _walk(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            if not self._session.clock.manual:
+                self.look_everywhere()
+
+    async def _follow_zones(self) -> None:
+        """Plans schedules anew that were planned with another version of the time zone database."""
+        while True:
+            forget_zones()
+            current = database_version()
+            for shard in self._timers.shards:
+                try:
+                    known = await arun(self._link, self._schedules.all_of(shard.topic))
+                    for id in [id for id, one in known.items() if one.zones != current and one.state == "active"]:
+                        await self._replan(shard, id)
+                except Exception as error:
+                    self._failures.failed(shard, error)
+            await asyncio.sleep(_ZONES_S)

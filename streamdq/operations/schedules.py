@@ -1,0 +1,265 @@
+"""Operations on schedules. Queue runs them with blocking calls, AsyncQueue awaits them (queue.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Any, Literal
+
+from ..config import MAX_BATCH
+from ..durations import Duration, Moment, moment_ms
+from ..errors import InvalidInput, ScheduleMissing
+from ..job import Job, NewJob, check_id, check_topic
+from ..link.session import Op
+from ..retry import RetryInput
+from ..schedules.definition import Definition, Overlap, define, shown
+from ..schedules.plan import MAX_ID_BYTES, occurrence_id
+from ..schedules.recurrence import Dst
+from ..store.records import Encoded, encode, encode_when, fields_in, rest_of
+from ..store.redis_store import RedisStore
+from ..store.schedules import Schedules, ScheduleState, StoredSchedule
+from .jobs import put
+
+_SHOWN = 5
+_MOST_BACKFILLED = 100_000
+_DUE = b"{due}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule:
+    """A schedule as Redis holds it. Times are Redis's; ``*_ms`` are Unix milliseconds, durations milliseconds."""
+
+    topic: str
+    id: str
+    state: ScheduleState
+    definition: Definition
+    next_ms: list[int]  # when the next occurrences come, by the clock, without jitter; five at most
+    previous: str | None  # id of the last occurrence's job
+    waiting: bool  # one occurrence waits for its predecessor to end (overlap="queue")
+    fired: int
+    skipped: int
+    missed: int
+    raw_body: bytes  # as it was given, with {due}
+
+    @property
+    def text(self) -> str:
+        """When it runs: its expression, or ``every 10m``."""
+        return self.definition.phrase
+
+
+def schedule(
+    store: RedisStore,
+    topic: str,
+    body: Any = None,
+    *,
+    id: str = "default",
+    cron: str | None = None,
+    every: Duration | None = None,
+    tz: str = "UTC",
+    dst: Dst = "once",
+    jitter: Duration | None = None,
+    start: Moment | None = None,
+    until: Moment | None = None,
+    overlap: Overlap = "allow",
+    catch_up: Duration | Literal["none", "last"] = "last",
+    ttr: Duration | None = None,
+    retry: RetryInput | None = None,
+    url: str | None = None,
+    expire: Duration | None = None,
+) -> Op[Schedule]:
+    """Enqueues a job whenever the time comes: by a cron expression of five fields (or six, seconds first) in a time
+    zone, or every so often, for the first time after one interval. Each occurrence is a job of its own; its id is the
+    schedule's, ``@``, and its time in UTC. ``{due}`` in the body's texts stands for that time, in the schedule's zone.
+
+    A schedule with this id is changed, from its next occurrence on; if nothing differs, nothing happens.
+
+    ``dst``: a local time that does not exist, because clocks are set forward, runs at the first moment after the gap;
+    one that comes twice runs once, or "both" times. ``jitter``: each occurrence is due up to so much later, always the
+    same for all hosts. ``overlap``: if the job of the last occurrence has not ended in all groups, "allow" enqueues
+    another, "skip" does not, and "queue" enqueues one when it has ended. ``catch_up``: of occurrences that are more
+    than 30 s late, because no mover was running, "none" runs, the "last" one, or all that are at most so late.
+
+    Raises:
+        InvalidInput: an argument is invalid; nothing was changed.
+        ServerUnavailable: no reply in time; repeat the call.
+    """
+    check_topic(topic)
+    check_schedule_id(id)
+    definition = define(
+        cron=cron,
+        every=every,
+        tz=tz,
+        dst=dst,
+        jitter=jitter,
+        start=start,
+        until=until,
+        overlap=overlap,
+        catch_up=catch_up,
+    )
+    new = NewJob({} if body is None else body, ttr=ttr, retry=retry, url=url, expire=expire)
+    return (yield from put_schedule(store, topic, id, definition, new))
+
+
+def put_schedule(store: RedisStore, topic: str, id: str, definition: Definition, new: NewJob) -> Op[Schedule]:
+    """``new``: the job of its occurrences."""
+    job = rest_of(**{**fields_in(encode(new, store.session.settings.max_body_bytes).rest), "nonce": ""})
+
+    def changed(known: StoredSchedule | None, now_ms: int) -> StoredSchedule:
+        if known is None:
+            return StoredSchedule(definition=replace(definition, anchor_ms=now_ms), last_ms=now_ms, job=job)
+        if known.definition.is_same(definition) and known.job == job:
+            return known
+        same_pace = known.definition.every_ms == definition.every_ms
+        anchored = replace(definition, anchor_ms=known.definition.anchor_ms if same_pace else now_ms)
+        state: ScheduleState = "paused" if known.state == "paused" else "active"
+        return replace(known, state=state, definition=anchored, job=job, last_ms=now_ms, plan=())
+
+    yield from store.topics.expect_schedules(topic)
+    return _shown(topic, id, (yield from _schedules(store).change(topic, id, changed)))
+
+
+def unschedule(store: RedisStore, topic: str, id: str = "default") -> Op[bool]:
+    """Removes a schedule; the jobs of its past occurrences stay. False: there is none.
+
+    Raises:
+        UnknownTopic: there is no such topic.
+    """
+    yield from store.topics.get(topic)
+    return (yield from _schedules(store).remove(topic, check_schedule_id(id)))
+
+
+def schedules(store: RedisStore, topic: str | None = None) -> Op[list[Schedule]]:
+    """The schedules of a topic, or of all, by topic and id.
+
+    Raises:
+        UnknownTopic: there is no such topic.
+    """
+    if topic is None:
+        topics = [name for name, settings in (yield from store.topics.registry()).items() if settings.scheduled]
+    else:
+        yield from store.topics.get(topic)
+        topics = [topic]
+    found = []
+    for name in sorted(topics):
+        known = yield from _schedules(store).all_of(name)
+        found += [_shown(name, id, known[id]) for id in sorted(known)]
+    return found
+
+
+def get_schedule(store: RedisStore, topic: str, id: str = "default") -> Op[Schedule]:
+    """One schedule.
+
+    Raises:
+        UnknownTopic: there is no such topic.
+        ScheduleMissing: it has no such schedule.
+    """
+    known, _ = yield from _read(store, topic, id)
+    return _shown(topic, id, known)
+
+
+def pause_schedule(store: RedisStore, topic: str, id: str = "default") -> Op[Schedule]:
+    """No occurrence runs until it is resumed; those of this time are not made up for."""
+
+    def changed(known: StoredSchedule | None, _now_ms: int) -> StoredSchedule:
+        return replace(_there(known, topic, id), state="paused", plan=(), held=None)
+
+    yield from store.topics.get(topic)
+    return _shown(topic, id, (yield from _schedules(store).change(topic, check_schedule_id(id), changed)))
+
+
+def resume_schedule(store: RedisStore, topic: str, id: str = "default") -> Op[Schedule]:
+    """Its occurrences run again, from the next one on."""
+
+    def changed(known: StoredSchedule | None, now_ms: int) -> StoredSchedule:
+        there = _there(known, topic, id)
+        return there if there.state != "paused" else replace(there, state="active", last_ms=now_ms)
+
+    yield from store.topics.get(topic)
+    return _shown(topic, id, (yield from _schedules(store).change(topic, check_schedule_id(id), changed)))
+
+
+def trigger(store: RedisStore, topic: str, id: str = "default") -> Op[Job]:
+    """Enqueues a job of the schedule now, whatever its state and overlap. The schedule does not change.
+
+    Raises:
+        UnknownTopic, ScheduleMissing
+        ServerUnavailable: no reply in time; the job may have been enqueued.
+    """
+    known, now_ms = yield from _read(store, topic, id)
+    job = _job_at(store, topic, id, known, now_ms, now_ms)
+    reply = yield from put(store, topic, [job], replace=False)
+    return reply.job(topic, job)
+
+
+def backfill(store: RedisStore, topic: str, id: str, start: Moment, end: Moment) -> Op[int]:
+    """Enqueues the jobs of the occurrences from ``start`` until before ``end``, due at once in their order; returns how
+    many. Those that are in the queue now are left alone; those that ran and ended run again. At most 100 000.
+
+    Raises:
+        UnknownTopic, ScheduleMissing
+        InvalidInput: too many, or the end is before the start.
+    """
+    known, now_ms = yield from _read(store, topic, id)
+    begin_ms, end_ms = moment_ms(start), moment_ms(end)
+    if end_ms < begin_ms:
+        raise InvalidInput("backfill: end is before start")
+    times = _until(known.definition.times(begin_ms - 1), end_ms)
+    found = list(islice(times, _MOST_BACKFILLED + 1))
+    if len(found) > _MOST_BACKFILLED:
+        raise InvalidInput(f"backfill: more than {_MOST_BACKFILLED:,} occurrences; choose a shorter time")
+    created = 0
+    for i in range(0, len(found), MAX_BATCH):
+        jobs = [_job_at(store, topic, id, known, time, min(time, now_ms)) for time in found[i : i + MAX_BATCH]]
+        reply = yield from put(store, topic, jobs, replace=False)
+        created += len(jobs) - len(reply.existing)
+    return created
+
+
+def _until(times: Iterator[int], end_ms: int) -> Iterator[int]:
+    for time in times:
+        if time >= end_ms:
+            return
+        yield time
+
+
+def _job_at(store: RedisStore, topic: str, id: str, known: StoredSchedule, time_ms: int, due_ms: int) -> Encoded:
+    text = shown(time_ms, known.definition.tz)
+    new = encode(NewJob(0), 1)  # for its nonce
+    rest = rest_of(**{**fields_in(known.job.replace(_DUE, text.encode())), "nonce": new.nonce})
+    name = occurrence_id(id, time_ms, store.topics.settings_of(topic).shards)
+    return Encoded(name, encode_when(None, due_ms), rest, new.nonce)
+
+
+def check_schedule_id(id: str) -> str:
+    if len(check_id(id).encode()) > MAX_ID_BYTES:
+        raise InvalidInput(f"id: a schedule's has at most {MAX_ID_BYTES} bytes")
+    return id
+
+
+def _read(store: RedisStore, topic: str, id: str) -> Op[tuple[StoredSchedule, int]]:
+    yield from store.topics.get(topic)
+    known, now_ms = yield from _schedules(store).read(topic, check_schedule_id(id))
+    return _there(known, topic, id), now_ms
+
+
+def _schedules(store: RedisStore) -> Schedules:
+    return Schedules(store.session, store.scripts, store.topics)
+
+
+def _there(known: StoredSchedule | None, topic: str, id: str) -> StoredSchedule:
+    if known is None:
+        raise ScheduleMissing(f"topic {topic!r} has no schedule {id!r}; `schedules` lists those it has")
+    return known
+
+
+def _shown(topic: str, id: str, known: StoredSchedule) -> Schedule:
+    last = known.plan[-1].time_ms if known.plan else known.last_ms
+    times = [one.time_ms for one in known.plan[:_SHOWN]]
+    if known.state == "active" and known.more:
+        times += known.definition.next(last, _SHOWN - len(times))
+    return Schedule(
+        topic=topic, id=id, state=known.state, definition=known.definition, next_ms=times,
+        previous=known.previous or None, waiting=known.held is not None, fired=known.totals.fired,
+        skipped=known.totals.skipped, missed=known.totals.missed, raw_body=fields_in(known.job)["body"].encode(),
+    )  # fmt: skip

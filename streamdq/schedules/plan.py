@@ -1,0 +1,120 @@
+"""A schedule's plan: its next occurrences, as Redis keeps them, so that they run without anybody to reckon them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from ..durations import MAX_DELAY_MS
+from ..keys import shard_of
+from .definition import Definition, shown
+
+LATE_MS = 30_000
+"""An occurrence that is later than this was missed: ``catch_up`` decides. Longer than a mover or a primary takes to be
+replaced.
+"""
+
+
+def late_ms(*, manual: bool) -> int:
+    """LATE_MS; by a clock that a test sets forward, nothing is ever missed."""
+    return MAX_DELAY_MS if manual else LATE_MS
+
+
+_AHEAD = 16  # occurrences
+_AHEAD_MS = 3_600_000  # and no further than this, but for the next two
+_OVERDUE = 1_000  # looked at in one go, a few ms of work
+_LET_THROUGH = 100  # of those, put into one plan
+MAX_ID_BYTES = 200
+"""A schedule's id: its jobs' ids add the time."""
+
+
+class Occurrence(NamedTuple):
+    """``time_ms``: by the clock. ``due_ms``: with jitter. ``id``: of its job. ``text``: what ``{due}`` stands for."""
+
+    due_ms: int
+    time_ms: int
+    id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """``last_ms``: those up to it are settled. ``late_ms``: those up to it run however late they are. ``missed``: how
+    many were passed over. ``more``: others follow.
+    """
+
+    occurrences: list[Occurrence]
+    last_ms: int
+    late_ms: int
+    missed: int
+    more: bool
+
+
+def occurrence_id(id: str, time_ms: int, shards: int) -> str:
+    """The id of an occurrence's job: schedule, ``@``, time, and what makes it belong to the topic's first shard."""
+    at = datetime.fromtimestamp(time_ms / 1000, UTC)
+    stem = f"{id}@{at.strftime('%Y-%m-%dT%H:%M:%S')}{f'.{time_ms % 1000:03}' if time_ms % 1000 else ''}Z"
+    name, tried = stem, 0
+    while shard_of(name, shards) != 0:
+        tried += 1
+        name = f"{stem}.{tried}"
+    return name
+
+
+def make_plan(definition: Definition, id: str, last_ms: int, now_ms: int, shards: int, late_ms: int = LATE_MS) -> Plan:
+    """The occurrences after ``last_ms``: of those that are due already, the ones that ``catch_up`` lets run, and then
+    the next ones. If many were missed, they take several plans; each says that more follow. The jobs belong to shard 0.
+    """
+    times = definition.times(last_ms)
+    overdue, first = _overdue(definition, id, times, now_ms)
+    whole = len(overdue) < _OVERDUE
+    runs = _to_run(definition, id, overdue, now_ms, late_ms, whole)
+    missed = len(overdue) - len(runs)
+    cut = not whole or len(runs) > _LET_THROUGH
+    runs = runs[:_LET_THROUGH]
+    ahead, more = ([], cut) if cut or first is None else _ahead(first, times, now_ms)
+    occurrences = [
+        Occurrence(definition.due_ms(id, time), time, occurrence_id(id, time, shards), shown(time, definition.tz))
+        for time in (*runs, *ahead)
+    ]
+    return Plan(
+        occurrences,
+        last_ms=overdue[missed - 1] if missed else last_ms,
+        late_ms=occurrences[len(runs) - 1].due_ms if runs else 0,
+        missed=missed,
+        more=more,
+    )
+
+
+def _overdue(definition: Definition, id: str, times: Iterator[int], now_ms: int) -> tuple[list[int], int | None]:
+    """Those that are due, some at a time, and the first that is not."""
+    overdue: list[int] = []
+    for time_ms in times:
+        if definition.due_ms(id, time_ms) > now_ms:
+            return overdue, time_ms
+        overdue.append(time_ms)
+        if len(overdue) == _OVERDUE:
+            break
+    return overdue, None
+
+
+def _to_run(definition: Definition, id: str, overdue: list[int], now_ms: int, late_ms: int, whole: bool) -> list[int]:
+    """The last few of them, as each is later than the one after it."""
+    catch_up = definition.catch_up
+    oldest_ms = now_ms - max(late_ms, catch_up if isinstance(catch_up, int) else 0)
+    runs = [time_ms for time_ms in overdue if definition.due_ms(id, time_ms) >= oldest_ms]
+    if not runs and whole and catch_up == "last":
+        return overdue[-1:]
+    return runs
+
+
+def _ahead(first: int, times: Iterator[int], now_ms: int) -> tuple[list[int], bool]:
+    """The next ones, and whether others follow them."""
+    ahead = [first]
+    for time_ms in times:
+        if len(ahead) == _AHEAD or (len(ahead) > 1 and time_ms > now_ms + _AHEAD_MS):
+            return ahead, True
+        ahead.append(time_ms)
+    return ahead, False

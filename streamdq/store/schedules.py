@@ -1,0 +1,186 @@
+"""Schedules as Redis holds them: the codec of their records, and how they are read and changed. All of a topic's
+schedules are in its first shard, which it has whatever its number of shards. ``lua/lib/schedule.lua`` has the layout.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, NamedTuple
+
+from ..config import TopicSettings
+from ..keys import ShardKeys
+from ..link.command import Command
+from ..link.session import Op, Session, checked
+from ..schedules.civil import database_version
+from ..schedules.definition import Definition, definition_in
+from ..schedules.plan import Occurrence, Plan, late_ms, make_plan
+from .commands import one
+from .replies import Written
+from .scripts import Scripts
+from .topics import Topics, changing
+
+ScheduleState = Literal["active", "paused", "ended"]
+_OCCURRENCES, _FIELDS = "\x1e", "\x1f"
+_PAGE = 200
+_RACES = 20
+
+
+class Totals(NamedTuple):
+    """How many occurrences became jobs, were skipped as they overlapped, and were missed."""
+
+    fired: int = 0
+    skipped: int = 0
+    missed: int = 0
+
+
+_NONE = Totals()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredSchedule:
+    """Every field of a schedule's record."""
+
+    version: int = 0
+    state: ScheduleState = "active"
+    definition: Definition
+    shards: int = 0
+    last_ms: int
+    late_ms: int = 0
+    held: Occurrence | None = None
+    previous: str = ""
+    totals: Totals = _NONE
+    plan: Sequence[Occurrence] = field(default_factory=tuple)
+    more: bool = True
+    zones: str = ""  # the version of the time zone database that the plan was made with
+    job: bytes  # the rest of the record of its jobs, with {due} in the body
+
+    def look_ms(self) -> int | None:
+        """When the mover looks at it next."""
+        if self.state != "active":
+            return None
+        waits = [self.last_ms] if self.held or (self.more and not self.plan) else []
+        return min([*waits, *(one.due_ms for one in self.plan[:1])], default=None)
+
+    def is_planned(self) -> bool:
+        """False: it was missed so often that more of these occurrences have to be looked at."""
+        return bool(self.plan) or not self.more or self.state == "paused"
+
+    def with_plan(self, plan: Plan, shards: int) -> StoredSchedule:
+        fired, skipped, missed = self.totals
+        return replace(
+            self,
+            state="active" if plan.occurrences or plan.more or self.held else "ended",
+            shards=shards,
+            last_ms=plan.last_ms,
+            late_ms=plan.late_ms,
+            plan=plan.occurrences,
+            more=plan.more,
+            zones=database_version(),
+            totals=Totals(fired, skipped, missed + plan.missed),
+        )
+
+    def encode(self) -> bytes:
+        """All but the version, which the script counts."""
+        held = _encode_occurrence(self.held) if self.held else ""
+        plan = _OCCURRENCES.join(map(_encode_occurrence, self.plan))
+        lines = (
+            self.state, self.definition.overlap, self.shards, self.last_ms, self.late_ms, held, self.previous,
+            ":".join(map(str, self.totals)), plan, int(self.more), f"{self.zones} {self.definition.text()}",
+        )  # fmt: skip
+        return "".join(f"{line}\n" for line in lines).encode() + self.job
+
+
+def schedule_in(record: bytes) -> StoredSchedule:
+    *head, definition, job = record.split(b"\n", 12)
+    version, state, _overlap, shards, last, late, held, previous, totals, plan, more = (part.decode() for part in head)
+    zones, _, text = definition.decode().partition(" ")
+    return StoredSchedule(
+        version=int(version), state=state, definition=definition_in(text),  # type: ignore[arg-type]
+        shards=int(shards), last_ms=int(last), late_ms=int(late),
+        held=_occurrence_in(held) if held else None, previous=previous, totals=Totals(*map(int, totals.split(":"))),
+        plan=[_occurrence_in(one) for one in plan.split(_OCCURRENCES) if one], more=more == "1", zones=zones, job=job,
+    )  # fmt: skip
+
+
+def _encode_occurrence(occurrence: Occurrence) -> str:
+    return _FIELDS.join(map(str, occurrence))
+
+
+def _occurrence_in(text: str) -> Occurrence:
+    due, time, id, shown = text.split(_FIELDS)
+    return Occurrence(int(due), int(time), id, shown)
+
+
+# -- what can be done with them
+
+Changed = Callable[[StoredSchedule | None, int], StoredSchedule]
+"""Makes of a schedule (None: there is none) and Redis's time what it shall be. The same object: nothing changes."""
+
+
+class Schedules:
+    """Reads and writes the schedules of one namespace."""
+
+    def __init__(self, session: Session, scripts: Scripts, topics: Topics) -> None:
+        self._session = session
+        self._scripts = scripts
+        self._topics = topics
+        self._late_ms = late_ms(manual=session.clock.manual)
+
+    def read(self, topic: str, id: str) -> Op[tuple[StoredSchedule | None, int]]:
+        """The schedule, if there is one, and Redis's time."""
+        key = self._first(topic).schedules
+        commands = [Command(key, ("HGET", key, id)), Command(key, ("TIME",))]
+        record, now = map(checked, (yield from self._session.call(commands)))
+        given = self._session.clock.argument()
+        now_ms = int(given) if given else int(now[0]) * 1000 + int(now[1]) // 1000
+        return None if record is None else schedule_in(record), now_ms
+
+    def all_of(self, topic: str) -> Op[dict[str, StoredSchedule]]:
+        """The topic's schedules by id. Of those that are made or removed meanwhile, some are missing."""
+        key, cursor = self._first(topic).schedules, "0"
+        found: dict[str, StoredSchedule] = {}
+        while True:
+            reply = yield from one(self._session, key, "HSCAN", key, cursor, "COUNT", _PAGE)
+            cursor, flat = reply[0].decode(), reply[1]
+            found |= {id.decode(): schedule_in(text) for id, text in zip(flat[::2], flat[1::2], strict=True)}
+            if cursor == "0":
+                return found
+
+    def remove(self, topic: str, id: str) -> Op[bool]:
+        return (yield from self._scripts.unschedule(self._first(topic), id))
+
+    def change(self, topic: str, id: str, changed: Changed, *, again: bool = False) -> Op[StoredSchedule]:
+        """Reads the schedule, changes it, plans it, and writes it, once more if somebody else did meanwhile. ``again``:
+        plans it even if nothing else is changed. The topic must exist.
+
+        Raises:
+            ServerUnavailable: others changed it all the time.
+        """
+        settings = yield from self._topics.get(topic)
+        for _ in range(_RACES):
+            known, now_ms = yield from self.read(topic, id)
+            after = changed(known, now_ms)
+            if after is known and (not again or after.state == "paused"):
+                return after
+            written, after = yield from self._write(topic, id, settings, after, now_ms)
+            if written is Written.OUTDATED:
+                settings = yield from self._topics.shared(topic, self._topics.repair)
+            elif written is Written.YES and after.is_planned():
+                return after
+        raise changing(topic)
+
+    def _write(
+        self, topic: str, id: str, settings: TopicSettings, after: StoredSchedule, now_ms: int
+    ) -> Op[tuple[Written, StoredSchedule]]:
+        missed = 0
+        if after.state != "paused":
+            plan = make_plan(after.definition, id, after.last_ms, now_ms, settings.shards, self._late_ms)
+            after, missed = after.with_plan(plan, settings.shards), plan.missed
+        call = self._scripts.schedule(
+            self._first(topic), settings.shards, id, after.version, after.look_ms(), missed, after.encode()
+        )
+        return (yield from call), after
+
+    def _first(self, topic: str) -> ShardKeys:
+        return self._session.keys.shard(topic, 0)

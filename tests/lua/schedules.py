@@ -1,0 +1,68 @@
+"""Schedules on one shard, as the script tests write and read them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamdq.job import NewJob
+from streamdq.schedules.definition import Definition
+from streamdq.schedules.plan import Occurrence
+from streamdq.store.records import encode
+from streamdq.store.replies import Fired, Written
+from streamdq.store.schedules import StoredSchedule, schedule_in
+from tests.lua.shard import START_MS, Shard
+
+LATE_MS, AGAIN_MS = 30_000, 1_000
+
+
+def at(*after_ms: int, id: str = "s") -> list[Occurrence]:
+    """Occurrences that many ms after the start; their jobs are `s@1000`."""
+    return [Occurrence(START_MS + ms, START_MS + ms, f"{id}@{ms}", f"T{ms}") for ms in after_ms]
+
+
+def stored(
+    *after_ms: int, id: str = "s", body: Any = "at {due}", overlap: Any = "allow", **fields: Any
+) -> StoredSchedule:
+    """A schedule with these occurrences planned, and no more."""
+    job = encode(NewJob(body), 10**6).rest
+    given: dict[str, Any] = {"shards": 1, "last_ms": START_MS, "plan": at(*after_ms, id=id), "more": False} | fields
+    return StoredSchedule(definition=Definition(every_ms=1_000, overlap=overlap), job=job, **given)
+
+
+def write(shard: Shard, schedule: StoredSchedule, id: str = "s", missed: int = 0, shards: int = 1) -> Written:
+    op = shard.scripts.schedule(shard.k, shards, id, schedule.version, schedule.look_ms(), missed, schedule.encode())
+    found: Written = shard.run(op)
+    return found
+
+
+def known(shard: Shard, id: str = "s") -> StoredSchedule | None:
+    record = shard.redis("HGET", shard.k.schedules, id)
+    return None if record is None else schedule_in(record)
+
+
+def there(shard: Shard, id: str = "s") -> StoredSchedule:
+    found = known(shard, id)
+    assert found is not None
+    return found
+
+
+def look(shard: Shard, id: str = "s") -> int | None:
+    """When the mover looks at it, after the start."""
+    score = shard.redis("ZSCORE", shard.k.ticks, id)
+    return None if score is None else int(float(score)) - START_MS
+
+
+def fire(shard: Shard, limit: int = 500, shards: int = 1) -> Fired:
+    reply: Fired = shard.run(shard.scripts.fire(shard.k, shards, limit, LATE_MS, AGAIN_MS))
+    if shard.checked:
+        shard.check()
+    return reply
+
+
+def waiting(shard: Shard) -> list[tuple[str, int]]:
+    """The jobs in the bucket, and when they are due after the start."""
+    flat = shard.redis("ZRANGE", shard.k.bucket, 0, -1, "WITHSCORES")
+    return [
+        (member[12:].decode(), int(float(score)) - START_MS)
+        for member, score in zip(flat[::2], flat[1::2], strict=True)
+    ]

@@ -1,0 +1,205 @@
+"""fire: occurrences become jobs the moment they are due, each once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from streamdq.store.replies import Written
+from tests.lua.schedules import AGAIN_MS, LATE_MS, at, fire, look, stored, there, waiting, write
+from tests.lua.shard import START_MS, Shard
+
+
+def outcome(shard: Shard) -> tuple[int, int]:
+    """How many were enqueued and skipped, by the shard's counters."""
+    fired, skipped = shard.redis("HMGET", shard.k.counts, "fired", "skipped")
+    return int(fired or 0), int(skipped or 0)
+
+
+def test_what_is_due_becomes_a_job_once(shard: Shard) -> None:
+    write(shard, stored(1_000, 2_000))
+    assert fire(shard)[2:] == (START_MS + 1_000, 0, 0, [])
+    shard.clock.now_ms += 1_000
+    assert fire(shard) == (True, START_MS + 1_000, START_MS + 2_000, 1, 0, [])
+    assert waiting(shard) == [("s@1000", 1_000)]
+    assert fire(shard).fired == 0
+    found = there(shard)
+    assert (found.plan, found.last_ms, found.previous, found.totals) == (
+        at(2_000),
+        START_MS + 1_000,
+        "s@1000",
+        (1, 0, 0),
+    )
+    assert look(shard) == 2_000
+    assert shard.move().moved == 1
+    job = shard.get("s@1000")
+    assert job is not None
+    assert (job.body, job.due_ms, job.created_ms) == ("at T1000", START_MS + 1_000, START_MS + 1_000)
+    shard.finish(shard.take())
+
+
+def test_the_text_stands_wherever_the_body_names_it(shard: Shard) -> None:
+    write(shard, stored(0, body={"a": ["{due}", "{due} {due}"], "{due}": "{other}", "%": "%1"}))
+    fire(shard)
+    job = shard.get("s@0")
+    assert job is not None
+    assert job.body == {"a": ["T0", "T0 T0"], "T0": "{other}", "%": "%1"}
+
+
+def test_without_a_next_one_it_has_ended(shard: Shard) -> None:
+    write(shard, stored(0))
+    assert fire(shard).next_ms == -1
+    assert there(shard).state == "ended"
+    assert look(shard) is None
+
+
+def test_who_has_more_than_is_planned_asks_for_a_plan(shard: Shard) -> None:
+    write(shard, stored(0, 1_000, 2_000, more=True))
+    assert fire(shard).unplanned == []
+    shard.clock.now_ms += 1_000
+    assert fire(shard)[2:] == (START_MS + 2_000, 1, 0, ["s"]), "while one is left"
+    shard.clock.now_ms += 1_000
+    assert fire(shard)[2:] == (START_MS + 2_000 + AGAIN_MS, 1, 0, ["s"])
+    assert there(shard).state == "active"
+    shard.clock.now_ms += AGAIN_MS
+    assert fire(shard).unplanned == ["s"], "until there is one"
+
+
+def test_all_that_are_due_run_in_their_order(shard: Shard) -> None:
+    write(shard, stored(0, 3, 5, 60_000))
+    shard.clock.now_ms += 10
+    assert fire(shard).fired == 3
+    assert waiting(shard) == [("s@0", 0), ("s@3", 3), ("s@5", 5)]
+    assert outcome(shard) == (3, 0)
+
+
+def test_what_is_late_waits_for_a_decision(shard: Shard) -> None:
+    write(shard, stored(0, 5, 60_000))
+    shard.clock.now_ms += LATE_MS + 3
+    assert fire(shard)[2:] == (START_MS + LATE_MS + 3 + AGAIN_MS, 0, 0, ["s"])
+    assert waiting(shard) == []
+    write(shard, replace(stored(5, 60_000, late_ms=START_MS + 5), version=there(shard).version), missed=1)
+    shard.clock.now_ms += 10 * LATE_MS
+    assert fire(shard)[2:] == (START_MS + 10 * LATE_MS + LATE_MS + 3 + AGAIN_MS, 1, 0, ["s"]), "the next one is late"
+    assert waiting(shard) == [("s@5", 5)]
+
+
+def test_exactly_as_late_as_is_allowed_is_in_time(shard: Shard) -> None:
+    write(shard, stored(0))
+    shard.clock.now_ms += LATE_MS
+    assert fire(shard).fired == 1
+
+
+def test_a_plan_for_another_number_of_shards_is_not_carried_out(shard: Shard) -> None:
+    """Its jobs' ids may belong to other shards."""
+    write(shard, stored(0, 60_000, shards=3))
+    assert fire(shard)[3:] == (0, 0, ["s"])
+    write(shard, replace(stored(0, 60_000), version=there(shard).version))
+    assert fire(shard).fired == 1
+
+
+def test_outdated_settings_are_refused(shard: Shard) -> None:
+    write(shard, stored(0))
+    assert fire(shard, shards=2)[:1] == (False,)
+    assert waiting(shard) == []
+    assert look(shard) == 0
+
+
+@pytest.mark.parametrize("overlap", ["skip", "queue", "allow"])
+def test_overlap(shard: Shard, overlap: str) -> None:
+    write(shard, stored(0, 1_000, 2_000, 3_000, 90_000, overlap=overlap))
+    fire(shard)
+    shard.move()
+    row = shard.take()
+    for _ in range(3):
+        shard.clock.now_ms += 1_000
+        fire(shard)
+    expected = {"skip": [], "queue": [], "allow": [("s@1000", 1_000), ("s@2000", 2_000), ("s@3000", 3_000)]}
+    assert waiting(shard) == expected[overlap]
+    assert look(shard) == (3_000 + AGAIN_MS if overlap == "queue" else 90_000)
+    shard.finish(row)
+    shard.clock.now_ms += AGAIN_MS
+    assert fire(shard).fired == (1 if overlap == "queue" else 0)
+    if overlap == "queue":  # the one that came first
+        assert waiting(shard) == [("s@1000", 1_000)]
+        assert there(shard).held is None
+    assert look(shard) == 90_000
+    assert outcome(shard) == {"skip": (1, 3), "queue": (2, 2), "allow": (4, 0)}[overlap]
+    assert there(shard).totals == (*outcome(shard), 0)
+
+
+def test_overlap_with_one_that_waits_was_tried_or_is_dead(two: Shard) -> None:
+    """Dead and done is ended, whatever group; anything else is not."""
+    write(two, stored(0, 1, 2, 3, 4, 5, overlap="skip"))
+    fire(two)
+
+    def skips() -> bool:
+        two.clock.now_ms += 1
+        return fire(two).skipped == 1
+
+    assert skips(), "it is delayed"
+    two.move()
+    assert skips(), "it is ready"
+    two.bury(two.take())
+    assert skips(), "it is ready for another group"
+    two.retry(two.take(group="b"), group="b", delay_ms=1_000)
+    assert skips(), "it waits for its next attempt"
+    two.clock.now_ms += 1_000
+    two.move()
+    two.finish(two.take(group="b"), group="b")
+    assert fire(two).fired == 1, "it is dead in one group and done in the other"
+
+
+def test_a_queued_one_runs_after_the_last_of_the_plan(shard: Shard) -> None:
+    write(shard, stored(0, 1_000, overlap="queue"))
+    fire(shard)
+    shard.clock.now_ms += 1_000
+    assert fire(shard).next_ms == START_MS + 1_000 + AGAIN_MS
+    assert there(shard).state == "active"
+    shard.move()
+    shard.finish(shard.take())
+    shard.clock.now_ms += 10 * LATE_MS
+    assert fire(shard)[2:] == (-1, 1, 0, [])
+    assert waiting(shard) == [("s@1000", 1_000)]
+    assert there(shard).state == "ended"
+
+
+def test_a_taken_id_is_skipped(shard: Shard) -> None:
+    shard.enqueue("s@0", delay=60)
+    write(shard, stored(0, 90_000))
+    assert fire(shard)[3:5] == (0, 1)
+    assert outcome(shard) == (0, 1)
+    assert there(shard).previous == ""
+
+
+def test_a_call_does_a_bounded_amount_of_work(shard: Shard) -> None:
+    for id in "abc":
+        write(shard, stored(0, 1, 2, id=id), id)
+    shard.clock.now_ms += 10
+    assert fire(shard, limit=4)[2:4] == (START_MS, 4)
+    assert fire(shard, limit=4)[2:4] == (START_MS + 2, 4)
+    assert fire(shard, limit=4)[2:4] == (-1, 1)
+    assert len(waiting(shard)) == 9
+
+
+def test_large_bodies_are_taken_in_parts(shard: Shard) -> None:
+    for id in "abcd":
+        write(shard, stored(0, id=id, body="x" * 150_000), id)
+    assert [fire(shard).fired for _ in range(2)] == [2, 2]
+    assert int(shard.redis("HGET", shard.k.settings, "largest")) > 150_000
+
+
+def test_a_schedule_that_another_client_deleted_is_forgotten(shard: Shard) -> None:
+    write(shard, stored(0))
+    shard.redis("HDEL", shard.k.schedules, "s")
+    assert fire(shard).next_ms == -1
+    assert look(shard) is None
+
+
+def test_who_read_it_before_changes_nothing(shard: Shard) -> None:
+    write(shard, stored(0, 1_000))
+    before = there(shard)
+    fire(shard)
+    assert write(shard, before) is Written.CHANGED_MEANWHILE
+    assert there(shard).plan == at(1_000)

@@ -1,0 +1,23 @@
+"""unschedule: a schedule goes; its jobs stay."""
+
+from __future__ import annotations
+
+from tests.lua.schedules import fire, known, look, stored, waiting, write
+from tests.lua.shard import Shard
+
+
+def test_it_goes_and_its_jobs_stay(shard: Shard) -> None:
+    write(shard, stored(0, 1_000))
+    fire(shard)
+    assert shard.run(shard.scripts.unschedule(shard.k, "s")) is True
+    assert known(shard) is None
+    assert look(shard) is None
+    assert waiting(shard) == [("s@0", 0)]
+    assert shard.run(shard.scripts.unschedule(shard.k, "s")) is False
+
+
+def test_others_stay(shard: Shard) -> None:
+    write(shard, stored(1_000), "a")
+    write(shard, stored(1_000), "b")
+    assert shard.run(shard.scripts.unschedule(shard.k, "a")) is True
+    assert look(shard, "b") == 1_000

@@ -1,0 +1,349 @@
+"""Schedules on real servers: each occurrence once and on time, whatever changes meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from streamdq import AsyncQueue, Job
+from streamdq.clock import ManualClock
+from streamdq.errors import InvalidInput, ScheduleMissing, TopicNotEmpty, UnknownTopic
+from streamdq.link.session import Op
+from streamdq.operations.schedules import Schedule
+from streamdq.queue import carry_out, store_of
+from streamdq.schedules import civil
+from streamdq.schedules.plan import make_plan
+from streamdq.store.replies import Written
+from streamdq.store.schedules import Schedules, StoredSchedule
+from streamdq.testing import drain, memory
+from tests.redis.harness import Seen, Space, eventually, recorder
+from tests.redis.movers import mover_at
+from tests.servers import Server
+
+DAY_MS = 86_400_000
+
+
+def stored(space: Space, op: Any) -> Any:
+    """A call of Schedules."""
+    store = store_of(space.queue)
+    found: Op[Any] = op(Schedules(store.session, store.scripts, store.topics))
+    return carry_out(space.queue, found)
+
+
+def set_back(space: Space, id: str, ms: int) -> None:
+    """As if nothing had looked at it for so long, after it was planned."""
+    known, now = stored(space, lambda schedules: schedules.read("t", id))
+    before = replace(known, last_ms=now - ms, state="active", more=True)
+    before = before.with_plan(make_plan(known.definition, id, now - ms, now - ms, 1), 1)
+    first = store_of(space.queue).session.keys.shard("t", 0)
+    call = store_of(space.queue).scripts.schedule(first, 1, id, known.version, before.look_ms(), 0, before.encode())
+    assert carry_out(space.queue, call) is Written.YES
+
+
+def ids(space: Space, topic: str = "t") -> list[str]:
+    return [one.id for one in space.queue.schedules(topic)]
+
+
+# -- what callers do
+
+
+def test_a_schedule_is_there_until_it_is_removed(space: Space) -> None:
+    made = space.queue.schedule("t", {"for": "acme"}, id="acme", cron="0 9 * * 1-5", tz="Europe/Paris", overlap="skip")
+    assert isinstance(made, Schedule)
+    assert (made.topic, made.id, made.state, made.text) == ("t", "acme", "active", "0 9 * * 1-5")
+    assert (made.fired, made.skipped, made.missed, made.previous, made.waiting) == (0, 0, 0, None, False)
+    assert made.raw_body == b'{"for":"acme"}'
+    local = [civil.local_of(ms, civil.zone("Europe/Paris")) for ms in made.next_ms]
+    assert len(local) == 5
+    assert all((at.hour, at.minute) == (9, 0) and at.weekday() < 5 for at in local)
+    assert all(earlier < later for earlier, later in pairwise(made.next_ms))
+    assert space.queue.schedules("t") == space.queue.schedules() == [made]
+    assert space.queue.get_schedule("t", "acme") == made
+    assert space.queue.unschedule("t", "acme") is True
+    assert space.queue.unschedule("t", "acme") is False
+    assert space.queue.schedules() == []
+
+
+def test_many_are_listed(space: Space) -> None:
+    for i in range(450):
+        space.queue.schedule("t", id=f"s{i:03}", every="1h")
+    assert ids(space) == [f"s{i:03}" for i in range(450)]
+
+
+def test_the_same_again_changes_nothing(space: Space, redis_server: Server) -> None:
+    given: dict[str, Any] = {"id": "s", "every": "10m", "jitter": "5s", "retry": "1s 2s", "ttr": "5s"}
+    made = space.queue.schedule("t", {"a": 1}, **given)
+    with redis_server.client() as client:
+        before = client.hgetall("test:{t:0}:schedules")
+        assert space.queue.schedule("t", {"a": 1}, **given) == made
+        assert client.hgetall("test:{t:0}:schedules") == before
+
+
+def test_a_change_concerns_the_next_occurrence(stepped: Space, clock: ManualClock) -> None:
+    made = stepped.queue.schedule("t", {"a": 1}, id="s", every="10m")
+    clock.advance("4m")
+    changed = stepped.queue.schedule("t", {"a": 2}, id="s", every="10m")
+    assert changed.next_ms == made.next_ms, "an interval that stays goes on as it was"
+    assert changed.raw_body == b'{"a":2}'
+    changed = stepped.queue.schedule("t", {"a": 2}, id="s", every="5m")
+    assert changed.next_ms[0] == clock.now_ms + 300_000
+    assert stepped.queue.schedule("t", {"a": 2}, id="s", every="5m", until=clock.now_ms).state == "ended"
+    assert stepped.queue.schedule("t", {"a": 2}, id="s", every="5m").state == "active"
+
+
+def test_what_is_not_there_is_named(space: Space) -> None:
+    for call in (space.queue.get_schedule, space.queue.unschedule, space.queue.pause_schedule, space.queue.trigger):
+        with pytest.raises(UnknownTopic):
+            call("nowhere", "s")
+    space.queue.configure("t")
+    for call in (
+        space.queue.get_schedule,
+        space.queue.pause_schedule,
+        space.queue.resume_schedule,
+        space.queue.trigger,
+    ):
+        with pytest.raises(ScheduleMissing, match="topic 't' has no schedule 's'"):
+            call("t", "s")
+    assert space.queue.schedules("t") == []
+
+
+def test_bad_input_writes_nothing(space: Space) -> None:
+    for bad in ({"id": "x" * 201}, {"id": ""}, {"every": "1ms"}, {"cron": "x"}, {"ttr": 0}, {"url": "ftp://x"}):
+        with pytest.raises(InvalidInput):
+            space.queue.schedule("t", **({"every": None if "cron" in bad else "1h"} | bad))
+    assert space.queue.schedules() == []
+    assert space.queue.stats().topics == {}
+
+
+def test_trigger_enqueues_one_now_and_changes_nothing(stepped: Space, clock: ManualClock) -> None:
+    made = stepped.queue.schedule("t", {"at": "{due}"}, id="s", every="1d", tz="Asia/Kolkata", retry="1s 1s")
+    job = stepped.queue.trigger("t", "s")
+    assert job.body == {"at": "2027-01-15T13:30:00+05:30"}
+    assert (job.id, job.due_ms, job.retry) == ("s@2027-01-15T08:00:00Z", clock.now_ms, "1000ms 1000ms")
+    assert stepped.queue.get_schedule("t", "s") == made
+    assert stepped.state(job.id) == "ready"
+
+
+def test_backfill_enqueues_what_would_have_been(stepped: Space, clock: ManualClock) -> None:
+    stepped.queue.schedule("t", {"at": "{due}"}, id="s", cron="0 */6 * * *")
+    begin, end = datetime(2027, 1, 13, tzinfo=UTC), datetime(2027, 1, 15, tzinfo=UTC)
+    assert stepped.queue.backfill("t", "s", begin, end) == 8
+    assert stepped.queue.backfill("t", "s", begin, end) == 0, "they are there"
+    assert stepped.job("s@2027-01-14T18:00:00Z").body == {"at": "2027-01-14T18:00:00+00:00"}
+    assert stepped.queue.backfill("t", "s", begin, begin) == 0
+    with pytest.raises(InvalidInput, match="end is before start"):
+        stepped.queue.backfill("t", "s", end, begin)
+    stepped.queue.schedule("t", id="often", every=1)
+    with pytest.raises(InvalidInput, match="more than 100,000"):
+        stepped.queue.backfill("t", "often", clock.now_ms, clock.now_ms + 3 * DAY_MS)
+
+
+def test_a_topic_with_schedules_is_deleted_only_by_force(space: Space) -> None:
+    space.queue.schedule("t", id="s", every="1h")
+    with pytest.raises(TopicNotEmpty, match="has schedules"):
+        space.queue.delete_topic("t")
+    assert ids(space) == ["s"]
+    space.queue.delete_topic("t", force=True)
+    space.queue.configure("t")
+    assert ids(space) == []
+
+
+async def test_awaited(redis_server: Server) -> None:
+    async with AsyncQueue(redis_server.url, "test") as queue:
+        made = await queue.schedule("t", id="s", every="1h")
+        assert await queue.schedules() == [made]
+        assert (await queue.pause_schedule("t", "s")).state == "paused"
+        assert await queue.unschedule("t", "s")
+
+
+# -- by a clock that is set forward
+
+
+async def test_a_year_of_days_in_paris(stepped: Space, clock: ManualClock) -> None:
+    """Each local day has one, also those on which clocks are changed."""
+    seen: list[tuple[str, int]] = []
+    begin = clock.now_ms
+    stepped.queue.schedule("t", "{due}", id="s", cron="30 2 * * *", tz="Europe/Paris", overlap="skip")
+    worker = stepped.worker()
+
+    @worker.handler("t")
+    async def handle(body: str, job: Job) -> None:
+        seen.append((body, job.due_ms))
+
+    await drain(worker, clock, for_="365d", within_s=120)
+    assert [body[:10] for body, _ in seen] == [
+        datetime.fromtimestamp(begin / 1000 + day * 86_400, UTC).date().isoformat() for day in range(1, 366)
+    ]
+    odd = [body for body, _ in seen if body[11:16] != "02:30"]
+    assert odd == ["2027-03-28T03:00:00+02:00"]
+    assert all(datetime.fromisoformat(body).timestamp() * 1000 == due_ms for body, due_ms in seen)
+
+
+async def test_in_memory() -> None:
+    server = memory(1_800_000_000_000)
+    seen: list[str] = []
+    with server.queue() as queue:
+        queue.schedule("t", "{due}", id="s", every="10m", until=server.clock.now_ms + 3_600_000)
+        worker = server.worker()
+        worker.handler("t")(seen.append)
+        await drain(worker, server.clock)
+        assert queue.get_schedule("t", "s").state == "ended"
+        assert queue.audit().balanced
+    server.close()
+    assert len(seen) == 6
+
+
+async def test_pausing_makes_up_for_nothing(stepped: Space, clock: ManualClock, seen: Seen) -> None:
+    stepped.queue.schedule("t", "{due}", id="s", every="10m")
+    worker = stepped.worker()
+    worker.handler("t")(recorder(seen))
+    await drain(worker, clock, for_="35m")
+    assert len(seen) == 3
+    assert stepped.queue.pause_schedule("t", "s").next_ms == []
+    await drain(worker, clock, for_="1h")
+    assert len(seen) == 3
+    resumed = stepped.queue.resume_schedule("t", "s")
+    assert resumed.next_ms[0] == clock.now_ms + 300_000, "as its interval goes"
+    await drain(worker, clock, for_="10m")
+    assert len(seen) == 4
+    assert stepped.queue.get_schedule("t", "s").missed == 0
+
+
+async def test_an_occurrence_is_an_ordinary_job(stepped: Space, clock: ManualClock) -> None:
+    """It is retried, buried, kicked and cancelled as any other."""
+    stepped.queue.schedule("t", id="s", every="1h", retry="1m 2m", until=clock.now_ms + 2 * 3_600_000)
+    worker, attempts = stepped.worker(), 0
+
+    @worker.handler("t")
+    async def handle(_body: Any) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts <= 3:
+            raise ValueError("no")
+
+    await drain(worker, clock, for_="90m")
+    (letter,) = stepped.queue.dead("t")
+    assert letter.id == "s@2027-01-15T09:00:00Z"
+    assert attempts == 3
+    assert stepped.queue.kick("t", letter.id) == 1
+    await drain(worker, clock, for_="90m")
+    assert attempts == 5
+    ended = stepped.queue.get_schedule("t", "s")
+    assert (ended.state, ended.fired, ended.next_ms) == ("ended", 2, [])
+
+
+async def test_with_several_shards_its_jobs_are_found_by_id(stepped: Space, clock: ManualClock, seen: Seen) -> None:
+    stepped.queue.configure("t", shards=5)
+    stepped.queue.schedule("t", "{due}", id="s", every="1m")
+    async with mover_at(stepped.url, "a", clock=clock):
+        for _ in range(5):
+            before = stepped.queue.get_schedule("t", "s").previous
+            clock.advance("1m")
+            await eventually(lambda: stepped.queue.get_schedule("t", "s").previous != before, "it fired")  # noqa: B023
+            previous = stepped.queue.get_schedule("t", "s").previous
+            assert previous is not None
+            await stepped.becomes(previous, "ready")
+            assert stepped.queue.cancel("t", previous)
+    stepped.queue.configure("t", shards=2)
+    worker = stepped.worker()
+    worker.handler("t")(recorder(seen))
+    await drain(worker, clock, for_="3m")
+    assert len(seen) == 3, "also after their number has changed"
+
+
+# -- by the servers' clocks
+
+
+async def test_each_occurrence_runs_once_on_time_whatever_happens_to_movers(space: Space, seen: Seen) -> None:
+    """Two are killed, and three that don't know of one another work at the same time."""
+    worker = space.worker()
+
+    @worker.handler("t")
+    async def handle(_body: Any, job: Job) -> None:
+        seen.add(job.id)
+
+    for i in range(10):
+        space.queue.schedule("t", id=f"s{i}", every="1s")
+    async with space.serving(worker):
+        async with AsyncExitStack() as killed:
+            await killed.enter_async_context(mover_at(space.url, "a", leads=False))
+            await seen.count(20)
+        async with mover_at(space.url, "b", leads=False), mover_at(space.url, "c", leads=False):
+            await seen.count(50)
+    assert len(set(seen.all)) == len(seen.all)
+    totals = [one.fired for one in space.queue.schedules("t")]
+    assert sum(totals) == space.stats().done + space.stats().ready + space.stats().delayed
+
+
+@pytest.mark.parametrize(
+    ("catch_up", "run"), [("none", 0), ("last", 1), ("10m", 10)], ids=["none", "the last", "all within ten minutes"]
+)
+async def test_when_every_process_was_down(space: Space, seen: Seen, catch_up: Any, run: int) -> None:
+    """For an hour and a half. The last one was due more than 30 s ago."""
+    until = now_ms(space) - 35_000
+    space.queue.schedule("t", "{due}", id="s", cron="* * * * *", catch_up=catch_up, until=until)
+    set_back(space, "s", 90 * 60_000)
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    async with space.serving(worker):
+        await eventually(lambda: space.queue.get_schedule("t", "s").state == "ended", "it was planned")
+        ended = space.queue.get_schedule("t", "s")
+        await seen.count(ended.fired)
+    assert ended.fired in ((run,) if run < 2 else (run - 1, run)), "the last ten minutes have one less without the last"
+    assert ended.fired + ended.missed in (89, 90)
+    assert seen.all == sorted(seen.all)
+    for body in seen.all[-1:]:
+        assert until - 60_000 < datetime.fromisoformat(body).timestamp() * 1000 <= until
+
+
+def now_ms(space: Space) -> int:
+    found: int = stored(space, lambda schedules: schedules.read("t", "none"))[1]
+    return found
+
+
+async def test_a_new_time_zone_database_changes_what_is_planned(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamdq.store.schedules.database_version", lambda: "1999a")
+    space.queue.schedule("t", id="s", cron="0 9 * * *", tz="Europe/Paris")
+    space.queue.schedule("t", id="asleep", cron="0 9 * * *", tz="Europe/Paris")
+    space.queue.pause_schedule("t", "asleep")
+
+    def planned_with(id: str) -> str:
+        found: StoredSchedule = stored(space, lambda schedules: schedules.read("t", id))[0]
+        return found.zones
+
+    assert planned_with("s") == "1999a"
+    monkeypatch.undo()
+    async with mover_at(space.url, "a"):
+        await eventually(lambda: planned_with("s") == civil.database_version(), "it is planned anew")
+    assert planned_with("asleep") == "1999a"
+
+
+async def test_a_lost_shard_loses_its_schedules_and_nothing_else(
+    space: Space, redis_server: Server, seen: Seen
+) -> None:
+    space.queue.schedule("t", id="s", every="1s")
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    async with space.serving(worker):
+        await seen.count(1)
+        with redis_server.client() as client:
+            client.flushall()
+        await asyncio.to_thread(space.queue.schedule, "t", "again", id="new", every="1s")
+        await eventually(lambda: "again" in seen.all, "what is scheduled afterwards runs")
+    assert ids(space) == ["new"]
+
+
+async def test_on_a_cluster(spread: Space, seen: Seen) -> None:
+    for topic in ("a", "b", "c", "d"):
+        spread.queue.schedule(topic, topic, id="s", every="1s")
+    worker = spread.worker()
+    for topic in ("a", "b", "c", "d"):
+        worker.handler(topic)(recorder(seen))
+    async with spread.serving(worker):
+        await eventually(lambda: set(seen.all) == {"a", "b", "c", "d"}, "all have run")

@@ -1,0 +1,192 @@
+"""Occurrences where clocks are changed, against a walk over every minute; and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from functools import cache
+from itertools import islice, pairwise
+from zoneinfo import ZoneInfo, available_timezones
+
+import pytest
+
+from streamdq.errors import InvalidInput
+from streamdq.schedules.civil import after_quiet, moments, quiet_hours, zone
+from streamdq.schedules.recurrence import Every, cron
+
+BEGIN, END = datetime(2026, 1, 1, tzinfo=UTC), datetime(2036, 1, 1, tzinfo=UTC)
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+AROUND = timedelta(hours=27)
+PARIS = zone("Europe/Paris")
+
+# Cron expressions, and the hours and minutes that they name: read by hand, as the walk must not use the same parser.
+EXPRESSIONS = {
+    "30 2 * * *": ({2}, {30}),
+    "0 0 * * *": ({0}, {0}),
+    "59 23 * * *": ({23}, {59}),
+    "*/20 * * * *": (set(range(24)), {0, 20, 40}),
+    "15,45 0-3 * * *": ({0, 1, 2, 3}, {15, 45}),
+}
+
+Change = tuple[datetime, timedelta, timedelta]  # the first hour with the new offset; the old and the new offset
+
+
+@cache
+def changes_of(where: ZoneInfo) -> tuple[Change, ...]:
+    """All of ten years, to the hour."""
+    hours = [BEGIN + i * HOUR for i in range(int((END - BEGIN) / HOUR))]
+    offsets = [at.astimezone(where).utcoffset() or timedelta() for at in hours[::12]]
+    coarse = [i for i, (old, new) in enumerate(pairwise(offsets)) if old != new]
+    found = []
+    for i in coarse:
+        for old, new in pairwise(hours[i * 12 : i * 12 + 14]):
+            before, after = (at.astimezone(where).utcoffset() or timedelta() for at in (old, new))
+            if before != after:
+                found.append((new, before, after))
+    return tuple(found)
+
+
+def distinct_changes() -> Iterator[tuple[ZoneInfo, Change]]:
+    """Each change of each zone; of zones that do the same, one."""
+    known = set()
+    for name in sorted(available_timezones()):
+        where = ZoneInfo(name)
+        for change in changes_of(where):
+            if change not in known:
+                known.add(change)
+                yield where, change
+
+
+def walked(where: ZoneInfo, change: Change) -> dict[str, tuple[list[int], list[int]]]:
+    """For each expression the moments around the change, with times that come twice once, and twice."""
+    start, minutes = change[0] - AROUND, int(2 * AROUND / MINUTE)
+    shown = [(start + i * MINUTE).astimezone(where).replace(tzinfo=None) for i in range(-1, minutes)]
+    found: dict[str, tuple[list[int], list[int]]] = {}
+    for expression, (hours, of_hour) in EXPRESSIONS.items():
+        once: list[int] = []
+        both: list[int] = []
+        seen = set()
+        for i, (before, local) in enumerate(pairwise(shown)):
+            skipped = [before + step * MINUTE for step in range(1, int((local - before) / MINUTE))]
+            if any(time.hour in hours and time.minute in of_hour for time in (*skipped, local)):
+                ms = int((start + i * MINUTE).timestamp()) * 1000
+                both.append(ms)
+                if local not in seen:
+                    once.append(ms)
+            seen.add(local)
+        found[expression] = once, both
+    return found
+
+
+def test_all_zones_and_all_changes_of_ten_years() -> None:
+    tried = set()
+    for where, change in distinct_changes():
+        begin, end = (int((change[0] + side * AROUND).timestamp()) * 1000 for side in (-1, 1))
+        for expression, (once, both) in walked(where, change).items():
+            for dst, expected in (("once", once), ("both", both)):
+                found = cron(expression, where, dst).after(begin - 1)  # type: ignore[arg-type]
+                got = []
+                for moment in found:
+                    if moment >= end:
+                        break
+                    got.append(moment)
+                assert got == expected, (where, change, expression, dst)
+        tried.add("forward" if change[2] > change[1] else "back")
+        # From any occurrence on, the next ones are the same: a process that starts within the change plans no others.
+        for dst, expected in (("once", once), ("both", both)):
+            for at, rest in ((i, expected[i + 1 : i + 4]) for i in range(0, len(expected) - 4, 3)):
+                assert list(islice(cron(expression, where, dst).after(expected[at]), 3)) == rest[:3]  # type: ignore[arg-type]
+    assert tried == {"forward", "back"}
+    assert len(changes_of(PARIS)) == 20
+
+
+def local(text: str, where: ZoneInfo = PARIS) -> int:
+    return int(datetime.fromisoformat(text).replace(tzinfo=where).timestamp() * 1000)
+
+
+def shown(found: Iterator[int], count: int) -> list[str]:
+    return [datetime.fromtimestamp(ms / 1000, PARIS).strftime("%a %d %b %H:%M") for ms in islice(found, count)]
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("0 9 * * 1-5", ["Fri 15 Jan 09:00", "Mon 18 Jan 09:00"]),
+        ("0 9 * * FRI", ["Fri 15 Jan 09:00", "Fri 22 Jan 09:00"]),
+        ("0 0 L * *", ["Sun 31 Jan 00:00", "Sun 28 Feb 00:00"]),
+        ("0 0 * * 1#1", ["Mon 01 Feb 00:00", "Mon 01 Mar 00:00"]),
+        ("@hourly", ["Fri 15 Jan 01:00", "Fri 15 Jan 02:00"]),
+        ("@Monthly", ["Mon 01 Feb 00:00", "Mon 01 Mar 00:00"]),
+        ("0  12 13 * 5", ["Fri 15 Jan 12:00", "Fri 22 Jan 12:00"]),  # the 13th, and every Friday
+    ],
+)
+def test_expressions(expression: str, expected: list[str]) -> None:
+    assert shown(cron(expression, PARIS).after(local("2027-01-15T00:00")), 2) == expected
+
+
+def test_seconds_in_a_sixth_field() -> None:
+    found = cron("*/15 * * * * *", PARIS).after(local("2027-01-15T00:00"))
+    assert [ms - local("2027-01-15T00:00") for ms in islice(found, 3)] == [15_000, 30_000, 45_000]
+
+
+@pytest.mark.parametrize(
+    ("expression", "why"),
+    [
+        ("61 * * * *", "Bad minute"),
+        ("* * * *", "Wrong number of fields"),
+        ("0 0 30 2 *", "Bad day-of-month"),
+        ("", "Wrong number of fields"),
+        ("* " * 200, "must be text such as"),
+        (None, "must be text such as"),
+    ],
+)
+def test_what_can_not_be_read(expression: str, why: str) -> None:
+    with pytest.raises(InvalidInput, match=f"cron: .*{why}"):
+        cron(expression, PARIS)
+
+
+def test_dst_is_once_or_both() -> None:
+    with pytest.raises(InvalidInput, match="dst: 'twice'"):
+        cron("* * * * *", PARIS, "twice")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["Europe/Pari", "", "/etc/passwd", "../x", "x" * 5000, "America", None, 5])
+def test_unknown_zones(name: str) -> None:
+    with pytest.raises(InvalidInput, match="tz: "):
+        zone(name)
+    with pytest.raises(InvalidInput, match="did you mean Europe/Paris"):
+        zone("Europe/Pari")
+
+
+def test_intervals() -> None:
+    each = Every(600_000, 1_000)
+    assert list(islice(each.after(0), 2)) == [601_000, 1_201_000]
+    assert list(islice(each.after(601_000), 2)) == [1_201_000, 1_801_000]
+    assert list(islice(each.after(1_200_999), 1)) == [1_201_000]
+
+
+def test_civil_times_that_do_not_exist_or_come_twice() -> None:
+    assert moments(datetime.fromisoformat("2027-03-28T02:30"), PARIS) == [local("2027-03-28T03:00")]
+    twice = moments(datetime.fromisoformat("2027-10-31T02:30"), PARIS)
+    assert [twice[1] - twice[0], len(twice)] == [3_600_000, 2]
+
+
+@pytest.mark.parametrize(
+    ("quiet", "at", "then"),
+    [
+        ("21:00-08:00", "2027-01-15T20:59", "2027-01-15T20:59"),
+        ("21:00-08:00", "2027-01-15T21:00", "2027-01-16T08:00"),
+        ("21:00-08:00", "2027-01-16T07:59", "2027-01-16T08:00"),
+        ("21:00-08:00", "2027-01-16T08:00", "2027-01-16T08:00"),
+        ("12:00-14:00", "2027-01-16T13:00", "2027-01-16T14:00"),
+        ("01:00-02:30", "2027-03-28T01:30", "2027-03-28T03:00"),  # 02:30 does not exist
+    ],
+)
+def test_quiet_hours(quiet: str, at: str, then: str) -> None:
+    assert after_quiet(local(at), quiet_hours(quiet), PARIS) == local(then)
+
+
+@pytest.mark.parametrize("text", ["", "21-8", "24:00-08:00", "08:00-08:00", "08:00", None, "08:00-09:60"])
+def test_quiet_hours_that_can_not_be_read(text: str) -> None:
+    with pytest.raises(InvalidInput, match="quiet: "):
+        quiet_hours(text)
