@@ -80,14 +80,18 @@ def latencies_ms(engine: Engine, queue: Queue, command: list[str], count: int) -
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.outbox")
-    parser.add_argument("--from", dest="source", help="postgresql://… or sqlite:///FILE; by default an SQLite file")
+    parser.add_argument(
+        "--from", dest="source", help="postgresql://…, mysql://… or sqlite:///FILE; by default an SQLite file"
+    )
     parser.add_argument("--rows", type=int, default=50_000)
     parser.add_argument("--commits", type=int, default=200)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, RedisServer(find_server()) as server:
         source = given.source or f"sqlite:///{Path(folder) / 'outbox.db'}"
         print(f"outbox at {rows.create(source)}")
-        engine = create_engine(source.replace("postgresql://", "postgresql+psycopg://"))
+        engine = create_engine(
+            source.replace("postgresql://", "postgresql+psycopg://").replace("mysql://", "mysql+pymysql://")
+        )
         command = [sys.executable, "-m", "streamdq", "--url", server.url, "--namespace", NAMESPACE, "outbox", "relay"]
         os.environ["STREAMDQ_OUTBOX"] = source
         with Queue(server.url, NAMESPACE) as queue:

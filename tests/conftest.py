@@ -21,6 +21,7 @@ from tests.leaks import leaked_keys
 from tests.servers import Binary, Cluster, Pool, Server, binaries, recent_binary
 
 if TYPE_CHECKING:
+    from tests.mariadb import Mariadb
     from tests.postgres import Postgres
     from tests.s3 import Bucket
 
@@ -148,6 +149,18 @@ def postgres() -> Iterator["Postgres"]:
     if programs is None:
         pytest.skip("no PostgreSQL server is installed on this machine")
     with Postgres(programs) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mariadb() -> Iterator["Mariadb"]:
+    pytest.importorskip("pymysql")
+    from tests.mariadb import Mariadb, mariadb_program
+
+    program = mariadb_program()
+    if program is None:
+        pytest.skip("no MariaDB server is installed on this machine")
+    with Mariadb(program) as server:
         yield server
 
 

@@ -1,5 +1,5 @@
-"""Databases that parts of streamdq keep rows in, SQLite or PostgreSQL: opening them, transactions, and what their
-errors mean. Needs SQLAlchemy, so it is imported only where a database is used.
+"""Databases that parts of streamdq keep rows in, SQLite, PostgreSQL or MySQL: opening them, transactions, and what
+their errors mean. Needs SQLAlchemy, so it is imported only where a database is used.
 """
 
 from __future__ import annotations
@@ -22,8 +22,13 @@ from ..errors import InvalidInput, StreamdqError
 _READ = "streamdq_read"  # the execution option of a transaction that writes nothing
 _BUSY_S = 10
 _LOCK = 0x73747264  # any number, as long as every streamdq uses the same
-_DRIVERS = {"postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg"}
+_DRIVERS = {
+    "postgresql": "postgresql+psycopg", "postgres": "postgresql+psycopg",
+    "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql",
+}  # fmt: skip
 _KNOWN = ("sqlite", "sqlite+pysqlite", "postgresql+psycopg")
+_MYSQL_NAMES = ("mysql", "mariadb")
+_MYSQL = ("mysql+pymysql", "mariadb+pymysql")
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,17 @@ class Purpose:
     error: type[StreamdqError]
     unavailable: type[StreamdqError]
     refuses_writes: type[StreamdqError]
+    mysql: bool = False
+    """Whether it may be MySQL or MariaDB."""
+
+    @property
+    def drivers(self) -> tuple[str, ...]:
+        return (*_KNOWN, *_MYSQL) if self.mysql else _KNOWN
+
+    @property
+    def kinds(self) -> str:
+        """As in "neither …"."""
+        return "sqlite:///, postgresql:// nor mysql://" if self.mysql else "sqlite:/// nor postgresql://"
 
 
 class Database:
@@ -57,6 +73,7 @@ class Database:
             _make_private(self._url)
         self.engine = _open_engine(self._url, purpose)
         self.is_postgresql = self.engine.dialect.name == "postgresql"
+        self.is_mysql = self._url.get_backend_name() in _MYSQL_NAMES
         self.dialect: Any = postgresql if self.is_postgresql else sqlite
 
     def close(self) -> None:
@@ -105,8 +122,8 @@ def parse(url: str, purpose: Purpose) -> URL:
             "postgresql://user:password@host/database, user and password percent-encoded"
         ) from None
     parsed = parsed.set(drivername=_DRIVERS.get(parsed.drivername, parsed.drivername))
-    if parsed.drivername not in _KNOWN:
-        raise InvalidInput(f"{purpose.name}: {parsed.drivername}:// is neither sqlite:/// nor postgresql://")
+    if parsed.drivername not in purpose.drivers:
+        raise InvalidInput(f"{purpose.name}: {parsed.drivername}:// is neither {purpose.kinds}")
     if parsed.get_backend_name() == "sqlite" and (
         parsed.database in (None, "", ":memory:") or "memory" in str(parsed.query.get("mode", parsed.database))[:20]
     ):
@@ -150,26 +167,41 @@ def _open_engine(url: URL, purpose: Purpose) -> Engine:
     Raises:
         InvalidInput: the driver is not installed, or refuses the URL.
     """
-    arguments: dict[str, Any] = {"timeout": _BUSY_S}
-    if url.get_backend_name() == "postgresql":
-        # So that a dead network is noticed, whatever the system's own limits are, also while an answer is awaited.
-        given: dict[str, Any] = {"connect_timeout": 10, "application_name": f"streamdq {purpose.name}"}
-        given |= {"tcp_user_timeout": 15_000, "keepalives_idle": 10, "keepalives_interval": 5}
-        arguments = {name: value for name, value in given.items() if name not in url.query}
+    kind, options = url.get_backend_name(), _engine_options(url, purpose)
     try:
-        engine = create_engine(url, connect_args=arguments, pool_pre_ping=True, hide_parameters=True)
+        engine = create_engine(url, pool_pre_ping=True, hide_parameters=True, **options)
     except ImportError as error:
+        extra = "mysql" if kind in _MYSQL_NAMES else purpose.name
         raise InvalidInput(
-            f"{purpose.name}: the database's driver is missing ({error}): pip install 'streamdq[{purpose.name}]'"
+            f"{purpose.name}: the database's driver is missing ({error}): pip install 'streamdq[{extra}]'"
         ) from None
     except (SQLAlchemyError, TypeError, ValueError) as error:
         raise InvalidInput(f"{purpose.name}: the database's URL is not understood: {type(error).__name__}") from None
-    if engine.dialect.name == "sqlite":
+    if kind == "sqlite":
         event.listen(engine, "connect", _leave_transactions_to_us)
         event.listen(engine, "begin", _begin)
-    else:
+    elif kind == "postgresql":
         event.listen(engine, "connect", _commit_to_disk)
+    else:
+        event.listen(engine, "connect", _wait_for_locks)
     return engine
+
+
+def _engine_options(url: URL, purpose: Purpose) -> dict[str, Any]:
+    """So that a dead network is noticed, whatever the system's own limits are, also while an answer is awaited."""
+    kind = url.get_backend_name()
+    if kind == "sqlite":
+        return {"connect_args": {"timeout": _BUSY_S}}
+    given: dict[str, Any] = {"connect_timeout": 10}
+    if kind == "postgresql":
+        given |= {"application_name": f"streamdq {purpose.name}", "tcp_user_timeout": 15_000}
+        given |= {"keepalives_idle": 10, "keepalives_interval": 5}
+    else:
+        given |= {"program_name": f"streamdq {purpose.name}", "write_timeout": 15, "read_timeout": 30}
+    options: dict[str, Any] = {"connect_args": {name: value for name, value in given.items() if name not in url.query}}
+    if kind in _MYSQL_NAMES:  # its default also locks what lies between rows, so that nobody else can insert there
+        options["isolation_level"] = "READ COMMITTED"
+    return options
 
 
 def _leave_transactions_to_us(connection: Any, _record: Any) -> None:
@@ -188,37 +220,72 @@ def _commit_to_disk(connection: Any, _record: Any) -> None:
     connection.commit()
 
 
+def _wait_for_locks(connection: Any, _record: Any) -> None:
+    """Not for a minute, or for a day where a table is being altered, which are MySQL's defaults."""
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET SESSION innodb_lock_wait_timeout = {_BUSY_S}, SESSION lock_wait_timeout = {_BUSY_S}")
+
+
 _REFUSED = ("SQLITE_READONLY", "SQLITE_FULL", "SQLITE_IOERR", "53", "25006", "42501")
 _UNAVAILABLE = (
     "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "08", "28", "3D", "57",
     "25P", "40", "55P03",  # a transaction that was idle for too long, was in a deadlock, or waited too long for a lock
 )  # fmt: skip
+_MYSQL_REFUSED = {
+    3, 1021, 1026, 1030, 1114, 1878,  # no space, or an error of the disk
+    1142, 1143, 1227, 1370,  # no right
+    1290, 1792, 1836,  # read-only
+}  # fmt: skip
+_MYSQL_UNAVAILABLE = {
+    1040, 1129, 1130, 1203, 1226,  # too many connections, or none from this host
+    1044, 1045, 1049, 1698,  # the login, or the database's name
+    1047, 1053, 1158, 1159, 1160, 1161, 1184, 1317, 1927, 4031,  # shut down, killed, lost, a cluster without quorum
+    1205, 1213, 1969, 3024,  # waited for a lock for too long, in a deadlock, took too long
+}  # fmt: skip
 
 
 def _translated(error: SQLAlchemyError, url: URL, purpose: Purpose) -> StreamdqError:
     """The database's error as one of streamdq's, without the password and without any job's data."""
     cause = error.orig if isinstance(error, DBAPIError) else error
-    code = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
     where = f"the {purpose.name} at {describe(url)}"
     text = _first_line(cause, url.password)
-    if code.startswith(_REFUSED):
+    refused, unavailable = _meaning(error, cause, url)
+    if refused:
         return purpose.refuses_writes(
             f"{where} refuses writes ({text}): check its disk and the user's rights; {purpose.safe}"
         )
-    if code.startswith(_UNAVAILABLE) if code else _is_lost(error):
+    if unavailable:
         return purpose.unavailable(
             f"{where} can't be used ({text}): check the URL, the login, and that it runs; {purpose.safe}"
         )
     return purpose.error(f"{where} failed ({text}); {purpose.safe}")
 
 
+def _meaning(error: SQLAlchemyError, cause: BaseException | None, url: URL) -> tuple[bool, bool]:
+    """Whether it refuses writes, and whether it can't be used."""
+    if url.get_backend_name() in _MYSQL_NAMES:
+        number = _mysql_number(cause)
+        # Numbers from 2000 to 2999 are the client's own: it can't connect, or has lost the connection.
+        return number in _MYSQL_REFUSED, number in _MYSQL_UNAVAILABLE or 2000 <= number < 3000 or _is_cut(error)
+    code = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None) or ""
+    return code.startswith(_REFUSED), code.startswith(_UNAVAILABLE) if code else _is_lost(error)
+
+
+def _mysql_number(cause: BaseException | None) -> int:
+    found = cause.args[0] if cause is not None and cause.args else 0
+    return found if isinstance(found, int) else 0
+
+
 def _first_line(cause: BaseException | None, password: str | None) -> str:
-    text = (str(cause).strip() or type(cause).__name__).splitlines()[0]
+    told: Any = cause.args[1] if cause is not None and len(cause.args) > 1 and _mysql_number(cause) else cause
+    text = (str(told).strip() or type(cause).__name__).splitlines()[0]
     return text.replace(password, "…") if password else text
 
 
 def _is_lost(error: SQLAlchemyError) -> bool:
     """Whether the connection was lost; the driver's error for that has no code."""
-    if not isinstance(error, DBAPIError):
-        return False
-    return error.connection_invalidated or type(error.orig).__name__ == "OperationalError"
+    return _is_cut(error) or (isinstance(error, DBAPIError) and type(error.orig).__name__ == "OperationalError")
+
+
+def _is_cut(error: SQLAlchemyError) -> bool:
+    return isinstance(error, DBAPIError) and error.connection_invalidated

@@ -34,15 +34,19 @@ app.add_typer(OUTBOX, name="outbox")
 
 From = Annotated[
     str,
-    typer.Option("--from", envvar="STREAMDQ_OUTBOX", help="sqlite:///FILE or postgresql://user:password@host/database"),
+    typer.Option(
+        "--from",
+        envvar="STREAMDQ_OUTBOX",
+        help="sqlite:///FILE, or postgresql:// or mysql://user:password@host/database",
+    ),
 ]
 
 
 @contextlib.contextmanager
-def _opened(context: typer.Context, source: str, keep: bool) -> Iterator[Relay]:
+def _opened(context: typer.Context, source: str, keep: bool, look_every: str | None = None) -> Iterator[Relay]:
     with _needs_sqlalchemy():
         from ..outbox.relay import Relay
-    with open_queue(context) as queue, Relay(source, queue, keep=keep) as relay:
+    with open_queue(context) as queue, Relay(source, queue, keep=keep, look_every=look_every) as relay:
         yield relay
 
 
@@ -83,6 +87,12 @@ def relay(
         bool, typer.Option("--keep", help="Rows stay until their jobs have ended; jobs that Redis loses are put back.")
     ] = False,
     burst: Annotated[bool, typer.Option("--burst", help="Exit when no row waits.")] = False,
+    look_every: Annotated[
+        str | None,
+        typer.Option(
+            help="How often to look for commits, where the database does not tell; else 50ms in MySQL, 10ms in SQLite."
+        ),
+    ] = None,
     log_level: LogLevel = "info",
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOOPBACK,
@@ -109,7 +119,7 @@ def relay(
 
         def run(stopping: Callable[[], bool] = lambda: False) -> None:
             if not opened:  # the database may be away at first, too
-                opened.append(stack.enter_context(_opened(context, source, keep)))
+                opened.append(stack.enter_context(_opened(context, source, keep, look_every)))
             opened[0].run(stopping, burst=burst)
 
         if burst:

@@ -166,10 +166,7 @@ def _check_handle(db: Any) -> None:
 
 def _for_cursor(insert: Insert, vendor: str) -> tuple[str, list[Any]]:
     """The statement and its parameters, for a cursor that marks parameters by %s."""
-    from sqlalchemy.dialects import postgresql, sqlite
+    from .tables import dialect_of
 
-    dialects: dict[str, Any] = {"postgresql": postgresql, "sqlite": sqlite}
-    if vendor not in dialects:
-        raise InvalidInput(f"outbox: {vendor} is neither sqlite nor postgresql")
-    compiled: Any = insert.compile(dialect=dialects[vendor].dialect(paramstyle="format"))
+    compiled: Any = insert.compile(dialect=dialect_of(vendor).dialect(paramstyle="format"))
     return compiled.string, [compiled.params[name] for name in compiled.positiontup]

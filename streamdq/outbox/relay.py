@@ -19,7 +19,8 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from ..config import TopicSettings
-from ..errors import NewerFormat, OutboxError, ServerError, StreamdqError
+from ..durations import Duration, to_ms
+from ..errors import InvalidInput, NewerFormat, OutboxError, ServerError, StreamdqError
 from ..link.session import Op
 from ..logs import log, what
 from ..metrics import recorded
@@ -52,19 +53,22 @@ class Totals:
 
 
 class Relay:
-    """Relays the outbox at ``url``, ``sqlite:///FILE`` or ``postgresql://…``, to a queue: the rows of the queue's
-    namespace. ``keep``: rows stay until their jobs have ended. Close it, or use it as a context manager.
+    """Relays the outbox at ``url``, ``sqlite:///FILE``, ``postgresql://…`` or ``mysql://…``, to a queue: the rows of
+    the queue's namespace. ``keep``: rows stay until their jobs have ended. ``look_every``: how often to look for
+    commits in a database that does not tell; by default every 10 ms in SQLite, and every 50 ms in MySQL. Close it, or
+    use it as a context manager.
 
     Raises:
-        InvalidInput: the URL, or the driver is not installed.
+        InvalidInput: the URL or ``look_every``, or the driver is not installed.
         OutboxMissing, OutboxVersion, OutboxUnavailable, OutboxRefusesWrites, OutboxError
     """
 
-    def __init__(self, url: str, queue: Queue, *, keep: bool = False) -> None:
+    def __init__(self, url: str, queue: Queue, *, keep: bool = False, look_every: Duration | None = None) -> None:
         self.totals = Totals()
         self._queue = queue
         self._namespace = queue.namespace
         self._keep = keep
+        self._look_s = None if look_every is None else _look_s(look_every)
         self._rows = Rows(url, queue.namespace)
         self.address = self._rows.address
         self._redis = RedisSide(store_of(queue), self._rows.outbox)
@@ -99,7 +103,7 @@ class Relay:
                 twice.
             NewerFormat: upgrade first.
         """
-        with self._rows.wakeups() as wakeups:
+        with self._rows.wakeups(self._look_s) as wakeups:
             try:
                 while not stopping():
                     if self._turn():
@@ -346,6 +350,13 @@ class Relay:
         setattr(self.totals, outcome, getattr(self.totals, outcome) + len(rows))
         for topic, part in _by_topic(rows).items():
             recorded.outbox(self._namespace, topic, outcome, len(part))
+
+
+def _look_s(look_every: Duration) -> float:
+    ms = to_ms(look_every, "look_every")
+    if ms == 0:
+        raise InvalidInput("look_every: looking without a pause would keep the database busy; write at least 1ms")
+    return ms / 1000
 
 
 def _with_code(batch: Batch, codes: dict[int, Code], *wanted: Code) -> list[Row]:

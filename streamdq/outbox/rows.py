@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, case, delete, event, exists, func, inspect, literal, or_, select, text, update
+from sqlalchemy import Connection, Insert, and_, case, delete, event, func, inspect, literal, or_, select, text, update
 
 from ..archive.database import Database, Purpose
 from ..errors import (
@@ -20,14 +21,15 @@ from ..errors import (
     OutboxVersion,
 )
 from ..store.records import Encoded, rest_of
-from .tables import LEASES, ROWS, SCHEMA_VERSION, VERSIONS, creation, now_ms
+from .tables import LEASES, ROWS, SCHEMA_VERSION, VERSIONS, creation, insert_if_missing, now_ms
 from .wakeups import Wakeups, wakeups
 
 BATCH = 500
 _MOST_BYTES = 4 * 1024 * 1024
 _PURPOSE = Purpose(
-    "outbox", "rows that were not relayed are still in it", OutboxError, OutboxUnavailable, OutboxRefusesWrites
-)
+    "outbox", "rows that were not relayed are still in it", OutboxError, OutboxUnavailable, OutboxRefusesWrites,
+    mysql=True,
+)  # fmt: skip
 
 
 class RowState(StrEnum):
@@ -126,6 +128,8 @@ class Rows:
         self._namespace = namespace
         if self._db.is_postgresql:
             event.listen(self._db.engine, "connect", _end_when_idle)
+        elif self._db.is_mysql:
+            event.listen(self._db.engine, "connect", _end_when_idle_in_mysql)
         try:
             self.outbox = self._known()
         except BaseException:
@@ -141,10 +145,11 @@ class Rows:
             raise OutboxMissing(f"no outbox at {self.address}: there is no such file; check the path")
         with self._db.reading() as db:
             there = inspect(db).has_table(VERSIONS.name)
-        if not there:
-            raise OutboxMissing(f"no outbox at {self.address}: `streamdq outbox create` makes one")
         with self._db.reading() as db:
-            version, outbox = db.execute(select(VERSIONS.c.version, VERSIONS.c.outbox)).one()
+            found = db.execute(select(VERSIONS.c.version, VERSIONS.c.outbox)).first() if there else None
+        if found is None:  # also if `create` was interrupted, in a database that commits each of its statements
+            raise OutboxMissing(f"no outbox at {self.address}: `streamdq outbox create` makes one")
+        version, outbox = found
         if version != SCHEMA_VERSION:
             raise OutboxVersion(
                 f"the outbox at {self.address} has schema version {version}, and this streamdq knows "
@@ -152,9 +157,9 @@ class Rows:
             )
         return str(outbox)
 
-    def wakeups(self) -> AbstractContextManager[Wakeups]:
-        """Waits for commits to the outbox."""
-        return wakeups(self._db)
+    def wakeups(self, look_s: float | None = None) -> AbstractContextManager[Wakeups]:
+        """Waits for commits to the outbox. ``look_s``: how often to look for one, where the database does not tell."""
+        return wakeups(self._db, self._namespace, look_s)
 
     # -- the lease
 
@@ -167,18 +172,23 @@ class Rows:
         # One that ends later than any lease can is from before the database's clock was set back.
         over = or_(c.until_ms < now_ms(), c.until_ms > now_ms() + lease_ms)
         free = or_(over, c.holder == holder, literal(force))
-        first = self._db.dialect.insert(LEASES).values(namespace=self._namespace, epoch=0, holder="", until_ms=0)
         with self._db.reading() as db:
-            if db.execute(select(c.epoch).where(ours, ~free)).first():
-                return None
+            there = db.execute(select(case((free, True), else_=False)).where(ours)).scalar()
+        if there is not None and not there:
+            return None
         with self._db.writing() as db:
-            db.execute(first.on_conflict_do_nothing())
+            if there is None:  # in MySQL it would wait for whoever has locked the row
+                db.execute(self._first_lease())
             found = db.execute(select(c.epoch).where(ours, free).with_for_update(skip_locked=True)).scalar()
             if found is None:
                 return None
             epoch = max(int(found), above) + 1
             db.execute(update(LEASES).where(ours).values(epoch=epoch, holder=holder, until_ms=now_ms() + lease_ms))
         return epoch
+
+    def _first_lease(self) -> Insert:
+        values = {"namespace": self._namespace, "epoch": 0, "holder": "", "until_ms": 0}
+        return insert_if_missing(self._db.engine.dialect.name, LEASES, **values)
 
     def release_lease(self, epoch: int) -> None:
         c = LEASES.c
@@ -201,27 +211,39 @@ class Rows:
         Raises:
             LeaseLost
         """
-        c = ROWS.c
         own = (LEASES.c.namespace == self._namespace, LEASES.c.epoch == epoch)
         with self._db.writing() as db:
             renewed = db.execute(update(LEASES).where(*own).values(until_ms=now_ms() + lease_ms))
             if renewed.rowcount == 0:
                 raise LeaseLost
             for state, numbers in turned:
-                if numbers:
-                    new = self._put_back() if state is RowState.WAITING else literal(state.value)
-                    db.execute(update(ROWS).where(c.number.in_(numbers)).values(state=new))
+                back = state is RowState.WAITING
+                over = self._overtaken(db, numbers) if back else set()
+                self._turn(db, state, set(numbers) - over)
+                self._turn(db, RowState.RELAYED, over)
             for number, error in errors:
-                db.execute(update(ROWS).where(c.number == number).values(state=RowState.REFUSED.value, error=error))
+                self._turn(db, RowState.REFUSED, [number], error)
             if gone:
-                db.execute(delete(ROWS).where(c.number.in_(gone)))
+                self._delete(db, gone)
 
-    def _put_back(self) -> Any:
-        later = ROWS.alias()
-        own = (later.c.namespace == ROWS.c.namespace, later.c.topic == ROWS.c.topic, later.c.id == ROWS.c.id)
+    def _turn(self, db: Connection, state: RowState, numbers: Collection[int], error: str | None = None) -> None:
+        if numbers:
+            db.execute(update(ROWS).where(ROWS.c.number.in_(numbers)).values(state=state.value, error=error))
+
+    def _delete(self, db: Connection, numbers: Collection[int]) -> None:
+        if self._db.is_mysql:
+            db.execute(_DELETE_IN_MYSQL, {"numbers": json.dumps(sorted(numbers))})
+        else:
+            db.execute(delete(ROWS).where(ROWS.c.number.in_(numbers)))
+
+    def _overtaken(self, db: Connection, numbers: Collection[int]) -> set[int]:
+        """Those of the rows whose id a later row has."""
+        c, later = ROWS.c, ROWS.alias()
+        same = (later.c.namespace == c.namespace, later.c.topic == c.topic, later.c.id == c.id)
         known = later.c.state.in_((RowState.KEPT.value, RowState.WAITING.value))
-        overtaken = exists().where(*own, later.c.number > ROWS.c.number, known)
-        return case((overtaken, RowState.RELAYED.value), else_=RowState.WAITING.value)
+        pairs = select(c.number, c.id, later.c.id).join(later, and_(*same, later.c.number > c.number, known))
+        # Compared once more, as MySQL does not tell "a" from "a ".
+        return {number for number, id, other in db.execute(pairs.where(c.number.in_(numbers))) if id == other}
 
     # -- rows
 
@@ -300,10 +322,25 @@ class Rows:
         return Row(placed, job, found["made_ms"], on_conflict == "replace", on_conflict == "keep")
 
 
+# If many rows are to be deleted, MySQL reads the whole table, and waits for everybody who has put a row there and not
+# committed it, unless it is told to look up each number. An UPDATE, READ COMMITTED, waits for its own rows alone.
+_DELETE_IN_MYSQL = text("""
+DELETE gone FROM JSON_TABLE(:numbers, '$[*]' COLUMNS (number BIGINT PATH '$')) AS given
+STRAIGHT_JOIN streamdq_outbox AS gone FORCE INDEX (PRIMARY) ON gone.number = given.number
+""")
+
+
 def _end_when_idle(connection: Any, _record: Any) -> None:
     """Ends a transaction whose relay was stopped (SIGSTOP) in the middle, as it would lock out other relays."""
     connection.execute("SET idle_in_transaction_session_timeout = '5s'")
     connection.commit()
+
+
+def _end_when_idle_in_mysql(connection: Any, _record: Any) -> None:
+    """As above. MySQL, unlike MariaDB, can end only a connection, whether or not it is in a transaction."""
+    variable = "idle_transaction_timeout" if "mariadb" in connection.get_server_info().lower() else "wait_timeout"
+    with connection.cursor() as cursor:
+        cursor.execute(f"SET SESSION {variable} = 5")
 
 
 def create(url: str) -> str:

@@ -1,4 +1,6 @@
-"""Waiting for commits to the outbox: PostgreSQL tells about them; SQLite's counter of changes is looked at."""
+"""Waiting for commits to the outbox: PostgreSQL tells about them; in SQLite its counter of changes is looked at, in
+MySQL the table itself.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,12 @@ from sqlalchemy.exc import DBAPIError
 from ..archive.database import Database
 from .tables import CHANNEL
 
-_LOOK_S = 0.01
+_SQLITE_S, _MYSQL_S = 0.01, 0.05
+"""How often to look, unless told otherwise: into shared memory, or over the network."""
+
+_LAST_WAITING = """
+SELECT number FROM streamdq_outbox WHERE namespace = %s AND state = 'waiting' ORDER BY number DESC LIMIT 100
+"""
 
 
 class Wakeups(Protocol):
@@ -25,16 +32,26 @@ class Wakeups(Protocol):
 
 
 @contextmanager
-def wakeups(database: Database) -> Iterator[Wakeups]:
-    """Hears of every commit from the moment it is entered."""
+def wakeups(database: Database, namespace: str, look_s: float | None) -> Iterator[Wakeups]:
+    """Hears of every commit from the moment it is entered. ``look_s``: how often to look for one, where it has to;
+    None: as often as suits the database.
+    """
     with _as_sqlalchemy(database, None):
         connection = database.engine.raw_connection()
     driver: Any = connection.driver_connection
     connection.detach()  # nobody else gets it
     try:
-        yield _Notified(database, driver) if database.is_postgresql else _Looking(database, driver)
+        yield _opened(database, driver, namespace, look_s)
     finally:
         driver.close()  # SQLAlchemy's close would roll back, and log a traceback if the connection is lost
+
+
+def _opened(database: Database, driver: Any, namespace: str, look_s: float | None) -> Wakeups:
+    if database.is_postgresql:
+        return _Notified(database, driver)
+    if database.is_mysql:
+        return _LookingAtRows(database, driver, look_s or _MYSQL_S, namespace)
+    return _Looking(database, driver, look_s or _SQLITE_S)
 
 
 @contextmanager
@@ -67,17 +84,43 @@ class _Notified:
 class _Looking:
     """SQLite: its data_version changes with each commit of another connection."""
 
-    def __init__(self, database: Database, driver: Any) -> None:
+    def __init__(self, database: Database, driver: Any, look_s: float) -> None:
         self._database = database
         self._driver = driver
+        self._look_s = look_s
         self._version = self._look()
 
     def wait(self, timeout_s: float) -> None:
         until, version = time.monotonic() + timeout_s, self._version
-        while (version := self._look()) == self._version and time.monotonic() < until:
-            time.sleep(_LOOK_S)
+        while (version := self._look()) == self._version and (left_s := until - time.monotonic()) > 0:
+            time.sleep(min(self._look_s, left_s))
         self._version = version
 
     def _look(self) -> int:
         with _as_sqlalchemy(self._database, self._driver):
             return int(self._driver.execute("PRAGMA data_version").fetchone()[0])
+
+
+class _LookingAtRows:
+    """MySQL: which rows wait, the last hundred of them. One that was not there before was committed since."""
+
+    def __init__(self, database: Database, driver: Any, look_s: float, namespace: str) -> None:
+        self._database = database
+        self._driver = driver
+        self._look_s = look_s
+        self._namespace = namespace
+        with _as_sqlalchemy(database, driver):
+            driver.autocommit(True)  # else each look would see what the first one saw
+        self._waiting = self._look()
+
+    def wait(self, timeout_s: float) -> None:
+        until, before = time.monotonic() + timeout_s, self._waiting
+        while (waiting := self._look()) <= before and (left_s := until - time.monotonic()) > 0:
+            before = waiting
+            time.sleep(min(self._look_s, left_s))
+        self._waiting = waiting
+
+    def _look(self) -> set[int]:
+        with _as_sqlalchemy(self._database, self._driver), self._driver.cursor() as cursor:
+            cursor.execute(_LAST_WAITING, (self._namespace,))
+            return {number for (number,) in cursor.fetchall()}

@@ -16,7 +16,7 @@ TOPIC = "order.close"
 
 
 def driver_url(url: str) -> str:
-    return url.replace("postgresql://", "postgresql+psycopg://")
+    return url.replace("postgresql://", "postgresql+psycopg://").replace("mysql://", "mysql+pymysql://")
 
 
 class Shop:

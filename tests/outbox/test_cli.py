@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.request
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -19,6 +20,9 @@ from tests.extras import run_without
 from tests.outbox.orders import TOPIC, Shop, finish
 from tests.postgres import PASSWORD, Postgres
 from tests.servers import Server, free_port, until
+
+if TYPE_CHECKING:
+    from tests.mariadb import Mariadb
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -105,7 +109,7 @@ def test_exit_codes(tmp_path: Path, server: Server, shop: Shop, capsys: pytest.C
     assert (code, "no outbox at" in err) == (2, True)
     code, _, err = run(capsys, *words, "postgresql://u:s3cret@127.0.0.1:1/x")
     assert (code, "can't be used" in err, "s3cret" in err) == (3, True, False)
-    assert run(capsys, *words, "mysql://host/db")[0] == 2
+    assert run(capsys, *words, "oracle://host/db")[0] == 2
     shop.sql("UPDATE streamdq_outbox_schema SET version = 7")
     assert run(capsys, *words, shop.url)[0] == 3
 
@@ -160,19 +164,19 @@ def test_what_it_tries_again_is_logged(shop: Shop) -> None:
         assert process.wait(20) == 0
 
 
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_it_waits_for_a_database_that_is_away_at_first(shop: Shop, queue: Queue, postgres: Postgres) -> None:
+@pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
+def test_it_waits_for_a_database_that_is_away_at_first(shop: Shop, queue: Queue, running: Postgres | Mariadb) -> None:
     shop.order("a")
     shop.close()
     command = [sys.executable, "-m", "streamdq", "--url", queue._url or "", "outbox", "relay"]
     environment = {**os.environ, "STREAMDQ_OUTBOX": shop.url}
-    postgres.stop()
+    running.stop()
     with child(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, text=True) as process:
         assert process.stderr is not None
         try:
             first = json.loads(process.stderr.readline())
         finally:
-            postgres.start()
+            running.start()
         assert first["event"] == "can't relay"
         until(lambda: shop.states() == {}, "the row is relayed")
         process.send_signal(signal.SIGTERM)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
@@ -18,6 +19,9 @@ from streamdq.outbox.collector import OutboxCollector
 from streamdq.outbox.relay import Relay
 from tests.outbox.orders import TOPIC, Shop
 from tests.postgres import Postgres
+
+if TYPE_CHECKING:
+    from tests.mariadb import Mariadb
 
 WAITING, OLDEST, REFUSED = (metric.name for metric in declared.FROM_OUTBOX)
 
@@ -54,23 +58,27 @@ def test_another_namespace_has_rows_of_its_own(shop: Shop) -> None:
         assert [(sample.labels, sample.value) for sample in waiting.samples] == [({"namespace": "other"}, 0)]
 
 
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
 def test_while_the_database_is_away_it_tells_nothing(
-    shop: Shop, registry: CollectorRegistry, postgres: Postgres, caplog: pytest.LogCaptureFixture
+    shop: Shop, registry: CollectorRegistry, running: Postgres | Mariadb, caplog: pytest.LogCaptureFixture
 ) -> None:
     shop.order("a")
     shop.close()
     assert scraped(registry)[WAITING] == 1
-    postgres.stop()
+    running.stop()
     try:
         assert scraped(registry) == {}
         assert "outbox not counted" in caplog.text
     finally:
-        postgres.start()
+        running.start()
     assert scraped(registry)[WAITING] == 1
 
 
-_LOCKS = {"sqlite": "BEGIN EXCLUSIVE", "postgresql": "LOCK TABLE streamdq_outbox IN ACCESS EXCLUSIVE MODE"}
+_LOCKS = {
+    "sqlite": "BEGIN EXCLUSIVE",
+    "postgresql": "LOCK TABLE streamdq_outbox IN ACCESS EXCLUSIVE MODE",
+    "mysql": "LOCK TABLES streamdq_outbox WRITE",
+}
 
 
 @contextlib.contextmanager
@@ -80,6 +88,8 @@ def hanging(shop: Shop) -> Iterator[None]:
         migration.exec_driver_sql(_LOCKS[migration.dialect.name])
         yield
         (reading,) = (thread for thread in threading.enumerate() if thread.name == "streamdq-outbox")
+        if migration.dialect.name == "mysql":
+            migration.exec_driver_sql("UNLOCK TABLES")
         migration.rollback()
         reading.join()
 

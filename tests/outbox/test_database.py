@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import event
@@ -25,8 +25,11 @@ from tests.outbox.orders import Shop, finish
 from tests.postgres import PASSWORD, Postgres
 from tests.servers import Server, until
 
+if TYPE_CHECKING:
+    from tests.mariadb import Mariadb
 
-@pytest.mark.parametrize("url", ["mysql://u:s3cret@host/db", "not a url", "sqlite://", "sqlite:///:memory:"])
+
+@pytest.mark.parametrize("url", ["oracle://u:s3cret@host/db", "not a url", "sqlite://", "sqlite:///:memory:"])
 def test_urls_that_are_refused(url: str) -> None:
     with pytest.raises(InvalidInput, match=r"^outbox: ") as refused:
         rows.create(url)
@@ -69,8 +72,8 @@ def test_another_version(shop: Shop, queue: Queue) -> None:
         Relay(shop.url, queue)
 
 
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
-def test_the_database_goes_away_and_comes_back(shop: Shop, queue: Queue, postgres: Postgres) -> None:
+@pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
+def test_the_database_goes_away_and_comes_back(shop: Shop, queue: Queue, running: Postgres | Mariadb) -> None:
     """While the relay waits for a commit, and when it has something to relay."""
     with Relay(shop.url, queue) as relay:
         failed: list[BaseException] = []
@@ -85,14 +88,14 @@ def test_the_database_goes_away_and_comes_back(shop: Shop, queue: Queue, postgre
         thread.start()
         shop.order("a")
         until(lambda: relay.totals.relayed, "it is at work")
-        postgres.stop()
+        running.stop()
         try:
             thread.join(20)
             assert not thread.is_alive()
             with pytest.raises(OutboxUnavailable) as error:
                 relay.run(burst=True)
         finally:
-            postgres.start()
+            running.start()
         assert PASSWORD not in str(error.value) + str(failed)
         assert "not relayed are still in it" in str(error.value)
         shop.close()  # its connections are dead
@@ -101,23 +104,23 @@ def test_the_database_goes_away_and_comes_back(shop: Shop, queue: Queue, postgre
     assert finish(queue) == ["a", "b"]
 
 
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
 def test_a_connection_lost_while_waiting_leaves_no_traceback(
-    shop: Shop, postgres: Postgres, caplog: pytest.LogCaptureFixture
+    shop: Shop, running: Postgres | Mariadb, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened = rows.Rows(shop.url, "streamdq")
     try:
         with pytest.raises(OutboxUnavailable):
-            _wait_while_it_stops(opened, postgres)
+            _wait_while_it_stops(opened, running)
     finally:
         opened.close()
-        postgres.start()
+        running.start()
     assert [entry for entry in caplog.records if entry.exc_info] == []
 
 
-def _wait_while_it_stops(opened: rows.Rows, postgres: Postgres) -> None:
+def _wait_while_it_stops(opened: rows.Rows, running: Postgres | Mariadb) -> None:
     with opened.wakeups() as wakeups:
-        postgres.stop()
+        running.stop()
         while True:
             wakeups.wait(1)
 
@@ -149,6 +152,17 @@ def test_redis_goes_away_and_comes_back(shop: Shop, relay: Relay, queue: Queue, 
     assert finish(queue) == ["a"]
 
 
+@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+def test_one_that_may_not_write_to_mariadb(shop: Shop, queue: Queue, mariadb: Mariadb) -> None:
+    shop.order("a")
+    mariadb.sql("CREATE OR REPLACE USER reader IDENTIFIED BY 'r'", "GRANT SELECT ON shop.* TO reader")
+    with Relay(mariadb.url("reader", "r"), queue) as relay, pytest.raises(OutboxRefusesWrites, match="denied"):
+        relay.run(burst=True)
+    with pytest.raises(OutboxUnavailable, match="Access denied") as error:
+        Relay(mariadb.url("reader", "s3cret"), queue)
+    assert "s3cret" not in str(error.value)
+
+
 @pytest.mark.parametrize("database", ["postgresql"], indirect=True)
 def test_a_relay_that_was_stopped_in_a_transaction_goes_on(shop: Shop, relay: Relay, queue: Queue) -> None:
     engine, stops = relay._rows._db.engine, [True]
@@ -173,7 +187,23 @@ def test_a_relay_that_was_stopped_in_a_transaction_goes_on(shop: Shop, relay: Re
     assert finish(queue) == ["a"]
 
 
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+# How to have the relay, and not the other, fail in a deadlock: it looks for one first, or has changed less.
+_LET_THE_RELAY_FAIL = {
+    "postgresql": ["SET LOCAL deadlock_timeout = '60s'"],
+    "mysql": ["CREATE TEMPORARY TABLE much (n INT)", "INSERT INTO much SELECT seq FROM seq_1_to_1000"],
+}
+_RELAY_WAITS = {
+    "postgresql": (
+        "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name LIKE 'streamdq%'"
+    ),
+    "mysql": (
+        "SELECT 1 FROM information_schema.global_status "
+        "WHERE variable_name = 'INNODB_ROW_LOCK_CURRENT_WAITS' AND variable_value > 0"
+    ),
+}
+
+
+@pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
 def test_in_a_deadlock_with_somebody_the_relay_tries_again(shop: Shop, relay: Relay, queue: Queue) -> None:
     shop.order("a")
     shop.order("b")
@@ -185,15 +215,78 @@ def test_in_a_deadlock_with_somebody_the_relay_tries_again(shop: Shop, relay: Re
         except OutboxUnavailable as error:
             failed.append(error)
 
-    waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND application_name LIKE 'streamdq%'"
+    kind = shop.engine.dialect.name
     with shop.sale() as db:
-        db.exec_driver_sql("SET LOCAL deadlock_timeout = '60s'")  # so that the other is the one to fail
-        db.exec_driver_sql("SELECT 1 FROM streamdq_outbox WHERE id = 'b' FOR UPDATE")
+        for statement in _LET_THE_RELAY_FAIL[kind]:
+            db.exec_driver_sql(statement)
+        db.exec_driver_sql("SELECT 1 FROM streamdq_outbox WHERE number = 2 FOR UPDATE")
         thread = threading.Thread(target=run)
         thread.start()
-        until(lambda: shop.sql(waiting) != [], "the relay waits")
-        db.exec_driver_sql("SELECT 1 FROM streamdq_outbox WHERE id = 'a' FOR UPDATE")
+        until(lambda: shop.sql(_RELAY_WAITS[kind]) != [], "the relay waits")
+        db.exec_driver_sql("SELECT 1 FROM streamdq_outbox WHERE number = 1 FOR UPDATE")
     thread.join(20)
-    assert "deadlock" in str(failed)
+    assert "deadlock" in str(failed).lower()
     relay.run(burst=True)
     assert finish(queue) == ["a", "b"]
+
+
+@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+def test_mariadb_ends_a_transaction_that_stands_still(shop: Shop, relay: Relay, queue: Queue) -> None:
+    engine, stops = relay._rows._db.engine, [True]
+    relays = "SELECT 1 FROM information_schema.processlist WHERE id = :id"
+
+    def stop(db: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        if statement.startswith("UPDATE streamdq_outbox ") and stops:
+            stops.clear()
+            number = db.connection.driver_connection.thread_id()
+            db.connection.driver_connection.cursor().execute("SET SESSION idle_transaction_timeout = 1")
+            until(lambda: not shop.sql(relays, id=number), "MariaDB has ended the transaction")
+
+    shop.order("a")
+    event.listen(engine, "after_cursor_execute", stop)
+    with pytest.raises(OutboxUnavailable):
+        relay.run(burst=True)
+    relay.run(burst=True)
+    assert finish(queue) == ["a"]
+
+
+@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+def test_idle_connections_that_the_server_closes_cost_nothing(shop: Shop, queue: Queue, mariadb: Mariadb) -> None:
+    """As after wait_timeout."""
+    with Relay(shop.url, queue) as relay:
+        for id in ("a", "b"):
+            mariadb.sql(*[f"KILL {number}" for (number,) in mariadb.sql(_OTHERS)])
+            shop.close()
+            shop.order(id)
+            relay.run(burst=True)
+    assert finish(queue) == ["a", "b"]
+
+
+_OTHERS = "SELECT id FROM information_schema.processlist WHERE id <> connection_id() AND user = 'streamdq'"
+
+
+@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+def test_a_lock_that_is_held_for_too_long(shop: Shop, relay: Relay, queue: Queue) -> None:
+    shop.order("a")
+
+    def be_impatient(connection: Any, _record: Any) -> None:
+        connection.cursor().execute("SET SESSION innodb_lock_wait_timeout = 1")
+
+    relay._rows._db.engine.dispose()
+    event.listen(relay._rows._db.engine, "connect", be_impatient)
+    with shop.sale() as db:
+        db.exec_driver_sql("SELECT 1 FROM streamdq_outbox FOR UPDATE")
+        with pytest.raises(OutboxUnavailable, match="Lock wait timeout"):
+            relay.run(burst=True)
+    relay.run(burst=True)
+    assert finish(queue) == ["a"]
+
+
+@pytest.mark.parametrize("database", ["mariadb"], indirect=True)
+def test_creation_that_was_interrupted_is_completed(shop: Shop, queue: Queue) -> None:
+    """MySQL commits each statement by itself."""
+    shop.sql("DELETE FROM streamdq_outbox_schema")
+    with pytest.raises(OutboxMissing, match="streamdq outbox create"):
+        Relay(shop.url, queue)
+    rows.create(shop.url)
+    Relay(shop.url, queue).close()

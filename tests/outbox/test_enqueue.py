@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import make_url
-from sqlalchemy.dialects import mysql
+from sqlalchemy.dialects import oracle
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
@@ -19,10 +19,13 @@ from streamdq.errors import InvalidInput
 from streamdq.outbox.relay import Relay
 from streamdq.outbox.tables import now_ms
 from tests.outbox.orders import TOPIC, Shop, driver_url, finish
+from tests.servers import Server
 
 
 def async_url(url: str) -> str:
-    return url.replace("sqlite://", "sqlite+aiosqlite://").replace("postgresql://", "postgresql+psycopg://")
+    drivers = {"sqlite": "sqlite+aiosqlite", "postgresql": "postgresql+psycopg", "mysql": "mysql+asyncmy"}
+    kind, _, rest = url.partition("://")
+    return f"{drivers[kind]}://{rest}"
 
 
 # -- SQLAlchemy
@@ -47,6 +50,18 @@ def test_a_scoped_session(shop: Shop, relay: Relay, queue: Queue) -> None:
     assert finish(queue) == ["a"]
 
 
+def test_a_savepoint_that_is_rolled_back(shop: Shop, relay: Relay, queue: Queue) -> None:
+    with Session(shop.engine) as session, session.begin():
+        outbox.enqueue(session, TOPIC, 1, id="before")
+        with session.begin_nested() as savepoint:
+            outbox.enqueue(session, TOPIC, 1, id="never")
+            savepoint.rollback()
+        with session.begin_nested():
+            outbox.enqueue(session, TOPIC, 1, id="nested")
+    relay.run(burst=True)
+    assert finish(queue) == ["before", "nested"]
+
+
 def test_a_random_id_is_returned(shop: Shop, relay: Relay, queue: Queue) -> None:
     with shop.sale() as db:
         id = outbox.enqueue(db, TOPIC, 1)
@@ -58,6 +73,8 @@ def test_a_random_id_is_returned(shop: Shop, relay: Relay, queue: Queue) -> None
 async def test_async(shop: Shop, relay: Relay, queue: Queue, handle: str) -> None:
     if shop.engine.dialect.name == "sqlite":
         pytest.importorskip("aiosqlite")
+    if shop.engine.dialect.name == "mysql":
+        pytest.importorskip("asyncmy")
     engine = create_async_engine(async_url(shop.url))
     opened: Callable[[], AsyncSession | AsyncConnection]
     opened = async_sessionmaker(engine) if handle == "session" else engine.connect
@@ -100,7 +117,9 @@ def django_connection(shop: Shop) -> Any:
         settings.configure(USE_TZ=True)
         django.setup()
     url = make_url(driver_url(shop.url))
-    kind = "sqlite3" if url.get_backend_name() == "sqlite" else "postgresql"
+    kind = {"sqlite": "sqlite3"}.get(url.get_backend_name(), url.get_backend_name())
+    if kind == "mysql":
+        pytest.importorskip("pymysql").install_as_MySQLdb()
     given = {"ENGINE": f"django.db.backends.{kind}", "NAME": url.database, "USER": url.username, "PORT": url.port}
     given |= {"PASSWORD": url.password, "HOST": url.host}
     connections.settings["shop"] = connections.configure_settings({"default": given, "shop": given})["shop"]
@@ -137,6 +156,23 @@ def test_django_creates_it(shop: Shop, relay: Relay, queue: Queue, django_connec
         fresh.run(burst=True)
     assert finish(queue) == ["a"]
     del relay
+
+
+def test_ids_are_told_apart_by_every_character(shop: Shop, relay: Relay, queue: Queue, server: Server) -> None:
+    """Case, accents and spaces at the end; also when a later row has nearly the id of one that Redis lost."""
+    relay._keep = True
+    ids = ["a", "A", "á", "a ", "\uff41", "ß", "ss", "😀", "😁", "x" * 255]
+    shop.order(*ids)
+    shop.order("o", topic="Case")
+    shop.order("o", topic="case")
+    relay.run(burst=True)
+    server.flush()
+    relay.reconcile()
+    assert relay.totals.put_back == 12
+    assert finish(queue) == ids
+    assert [finish(queue, topic) for topic in ("Case", "case")] == [["o"], ["o"]]
+    relay.reconcile()
+    assert shop.states() == {}
 
 
 # -- what is refused
@@ -219,10 +255,10 @@ class Vendor:
 
 
 def test_another_kind_of_database() -> None:
-    with pytest.raises(InvalidInput, match="oracle is neither sqlite nor postgresql"):
+    with pytest.raises(InvalidInput, match="oracle is none of sqlite, postgresql, mysql and mariadb"):
         outbox.enqueue(Vendor(), TOPIC, 1)
-    with pytest.raises(InvalidInput, match="mysql is neither sqlite nor postgresql"):
-        now_ms().compile(dialect=mysql.dialect())
+    with pytest.raises(InvalidInput, match="oracle is none of sqlite, postgresql, mysql and mariadb"):
+        now_ms().compile(dialect=oracle.dialect())
 
 
 def test_sqlalchemy_is_imported_by_its_users_alone() -> None:

@@ -13,7 +13,7 @@ from sqlalchemy import event
 
 from streamdq import Queue, outbox
 from streamdq.config import Settings
-from streamdq.errors import TooManyTopics
+from streamdq.errors import InvalidInput, TooManyTopics
 from streamdq.outbox.relay import Relay, Totals
 from tests.outbox.orders import TOPIC, Shop, finish, receipts
 from tests.servers import Server, until
@@ -46,7 +46,7 @@ def test_rows_keep_their_order_over_batches(shop: Shop, relay: Relay, queue: Que
     assert finish(queue) == ids
 
 
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
 def test_a_row_that_is_committed_late_is_not_skipped(shop: Shop, relay: Relay, queue: Queue) -> None:
     """Its number is lower than those of rows that were relayed before. SQLite has one writer at a time."""
     with shop.sale() as db:
@@ -56,6 +56,20 @@ def test_a_row_that_is_committed_late_is_not_skipped(shop: Shop, relay: Relay, q
         assert finish(queue) == ["early"]
     relay.run(burst=True)
     assert finish(queue) == ["late"]
+
+
+@pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
+def test_rows_that_are_not_committed_hold_up_nothing(shop: Shop, relay: Relay, queue: Queue) -> None:
+    """However many are relayed beside them, and deleted: a database may find it cheaper to look at all rows."""
+    for count in (1, 2, 5, 50):
+        ids = [f"{count}-{number}" for number in range(count)]
+        with shop.sale() as db:
+            outbox.enqueue(db, TOPIC, 1, id=f"late-{count}")
+            shop.order(*ids)
+            relay.run(burst=True)
+            assert finish(queue) == ids
+        relay.run(burst=True)
+        assert finish(queue) == [f"late-{count}"]
 
 
 def test_a_delay_counts_from_the_row(shop: Shop, relay: Relay, queue: Queue) -> None:
@@ -204,6 +218,19 @@ def test_a_lost_notification_costs_a_second(shop: Shop, at_work: Relay, queue: Q
     assert queue.get(TOPIC, "quiet") is not None
 
 
+@pytest.mark.parametrize("database", ["sqlite", "mariadb"], indirect=True)
+def test_how_often_it_looks_is_up_to_you(shop: Shop, queue: Queue) -> None:
+    with pytest.raises(InvalidInput, match="at least 1ms"):
+        Relay(shop.url, queue, look_every=0)
+    with Relay(shop.url, queue, look_every="10m") as relay, relay._rows.wakeups(relay._look_s) as wakeups:
+        wakeups.wait(0)
+        shop.order("a", delay="1h")
+        began = time.monotonic()
+        wakeups.wait(60)
+        wakeups.wait(0.2)
+        assert 0.2 <= time.monotonic() - began < 5
+
+
 def test_an_idle_relay_asks_little(at_work: Relay) -> None:
     """A few statements a second, none of them in a loop."""
     statements = 0
@@ -319,11 +346,11 @@ def test_a_database_that_lost_the_epoch_gets_a_higher_one(shop: Shop, relay: Rel
     assert finish(queue) == ["a", "b", "c", "d"]
 
 
-@pytest.mark.parametrize("database", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("database", ["postgresql", "mariadb"], indirect=True)
 def test_a_relay_stopped_in_a_transaction_locks_out_nobody(
     shop: Shop, relay: Relay, queue: Queue, server: Server
 ) -> None:
-    """PostgreSQL ends its transaction. In SQLite a writer that is stopped locks out everybody, whoever it is."""
+    """The server ends its transaction. In SQLite a writer that is stopped locks out everybody, whoever it is."""
     with Queue(server.url) as other, Relay(shop.url, other) as second:
         assert relay._lead()
         shop.order("a")
