@@ -78,7 +78,7 @@ def moment_ms(value: Moment) -> int:
     if isinstance(value, datetime):
         if value.tzinfo is None:
             shown = value.isoformat()
-            raise InvalidInput(f"at: {shown} has no time zone; write {shown}Z for UTC, or pass an aware datetime")
+            raise InvalidInput(f"at: {shown} has no time zone; write {shown}Z for UTC, pass tz, or an aware datetime")
         value = round(value.timestamp() * 1000)
         if not 10**12 <= value < 10**13:
             raise InvalidInput("at: the moment is before September 2001 or after November 2286")

@@ -65,17 +65,21 @@ class NewJob:
     due at once.
 
     ``id`` None: a random one. ``ttr``, ``retry`` None: those of the group's handler or of the topic. ``expire``: an
-    attempt that would start later than this after its due time is given up instead.
+    attempt that would start later than this after its due time is given up instead. ``tz``, ``quiet``, ``window``: as
+    for ``enqueue``.
     """
 
     body: Any
     delay: Duration | None = None
     id: str | None = None
-    at: Moment | None = None
+    at: Moment | str | None = None
     ttr: Duration | None = None
     retry: RetryInput | None = None
     url: str | None = None
     expire: Duration | None = None
+    tz: str | None = None
+    quiet: str | None = None
+    window: Duration | None = None
 
 
 @dataclass(slots=True)

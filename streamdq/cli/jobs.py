@@ -56,6 +56,9 @@ def enqueue(
     expire: Annotated[
         str | None, typer.Option(help="Give the job up if it would start this long after its due time.")
     ] = None,
+    tz: Annotated[str | None, typer.Option(help="The time zone of --at and --quiet, such as Europe/Paris.")] = None,
+    quiet: Annotated[str | None, typer.Option(help="Not due in these hours but when they end: 21:00-08:00.")] = None,
+    window: Annotated[str | None, typer.Option(help="Due up to this much later, when the fewest jobs are.")] = None,
     on_conflict: Annotated[OnConflictChoice, typer.Option(help="If the id is taken.")] = OnConflictChoice.REJECT,
     durable: Durable = None,
     as_json: Json = False,
@@ -68,7 +71,8 @@ def enqueue(
     streamdq enqueue order.close --file jobs.ndjson --delay 30m
     zcat jobs.ndjson.gz | streamdq enqueue order.close --file -
 
-    A line of a file is either a body, or an object with a "body" and any of delay, at, id, ttr, retry, url, expire:
+    A line of a file is either a body, or an object with a "body" and any of delay, at, id, ttr, retry, url, expire, tz,
+    quiet:
     {"body": {"order_id": 42}, "delay": "30m", "id": "order-42"}. The options of the command are the defaults of all
     lines. A file of any length is read as a stream. The first invalid line stops it with exit code 2; the jobs of the
     lines before it stay enqueued. If Redis fails or you press Ctrl-C, it says how far it came. Taken ids don't stop it;
@@ -78,7 +82,7 @@ def enqueue(
         raise InvalidInput("enqueue: pass either a body or --file")
     given: dict[str, Any] = {
         "delay": delay, "at": None if at is None else parse_moment(at), "ttr": ttr, "retry": retry, "url": url,
-        "expire": expire,
+        "expire": expire, "tz": tz, "quiet": quiet, "window": window,
     }  # fmt: skip
     fields = {name: value for name, value in given.items() if value is not None}
     with open_queue(context) as queue:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal, NamedTuple
@@ -21,6 +21,7 @@ from ..store.batches import MAX_BYTES, REPLACED_BYTES, most_jobs, parts
 from ..store.records import Encoded, encode, encode_when, job_in, nonce_of
 from ..store.redis_store import RedisStore
 from ..store.topics import changing
+from .due import settled
 from .inspect import REPAIRS, ask, known_group
 from .pace import SLICE, Pace
 
@@ -56,17 +57,25 @@ def enqueue(
     body: Any,
     *,
     delay: Duration | None = None,
-    at: Moment | None = None,
+    at: Moment | str | None = None,
     id: str | None = None,
     ttr: Duration | None = None,
     retry: RetryInput | None = None,
     url: str | None = None,
     expire: Duration | None = None,
+    tz: str | None = None,
+    quiet: str | None = None,
+    window: Duration | None = None,
     on_conflict: OnConflict = "reject",
     durable: str | None = None,
 ) -> Op[Job]:
     """Enqueues one job, due after ``delay`` by Redis's clock, or ``at`` a point in time. When this returns, Redis
     has the job.
+
+    ``tz``: the time zone, such as "Europe/Paris", in which an ``at`` without one is a local time, "2027-03-28T09:00".
+    If clocks skip that time, the first moment after the gap is meant; if it comes twice, the first. ``quiet``: hours of
+    that zone, such as "21:00-08:00"; if the job would be due then, it is due when they end. ``window``: the job may be
+    due up to this much later; it is due in the minute in which the fewest other jobs of the topic are.
 
     ``on_conflict``: what to do if a job that has not ended has this id: "reject" raises, "keep" returns that job,
     "replace" cancels it first. A call that is repeated after a lost connection finds its own job.
@@ -85,7 +94,9 @@ def enqueue(
     check_conflict(on_conflict)
     if topic not in store.topics.known:
         check_topic(topic)
-    new = NewJob(body, delay, id, at, ttr, retry, url, expire)
+    new = NewJob(body, delay, id, at, ttr, retry, url, expire, tz, quiet, window)
+    if quiet is not None or window is not None:
+        new = yield from settled(store, topic, new)
     job = encode(new, store.session.settings.max_body_bytes)
     try:
         reply = yield from put(store, topic, [job], on_conflict == "replace", check_level(durable))
@@ -182,17 +193,22 @@ def enqueue_many(
     if store.topics.settled(topic) is None:  # create the topic even if there are no jobs
         yield from store.topics.shared(topic, store.topics.ensure)
     result, source = EnqueueResult(0, []), iter(jobs)
-    while batch := list(islice(_encoded(store, source), batch_size)):
+    while some := list(islice(source, batch_size)):
+        batch = yield from _encoded(store, topic, some)
         reply = yield from put(store, topic, batch, on_conflict == "replace", durable)
         result.existing += [batch[i].id for i in reply.existing]
         result.created += len(batch) - len(reply.existing)
     return result
 
 
-def _encoded(store: RedisStore, jobs: Iterator[NewJob | Mapping[str, Any]]) -> Iterator[Encoded]:
-    limit = store.session.settings.max_body_bytes
+def _encoded(store: RedisStore, topic: str, jobs: Sequence[NewJob | Mapping[str, Any]]) -> Op[list[Encoded]]:
+    limit, out = store.session.settings.max_body_bytes, []
     for job in jobs:
-        yield encode(job if isinstance(job, NewJob) else _new_job(job), limit)
+        new = job if isinstance(job, NewJob) else _new_job(job)
+        if new.quiet is not None or new.window is not None:
+            new = yield from settled(store, topic, new)
+        out.append(encode(new, limit))
+    return out
 
 
 # -- one job

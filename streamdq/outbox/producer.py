@@ -27,17 +27,19 @@ _settings = cache(Settings)  # reading the environment takes longer than the res
 
 @overload
 def enqueue(
-    db: AsyncHandle, topic: str, body: Any, *, delay: Duration | None = ..., at: Moment | None = ...,
+    db: AsyncHandle, topic: str, body: Any, *, delay: Duration | None = ..., at: Moment | str | None = ...,
     id: str | None = ..., ttr: Duration | None = ..., retry: RetryInput | None = ..., url: str | None = ...,
-    expire: Duration | None = ..., on_conflict: OnConflict = ..., namespace: str | None = ...,
+    expire: Duration | None = ..., tz: str | None = ..., quiet: str | None = ..., on_conflict: OnConflict = ...,
+    namespace: str | None = ...,
 ) -> Coroutine[Any, Any, str]: ...  # fmt: skip
 
 
 @overload
 def enqueue(
-    db: Any, topic: str, body: Any, *, delay: Duration | None = ..., at: Moment | None = ...,
+    db: Any, topic: str, body: Any, *, delay: Duration | None = ..., at: Moment | str | None = ...,
     id: str | None = ..., ttr: Duration | None = ..., retry: RetryInput | None = ..., url: str | None = ...,
-    expire: Duration | None = ..., on_conflict: OnConflict = ..., namespace: str | None = ...,
+    expire: Duration | None = ..., tz: str | None = ..., quiet: str | None = ..., on_conflict: OnConflict = ...,
+    namespace: str | None = ...,
 ) -> str: ...  # fmt: skip
 
 
@@ -47,12 +49,14 @@ def enqueue(
     body: Any,
     *,
     delay: Duration | None = None,
-    at: Moment | None = None,
+    at: Moment | str | None = None,
     id: str | None = None,
     ttr: Duration | None = None,
     retry: RetryInput | None = None,
     url: str | None = None,
     expire: Duration | None = None,
+    tz: str | None = None,
+    quiet: str | None = None,
     on_conflict: OnConflict = "reject",
     namespace: str | None = None,
 ) -> Any:
@@ -62,7 +66,7 @@ def enqueue(
     ``db``: SQLAlchemy's Session or Connection, or Django's connection; with AsyncSession or AsyncConnection, await the
     call. ``delay`` counts from this call, by the database's clock. ``namespace`` None: ``$STREAMDQ_NAMESPACE``, else
     ``streamdq``. The other arguments are those of ``Queue.enqueue``; but whether another job has the id turns out only
-    when the row is relayed: then a "reject"ed row stays in the table as ``refused``.
+    when the row is relayed: then a "reject"ed row stays in the table as ``refused``. ``quiet`` needs ``at``.
 
     Raises:
         InvalidInput: an argument is invalid; nothing was written.
@@ -70,7 +74,7 @@ def enqueue(
     check_conflict(on_conflict)
     check_topic(topic)
     settings = _settings()
-    job = encode(NewJob(body, delay, id, at, ttr, retry, url, expire), settings.max_body_bytes)
+    job = encode(NewJob(body, delay, id, at, ttr, retry, url, expire, tz, quiet), settings.max_body_bytes)
     space = check_namespace(settings.namespace if namespace is None else namespace)
     insert = _insertion(space, topic, job, on_conflict)
     if _is_async(db):

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from zoneinfo import TZPATH, ZoneInfo, available_timezones
 
+from ..durations import Moment, moment_ms
 from ..errors import InvalidInput
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - naive, as all local times here
@@ -91,6 +92,38 @@ def _change(before: datetime, after: datetime, where: ZoneInfo) -> datetime:
 
 def _ms(utc: datetime) -> int:
     return (utc - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _parsed(at: str) -> datetime:
+    try:
+        return datetime.fromisoformat(at)
+    except ValueError:
+        raise InvalidInput(f"at: can't read {at[:80]!r}; write for example 2030-01-31T09:00") from None
+
+
+def civil_moment_ms(at: Moment | str, tz: str | None, quiet: str | None) -> int:
+    """A moment as callers write it, in Unix milliseconds. ``at``: also as ISO 8601 text. If it has no time zone, it is
+    a local time of the zone ``tz``: the first such moment. ``quiet``: if it lies within these hours of that zone, their
+    end.
+
+    Raises:
+        InvalidInput: something can't be read, or the zone is missing.
+    """
+    if isinstance(at, str):
+        at = _parsed(at)
+    if tz is None:
+        if quiet is not None:
+            raise InvalidInput("quiet: pass tz as well, such as tz='Europe/Paris'")
+        return moment_ms(at)
+    where = zone(tz)
+    if isinstance(at, datetime) and at.tzinfo is None:
+        local = at
+        try:
+            at = moments(local, where)[0]
+        except OverflowError:
+            raise InvalidInput(f"at: {local.isoformat()} is beyond the calendar") from None
+    ms = moment_ms(at)
+    return ms if quiet is None else after_quiet(ms, quiet_hours(quiet), where)
 
 
 # -- times of day

@@ -22,6 +22,12 @@ def redis_time_us(session: Session) -> Op[int]:
     return int(seconds) * 1_000_000 + int(micros)
 
 
+def now_ms(session: Session) -> Op[int]:
+    """The time by which jobs are due, in Unix milliseconds: Redis's, or that of the session's own clock."""
+    given = session.clock.argument()
+    return int(given) if given else (yield from redis_time_us(session)) // 1000
+
+
 def redis_info(session: Session) -> Op[dict[str, str]]:
     """The fields of INFO."""
     text: bytes = yield from one(session, session.keys.mover, "INFO")

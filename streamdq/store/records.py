@@ -10,10 +10,11 @@ import os
 from binascii import b2a_base64
 from typing import Any, NamedTuple
 
-from ..durations import Duration, Moment, moment_ms, to_ms
+from ..durations import Duration, Moment, to_ms
 from ..errors import InvalidInput
 from ..job import Job, NewJob, check_id, check_ttr, check_url, encode_body
 from ..retry import RetrySchedule
+from ..schedules.civil import civil_moment_ms
 
 # Ids are base64 with characters that need no escape in a URL. "-" is avoided: options begin with it on a command line.
 _IN_IDS = bytes.maketrans(b"+/", b"_.")
@@ -78,7 +79,9 @@ def encode(new: NewJob, max_body_bytes: int) -> Encoded:
     if new.url is not None:
         url = check_url(new.url)
     rest = f"{ttr}\n{expire}\n{nonce}\n{retry}\n{url}\n".encode() + body
-    return Encoded(id, encode_when(new.delay, new.at), rest, nonce)
+    if new.window is not None:
+        raise InvalidInput("window: only enqueue and enqueue_many look for the best moment")
+    return Encoded(id, encode_when(new.delay, new.at, new.tz, new.quiet), rest, nonce)
 
 
 def fields_in(rest: bytes) -> dict[str, Any]:
@@ -98,13 +101,19 @@ def rest_of(
     return f"{ttr}\n{expire}\n{nonce}\n{retry or ''}\n{url or ''}\n{body}".encode()
 
 
-def encode_when(delay: Duration | None, at: Moment | None) -> str:
+def encode_when(
+    delay: Duration | None, at: Moment | str | None, tz: str | None = None, quiet: str | None = None
+) -> str:
     """The form that the scripts take: ``+delay_ms``, or an absolute ``due_ms``."""
     if at is None:
+        if quiet is not None:
+            raise InvalidInput("quiet: pass at as well; only enqueue and enqueue_many know when a delay ends")
+        if tz is not None:
+            raise InvalidInput("tz: pass at or quiet as well")
         return "+0" if delay is None else f"+{to_ms(delay)}"
     if delay is not None:
         raise InvalidInput("pass delay or at, not both")
-    return str(moment_ms(at))
+    return str(civil_moment_ms(at, tz, quiet))
 
 
 def job_in(topic: str, id: str, record: bytes) -> Job:

@@ -90,6 +90,17 @@ class JobIn(_In):
         Annotated[StrictStr, Field(max_length=4096)] | None,
         Field(description="The URL to which a callback worker POSTs the body."),
     ] = None
+    tz: Annotated[
+        Annotated[StrictStr, Field(max_length=100)] | None,
+        Field(description="The time zone in which an `at` without one is a local time.", examples=["Europe/Paris"]),
+    ] = None
+    quiet: Annotated[
+        Annotated[StrictStr, Field(max_length=20)] | None,
+        Field(
+            description="Hours of the zone `tz`. If `at` lies within them, the job is due when they end.",
+            examples=["21:00-08:00"],
+        ),
+    ] = None
 
     model_config = ConfigDict(
         extra="forbid",
@@ -98,7 +109,18 @@ class JobIn(_In):
 
     def new_job(self, id: str | None) -> NewJob:
         """The job in the library's form."""
-        return NewJob(self.body, self.delay, id, due_from(self.at), self.ttr, self.retry, self.url, self.expire)
+        return NewJob(
+            self.body,
+            self.delay,
+            id,
+            due_from(self.at),
+            self.ttr,
+            self.retry,
+            self.url,
+            self.expire,
+            self.tz,
+            self.quiet,
+        )
 
 
 def due_from(at: int | str | None) -> datetime | int | None:
