@@ -23,14 +23,18 @@ from .logs import hide_credentials
 from .operations.audit import Audit, Balance
 from .operations.doctor import Finding
 from .operations.inspect import Stats, TopicStats
+from .operations.schedules import PutSchedule, Schedule
 from .printable import visible, visible_json
 from .retry import RetrySchedule
+from .schedules.civil import zone
+from .schedules.definition import Definition
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
 _PIPE_WIDTH, _WIDE, _NAMES_AND_DUE = 200, 106, 64
 _MARKS = {"ok": ("✔", "green"), "advice": ("!", "yellow"), "problem": ("✘", "red")}
+_SCHEDULE_STYLES = {"active": "green", "paused": "yellow", "ended": "dim"}
 _STYLES = {"delayed": "cyan", "ready": "yellow", "running": "blue", "dead": "red", "done": "green"}
 
 
@@ -278,6 +282,95 @@ def doctor_view(findings: Iterable[Finding]) -> RenderableType:
         if finding.advice:
             made.add_row("", Text(f"→ {finding.advice}", style))
     return made
+
+
+# -- schedules
+
+
+def schedules_view(schedules: Sequence[Schedule]) -> RenderableType:
+    if not schedules:
+        return Text("no schedules", "dim")
+    counts = () if narrow() else ("fired", "skipped", "missed")
+    made = table("topic", "id", "when", "zone", "next (UTC)", "state", *counts, numbers=("next (UTC)", *counts))
+    for one in schedules:
+        cells = [count_cell(getattr(one, name), "red" if name == "missed" else "") for name in counts]
+        state = Text(one.state, _SCHEDULE_STYLES[one.state])
+        made.add_row(Text(one.topic), Text(one.id), one.text, one.definition.tz, _next_text(one), state, *cells)
+    return made
+
+
+def _next_text(schedule: Schedule) -> str:
+    return civil_text(schedule.next_ms[0], "UTC", "%Y-%m-%d %H:%M:%S") if schedule.next_ms else ""
+
+
+def schedule_view(schedule: Schedule) -> RenderableType:
+    facts = Table.grid(padding=(0, 2))
+    rows: dict[str, str | Text | None] = {
+        "schedule": f"{schedule.topic} / {schedule.id}",
+        "state": Text(schedule.state, _SCHEDULE_STYLES[schedule.state]),
+        **_definition_rows(schedule.definition),
+        "ttr": _optional_ms(schedule.ttr_ms),
+        "retry": schedule.retry and str(RetrySchedule.of(schedule.retry)),
+        "url": schedule.url,
+        "expire": _optional_ms(schedule.expire_ms),
+        "body": json.dumps(schedule.body, ensure_ascii=False),
+        "so far": f"{schedule.fired:,} enqueued, {schedule.skipped:,} skipped, {schedule.missed:,} missed",
+        "waiting": "one, until the last job has ended" if schedule.waiting else None,
+        "last job": schedule.previous,
+    }
+    for name, value in rows.items():
+        if value is not None:
+            facts.add_row(Text(name, "dim"), value if isinstance(value, Text) else Text(value))
+    return Group(facts, Text(), times_view(schedule))
+
+
+def _definition_rows(definition: Definition) -> dict[str, str | Text | None]:
+    catch_up = definition.catch_up
+    return {
+        "when": definition.phrase,
+        "in words": definition.words if definition.cron else None,
+        "zone": definition.tz,
+        "dst": definition.dst if definition.dst != "once" else None,
+        "jitter": _optional_ms(definition.jitter_ms or None),
+        "start": utc_text(definition.start_ms) or None,
+        "until": utc_text(definition.until_ms) or None,
+        "overlap": definition.overlap,
+        "catch up": show_ms(catch_up) if isinstance(catch_up, int) else catch_up,
+        "declared": "by a worker" if definition.declared else None,
+    }
+
+
+def _optional_ms(ms: int | None) -> str | None:
+    return None if ms is None else show_ms(ms)
+
+
+def put_view(put: PutSchedule) -> RenderableType:
+    """What a schedule was and will be: when it runs next."""
+    after = put.after
+    head = Text.assemble((f"{after.topic} / {after.id}", "bold"), f"  {after.definition.words}, {after.definition.tz}")
+    if put.before is None or put.before == after:
+        return Group(head, times_view(after))
+    return Group(head, times_view(put.before, "before: "), times_view(after, "after: "))
+
+
+def times_view(schedule: Schedule, which: str = "") -> RenderableType:
+    """When a schedule runs next, in its zone and in UTC."""
+    if not schedule.next_ms:
+        return Text(f"{which}it is paused" if schedule.state == "paused" else f"{which}no time follows", "yellow")
+    tz = schedule.definition.tz
+    columns = [f"{which}{tz}", *(["UTC"] if tz != "UTC" else [])]
+    made = table(*columns, numbers=columns)
+    for ms in schedule.next_ms:
+        made.add_row(*(civil_text(ms, name) for name in dict.fromkeys((tz, "UTC"))))
+    return made
+
+
+def civil_text(ms: int, tz: str, form: str = "%a %Y-%m-%d %H:%M:%S %Z") -> str:
+    """What clocks in that zone show then."""
+    return datetime.fromtimestamp(ms / 1000, zone(tz)).strftime(form)
+
+
+# -- settings
 
 
 def settings_view(topic: str, settings: TopicSettings) -> RenderableType:

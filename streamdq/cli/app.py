@@ -34,6 +34,7 @@ from . import http as cli_http
 from . import jobs as cli_jobs
 from . import metrics as cli_metrics
 from . import outbox as cli_outbox
+from . import schedules as cli_schedules
 from . import streams
 from . import topics as cli_topics
 from . import work as cli_work
@@ -61,15 +62,15 @@ A duration is a number of seconds, or 250ms 15s 1h30m 2d. With --json, stdout ha
 \b
 Exit codes:
     0  done
-    1  the answer is no: no such job, id taken, not balanced, a problem found
+    1  the answer is no: no such job or schedule, id taken, not balanced, a problem found
     2  wrong usage or invalid input; nothing was written, unless the message says so
     3  Redis or a database can't be reached, or refuses the request
   130  interrupted"""
 
 app = commands(help=HELP)
 _PARTS = (
-    cli_jobs, cli_topics, cli_work, cli_callback, cli_http, cli_metrics, cli_history, cli_analyze, cli_archive,
-    cli_outbox,
+    cli_jobs, cli_schedules, cli_topics, cli_work, cli_callback, cli_http, cli_metrics, cli_history, cli_analyze,
+    cli_archive, cli_outbox,
 )  # fmt: skip  # in the order of the help
 for part in _PARTS:
     app.add_typer(part.app)

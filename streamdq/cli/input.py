@@ -39,7 +39,7 @@ def parse_json(text: str | bytes, what: str) -> Any:
         raise InvalidInput(f"{what}: not JSON: {error}") from None
 
 
-def parse_moment(text: str | int) -> Moment:
+def parse_moment(text: str | int, what: str = "at") -> Moment:
     """Unix milliseconds of 13 digits, or an ISO 8601 time with its zone; enqueue checks them further.
 
     Raises:
@@ -51,7 +51,7 @@ def parse_moment(text: str | int) -> Moment:
         return datetime.fromisoformat(text)
     except (ValueError, TypeError):
         raise InvalidInput(
-            f"at: can't read {str(text)[:80]!r}; write 2030-01-31T09:00:00+08:00, or Unix milliseconds (13 digits)"
+            f"{what}: can't read {str(text)[:80]!r}; write 2030-01-31T09:00:00+08:00, or Unix milliseconds (13 digits)"
         ) from None
 
 

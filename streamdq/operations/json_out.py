@@ -1,4 +1,4 @@
-"""Jobs, stats and audits as JSON values, the same on the command line and over HTTP."""
+"""Jobs, schedules, stats and audits as JSON values, the same on the command line and over HTTP."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from ..config import TopicSettings
 from ..job import GroupProgress, Job
 from .audit import Audit
 from .inspect import Stats
+from .schedules import Schedule
 
 
 def job_json(job: Job) -> dict[str, Any]:
@@ -37,6 +38,42 @@ def progress_json(progress: GroupProgress) -> dict[str, Any]:
     fields = dataclasses.asdict(progress)
     del fields["group"], fields["own"]
     return {**fields, "state": progress.state.value}
+
+
+def schedule_json(schedule: Schedule) -> dict[str, Any]:
+    return {**schedule_fields(schedule), "body": schedule.body}
+
+
+def schedule_fields(schedule: Schedule) -> dict[str, Any]:
+    """All fields except the body."""
+    definition = schedule.definition
+    catch_up = definition.catch_up
+    return {
+        "topic": schedule.topic,
+        "id": schedule.id,
+        "state": schedule.state,
+        "cron": definition.cron,
+        "every_ms": definition.every_ms,
+        "words": definition.words,
+        "tz": definition.tz,
+        "dst": definition.dst,
+        "jitter_ms": definition.jitter_ms,
+        "start_ms": definition.start_ms,
+        "until_ms": definition.until_ms,
+        "overlap": definition.overlap,
+        "catch_up": f"{catch_up}ms" if isinstance(catch_up, int) else catch_up,
+        "declared": definition.declared,
+        "next_ms": schedule.next_ms,
+        "previous": schedule.previous,
+        "waiting": schedule.waiting,
+        "fired": schedule.fired,
+        "skipped": schedule.skipped,
+        "missed": schedule.missed,
+        "ttr_ms": schedule.ttr_ms,
+        "retry": schedule.retry,
+        "url": schedule.url,
+        "expire_ms": schedule.expire_ms,
+    }
 
 
 def stats_json(stats: Stats) -> dict[str, Any]:

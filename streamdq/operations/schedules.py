@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
+
+from pydantic_core import from_json
 
 from ..config import MAX_BATCH
-from ..durations import Duration, Moment, moment_ms
+from ..durations import Duration, Moment
 from ..errors import InvalidInput, ScheduleMissing
 from ..job import Job, NewJob, check_id, check_topic
 from ..link.session import Op
 from ..retry import RetryInput
-from ..schedules.definition import Definition, Overlap, define, shown
+from ..schedules.definition import Definition, Overlap, define, named_moment, shown
 from ..schedules.plan import MAX_ID_BYTES, occurrence_id
 from ..schedules.recurrence import Dst
 from ..store.records import Encoded, encode, encode_when, fields_in, rest_of
 from ..store.redis_store import RedisStore
-from ..store.schedules import Schedules, ScheduleState, StoredSchedule
+from ..store.schedules import Changed, Schedules, ScheduleState, StoredSchedule
 from .jobs import put
 
 _SHOWN = 5
@@ -41,11 +43,27 @@ class Schedule:
     skipped: int
     missed: int
     raw_body: bytes  # as it was given, with {due}
+    ttr_ms: int | None  # these four: of its jobs
+    retry: str | None
+    url: str | None
+    expire_ms: int | None
+
+    @property
+    def body(self) -> Any:
+        """The body of its jobs, decoded from JSON, with ``{due}``."""
+        return from_json(self.raw_body)
 
     @property
     def text(self) -> str:
         """When it runs: its expression, or ``every 10m``."""
         return self.definition.phrase
+
+
+class PutSchedule(NamedTuple):
+    """What a schedule was (None: there was none), and what it is. Both are equal if nothing has changed."""
+
+    before: Schedule | None
+    after: Schedule
 
 
 def schedule(
@@ -84,8 +102,6 @@ def schedule(
         InvalidInput: an argument is invalid; nothing was changed.
         ServerUnavailable: no reply in time; repeat the call.
     """
-    check_topic(topic)
-    check_schedule_id(id)
     definition = define(
         cron=cron,
         every=every,
@@ -98,11 +114,37 @@ def schedule(
         catch_up=catch_up,
     )
     new = NewJob({} if body is None else body, ttr=ttr, retry=retry, url=url, expire=expire)
-    return (yield from put_schedule(store, topic, id, definition, new))
+    return (yield from put_schedule(store, topic, id, definition, new)).after
 
 
-def put_schedule(store: RedisStore, topic: str, id: str, definition: Definition, new: NewJob) -> Op[Schedule]:
+def put_schedule(store: RedisStore, topic: str, id: str, definition: Definition, new: NewJob) -> Op[PutSchedule]:
     """``new``: the job of its occurrences."""
+    changed = _changed(store, topic, id, definition, new)
+    before: StoredSchedule | None = None
+
+    def noted(known: StoredSchedule | None, now_ms: int) -> StoredSchedule:
+        nonlocal before
+        before = known
+        return changed(known, now_ms)
+
+    yield from store.topics.expect_schedules(topic)
+    after = yield from _schedules(store).change(topic, id, noted)
+    return PutSchedule(None if before is None else _shown(topic, id, before), _shown(topic, id, after))
+
+
+def preview_schedule(store: RedisStore, topic: str, id: str, definition: Definition, new: NewJob) -> Op[PutSchedule]:
+    """What ``put_schedule`` would do now. Nothing is written."""
+    changed = _changed(store, topic, id, definition, new)
+    before, now_ms = yield from _schedules(store).read(topic, id)
+    after = changed(before, now_ms)
+    if after.state == "active" and not _shown(topic, id, after).next_ms:
+        after = replace(after, state="ended")
+    return PutSchedule(None if before is None else _shown(topic, id, before), _shown(topic, id, after))
+
+
+def _changed(store: RedisStore, topic: str, id: str, definition: Definition, new: NewJob) -> Changed:
+    check_topic(topic)
+    check_schedule_id(id)
     job = rest_of(**{**fields_in(encode(new, store.session.settings.max_body_bytes).rest), "nonce": ""})
 
     def changed(known: StoredSchedule | None, now_ms: int) -> StoredSchedule:
@@ -113,10 +155,9 @@ def put_schedule(store: RedisStore, topic: str, id: str, definition: Definition,
         same_pace = known.definition.every_ms == definition.every_ms
         anchored = replace(definition, anchor_ms=known.definition.anchor_ms if same_pace else now_ms)
         state: ScheduleState = "paused" if known.state == "paused" else "active"
-        return replace(known, state=state, definition=anchored, job=job, last_ms=now_ms, plan=())
+        return replace(known, state=state, definition=anchored, job=job, last_ms=now_ms, plan=(), more=True)
 
-    yield from store.topics.expect_schedules(topic)
-    return _shown(topic, id, (yield from _schedules(store).change(topic, id, changed)))
+    return changed
 
 
 def unschedule(store: RedisStore, topic: str, id: str = "default") -> Op[bool]:
@@ -201,7 +242,7 @@ def backfill(store: RedisStore, topic: str, id: str, start: Moment, end: Moment)
         InvalidInput: too many, or the end is before the start.
     """
     known, now_ms = yield from _read(store, topic, id)
-    begin_ms, end_ms = moment_ms(start), moment_ms(end)
+    begin_ms, end_ms = named_moment("start", start), named_moment("end", end)
     if end_ms < begin_ms:
         raise InvalidInput("backfill: end is before start")
     times = _until(known.definition.times(begin_ms - 1), end_ms)
@@ -258,8 +299,10 @@ def _shown(topic: str, id: str, known: StoredSchedule) -> Schedule:
     times = [one.time_ms for one in known.plan[:_SHOWN]]
     if known.state == "active" and known.more:
         times += known.definition.next(last, _SHOWN - len(times))
+    job = fields_in(known.job)
     return Schedule(
         topic=topic, id=id, state=known.state, definition=known.definition, next_ms=times,
         previous=known.previous or None, waiting=known.held is not None, fired=known.totals.fired,
-        skipped=known.totals.skipped, missed=known.totals.missed, raw_body=fields_in(known.job)["body"].encode(),
+        skipped=known.totals.skipped, missed=known.totals.missed, raw_body=job["body"].encode(), ttr_ms=job["ttr_ms"],
+        retry=job["retry"], url=job["url"], expire_ms=job["expire_ms"],
     )  # fmt: skip

@@ -14,7 +14,7 @@ from zlib import crc32
 from ..durations import MAX_DELAY_MS, Duration, Moment, moment_ms, show_ms, to_ms
 from ..errors import InvalidInput
 from .civil import zone
-from .recurrence import SHORTEST_MS, Cron, Dst, Every, Recurrence, cron
+from .recurrence import SHORTEST_MS, Cron, Dst, Every, Recurrence, cron, in_words
 
 Overlap = Literal["allow", "skip", "queue"]
 CatchUp = Literal["none", "last"] | int
@@ -58,6 +58,11 @@ class Definition:
     def phrase(self) -> str:
         """When it runs, for people: ``0 9 * * 1-5``, ``every 10m``."""
         return self.cron or f"every {show_ms(self.every_ms or 0)}"
+
+    @property
+    def words(self) -> str:
+        """The same in words: ``At 09:00 on Monday through Friday``."""
+        return in_words(self.cron) if self.cron else f"Every {show_ms(self.every_ms or 0)}"
 
     def text(self) -> str:
         """As stored: JSON without what is as by default."""
@@ -106,8 +111,8 @@ def define(
         tz=zone(tz).key,
         dst=dst,
         jitter_ms=0 if jitter is None else to_ms(jitter, "jitter"),
-        start_ms=None if start is None else _moment("start", start),
-        until_ms=None if until is None else _moment("until", until),
+        start_ms=None if start is None else named_moment("start", start),
+        until_ms=None if until is None else named_moment("until", until),
         overlap=overlap,
         catch_up=catch_up if catch_up in ("none", "last") else to_ms(catch_up, "catch_up"),  # type: ignore[arg-type]
         declared=declared,
@@ -146,7 +151,8 @@ def _shortest_gap(given: Definition) -> int:
 _SOME_MS = 1_800_000_000_000
 
 
-def _moment(name: str, value: Moment) -> int:
+def named_moment(name: str, value: Moment) -> int:
+    """Like ``moment_ms``; its errors call the argument by its name."""
     try:
         return moment_ms(value)
     except InvalidInput as error:

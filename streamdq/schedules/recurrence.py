@@ -29,6 +29,7 @@ _NAMES = {
 }  # fmt: skip
 _MAX_CHARS = 200
 _DAY = timedelta(days=1)
+_SOME_DAY = datetime(2026, 1, 1)  # noqa: DTZ001 - naive, as all local times here
 _LAST_MS = 10**13 - 1  # as for all moments
 
 
@@ -110,6 +111,11 @@ def cron(expression: str, where: ZoneInfo, dst: Dst = "once") -> Cron:
     except StopIteration:
         raise InvalidInput(f"cron: {expression!r} never comes") from None
     return found
+
+
+def in_words(expression: str) -> str:
+    """A cron expression that has been checked: ``At 09:00 on Monday through Friday``."""
+    return CronSim(_expand(expression), _SOME_DAY).explain()
 
 
 def _expand(expression: str) -> str:

@@ -39,6 +39,18 @@ def test_where_an_interval_began_makes_no_difference() -> None:
 
 
 @pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"cron": "0 9 * * 1-5"}, "At 09:00 on Monday through Friday"),
+        ({"cron": "@Daily"}, "At 00:00 every day"),
+        ({"every": "90m"}, "Every 1h30m"),
+    ],
+)
+def test_when_it_runs_in_words(given: dict[str, Any], words: str) -> None:
+    assert define(**given).words == words
+
+
+@pytest.mark.parametrize(
     ("given", "why"),
     [
         ({}, "either cron or every"),

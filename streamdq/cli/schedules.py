@@ -1,0 +1,216 @@
+"""Commands on schedules."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+
+from .. import terminal
+from ..job import NewJob
+from ..operations import json_out
+from ..operations.schedules import PutSchedule, Schedule, preview_schedule, put_schedule
+from ..queue import carry_out, store_of
+from ..schedules.definition import define
+from .common import Json, OptionalTopic, Topic, WithId, answer, commands, open_queue
+from .input import parse_json, parse_moment
+
+app = commands()
+SCHEDULE = commands(help="List, add and change schedules, which enqueue jobs at certain times.")
+app.add_typer(SCHEDULE, name="schedule")
+
+ScheduleId = Annotated[str, typer.Argument(help="The schedule's id", show_default=False)]
+DEFAULT_ID = "default"
+
+
+class OverlapChoice(StrEnum):
+    """What happens to an occurrence if the job of the last one has not ended."""
+
+    ALLOW = "allow"
+    SKIP = "skip"
+    QUEUE = "queue"
+
+
+class DstChoice(StrEnum):
+    """How often a local time runs that comes twice."""
+
+    ONCE = "once"
+    BOTH = "both"
+
+
+@SCHEDULE.command("list")
+def list_schedules(context: typer.Context, topic: OptionalTopic = None, as_json: Json = False) -> None:
+    """List schedules.
+
+    With the time of the next occurrence, and how many became jobs, were skipped (the job before had not ended) and
+    missed (no mover was running in time).
+    """
+    with open_queue(context) as queue:
+        found = queue.schedules(topic)
+    if as_json:
+        terminal.print_json([json_out.schedule_json(one) for one in found])
+    else:
+        terminal.console().print(terminal.schedules_view(found))
+
+
+@SCHEDULE.command(cls=WithId)
+def show(context: typer.Context, topic: Topic, id: ScheduleId = DEFAULT_ID, as_json: Json = False) -> None:
+    """Show a schedule and its next five times.
+
+    In its zone and in UTC. Exit code 1: no such schedule.
+    """
+    with open_queue(context) as queue:
+        found = queue.get_schedule(topic, id)
+    if as_json:
+        terminal.print_json(json_out.schedule_json(found))
+    else:
+        terminal.console().print(terminal.schedule_view(found))
+
+
+@SCHEDULE.command()
+def add(
+    context: typer.Context,
+    topic: Topic,
+    body: Annotated[
+        str | None,
+        typer.Argument(help="The body of its jobs, as JSON; {due} in it is the occurrence's time", show_default=False),
+    ] = None,
+    id: Annotated[str, typer.Option(help="The schedule's id.")] = DEFAULT_ID,
+    cron: Annotated[str | None, typer.Option(help="Such as '0 9 * * 1-5'; six fields begin with the second.")] = None,
+    every: Annotated[str | None, typer.Option(help="An interval instead, such as 10m.")] = None,
+    tz: Annotated[str, typer.Option(help="The time zone of --cron, such as Europe/Paris.")] = "UTC",
+    dst: Annotated[
+        DstChoice, typer.Option(help="How often a local time runs that comes twice, as clocks are set back.")
+    ] = DstChoice.ONCE,
+    jitter: Annotated[str | None, typer.Option(help="Each occurrence is due up to this much later.")] = None,
+    start: Annotated[str | None, typer.Option(help="No occurrence before this time.")] = None,
+    until: Annotated[str | None, typer.Option(help="No occurrence after this time.")] = None,
+    overlap: Annotated[
+        OverlapChoice, typer.Option(help="If the last occurrence's job has not ended.")
+    ] = OverlapChoice.ALLOW,
+    catch_up: Annotated[
+        str, typer.Option(help="Which missed occurrences run: none, the last, or those up to 1h late.")
+    ] = "last",
+    ttr: Annotated[str | None, typer.Option(help="How long an attempt may take.")] = None,
+    retry: Annotated[str | None, typer.Option(help="Delays between attempts: '15s 3m 10m', or none.")] = None,
+    url: Annotated[str | None, typer.Option(help="The URL that its jobs call back, http(s).")] = None,
+    expire: Annotated[
+        str | None, typer.Option(help="Give a job up if it would start this long after its due time.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show when it would run.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Add a schedule, or change it.
+
+    \b
+    streamdq schedule add report.send '{"for": "{due}"}' --id acme --cron '0 9 * * 1-5' --tz Europe/Paris
+    streamdq schedule add refund.check --id refunds --every 10m --jitter 30s --overlap skip
+    streamdq schedule add report.send --cron '0 9 * * MON#1' --dry-run
+
+    First it shows the next five times, in the schedule's zone and in UTC; of a schedule that is there, those before and
+    after the change. What is not given is as by default, also if the schedule had it. A change holds from the next
+    occurrence on.
+    """  # noqa: D301 - typer reads the mark
+    definition = define(
+        cron=cron,
+        every=every,
+        tz=tz,
+        dst=dst.value,
+        jitter=jitter,
+        start=None if start is None else parse_moment(start, "start"),
+        until=None if until is None else parse_moment(until, "until"),
+        overlap=overlap.value,
+        catch_up=catch_up,
+    )
+    new = NewJob({} if body is None else parse_json(body, "body"), ttr=ttr, retry=retry, url=url, expire=expire)
+    with open_queue(context) as queue:
+        store = store_of(queue)
+        put = carry_out(queue, preview_schedule(store, topic, id, definition, new))
+        if not as_json:
+            terminal.console().print(terminal.put_view(put))
+        if not dry_run:
+            put = carry_out(queue, put_schedule(store, topic, id, definition, new))
+    answer(as_json, _put_json(put, dry_run), _put_text(put, dry_run))
+
+
+def _put_json(put: PutSchedule, dry_run: bool) -> dict[str, Any]:
+    return {
+        "result": "dry-run" if dry_run else _result(put),
+        "before": put.before and json_out.schedule_json(put.before),
+        "schedule": json_out.schedule_json(put.after),
+    }
+
+
+def _result(put: PutSchedule) -> str:
+    return "added" if put.before is None else "unchanged" if put.before == put.after else "changed"
+
+
+def _put_text(put: PutSchedule, dry_run: bool) -> str:
+    result = _result(put)
+    return f"nothing was written; it would be {result}" if dry_run else result
+
+
+@SCHEDULE.command(cls=WithId)
+def pause(context: typer.Context, topic: Topic, id: ScheduleId = DEFAULT_ID, as_json: Json = False) -> None:
+    """Pause a schedule.
+
+    What comes meanwhile neither runs nor counts as missed. Exit code 1: no such schedule.
+    """
+    with open_queue(context) as queue:
+        _tell(queue.pause_schedule(topic, id), as_json, "is paused")
+
+
+@SCHEDULE.command(cls=WithId)
+def resume(context: typer.Context, topic: Topic, id: ScheduleId = DEFAULT_ID, as_json: Json = False) -> None:
+    """Resume a paused schedule.
+
+    It runs again from its next occurrence on. Exit code 1: no such schedule.
+    """
+    with open_queue(context) as queue:
+        _tell(queue.resume_schedule(topic, id), as_json, "is resumed")
+
+
+def _tell(schedule: Schedule, as_json: bool, became: str) -> None:
+    answer(as_json, json_out.schedule_json(schedule), f"{schedule.topic} / {schedule.id} {became}")
+
+
+@SCHEDULE.command(cls=WithId)
+def trigger(context: typer.Context, topic: Topic, id: ScheduleId = DEFAULT_ID, as_json: Json = False) -> None:
+    """Enqueue a job of a schedule now.
+
+    Besides its occurrences, and even if it is paused. Exit code 1: no such schedule.
+    """
+    with open_queue(context) as queue:
+        job = queue.trigger(topic, id)
+    answer(as_json, json_out.job_json(job), f"{job.topic} / {job.id}, due {terminal.utc_text(job.due_ms)}")
+
+
+@SCHEDULE.command(cls=WithId)
+def remove(context: typer.Context, topic: Topic, id: ScheduleId = DEFAULT_ID, as_json: Json = False) -> None:
+    """Remove a schedule.
+
+    Jobs that it has enqueued stay. Exit code 1: no such schedule.
+    """
+    with open_queue(context) as queue:
+        yes = queue.unschedule(topic, id)
+    answer(as_json, {"removed": yes}, "removed" if yes else f"topic {topic!r} has no schedule {id!r}", yes=yes)
+
+
+@SCHEDULE.command(cls=WithId)
+def backfill(
+    context: typer.Context,
+    topic: Topic,
+    start: Annotated[str, typer.Option(help="The first moment: 2030-01-31T09:00:00+08:00.", show_default=False)],
+    end: Annotated[str, typer.Option(help="The first moment after it.", show_default=False)],
+    id: ScheduleId = DEFAULT_ID,
+    as_json: Json = False,
+) -> None:
+    """Enqueue the jobs of a past time.
+
+    Of each occurrence from --start until before --end one job, due at once, in their order. Those that are in the queue
+    stay as they are; those that have ended run again. At most 100,000. Exit code 1: no such schedule.
+    """
+    with open_queue(context) as queue:
+        count = queue.backfill(topic, id, parse_moment(start, "start"), parse_moment(end, "end"))
+    answer(as_json, {"enqueued": count}, f"{terminal.counted(count, 'job')} enqueued")
