@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from streamdq.errors import InvalidInput
 from streamdq.http import Tokens
-from streamdq.http.api import claims, health, jobs, topics
+from streamdq.http.api import claims, health, jobs, schedules, topics
 from streamdq.http.api.route import needs_of
 from streamdq.http.auth import Role, check_bind, hash_token, is_loopback, new_token, roles_in
 from tests.http.conftest import Open
@@ -21,18 +21,25 @@ MADE = {role: new_token(f"the-{role}", [role]) for role in Role}
 TOKENS = Tokens.parse("\n".join(line for _, line in MADE.values()))
 # role: what it may do beside looking at a job
 MAY = {
-    Role.PRODUCER: {"put_job", "post_job", "put_bulk", "cancel_job", "reschedule_job", "list_topics", "get_job"},
+    Role.PRODUCER: {
+        "put_job", "post_job", "put_bulk", "cancel_job", "reschedule_job", "list_topics", "get_job", "list_schedules",
+        "get_schedule", "put_schedule", "remove_schedule", "pause_schedule", "resume_schedule", "trigger_schedule",
+        "backfill_schedule",
+    },
     Role.WORKER: {
         "take_job", "finish_claim", "fail_claim", "bury_claim", "release_claim", "snooze_claim", "touch_claim",
         "list_topics", "get_job",
     },
-    Role.VIEWER: {"list_topics", "get_job", "get_stats", "get_upcoming", "list_dead", "get_metrics"},
+    Role.VIEWER: {
+        "list_topics", "get_job", "get_stats", "get_upcoming", "list_dead", "get_metrics", "list_schedules",
+        "get_schedule",
+    },
 }  # fmt: skip
 OPEN = {"get_alive", "get_ready"}
 
 
 def operations() -> dict[str, APIRoute]:
-    routes = [route for part in (jobs, claims, topics, health) for route in part.router.routes]
+    routes = [route for part in (jobs, claims, schedules, topics, health) for route in part.router.routes]
     return {route.name: route for route in routes if isinstance(route, APIRoute)}
 
 

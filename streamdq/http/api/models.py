@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, overload
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
@@ -17,9 +17,9 @@ from ...retry import MAX_STEPS
 # Limits of length are on the list or text itself: on a union they would only apply after all items were validated.
 _DurationText = Annotated[StrictStr, Field(max_length=MAX_DURATION_CHARS)]
 DurationIn = StrictInt | StrictFloat | _DurationText
-_DURATION = "Seconds, or text such as `250ms`, `15s`, `1h30m`, `2d`."
+DURATION = "Seconds, or text such as `250ms`, `15s`, `1h30m`, `2d`."
 Delay = Annotated[
-    DurationIn | None, Field(description=f"Due after this long, by Redis's clock. {_DURATION}", examples=["30m"])
+    DurationIn | None, Field(description=f"Due after this long, by Redis's clock. {DURATION}", examples=["30m"])
 ]
 At = Annotated[
     StrictInt | Annotated[StrictStr, Field(max_length=64)] | None,
@@ -29,7 +29,7 @@ At = Annotated[
     ),
 ]
 Ttr = Annotated[
-    DurationIn | None, Field(description=f"Time to run: how long an attempt may take. {_DURATION}", examples=["30s"])
+    DurationIn | None, Field(description=f"Time to run: how long an attempt may take. {DURATION}", examples=["30s"])
 ]
 _RETRY = "Delays between attempts, such as `15s 3m 10m`, or `none`."
 RetryIn = Annotated[
@@ -58,7 +58,7 @@ def example(value: dict[str, Any]) -> ConfigDict:
     return ConfigDict(json_schema_extra={"examples": [value]})
 
 
-class _In(BaseModel):
+class In(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     @model_validator(mode="before")
@@ -74,7 +74,7 @@ class _In(BaseModel):
         return given
 
 
-class JobIn(_In):
+class JobIn(In):
     """A job to enqueue. For fields left out, the topic's settings apply."""
 
     body: Any = Field(description="The data for the handler: any JSON except null and an empty string.")
@@ -84,7 +84,7 @@ class JobIn(_In):
     retry: RetryIn = None
     expire: Annotated[
         DurationIn | None,
-        Field(description=f"Give an attempt up if it would start this long after its due time. {_DURATION}"),
+        Field(description=f"Give an attempt up if it would start this long after its due time. {DURATION}"),
     ] = None
     url: Annotated[
         Annotated[StrictStr, Field(max_length=4096)] | None,
@@ -123,7 +123,11 @@ class JobIn(_In):
         )
 
 
-def due_from(at: int | str | None) -> datetime | int | None:
+@overload
+def due_from(at: int | str, what: str = "at") -> datetime | int: ...
+@overload
+def due_from(at: int | str | None, what: str = "at") -> datetime | int | None: ...
+def due_from(at: int | str | None, what: str = "at") -> datetime | int | None:
     """The moment in an `at`.
 
     Raises:
@@ -137,11 +141,11 @@ def due_from(at: int | str | None) -> datetime | int | None:
         return datetime.fromisoformat(at)
     except ValueError:
         raise InvalidInput(
-            f"at: can't read {at[:80]!r}; write for example 2030-01-31T09:00:00+08:00, or 13 digits of milliseconds"
+            f"{what}: can't read {at[:80]!r}; write for example 2030-01-31T09:00:00+08:00, or 13 digits of milliseconds"
         ) from None
 
 
-class WhenIn(_In):
+class WhenIn(In):
     """A new due time: either `delay` or `at`."""
 
     delay: Delay = None
@@ -234,7 +238,7 @@ ClaimToken = Annotated[
 ]
 
 
-class ClaimIn(_In):
+class ClaimIn(In):
     """A claim to end."""
 
     claim: ClaimToken
@@ -256,7 +260,7 @@ class FailIn(ClaimIn):
     error: StrictStr = Field(description="Why; kept with the job.", max_length=10_000, examples=["no answer from bank"])
     delay: Annotated[
         DurationIn | None,
-        Field(description=f"Try again after this long, without using up a step. {_DURATION}"),
+        Field(description=f"Try again after this long, without using up a step. {DURATION}"),
     ] = None
 
     model_config = ConfigDict(
@@ -268,7 +272,7 @@ class FailIn(ClaimIn):
 class SnoozeIn(ClaimIn):
     """A job to run again later."""
 
-    delay: Annotated[DurationIn, Field(description=f"Run it again after this long. {_DURATION}", examples=["5m"])]
+    delay: Annotated[DurationIn, Field(description=f"Run it again after this long. {DURATION}", examples=["5m"])]
     reason: StrictStr = Field(default="", description="Why; kept with the job.", max_length=10_000)
 
     model_config = ConfigDict(
@@ -323,7 +327,7 @@ class TopicsOut(BaseModel):
     model_config = example({"topics": [EXAMPLE_TOPIC]})
 
 
-class TopicIn(_In):
+class TopicIn(In):
     """Settings to change; what is left out stays."""
 
     ttr: Ttr = None
@@ -431,7 +435,7 @@ class DeadOut(BaseModel):
     model_config = example({"jobs": [EXAMPLE_JOB | {"state": "dead"}], "next": "1767225600000.order-42"})
 
 
-class DeadIn(_In):
+class DeadIn(In):
     """Which dead letters: their ids, or `all`."""
 
     group: GroupName = "default"
