@@ -230,8 +230,8 @@ def _outbox(scale: Scale) -> Iterator[Alert]:
         f"{signals.OUTBOX_REFUSED.expr(by=_NAMESPACE)} > 0",
         "0s",
         "Rows of the outbox of @namespace were refused",
-        "Rows of the outbox of namespace @namespace whose ids other jobs have: {{ $value | humanize }}. Their jobs run "
-        "only after somebody has decided what becomes of them.",
+        "Rows of the outbox of namespace @namespace that were refused, as other jobs have their ids or they are not "
+        "valid: {{ $value | humanize }}. Their jobs run only after somebody has decided what becomes of them.",
     )
 
 

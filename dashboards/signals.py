@@ -393,16 +393,16 @@ OUTBOX_WAITING = Signal(
     "Rows left in the outbox",
     "max @by (streamdq_outbox_waiting_rows{@namespace})",
     "short",
-    "Waiting: not known to be in Redis yet. Refused: other jobs have their ids; each needs a decision, and `streamdq "
-    "outbox stats` lists them.",
+    "Waiting: not known to be in Redis yet. Refused: other jobs have their ids, or they are not valid; each needs a "
+    "decision, and `streamdq outbox refused` lists them.",
     "waiting",
 )
 OUTBOX_REFUSED = Signal(
     "Refused rows",
     "max @by (streamdq_outbox_refused_rows{@namespace})",
     "short",
-    "Rows of the outbox that were refused, as their ids were taken. Each needs a decision: `streamdq outbox stats` "
-    "lists them.",
+    "Rows of the outbox that were refused, as their ids were taken or they are not valid. Each needs a decision: "
+    "`streamdq outbox refused` lists them.",
     "refused",
 )
 OUTBOX_WAIT = Signal(

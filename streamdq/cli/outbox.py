@@ -1,4 +1,4 @@
-"""Commands on the outbox: create it, and relay its jobs to Redis."""
+"""Commands on the outbox: create it, relay its jobs to Redis, and decide about rows that were refused."""
 
 from __future__ import annotations
 
@@ -14,16 +14,26 @@ from rich.text import Text
 from .. import terminal
 from ..config import Settings
 from ..durations import show_ms
-from ..errors import MissingExtra, OutboxMissing, OutboxUnavailable, OutboxVersion, ServerError, StreamdqError
+from ..errors import (
+    InvalidInput,
+    MissingExtra,
+    OutboxMissing,
+    OutboxUnavailable,
+    OutboxVersion,
+    ServerError,
+    StreamdqError,
+)
 from ..exporter.exporter import served
+from ..job import check_id
 from ..link.session import check_namespace
 from ..logs import log, what
-from .common import Json, answer, commands, open_queue, run_until_signal
+from .common import Json, OptionalTopic, answer, commands, open_queue, run_until_signal
 from .metrics import LOOPBACK, LogLevel, MetricsHost, MetricsPort, begin_logs
 
 if TYPE_CHECKING:
+    from ..outbox.refused import Refused, RefusedRows
     from ..outbox.relay import Relay, Totals
-    from ..outbox.rows import Figures, Refused
+    from ..outbox.rows import Figures
 
 _REFUSED_SHOWN = 20
 _PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
@@ -140,11 +150,9 @@ def stats(context: typer.Context, source: From, as_json: Json = False) -> None:
     """Show how many rows wait, and which were refused.
 
     Counts the rows of the namespace by their state, says which relay is at work, and lists the first 20 rows that were
-    refused. Redis is not needed.
+    refused (`streamdq outbox refused` lists more). Redis is not needed.
     """
-    with _needs_sqlalchemy():
-        from ..outbox.rows import Rows
-    with contextlib.closing(Rows(source, _namespace_of(context))) as rows:
+    with _rows_at(context, source) as rows:
         figures, refused = rows.figures(), rows.refused(_REFUSED_SHOWN)
         if as_json:
             states = {state.value: asdict(found) for state, found in figures.states.items()}
@@ -165,14 +173,93 @@ def _stats_view(figures: Figures, refused: Sequence[Refused]) -> RenderableType:
     relay = f"relay {figures.relay} is at work" if figures.relay else "no relay is at work"
     if not refused:
         return Group(counts, Text(relay))
+    return Group(counts, Text(relay), Text(), _refused_view(refused))
+
+
+def _refused_view(refused: Sequence[Refused]) -> RenderableType:
     made = terminal.table("row", "topic", "id", "refused because", numbers=("row",))
     for row in refused:
         made.add_row(*map(Text, (str(row.number), row.topic, row.id, row.error)))
-    return Group(counts, Text(relay), Text(), made)
+    return made
 
 
 def _age(ms: int) -> str:
     return show_ms(max(0, ms if ms < 1000 else ms // 1000 * 1000))
+
+
+Numbers = Annotated[list[int] | None, typer.Argument(help="Numbers of refused rows", show_default=False)]
+AllRefused = Annotated[bool, typer.Option("--all", help="All refused rows of the namespace.")]
+
+
+@contextlib.contextmanager
+def _rows_at(context: typer.Context, source: str) -> Iterator[RefusedRows]:
+    with _needs_sqlalchemy():
+        from ..outbox.refused import RefusedRows
+    with contextlib.closing(RefusedRows(source, _namespace_of(context))) as rows:
+        yield rows
+
+
+@OUTBOX.command("refused")
+def list_refused(
+    context: typer.Context,
+    source: From,
+    topic: OptionalTopic = None,
+    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
+    as_json: Json = False,
+) -> None:
+    """List the rows that were refused, with the reason.
+
+    Their ids were taken, or they are not valid. `streamdq outbox retry` relays them again, `streamdq outbox drop`
+    deletes them. Redis is not needed.
+    """
+    with _rows_at(context, source) as rows:
+        refused = rows.refused(limit, topic)
+    if as_json:
+        terminal.print_json([asdict(row) for row in refused])
+    elif refused:
+        terminal.console().print(_refused_view(refused))
+    else:
+        terminal.say("no row was refused")
+
+
+@OUTBOX.command()
+def retry(
+    context: typer.Context,
+    source: From,
+    numbers: Numbers = None,
+    every: AllRefused = False,
+    id: Annotated[str | None, typer.Option(help="Relay the job of this one row under another id.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Relay refused rows again, or all with --all.
+
+    A delay still counts from when the row was written. Redis is not needed. Exit code 1: no such row was refused.
+    """
+    _some_or_all(numbers, every)
+    if id is not None and (every or len(set(numbers or ())) != 1):
+        raise InvalidInput("outbox: --id needs the number of one row")
+    with _rows_at(context, source) as rows:
+        count = rows.retry(None if every else numbers, None if id is None else check_id(id))
+    answer(as_json, {"retried": count}, f"{count:,} to be relayed again", yes=count > 0)
+
+
+@OUTBOX.command()
+def drop(
+    context: typer.Context, source: From, numbers: Numbers = None, every: AllRefused = False, as_json: Json = False
+) -> None:
+    """Delete refused rows for good, or all with --all.
+
+    Their jobs will not run. Redis is not needed. Exit code 1: no such row was refused.
+    """
+    _some_or_all(numbers, every)
+    with _rows_at(context, source) as rows:
+        count = rows.drop(None if every else numbers)
+    answer(as_json, {"dropped": count}, f"{count:,} dropped", yes=count > 0)
+
+
+def _some_or_all(numbers: Sequence[int] | None, every: bool) -> None:
+    if bool(numbers) == every:
+        raise InvalidInput("outbox: pass either the numbers of refused rows or --all")
 
 
 @OUTBOX.command()
@@ -196,7 +283,7 @@ def _tell_retry(error: StreamdqError, wait_s: float) -> None:
 def _text(totals: Totals) -> str:
     text = f"{totals.relayed} relayed"
     for count, became in (
-        (totals.refused, "refused, as their ids are taken"),
+        (totals.refused, "refused (streamdq outbox refused)"),
         (totals.ended, "ended"),
         (totals.put_back, "put back, as Redis had lost them"),
     ):

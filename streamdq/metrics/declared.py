@@ -144,8 +144,8 @@ CALLBACK_BREAKS = Counter(
 
 OUTBOX_ROWS = Counter(
     "streamdq_outbox_rows",
-    "Rows of a database's outbox by what a relay did: relayed, refused (another job has the id), ended (a kept row's "
-    "job), put_back (Redis had lost the job).",
+    "Rows of a database's outbox by what a relay did: relayed, refused (another job has the id, or the row is not "
+    "valid), ended (a kept row's job), put_back (Redis had lost the job).",
     (*_TOPIC, "outcome"),
 )
 
@@ -244,7 +244,8 @@ OUTBOX_OLDEST = ReadMetric(
     "streamdq_outbox_oldest_waiting_seconds", "How long ago the oldest of these rows was made; 0: none waits."
 )
 OUTBOX_REFUSED = ReadMetric(
-    "streamdq_outbox_refused_rows", "Rows that were refused, as their ids were taken, and are still in the outbox."
+    "streamdq_outbox_refused_rows",
+    "Rows that were refused, as their ids were taken or they are not valid, and are still in the outbox.",
 )
 
 COUNTERS = (

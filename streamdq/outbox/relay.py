@@ -26,7 +26,7 @@ from ..logs import log, what
 from ..metrics import recorded
 from ..queue import Queue, carry_out, store_of
 from .redis_side import Code, Fate, FencedOff, Outdated, RedisSide
-from .rows import Batch, LeaseLost, Placed, Row, Rows, RowState
+from .rows import Batch, LeaseLost, Placed, Row, Rows, RowState, Unfit
 from .wakeups import Wakeups
 
 T = TypeVar("T")
@@ -206,7 +206,7 @@ class Relay:
         """
         for _, error in self._held.values():
             raise error
-        return not self._rows.waiting().rows
+        return self._rows.waiting().is_empty
 
     def _relay_all(self, stopping: Callable[[], bool]) -> None:
         while not stopping() and self._relay_some():
@@ -217,7 +217,7 @@ class Relay:
         self._held = {topic: held for topic, held in self._held.items() if held[0] > now}
         known = self._redis.known()  # before the rows: a topic that was changed since may have been another relay's
         batch = self._rows.waiting(self._held)
-        if not batch.rows:
+        if batch.is_empty:
             if self._cleared:
                 self._settle()
             return False
@@ -253,21 +253,22 @@ class Relay:
         self._failed = error
 
     def _note(self, batch: Batch, codes: dict[int, Code]) -> None:
-        """Marks rows whose jobs are in Redis, and refuses those whose ids are taken."""
+        """Marks rows whose jobs are in Redis, and refuses those whose ids are taken, or that are not valid."""
         rows = _with_code(batch, codes, Code.ENQUEUED, Code.BEFORE)
         taken = _with_code(batch, codes, Code.TAKEN)
-        refused = [row for row in taken if not row.keeps]
+        refused = [Unfit(row.placed, _taken(row)) for row in taken if not row.keeps] + batch.unfit
         waits_s = [batch.age_ms(row) / 1000 for row in rows]
         done, over = _placed(rows), _placed(row for row in taken if row.keeps)
         kept, over = (done, over) if self._keep else ([], over + done)
         self._settle(
             [(RowState.KEPT, _numbers(kept)), (RowState.RELAYED, _numbers(over))],
-            [(row.number, f"JobExists: job {row.id!r} is already in topic {row.topic!r}") for row in refused],
+            [(row.placed.number, row.error) for row in refused],
         )
         for row in refused:
-            log.warning("row refused, its id is taken", outbox=self.address, row=row.number, topic=row.topic)
+            placed = row.placed
+            log.warning("row refused", outbox=self.address, row=placed.number, topic=placed.topic, error=row.error)
         self._count("relayed", done)
-        self._count("refused", _placed(refused))
+        self._count("refused", [row.placed for row in refused])
         recorded.outbox_waits(self._namespace, waits_s)
         self._forget(over)
 
@@ -361,6 +362,10 @@ def _look_s(look_every: Duration) -> float:
 
 def _with_code(batch: Batch, codes: dict[int, Code], *wanted: Code) -> list[Row]:
     return [row for row in batch.rows if codes.get(row.number) in wanted]
+
+
+def _taken(row: Row) -> str:
+    return f"JobExists: job {row.id!r} is already in topic {row.topic!r}"
 
 
 def _placed(rows: Iterable[Row]) -> list[Placed]:

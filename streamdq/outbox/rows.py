@@ -14,6 +14,7 @@ from sqlalchemy import Connection, Insert, and_, case, delete, event, func, insp
 
 from ..archive.database import Database, Purpose
 from ..errors import (
+    InvalidInput,
     OutboxError,
     OutboxMissing,
     OutboxRefusesWrites,
@@ -21,6 +22,7 @@ from ..errors import (
     OutboxVersion,
 )
 from ..store.records import Encoded, rest_of
+from .checks import check_row
 from .tables import LEASES, ROWS, SCHEMA_VERSION, VERSIONS, creation, insert_if_missing, now_ms
 from .wakeups import Wakeups, wakeups
 
@@ -38,7 +40,7 @@ class RowState(StrEnum):
     WAITING = "waiting"  # in the outbox; perhaps in Redis, too, if a relay was killed
     KEPT = "kept"  # in Redis; the row stays until it has ended
     RELAYED = "relayed"  # the row is no longer needed; it is deleted once Redis has dropped its receipt
-    REFUSED = "refused"  # another job had its id; the row stays, with the error
+    REFUSED = "refused"  # another job had its id, or the row is not valid; it stays, with the error
 
 
 class LeaseLost(Exception):
@@ -87,11 +89,10 @@ class Figures(NamedTuple):
     relay: str | None  # host, process and a random part; None: no relay is at work
 
 
-@dataclass(frozen=True, slots=True)
-class Refused:
-    number: int
-    topic: str
-    id: str
+class Unfit(NamedTuple):
+    """A row that waits and can never be relayed."""
+
+    placed: Placed
     error: str
 
 
@@ -99,8 +100,13 @@ class Batch(NamedTuple):
     """Waiting rows, in their order, and how to tell the time since they were made."""
 
     rows: list[Row]
+    unfit: list[Unfit]
     now_ms: int  # by the database's clock, when it read them
     read_at: float  # on this host's monotonic clock, afterwards
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.rows and not self.unfit
 
     def age_ms(self, row: Row) -> int:
         """At least how long ago the row was made, by the clock of the database, and since it was read by this host's.
@@ -224,17 +230,18 @@ class Rows:
             for number, error in errors:
                 self._turn(db, RowState.REFUSED, [number], error)
             if gone:
-                self._delete(db, gone)
+                self._delete(db, RowState.RELAYED, gone)
 
     def _turn(self, db: Connection, state: RowState, numbers: Collection[int], error: str | None = None) -> None:
         if numbers:
             db.execute(update(ROWS).where(ROWS.c.number.in_(numbers)).values(state=state.value, error=error))
 
-    def _delete(self, db: Connection, numbers: Collection[int]) -> None:
+    def _delete(self, db: Connection, state: RowState, numbers: Collection[int]) -> int:
         if self._db.is_mysql:
-            db.execute(_DELETE_IN_MYSQL, {"numbers": json.dumps(sorted(numbers))})
-        else:
-            db.execute(delete(ROWS).where(ROWS.c.number.in_(numbers)))
+            values = {"numbers": json.dumps(sorted(numbers)), "state": state.value, "namespace": self._namespace}
+            return db.execute(_DELETE_IN_MYSQL, values).rowcount
+        ours = (ROWS.c.namespace == self._namespace, ROWS.c.state == state.value)
+        return db.execute(delete(ROWS).where(*ours, ROWS.c.number.in_(numbers))).rowcount
 
     def _overtaken(self, db: Connection, numbers: Collection[int]) -> set[int]:
         """Those of the rows whose id a later row has."""
@@ -259,7 +266,15 @@ class Rows:
         query = select(summed, now_ms().label("now_ms")).where(summed.c.before < _MOST_BYTES).order_by(summed.c.number)
         with self._db.reading() as db:
             found = db.execute(query).mappings().all()
-        return Batch([self._row(row) for row in found], found[0]["now_ms"] if found else 0, time.monotonic())
+        read_at, rows, unfit = time.monotonic(), list[Row](), list[Unfit]()
+        for row in found:
+            try:
+                check_row(row)
+            except InvalidInput as error:
+                unfit.append(Unfit(self._placed_at(row), f"InvalidInput: {error}"))
+            else:
+                rows.append(self._row(row))
+        return Batch(rows, unfit, found[0]["now_ms"] if found else 0, read_at)
 
     def kept(self, after: int) -> list[Placed]:
         """The first kept rows above the number ``after``."""
@@ -296,15 +311,6 @@ class Rows:
             relay = db.execute(select(LEASES.c.holder).where(ours, LEASES.c.until_ms >= now_ms())).scalar()
         return Figures({state: StateFigures(*found.get(state.value, (0, None))) for state in states}, relay or None)
 
-    def refused(self, limit: int) -> list[Refused]:
-        """The first rows that were refused."""
-        c = ROWS.c
-        query = select(c.number, c.topic, c.id, c.error).where(
-            c.namespace == self._namespace, c.state == RowState.REFUSED.value
-        )
-        with self._db.reading() as db:
-            return [Refused(*row) for row in db.execute(query.order_by(c.number).limit(limit))]
-
     def existing(self, numbers: Collection[int]) -> set[int]:
         """Those of the numbers that are still rows."""
         with self._db.reading() as db:
@@ -317,9 +323,12 @@ class Rows:
         when = f"+{found['delay_ms']}" if found["due_ms"] is None else str(found["due_ms"])
         fields = {name: found[name] for name in ("ttr_ms", "expire_ms", "nonce", "retry", "url", "body")}
         job = Encoded(found["id"], when, rest_of(**fields), found["nonce"])
-        number, id, on_conflict = found["number"], found["id"], found["on_conflict"]
-        placed = Placed(number, found["topic"], id, self._receipt(number, found["nonce"]))
-        return Row(placed, job, found["made_ms"], on_conflict == "replace", on_conflict == "keep")
+        on_conflict = found["on_conflict"]
+        return Row(self._placed_at(found), job, found["made_ms"], on_conflict == "replace", on_conflict == "keep")
+
+    def _placed_at(self, found: Any) -> Placed:
+        number = found["number"]
+        return Placed(number, found["topic"], found["id"], self._receipt(number, found["nonce"]))
 
 
 # If many rows are to be deleted, MySQL reads the whole table, and waits for everybody who has put a row there and not
@@ -327,6 +336,7 @@ class Rows:
 _DELETE_IN_MYSQL = text("""
 DELETE gone FROM JSON_TABLE(:numbers, '$[*]' COLUMNS (number BIGINT PATH '$')) AS given
 STRAIGHT_JOIN streamdq_outbox AS gone FORCE INDEX (PRIMARY) ON gone.number = given.number
+WHERE gone.namespace = :namespace AND gone.state = :state
 """)
 
 

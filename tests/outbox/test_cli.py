@@ -66,7 +66,7 @@ def test_relay_and_reconcile(shop: Shop, queue: Queue, server: Server, capsys: p
     shop.order("a", "b", "taken")
     words = ("--url", server.url, "outbox")
     code, out, err = run(capsys, *words, "relay", "--from", shop.url, "--burst", "--keep")
-    assert (code, out) == (0, "2 relayed, 1 refused, as their ids are taken\n")
+    assert (code, out) == (0, "2 relayed, 1 refused (streamdq outbox refused)\n")
     assert "row refused" in err
     server.flush()
     code, out, _ = run(capsys, *words, "reconcile", "--from", shop.url, "--json")
@@ -115,7 +115,7 @@ def test_exit_codes(tmp_path: Path, server: Server, shop: Shop, capsys: pytest.C
 
 
 def test_without_the_extra() -> None:
-    for words in (("create",), ("relay",), ("stats",), ("reconcile",)):
+    for words in (("create",), ("relay",), ("stats",), ("refused",), ("reconcile",)):
         code, err = run_without(
             "sqlalchemy", "--url", "memory://", "outbox", *words, "--from", "sqlite:////tmp/none.db"
         )

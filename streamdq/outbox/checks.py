@@ -1,0 +1,65 @@
+"""What a row may hold. ``outbox.enqueue`` writes nothing else; a program that inserts rows by itself may."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import from_json
+
+from ..durations import MAX_DELAY_MS, moment_ms
+from ..errors import InvalidInput
+from ..job import check_id, check_topic, check_url
+from ..operations.jobs import check_conflict
+from ..retry import RetrySchedule
+
+if TYPE_CHECKING:
+    from sqlalchemy import RowMapping
+
+_LEAST_MS = {"delay_ms": 0, "ttr_ms": 1, "expire_ms": 0}
+
+
+def check_row(row: RowMapping) -> None:
+    """
+    Raises:
+        InvalidInput: the row can't be relayed, now or later.
+    """
+    check_topic(row["topic"])
+    check_id(row["id"])
+    check_conflict(row["on_conflict"])
+    _check_times(row)
+    _check_body(row["body"])
+    if row["retry"] is not None:
+        RetrySchedule.of(row["retry"])
+    if row["url"] is not None:
+        check_url(row["url"])
+    for name in ("retry", "nonce"):
+        if row[name] is not None and (not isinstance(row[name], str) or not row[name].isprintable()):
+            raise InvalidInput(f"{name}: has characters that can't be printed")
+
+
+def _check_times(row: RowMapping) -> None:
+    for name, least in _LEAST_MS.items():
+        value = row[name]
+        if value is not None and not (isinstance(value, int) and least <= value <= MAX_DELAY_MS):
+            raise InvalidInput(f"{name}: {value!r} is not a number of milliseconds from {least} to {MAX_DELAY_MS}")
+    if (row["delay_ms"] is None) == (row["due_ms"] is None):
+        raise InvalidInput("delay_ms and due_ms: one of them must be given, and the other null")
+    for name in ("due_ms", "made_ms"):
+        if row[name] is not None:
+            _check_moment(name, row[name])
+
+
+def _check_moment(name: str, value: Any) -> None:
+    try:
+        moment_ms(value)
+    except InvalidInput:
+        raise InvalidInput(f"{name}: {value!r} is not a 13-digit millisecond timestamp") from None
+
+
+def _check_body(body: Any) -> None:
+    try:
+        blank = from_json(body) in (None, "")
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"body: is not JSON: {error}") from None
+    if blank or "\n" in body:
+        raise InvalidInput("body: must be JSON in one line, and neither null nor empty")
