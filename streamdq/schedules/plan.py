@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
 from ..durations import MAX_DELAY_MS
@@ -61,6 +62,22 @@ def occurrence_id(id: str, time_ms: int, shards: int) -> str:
         tried += 1
         name = f"{stem}.{tried}"
     return name
+
+
+def occurrence_in(job_id: str) -> tuple[str, int] | None:
+    """The schedule's id and the time in the id of an occurrence's job; None if it is not like one."""
+    found = _OCCURRENCE_ID.fullmatch(job_id)
+    if found is None:
+        return None
+    try:
+        at = datetime.fromisoformat(f"{found[2]}+00:00")
+    except ValueError:
+        return None
+    return found[1], (at - _EPOCH) // timedelta(milliseconds=1)
+
+
+_OCCURRENCE_ID = re.compile(r"(.+)@(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?)Z(?:\.\d+)?")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def make_plan(definition: Definition, id: str, last_ms: int, now_ms: int, shards: int, late_ms: int = LATE_MS) -> Plan:

@@ -72,6 +72,8 @@ def queue(live: Live, server: Server) -> Iterator[Queue]:  # noqa: ARG001 - the 
         for topic in opened.stats().topics:
             opened.purge(topic)
             opened.resume(topic)
+        for one in opened.schedules():
+            opened.unschedule(one.topic, one.id)
         yield opened
 
 
@@ -219,6 +221,27 @@ def test_pause_and_resume_by_keyboard(ann: Page, queue: Queue) -> None:
     assert not queue.stats("notify").topics["notify"].paused
 
 
+def test_a_schedule_runs_now_and_is_removed(ann: Page, queue: Queue) -> None:
+    queue.schedule("notify", {"n": 1}, id="nightly", cron="0 3 * * *", tz="Europe/Paris")
+    ann.go("/")
+    ann.click("Schedules", "link")
+    ann.sees("At 03:00 every day", "table")
+    ann.page.locator("summary", has_text="Actions").click()
+    ann.click("Run now")
+    ann.sees("A job is enqueued", ".note")
+    ann.sees("done", "table")  # the worker ran it, and the page shows it by itself
+    ann.page.locator("td[data-label='last run'] a").click()
+    ann.sees("nightly@", "h1")
+    ann.go("/schedules")
+    ann.page.locator("summary", has_text="Actions").click()
+    ann.page.keyboard.press("Escape")
+    assert not ann.page.get_by_role("button", name="Remove").is_visible()
+    ann.page.locator("summary", has_text="Actions").click()
+    ann.click("Remove")
+    ann.sees("The schedule is removed.", ".note")
+    assert queue.schedules() == []
+
+
 def test_two_browsers_kick_the_same_job_once(browser: Any, live: Live, ann: Page, queue: Queue) -> None:
     bury(queue, "both")
     queue.pause("notify")
@@ -263,11 +286,17 @@ def test_a_viewer_has_no_buttons(browser: Any, live: Live, queue: Queue) -> None
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1180), ("dark", 360)])
 def test_pages_fit_and_can_be_read(browser: Any, live: Live, queue: Queue, scheme: str, width: int) -> None:
+    queue.schedule(
+        "notify", {}, id="x" * 120, cron="*/15 8-18 * * MON#1", tz="America/Argentina/Buenos_Aires", jitter="5m"
+    )
+    queue.trigger("notify", "x" * 120)
     bury(queue, "x" * 120, error="ConnectionError: " + "merchant.example/" * 12)
     page = Page(browser, live, color_scheme=scheme, viewport={"width": width, "height": 800})
-    for path in ("/", "/topics/notify?state=dead", f"/topics/notify/jobs/{'x' * 120}"):
+    for path in ("/", "/schedules", "/topics/notify?state=dead", f"/topics/notify/jobs/{'x' * 120}"):
         page.go(path)
         page.sees("live", "#live-state")
+        for folded in page.page.locator(".times-after summary, .actions summary").all():
+            folded.click()
         assert page.page.evaluate("document.documentElement.scrollWidth") <= width, path
         assert page.page.evaluate(CONTRAST) > 4.5, path
     page.close()

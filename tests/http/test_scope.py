@@ -20,6 +20,7 @@ from streamdq.http.api import claims, health, jobs, schedules, topics
 from streamdq.http.api.route import needs_of
 from streamdq.http.auth import Identity, Role, new_token
 from streamdq.http.pages import actions, pages
+from streamdq.http.pages import schedules as schedule_pages
 from streamdq.http.scope import ALL, Scope, scope_in
 from streamdq.job import check_topic
 from tests.http.conftest import Open
@@ -33,11 +34,11 @@ BOSS, BOSS_LINE = new_token("boss", [Role.ADMIN])
 TOKENS = Tokens.parse(f"{LINE}\n{TOPICS_LINE}\n{BOSS_LINE}")
 ROUTES = [
     route
-    for part in (jobs, claims, schedules, topics, health, pages, actions)
+    for part in (jobs, claims, schedules, topics, health, pages, schedule_pages, actions)
     for route in part.router.routes
     if isinstance(route, APIRoute) and needs_of(route).roles is not None
 ]
-EVERYWHERE = {"list_topics", "list_schedules", "get_stats", "overview"}  # and there what the token is for
+EVERYWHERE = {"list_topics", "list_schedules", "schedules", "get_stats", "overview"}  # and there what the token is for
 BY_CLAIM = {"finish_claim", "fail_claim", "bury_claim", "release_claim", "snooze_claim", "touch_claim"}
 
 

@@ -42,10 +42,10 @@ def _response(schedule: Schedule, status: int = 200) -> Response:
 
 
 def schedules_page(
-    store: RedisStore, who: Identity, topic: str | None, limit: int, after: str
+    store: RedisStore, who: Identity, topic: str | None, limit: int, after: str, asked: str = ""
 ) -> Op[tuple[list[Schedule], str | None]]:
     """At most ``limit`` schedules by topic and id, until they exceed PAGE_BYTES; and after which the next page begins,
-    None on the last page.
+    None on the last page. ``asked``: only those with this in their topic or id.
     """
     if topic is None:
         known = yield from store.topics.registry()
@@ -59,7 +59,7 @@ def schedules_page(
         if name < reached[0]:
             continue
         for one in (yield from scheduling.schedules(store, name)):
-            if (one.topic, one.id) <= reached:
+            if (one.topic, one.id) <= reached or asked.lower() not in f"{one.topic} {one.id}".lower():
                 continue
             if len(found) == limit or size >= PAGE_BYTES:
                 return found, f"{found[-1].topic} {found[-1].id}"

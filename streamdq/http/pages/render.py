@@ -121,6 +121,8 @@ def base_of(request: Request) -> str:
 _NOTES = {
     "kicked": "Sent back: {n}.", "purged": "Deleted for good: {n}.", "cancelled": "The job is cancelled.",
     "rescheduled": "The job has a new due time.", "paused": "The topic is paused.", "resumed": "The topic is resumed.",
+    "schedule-paused": "The schedule is paused.", "schedule-resumed": "The schedule is resumed.",
+    "schedule-removed": "The schedule is removed.", "triggered": "A job is enqueued, due now.",
 }  # fmt: skip
 _NOTHING = "Nothing was changed: the dead letters were gone already."
 

@@ -6,7 +6,7 @@ import pytest
 
 from streamdq.keys import shard_of
 from streamdq.schedules.definition import Definition, define
-from streamdq.schedules.plan import LATE_MS, MAX_ID_BYTES, make_plan, occurrence_id
+from streamdq.schedules.plan import LATE_MS, MAX_ID_BYTES, make_plan, occurrence_id, occurrence_in
 
 NOW = 1_800_000_000_000
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -119,6 +119,14 @@ def test_ids_belong_to_the_first_shard() -> None:
             assert len(name) <= 255
     assert occurrence_id("acme", NOW, 1) == "acme@2027-01-15T08:00:00Z"
     assert occurrence_id("acme", NOW + 7, 1) == "acme@2027-01-15T08:00:00.007Z"
+
+
+def test_an_occurrences_id_tells_its_schedule_and_time() -> None:
+    for shards in (1, 256):
+        for time_ms in (NOW, NOW + 7):
+            assert occurrence_in(occurrence_id("a@b.1", time_ms, shards)) == ("a@b.1", time_ms)
+    for other in ("acme", "acme@", "@2027-01-15T08:00:00Z", "acme@2027-13-15T08:00:00Z", "acme@2027-01-15T08:00:00"):
+        assert occurrence_in(other) is None
 
 
 def test_the_text_is_local() -> None:
