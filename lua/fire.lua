@@ -7,25 +7,27 @@
 -- KEYS[5] progress   HASH
 -- KEYS[6] counts     HASH
 -- KEYS[7] settings   HASH
+-- KEYS[8] wake       STREAM
 -- ARGV[1] now_ms or ''
 -- ARGV[2] the topic's number of shards, as the caller knows it
 -- ARGV[3] limit, of schedules and of jobs
 -- ARGV[4] an occurrence that is later than this by ms is left to the planner, unless the planner has let it through
 -- ARGV[5] in how many ms to look again at what waits for its predecessor, or for the planner
--- returns {status, now_ms, next_ms, fired, skipped, id, ...}: status 1 = done, 0 = the caller's settings of the topic are
--- out of date, nothing was written; next_ms: when to call again, -1 = no occurrence to wait for; id: schedules that need
--- a new plan
+-- returns {status, now_ms, next_ms, skipped, jobs, unplanned}: status 1 = done, 0 = the caller's settings of the topic
+-- are out of date, nothing was written; next_ms: when to call again, -1 = no occurrence to wait for; jobs: the ids of those
+-- that were enqueued; unplanned: the ids of schedules that need a new plan
 -- include: clock, progress, settle, sequence, ring, largest, leaving_groups, group_states, schedule, stored_format
-local schedules, ticks, jobs, bucket, progress, counts, settings = unpack(KEYS)
+local schedules, ticks, jobs, bucket, progress, counts, settings, wake = unpack(KEYS)
 local now, shards, limit, late_after, again = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
 
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'largest', 'format')
 check_format(topic[5])
-if topic[1] ~= shards then return {0, now, -1, 0, 0} end
+if topic[1] ~= shards then return {0, now, -1, 0, {}, {}} end
 local groups = names(topic[2])
 local k = {progress = progress, settings = settings, leaving = topic[3]}
 local prefix = '\n' .. now .. '\n' -- 13 digits: Lua writes up to 14 in full
-local fired, skipped, bytes, longest = 0, 0, 0, 0
+local head = head_ms(bucket)
+local fired, unplanned, earliest, skipped, bytes, longest = {}, {}, nil, 0, 0, 0
 
 -- Whether a group has yet to end the job.
 local function is_open(id)
@@ -39,27 +41,19 @@ local function is_open(id)
   return false
 end
 
--- Returns false if another job has the id.
-local function enqueue(s, occurrence)
-  local due, _, id, text = parse_occurrence(occurrence)
-  local order = first_order(redis.call('HINCRBY', counts, 'enqueued', 1))
-  local record = order .. string.format('%.0f', due) .. prefix .. string.gsub(s.job, '{due}', text)
-  if redis.call('HSETNX', jobs, id, record) == 0 then
-    redis.call('HINCRBY', counts, 'enqueued', -1)
-    return false
-  end
-  redis.call('ZADD', bucket, due, order .. id)
-  s.previous = id
-  if #record > longest then longest = #record end
-  return true
-end
+local function skip(s) s.skipped, skipped = s.skipped + 1, skipped + 1 end
 
 local function start(s, occurrence)
-  if enqueue(s, occurrence) then
-    s.fired, fired = s.fired + 1, fired + 1
-  else
-    s.skipped, skipped = s.skipped + 1, skipped + 1
-  end
+  local due, _, id, text = parse_occurrence(occurrence)
+  if redis.call('HEXISTS', jobs, id) == 1 then return skip(s) end
+  local order = first_order(redis.call('HINCRBY', counts, 'enqueued', 1))
+  local record = order .. string.format('%.0f', due) .. prefix .. string.gsub(s.job, '{due}', text)
+  redis.call('HSET', jobs, id, record)
+  redis.call('ZADD', bucket, due, order .. id)
+  if #record > longest then longest = #record end
+  if not earliest or due < earliest then earliest = due end
+  s.previous, s.fired = id, s.fired + 1
+  fired[#fired + 1] = id
 end
 
 local function offer(s, occurrence)
@@ -68,7 +62,7 @@ local function offer(s, occurrence)
   elseif s.overlap == 'queue' and s.held == '' then
     s.held = occurrence
   else
-    s.skipped, skipped = s.skipped + 1, skipped + 1
+    skip(s)
   end
 end
 
@@ -78,7 +72,7 @@ local function work_off(s)
     start(s, s.held)
     s.held = ''
   end
-  while s.plan[1] and fired + skipped < limit do
+  while s.plan[1] and #fired + skipped < limit do
     local due, time = parse_occurrence(s.plan[1])
     if due > now then return false end
     if s.shards ~= shards or (now - due > late_after and due > tonumber(s.late_ms)) then return true end
@@ -96,7 +90,6 @@ local function next_look(s, stuck)
   return due
 end
 
-local reply, some = {1, now, -1, 0, 0}, 0
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', ticks, '-inf', string.format('%.0f', now), 'LIMIT', 0, limit)) do
   local record = redis.call('HGET', schedules, id)
   if not record then
@@ -112,14 +105,14 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', ticks, '-inf', string.format('%.
       redis.call('ZREM', ticks, id)
     end
     redis.call('HSET', schedules, id, format_schedule(s))
-    if stuck or (#s.plan < 2 and s.more == '1') then reply[#reply + 1] = id end
+    if stuck or (#s.plan < 2 and s.more == '1') then unplanned[#unplanned + 1] = id end
     bytes = bytes + #record
   end
-  if fired + skipped >= limit or is_enough(bytes) then break end
+  if #fired + skipped >= limit or is_enough(bytes) then break end
 end
 
 note_largest(settings, topic[4], longest)
-if fired > 0 then redis.call('HINCRBY', counts, 'fired', fired) end
+if earliest and (not head or earliest < head) then ring(wake, earliest) end
+if #fired > 0 then redis.call('HINCRBY', counts, 'fired', #fired) end
 if skipped > 0 then redis.call('HINCRBY', counts, 'skipped', skipped) end
-reply[3], reply[4], reply[5] = head_ms(ticks) or -1, fired, skipped
-return reply
+return {1, now, head_ms(ticks) or -1, skipped, fired, unplanned}

@@ -18,12 +18,11 @@ from ..metrics import recorded
 from ..schedules.civil import database_version, forget_zones
 from ..schedules.plan import late_ms
 from ..store.replies import Fired
-from ..store.schedules import Schedules, StoredSchedule
+from ..store.schedules import LOOK_AGAIN_MS, Schedules
 from ..store.scripts import Scripts
 from ..store.topics import Topics
 from .shard_timers import NEVER, ShardTimers
 
-_AGAIN_MS = 1_000  # what waits for its predecessor to end
 _LOOK_S = 10.0  # in case a ring was lost
 _ZONES_S = 3_600.0
 
@@ -94,13 +93,13 @@ class Firing:
         topic = self._topics.known.get(shard.topic)
         if topic is None:
             return NEVER
-        reply = await arun(self._link, self._scripts.fire(shard, topic.spread, MAX_BATCH, self._late_ms, _AGAIN_MS))
+        reply = await arun(self._link, self._scripts.fire(shard, topic.spread, MAX_BATCH, self._late_ms, LOOK_AGAIN_MS))
         if not reply.current:  # an unfinished change of the topic, or one that this process has not heard of
             await arun(self._link, self._topics.mend(shard.topic))
-            return time.monotonic() + _AGAIN_MS / 1000
+            return time.monotonic() + LOOK_AGAIN_MS / 1000
         self._time.observe(reply.now_ms, time.monotonic())
-        recorded.occurrences(shard, enqueued=reply.fired, skipped=reply.skipped)
-        if reply.fired:
+        recorded.occurrences(shard, enqueued=len(reply.jobs), skipped=reply.skipped)
+        if reply.jobs:
             self._look(shard)
         for id in reply.unplanned:
             await self._replan(shard, id)
@@ -114,20 +113,7 @@ class Firing:
         return self._time.to_monotonic(reply.next_ms)
 
     async def _replan(self, shard: ShardKeys, id: str) -> None:
-        before = 0
-
-        def same(known: StoredSchedule | None, _now_ms: int) -> StoredSchedule:
-            nonlocal before
-            if known is None:
-                raise LookupError(id)
-            before = known.totals.missed
-            return known
-
-        try:
-            after = await arun(self._link, self._schedules.change(shard.topic, id, same, again=True))
-        except LookupError:  # it was removed meanwhile
-            return
-        recorded.occurrences(shard, missed=after.totals.missed - before)
+        recorded.occurrences(shard, missed=await arun(self._link, self._schedules.replan(shard.topic, id)))
 
     async def _walk(self) -> None:
         while True:

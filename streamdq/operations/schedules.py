@@ -200,10 +200,12 @@ def get_schedule(store: RedisStore, topic: str, id: str = "default") -> Op[Sched
 
 
 def pause_schedule(store: RedisStore, topic: str, id: str = "default") -> Op[Schedule]:
-    """No occurrence runs until it is resumed; those of this time are not made up for."""
+    """No occurrence runs until it is resumed; those of this time are not made up for. One that waits for the last job
+    to end (overlap="queue") waits on.
+    """
 
     def changed(known: StoredSchedule | None, _now_ms: int) -> StoredSchedule:
-        return replace(_there(known, topic, id), state="paused", plan=(), held=None)
+        return replace(_there(known, topic, id), state="paused", plan=())
 
     yield from store.topics.get(topic)
     return _shown(topic, id, (yield from _schedules(store).change(topic, check_schedule_id(id), changed)))

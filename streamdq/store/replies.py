@@ -56,14 +56,16 @@ class Fired(NamedTuple):
     current: bool
     now_ms: int
     next_ms: int  # -1: no occurrence to wait for
-    fired: int
     skipped: int
+    jobs: list[str]  # ids of those that were enqueued
     unplanned: list[str]  # ids of schedules that need a new plan
 
 
 def fired_in(reply: Sequence[Any]) -> Fired:
-    current, now_ms, next_ms, fired, skipped, *ids = reply
-    return Fired(current == 1, now_ms, next_ms, fired, skipped, [id.decode() for id in ids])
+    current, now_ms, next_ms, skipped, jobs, unplanned = reply
+    return Fired(
+        current == 1, now_ms, next_ms, skipped, [id.decode() for id in jobs], [id.decode() for id in unplanned]
+    )
 
 
 class Written(IntEnum):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from ..config import TopicSettings
+from ..config import MAX_BATCH
 from ..keys import ShardKeys
 from ..link.command import Command
 from ..link.session import Op, Session, checked
@@ -24,6 +24,8 @@ ScheduleState = Literal["active", "paused", "ended"]
 _OCCURRENCES, _FIELDS = "\x1e", "\x1f"
 _PAGE = 200
 _RACES = 20
+LOOK_AGAIN_MS = 1_000
+"""When to look again at what waits for its predecessor to end."""
 
 
 class Totals(NamedTuple):
@@ -61,6 +63,10 @@ class StoredSchedule:
             return None
         waits = [self.last_ms] if self.held or (self.more and not self.plan) else []
         return min([*waits, *(one.due_ms for one in self.plan[:1])], default=None)
+
+    def is_due(self, now_ms: int) -> bool:
+        """Whether an occurrence is due and has not been enqueued yet."""
+        return self.state == "active" and any(one.due_ms <= now_ms for one in self.plan[:1])
 
     def is_planned(self) -> bool:
         """False: it was missed so often that more of these occurrences have to be looked at."""
@@ -150,37 +156,62 @@ class Schedules:
     def remove(self, topic: str, id: str) -> Op[bool]:
         return (yield from self._scripts.unschedule(self._first(topic), id))
 
-    def change(self, topic: str, id: str, changed: Changed, *, again: bool = False) -> Op[StoredSchedule]:
-        """Reads the schedule, changes it, plans it, and writes it, once more if somebody else did meanwhile. ``again``:
-        plans it even if nothing else is changed. The topic must exist.
+    def change(self, topic: str, id: str, changed: Changed) -> Op[StoredSchedule]:
+        """Reads the schedule, changes it, plans it, and writes it, once more if somebody else did meanwhile. What was
+        due before is not changed. The topic must exist.
 
         Raises:
             ServerUnavailable: others changed it all the time.
         """
-        settings = yield from self._topics.get(topic)
         for _ in range(_RACES):
             known, now_ms = yield from self.read(topic, id)
             after = changed(known, now_ms)
-            if after is known and (not again or after.state == "paused"):
+            if after is known:
                 return after
-            written, after = yield from self._write(topic, id, settings, after, now_ms)
-            if written is Written.OUTDATED:
-                settings = yield from self._topics.shared(topic, self._topics.repair)
-            elif written is Written.YES and after.is_planned():
-                return after
+            if known is not None and known.is_due(now_ms):
+                yield from self._settle(topic, id)
+            elif (written := (yield from self._write(topic, id, after, now_ms))) is not None:
+                return written
         raise changing(topic)
 
-    def _write(
-        self, topic: str, id: str, settings: TopicSettings, after: StoredSchedule, now_ms: int
-    ) -> Op[tuple[Written, StoredSchedule]]:
-        missed = 0
+    def replan(self, topic: str, id: str) -> Op[int]:
+        """Gives the schedule a new plan, unless it is paused or was removed meanwhile; returns how many occurrences
+        were missed.
+
+        Raises:
+            ServerUnavailable: others changed it all the time.
+        """
+        before = None
+        for _ in range(_RACES):
+            known, now_ms = yield from self.read(topic, id)
+            if known is None or known.state == "paused":
+                return 0
+            before = known.totals.missed if before is None else before
+            if (written := (yield from self._write(topic, id, known, now_ms))) is not None:
+                return written.totals.missed - before
+        raise changing(topic)
+
+    def _settle(self, topic: str, id: str) -> Op[None]:
+        """Enqueues what is due, as the mover does."""
+        spread = self._topics.settings_of(topic).spread
+        fired = yield from self._scripts.fire(self._first(topic), spread, MAX_BATCH, self._late_ms, LOOK_AGAIN_MS)
+        if not fired.current:
+            yield from self._topics.shared(topic, self._topics.repair)
+        elif id in fired.unplanned:
+            yield from self.replan(topic, id)
+
+    def _write(self, topic: str, id: str, after: StoredSchedule, now_ms: int) -> Op[StoredSchedule | None]:
+        """None: it has to be read again."""
+        settings, missed = (yield from self._topics.get(topic)), 0
         if after.state != "paused":
             plan = make_plan(after.definition, id, after.last_ms, now_ms, settings.shards, self._late_ms)
             after, missed = after.with_plan(plan, settings.shards), plan.missed
-        call = self._scripts.schedule(
+        written = yield from self._scripts.schedule(
             self._first(topic), settings.shards, id, after.version, after.look_ms(), missed, after.encode()
         )
-        return (yield from call), after
+        if written is Written.OUTDATED:
+            yield from self._topics.shared(topic, self._topics.repair)
+        return after if written is Written.YES and after.is_planned() else None
 
     def _first(self, topic: str) -> ShardKeys:
         return self._session.keys.shard(topic, 0)

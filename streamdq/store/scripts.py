@@ -513,7 +513,8 @@ class Scripts:
         says so. ``again_ms``: after how long to look again at what waits.
         """
         keys = (
-            first.schedules, first.ticks, first.jobs, first.bucket, first.progress, first.counts, first.settings
+            first.schedules, first.ticks, first.jobs, first.bucket, first.progress, first.counts, first.settings,
+            first.wake,
         )  # fmt: skip
         return fired_in((yield from self._run("fire", keys, (self._now(), shards, limit, late_ms, again_ms))))
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from streamdq.job import NewJob
 from streamdq.schedules.definition import Definition
 from streamdq.schedules.plan import Occurrence
 from streamdq.store.records import encode
-from streamdq.store.replies import Fired, Written
+from streamdq.store.replies import Written
 from streamdq.store.schedules import StoredSchedule, schedule_in
 from tests.lua.shard import START_MS, Shard
 
@@ -52,11 +52,24 @@ def look(shard: Shard, id: str = "s") -> int | None:
     return None if score is None else int(float(score)) - START_MS
 
 
+class Fired(NamedTuple):
+    """What the script says, with the number of jobs, which must be those that came."""
+
+    current: bool
+    now_ms: int
+    next_ms: int
+    fired: int
+    skipped: int
+    unplanned: list[str]
+
+
 def fire(shard: Shard, limit: int = 500, shards: int = 1) -> Fired:
-    reply: Fired = shard.run(shard.scripts.fire(shard.k, shards, limit, LATE_MS, AGAIN_MS))
+    before = waiting(shard)
+    reply = shard.run(shard.scripts.fire(shard.k, shards, limit, LATE_MS, AGAIN_MS))
+    assert sorted(reply.jobs) == sorted(id for id, _ in set(waiting(shard)) - set(before))
     if shard.checked:
         shard.check()
-    return reply
+    return Fired(reply.current, reply.now_ms, reply.next_ms, len(reply.jobs), reply.skipped, reply.unplanned)
 
 
 def waiting(shard: Shard) -> list[tuple[str, int]]:

@@ -14,6 +14,7 @@ from typing import Any
 _SHARD = re.compile(r"^[^{]*\{(.+):(\d+)\}:")
 
 Shard = tuple[str, int]  # topic, number
+Serial = int | str  # of a schedule's job: its schedule and time
 
 
 class Broken(AssertionError):
@@ -56,7 +57,7 @@ class Delivery:
 class Tracked:
     """One job, from the call that put it in."""
 
-    serial: int
+    serial: Serial
     shard: Shard
     id: str
     due_ms: int
@@ -119,16 +120,20 @@ class Model:
         self.lost_data = False  # Redis has, at some time
         self.lives: Callable[[str], bool] = lambda _: False  # whether this consumer gives signs of life for sure
         self._steps = steps
-        self._claimed: dict[tuple[int, str, str], int] = {}  # serial, group, consumer -> when, also what was forgotten
-        self._first_claimed: dict[tuple[int, str, str], int] = {}
-        self._ended: set[tuple[int, str, str, str]] = set()  # serial, group, consumer, script: also what was forgotten
-        self._forgotten: set[int] = set()
+        self._claimed: dict[
+            tuple[Serial, str, str], int
+        ] = {}  # serial, group, consumer -> when, also what was forgotten
+        self._first_claimed: dict[tuple[Serial, str, str], int] = {}
+        self._ended: set[tuple[Serial, str, str, str]] = (
+            set()
+        )  # serial, group, consumer, script: also what was forgotten
+        self._forgotten: set[Serial] = set()
         self._judging = True
         self._begin()
 
     def _begin(self) -> None:
         self.calls = []
-        self.jobs: dict[int, Tracked] = {}  # by serial
+        self.jobs: dict[Serial, Tracked] = {}  # by serial
         self.live: dict[tuple[Shard, str], Tracked] = {}  # by shard and id
         self.groups: dict[Shard, dict[str, int]] = {}  # of each shard, and the call that made them
         self.versions: dict[Shard, int] = {}
@@ -136,6 +141,9 @@ class Model:
         self.moves: dict[str, list[tuple[int, int]]] = {}  # of each topic at its present rate: when, how many
         self.counts: dict[Shard, Counter[str]] = {}  # as Redis should count
         self.receipts: set[bytes] = set()  # of the archive
+        self.planned: dict[
+            tuple[Shard, bytes], tuple[str, bytes]
+        ] = {}  # occurrence's job -> due_ms, rest of its record
 
     # -- what it is told
 
@@ -147,7 +155,7 @@ class Model:
         if step is not None and not isinstance(call.reply, Exception):
             step(self, call)
 
-    def started(self, serial: int, attempt: int, group: str, consumer: str) -> None:
+    def started(self, serial: Serial, attempt: int, group: str, consumer: str) -> None:
         """An attempt begins, with the consumer of this name; it is told which attempt this is."""
         job = self.jobs.get(serial)
         delivery = job.of(group) if job else None
@@ -166,17 +174,17 @@ class Model:
             what = "unknown" if job is None or delivery is None else job.gone or delivery.ended or str(delivery.claim)
             self.broken(f"job {serial} starts in {group} on {consumer}, which does not hold it: {what}")
 
-    def acknowledged(self, serial: int) -> None:
+    def acknowledged(self, serial: Serial) -> None:
         """An enqueue has returned."""
         if serial not in self.jobs and serial not in self._forgotten:
             self.broken(f"job {serial} was acknowledged, and never put in")
 
-    def ended(self, serial: int, group: str, consumer: str, script: str) -> None:
+    def ended(self, serial: Serial, group: str, consumer: str, script: str) -> None:
         """A client's call that ends its claim has returned."""
         if (serial, group, consumer, script) not in self._ended:
             self.broken(f"{script} of job {serial} in {group} was acknowledged to {consumer}, and never done")
 
-    def story(self, serial: int) -> list[Call]:
+    def story(self, serial: Serial) -> list[Call]:
         """The calls that name the job."""
         job = self.jobs.get(serial)
         if job is None:
@@ -231,7 +239,7 @@ class Model:
         groups: Iterable[str],
         stored: Sequence[tuple[Shard, str]],
         counted: Mapping[Shard, Mapping[str, int]] | None = None,
-        archived: Iterable[int] = (),
+        archived: Iterable[Serial] = (),
     ) -> None:
         """Nothing is due any more. ``groups`` were there all the time; ``stored``: shard and id of each job that is
         still in Redis; ``counted``: Redis's counters; ``archived``: the serials of jobs in the archive.
@@ -280,11 +288,11 @@ class Model:
     def count(self, shard: Shard, name: str, group: str, by: int = 1) -> None:
         self.counts.setdefault(shard, Counter())[f"{name}:{group}"] += by
 
-    def note_claim(self, serial: int, group: str, consumer: str) -> None:
+    def note_claim(self, serial: Serial, group: str, consumer: str) -> None:
         self._claimed[serial, group, consumer] = self.told
         self._first_claimed.setdefault((serial, group, consumer), self.told)
 
-    def note_end(self, serial: int, group: str, consumer: str, script: str) -> None:
+    def note_end(self, serial: Serial, group: str, consumer: str, script: str) -> None:
         self._ended.add((serial, group, consumer, script))
 
     def lose(self, jobs: Iterable[Tracked], how: str) -> None:

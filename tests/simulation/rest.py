@@ -15,6 +15,7 @@ from streamdq.errors import StreamdqError
 from .archiver import serials_in
 from .model import Broken, Shard
 from .plan import GROUPS
+from .schedulers import end_schedules
 from .troubles import heal
 from .workers import terminate, work
 
@@ -32,6 +33,7 @@ async def come_to_rest(world: World) -> None:
         for topic in world.topics:
             await _until_done(partial(queue.configure, topic, rate=0))
             await _until_done(partial(queue.resume, topic))
+        await _until_done(partial(end_schedules, world, queue))
         await _until_nothing_is_due(world, queue)
         if world.plan.night_s:
             await asyncio.sleep(world.plan.night_s)

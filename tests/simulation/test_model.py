@@ -37,6 +37,17 @@ class Story:
         reply = [1, self.now, 1000, 0, [claim], [id], [record], expired, b"1", 0, 0]
         self.call("claim", reply, b"", group, consumer, b"1", b"1000", b"0", b"1")
 
+    def schedule(self, due_ms: int, time: bytes = b"T1") -> None:
+        occurrence = b"%d\x1f%d\x1fs@%b\x1f%b" % (due_ms, due_ms, time, time)
+        lines = (b"active", b"allow", b"1", b"0", b"0", b"", b"", b"0:0:0", occurrence, b"1", b" {}")
+        job = b'\n\n\n\n\n{"n":"s {due}"}'
+        self.call("schedule", 1, b"", b"1", b"s", b"0", b"%d" % due_ms, b"0", b"\n".join((*lines, job)))
+
+    def fire(self, *times: bytes) -> None:
+        self.call(
+            "fire", [1, self.now, -1, 0, [b"s@" + time for time in times], []], b"", b"1", b"500", b"30000", b"1000"
+        )
+
     def end(
         self, name: str, *more: bytes, claim: tuple[bytes, bytes] = (b"1-0", b""), consumer: bytes = b"c1",
         refused: bool = False,
@@ -44,7 +55,7 @@ class Story:
         reply = [self.now, 1] if refused else [self.now]
         self.call(name, reply, b"", b"g", b"0", b"1", consumer, *claim, b"a", b"", *more)
 
-    def start(self, serial: int = 1, attempt: int = 1, consumer: str = "c1") -> None:
+    def start(self, serial: int | str = 1, attempt: int = 1, consumer: str = "c1") -> None:
         self.model.started(serial, attempt, "g", consumer)
 
     def bury(self) -> None:
@@ -64,6 +75,17 @@ class Story:
     def rest(self, *stored: str, archived: tuple[int, ...] = (), counted: dict[str, int] | None = None) -> None:
         counts = {("t", 0): counted} if counted is not None else {}
         self.model.at_rest(["g"], [(("t", 0), id) for id in stored], counts, archived)
+
+
+def test_a_schedule_without_fault() -> None:
+    story = Story()
+    story.schedule(NOW + 1000)
+    story.now += 1000
+    story.fire(b"T1")
+    story.schedule(NOW + 2000, b"T2")
+    story.now += 1000
+    story.fire(b"T2")
+    assert set(story.model.jobs) == {"s T1", "s T2"}
 
 
 def test_a_life_without_fault() -> None:
@@ -304,7 +326,20 @@ def too_many_at_once(story: Story) -> None:
         story.now += 300
 
 
+def fired_early(story: Story) -> None:
+    story.schedule(NOW + 1000)
+    story.now += 999
+    story.fire(b"T1")
+
+
+def fired_again(story: Story) -> None:
+    story.schedule(NOW)
+    story.fire(b"T1")
+    story.fire(b"T1")
+
+
 FAULTS = [
+    fired_early, fired_again,
     never_put_in, never_done, left_behind, claimed_early, retried_early, claimed_twice, claimed_when_done,
     claimed_when_cancelled, started_when_cancelled, started_when_taken_over, started_as_another_attempt,
     finished_by_who_lost_it, finished_by_another_with_the_same_entry, cancelled_while_it_ran,

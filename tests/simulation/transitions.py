@@ -59,6 +59,36 @@ def _create(model: Model, call: Call, now_ms: int, id: str, when: str, rest: byt
     model.jobs[job.serial] = model.live[call.shard, id] = job
 
 
+# -- schedules
+
+
+def schedule(model: Model, call: Call) -> None:
+    if call.reply != 1:
+        model.happened["schedule: changed meanwhile" if call.reply == 0 else "schedule: settings out of date"] += 1
+        return
+    *_, plan, _, _, job = call.args[6].split(b"\n", 11)
+    for occurrence in plan.split(b"\x1e") if plan else ():
+        due_ms, _, id, text = occurrence.split(b"\x1f")
+        model.planned[call.shard, id] = due_ms.decode(), job.replace(b"{due}", text)
+    if int(call.args[5]):
+        model.happened["schedule: missed"] += 1
+
+
+def fire(model: Model, call: Call) -> None:
+    status, now_ms, _, skipped, jobs, unplanned = call.reply
+    if status != 1:
+        model.happened["fire: settings out of date"] += 1
+        return
+    for what, some in (("skipped", skipped), ("enqueued", jobs), ("unplanned", unplanned)):
+        if some:
+            model.happened[f"fire: {what}"] += 1
+    for id in jobs:
+        due_ms, rest = model.planned[call.shard, id]
+        if int(due_ms) > model.now_ms:
+            model.broken(f"{id!r} was enqueued {int(due_ms) - model.now_ms} ms early")
+        _create(model, call, now_ms, id.decode(), due_ms, rest, replaces=False)
+
+
 # -- attempts
 
 
@@ -231,5 +261,19 @@ def move(model: Model, call: Call) -> None:
 
 STEPS: dict[str, Step] = {
     step.__name__: step
-    for step in (enqueue, replace, claim, finish, retry, bury, release, touch, remove_consumer, take_over, move)
+    for step in (
+        enqueue,
+        replace,
+        schedule,
+        fire,
+        claim,
+        finish,
+        retry,
+        bury,
+        release,
+        touch,
+        remove_consumer,
+        take_over,
+        move,
+    )
 } | INTERVENTIONS

@@ -35,6 +35,7 @@ from .model import Broken, Model
 from .movers import SimulatedMoverThread
 from .plan import DEFAULT_DELIVERIES, GROUPS, MAX_DELIVERIES, RETRIES, Plan
 from .rest import come_to_rest
+from .schedulers import keep_schedules
 from .store import Fields, Store
 from .threads import BlockingLink, ThreadedQueue, sleep
 from .transitions import STEPS
@@ -62,6 +63,8 @@ class World:
         self.serving: dict[Process, Worker] = {}
         self.troubled_at = 0.0  # the network or Redis; infinite while it lasts
         self.topics = [f"t{i}" for i in range(self.plan.topics)] + ["fleeting"] * self.plan.fleeting
+        self.schedules: list[tuple[str, str]] = []  # topic and id of those that were made
+        self.changed: set[str] = set()  # ids of those that were changed since
         self.ids: list[tuple[str, str]] = []  # of jobs, with their topics
         self.processes: list[Process] = []
         self.calm = False  # no more faults, nothing new
@@ -154,6 +157,8 @@ class World:
             self.start("taker", partial(clients.take, self))
         for _ in range(plan.operators):
             self.start("operator", partial(operators.operate, self))
+        if Random(f"{self.seed} schedules").random() < 0.3:  # so that other seeds' histories stay as they are
+            self.start("scheduler", partial(keep_schedules, self))
         if plan.archive:
             self.start("archiver", partial(keep_archive, self))
         for trouble in troubles.planned(plan):
