@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
+import sys
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, overload
@@ -136,9 +137,15 @@ def _is_django(db: Any) -> bool:
 def _is_async(db: Any) -> bool:
     if _is_django(db):
         return False
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+    return _is_one_of(db, "sqlalchemy.ext.asyncio", ("AsyncConnection", "AsyncSession", "async_scoped_session"))
 
-    return isinstance(db, AsyncConnection | AsyncSession | async_scoped_session)
+
+def _is_one_of(db: Any, module: str, names: Sequence[str]) -> bool:
+    """Asked without importing the module: there is no instance of what is not loaded, and while SQLAlchemy's ORM is
+    being loaded, statements of other threads may fail.
+    """
+    classes = (getattr(sys.modules.get(module), name, None) for name in names)
+    return any(isinstance(db, found) for found in classes if found is not None)
 
 
 async def _awaited(db: AsyncHandle, insert: Insert, id: str) -> str:
@@ -157,10 +164,9 @@ def _execute(db: Any, insert: Insert) -> None:
 
 
 def _check_handle(db: Any) -> None:
-    from sqlalchemy import Connection
-    from sqlalchemy.orm import Session, scoped_session
-
-    if not isinstance(db, Session | Connection | scoped_session):
+    if not (
+        _is_one_of(db, "sqlalchemy", ("Connection",)) or _is_one_of(db, "sqlalchemy.orm", ("Session", "scoped_session"))
+    ):
         given = f"{type(db).__module__}.{type(db).__name__}"
         raise InvalidInput(
             "outbox: pass what your transaction runs on, a session or connection of SQLAlchemy or Django's connection; "

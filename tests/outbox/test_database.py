@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from sqlalchemy import event
+from sqlalchemy.exc import DBAPIError
 
 from streamdq import Queue
+from streamdq.archive.database import Database
 from streamdq.errors import (
     InvalidInput,
+    OutboxError,
     OutboxMissing,
     OutboxRefusesWrites,
     OutboxUnavailable,
@@ -290,3 +293,18 @@ def test_creation_that_was_interrupted_is_completed(shop: Shop, queue: Queue) ->
         Relay(shop.url, queue)
     rows.create(shop.url)
     Relay(shop.url, queue).close()
+
+
+@pytest.mark.parametrize(
+    ("number", "raised"),
+    [
+        (1114, OutboxRefusesWrites), (1021, OutboxRefusesWrites), (1290, OutboxRefusesWrites),
+        (1213, OutboxUnavailable), (1040, OutboxUnavailable), (2013, OutboxUnavailable), (1064, OutboxError),
+    ],
+)  # fmt: skip
+def test_what_errors_of_mysql_mean(number: int, raised: type[OutboxError]) -> None:
+    errors = pytest.importorskip("pymysql").err
+    database = Database("mysql://joe:s3cret@host/shop", rows._PURPOSE, create=False)
+    with pytest.raises(raised, match=r"mysql://host/shop .*\(told …\)") as error, database.translated():
+        raise DBAPIError("x", None, errors.OperationalError(number, "told s3cret"))
+    assert type(error.value) is raised

@@ -261,6 +261,19 @@ def test_another_kind_of_database() -> None:
         now_ms().compile(dialect=oracle.dialect())
 
 
+def test_its_orm_is_not_imported_for_who_does_without(tmp_path: Path) -> None:
+    """While one thread imports it, statements of others may fail."""
+    code = f"""
+import sys, sqlalchemy
+from streamdq import outbox
+with sqlalchemy.create_engine("sqlite:///{tmp_path}/x.db").begin() as db:
+    outbox.create(db)
+    outbox.enqueue(db, "order.close", 1)
+sys.exit("sqlalchemy.orm" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
 def test_sqlalchemy_is_imported_by_its_users_alone() -> None:
     code = "import sys, streamdq, streamdq.outbox, streamdq.cli; sys.exit('sqlalchemy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
