@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from rich.console import Console
 
 from . import lua, python
+from .lane import HUNG
 from .mutant import ROOT, Mutant
 from .run import Options, Result, try_mutants
 from .survivors import FILE, Listed, entry_of
@@ -113,7 +114,8 @@ def main() -> int:
         return 2
     table(results, listed)
     alive = [mutant for mutant, killer in results if killer is None and mutant not in listed]
-    OUT.print(f"{time.monotonic() - began:.0f} s; {len(alive)} alive")
+    hung = sum(killer is not None and killer.endswith(HUNG) for _, killer in results)
+    OUT.print(f"{time.monotonic() - began:.0f} s; {len(alive)} alive; {hung} killed as a test did not end, twice")
     if alive:
         OUT.print(
             f"\nWrite a test for each; or list it in {FILE.relative_to(ROOT)}, with the reason why no test can tell:\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +35,7 @@ class Choice:
         chosen = [i for i, item in enumerate(items) if _name_of(item) in on_first and (on_others or i in ran)]
         self.ran = {i: on_first[_name_of(items[i])] for i in chosen}
         self._servers = {i: server_of(items[i], first) for i in chosen}
-        self._paths = {i: items[i].path.relative_to(ROOT).as_posix() for i in chosen}
+        self._paths = {i: os.path.relpath(items[i].path, ROOT) for i in chosen}
         self._worked: Counter[tuple[str, int]] = Counter()
 
     def of(self, mutant: Mutant) -> list[int]:

@@ -1,4 +1,6 @@
-"""Mutants are tried: what a test notices is killed, and so is what hangs; what no test can tell survives."""
+"""Mutants are tried: what a test notices is killed, and so is what hangs; what no test can tell survives, and so does
+what a test failed on only by chance.
+"""
 
 from __future__ import annotations
 
@@ -21,19 +23,30 @@ found = [Mutant("lua/lease.lua", 0, "", now, source.replace(was, now)) for was, 
     ("local holder", "local  holder"),
 )]
 results = {}
-options = run.Options(2, quick=True, tests=tuple(sys.argv[1:]), slow_s=4)
+options = run.Options(int(sys.argv[1]), quick=True, tests=tuple(sys.argv[2:]), slow_s=4)
 broken = run.try_mutants(found, options, lambda result: results.update({result.mutant: result}))
 print(*broken, sep="\\n")
 print(*(results[mutant].killer for mutant in found if mutant in results), sep="\\n")
 """
 
 
-def tried(*tests: str | Path) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", TRY, *tests], cwd=ROOT, capture_output=True, text=True, timeout=200, check=False
-    )
+SOMETIMES = """
+from pathlib import Path
+from streamdq.store import scripts
+
+def test_it():
+    scripts.load_script("lease")  # otherwise it would not concern the mutants
+    with Path(__file__).with_suffix(".runs").open("a+") as runs:
+        runs.write("x")
+        assert runs.tell() % 2
+"""
+
+
+def tried(*tests: str | Path, lanes: int = 2) -> list[str]:
+    command = [sys.executable, "-c", TRY, str(lanes), *tests]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout.split()
+    return [line for line in done.stdout.splitlines() if line]
 
 
 def test_what_a_test_notices_is_killed_and_what_hangs_whether_or_not_it_writes() -> None:
@@ -49,3 +62,11 @@ def test_none_is_tried_if_a_test_fails_without(tmp_path: Path) -> None:
     fails.write_text("def test_it() -> None:\n    assert False\n")
     (broken,) = tried("tests/lua/test_lease.py", fails)
     assert broken.endswith("::test_it")
+
+
+def test_what_failed_once_and_not_again_killed_nothing(tmp_path: Path) -> None:
+    sometimes = tmp_path / "test_sometimes.py"
+    sometimes.write_text(SOMETIMES)
+    *_, same = tried("tests/lua/test_lease.py", sometimes, lanes=1)
+    assert same == "None"
+    assert sometimes.with_suffix(".runs").read_text() == "xxx"  # without a mutant, failed, and again
