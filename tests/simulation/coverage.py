@@ -28,7 +28,7 @@ _OUTCOMES = (
     "bury: buried", "bury: crashed", "bury: exhausted", "retry: a step", "retry: no step", "retry: snoozed",
     *(f"{script}: refused" for script in (*_ENDS, "touch")),
     "claim: expired", "claim: no such group", "claim: out of date", "claim: paused", "claim: taken over",
-    "claim: the same again",
+    "claim: the same again", "claim: a TTR of the group's own",
     "enqueue: id taken", "enqueue: settings out of date", "replace: id taken", "replace: settings out of date",
     *(f"cancel: {code}" for code in (1, 0, -1, -2)), *(f"reschedule: {code}" for code in (1, 0, -1, -2)),
     "remove_consumer: handed back", "move: other groups", "move: no permit",
@@ -47,7 +47,7 @@ EXPECTED = frozenset({
     "taken", "nothing taken", "again: StaleClaim", "acknowledged", "killed", "stopped", "terminated", "drained",
     *(f"network {what}" for what in ("lossy", "slow", "cut", "fine")),
     *(f"{fault}: {call}" for fault in _FAULTS for call in _CALLS),
-    *(f"{what} while {state}" for what in _REDIS for state in _STATES),
+    *(f"{what} while {state}" for what in (*_REDIS, "destroy_group") for state in _STATES),
     *(f"{what} in {call}" for what in ("killed", "stopped", "terminated") for call in ("claim", "XREADGROUP")),
     *(f"killed in {call}" for call in ("finish", "enqueue", "configure_shard", "register_topic", "leave_group")),
 })  # fmt: skip

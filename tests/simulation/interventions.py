@@ -152,10 +152,12 @@ def configure_shard(model: Model, call: Call) -> None:
         model.moves.pop(call.shard[0], None)
     for group in set(call.args[3].decode().split(",")) & before.keys():
         _leave(model, call.shard, group)
+    model.fields.setdefault(call.shard, {}).update({name.decode(): value for name, value in fields.items()})
 
 
 def _leave(model: Model, shard: Shard, group: str) -> None:
     model.happened["a group leaves"] += 1
+    model.fields.get(shard, {}).pop(f"ttr:{group}", None)
     model.disturb()
     for name in [name for name in model.counts.get(shard, ()) if name.endswith(f":{group}")]:
         del model.counts[shard][name]
@@ -174,7 +176,7 @@ def drop_shard(model: Model, call: Call) -> None:
     if call.args[1] != b"1":
         _must_be_empty(model, call.shard, jobs)
     model.lose([job for job in model.live.values() if job.shard == call.shard], "deleted")
-    for known in (model.groups, model.rates, model.counts):
+    for known in (model.groups, model.fields, model.rates, model.counts):
         known.pop(call.shard, None)
 
 
@@ -188,7 +190,7 @@ def _must_be_empty(model: Model, shard: Shard, jobs: Sequence[Tracked]) -> None:
 def flushall(model: Model, _: Call) -> None:
     model.lose(list(model.live.values()), "lost")
     model.lost_data = True
-    for known in (model.groups, model.rates, model.counts, model.moves, model.versions):
+    for known in (model.groups, model.fields, model.rates, model.counts, model.moves, model.versions):
         known.clear()
 
 

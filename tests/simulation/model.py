@@ -137,6 +137,7 @@ class Model:
         self.live: dict[tuple[Shard, str], Tracked] = {}  # by shard and id
         self.groups: dict[Shard, dict[str, int]] = {}  # of each shard, and the call that made them
         self.versions: dict[Shard, int] = {}
+        self.fields: dict[Shard, dict[str, bytes]] = {}  # of each shard's settings
         self.rates: dict[Shard, float] = {}
         self.moves: dict[str, list[tuple[int, int]]] = {}  # of each topic at its present rate: when, how many
         self.counts: dict[Shard, Counter[str]] = {}  # as Redis should count

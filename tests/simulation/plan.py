@@ -13,6 +13,7 @@ GROUPS = ("default", "audit", "extra")
 CONFLICTS: tuple[OnConflict, ...] = ("reject", "keep", "replace")
 RETRIES = ("1s 2s", "0", "500ms 1s 5s", "3s")
 RATES = (0, 0, 5, 20, 100)
+GROUP_TTRS = (None, "1s", "4s", "60s")
 MAX_DELIVERIES = (3, 20)
 DEFAULT_DELIVERIES = 5
 
@@ -38,9 +39,12 @@ class Plan:
     operators: int
     ttr: str  # at first: with a long one, only the sign of life shows that a worker is dead
     archive: bool  # dead letters are moved to a database, and back
+    own_ttrs: bool  # each worker brings a TTR for its group, which holds until another one brings one
+    vandal: bool  # somebody destroys consumer groups
 
     @classmethod
-    def drawn(cls, random: Random) -> Plan:
+    def drawn(cls, random: Random, later: Random) -> Plan:
+        """``later``: for what was added to the generator, so that seeds without it kept their histories."""
         return cls(
             topics=random.choice((1, 1, 2)),
             fleeting=random.random() < 0.5,
@@ -58,6 +62,8 @@ class Plan:
             operators=random.choice((0, 1, 1, 2)),
             archive=random.random() < 0.15,
             ttr=random.choice(("2s", "2s", "60s")),
+            own_ttrs=later.random() < 0.3,
+            vandal=later.random() < 0.2,
         )
 
 

@@ -151,6 +151,12 @@ def claimed_twice(story: Story) -> None:
     story.claim(consumer=b"c2", claim=b"1-0|2-0|2|0|0|")
 
 
+def claimed_for_the_time_of_another_group(story: Story) -> None:
+    story.configure(b"g,h", b"ttr", b"5000", b"ttr:g", b"2000", b"ttr:h", b"1000")
+    story.enqueue()
+    story.claim()
+
+
 def claimed_when_done(story: Story) -> None:
     story.enqueue()
     story.claim()
@@ -341,13 +347,12 @@ def fired_again(story: Story) -> None:
 FAULTS = [
     fired_early, fired_again,
     never_put_in, never_done, left_behind, claimed_early, retried_early, claimed_twice, claimed_when_done,
-    claimed_when_cancelled, started_when_cancelled, started_when_taken_over, started_as_another_attempt,
-    finished_by_who_lost_it, finished_by_another_with_the_same_entry, cancelled_while_it_ran,
-    not_found_by_cancel, kicked_without_being_dead, put_over_another, put_in_again,
-    counted_though_drained, claimed_too_late, expired_too_early, claimed_when_expired,
-    buried_as_lost_too_early, started_though_lost_too_often, ended_for_the_client_alone, miscounted,
-    dropped_with_an_open_job, archived_without_being_dead, archived_nowhere, brought_back_when_done,
-    brought_back_for_others, too_many_at_once,
+    claimed_for_the_time_of_another_group, claimed_when_cancelled, started_when_cancelled, started_when_taken_over,
+    started_as_another_attempt, finished_by_who_lost_it, finished_by_another_with_the_same_entry,
+    cancelled_while_it_ran, not_found_by_cancel, kicked_without_being_dead, put_over_another, put_in_again,
+    counted_though_drained, claimed_too_late, expired_too_early, claimed_when_expired, buried_as_lost_too_early,
+    started_though_lost_too_often, ended_for_the_client_alone, miscounted, dropped_with_an_open_job,
+    archived_without_being_dead, archived_nowhere, brought_back_when_done, brought_back_for_others, too_many_at_once,
 ]  # fmt: skip
 
 

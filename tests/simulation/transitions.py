@@ -98,6 +98,7 @@ def claim(model: Model, call: Call) -> None:
         return
     _, now_ms, ttr_ms, _, claims, ids, records, expired, *_ = call.reply
     group, consumer = call.args[1].decode(), call.args[2].decode()
+    _check_ttr(model, call, group, ttr_ms)
     late: list[Delivery] = []
     for given, id, record in zip(claims, ids, records, strict=True):
         if given:
@@ -112,6 +113,16 @@ def claim(model: Model, call: Call) -> None:
             model.broken(f"{expired} jobs expired in {group}; only {len(late)} were late")
         for delivery in late if expired == len(late) else ():
             delivery.end("expired", now_ms)
+
+
+def _check_ttr(model: Model, call: Call, group: str, ttr_ms: int) -> None:
+    """The group's own, or else the topic's, or else the caller's."""
+    fields = model.fields.get(call.shard, {})
+    own = fields.get(f"ttr:{group}")
+    if own and own != fields.get("ttr"):
+        model.happened["claim: a TTR of the group's own"] += 1
+    if ttr_ms != int(own or fields.get("ttr") or call.args[4]):
+        model.broken(f"{group} in {call.shard} has a TTR of {ttr_ms} ms, and should have {own or fields.get('ttr')!r}")
 
 
 def _late(model: Model, shard: Shard, id: str, group: str) -> list[Delivery]:

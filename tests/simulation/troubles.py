@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Coroutine, Iterator
 from typing import TYPE_CHECKING, Any
 
 from .loop import Process
-from .plan import Plan
+from .plan import GROUPS, Plan
 from .workers import terminate
 
 if TYPE_CHECKING:
     from .world import World
 
+READY = re.compile(r":ready(:|$)")
 Trouble = Callable[["World"], Coroutine[Any, Any, None]]
 
 
@@ -21,6 +23,7 @@ def planned(plan: Plan) -> Iterator[Trouble]:
         (deploy, plan.deploys),
         (cut_some, plan.network),
         (shake, plan.server),
+        (destroy_groups, plan.vandal),
     ):
         if there:
             yield trouble
@@ -64,6 +67,19 @@ async def cut_some(world: World) -> None:
         faults.slow_s = random.choice((0.01, 0.1, 0.5)) if kind == "slow" else 0.0005
         faults.cut = _half(world) if kind == "cut" else set()
         world.troubled_at = world.loop.time() if kind == "fine" else float("inf")
+
+
+async def destroy_groups(world: World) -> None:
+    """Redis forgets who has which entries of a stream, and which of them were read."""
+    while not world.calm:
+        await world.pause(10.0)
+        streams = [key for key in world.store.all_keys() if READY.search(key)]
+        if world.calm or not streams:
+            continue
+        stream, group = world.random.choice(streams), world.random.choice(GROUPS)
+        if world.store.apply((b"XGROUP", b"DESTROY", stream.encode(), group.encode())) == 1:
+            world.note_states("destroy_group")
+            world.model.disturb()
 
 
 def _half(world: World) -> set[Process]:

@@ -13,6 +13,7 @@ from streamdq.errors import StreamdqError
 
 from .loop import Process
 from .model import Broken
+from .plan import GROUP_TTRS
 
 if TYPE_CHECKING:
     from .world import World
@@ -26,11 +27,12 @@ async def work(world: World, group: str) -> None:
     process = world.here()
     worker = Worker(group=group, settings=world.settings, concurrency=world.random.choice((1, 3, 10)))
     world.serving[process] = worker
+    ttr = world.random.choice(GROUP_TTRS) if world.plan.own_ttrs else None
     for number, topic in enumerate(world.topics):
         if number == 1:
-            worker.handler(topic, batch=3)(_batch_handler(world, worker, group))
+            worker.handler(topic, ttr=ttr, batch=3)(_batch_handler(world, worker, group))
         else:
-            worker.handler(topic)(_handler(world, worker, group))
+            worker.handler(topic, ttr=ttr)(_handler(world, worker, group))
     while process.told_to_end is None:
         try:
             await worker.serve(signals=True)

@@ -52,7 +52,7 @@ class World:
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.random = Random(f"{seed} what")
-        self.plan = Plan.drawn(self.random)
+        self.plan = Plan.drawn(self.random, Random(f"{seed} later"))
         self.happened: Counter[str] = Counter()
         self.loop = SimulatedLoop(Random(f"{seed} order"), self.plan.shuffled)
         self.clock_s = float(EPOCH_S)
