@@ -73,7 +73,7 @@ for i = 1, n do
   local shared, entry, record, state = i > again, entries[i][1], records[i], states[i]
   local stream, sequence = shared and ready or own, string.sub(entries[i][2][2], 1, 12)
   local same = record and string.find(record, sequence, 1, true) == 1
-  local p, claim, mark = state and parse(state) or nil, nil, nil
+  local p, claim, mark = parse(state), nil, nil
   local running = p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry
   if shared and same and not p and taken < count and string.find(record, '\n\n\n', 40, true) == 40
       and string.sub(record, 13, 25) <= now_text then -- nearly always: no TTR or expiry of its own, and due
@@ -96,7 +96,7 @@ for i = 1, n do
     end
   elseif shared and p then
     drop_entry(stream, group, entry, not same)
-  elseif shared and same or not shared and p and p.state == 'w' and p.sequence == sequence then
+  elseif shared and same or p and p.state == 'w' and p.sequence == sequence then
     claim, mark = start_attempt(k, stream, entry, ids[i], record, sequence, p, taken, tail)
   else
     drop_entry(stream, group, entry, true)

@@ -43,6 +43,16 @@ def test_what_is_ready_or_running_is_in_the_shared_stream_until_it_comes_back(tw
     assert walk(two) == [("ready", ""), ("retried", "a")]
 
 
+def test_what_the_only_group_runs_is_in_the_stream_that_it_was_read_from(shard: Shard) -> None:
+    shard.enqueue("first", "again")
+    _, again = shard.claim().rows
+    shard.retry(again)
+    shard.move()
+    assert walk(shard) == [("again", "default"), ("first", "")]
+    shard.claim()
+    assert walk(shard) == [("again", "default"), ("first", "")]
+
+
 def test_a_detached_job_is_for_the_groups_that_have_begun_it(shard: Shard) -> None:
     shard.enqueue("j")
     shard.bury(shard.take())
@@ -90,3 +100,17 @@ def test_of_a_small_hash_that_redis_gives_whole_a_page_has_a_part(shard: Shard) 
     sizes = [len(page) for page in pages]
     assert max(sizes) <= 20
     assert shard.is_fake or sizes == [10] * 8 + [20], "the last one takes what is left"
+
+
+def test_a_page_goes_on_where_redis_finds_none_in_a_part_of_the_hash(shard: Shard) -> None:
+    """Nor does it need to know how large the records are: that is lost with the settings."""
+    shard.checked = False
+    ids = [f"j{n:03}" for n in range(600)]
+    shard.enqueue(*ids)
+    kept, others = ids[:110], ids[110:]  # just so many that Redis leaves the hash as wide as it is
+    for id in others:
+        shard.call("cancel", id)
+    shard.redis("HDEL", shard.k.settings, "largest")
+    pages = pages_of(shard, 1)
+    assert {id for page in pages for id, _ in page} == {*kept}
+    assert all(pages[:-1]), "only the last one may be empty"

@@ -107,6 +107,18 @@ def test_with_the_clock_set_back_a_retry_that_was_ready_waits_for_its_time(shard
     assert shard.take().past == b"2|1|0|%d" % (START_MS + 5_000)
 
 
+@pytest.mark.parametrize("now_ms", [START_MS, 2_100_000_000_000])
+def test_with_the_clock_set_back_a_first_attempt_waits_for_its_time(shard: Shard, now_ms: int) -> None:
+    shard.clock.now_ms = now_ms
+    shard.enqueue("j")
+    shard.clock.now_ms -= 1
+    assert shard.claim().rows == []
+    assert shard.state("j") == "delayed"
+    shard.clock.advance("1ms")
+    shard.move()
+    assert shard.take().id == b"j"
+
+
 def test_a_replaced_job_is_dropped_and_the_new_one_comes(shard: Shard) -> None:
     shard.enqueue("j")
     shard.call("replace", 1, shard.jobs("j", delay="1s"))
@@ -318,6 +330,19 @@ def test_a_consumer_that_asks_again_after_a_touch_gets_the_same_claim(timed: Sha
     assert timed.claim(read=read).rows == first.rows
     assert timed.finish(*first.rows).stale == frozenset()
     assert timed.empty()
+
+
+def test_a_group_made_anew_leaves_alone_what_runs_from_its_own_stream(two: Shard) -> None:
+    two.enqueue("j")
+    two.retry(two.take("a"))
+    two.move()
+    running = two.take("a")
+    two.redis("XGROUP", "DESTROY", two.k.ready, "a")
+    two.run(two.topics.repair("t"))
+    assert two.claim(group="a").rows == []
+    assert two.finish(running).stale == set()
+    two.finish(two.take("b"), group="b")
+    assert two.empty()
 
 
 def test_a_group_made_anew_takes_back_what_the_same_consumer_reads_again(timed: Shard) -> None:
@@ -671,3 +696,17 @@ def test_what_another_client_put_into_a_stream_is_dropped(shard: Shard, own: boo
     assert [row.id for row in shard.claim().rows] == [b"i"]
     assert len(shard.pending(stream)) == (not own)
     assert shard.redis("XLEN", stream) == (not own)
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["first", "retried"])
+def test_what_another_client_put_into_the_groups_stream_for_a_job_is_dropped(shard: Shard, first: bool) -> None:
+    shard.enqueue("i")
+    if not first:
+        shard.retry(shard.take())
+        shard.move()
+    sequence = shard.redis("HGET", shard.k.jobs, "i")[:12]
+    shard.redis("XADD", shard.k.ready_of("default"), "*", "j", sequence + b"\x1fdefault\x1fi")
+    row = shard.take()
+    assert row.id == b"i"
+    shard.finish(row)
+    assert shard.empty()

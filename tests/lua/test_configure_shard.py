@@ -137,6 +137,39 @@ def test_a_lost_group_is_made_again(shard: Shard) -> None:
     assert shard.take().id == b"j"
 
 
+@pytest.mark.parametrize("own", [False, True], ids=["ready", "ready:GROUP"])
+def test_it_rings_when_it_makes_a_lost_group_again(shard: Shard, own: bool) -> None:
+    before = shard.rings()
+    shard.redis("XGROUP", "DESTROY", shard.k.ready_of("default") if own else shard.k.ready, "default")
+    shard.call("configure_shard", shard.settings)
+    assert shard.rings() != before
+    assert shard.rung_ms() == 0, "at once"
+
+
+def test_a_shard_whose_only_group_is_replaced_knows_that_there_were_two(shard: Shard) -> None:
+    assert "shared" not in settings_of(shard)
+    version = shard.settings.version + 1
+    shard.checked = False  # the registry does not know of it
+    shard.call(
+        "configure_shard", TopicSettings(version=version, groups={"b": GroupSettings()}, leaving={"default": True})
+    )
+    assert settings_of(shard)["shared"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "raised"),
+    [(1, 5_000, True), (5_000, 5_001, True), (5_000, 5_000, False), (5_000, 4_999, False)],
+)
+def test_reclaim_looks_at_all_claims_of_a_group_whose_own_ttr_was_raised(
+    two: Shard, before: int, after: int, raised: bool
+) -> None:
+    two.run(two.topics.ensure("t", "a", {"ttr_ms": before}))
+    two.redis("HDEL", two.k.settings, "relook:a")
+    two.run(two.topics.ensure("t", "a", {"ttr_ms": after}))
+    assert two.redis("HEXISTS", two.k.settings, "relook:a") == raised
+    assert not two.redis("HEXISTS", two.k.settings, "relook:b")
+
+
 def test_groups_are_listed_in_the_order_in_which_clients_name_them(shard: Shard) -> None:
     shard.topic(groups=["z", "b"])
     shard.topic(groups=["z", "b", "a"])

@@ -38,6 +38,15 @@ def test_dumps_can_learn_how_much_history_went_with_it(shard: Shard) -> None:
     assert shard.redis("HGET", shard.k.settings, "history_ended") == since + b":2", "which had no history"
 
 
+def test_how_much_history_went_with_it_is_0_if_its_counters_were_lost(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.finish(shard.take())
+    since = shard.redis("HGET", shard.k.settings, "history_since")
+    shard.redis("DEL", shard.k.counts)
+    assert deleting(shard, "force")
+    assert shard.redis("HGET", shard.k.settings, "history_ended") == since + b":0"
+
+
 def test_a_shard_with_jobs_stays_unless_it_is_forced(shard: Shard) -> None:
     shard.enqueue("j")
     assert not deleting(shard, "empty")
