@@ -395,3 +395,12 @@ def test_a_lost_record_of_the_leaving_group_alone_is_not_counted_any_more(detach
         pass
     assert detached.counts.get("detached", 0) == 0
     assert detached.redis("HLEN", detached.k.progress) == 0
+
+
+def test_a_lost_record_is_not_counted_where_the_counters_are_lost_too(detached: Shard) -> None:
+    detached.checked = False
+    detached.redis("HDEL", detached.k.jobs, "x")
+    detached.redis("DEL", detached.k.counts)
+    while step(detached, "default"):
+        pass
+    assert "detached" not in detached.counts
