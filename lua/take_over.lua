@@ -32,7 +32,7 @@ check_format(topic[7])
 k.groups, k.waits = names(topic[3]), waits(topic[4], topic[5])
 if not has(k.groups, group) then return {0, 0, 0, 0} end
 k.apart_ms = apart_ms(tonumber(topic[1] or topic[2] or ARGV[4]), now)
-local more, kept, read_at = 0, 0, 0
+local more, kept, read_at = 0, 0
 k.stays = function(p, running)
   local stays = running and math.abs(tonumber(p.started)) > claimed_by or not running and read_at > read_by
   if stays then kept = kept + 1 end

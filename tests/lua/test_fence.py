@@ -69,3 +69,30 @@ def test_on_a_retry_the_consumer_counts_as_well(shard: Shard) -> None:
     assert shard.finish(row, consumer="me").stale == {0}
     assert shard.finish(row, consumer="other").stale == {0}
     assert shard.finish(row).stale == frozenset()
+
+
+@pytest.mark.parametrize("end", [*ENDS, Shard.touch], ids=lambda end: end.__name__)
+def test_a_claim_that_passed_is_not_the_next_one_of_the_same_consumer(two: Shard, end: Callable[..., Refused]) -> None:
+    """The job is still in the shared stream, for the other group; only the entry it was claimed from is another."""
+    two.enqueue("j")
+    first = two.take()
+    two.clock.advance("60s")
+    two.reclaim()
+    second = two.take()
+    assert (second.main, second.entry != first.entry) == (first.main, True)
+    assert end(two, first).stale == {0}
+    assert two.finish(second).stale == frozenset()
+
+
+@pytest.mark.parametrize("end", [*ENDS, Shard.touch], ids=lambda end: end.__name__)
+def test_a_claim_of_a_job_that_has_ended_is_not_one_of_the_next_job_with_its_id(
+    shard: Shard, end: Callable[..., Refused]
+) -> None:
+    shard.enqueue("j")
+    first = shard.take()
+    shard.finish(first)
+    shard.enqueue("j")
+    second = shard.take()
+    assert (second.entry, second.main != first.main) == (first.entry, True)
+    assert end(shard, first, consumer="me").stale == {0}
+    assert shard.finish(second).stale == frozenset()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from streamdq.errors import StreamdqError
 from tests.lua.shard import START_MS, Shard
 
 
@@ -22,3 +25,22 @@ def test_nobody_has_given_any(shard: Shard) -> None:
     assert read(shard, "a") == (START_MS, [None])
     assert read(shard) == (START_MS, [])
     assert shard.redis("EXISTS", shard.session.keys.signs) == 0
+
+
+def test_it_changes_nothing(shard: Shard) -> None:
+    for consumer in ("a", "x"):
+        shard.run(shard.scripts.sign(consumer, 5.0))
+    assert read(shard, "a", "x") == read(shard, "a", "x") == (START_MS, [START_MS, START_MS])
+
+
+def test_it_fails_where_nobody_could_sign(shard: Shard) -> None:
+    """Otherwise all would be taken for dead who could not write."""
+    if shard.is_fake:
+        pytest.skip("fakeredis has no replicas")
+    shard.run(shard.scripts.sign("a", 5.0))
+    shard.redis("REPLICAOF", "127.0.0.1", 1)
+    try:
+        with pytest.raises(StreamdqError):
+            read(shard, "a")
+    finally:
+        shard.redis("REPLICAOF", "NO", "ONE")

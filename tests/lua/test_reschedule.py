@@ -162,6 +162,7 @@ def test_told_to_cover_it_writes_although_nothing_changes(shard: Shard) -> None:
     if not shard.is_fake:
         assert not shard.writes(shard.scripts.reschedule(shard.k, shard.settings, "j", "+5"))
     assert shard.counts == before
+    assert not shard.redis("HEXISTS", shard.k.counts, "")
     shard.check()
 
 

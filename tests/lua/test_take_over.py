@@ -78,6 +78,23 @@ def test_both_streams_and_no_more_than_the_limit_at_once(shard: Shard) -> None:
     assert not shard.pending(shard.k.ready)
 
 
+def test_there_is_no_more_to_do_when_all_that_was_looked_at_stays(shard: Shard) -> None:
+    shard.enqueue("i", "j", "k")
+    shard.claim()
+    assert shard.take_over(limit=3) == (0, 0, 0, 3)
+
+
+def test_what_stays_in_one_stream_does_not_end_the_other(shard: Shard) -> None:
+    shard.enqueue(*(f"again-{i}" for i in range(4)))
+    shard.retry(*shard.claim().rows)
+    shard.move()
+    assert len(shard.claim().rows) == 4
+    shard.clock.advance("3s")
+    shard.enqueue("i", "j", "k")
+    shard.claim()
+    assert shard.take_over(limit=3) == (3, 0, 1, 3)
+
+
 def test_no_more_bytes_than_fit_one_call(shard: Shard) -> None:
     body = "x" * 100_000
     for i in range(8):
@@ -116,6 +133,56 @@ def test_lost_twice_in_a_row_it_is_held_back(shard: Shard) -> None:
     shard.clock.advance("10s")
     shard.move()
     assert shard.take(consumer="other").past.split(b"|")[2] == b"2"
+
+
+@pytest.mark.parametrize(
+    ("of_group", "of_topic", "of_caller", "most"),
+    [
+        (100, 60_000, 60_000, 400),
+        (None, 100, 60_000, 400),
+        (2_000, 100, 100, 8_000),
+        (None, 2_000, 100, 8_000),
+        (None, None, 100, 400),
+    ],
+)
+def test_lost_twice_in_a_row_nothing_is_held_back_for_longer_than_four_ttrs(
+    shard: Shard, of_group: int | None, of_topic: int | None, of_caller: int, most: int
+) -> None:
+    shard.run(shard.topics.ensure("t", "default", {"ttr_ms": of_group}))
+    shard.topic(ttr=(of_topic or 60_000) / 1000)
+    if of_topic is None:
+        shard.redis("HDEL", shard.k.settings, "ttr")
+    caller = shard.settings.model_copy(update={"groups": {}, "ttr_ms": of_caller})
+    shard.enqueue(*(f"j{n}" for n in range(60)))
+    for _ in range(2):
+        shard.claim(60)
+        shard.clock.advance("3s")
+        shard.run(shard.scripts.take_over(shard.k, "default", caller, "me", 3_000, 100, 5.0))
+    waits = shard.redis("ZRANGE", shard.k.bucket, 0, -1, "WITHSCORES")[1::2]
+    assert most * 0.8 < max(int(due) - shard.clock.now_ms for due in waits) <= most
+
+
+def test_no_more_rows_of_history_are_kept_than_the_cap_says(shard: Shard) -> None:
+    shard.scripts._history = 0
+    shard.enqueue("j")
+    shard.take()
+    shard.clock.advance("3s")
+    assert shard.take_over().taken == 1
+    assert shard.history() == []
+
+
+def test_a_touched_claim_goes_too_though_its_entry_is_not_idle(timed: Shard) -> None:
+    timed.enqueue("j")
+    timed.touch(timed.take())
+    assert timed.take_over(silent_ms=0).taken == 1
+
+
+def test_with_another_clock_than_redis_has_what_was_read_goes_at_once(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.redis("XREADGROUP", "GROUP", "default", "me", "COUNT", 1, "STREAMS", shard.k.ready, ">")
+    assert shard.take_over() == (0, 0, 0, 0)
+    assert shard.pending(shard.k.ready) == []
+    assert shard.take(consumer="other").id == b"j"
 
 
 def test_read_and_never_claimed(timed: Shard) -> None:
