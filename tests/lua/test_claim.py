@@ -472,6 +472,16 @@ def test_what_was_lost_with_a_consumer_is_not_claimed_ahead(shard: Shard) -> Non
     assert (row.id, row.past.split(b"|")[0]) == (b"k", b"1")
 
 
+def test_what_was_lost_while_it_ran_is_not_claimed_ahead(shard: Shard) -> None:
+    shard.enqueue("i", "j")
+    shard.claim(2)
+    shard.clock.advance("60s")
+    shard.reclaim()
+    reply = shard.claim(2, at_once=0)
+    assert (reply.rows, reply.unread, reply.refused) == ([], 2, 2)
+    assert [row.id for row in shard.claim(2, at_once=1).rows] == [b"i"]
+
+
 def test_what_was_handed_back_or_retried_may_be_claimed_ahead(shard: Shard) -> None:
     shard.enqueue("i", "j")
     i, j = shard.claim(2).rows

@@ -638,6 +638,24 @@ def test_a_look_through_that_begins_in_the_middle_is_not_complete(shard: Shard) 
     assert not shard.redis("HEXISTS", shard.k.settings, "relook:default")
 
 
+@pytest.mark.parametrize(
+    ("own", "before", "after"),
+    [(False, b"2|1", None), (True, b"1|2", None), (False, b"0|2", b"1|2"), (True, b"2|0", b"2|1")],
+)
+def test_a_raised_ttr_is_dealt_with_when_both_streams_were_looked_at_once(
+    shard: Shard, own: bool, before: bytes, after: bytes | None
+) -> None:
+    """The one that needs two calls counts as complete if it was so before."""
+    shard.enqueue(*(f"j{n}" for n in range(5)))
+    if own:
+        shard.retry(*shard.claim().rows)
+        shard.move()
+    assert len(shard.claim().rows) == 5
+    shard.redis("HSET", shard.k.settings, "relook:default", before)
+    assert shard.reclaim(limit=3).more == 1
+    assert shard.redis("HGET", shard.k.settings, "relook:default") == after
+
+
 def lost_again(shard: Shard, ttr: str) -> list[int]:
     """For how long each job is held back that is lost now."""
     shard.claim(100)
