@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from streamdq.config import MAX_BATCH
 from streamdq.store.replies import ClaimedRow, Refused
 from tests.lua.shard import START_MS, Shard
 
@@ -286,3 +287,15 @@ def test_a_batch_by_the_last_of_many_groups_leaves_nothing_behind(shard: Shard) 
     assert shard.empty()
     assert shard.counts == {"enqueued": 150} | {f"done:{group}": 150 for group in groups}
     shard.check()
+
+
+def test_as_many_jobs_as_one_call_takes_end_for_one_of_many_groups(shard: Shard) -> None:
+    """Lua can pass no more than 8,000 values at once: fewer than there are progresses to look at."""
+    shard.checked = False
+    shard.topic(groups=[f"g{n:02}" for n in range(17)])
+    shard.enqueue(*(f"j{n}" for n in range(MAX_BATCH)))
+    rows = shard.claim(MAX_BATCH, group="g00").rows
+    assert len(rows) * 17 > 8_000
+    assert shard.finish(*rows, group="g00").stale == frozenset()
+    assert shard.counts["through:g00"] == MAX_BATCH
+    assert shard.redis("HLEN", shard.k.progress) == MAX_BATCH
