@@ -93,7 +93,7 @@ def _lateness() -> PanelRow:
 
 def _flow() -> PanelRow:
     lines = [Shown(signal) for signal in (signals.ENQUEUED, signals.MOVED, signals.FINISHED)]
-    ends = [Shown(signal) for signal in (signals.CANCELLED, signals.EXPIRED, signals.DUPLICATE)]
+    ends = [Shown(signal) for signal in (signals.CANCELLED, signals.EXPIRED, signals.DUPLICATE, signals.UNREADABLE)]
     return "Flow", [
         series_panel(
             lines,
@@ -104,9 +104,10 @@ def _flow() -> PanelRow:
         series_panel(Shown(signals.DRAIN), width=QUARTER),
         series_panel(
             ends,
-            title="Cancelled, expired, duplicate",
-            description="Per second: jobs cancelled, attempts given up because they would have started too late, and "
-            "enqueues refused because the id was taken.",
+            title="Cancelled, expired, duplicate, unreadable",
+            description="Per second: jobs cancelled, attempts given up because they would have started too late, "
+            "enqueues refused because the id was taken, and jobs handed back because their worker lacks a key of the "
+            "body or is of an older release.",
             width=QUARTER,
         ),
     ]

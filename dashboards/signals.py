@@ -224,6 +224,13 @@ DUPLICATE = Signal(
     "it.",
     "duplicate",
 )
+UNREADABLE = Signal(
+    "unreadable",
+    "sum(rate(streamdq_bodies_unreadable_total{@group}[@window])) or vector(0)",
+    "ops",
+    "Jobs handed back per second because their worker lacks a key of the body or is of an older release.",
+    "unreadable",
+)
 BODY = Signal(
     "Body size",
     "histogram_quantile(@quantile, sum by (le) (rate(streamdq_job_body_bytes_bucket{@topic}[@window])))",

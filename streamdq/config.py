@@ -61,7 +61,19 @@ class Settings(BaseSettings):
     max_blocked_reads: int = Field(
         default=1_000, ge=1, description="The same for calls that wait in Redis: reads of workers, `take`."
     )
-    max_body_bytes: int = Field(default=256 * 1024, ge=1, description="A larger body is refused.")
+    max_body_bytes: int = Field(default=256 * 1024, ge=1, description="A body that takes more in Redis is refused.")
+    max_decoded_bytes: int = Field(
+        default=4 * 1024 * 1024, ge=1, description="A body with codecs is refused, and not read, if its JSON is larger."
+    )
+    codec: str = Field(
+        default="", description="What new bodies are encoded with, in this order: `zstd`, `encrypt`, or both."
+    )
+    body_keys: str = Field(
+        default="",
+        repr=False,
+        description="Keys of encrypted bodies, as `streamdq bodies key` makes them; the first one encrypts.",
+    )
+    body_keys_file: str = Field(default="", description="A file with more of them, such as a mounted secret.")
     history_length: int = Field(
         default=100_000,
         ge=0,

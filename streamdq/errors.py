@@ -139,6 +139,22 @@ class FolderBusy(FolderError):
     """Another process is using the folder."""
 
 
+class BodyUnreadable(StreamdqError):
+    """This process can't read the body of a job; another may, or this one when it is configured for it: a key or a
+    codec is missing, or the body has a newer version than the handler takes.
+
+    A worker that meets such a body hands the job back and tries again later. ``why``: what is missing.
+    """
+
+    def __init__(self, why: str, what: str = "") -> None:
+        super().__init__(f"{what}: {why}" if what else why)
+        self.why = why
+
+
+class BodyDamaged(BodyUnreadable):
+    """The stored body of a job was damaged, changed or exchanged: no process can read it. A worker buries the job."""
+
+
 class MissingExtra(StreamdqError):
     """An optional package is needed and not installed."""
 

@@ -15,11 +15,14 @@ from urllib.parse import urlsplit
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from .durations import Duration, Moment, to_ms
-from .errors import InvalidInput, StaleClaim
+from .errors import BodyUnreadable, InvalidInput, StaleClaim
 from .retry import RetryInput
 
 MAX_ID_BYTES = 255
 MAX_URL_BYTES = 2048
+ENCODED = b"\xff"
+"""Begins a stored body that is not plain JSON (codec/envelope.py)."""
+
 _SURELY_READABLE_DEPTH = 150
 _MOST_DIGITS = 4300  # of a number
 _HALF = re.compile(rb"\d{%d}" % (_MOST_DIGITS // 2))
@@ -66,7 +69,8 @@ class NewJob:
 
     ``id`` None: a random one. ``ttr``, ``retry`` None: those of the group's handler or of the topic. ``expire``: an
     attempt that would start later than this after its due time is given up instead. ``tz``, ``quiet``, ``window``: as
-    for ``enqueue``.
+    for ``enqueue``. ``version``: of the body's shape; handlers for newer versions turn it into theirs
+    (``Worker.upcast``).
     """
 
     body: Any
@@ -80,11 +84,25 @@ class NewJob:
     tz: str | None = None
     quiet: str | None = None
     window: Duration | None = None
+    version: int = 1
+
+
+class Decoder(Protocol):
+    """Reads stored bodies that are not plain JSON."""
+
+    def decode(self, topic: str, id: str, raw: bytes) -> bytes: ...
+
+    def version_in(self, raw: bytes) -> int: ...
+
+    def hides(self, raw: bytes) -> bool: ...
 
 
 @dataclass(slots=True)
 class Job:
-    """A job as Redis holds it. Times are Redis's; ``*_ms`` are Unix milliseconds, durations milliseconds."""
+    """A job as Redis holds it. Times are Redis's; ``*_ms`` are Unix milliseconds, durations milliseconds.
+
+    ``raw_body``: as it is stored, perhaps compressed or encrypted; ``json`` and ``body`` are what was enqueued.
+    """
 
     topic: str
     id: str
@@ -103,11 +121,43 @@ class Job:
     # Set by the worker that runs the job.
     _held: RunningAttempt | None = field(default=None, repr=False, compare=False)
     _touch: Callable[[Any, Duration | None], None] | None = field(default=None, repr=False, compare=False)
+    _decoder: Decoder | None = field(default=None, repr=False, compare=False)
+    _json: bytes | None = field(default=None, repr=False, compare=False)  # decoded before
 
     @property
     def body(self) -> Any:
-        """The body, decoded from JSON."""
-        return from_json(self.raw_body)
+        """The body, decoded from JSON.
+
+        Raises:
+            BodyUnreadable: as ``json``.
+        """
+        return from_json(self.json)
+
+    @property
+    def json(self) -> bytes:
+        """The body as JSON.
+
+        Raises:
+            BodyUnreadable: it is stored in a way that this process can't read; a key may be missing.
+        """
+        if self.raw_body[:1] != ENCODED:
+            return self.raw_body
+        if self._json is None:
+            if self._decoder is None:
+                raise BodyUnreadable("this job was not read from a queue, which knows the codecs of its body")
+            self._json = self._decoder.decode(self.topic, self.id, self.raw_body)
+        return self._json
+
+    @property
+    def version(self) -> int:
+        """Of the body's shape, as it was enqueued."""
+        plain = self._decoder is None or self.raw_body[:1] != ENCODED
+        return 1 if plain or self._decoder is None else self._decoder.version_in(self.raw_body)
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether the body is encrypted."""
+        return self._decoder is not None and self.raw_body[:1] == ENCODED and self._decoder.hides(self.raw_body)
 
     @property
     def due(self) -> datetime:

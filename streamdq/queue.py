@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from inspect import Parameter, signature
 from types import TracebackType
@@ -12,6 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from .claims.attempts import Held
 from .clock import RedisClock
+from .codec.protocol import Codec
 from .config import DEFAULT_GROUP, Settings
 from .durations import Duration
 from .link.connection import AsyncLink, Link
@@ -59,7 +60,8 @@ class _Base:
     """The common part of both queues.
 
     ``url`` None: ``$STREAMDQ_URL``, else the embedded server. ``namespace`` None: ``$STREAMDQ_NAMESPACE``, else
-    ``streamdq``. ``clock``: for tests (streamdq.testing).
+    ``streamdq``. ``codec``: what new bodies are encoded with, in this order, such as ``[Zstd(), Encrypt(key)]``; None:
+    ``$STREAMDQ_CODEC``. ``clock``: for tests (streamdq.testing).
     """
 
     _link_class: type[Any]
@@ -69,10 +71,11 @@ class _Base:
         url: str | None = None,
         namespace: str | None = None,
         *,
+        codec: Sequence[Codec] | None = None,
         settings: Settings | None = None,
         clock: RedisClock | None = None,
     ) -> None:
-        self._link, session = open_session(url, namespace, settings, clock, self._link_class)
+        self._link, session = open_session(url, namespace, settings, clock, self._link_class, codec)
         self._store = RedisStore(session)
         self._url = url
         self.namespace = session.keys.namespace
@@ -97,7 +100,8 @@ class Queue(_Base):
     """A delay queue for synchronous code. Safe to share between threads; a forked child makes its own connections.
 
     ``url`` None: ``$STREAMDQ_URL``, else the embedded server. ``namespace`` None: ``$STREAMDQ_NAMESPACE``, else
-    ``streamdq``. Use it as a context manager, or ``close`` it.
+    ``streamdq``. ``codec``: what new bodies are encoded with, in this order, such as ``[Zstd(), Encrypt(key)]``; None:
+    ``$STREAMDQ_CODEC``. Use it as a context manager, or ``close`` it.
     """
 
     _link_class = Link

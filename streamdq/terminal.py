@@ -18,6 +18,7 @@ from rich.text import Text
 
 from .config import TopicSettings
 from .durations import show_ms
+from .errors import BodyUnreadable
 from .job import Job
 from .logs import hide_credentials
 from .operations.audit import Audit, Balance
@@ -160,6 +161,13 @@ def count_cell(value: int, style: str) -> Text:
     return Text(f"{value:,}", style if value else "dim")
 
 
+def _body_text(job: Job) -> Text:
+    try:
+        return Text(json.dumps(job.body, ensure_ascii=False))
+    except BodyUnreadable as error:
+        return Text(f"({error.why})", "yellow")
+
+
 def job_view(job: Job) -> RenderableType:
     facts = Table.grid(padding=(0, 2))
     rows: dict[str, Any] = {
@@ -171,7 +179,8 @@ def job_view(job: Job) -> RenderableType:
         "retry": "as the group has it" if job.retry is None else str(RetrySchedule.of(job.retry)),
         "url": job.url,
         "expire": None if job.expire_ms is None else show_ms(job.expire_ms),
-        "body": json.dumps(job.body, ensure_ascii=False),
+        "version": str(job.version),
+        "body": _body_text(job),
     }
     for name, value in rows.items():
         if value is not None:

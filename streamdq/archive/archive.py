@@ -13,10 +13,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from ..claims.attempts import DeadReason
+from ..codec.configured import bodies_of
+from ..codec.envelope import from_text
+from ..codec.protocol import Codec
 from ..config import Settings
 from ..durations import Duration, to_ms
 from ..errors import InvalidInput, UnknownGroup, UnknownTopic
-from ..job import check_id, check_topic
+from ..job import ENCODED, check_id, check_topic
 from ..keys import ShardKeys
 from ..link.session import Op
 from ..operations.pace import Pace
@@ -56,21 +59,34 @@ class Kicked:
 
 class Archive:
     """The archive in one database, ``sqlite:///FILE`` or ``postgresql://…``, for one namespace. Close it, or use it as
-    a context manager. ``create`` False: the archive must exist.
+    a context manager. ``create`` False: the archive must exist. ``codec``: as for Queue; the bodies of these codecs can
+    be read.
 
     Raises:
         InvalidInput: the URL; or the extra ``archive`` is not installed.
         ArchiveMissing, ArchiveVersion, ArchiveUnavailable, ArchiveRefusesWrites, ArchiveError
     """
 
-    def __init__(self, url: str, namespace: str | None = None, *, create: bool = True) -> None:
+    def __init__(
+        self, url: str, namespace: str | None = None, *, create: bool = True, codec: Sequence[Codec] | None = None
+    ) -> None:
         try:
             from .store import Store
         except ImportError as error:
             raise InvalidInput(f"archive: needs SQLAlchemy ({error}): pip install 'streamdq[archive]'") from None
         self.namespace = Settings().namespace if namespace is None else namespace
+        self._bodies = bodies_of(self.namespace, Settings(), codec)
         self._store: Store = Store(url, self.namespace, create)
         self.address = self._store.address
+
+    def body_json(self, letter: Letter) -> bytes:
+        """A letter's body, as JSON.
+
+        Raises:
+            BodyUnreadable: this process can't read it; a key may be missing.
+        """
+        raw = from_text(letter.body)
+        return raw if raw[:1] != ENCODED else self._bodies.decode(letter.topic, letter.id, raw)
 
     def store(
         self,

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ..codec.envelope import as_text, from_text
 from ..config import MAX_BATCH
 from ..errors import ServerUnavailable
 from ..keys import ShardKeys, shard_of
@@ -40,7 +41,7 @@ class Letter:
     crashes: int
     reason: str
     error: str
-    body: str  # JSON
+    body: str  # JSON, or an encoded body (codec/envelope.py)
     url: str | None
     ttr_ms: int | None
     retry: str | None
@@ -53,7 +54,7 @@ class Letter:
     def record(self) -> Record:
         return Record(
             self.sequence, self.due_ms, self.created_ms, self.ttr_ms, self.expire_ms, self.nonce, self.retry, self.url,
-            self.body.encode(),
+            from_text(self.body),
         )  # fmt: skip
 
 
@@ -110,7 +111,7 @@ def letter_in(topic: str, group: str, row: tuple[bytes, bytes, bytes, bytes]) ->
     record, p = record_in(kept), progress_in(progress)
     return Letter(
         topic, group, id.decode(), p.sequence, int(buried_ms), record.created_ms, record.due_ms,
-        p.attempt, p.step, p.crashes, p.reason, p.error, record.body.decode(), record.url,
+        p.attempt, p.step, p.crashes, p.reason, p.error, as_text(record.body), record.url,
         record.ttr_ms, record.retry, record.expire_ms, record.nonce,
     )  # fmt: skip
 

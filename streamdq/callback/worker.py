@@ -133,8 +133,8 @@ class CallbackWorker(Worker):
 
     async def _call(self, url: URL, job: Job) -> Reply:
         timeout_s = min(self._callback.timeout_s, job.time_left_s() * _TTR_SHARE)
-        headers = self._signer.headers(url, job.id, job.raw_body.decode(), wall_s())
-        return await self._client.post(url, headers, job.raw_body, timeout_s)
+        headers = self._signer.headers(url, job.id, job.json.decode(), wall_s())
+        return await self._client.post(url, headers, job.json, timeout_s)
 
     def _judge(self, job: Job, url: URL, reply: Reply) -> None:
         if reply.status // 100 == 2:

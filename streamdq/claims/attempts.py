@@ -11,7 +11,8 @@ from operator import attrgetter
 from typing import Any, TypeGuard, TypeVar
 
 from ..config import MAX_CLAIM, START_WITHIN_S
-from ..job import Job, JobState
+from ..errors import BodyDamaged, BodyUnreadable, StreamdqError
+from ..job import Decoder, Job, JobState
 from ..keys import ShardKeys
 from ..link.session import Op
 from ..retry import Bury, Retry, RetrySchedule, Snooze
@@ -25,6 +26,7 @@ from . import measured
 T = TypeVar("T")
 MAX_ERROR_CHARS = 1000
 _NO_ATTEMPT = -1  # sent instead of the number of used steps: the attempt does not count
+_LONGEST_UNREADABLE_MS = 60_000  # so it runs soon after a key was added
 _STALLED_S = 0.25  # if a claim took longer, the process or the network had stalled
 _CLASS = re.compile(r"[^\W\d][\w.]{0,99}(?=: )")
 
@@ -103,11 +105,14 @@ class End:
             self.error = "".join(c if c.isprintable() else " " for c in self.error[:MAX_ERROR_CHARS])
 
 
-def held_of(shard: ShardKeys, group: str, row: ClaimedRow, claimed: Claimed, asked: float) -> Held:
+def held_of(
+    shard: ShardKeys, group: str, row: ClaimedRow, claimed: Claimed, asked: float, decoder: Decoder | None = None
+) -> Held:
     """The claimed job in a row. ``asked``: when the call was about to be sent, on the monotonic clock. The TTR counts
-    from then, because another worker may have taken the job over by the time the reply is read.
+    from then, because another worker may have taken the job over by the time the reply is read. ``decoder``: reads the
+    body, if that is not plain JSON.
     """
-    job = job_in(shard.topic, row.id.decode(), row.record)
+    job = job_in(shard.topic, row.id.decode(), row.record, decoder)
     job.state = JobState.RUNNING
     main, entry, past = row.parts()
     held = Held(shard, group, job, main, entry, job.due_ms)
@@ -140,9 +145,30 @@ def text_of(error: object) -> str:
         return f"{name}: its message can't be read"
 
 
+def told_of(job: Job, error: object) -> str:
+    """What is kept of an exception. If the body is encrypted, not the message of an exception that came from anywhere:
+    it may quote the body.
+    """
+    text = text_of(error)
+    if not job.is_hidden or is_a(error, StreamdqError) or is_a(error, Retry) or is_a(error, Snooze):
+        return text
+    return f"{text.partition(':')[0]}: its message is not kept, as the body is encrypted"
+
+
+def unreadable(held: Held, error: BodyUnreadable) -> End:
+    """The end of an attempt whose body can't be read. The job goes back, uncounted, and comes again later and later: to
+    a worker that can read it, or to this one when it is configured for it. A body that nobody can read is buried.
+    """
+    measured.unreadable(held)
+    if is_a(error, BodyDamaged):
+        return End(held, Outcome.DEAD, text_of(error), reason=DeadReason.INVALID)
+    delay_ms = min(_LONGEST_UNREADABLE_MS, 1000 * 2 ** min(held.job.snoozed, 10))
+    return End(held, Outcome.SNOOZED, text_of(error), delay_ms)
+
+
 def failed(held: Held, error: BaseException | str, schedule: RetrySchedule) -> End:
     """The end of an attempt that failed with this exception or text: a retry, or a burial if no step is left."""
-    text = error if is_a(error, str) else text_of(error)
+    text = error if is_a(error, str) else told_of(held.job, error)
     if is_a(error, Bury):
         return End(held, Outcome.DEAD, error.reason, reason=DeadReason.BURIED)
     if is_a(error, Snooze):

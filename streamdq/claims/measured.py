@@ -58,6 +58,7 @@ def expect(namespace: str, steps: Mapping[str, int], group: str) -> None:
             declared.RETRIES.labels(namespace, topic, group, declared.step_label(step, 1))
         for why in declared.TAKE_OVERS:
             declared.RECLAIMED.labels(namespace, topic, group, why)
+        declared.UNREADABLE.labels(namespace, topic, group)
         declared.MOVED.labels(namespace, topic)
 
 
@@ -83,6 +84,14 @@ def attempts_ended(ends: Sequence[End], stale: Collection[int], now_ms: int) -> 
         _count_reasons(figures, kept)
     elif outcome == "retry":
         _count_steps((shard.namespace, topic, group), kept)
+
+
+def unreadable(held: Held) -> None:
+    """Counts an attempt that did not start because this process can't read the body."""
+    if declared.counting():
+        shard = held.shard
+        topic = declared.topic_labels().of(shard.namespace, shard.topic)
+        declared.UNREADABLE.labels(shard.namespace, topic, held.group).inc()
 
 
 def _observe(figures: _Figures, attempts: Sequence[Held]) -> None:

@@ -28,6 +28,7 @@ from ..printable import visible
 from ..version import __version__
 from . import analyze as cli_analyze
 from . import archive as cli_archive
+from . import bodies as cli_bodies
 from . import callback as cli_callback
 from . import history as cli_history
 from . import http as cli_http
@@ -70,7 +71,7 @@ Exit codes:
 app = commands(help=HELP)
 _PARTS = (
     cli_jobs, cli_schedules, cli_topics, cli_work, cli_callback, cli_http, cli_metrics, cli_history, cli_analyze,
-    cli_archive, cli_outbox,
+    cli_archive, cli_bodies, cli_outbox,
 )  # fmt: skip  # in the order of the help
 for part in _PARTS:
     app.add_typer(part.app)

@@ -15,7 +15,7 @@ from .. import terminal
 from ..archive.archive import Archive, Kicked, Stored
 from ..archive.dead_letters import ArchivedLetter, RowState, Wanted
 from ..durations import show_ms, to_ms
-from ..errors import ArchiveUnavailable, InvalidInput, ServerError
+from ..errors import ArchiveUnavailable, BodyUnreadable, InvalidInput, ServerError
 from .common import EXIT_NO, Json, WithId, answer, commands, open_queue, run_until_signal
 from .input import parse_json
 
@@ -159,7 +159,7 @@ def list_(
     with _opened(context, source) as keep:
         rows = keep.rows(wanted, limit, after)
     if as_json:
-        terminal.print_json([_row_json(row) for row in rows])
+        terminal.print_json([_row_json(row, keep) for row in rows])
     else:
         terminal.console().print(_list_view(rows))
 
@@ -180,10 +180,10 @@ def show(
     with _opened(context, source) as keep:
         rows = keep.rows(Wanted(topic, group, id))
     if as_json:
-        terminal.print_json([_row_json(row) for row in rows])
+        terminal.print_json([_row_json(row, keep) for row in rows])
     else:
         terminal.console().print(
-            Group(*map(_row_view, rows)) if rows else Text(f"no job {id!r} of {topic} is archived")
+            Group(*(_row_view(row, keep) for row in rows)) if rows else Text(f"no job {id!r} of {topic} is archived")
         )
     if not rows:
         raise typer.Exit(EXIT_NO)
@@ -193,10 +193,13 @@ def _opened(context: typer.Context, source: str) -> Archive:
     return Archive(source, context.obj.namespace, create=False)
 
 
-def _row_json(row: ArchivedLetter) -> dict[str, Any]:
+def _row_json(row: ArchivedLetter, keep: Archive) -> dict[str, Any]:
     letter = asdict(row.letter)
     del letter["nonce"], letter["sequence"]
-    letter["body"] = parse_json(row.letter.body, "body")
+    try:
+        letter["body"] = parse_json(keep.body_json(row.letter), "body")
+    except BodyUnreadable as error:
+        letter |= {"body": None, "body_unreadable": error.why}
     return {
         "number": row.number, "state": row.state.value, **letter, "archived_ms": row.archived_ms,
         "kicked_ms": row.kicked_ms,
@@ -219,7 +222,14 @@ def _list_view(rows: list[ArchivedLetter]) -> RenderableType:
     return made
 
 
-def _row_view(row: ArchivedLetter) -> RenderableType:
+def _body_text(row: ArchivedLetter, keep: Archive) -> str:
+    try:
+        return keep.body_json(row.letter).decode()
+    except BodyUnreadable as error:
+        return f"({error.why})"
+
+
+def _row_view(row: ArchivedLetter, keep: Archive) -> RenderableType:
     letter = row.letter
     facts = Table.grid(padding=(0, 2))
     lines: dict[str, str | None] = {
@@ -238,7 +248,7 @@ def _row_view(row: ArchivedLetter) -> RenderableType:
         "retry": letter.retry,
         "url": letter.url,
         "expire": None if letter.expire_ms is None else show_ms(letter.expire_ms),
-        "body": letter.body,
+        "body": _body_text(row, keep),
     }
     for name, value in lines.items():
         if value is not None:

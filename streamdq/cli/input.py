@@ -123,7 +123,7 @@ def load_jobs(
     check_topic(topic)
     check_level(durable)
     store, loaded = store_of(queue), Loaded()
-    limit = store.session.settings.max_body_bytes
+    limit, seal = store.session.bodies.most_bytes, store.session.bodies.seal(topic)
     longest = longest_line(limit)
     lines, batch = Lines(longest), list[Encoded]()
 
@@ -142,7 +142,7 @@ def load_jobs(
             try:
                 if line is None:
                     raise InvalidInput(f"longer than {longest} bytes; each line must hold one JSON value")
-                batch.append(encode(new_job(line, defaults), limit))
+                batch.append(encode(new_job(line, defaults), limit, seal))
             except InvalidInput as error:
                 flush()
                 raise BadLine(number, str(error), loaded) from None

@@ -1,19 +1,27 @@
-"""The commands worker, demo and bench."""
+"""The commands worker, rehearse, demo and bench."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 import traceback
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Group, RenderableType
+from rich.text import Text
 
+from .. import terminal
 from ..errors import InvalidInput, StreamdqError
 from ..processes import command_line, import_worker
-from ..worker.worker import Worker
-from .common import Json, commands, given, given_globals
+from ..queue import Queue, carry_out, store_of
+from ..worker.handlers import Handler
+from ..worker.rehearsal import Rehearsed
+from ..worker.rehearsal import rehearse as run_rehearsal
+from ..worker.worker import Worker, codec_of, handlers_of, serves_every_topic
+from .common import EXIT_NO, Json, commands, given, given_globals
 from .metrics import LOOPBACK, AlsoGauges, LogLevel, MetricsHost, MetricsPort, Serving, begin_logs, run_worker
 
 app = commands()
@@ -80,6 +88,72 @@ def _import_worker(target: str) -> Worker:
         frame = next(frame for frame in reversed(frames) if not frame.filename.startswith("<frozen"))
         at = "" if isinstance(error, SyntaxError) else f" at {frame.filename}:{frame.lineno}"
         raise InvalidInput(f"worker: importing {target} failed{at}: {type(error).__name__}: {error}") from None
+
+
+@app.command()
+def rehearse(
+    context: typer.Context,
+    target: Annotated[
+        str, typer.Argument(metavar="MODULE:WORKER", help="Such as shop.jobs:worker", show_default=False)
+    ],
+    topic: Annotated[list[str] | None, typer.Option(help="Only this topic; may be repeated.")] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="About how many jobs to check of each topic; else all.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check waiting jobs against a new release's handlers.
+
+    Reads the jobs that the worker's group has not ended (delayed, ready, retrying, running, dead), page by page, and
+    checks their bodies with the types and upcast functions of the handlers. No handler runs, and nothing is changed.
+    Exit code 1: some bodies would be refused, or can't be read here.
+    """
+    found = _import_worker(target)
+    if given(context, "url") or found.url is None:
+        found.url = context.obj.url
+    if given(context, "namespace"):
+        found.namespace = context.obj.namespace
+    with (
+        Queue(found.url, found.namespace, codec=codec_of(found)) as queue,
+        terminal.progress_bar("jobs") as bar,
+    ):
+        store = store_of(queue)
+        results = [
+            carry_out(queue, run_rehearsal(store, handler, found.group, limit, bar.reach))
+            for handler in _rehearsed(queue, found, topic)
+        ]
+    refused = sum(result.refused for result in results)
+    if as_json:
+        terminal.print_json([asdict(result) for result in results])
+    else:
+        terminal.console().print(_rehearsal_view(results))
+    if refused:
+        raise typer.Exit(EXIT_NO)
+
+
+def _rehearsed(queue: Queue, worker: Worker, topics: list[str] | None) -> list[Handler]:
+    handlers = handlers_of(worker)
+    if serves_every_topic(worker):
+        known = carry_out(queue, store_of(queue).topics.registry())
+        handlers.serve([name for name, settings in known.items() if worker.group in settings.groups])
+    for name in topics or ():
+        if name not in handlers:
+            raise InvalidInput(f"topic: the worker has no handler for {name!r}, only for {', '.join(sorted(handlers))}")
+    return [handlers[name] for name in sorted(topics or handlers)]
+
+
+def _rehearsal_view(results: list[Rehearsed]) -> RenderableType:
+    parts: list[RenderableType] = []
+    for one in results:
+        rest = "" if one.complete else "; there are more"
+        style = "red" if one.refused else "green"
+        parts.append(Text(f"{one.topic}: {one.checked:,} checked, {one.refused:,} refused{rest}", style))
+        if one.refusals:
+            made = terminal.table("id", "state", "why")
+            for refusal in one.refusals:
+                made.add_row(Text(refusal.id), refusal.state, Text(refusal.why))
+            parts.append(made)
+    return Group(*parts) if parts else Text("the worker has no handlers", "dim")
 
 
 @app.command()

@@ -20,6 +20,9 @@ from typing import Any, TypeVar
 from redis.exceptions import ResponseError
 
 from ..clock import RedisClock
+from ..codec.bodies import Bodies
+from ..codec.configured import bodies_of
+from ..codec.protocol import Codec
 from ..config import Settings
 from ..errors import InvalidInput, ServerUnavailable, TooManyCalls
 from ..keys import NamespaceKeys
@@ -57,9 +60,17 @@ Op = Generator[Request | Pause, Any, T]
 class Session:
     """What every operation needs: settings, keys, the clock, and Redis's address for error messages."""
 
-    def __init__(self, settings: Settings, namespace: str, clock: RedisClock, target: Target) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        namespace: str,
+        clock: RedisClock,
+        target: Target,
+        bodies: Bodies | None = None,
+    ) -> None:
         self.settings = settings
         self.keys = NamespaceKeys(namespace)
+        self.bodies = bodies or bodies_of(namespace, settings)
         self.clock = clock
         self.address = target.describe()
         self.is_cluster = target.kind == "cluster"
@@ -126,16 +137,22 @@ def check_namespace(namespace: str) -> str:
 
 
 def open_session(
-    url: str | None, namespace: str | None, settings: Settings | None, clock: RedisClock | None, link: type[Any]
+    url: str | None,
+    namespace: str | None,
+    settings: Settings | None,
+    clock: RedisClock | None,
+    link: type[Any],
+    codec: Sequence[Codec] | None = None,
 ) -> tuple[Any, Session]:
     """A Link or AsyncLink, and what operations need to know. ``url`` None: ``$STREAMDQ_URL``, else the embedded
-    server; ``namespace`` None: ``$STREAMDQ_NAMESPACE``, else ``streamdq``.
+    server; ``namespace`` None: ``$STREAMDQ_NAMESPACE``, else ``streamdq``; ``codec`` None: ``$STREAMDQ_CODEC``.
     """
     settings = settings or Settings()
     namespace = check_namespace(settings.namespace if namespace is None else namespace)
+    bodies = bodies_of(namespace, settings, codec)
     limits = ConnectionLimits(settings.max_connections, settings.max_blocked_reads)
     opened = link(url or settings.url, settings.call_timeout_s, limits)
-    session = Session(settings, namespace, clock or RedisClock(), opened.target)
+    session = Session(settings, namespace, clock or RedisClock(), opened.target, bodies)
     session.node_of = opened.node_of
     return opened, session
 

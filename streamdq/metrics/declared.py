@@ -120,6 +120,11 @@ RETRIES = Counter(
 DEAD = Counter(
     "streamdq_jobs_dead", "Jobs buried, by reason: exhausted, buried, invalid, crashed.", (*_GROUP, "reason")
 )
+UNREADABLE = Counter(
+    "streamdq_bodies_unreadable",
+    "Attempts that did not start because the process can't read the body: it lacks a key, or is of an older release.",
+    _GROUP,
+)
 RECLAIMED = Counter(
     "streamdq_jobs_reclaimed",
     "Claims taken over, by reason: ttr (it had passed), silent (their worker gave no sign of life).",
@@ -249,8 +254,8 @@ OUTBOX_REFUSED = ReadMetric(
 )
 
 COUNTERS = (
-    DUPLICATE, MOVED, OCCURRENCES, ATTEMPTS, RETRIES, DEAD, RECLAIMED, REDIS_ERRORS, LOOP_RESTARTS, CALLBACKS,
-    CALLBACK_BREAKS, OUTBOX_ROWS,
+    DUPLICATE, MOVED, OCCURRENCES, ATTEMPTS, RETRIES, DEAD, UNREADABLE, RECLAIMED, REDIS_ERRORS, LOOP_RESTARTS,
+    CALLBACKS, CALLBACK_BREAKS, OUTBOX_ROWS,
 )  # fmt: skip
 HISTOGRAMS = (LATENESS, WAIT, DURATION, TIME_TO_FINISH, MOVE_BATCH, OUTBOX_WAIT, BODY_BYTES)
 GAUGES = (

@@ -9,7 +9,7 @@ from typing import TypeVar
 from ..config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from ..durations import to_ms
 from ..errors import UnknownGroup, UnknownTopic
-from ..job import GroupProgress, Job, JobState, check_group, check_id, check_topic
+from ..job import Decoder, GroupProgress, Job, JobState, check_group, check_id, check_topic
 from ..keys import ShardKeys, shard_of
 from ..link.session import Op
 from ..store import history_reads, reads
@@ -90,7 +90,7 @@ def get(store: RedisStore, topic: str, id: str) -> Op[Job | None]:
         found = yield from ask(store, topic, id, lambda k, settings, _: store.scripts.get(k, id, settings))
     except UnknownTopic:
         return None
-    return job_of(topic, id, found)
+    return job_of(topic, id, found, store.session.bodies)
 
 
 def ask(
@@ -129,7 +129,8 @@ def dead(store: RedisStore, topic: str, group: str = DEFAULT_GROUP, limit: int =
     jobs: list[Job] = []
     for _, raw, shard in sorted(buried, key=lambda one: one[:2])[:limit]:
         id = raw.decode()
-        if (job := job_of(topic, id, (yield from store.scripts.get(shard, id)))) is not None:
+        found_job = yield from store.scripts.get(shard, id)
+        if (job := job_of(topic, id, found_job, store.session.bodies)) is not None:
             jobs.append(job)
     return jobs
 
@@ -256,11 +257,11 @@ def add_stats(topic: TopicStats, shard: ShardStats) -> None:
             setattr(group, counter, getattr(group, counter) + shard.counts.of_group(counter, name))
 
 
-def job_of(topic: str, id: str, found: FoundJob | None) -> Job | None:
-    """The job that get has found; None: there is none."""
+def job_of(topic: str, id: str, found: FoundJob | None, decoder: Decoder | None = None) -> Job | None:
+    """The job that get has found; None: there is none. ``decoder``: reads its body, if that is not plain JSON."""
     if found is None or not found.record:
         return None
-    job = job_in(topic, id, found.record)
+    job = job_in(topic, id, found.record, decoder)
     return led(job, {one.group: _progress(one, job, found.delayed) for one in found.groups})
 
 

@@ -11,7 +11,7 @@ from ..config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from ..durability import check_level
 from ..durations import Duration, Moment
 from ..errors import InvalidInput, JobExists, NotDurable
-from ..job import Job, NewJob, check_id, check_topic
+from ..job import Decoder, Job, NewJob, check_id, check_topic
 from ..keys import ShardKeys, shard_of
 from ..link.session import Op
 from ..metrics import recorded
@@ -44,11 +44,16 @@ class Put(NamedTuple):
     now_ms: int
     taken: dict[int, bytes]  # a job whose id was taken -> the record with that id: its own if the call was a repetition
     existing: list[int]  # those of them that were not enqueued, as another job has their id
+    decoder: Decoder | None = None
 
     def job(self, topic: str, given: Encoded, index: int = 0) -> Job:
         """The job that has the id now."""
         record = self.taken.get(index)
-        return given.job(topic, self.now_ms) if record is None else job_in(topic, given.id, record)
+        return (
+            given.job(topic, self.now_ms, self.decoder)
+            if record is None
+            else job_in(topic, given.id, record, self.decoder)
+        )
 
 
 def enqueue(
@@ -66,6 +71,7 @@ def enqueue(
     tz: str | None = None,
     quiet: str | None = None,
     window: Duration | None = None,
+    version: int = 1,
     on_conflict: OnConflict = "reject",
     durable: str | None = None,
 ) -> Op[Job]:
@@ -78,7 +84,8 @@ def enqueue(
     due up to this much later; it is due in the minute in which the fewest other jobs of the topic are.
 
     ``on_conflict``: what to do if a job that has not ended has this id: "reject" raises, "keep" returns that job,
-    "replace" cancels it first. A call that is repeated after a lost connection finds its own job.
+    "replace" cancels it first. A call that is repeated after a lost connection finds its own job. ``version``: of the
+    body's shape (``Worker.upcast``).
 
     ``durable``: where the job, or the existing one, is for certain when this returns: "memory" of the server, its
     "disk" (in the append-only file), or also the memory of "replicas:N". None: as the topic or this process is
@@ -94,10 +101,11 @@ def enqueue(
     check_conflict(on_conflict)
     if topic not in store.topics.known:
         check_topic(topic)
-    new = NewJob(body, delay, id, at, ttr, retry, url, expire, tz, quiet, window)
+    new = NewJob(body, delay, id, at, ttr, retry, url, expire, tz, quiet, window, version)
     if quiet is not None or window is not None:
         new = yield from settled(store, topic, new)
-    job = encode(new, store.session.settings.max_body_bytes)
+    bodies = store.session.bodies
+    job = encode(new, bodies.most_bytes, bodies.seal(topic))
     try:
         reply = yield from put(store, topic, [job], on_conflict == "replace", check_level(durable))
     except NotDurable as error:
@@ -143,7 +151,7 @@ def put(store: RedisStore, topic: str, jobs: Sequence[Encoded], replace: bool, d
         if not outdated:
             existing = _of_others(taken, jobs)
             recorded.not_put_in(store.session.keys.namespace, topic, len(existing))
-            return Put(now_ms, taken, existing)
+            return Put(now_ms, taken, existing, store.session.bodies)
         left, settings = outdated, (yield from store.topics.shared(topic, store.topics.repair))
     raise changing(topic)
 
@@ -202,12 +210,12 @@ def enqueue_many(
 
 
 def _encoded(store: RedisStore, topic: str, jobs: Sequence[NewJob | Mapping[str, Any]]) -> Op[list[Encoded]]:
-    limit, out = store.session.settings.max_body_bytes, []
+    limit, seal, out = store.session.bodies.most_bytes, store.session.bodies.seal(topic), []
     for job in jobs:
         new = job if isinstance(job, NewJob) else _new_job(job)
         if new.quiet is not None or new.window is not None:
             new = yield from settled(store, topic, new)
-        out.append(encode(new, limit))
+        out.append(encode(new, limit, seal))
     return out
 
 

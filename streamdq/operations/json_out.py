@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 from ..config import TopicSettings
+from ..errors import BodyUnreadable
 from ..job import GroupProgress, Job
 from .audit import Audit
 from .inspect import Stats
@@ -13,7 +14,12 @@ from .schedules import Schedule
 
 
 def job_json(job: Job) -> dict[str, Any]:
-    return {**job_fields(job), "body": job.body}
+    """A body that can't be read here is null, with the reason in ``body_unreadable``."""
+    fields = job_fields(job)
+    try:
+        return {**fields, "body": job.body}
+    except BodyUnreadable as error:
+        return {**fields, "body": None, "body_unreadable": error.why}
 
 
 def job_fields(job: Job) -> dict[str, Any]:
@@ -30,6 +36,7 @@ def job_fields(job: Job) -> dict[str, Any]:
         "retry": job.retry,
         "url": job.url,
         "expire_ms": job.expire_ms,
+        "version": job.version,
         "groups": {name: progress_json(progress) for name, progress in job.groups.items()},
     }
 

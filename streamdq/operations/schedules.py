@@ -145,6 +145,11 @@ def preview_schedule(store: RedisStore, topic: str, id: str, definition: Definit
 def _changed(store: RedisStore, topic: str, id: str, definition: Definition, new: NewJob) -> Changed:
     check_topic(topic)
     check_schedule_id(id)
+    if store.session.bodies.encrypts and new.body != {}:
+        raise InvalidInput(
+            "schedule: a schedule's body is a template in Redis, so it can't be encrypted as this queue's bodies are: "
+            "schedule it without a body, or from a Queue with codec=[], which stores it in the clear"
+        )
     job = rest_of(**{**fields_in(encode(new, store.session.settings.max_body_bytes).rest), "nonce": ""})
 
     def changed(known: StoredSchedule | None, now_ms: int) -> StoredSchedule:

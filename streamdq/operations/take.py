@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ..claims.attempts import DeadReason, End, Held, Outcome, failed, held_of, settle, too_late
+from ..claims.attempts import DeadReason, End, Held, Outcome, failed, held_of, settle, too_late, unreadable
 from ..config import TopicSettings
 from ..durations import Duration, to_ms
-from ..errors import GroupMissing, StaleClaim
+from ..errors import BodyUnreadable, GroupMissing, StaleClaim
 from ..job import JobState, check_topic, check_ttr
 from ..keys import ShardKeys
 from ..link.session import Op, Pause
@@ -83,7 +83,7 @@ def _claim_any(
         if claimed.unlooked:
             turns.insert(0, (shard, read[-3 * claimed.unlooked :]))
         for row in claimed.rows:
-            held = held_of(shard, group, row, claimed, asked)
+            held = held_of(shard, group, row, claimed, asked, store.session.bodies)
             held.started_ms = claimed.now_ms
             if (yield from _is_kept(store, held, settings, room=kept is None)):
                 kept = held
@@ -105,12 +105,18 @@ def _is_kept(store: RedisStore, held: Held, settings: TopicSettings, *, room: bo
 
 
 def _unfit(held: Held, settings: TopicSettings) -> End | None:
-    """The end of an attempt that must not start, because its job crashed too often or its TTR has passed; or None."""
+    """The end of an attempt that must not start, because its job crashed too often, its TTR has passed, or its body
+    can't be read here; or None.
+    """
     if held.crashes >= settings.max_deliveries:
         text = f"lost with its consumer {held.crashes} times in a row"
         return End(held, Outcome.DEAD, text, reason=DeadReason.CRASHED)
     if held.start_by <= time.monotonic():
         return too_late(held, settings.retry_of(held.group), held.started_ms)
+    try:
+        held.job.json  # noqa: B018 - kept for the caller
+    except BodyUnreadable as error:
+        return unreadable(held, error)
     return None
 
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
 
+from ..codec.envelope import ENCODED_TEXT, envelope_in, from_text
 from ..durations import MAX_DELAY_MS, moment_ms
-from ..errors import InvalidInput
-from ..job import check_id, check_topic, check_url
+from ..errors import BodyDamaged, InvalidInput
+from ..job import ENCODED, check_id, check_topic, check_url
 from ..operations.jobs import check_conflict
 from ..retry import RetrySchedule
 
@@ -57,9 +58,22 @@ def _check_moment(name: str, value: Any) -> None:
 
 
 def _check_body(body: Any) -> None:
+    if isinstance(body, str) and body.startswith(ENCODED_TEXT):
+        _check_encoded(body)
+        return
     try:
         blank = from_json(body) in (None, "")
     except (TypeError, ValueError) as error:
         raise InvalidInput(f"body: is not JSON: {error}") from None
     if blank or "\n" in body:
         raise InvalidInput("body: must be JSON in one line, and neither null nor empty")
+
+
+def _check_encoded(body: str) -> None:
+    try:
+        raw = from_text(body)
+        envelope_in(raw)
+    except (ValueError, BodyDamaged):
+        raise InvalidInput("body: is neither JSON nor an encoded body") from None
+    if raw[:1] != ENCODED:
+        raise InvalidInput("body: is neither JSON nor an encoded body")

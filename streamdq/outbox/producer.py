@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any, overload
 
+from ..codec.bodies import Bodies
+from ..codec.configured import bodies_of
 from ..config import Settings
 from ..durations import Duration, Moment
 from ..errors import InvalidInput, MissingExtra
@@ -26,12 +28,23 @@ if TYPE_CHECKING:
 _settings = cache(Settings)  # reading the environment takes longer than the rest
 
 
+@cache
+def _bodies(namespace: str) -> Bodies:
+    return bodies_of(namespace, _settings())
+
+
+def forget_settings() -> None:
+    """For tests: the environment is read again."""
+    _settings.cache_clear()
+    _bodies.cache_clear()
+
+
 @overload
 def enqueue(
     db: AsyncHandle, topic: str, body: Any, *, delay: Duration | None = ..., at: Moment | str | None = ...,
     id: str | None = ..., ttr: Duration | None = ..., retry: RetryInput | None = ..., url: str | None = ...,
-    expire: Duration | None = ..., tz: str | None = ..., quiet: str | None = ..., on_conflict: OnConflict = ...,
-    namespace: str | None = ...,
+    expire: Duration | None = ..., tz: str | None = ..., quiet: str | None = ..., version: int = ...,
+    on_conflict: OnConflict = ..., namespace: str | None = ...,
 ) -> Coroutine[Any, Any, str]: ...  # fmt: skip
 
 
@@ -39,8 +52,8 @@ def enqueue(
 def enqueue(
     db: Any, topic: str, body: Any, *, delay: Duration | None = ..., at: Moment | str | None = ...,
     id: str | None = ..., ttr: Duration | None = ..., retry: RetryInput | None = ..., url: str | None = ...,
-    expire: Duration | None = ..., tz: str | None = ..., quiet: str | None = ..., on_conflict: OnConflict = ...,
-    namespace: str | None = ...,
+    expire: Duration | None = ..., tz: str | None = ..., quiet: str | None = ..., version: int = ...,
+    on_conflict: OnConflict = ..., namespace: str | None = ...,
 ) -> str: ...  # fmt: skip
 
 
@@ -58,6 +71,7 @@ def enqueue(
     expire: Duration | None = None,
     tz: str | None = None,
     quiet: str | None = None,
+    version: int = 1,
     on_conflict: OnConflict = "reject",
     namespace: str | None = None,
 ) -> Any:
@@ -66,17 +80,19 @@ def enqueue(
 
     ``db``: SQLAlchemy's Session or Connection, or Django's connection; with AsyncSession or AsyncConnection, await the
     call. ``delay`` counts from this call, by the database's clock. ``namespace`` None: ``$STREAMDQ_NAMESPACE``, else
-    ``streamdq``. The other arguments are those of ``Queue.enqueue``; but whether another job has the id turns out only
-    when the row is relayed: then a "reject"ed row stays in the table as ``refused``. ``quiet`` needs ``at``.
+    ``streamdq``. The body is encoded as ``$STREAMDQ_CODEC`` says. The other arguments are those of ``Queue.enqueue``;
+    but whether another job has the id turns out only when the row is relayed: then a "reject"ed row stays in the table
+    as ``refused``. ``quiet`` needs ``at``.
 
     Raises:
         InvalidInput: an argument is invalid; nothing was written.
     """
     check_conflict(on_conflict)
     check_topic(topic)
-    settings = _settings()
-    job = encode(NewJob(body, delay, id, at, ttr, retry, url, expire, tz, quiet), settings.max_body_bytes)
-    space = check_namespace(settings.namespace if namespace is None else namespace)
+    space = check_namespace(_settings().namespace if namespace is None else namespace)
+    bodies = _bodies(space)
+    new = NewJob(body, delay, id, at, ttr, retry, url, expire, tz, quiet, version=version)
+    job = encode(new, bodies.most_bytes, bodies.seal(topic))
     insert = _insertion(space, topic, job, on_conflict)
     if _is_async(db):
         return _awaited(db, insert, job.id)

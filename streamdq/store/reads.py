@@ -22,6 +22,9 @@ from .progress import Progress, progress_field, progress_in
 Scored = tuple[int, bytes]
 """A member of a ZSET after its score, a time in ms."""
 
+_PAGE_BYTES = 1024 * 1024
+"""Of records that one HSCAN reads, if each is as large as the largest: about a millisecond of Redis's time."""
+
 
 class Entry(NamedTuple):
     """An entry of a stream whose entries have one field."""
@@ -144,6 +147,18 @@ def scan_outbox(session: Session, shard: ShardKeys, cursor: bytes, pattern: str)
     key = shard.outbox
     following, flat = yield from one(session, key, "HSCAN", key, cursor, "MATCH", pattern, "COUNT", 500)
     return following, [field.decode() for field in flat[::2]]
+
+
+def jobs_page(
+    session: Session, shard: ShardKeys, cursor: bytes, most: int
+) -> Op[tuple[bytes, list[tuple[str, bytes]]]]:
+    """The next cursor, b"0" at the end; and some of the shard's jobs, each with its record: about ``most``, or fewer if
+    the shard has had large ones. A job that is there all the time comes at least once.
+    """
+    largest = yield from one(session, shard.settings, "HGET", shard.settings, "largest")
+    count = max(1, min(most, _PAGE_BYTES // max(1, int(largest or 0))))
+    following, flat = yield from one(session, shard.jobs, "HSCAN", shard.jobs, cursor, "COUNT", count)
+    return following, [(id.decode(), record) for id, record in zip(flat[::2], flat[1::2], strict=True)]
 
 
 # -- progress, counters, settings

@@ -1,7 +1,8 @@
 """The codec of records: the value of a job in the hash ``jobs``. Only this module and the scripts know its layout.
 
 A record consists of lines: sequence (12 hex digits) and due_ms, created_ms, ttr_ms, expire_ms, nonce, retry, url, and
-the body as JSON without line breaks. A field that the job does not have is an empty line.
+the body: JSON without line breaks, or an encoded body (codec/envelope.py), which may contain any byte. A field that the
+job does not have is an empty line.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import os
 from binascii import b2a_base64
 from typing import Any, NamedTuple
 
+from ..codec.bodies import Seal
+from ..codec.envelope import Envelope, as_text, check_version, from_text
 from ..durations import Duration, Moment, to_ms
 from ..errors import InvalidInput
-from ..job import Job, NewJob, check_id, check_ttr, check_url, encode_body
+from ..job import Decoder, Job, NewJob, check_id, check_ttr, check_url, encode_body
 from ..retry import RetrySchedule
 from ..schedules.civil import civil_moment_ms
 
@@ -27,16 +30,17 @@ class Encoded(NamedTuple):
     when: str  # '+delay_ms', or due_ms
     rest: bytes
     nonce: str  # tells a repeated call from another caller's
+    json: bytes = b""  # the body before it was encoded, if it was
 
-    def job(self, topic: str, now_ms: int) -> Job:
-        """The job that was enqueued at ``now_ms``."""
+    def job(self, topic: str, now_ms: int, decoder: Decoder | None = None) -> Job:
+        """The job that was enqueued at ``now_ms``. ``decoder``: as for job_in."""
         when = self.when
         due_ms = now_ms + int(when) if when[0] == "+" else int(when)
         ttr, expire, _nonce, retry, url, body = self.rest.split(b"\n", 5)
         return Job(
             topic, self.id, body, due_ms, now_ms,
             int(ttr) if ttr else None, retry.decode() if retry else None, url.decode() if url else None,
-            int(expire) if expire else None,
+            int(expire) if expire else None, _decoder=decoder, _json=self.json or None,
         )  # fmt: skip
 
 
@@ -60,15 +64,15 @@ class Record(NamedTuple):
         return head.encode() + self.body
 
 
-def encode(new: NewJob, max_body_bytes: int) -> Encoded:
-    """Checks and encodes a new job.
+def encode(new: NewJob, max_body_bytes: int, seal: Seal | None = None) -> Encoded:
+    """Checks and encodes a new job. ``seal``: makes what is stored of its body; None: it is stored as its JSON.
 
     Raises:
         InvalidInput: a field is invalid.
     """
     random = b2a_base64(os.urandom(15), newline=False).translate(_IN_IDS).decode()
     id, nonce = random[:14] if new.id is None else check_id(new.id), random[14:18]
-    body = encode_body(new.body, max_body_bytes)
+    plain = body = encode_body(new.body, max_body_bytes)
     ttr = expire = retry = url = ""
     if new.ttr is not None:
         ttr = str(check_ttr(new.ttr))
@@ -78,18 +82,24 @@ def encode(new: NewJob, max_body_bytes: int) -> Encoded:
         retry = RetrySchedule.of(new.retry).encode()
     if new.url is not None:
         url = check_url(new.url)
-    rest = f"{ttr}\n{expire}\n{nonce}\n{retry}\n{url}\n".encode() + body
     if new.window is not None:
         raise InvalidInput("window: only enqueue and enqueue_many look for the best moment")
-    return Encoded(id, encode_when(new.delay, new.at, new.tz, new.quiet), rest, nonce)
+    when = encode_when(new.delay, new.at, new.tz, new.quiet)
+    if seal is not None:
+        body = seal(id, check_version(new.version), plain)
+    elif new.version != 1:
+        body = Envelope(check_version(new.version), (), plain).sealed()
+    rest = f"{ttr}\n{expire}\n{nonce}\n{retry}\n{url}\n".encode() + body
+    return Encoded(id, when, rest, nonce, b"" if body is plain else plain)
 
 
 def fields_in(rest: bytes) -> dict[str, Any]:
     """The fields of an Encoded's ``rest`` by name, for places that keep each by itself."""
-    ttr, expire, nonce, retry, url, body = rest.decode().split("\n", 5)
+    *head, body = rest.split(b"\n", 5)
+    ttr, expire, nonce, retry, url = (field.decode() for field in head)
     return {
         "ttr_ms": int(ttr) if ttr else None, "expire_ms": int(expire) if expire else None, "nonce": nonce,
-        "retry": retry or None, "url": url or None, "body": body,
+        "retry": retry or None, "url": url or None, "body": as_text(body),
     }  # fmt: skip
 
 
@@ -98,7 +108,7 @@ def rest_of(
 ) -> bytes:
     """The reverse of fields_in."""
     ttr, expire = ("" if ms is None else ms for ms in (ttr_ms, expire_ms))
-    return f"{ttr}\n{expire}\n{nonce}\n{retry or ''}\n{url or ''}\n{body}".encode()
+    return f"{ttr}\n{expire}\n{nonce}\n{retry or ''}\n{url or ''}\n".encode() + from_text(body)
 
 
 def encode_when(
@@ -116,13 +126,15 @@ def encode_when(
     return str(civil_moment_ms(at, tz, quiet))
 
 
-def job_in(topic: str, id: str, record: bytes) -> Job:
-    """The job in a record. It does not go through ``record_in``, because every claim calls it."""
+def job_in(topic: str, id: str, record: bytes, decoder: Decoder | None = None) -> Job:
+    """The job in a record. It does not go through ``record_in``, because every claim calls it. ``decoder``: reads its
+    body, if that is not plain JSON.
+    """
     head, created, ttr, expire, _nonce, retry, url, body = record.split(b"\n", 7)
     return Job(
         topic, id, body, int(head[12:]), int(created),
         int(ttr) if ttr else None, retry.decode() if retry else None, url.decode() if url else None,
-        int(expire) if expire else None,
+        int(expire) if expire else None, _decoder=decoder,
     )  # fmt: skip
 
 

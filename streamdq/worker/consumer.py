@@ -280,7 +280,8 @@ class Consumer:
             self._rest(shard, arrived + _PAUSED_S)
         elif count > 0 and (claimed.unread > 0 or len(claimed.rows) >= count):
             self._activate(shard)
-        held = [held_of(shard, self.group, row, claimed, asked) for row in claimed.rows]
+        bodies = self._session.bodies
+        held = [held_of(shard, self.group, row, claimed, asked, bodies) for row in claimed.rows]
         if count > 0:
             self._note_crowd(shard, claimed, held, min(count, limit.at_once))
         return held

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUndefinedAnnotation
+from pydantic_core import to_json
 
 from ..config import MAX_BATCH
-from ..errors import InvalidInput
+from ..errors import BodyUnreadable, InvalidInput
 from ..job import Job
 
 
@@ -28,12 +29,40 @@ class Handler:
     batch: int | None
     ttr_ms: int | None
     retry: str | None
+    version: int | None = None  # of the bodies that it takes; None: whatever comes
+    upcasts: Sequence[Upcast] = ()  # in their order
+
+    def accept(self, job: Job) -> Any:
+        """The function's argument, from a body that is encoded or has a version.
+
+        Raises:
+            BodyUnreadable: this process can't read it, or it has a newer version than the handler takes.
+            ValidationError: it is not what the handler takes.
+            Exception: of an upcast function or a validator.
+        """
+        version = job.version
+        if self.version is not None and version > self.version:
+            raise BodyUnreadable(f"it has version {version}, and this handler takes version {self.version} at most")
+        later = [upcast.function for upcast in self.upcasts if version < upcast.since]
+        if not later:
+            return self.validate(job.json)
+        body = job.body
+        for function in later:
+            body = function(body)
+        return self.validate(to_json(body))
 
     def call(self, body: Any, job: Any) -> Any:
         """Calls the function; for batches, ``job`` is a list of jobs."""
         if self.wants_job is None:
             return self.function(body)
         return self.function(body, **{self.wants_job: job})
+
+
+class Upcast(NamedTuple):
+    """Turns a body of the version before ``since`` into one of ``since``."""
+
+    since: int
+    function: Callable[[Any], Any]
 
 
 class Handlers(dict[str, Handler]):
@@ -61,7 +90,12 @@ class Handlers(dict[str, Handler]):
 
 
 def handler_of(
-    topic: str, function: Callable[..., Any], batch: int | None, ttr_ms: int | None, retry: str | None
+    topic: str,
+    function: Callable[..., Any],
+    batch: int | None,
+    ttr_ms: int | None,
+    retry: str | None,
+    version: int | None = None,
 ) -> Handler:
     """Reads the function's signature: the first parameter is the body, one annotated Job or named ``job`` the job.
 
@@ -78,7 +112,41 @@ def handler_of(
     if batch is not None:
         body_type = _item_type(body_type, name)
     validate = _validator(body_type, name)
-    return Handler(topic, function, validate, inspect.iscoroutinefunction(code), job_name, batch, ttr_ms, retry)
+    return Handler(
+        topic, function, validate, inspect.iscoroutinefunction(code), job_name, batch, ttr_ms, retry, version
+    )
+
+
+def with_upcasts(handlers: Mapping[str, Handler], upcasts: Mapping[str, Mapping[int, Upcast]]) -> dict[str, Handler]:
+    """The handlers, each with the upcast functions of its topic.
+
+    Raises:
+        InvalidInput: a topic has upcast functions but no handler, or they go beyond the version that its handler takes.
+    """
+    made = dict(handlers)
+    for topic, own in upcasts.items():
+        if topic not in handlers:
+            raise InvalidInput(f"upcast: topic {topic!r} has no handler in this worker; its name may be misspelt")
+        newest, version = max(own), handlers[topic].version
+        if version is not None and version < newest:
+            raise InvalidInput(
+                f"upcast: topic {topic!r} has one since {newest}, but its handler takes version {version}"
+            )
+        in_order = [own[since] for since in sorted(own)]
+        made[topic] = replace(handlers[topic], version=version or newest, upcasts=in_order)
+    return made
+
+
+def upcast_of(topic: str, function: Callable[[Any], Any], since: int) -> Upcast:
+    """Checks the function: it runs in the event loop, before the handler.
+
+    Raises:
+        InvalidInput: it is asynchronous or a generator.
+    """
+    code = _code_of(function)
+    if inspect.iscoroutinefunction(code) or inspect.isgeneratorfunction(code) or inspect.isasyncgenfunction(code):
+        raise InvalidInput(f"upcast of {topic!r}: must be a plain function that returns the new body")
+    return Upcast(since, function)
 
 
 def _parameters_of(function: Callable[..., Any], code: Callable[..., Any], name: str) -> tuple[Any, str | None]:

@@ -11,10 +11,23 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ..claims.attempts import MAX_ERROR_CHARS, DeadReason, End, Held, Outcome, class_of, failed, is_a, text_of, too_late
+from ..claims.attempts import (
+    MAX_ERROR_CHARS,
+    DeadReason,
+    End,
+    Held,
+    Outcome,
+    class_of,
+    failed,
+    is_a,
+    text_of,
+    too_late,
+    unreadable,
+)
 from ..config import MAX_BATCH
 from ..durations import Duration
-from ..job import GroupProgress, Job, JobState, begin_attempt, check_ttr
+from ..errors import BodyUnreadable
+from ..job import ENCODED, GroupProgress, Job, JobState, begin_attempt, check_ttr
 from ..logs import log, way, what, where
 from ..store.topics import Topics
 from ..threads import HandlerThreads
@@ -26,6 +39,7 @@ _WATCHDOG_S = 0.05
 _DEAF_S = 1.0  # how long the drain waits for a handler that ignores its cancellation
 _AHEAD_S = 0.02  # how much work may be claimed ahead of free slots
 _HOLD_S = 0.05  # how long such jobs may wait for a slot
+_COMPLAIN_S = 10.0  # between warnings of bodies that can't be read
 _NO_MORE_S = 1.0  # how long nothing is claimed ahead after jobs had to go back
 
 
@@ -83,7 +97,7 @@ class Runner:
         self._busy = 0  # running calls, and threads that still run after their call was cancelled
         self._mean_s = 1.0
         self._ended_lately = RecentCount(_AHEAD_S)
-        self._gave_up_at = self._no_more_until = 0.0
+        self._gave_up_at = self._no_more_until = self._complain_at = 0.0
         self._giving_up: asyncio.TimerHandle | None = None
         self._threads = HandlerThreads(concurrency)
         self._loop = asyncio.get_running_loop()
@@ -216,15 +230,34 @@ class Runner:
                 text = f"lost with its consumer {one.crashes} times in a row"
                 self._end(one, End(one, Outcome.DEAD, text, reason=DeadReason.CRASHED), 0)
                 continue
-            body, error = called(handler.validate, one.job.raw_body)
+            raw = one.job.raw_body
+            if raw[:1] == ENCODED or handler.upcasts:
+                body, error = called(handler.accept, one.job)
+            else:
+                body, error = called(handler.validate, raw)
             if error is None:
                 bodies.append(body)
                 fit.append(one)
-            elif is_a(error, ValidationError):
-                self._end(one, End(one, Outcome.DEAD, _why_invalid(error), reason=DeadReason.INVALID), 0)
-            else:  # raised by the user's own validator
-                self._end(one, self._end_of(one, error), 0)
+            else:
+                self._refuse(one, error)
         return fit, bodies
+
+    def _refuse(self, held: Held, error: BaseException) -> None:
+        """Ends an attempt whose body does not get as far as the handler."""
+        if is_a(error, BodyUnreadable):
+            self._complain(held, error)
+            self._end(held, unreadable(held, error), 0)
+        elif is_a(error, ValidationError):
+            why = why_invalid(error, hidden=held.job.is_hidden)
+            self._end(held, End(held, Outcome.DEAD, why, reason=DeadReason.INVALID), 0)
+        else:  # raised by the user's own validator or upcast function
+            self._end(held, self._end_of(held, error), 0)
+
+    def _complain(self, held: Held, error: BodyUnreadable) -> None:
+        now = time.monotonic()
+        if now >= self._complain_at:  # it may be so for every job, again and again
+            self._complain_at = now + _COMPLAIN_S
+            log.warning("a body can't be read here", why=error.why, **self._naming(held.job))
 
     def _call(self, handler: Handler, fit: list[Held], bodies: list[Any]) -> Any:
         """Calls the handler, in the thread where it runs, with the jobs that may still start. This is checked at the
@@ -274,8 +307,10 @@ class Runner:
             # Without `late` the handler awaited something that was cancelled. If its job were handed back, it would run
             # again at once, forever; so this counts as a failure.
             text = "the handler took longer than its TTR" if held.late else "the handler cancelled itself"
-            error = TimeoutError(text) if held.late else asyncio.CancelledError(text)
-        end = failed(held, error, self._topics.settings_of(held.job.topic).retry_of(self._group))
+            told: BaseException | str = f"{'TimeoutError' if held.late else 'CancelledError'}: {text}"
+        else:
+            told = error
+        end = failed(held, told, self._topics.settings_of(held.job.topic).retry_of(self._group))
         end.at = at
         return end
 
@@ -395,9 +430,13 @@ class Runner:
         self._threads.shutdown()
 
 
-def _why_invalid(error: ValidationError) -> str:
-    """Pydantic's messages without the values. They may quote the user's own validators."""
+def why_invalid(error: ValidationError, *, hidden: bool) -> str:
+    """Pydantic's messages without the values. They may quote the user's own validators. ``hidden``: the body is
+    encrypted, so only the kinds of errors are told: places may be keys of the body.
+    """
     found, failure = called(error.errors)
+    if hidden:
+        return "; ".join(str(e["type"]) for e in found or ())[:MAX_ERROR_CHARS] or "invalid"
     if failure is not None:
         return text_of(failure)[:MAX_ERROR_CHARS]
     return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in found)[:MAX_ERROR_CHARS]

@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from types import FrameType
 from typing import Any, TypeVar
 
 from ..claims.attempts import End, Held
 from ..clock import RedisClock
+from ..codec.envelope import check_version
+from ..codec.protocol import Codec
 from ..config import DEFAULT_GROUP, MAX_BATCH, Settings
 from ..durations import Duration
 from ..errors import InvalidInput, NewerFormat, UnknownTopic
@@ -26,7 +28,7 @@ from ..retry import RetryInput, RetrySchedule
 from ..store.blocking import listen
 from ..store.redis_store import RedisStore
 from .consumer import BLOCK_S, Consumer, Limit, Limits
-from .handlers import Handler, Handlers, handler_of
+from .handlers import Handler, Handlers, Upcast, handler_of, upcast_of, with_upcasts
 from .heap import settled
 from .outcomes import OutcomeSender
 from .runner import Runner
@@ -45,7 +47,8 @@ class Worker:
     """Runs the jobs of its handlers' topics, for one consumer group, in this process.
 
     ``concurrency``: how many handlers run at once; ``async def`` in the event loop, ``def`` each in a thread.
-    Every worker also runs a mover; one mover per namespace is at work.
+    ``codec``: as for Queue; a worker reads the bodies of these codecs. Every worker also runs a mover; one mover per
+    namespace is at work.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Worker:
         group: str = DEFAULT_GROUP,
         concurrency: int = 100,
         *,
+        codec: Sequence[Codec] | None = None,
         settings: Settings | None = None,
         clock: RedisClock | None = None,
     ) -> None:
@@ -67,7 +71,9 @@ class Worker:
         self._settings = settings or Settings()
         self.namespace = self._settings.namespace if namespace is None else namespace
         self._clock = clock
+        self._codec = codec
         self._handlers: dict[str, Handler] = {}
+        self._upcasts: dict[str, dict[int, Upcast]] = {}
         self._every: Handler | None = None
         self._on_dead: list[Callable[..., Any]] = []
         self._run: _Run | None = None
@@ -79,9 +85,12 @@ class Worker:
         ttr: Duration | None = None,
         retry: RetryInput | None = None,
         batch: int | None = None,
+        version: int | None = None,
     ) -> Callable[[F], F]:
         """Registers a function for a topic. ``ttr`` and ``retry`` become this group's settings of the topic; a job's
         own settings override them. ``batch``: the function gets lists of up to this many jobs that are due together.
+        ``version``: of the newest body that it takes; a job with a newer one is handed back, for a newer release of the
+        worker. None: the newest ``upcast``'s; without any, it takes whatever comes.
 
         Raises:
             InvalidInput: the topic has a handler already, or the function's signature can't be served.
@@ -93,9 +102,30 @@ class Worker:
             raise InvalidInput(f"topic {topic!r} has a handler already; one function per topic and worker")
         ttr_ms = None if ttr is None else check_ttr(ttr)
         schedule = None if retry is None else RetrySchedule.of(retry).encode()
+        takes = None if version is None else check_version(version)
 
         def register(function: F) -> F:
-            self._handlers[topic] = handler_of(topic, function, batch, ttr_ms, schedule)
+            self._handlers[topic] = handler_of(topic, function, batch, ttr_ms, schedule, takes)
+            return function
+
+        return register
+
+    def upcast(self, topic: str, *, since: int) -> Callable[[F], F]:
+        """Registers a function that turns a body of the topic as it was before version ``since`` into one of that
+        version. An older body goes through all later functions in turn, and then to the handler; a job keeps the body
+        that it was enqueued with. The version of a body is what ``enqueue`` was told, 1 if nothing.
+
+        Raises:
+            InvalidInput: there is one for this topic and version already, or it is asynchronous.
+        """
+        check_topic(topic)
+        if check_version(since) < 2:
+            raise InvalidInput("upcast: since=1 is the first version, and no body is older")
+        if since in self._upcasts.get(topic, {}):
+            raise InvalidInput(f"upcast: topic {topic!r} has one since {since} already")
+
+        def register(function: F) -> F:
+            self._upcasts.setdefault(topic, {})[since] = upcast_of(topic, function, since)
             return function
 
         return register
@@ -148,8 +178,10 @@ class Worker:
             raise InvalidInput("worker: no handlers; register one with @worker.handler(topic)")
         if self._run is not None:
             raise InvalidInput("worker: it is serving already")
-        handlers = Handlers(self._handlers, self._every)
-        self._run = _Run(self, self._settings, self._clock, handlers, self._every is not None, self._on_dead)
+        handlers = handlers_of(self)
+        self._run = _Run(
+            self, self._settings, self._clock, self._codec, handlers, self._every is not None, self._on_dead
+        )
         self.name = self._run.name
         try:
             await self._run.serve(burst, signals)
@@ -170,6 +202,20 @@ def serves_every_topic(worker: Worker) -> bool:
     return worker._every is not None
 
 
+def handlers_of(worker: Worker) -> Handlers:
+    """The worker's handlers, with their upcast functions. For other modules of streamdq.
+
+    Raises:
+        InvalidInput: an upcast function does not fit its handler.
+    """
+    return Handlers(with_upcasts(worker._handlers, worker._upcasts), worker._every)
+
+
+def codec_of(worker: Worker) -> Sequence[Codec] | None:
+    """What the worker was given. For other modules of streamdq."""
+    return worker._codec
+
+
 class _Run:
     """One call of serve: connections, and the loops between them."""
 
@@ -178,6 +224,7 @@ class _Run:
         worker: Worker,
         settings: Settings,
         clock: RedisClock | None,
+        codec: Sequence[Codec] | None,
         handlers: Handlers,
         every_topic: bool,
         on_dead: list[Callable[..., Any]],
@@ -189,7 +236,7 @@ class _Run:
         self.handlers = handlers
         self._every_topic = every_topic
         self._served = set(handlers)
-        self.link, self.session = open_session(worker.url, worker.namespace, settings, clock, AsyncLink)
+        self.link, self.session = open_session(worker.url, worker.namespace, settings, clock, AsyncLink, codec)
         self.name = self.session.consumer
         self._store = RedisStore(self.session)
         self._topics = self._store.topics

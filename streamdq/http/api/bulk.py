@@ -59,7 +59,7 @@ class Loader:
         self._durable = durable
         self._do = do
         self._stopping = stopping
-        self._limit = store.session.settings.max_body_bytes
+        self._limit, self._seal = store.session.bodies.most_bytes, store.session.bodies.seal(topic)
         self._batch: list[_Line] = []
         self._bytes = 0
 
@@ -109,7 +109,7 @@ class Loader:
         try:
             if line is None:
                 raise InvalidInput("the line is too long")
-            job = encode(_parse(line), self._limit)
+            job = encode(_parse(line), self._limit, self._seal)
         except (InvalidInput, ValidationError) as error:
             self.result.invalid += 1
             if len(self.result.problems) < _SHOWN:

@@ -56,7 +56,7 @@ def dead_page(store: RedisStore, who: Identity, topic: str, group: str, limit: i
 def _job(store: RedisStore, who: Identity, shards: Sequence[ShardKeys], id: str) -> Op[list[bytes]]:
     """The job as JSON; empty if it is no longer there."""
     shard = shards[shard_of(id, len(shards))]
-    job = job_of(shard.topic, id, (yield from store.scripts.get(shard, id)))
+    job = job_of(shard.topic, id, (yield from store.scripts.get(shard, id)), store.session.bodies)
     return [] if job is None else [job_bytes(redact.job(who, job))]
 
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic_core import to_json
 
 from ...durability import PATTERN
-from ...errors import JobExists
+from ...errors import BodyUnreadable, JobExists
 from ...job import Job, JobState, NewJob, check_topic
 from ...link.session import Op
 from ...operations.jobs import put
@@ -51,8 +51,12 @@ _DURABILITY = ["not-durable", "durability-unsupported"]
 
 
 def job_bytes(job: Job) -> bytes:
-    """The job as JSON; its body is copied as stored."""
-    return to_json(job_fields(job))[:-1] + b',"body":' + job.raw_body + b"}"
+    """The job as JSON; that of its body is copied. A body that can't be read here is null, with the reason."""
+    fields = to_json(job_fields(job))[:-1]
+    try:
+        return fields + b',"body":' + job.json + b"}"
+    except BodyUnreadable as error:
+        return fields + b',"body":null,"body_unreadable":' + to_json(error.why) + b"}"
 
 
 def job_response(job: Job, status: int = 200, headers: dict[str, str] | None = None) -> Response:
@@ -62,7 +66,8 @@ def job_response(job: Job, status: int = 200, headers: dict[str, str] | None = N
 def _put(store: RedisStore, topic: str, new: NewJob, replace: bool, durable: str | None) -> Op[tuple[Job, bool]]:
     """The job that has the id afterwards, and whether this call enqueued it."""
     check_topic(topic)
-    job = encode(new, store.session.settings.max_body_bytes)
+    bodies = store.session.bodies
+    job = encode(new, bodies.most_bytes, bodies.seal(topic))
     reply = yield from put(store, topic, [job], replace, durable)
     return reply.job(topic, job), not reply.existing
 
@@ -74,7 +79,10 @@ def _is_same(there: Job, new: NewJob, limit: int) -> bool:
     asked = encode(new, limit).job(there.topic, there.created_ms)
     if any(getattr(there, name) != getattr(asked, name) for name in ("due_ms", "ttr_ms", "retry", "url", "expire_ms")):
         return False
-    return there.raw_body == asked.raw_body or is_same_json(there.body, asked.body)
+    try:
+        return there.version == new.version and (there.json == asked.json or is_same_json(there.body, asked.body))
+    except BodyUnreadable:
+        return False
 
 
 @operation(
@@ -104,7 +112,7 @@ async def put_job(
     found, created = await backend.do(_put(store, topic, new, on_conflict == "replace", durable))
     if created:
         return job_response(found, 201)
-    same = _is_same(found, new, store.session.settings.max_body_bytes)
+    same = _is_same(found, new, store.session.bodies.most_bytes)
     if on_conflict == "replace" or not (same or on_conflict == "keep"):
         raise JobExists(topic, id, ", with other content" if on_conflict == "reject" else ", and it is running or dead")
     return job_response(redact.job(who_asks(request), await (await backend.queue()).get(topic, id) or found))

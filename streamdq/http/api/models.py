@@ -8,6 +8,7 @@ from typing import Annotated, Any, overload
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
+from ...codec.envelope import MAX_VERSION
 from ...durability import PATTERN
 from ...durations import MAX_DURATION_CHARS
 from ...errors import InvalidInput
@@ -101,6 +102,7 @@ class JobIn(In):
             examples=["21:00-08:00"],
         ),
     ] = None
+    version: Annotated[StrictInt, Field(ge=1, le=MAX_VERSION, description="Of the body's shape.")] = 1
 
     model_config = ConfigDict(
         extra="forbid",
@@ -120,6 +122,7 @@ class JobIn(In):
             self.expire,
             self.tz,
             self.quiet,
+            version=self.version,
         )
 
 
@@ -176,7 +179,9 @@ class JobOut(BaseModel):
     topic: str
     id: str
     state: JobState = Field(description="The state of the most active group.")
-    body: Any
+    body: Any = Field(description="Null if the server can't read it; `body_unreadable` tells why.")
+    body_unreadable: str | None = Field(default=None, description="Why the body is null, such as a missing key.")
+    version: int = Field(default=1, description="Of the body's shape.")
     due_ms: int
     created_ms: int
     attempt: int

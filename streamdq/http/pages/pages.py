@@ -25,7 +25,7 @@ from ..problems import ProblemError
 from .job_lists import listed
 from .overview import HORIZONS, Load, coming_load, consumers, glance, page_of, stands_still, totals
 from .page_routes import PageRoute, get, redirect
-from .render import base_of, page, pretty, segment, step
+from .render import base_of, page, segment, shown_body, step
 from .timeline import LOOKBACK_ROWS, Attempt, Story, brief, rows_of, story_of, why
 
 router = APIRouter(route_class=PageRoute)
@@ -135,7 +135,7 @@ async def job_page(request: Request, topic: TopicPath, id: IdPath) -> Response:
         )
     story = story_of(rows, job, moved, now_ms)
     story.complete = complete
-    body = await asyncio.to_thread(pretty, job.raw_body) if job else ""
+    body = await asyncio.to_thread(shown_body, job) if job else ""
     return page(
         request, "job.html", topic=topic, id=id, job=job, story=story, body=body, now=now_ms, settings=settings,
         events=_events(story, settings), lookback=LOOKBACK_ROWS,
@@ -197,4 +197,4 @@ def _look(
     for group, progress, _ in found.groups if found else ():
         if progress is not None and progress.phase is Phase.RUNNING:
             moved[group] = ms_of(progress.claimed_from)
-    return job_of(topic, id, found), moved, now_ms
+    return job_of(topic, id, found, store.session.bodies), moved, now_ms

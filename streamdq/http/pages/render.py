@@ -13,6 +13,8 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic_core import from_json
 
+from ...errors import BodyUnreadable
+from ...job import Job
 from ...retry import RetrySchedule
 from ...version import __version__
 from ..api.route import backend_of
@@ -66,6 +68,14 @@ def pretty(raw: bytes) -> str:
         if len(text) > _SHOWN_BODY_CHARS:
             return f"{text[:_SHOWN_BODY_CHARS]}\n…"
     return text
+
+
+def shown_body(job: Job) -> str:
+    """The job's body for people, or why it can't be shown."""
+    try:
+        return pretty(job.json)
+    except BodyUnreadable as error:
+        return f"({error.why})"
 
 
 def schedule(text: str) -> str:

@@ -1,0 +1,113 @@
+"""Checks the bodies of waiting jobs against a worker's handlers, before a release. It changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from pydantic import ValidationError
+
+from ..claims.attempts import is_a, told_of
+from ..errors import BodyUnreadable, UnknownTopic
+from ..job import Job
+from ..keys import ShardKeys
+from ..link.session import Op
+from ..store import reads
+from ..store.progress import Phase, Progress
+from ..store.records import job_in
+from ..store.redis_store import RedisStore
+from .handlers import Handler
+from .runner import why_invalid
+from .user_functions import called
+
+_PAGE = 250
+_SHOWN = 20
+_STATES = {Phase.RUNNING: "running", Phase.WAITING: "retrying", Phase.DEAD: "dead"}
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A job that the handler would not get."""
+
+    id: str
+    state: str  # delayed, ready, retrying, running or dead
+    why: str
+
+
+@dataclass(slots=True)
+class Rehearsed:
+    """What became of one topic's jobs. ``refusals``: the first ones."""
+
+    topic: str
+    checked: int = 0
+    refused: int = 0
+    complete: bool = True  # False: it stopped at the limit
+    refusals: list[Refusal] = field(default_factory=list)
+
+
+def rehearse(
+    store: RedisStore, handler: Handler, group: str, most: int | None, tell: Callable[[int], None] = lambda _: None
+) -> Op[Rehearsed]:
+    """Checks the jobs of one topic that the group has not ended, dead ones included; about ``most`` at most. Jobs that
+    come meanwhile may be left out. ``tell`` is called with the number of jobs so far.
+    """
+    found = Rehearsed(handler.topic)
+    try:
+        settings = yield from store.topics.latest(handler.topic)
+    except UnknownTopic:
+        return found
+    for shard in store.topics.shards(handler.topic):
+        now_ms = (yield from store.scripts.stats(shard, ())).now_ms
+        cursor = b"0"
+        while True:
+            cursor, page = yield from reads.jobs_page(store.session, shard, cursor, _PAGE)
+            jobs = [job_in(handler.topic, id, record, store.session.bodies) for id, record in page]
+            states = yield from _states(store, shard, group, settings.group_names, jobs, now_ms)
+            for job, state in zip(jobs, states, strict=True):
+                if state is not None:
+                    _check(found, handler, job, state)
+            tell(found.checked)
+            if cursor == b"0":
+                break
+            if most is not None and found.checked >= most:
+                found.complete = False
+                return found
+    return found
+
+
+def _states(
+    store: RedisStore, shard: ShardKeys, group: str, groups: Sequence[str], jobs: Sequence[Job], now_ms: int
+) -> Op[list[str | None]]:
+    """The state of each job in the group; None: the group does not have it."""
+    own = yield from reads.progress(store.session, [(shard, group, job.id) for job in jobs])
+    others = [(shard, other, job.id) for job in jobs for other in groups if other != group]
+    theirs = yield from reads.progress(store.session, others)
+    width = len(groups) - (group in groups)
+    return [
+        _state(job, progress, theirs[i * width : (i + 1) * width], now_ms)
+        for i, (job, progress) in enumerate(zip(jobs, own, strict=True))
+    ]
+
+
+def _state(job: Job, own: Progress | None, others: Sequence[Progress | None], now_ms: int) -> str | None:
+    if own is not None:
+        return _STATES.get(own.phase)
+    if any(one is not None and one.main == "-" for one in others):
+        return None  # restored for other groups alone
+    return "delayed" if job.due_ms > now_ms else "ready"
+
+
+def _check(found: Rehearsed, handler: Handler, job: Job, state: str) -> None:
+    found.checked += 1
+    _, error = called(handler.accept, job)
+    if error is None:
+        return
+    found.refused += 1
+    if len(found.refusals) < _SHOWN:
+        found.refusals.append(Refusal(job.id, state, _why(job, error)))
+
+
+def _why(job: Job, error: BaseException) -> str:
+    if is_a(error, ValidationError):
+        return why_invalid(error, hidden=job.is_hidden)
+    return error.why if is_a(error, BodyUnreadable) else told_of(job, error)

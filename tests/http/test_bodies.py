@@ -1,0 +1,63 @@
+"""Encoded bodies over HTTP: the server shows them if it has the key; otherwise it tells why it does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from streamdq import Queue
+from streamdq.codec.encrypt import new_key
+from streamdq.config import Settings
+from tests.http.conftest import Open
+from tests.http.harness import NAMESPACE, Api
+from tests.http.site import see
+from tests.servers import Server
+
+KEY = new_key("k1")
+SECRET = "4111-1111-1111-1111"
+WHY = "it is encrypted with the key 'k1', which is not configured here; see STREAMDQ_BODY_KEYS"
+
+
+def settings(**values: Any) -> Settings:
+    return Settings(url="memory://unused").model_copy(update=values)
+
+
+async def test_a_server_with_the_key_encrypts_and_shows(open_api: Open, redis_server: Server) -> None:
+    api: Api = await open_api(settings=settings(codec="encrypt", body_keys=KEY))
+    made = await api.put("j", {"card": SECRET}, delay="1h", version=2)
+    assert (made.status_code, made.json()["body"], made.json()["version"]) == (201, {"card": SECRET}, 2)
+    assert (await api.put("j", {"card": SECRET}, delay="1h", version=2)).status_code == 200
+    assert (await api.put("j", {"card": "other"}, delay="1h", version=2)).status_code == 409
+    assert (await api.put("j", {"card": SECRET}, delay="1h")).status_code == 409
+    assert (await api.get("j")).json()["body"] == {"card": SECRET}
+    assert SECRET in await see(api, "/topics/t/jobs/j")
+    with Queue(redis_server.url, NAMESPACE, settings=settings()) as queue:
+        assert SECRET.encode() not in queue.get("t", "j").raw_body  # type: ignore[union-attr]
+
+
+async def test_a_server_without_the_key_tells_why(open_api: Open, redis_server: Server) -> None:
+    with Queue(redis_server.url, NAMESPACE, settings=settings(codec="encrypt", body_keys=KEY)) as queue:
+        queue.enqueue("t", {"card": SECRET}, id="j", delay="1h")
+        queue.enqueue("t", {"card": SECRET}, id="dead")
+        claim = queue.take("t")
+        assert claim is not None
+        claim.bury("no")
+        queue.enqueue("t", {"card": SECRET}, id="ready")
+    api: Api = await open_api(settings=settings())
+    job = await api.get("j")
+    assert (job.status_code, job.json()["body"], job.json()["body_unreadable"]) == (200, None, WHY)
+    dead = await api.client.get("/v1/topics/t/dead")
+    assert [one["body_unreadable"] for one in dead.json()["jobs"]] == [WHY]
+    page = await see(api, "/topics/t/jobs/j")
+    assert "it is encrypted with the key" in page
+    taken = await api.client.post("/v1/topics/t/take", params={"timeout": "0s"})
+    assert taken.status_code == 204
+    conflict = await api.put("j", {"card": SECRET}, delay="1h")
+    assert conflict.status_code == 409
+    for answer in (job, dead, taken, conflict):
+        assert SECRET not in answer.text
+    assert SECRET not in page
+
+
+async def test_a_version_must_be_a_number(api: Api) -> None:
+    for version in (0, "2", 1.5, True, 10**9):
+        assert (await api.put("j", 1, version=version)).status_code == 422, version
