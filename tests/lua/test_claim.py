@@ -720,3 +720,16 @@ def test_what_another_client_put_into_the_groups_stream_for_a_job_is_dropped(sha
     assert row.id == b"i"
     shard.finish(row)
     assert shard.empty()
+
+
+def test_what_another_client_repeated_of_a_running_attempt_is_dropped(shard: Shard) -> None:
+    shard.enqueue("i")
+    shard.retry(shard.take())
+    shard.move()
+    own = shard.k.ready_of("default")
+    (delivery,) = shard.entries(own)
+    row = shard.take()
+    shard.redis("XADD", own, "*", "j", delivery)
+    assert shard.claim(consumer="another").rows == []
+    assert shard.finish(row).stale == frozenset()
+    assert shard.empty()

@@ -205,6 +205,15 @@ def test_while_the_topic_is_paused_it_waits(shard: Shard) -> None:
     assert shard.state("j") == "delayed"
 
 
+def test_of_a_topic_with_a_rate_it_waits_for_a_permit(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.take()
+    shard.topic(rate=1)
+    shard.clock.advance("3s")
+    assert shard.take_over().taken == 1
+    assert shard.state("j") == "delayed"
+
+
 def test_a_record_that_is_gone_is_lost(shard: Shard) -> None:
     shard.enqueue("j")
     shard.take()

@@ -62,8 +62,10 @@ def scripts_with(mutant: Mutant) -> set[str]:
 def _scripts_of(file: str) -> list[str]:
     """A script alone, or all that include the file."""
     path = Path(file)
+    if path.parent.name != "lib":
+        return [path.stem]
     scripts = [path.stem for path in lua_directory().glob("*.lua")]
-    return [path.stem] if path.stem in scripts else [name for name in scripts if path.stem in _includes(name)]
+    return [name for name in scripts if path.stem in _includes(name)]
 
 
 def _includes(script: str) -> list[str]:

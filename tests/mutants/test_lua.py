@@ -79,6 +79,12 @@ def test_a_mutant_is_part_of_the_scripts_that_use_the_function() -> None:
     assert lua.scripts_with(Mutant("lua/move.lua", 1, "", "", "return 1")) == {"move"}
 
 
+def test_a_part_may_have_the_name_of_a_script() -> None:
+    file = "lua/lib/schedule.lua"
+    (mutant,) = (mutant for mutant in lua.lua_mutants(file, lua.text_of(file)) if mutant.was == "s.plan = {}")
+    assert lua.scripts_with(mutant) == {"fire"}
+
+
 def test_every_script_has_mutants() -> None:
     assert len(lua.files()) > 50
     for file in lua.files():
