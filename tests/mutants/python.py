@@ -6,6 +6,7 @@ import ast
 import importlib
 import inspect
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import accumulate
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
@@ -151,12 +152,19 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
 
 def _functions(owner: ModuleType | type, module: ModuleType) -> Iterator[FunctionType]:
     for value in list(vars(owner).values()):
-        value = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+        value = _function_of(value)
         value = inspect.unwrap(value) if callable(value) else value
         if isinstance(value, type) and value.__module__ == module.__name__ and value is not owner:
             yield from _functions(value, module)
         elif isinstance(value, FunctionType) and value.__code__.co_filename == module.__file__:
             yield value
+
+
+def _function_of(value: Any) -> Any:
+    """Of a property or a method, what it calls."""
+    if isinstance(value, property):
+        return value.fget
+    return value.func if isinstance(value, cached_property) else getattr(value, "__func__", value)
 
 
 def _compiles(source: str) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+from inspect import CO_OPTIMIZED
 
 import pytest
 
@@ -65,6 +67,14 @@ def test_a_mutant_takes_effect_where_the_module_was_imported_from() -> None:
     seen = {_in_child(mutant) for mutant in mutants}
     assert len(seen) > 1, "some of them change what the schedule says"
     assert _said() == (15_000, 180_000, None)
+
+
+@pytest.mark.parametrize("file", python.files())
+def test_every_function_of_a_decision_can_be_changed(file: str) -> None:
+    module = importlib.import_module(file.removesuffix(".py").replace("/", "."))
+    codes = python._codes(compile((ROOT / file).read_text(), file, "exec"))
+    written = {c.co_qualname for c in codes if c.co_flags & CO_OPTIMIZED and "<" not in c.co_qualname}
+    assert written == {function.__qualname__ for function in python._functions(module, module)}
 
 
 def _said() -> tuple[int | None, ...]:
