@@ -31,6 +31,7 @@ WORKLOADS: dict[str, Workload] = {
     "drain": drain.drain,
     "stampede": timing.stampede,
     "trickle": timing.trickle,
+    "schedules": timing.schedules,
     "idle": idle.idle,
     "memory": enqueue.memory,
     "calls": calls.calls,

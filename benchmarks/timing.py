@@ -84,6 +84,47 @@ def _stampede(server: RedisServer, count: int) -> tuple[float, float, int, float
     return min(lateness_ms), percentile(done_ms, 99), _early(lateness_ms), slow.longest_ms, slow.command, preempted
 
 
+def schedules(bench: Bench) -> list[Figure]:
+    """Of 10 000 schedules those that have the same minute, if they are spread over an hour; and all at once, beside as
+    many jobs.
+    """
+    count = bench.jobs(10_000)
+    with bench.server() as server:
+        some = [_scheduled(server, count, count // 60) for _ in range(bench.rounds(_STAMPEDES))]
+        every = [_scheduled(server, count, count) for _ in range(bench.rounds(_STAMPEDES))]
+        jobs = [_stampede(server, count)[1] for _ in range(bench.rounds(_STAMPEDES))]
+    early = sum(_early(late_ms) for late_ms in (*some, *every))
+    p99 = [percentile(late_ms, 99) for late_ms in some]
+    everything = [percentile(late_ms, 99) for late_ms in every]
+    name, raw = "schedules", {"schedules": count, "some_p99_ms": spread(p99), "all_p99_ms": spread(everything)}
+    return [
+        Figure(name, f"{count // 60} at a full minute, lateness, p99", median(p99), "ms", at_most=10, raw=raw),
+        Figure(
+            name, "all at a full minute, lateness, p99", median(everything), "ms", median(jobs), "as many jobs, done"
+        ),
+        Figure(name, "early starts", early, "jobs", at_most=0),
+    ]
+
+
+def _scheduled(server: RedisServer, count: int, together: int) -> list[float]:
+    """How late the jobs of those started that are due together."""
+    server.empty()
+    with _idle_worker(server) as worker:
+        with Queue(server.url, NAMESPACE) as queue:
+            for i in range(count - together):
+                queue.schedule(TOPIC, body(i), id=f"other-{i}", cron=f"{i % 60} 0 1 1 *")
+            seconds, _ = server.client.time()
+            due = time.gmtime(seconds + 4 + together // 200)
+            expression = f"{due.tm_sec} {due.tm_min} {due.tm_hour} {due.tm_mday} {due.tm_mon} *"
+            for i in range(together):
+                queue.schedule(TOPIC, body(i), id=f"s-{i}", cron=expression)
+            if time.gmtime() >= due:
+                raise RuntimeError("this machine took too long to make the schedules before they were due")
+        must(lambda: server.count(SHARD.counts, DONE) >= together, f"{together} jobs are done")
+        worker.stop()
+        return _lateness_ms(worker, together)
+
+
 def trickle(bench: Bench) -> list[Figure]:
     """Jobs at an even pace with delays of 0.5 to 5 s; the floor is measured before and after."""
     count = int(_PER_SECOND * bench.seconds(20))

@@ -135,8 +135,7 @@ def _check_together(given: Definition) -> None:
         raise InvalidInput("dst: an interval has no local times; pass it with cron")
     if given.start_ms is not None and given.until_ms is not None and given.start_ms > given.until_ms:
         raise InvalidInput("until: is before start")
-    gap = _shortest_gap(given)
-    if given.jitter_ms >= gap:
+    if given.jitter_ms and given.jitter_ms >= (gap := _shortest_gap(given)):
         raise InvalidInput(f"jitter: must be shorter than the time between two occurrences, {gap / 1000:g} s")
 
 
