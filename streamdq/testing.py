@@ -21,7 +21,7 @@ from .queue import AsyncQueue, Queue, carry_out_async, store_of
 from .store import reads
 from .store.counters import Counters, GroupCounter
 from .store.replies import RATED, Moved, ShardStats
-from .worker.worker import Worker, serves_every_topic
+from .worker.worker import Worker, has_begun, serves_every_topic
 
 __all__ = ["ManualClock", "Memory", "drain", "memory"]
 
@@ -125,7 +125,8 @@ async def _rated(queue: AsyncQueue, shard: ShardKeys, stats: ShardStats) -> Move
 async def _look(queue: AsyncQueue, worker: Worker) -> _Look:
     store = store_of(queue)
     known = await carry_out_async(queue, store.topics.refresh())
-    look = _Look(not _awaited(worker, known) <= (known.keys() & worker.topics), None, {})
+    begun = has_begun(worker) and _awaited(worker, known) <= (known.keys() & worker.topics)
+    look = _Look(not begun, None, {})
     for topic in worker.topics & known.keys():
         for shard in store.topics.shards(topic):
             await _look_at(queue, shard, known[topic].group_names, worker.group, look)

@@ -38,6 +38,9 @@ def worker(
     processes: Annotated[int, typer.Option(min=1, max=1000, help="How many processes; a dead one is restarted.")] = 1,
     concurrency: Annotated[int | None, typer.Option(min=1, max=10_000, help="Handlers at once, per process.")] = None,
     burst: Annotated[bool, typer.Option("--burst", help="Exit when no job is ready, running or delayed.")] = False,
+    prune: Annotated[
+        bool, typer.Option("--prune", help="Remove schedules that a worker has declared and this one does not.")
+    ] = False,
     log_level: LogLevel = "info",
     metrics_port: MetricsPort = None,
     metrics_host: MetricsHost = LOOPBACK,
@@ -70,8 +73,10 @@ def worker(
     if given(context, "namespace"):
         found.namespace = context.obj.namespace
     found.concurrency = concurrency or found.concurrency
+    found.prune = prune or found.prune
     arguments = ["worker", target, "--until-eof", "--log-level", log_level]
     arguments += ["--burst"] if burst else []
+    arguments += ["--prune"] if prune else []
     arguments += ["--concurrency", str(concurrency)] if concurrency else []
     command = command_line(*given_globals(context), *arguments)
     run_worker(found, serving, processes, command, burst=burst, until_eof=until_eof)

@@ -17,6 +17,7 @@ class ShardCounter(StrEnum):
 
     ENQUEUED = "enqueued"
     HISTORY = "history"  # rows ever written
+    UNSCHEDULED = "unscheduled"  # schedules that were removed
 
 
 class GroupCounter(StrEnum):

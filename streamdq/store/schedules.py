@@ -16,6 +16,7 @@ from ..schedules.civil import database_version
 from ..schedules.definition import Definition, definition_in
 from ..schedules.plan import Occurrence, Plan, late_ms, make_plan
 from .commands import one
+from .counters import ShardCounter
 from .replies import Written
 from .scripts import Scripts
 from .topics import Topics, changing
@@ -124,6 +125,13 @@ Changed = Callable[[StoredSchedule | None, int], StoredSchedule]
 """Makes of a schedule (None: there is none) and Redis's time what it shall be. The same object: nothing changes."""
 
 
+class Standing(NamedTuple):
+    """Which schedules a topic has, and how many were ever removed from it."""
+
+    present: set[str]
+    removals: int
+
+
 class Schedules:
     """Reads and writes the schedules of one namespace."""
 
@@ -152,6 +160,18 @@ class Schedules:
             found |= {id.decode(): schedule_in(text) for id, text in zip(flat[::2], flat[1::2], strict=True)}
             if cursor == "0":
                 return found
+
+    def standing(self, topic: str, ids: Sequence[str]) -> Op[Standing | None]:
+        """Which of these there are, and how many of the topic's have been removed; None: some were removed during the
+        call.
+        """
+        first = self._first(topic)
+        count = Command(first.counts, ("HGET", first.counts, ShardCounter.UNSCHEDULED))
+        looks = [Command(first.schedules, ("HEXISTS", first.schedules, id)) for id in ids]
+        before, *found, after = map(checked, (yield from self._session.call([count, *looks, count])))
+        if before != after:
+            return None
+        return Standing({id for id, there in zip(ids, found, strict=True) if there}, int(after or 0))
 
     def remove(self, topic: str, id: str) -> Op[bool]:
         return (yield from self._scripts.unschedule(self._first(topic), id))

@@ -505,7 +505,8 @@ class Scripts:
         return Written(reply)
 
     def unschedule(self, first: ShardKeys, id: str) -> Op[bool]:
-        reply = yield from self._run("unschedule", (first.schedules, first.ticks, first.settings), (id,))
+        keys = (first.schedules, first.ticks, first.counts, first.settings)
+        reply = yield from self._run("unschedule", keys, (id,))
         return bool(reply == 1)
 
     def fire(self, first: ShardKeys, shards: int, limit: int, late_ms: int, again_ms: int) -> Op[Fired]:

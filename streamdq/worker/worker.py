@@ -8,26 +8,31 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from types import FrameType
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ..claims.attempts import End, Held
 from ..clock import RedisClock
 from ..codec.envelope import check_version
 from ..codec.protocol import Codec
 from ..config import DEFAULT_GROUP, MAX_BATCH, Settings
-from ..durations import Duration
+from ..durations import Duration, Moment
 from ..errors import InvalidInput, NewerFormat, UnknownTopic
-from ..job import check_group, check_topic, check_ttr
+from ..job import NewJob, check_group, check_topic, check_ttr
 from ..link.connection import AsyncLink
 from ..link.session import arun, open_session
 from ..logs import log, what
 from ..loop import cancel_and_wait, supervise
 from ..mover.mover import Mover
 from ..operations.inspect import stats
+from ..operations.schedules import check_schedule_id
 from ..retry import RetryInput, RetrySchedule
+from ..schedules.definition import Overlap, define
+from ..schedules.recurrence import Dst
 from ..store.blocking import listen
+from ..store.records import encode
 from ..store.redis_store import RedisStore
 from .consumer import BLOCK_S, Consumer, Limit, Limits
+from .declared import Declared, DeclaredSchedules
 from .handlers import Handler, Handlers, Upcast, handler_of, upcast_of, with_upcasts
 from .heap import settled
 from .outcomes import OutcomeSender
@@ -48,7 +53,8 @@ class Worker:
 
     ``concurrency``: how many handlers run at once; ``async def`` in the event loop, ``def`` each in a thread.
     ``codec``: as for Queue; a worker reads the bodies of these codecs. Every worker also runs a mover; one mover per
-    namespace is at work.
+    namespace is at work. ``prune``: when it starts, it removes the schedules of its handlers' topics that a worker has
+    declared and this one does not.
     """
 
     def __init__(
@@ -59,6 +65,7 @@ class Worker:
         concurrency: int = 100,
         *,
         codec: Sequence[Codec] | None = None,
+        prune: bool = False,
         settings: Settings | None = None,
         clock: RedisClock | None = None,
     ) -> None:
@@ -67,6 +74,7 @@ class Worker:
         self.url = url
         self.group = check_group(group)
         self.concurrency = concurrency
+        self.prune = prune
         self.name = ""  # the consumer's, once it serves
         self._settings = settings or Settings()
         self.namespace = self._settings.namespace if namespace is None else namespace
@@ -75,6 +83,8 @@ class Worker:
         self._handlers: dict[str, Handler] = {}
         self._upcasts: dict[str, dict[int, Upcast]] = {}
         self._every: Handler | None = None
+        self._declared: dict[tuple[str, str], Declared] = {}
+        self._implied: set[str] = set()  # topics whose handler only a schedule has named so far
         self._on_dead: list[Callable[..., Any]] = []
         self._run: _Run | None = None
 
@@ -98,14 +108,17 @@ class Worker:
         if callable(topic):  # @worker.handler without parentheses passes the function
             raise InvalidInput('handler: name the topic: @worker.handler("topic")')
         check_topic(topic)
-        if topic in self._handlers:
+        if topic in self._handlers and topic not in self._implied:
             raise InvalidInput(f"topic {topic!r} has a handler already; one function per topic and worker")
         ttr_ms = None if ttr is None else check_ttr(ttr)
         schedule = None if retry is None else RetrySchedule.of(retry).encode()
         takes = None if version is None else check_version(version)
 
         def register(function: F) -> F:
+            if topic in self._implied and self._handlers[topic].function is not function:
+                raise InvalidInput(f"topic {topic!r} has a handler already; one function per topic and worker")
             self._handlers[topic] = handler_of(topic, function, batch, ttr_ms, schedule, takes)
+            self._implied.discard(topic)
             return function
 
         return register
@@ -126,6 +139,57 @@ class Worker:
 
         def register(function: F) -> F:
             self._upcasts.setdefault(topic, {})[since] = upcast_of(topic, function, since)
+            return function
+
+        return register
+
+    def schedule(
+        self,
+        topic: str,
+        body: Any = None,
+        *,
+        id: str = "default",
+        cron: str | None = None,
+        every: Duration | None = None,
+        tz: str = "UTC",
+        dst: Dst = "once",
+        jitter: Duration | None = None,
+        start: Moment | None = None,
+        until: Moment | None = None,
+        overlap: Overlap = "allow",
+        catch_up: Duration | Literal["none", "last"] = "last",
+        ttr: Duration | None = None,
+        retry: RetryInput | None = None,
+        url: str | None = None,
+        expire: Duration | None = None,
+    ) -> Callable[[F], F]:
+        """Declares a schedule beside the handler of its jobs: a worker that starts makes it as ``Queue.schedule`` does,
+        or changes it to what the code says, and makes it again if Redis loses it. The function becomes the topic's
+        handler, unless ``handler`` registers it with options of its own. A schedule that is no longer declared stays,
+        unless a worker with ``prune`` starts.
+
+        Raises:
+            InvalidInput: an argument is invalid, the topic has another handler, or the id was declared before.
+        """
+        if callable(topic):
+            raise InvalidInput('schedule: name the topic: @worker.schedule("topic", every="10m")')
+        definition = define(
+            cron=cron, every=every, tz=tz, dst=dst, jitter=jitter, start=start, until=until, overlap=overlap,
+            catch_up=catch_up, declared=True,
+        )  # fmt: skip
+        new = NewJob({} if body is None else body, ttr=ttr, retry=retry, url=url, expire=expire)
+        encode(new, self._settings.max_body_bytes)
+        one = Declared(check_topic(topic), check_schedule_id(id), definition, new)
+
+        def register(function: F) -> F:
+            if (topic, id) in self._declared:
+                raise InvalidInput(f"topic {topic!r} has a schedule {id!r} here already; give each an id of its own")
+            if topic not in self._handlers:
+                self._handlers[topic] = handler_of(topic, function, None, None, None)
+                self._implied.add(topic)
+            elif self._handlers[topic].function is not function:
+                raise InvalidInput(f"topic {topic!r} has another handler: declare its schedules with that function")
+            self._declared[topic, id] = one
             return function
 
         return register
@@ -178,10 +242,10 @@ class Worker:
             raise InvalidInput("worker: no handlers; register one with @worker.handler(topic)")
         if self._run is not None:
             raise InvalidInput("worker: it is serving already")
-        handlers = handlers_of(self)
         self._run = _Run(
-            self, self._settings, self._clock, self._codec, handlers, self._every is not None, self._on_dead
-        )
+            self, self._settings, self._clock, self._codec, handlers_of(self), self._every is not None, self._on_dead,
+            list(self._declared.values()),
+        )  # fmt: skip
         self.name = self._run.name
         try:
             await self._run.serve(burst, signals)
@@ -216,6 +280,11 @@ def codec_of(worker: Worker) -> Sequence[Codec] | None:
     return worker._codec
 
 
+def has_begun(worker: Worker) -> bool:
+    """Whether it serves, and its topics and schedules are there. For other modules of streamdq."""
+    return worker._run is not None and worker._run.begun
+
+
 class _Run:
     """One call of serve: connections, and the loops between them."""
 
@@ -228,7 +297,9 @@ class _Run:
         handlers: Handlers,
         every_topic: bool,
         on_dead: list[Callable[..., Any]],
+        declared: list[Declared],
     ) -> None:
+        self.begun = False
         self.stopping = asyncio.Event()
         self._ended = asyncio.Event()  # ends the mover, after the last outcome was sent
         self._settings = settings
@@ -240,6 +311,8 @@ class _Run:
         self.name = self.session.consumer
         self._store = RedisStore(self.session)
         self._topics = self._store.topics
+        self._schedules = DeclaredSchedules(self.link, self._store, declared)
+        self._prune = worker.prune
         scripts = self._store.scripts
         self._outcomes = OutcomeSender(self.link, scripts, self._topics, self._group, self.name, self._settled)
         self.consumer = Consumer(
@@ -319,17 +392,24 @@ class _Run:
         for topic, handler in self.handlers.items():
             own = {"ttr_ms": handler.ttr_ms, "retry": handler.retry}
             await arun(self.link, self._topics.serve(topic, self._group, own))
+        await self._schedules.put()
+        if self._prune:
+            await self._schedules.prune(self.handlers.named)
         await self._look_for_topics()
         await self._signs.begin()
+        self.begun = True
         log.info("worker started", consumer=self.name, group=self._group, topics=sorted(self._served))
 
     # -- topics
 
     async def _watch_topics(self) -> None:
-        """A loop's body: looks at the registry whenever it changes, and every ``_REGISTRY_S`` in any case."""
+        """A loop's body: looks at the registry, and at the declared schedules, whenever the registry changes, and every
+        ``_REGISTRY_S`` in any case.
+        """
         seen: dict[str, bytes] = {}
         while True:
             await self._look_for_topics()
+            await self._schedules.keep()
             seen |= await arun(self.link, listen(self.session, [self.session.keys.wake], seen, _REGISTRY_S))
 
     async def _look_for_topics(self) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -140,6 +142,31 @@ def test_backfill_says_how_many(run: Run, queue: Queue) -> None:
     span = ("schedule", "backfill", "t", "a", "--start", "2027-01-13T00:00:00Z", "--end", "2027-01-14T00:00:00Z")
     assert run(*span).out == "4 jobs enqueued\n"
     assert run(*span, "--json").json == {"enqueued": 0}
+
+
+SHOP = """
+from streamdq import Worker
+
+worker = Worker()
+
+@worker.schedule("t", id="here", every="1h")
+async def handler(body: dict) -> None: ...
+"""
+
+
+def test_a_worker_that_prunes(run: Run, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "old_shop.py").write_text(SHOP.replace("here", "gone"))
+    (tmp_path / "new_shop.py").write_text(SHOP)
+    for module in ("old_shop", "new_shop"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert run("worker", "old_shop:worker", "--burst", "--log-level", "error").code == 0
+    assert run("worker", "new_shop:worker", "--burst", "--log-level", "error").code == 0
+    assert [one.id for one in queue.schedules()] == ["gone", "here"]
+    assert run("worker", "new_shop:worker", "--burst", "--log-level", "error", "--prune").code == 0
+    assert [one.id for one in queue.schedules()] == ["here"]
+    assert "declared  by a worker" in run("schedule", "show", "t", "here").out
 
 
 @pytest.mark.parametrize("command", ["show", "pause", "resume", "trigger", "remove"])

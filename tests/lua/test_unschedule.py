@@ -6,6 +6,11 @@ from tests.lua.schedules import fire, known, look, stored, waiting, write
 from tests.lua.shard import Shard
 
 
+def removals(shard: Shard) -> bytes | None:
+    found: bytes | None = shard.redis("HGET", shard.k.counts, "unscheduled")
+    return found
+
+
 def test_it_goes_and_its_jobs_stay(shard: Shard) -> None:
     write(shard, stored(0, 1_000))
     fire(shard)
@@ -13,7 +18,9 @@ def test_it_goes_and_its_jobs_stay(shard: Shard) -> None:
     assert known(shard) is None
     assert look(shard) is None
     assert waiting(shard) == [("s@0", 0)]
+    assert removals(shard) == b"1"
     assert shard.run(shard.scripts.unschedule(shard.k, "s")) is False
+    assert removals(shard) == b"1"
 
 
 def test_others_stay(shard: Shard) -> None:
