@@ -49,6 +49,7 @@ def alerts(scale: Scale) -> Iterator[Alert]:
     yield from _broken(scale)
     yield from _failing(scale)
     yield from _ahead()
+    yield from _schedules(scale)
     yield from _outbox(scale)
     yield from _blind(scale)
 
@@ -211,6 +212,35 @@ def _ahead() -> Iterator[Alert]:
         "The jobs of @topic that come due within {{ $labels.window }} {{ if gt $value 1e9 }}have no workers any "
         "more{{ else }}are {{ $value | humanize }} times as many as its workers have shown they can finish in that "
         "time{{ end }}: jobs will be late.",
+    )
+
+
+def _schedules(scale: Scale) -> Iterator[Alert]:
+    missed = _grew('streamdq_schedule_occurrences_total{outcome="missed"}', "1h", scale)
+    enqueued = 'streamdq_schedule_occurrences_total{outcome="enqueued"}'
+    ago, day, longer = scale.window("1h"), scale.window("1d"), scale.window("26h")
+    success = f"max by (namespace, topic) (max_over_time(streamdq_schedule_last_success_timestamp_seconds[{longer}]))"
+    yield Alert(
+        "StreamdqSchedulesMissed",
+        "ticket",
+        f"max by (namespace, topic) ({missed}) > 0",
+        "0s",
+        "Occurrences of schedules of @topic were missed",
+        "Occurrences of schedules of @topic missed in the last hour: {{ $value | humanize }}. For more than 30 "
+        "seconds after they were due, no mover was at work; what catch_up lets run all the same does not count.",
+    )
+    yield Alert(
+        "StreamdqSchedulesFailing",
+        "ticket",
+        # Success is looked for in a longer time: what was enqueued a day ago may have succeeded at once.
+        f"max by (namespace, topic) ({enqueued} offset {ago} - min_over_time({enqueued}[{day}] offset {ago})) > 0"
+        f" unless on (namespace, topic) {success} > time() - {scale.seconds(26 * 3600)}"
+        " and on (namespace, topic) sum by (namespace, topic) (streamdq_job_attempts_total) >= 0"
+        f" unless on (namespace, topic) {_PAUSED}",
+        "5m",
+        "No occurrence of the schedules of @topic succeeds",
+        "Schedules of @topic enqueued jobs more than an hour ago, in the day before that: {{ $value | humanize }}. "
+        "Workers have done none of them since, and none of earlier ones for 26 hours.",
     )
 
 

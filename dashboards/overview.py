@@ -148,7 +148,11 @@ def _callbacks() -> PanelRow:
 
 
 def _schedules() -> PanelRow:
-    return "Schedules", [series_panel(Shown(signals.OCCURRENCES), width=FULL, stacked=True)]
+    return "Schedules", [
+        series_panel(Shown(signals.OCCURRENCES), width=THIRD, stacked=True),
+        series_panel(Shown(signals.LAST_SUCCESS, by=("topic",)), width=THIRD),
+        series_panel(Shown(signals.SCHEDULES), width=THIRD, stacked=True),
+    ]
 
 
 def _outbox() -> PanelRow:

@@ -371,11 +371,26 @@ CALLBACK_BREAKS = Signal(
 
 OCCURRENCES = Signal(
     "Occurrences of schedules",
-    "sum by (outcome) (rate(streamdq_schedule_occurrences_total{@topic}[@window]))",
+    "sum by (outcome) (max by (namespace, topic, outcome)"
+    " (rate(streamdq_schedule_occurrences_total{@topic}[@window])))",
     "ops",
     "Per second: enqueued; skipped, because the job of the one before had not ended, or another job had the id; "
     "missed, because no mover was running in time.",
     "{{outcome}}",
+)
+SCHEDULES = Signal(
+    "Schedules",
+    "sum by (state) (max by (namespace, topic, state) (streamdq_schedules{@topic}))",
+    "short",
+    "How many schedules there are. Active ones will run again; stopped ones are paused, or no occurrence follows.",
+    "{{state}}",
+)
+LAST_SUCCESS = Signal(
+    "Since the last success of a schedule",
+    "time() - max @by (streamdq_schedule_last_success_timestamp_seconds{@topic})",
+    "s",
+    "How long ago a worker last did the job of an occurrence, by topic. It begins anew with a worker.",
+    "{{topic}}",
 )
 
 # -- outbox

@@ -9,6 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from ..metrics import declared
+from ..schedules.plan import occurrence_in
 
 if TYPE_CHECKING:
     import prometheus_client
@@ -80,6 +81,7 @@ def attempts_ended(ends: Sequence[End], stale: Collection[int], now_ms: int) -> 
     kept = [end for i, end in enumerate(ends) if i not in stale] if stale else ends
     if outcome == "done":
         _observe_finish(figures, kept, now_ms)
+        _note_success((shard.namespace, topic), kept, now_ms)
     elif outcome == "dead":
         _count_reasons(figures, kept)
     elif outcome == "retry":
@@ -104,6 +106,12 @@ def _observe(figures: _Figures, attempts: Sequence[Held]) -> None:
 
 def _observe_finish(figures: _Figures, done: Sequence[End], now_ms: int) -> None:
     figures.time_to_finish.observe_all([(now_ms - end.held.job.due_ms) / 1000 for end in done])
+
+
+def _note_success(of_topic: tuple[str, str], done: Sequence[End], now_ms: int) -> None:
+    # Most ids have no @, so this costs other jobs next to nothing.
+    if any("@" in end.held.job.id and occurrence_in(end.held.job.id) for end in done):
+        declared.LAST_SUCCESS.labels(*of_topic).set(now_ms / 1000)
 
 
 def _count_steps(of_group: tuple[str, str, str], retried: Sequence[End]) -> None:

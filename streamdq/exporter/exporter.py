@@ -108,7 +108,8 @@ class _Files(Collector):
                 if metric.name.startswith("streamdq_") and "topic" in labels:
                     labels["topic"] = self._labels.of(labels["namespace"], labels["topic"])
                 key = sample.name, tuple(labels.items())
-                sums[key] = sums.get(key, 0) + sample.value
+                both = max if metric.type == "gauge" else float.__add__
+                sums[key] = both(sums[key], sample.value) if key in sums else sample.value
             metric.samples = [Sample(name, dict(labels), value) for (name, labels), value in sums.items()]
             yield metric
 

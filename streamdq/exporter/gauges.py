@@ -28,6 +28,7 @@ _COUNTERS = {
     declared.LOST: GroupCounter.LOST, declared.DONE: GroupCounter.DONE, declared.CANCELLED: GroupCounter.CANCELLED,
     declared.EXPIRED: GroupCounter.EXPIRED,
 }  # fmt: skip
+_BECAME = dict(zip(declared.BECAME, (ShardCounter.FIRED, ShardCounter.SKIPPED, ShardCounter.MISSED), strict=True))
 _LONGEST_S = 4.0
 """The time limit when Redis is slow, plus up to two calls: Prometheus waits ten seconds for a scrape."""
 _PENDING = 10  # the oldest entries are not always the oldest claims: one may have been touched
@@ -84,7 +85,7 @@ class Readings:
         self.values[key] = float(value if before is None else metric.merge(before, float(value)))
 
     def count(self, metric: ReadMetric, shard: ShardKeys, value: int, group: str = "") -> None:
-        """Adds a shard's part of a counter, with ``group`` a group's."""
+        """Adds a shard's part of a counter, with ``group`` that of a group, or of what else its last label names."""
         key = self._key(metric, (shard.topic, group)[: len(metric.labels) - 1])
         self.values[key] = self._reader.total(key, shard, group, value)
 
@@ -152,7 +153,11 @@ def _read_shards(
         for group in topic.group_names:
             balances.setdefault((shard.topic, group), Balance(shard.topic, group)).add(stats)
         ends_ms = [stats.now_ms + ms for ms in _WINDOWS.values()]
-        asked.append(reads.GaugesOf(shard, topic.group_names, ends_ms))
+        scheduled = topic.scheduled and shard.shard == 0
+        if scheduled:
+            for outcome, counter in _BECAME.items():
+                readings.count(declared.OCCURRENCES, shard, stats.counts.of_shard(counter), outcome)
+        asked.append(reads.GaugesOf(shard, topic.group_names, ends_ms, scheduled))
     gauges = yield from reads.gauges(store.session, asked, _PENDING)
     for (shard, _), stats, one in zip(shards, found, gauges, strict=True):
         _put_gauges(readings, shard, stats, one)
@@ -164,6 +169,10 @@ def _put_gauges(readings: Readings, shard: ShardKeys, stats: ShardStats, gauges:
     readings.put(declared.UNDUMPED, max(0, undumped), shard.topic)
     for window, due in zip(_WINDOWS, gauges.due_within, strict=True):
         readings.put(declared.DUE_WITHIN, due, shard.topic, window)
+    if gauges.schedules is not None:
+        total, active = gauges.schedules
+        readings.put(declared.SCHEDULES, active, shard.topic, "active")
+        readings.put(declared.SCHEDULES, max(0, total - active), shard.topic, "stopped")
     for group, one in gauges.groups.items():
         readings.put(declared.CONSUMERS, alive(one.consumers), shard.topic, group)
         readings.put(declared.OLDEST_PENDING, one.oldest_ms / 1000, shard.topic, group)

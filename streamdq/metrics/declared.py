@@ -17,13 +17,15 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from prometheus_client import Counter, Histogram, values
+from prometheus_client import Counter, Gauge, Histogram, values
 
 from ..config import Settings
 
 PROCESS_NUMBER = "STREAMDQ_PROCESS_NUMBER"
 OTHER = "other"
 OUTCOMES = ("done", "retry", "snoozed", "dead", "released", "stale")
+BECAME = ("enqueued", "skipped", "missed")
+"""What became of a schedule's occurrence."""
 REASONS = ("exhausted", "buried", "invalid", "crashed")
 TAKE_OVERS = ("ttr", "silent")
 MOST_STEPS = 20
@@ -101,11 +103,6 @@ _BYTES = (64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1_048_576, 16_777_216)
 
 DUPLICATE = Counter("streamdq_jobs_duplicate", "Jobs that this process did not enqueue: their id was taken.", _TOPIC)
 MOVED = Counter("streamdq_jobs_moved", "Due jobs and retries moved from the bucket to a ready stream.", _TOPIC)
-OCCURRENCES = Counter(
-    "streamdq_schedule_occurrences",
-    "Occurrences of schedules: enqueued, skipped (the job before had not ended, or its id was taken), missed (late).",
-    (*_TOPIC, "outcome"),
-)
 ATTEMPTS = Counter(
     "streamdq_job_attempts",
     "Attempts that ended: done, retry, snoozed (put off), dead, released (handed back), stale (another consumer has "
@@ -152,6 +149,13 @@ OUTBOX_ROWS = Counter(
     "Rows of a database's outbox by what a relay did: relayed, refused (another job has the id, or the row is not "
     "valid), ended (a kept row's job), put_back (Redis had lost the job).",
     (*_TOPIC, "outcome"),
+)
+
+LAST_SUCCESS = Gauge(
+    "streamdq_schedule_last_success_timestamp_seconds",
+    "When this worker last did the job of a schedule's occurrence, by Redis's clock.",
+    _TOPIC,
+    multiprocess_mode="max",
 )
 
 # -- histograms
@@ -232,6 +236,15 @@ LOST = ReadMetric(
     _TOPIC,
     kind="counter",
 )
+SCHEDULES = ReadMetric(
+    "streamdq_schedules", "Schedules by state: active, or stopped (paused or ended).", (*_TOPIC, "state"), float.__add__
+)
+OCCURRENCES = ReadMetric(
+    "streamdq_schedule_occurrences_total",
+    "Occurrences of schedules: enqueued, skipped (the job before had not ended, or its id was taken), missed (late).",
+    (*_TOPIC, "outcome"),
+    kind="counter",
+)
 UNDUMPED = ReadMetric(
     "streamdq_history_undumped_rows",
     "History rows that Redis keeps for a dump that does not have them yet; 0 if no dump is registered.",
@@ -254,15 +267,16 @@ OUTBOX_REFUSED = ReadMetric(
 )
 
 COUNTERS = (
-    DUPLICATE, MOVED, OCCURRENCES, ATTEMPTS, RETRIES, DEAD, UNREADABLE, RECLAIMED, REDIS_ERRORS, LOOP_RESTARTS,
+    DUPLICATE, MOVED, ATTEMPTS, RETRIES, DEAD, UNREADABLE, RECLAIMED, REDIS_ERRORS, LOOP_RESTARTS,
     CALLBACKS, CALLBACK_BREAKS, OUTBOX_ROWS,
 )  # fmt: skip
 HISTOGRAMS = (LATENESS, WAIT, DURATION, TIME_TO_FINISH, MOVE_BATCH, OUTBOX_WAIT, BODY_BYTES)
+OWN_GAUGES = (LAST_SUCCESS,)
 GAUGES = (
     UP, JOBS, OLDEST_OVERDUE, LAG, OLDEST_PENDING, TTR, CONSUMERS, DUE_WITHIN, PAUSED, LEASE_HELD, LAST_MOVE,
-    CLOCK_SKEW, IMBALANCE, UNDUMPED, BUILD_INFO,
+    CLOCK_SKEW, IMBALANCE, SCHEDULES, UNDUMPED, BUILD_INFO,
 )  # fmt: skip
-FROM_REDIS = (*GAUGES, ENQUEUED, DONE, CANCELLED, EXPIRED, LOST)
+FROM_REDIS = (*GAUGES, ENQUEUED, DONE, CANCELLED, EXPIRED, LOST, OCCURRENCES)
 FROM_OUTBOX = (OUTBOX_WAITING, OUTBOX_OLDEST, OUTBOX_REFUSED)
 
 
@@ -279,6 +293,7 @@ class Described:
 def described() -> list[Described]:
     """All metrics."""
     own = [(metric, "counter", "_total") for metric in COUNTERS]
+    own += [(metric, "gauge", "") for metric in OWN_GAUGES]  # type: ignore[misc]
     own += [(metric, "histogram", "") for metric in HISTOGRAMS]  # type: ignore[misc]
     found = []
     for metric, kind, suffix in own:

@@ -42,14 +42,6 @@ def moved(shard: ShardKeys, count: int, took_s: float) -> None:
         _move_batch(shard.namespace).observe(took_s)
 
 
-def occurrences(shard: ShardKeys, **counts: int) -> None:
-    """Counts occurrences of schedules by outcome: enqueued, skipped, missed."""
-    if declared.counting() and any(counts.values()):
-        topic = declared.topic_labels().of(shard.namespace, shard.topic)
-        for outcome, count in counts.items():
-            declared.OCCURRENCES.labels(shard.namespace, topic, outcome).inc(count)
-
-
 def reclaimed(shard: ShardKeys, group: str, *, late: int = 0, silent: int = 0) -> None:
     """Counts claims taken over. Both counts may be 0; that creates the group's counters."""
     if declared.counting():

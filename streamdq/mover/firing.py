@@ -14,7 +14,6 @@ from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
 from ..loop import Failures
-from ..metrics import recorded
 from ..schedules.civil import database_version, forget_zones
 from ..schedules.plan import late_ms
 from ..store.replies import Fired
@@ -98,7 +97,6 @@ class Firing:
             await arun(self._link, self._topics.mend(shard.topic))
             return time.monotonic() + LOOK_AGAIN_MS / 1000
         self._time.observe(reply.now_ms, time.monotonic())
-        recorded.occurrences(shard, enqueued=len(reply.jobs), skipped=reply.skipped)
         if reply.jobs:
             self._look(shard)
         for id in reply.unplanned:
@@ -113,7 +111,7 @@ class Firing:
         return self._time.to_monotonic(reply.next_ms)
 
     async def _replan(self, shard: ShardKeys, id: str) -> None:
-        recorded.occurrences(shard, missed=await arun(self._link, self._schedules.replan(shard.topic, id)))
+        await arun(self._link, self._schedules.replan(shard.topic, id))
 
     async def _walk(self) -> None:
         while True:

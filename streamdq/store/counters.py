@@ -17,6 +17,9 @@ class ShardCounter(StrEnum):
 
     ENQUEUED = "enqueued"
     HISTORY = "history"  # rows ever written
+    FIRED = "fired"  # occurrences of schedules that became jobs
+    SKIPPED = "skipped"
+    MISSED = "missed"
     UNSCHEDULED = "unscheduled"  # schedules that were removed
 
 

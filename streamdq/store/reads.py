@@ -313,25 +313,35 @@ class GroupGauges(NamedTuple):
     oldest_ms: int  # the longest time that one of the first pending entries has been pending
 
 
+class ScheduleCounts(NamedTuple):
+    """How many schedules a topic has, and how many of them will run again."""
+
+    total: int
+    active: int
+
+
 class ShardGauges(NamedTuple):
     """The gauges of one shard that are not in its counters."""
 
     dumps: list[RegisteredDump]
     due_within: list[int]
+    schedules: ScheduleCounts | None
     groups: dict[str, GroupGauges]
 
 
 class GaugesOf(NamedTuple):
-    """A shard to be measured: ``ends_ms`` as due_within takes them."""
+    """A shard to be measured: ``ends_ms`` as due_within takes them. ``scheduled``: it has its topic's schedules."""
 
     shard: ShardKeys
     groups: Sequence[str]
     ends_ms: Sequence[int]
+    scheduled: bool
 
 
 def gauges(session: Session, asked: Sequence[GaugesOf], most_pending: int) -> Op[list[ShardGauges]]:
-    """One call. It has one command per shard, one per time, and three per group; these read up to ``most_pending``
-    pending entries of both streams. A missing group has no consumers and no pending entries.
+    """One call. It has one command per shard, one per time, three per group, and two if there are schedules; those of
+    groups read up to ``most_pending`` pending entries of both streams. A missing group has no consumers and no pending
+    entries.
     """
     commands = [command for one in asked for command in _gauge_commands(one, most_pending)]
     replies = iter((yield from session.call(commands)))
@@ -339,6 +349,7 @@ def gauges(session: Session, asked: Sequence[GaugesOf], most_pending: int) -> Op
         ShardGauges(
             dumps_in(checked(next(replies))),
             [checked(next(replies)) for _ in one.ends_ms],
+            ScheduleCounts(checked(next(replies)), checked(next(replies))) if one.scheduled else None,
             {group: _group_gauges(next(replies), next(replies), next(replies)) for group in one.groups},
         )
         for one in asked
@@ -348,6 +359,10 @@ def gauges(session: Session, asked: Sequence[GaugesOf], most_pending: int) -> Op
 def _gauge_commands(asked: GaugesOf, most_pending: int) -> list[Command]:
     shard = asked.shard
     commands = [Command(shard.settings, ("HGET", shard.settings, "dumps")), *_due_within(shard, asked.ends_ms)]
+    if asked.scheduled:
+        commands += [
+            Command(shard.schedules, ("HLEN", shard.schedules)), Command(shard.ticks, ("ZCARD", shard.ticks))
+        ]  # fmt: skip
     for group in asked.groups:
         commands.append(Command(shard.ready, ("XINFO", "CONSUMERS", shard.ready, group)))
         streams = (shard.ready, shard.ready_of(group))

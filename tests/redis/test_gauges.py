@@ -14,6 +14,7 @@ import pytest
 import redis
 
 from streamdq import AsyncQueue, NewJob, Queue, __version__
+from streamdq.clock import ManualClock
 from streamdq.config import Settings
 from streamdq.dump import Dumper
 from streamdq.dump.local import LocalFolder
@@ -21,6 +22,7 @@ from streamdq.exporter.exporter import RedisCollector
 from streamdq.keys import NamespaceKeys
 from streamdq.metrics.declared import TopicLabels
 from streamdq.operations.inspect import ALIVE_MS, alive
+from streamdq.queue import carry_out, store_of
 from streamdq.store.reads import GroupConsumer
 from tests.redis.harness import NAMESPACE, Space, eventually, opened
 from tests.servers import Cluster, Server, until
@@ -328,3 +330,29 @@ def test_who_counts_as_alive() -> None:
         GroupConsumer("at work", 1, ALIVE_MS * 9),
     ]
     assert alive(found) == 2
+
+
+def test_schedules_by_state_and_what_became_of_their_occurrences(redis_server: Server) -> None:
+    with opened(redis_server.url, ManualClock(1_800_000_000_000)) as space:
+        space.queue.configure("without")
+        for id in ("a", "b", "c"):
+            space.queue.schedule("t", id=id, every="1h")
+        space.queue.schedule("t", id="ended", every="1h", until=1_800_000_000_001)
+        space.queue.pause_schedule("t", "b")
+        store = store_of(space.queue)
+        assert space.clock is not None
+        space.clock.advance("1h")  # type: ignore[attr-defined]
+        carry_out(space.queue, store.scripts.fire(store.session.keys.shard("t", 0), 1, 500, 30_000, 1_000))
+        with redis_server.client() as client:
+            client.hincrby("test:{t:0}:counts", "skipped", 3)
+            client.hincrby("test:{t:0}:counts", "missed", 4)
+
+        found = read(redis_server.url)
+
+    assert {labels: value for labels, value in found.items() if labels[0].startswith("schedule")} == {
+        ("schedules", "t", "active"): 2,
+        ("schedules", "t", "stopped"): 2,
+        ("schedule_occurrences_total", "t", "enqueued"): 2,
+        ("schedule_occurrences_total", "t", "skipped"): 3,
+        ("schedule_occurrences_total", "t", "missed"): 4,
+    }

@@ -107,6 +107,26 @@ def test_what_was_handed_back_has_no_times() -> None:
     assert sample("streamdq_job_lateness_seconds_count", labels) == 0
 
 
+def test_the_last_success_of_a_schedule() -> None:
+    labels = {"namespace": "n", "topic": "scheduled"}
+
+    def done(*ids: str, at_ms: int) -> None:
+        held: list[Any] = [
+            SimpleNamespace(
+                shard=ShardKeys("n", "scheduled", 0), group="default", started_ms=2, due_ms=1, entry="1700000000000-0",
+                main="", took_s=1, job=SimpleNamespace(id=id, topic="scheduled", raw_body=b"", due_ms=1, created_ms=1),
+            )
+            for id in ids
+        ]  # fmt: skip
+        measured.attempts_ended([End(one, Outcome.DONE) for one in held], (), at_ms)
+
+    done("order-42", "me@example.org", at_ms=5_000)
+    assert sample("streamdq_schedule_last_success_timestamp_seconds", labels) is None
+    done("order-42", "acme@2027-01-15T08:00:00Z", at_ms=6_000)
+    done("order-42", at_ms=7_000)
+    assert sample("streamdq_schedule_last_success_timestamp_seconds", labels) == 6
+
+
 def test_counting_can_be_left_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMDQ_METRICS", "0")
     declared.counting.cache_clear()
