@@ -120,6 +120,7 @@ def test_the_exporter_serves_every_gauge_and_says_when_redis_is_gone(
     start: Start, server: Server, queue: Queue
 ) -> None:
     queue.enqueue("t", {}, delay="30s")
+    queue.schedule("t", every="1h")
     env = {**os.environ, "STREAMDQ_CALL_TIMEOUT_S": "0.5"}
     process = start("--url", server.url, "exporter", "--port", "0", env=env)
     port = port_of(process)

@@ -41,6 +41,7 @@ def test_no_command_lets_a_control_character_through(run: Run, queue: Queue, tmp
         claim.bury(ERROR)
 
     bury()
+    queue.schedule(topic, body, id=id, every="1h")
     shown = [
         run(*words)
         for words in (
@@ -52,7 +53,9 @@ def test_no_command_lets_a_control_character_through(run: Run, queue: Queue, tmp
             ("stats", "--wrong" + EVIL), ("archive", "list", "--from", f"sqlite:///{EVIL}"),
             ("archive", "--to", archive), ("archive", "list", "--from", archive),
             ("archive", "show", "--from", archive, topic, id), ("archive", "kick", "--from", archive, topic, id),
-            ("doctor",),
+            ("doctor",), ("schedule", "list"), ("schedule", "show", topic, id), ("schedule", "show", topic, "x" + EVIL),
+            ("schedule", "add", topic, "--id", id, "--every", "2h"), ("schedule", "trigger", topic, id),
+            ("schedule", "add", topic, "--cron", EVIL), ("schedule", "pause", topic, id),
         )
     ]  # fmt: skip
     bury()
