@@ -50,6 +50,7 @@ local function start(s, occurrence)
   local record = order .. string.format('%.0f', due) .. prefix .. string.gsub(s.job, '{due}', text)
   redis.call('HSET', jobs, id, record)
   redis.call('ZADD', bucket, due, order .. id)
+  bytes = bytes + #record
   if #record > longest then longest = #record end
   if not earliest or due < earliest then earliest = due end
   s.previous, s.fired = id, s.fired + 1
@@ -68,11 +69,12 @@ end
 
 -- Takes from the plan what is due. Returns whether a new plan is needed before anything else of it runs.
 local function work_off(s)
+  if s.held ~= '' and s.shards ~= shards then return true end
   if s.held ~= '' and not is_open(s.previous) then
     start(s, s.held)
     s.held = ''
   end
-  while s.plan[1] and #fired + skipped < limit do
+  while s.plan[1] and #fired + skipped < limit and not is_enough(bytes) do
     local due, time = parse_occurrence(s.plan[1])
     if due > now then return false end
     if s.shards ~= shards or (now - due > late_after and due > tonumber(s.late_ms)) then return true end

@@ -43,6 +43,8 @@ class Firing:
         self._timers = ShardTimers()
         self._failures = Failures("schedules", session.keys.namespace)
         self._some = asyncio.Event()
+        self._looking: set[ShardKeys] = set()
+        self._again: set[ShardKeys] = set()  # to be looked at after the look that is under way
 
     def look_for_shards(self) -> None:
         """After the topics have changed."""
@@ -79,6 +81,20 @@ class Firing:
             await self._timers.wait()
 
     async def _try(self, shard: ShardKeys) -> None:
+        """Two looks at the same shard at once would only get in each other's way."""
+        if shard in self._looking:
+            self._again.add(shard)
+            return
+        self._looking.add(shard)
+        try:
+            await self._look_once(shard)
+        finally:
+            self._looking.discard(shard)
+            if shard in self._again:
+                self._again.discard(shard)
+                self._timers.at(shard)
+
+    async def _look_once(self, shard: ShardKeys) -> None:
         try:
             when = await self._fire(shard)
         except Exception as error:
@@ -111,7 +127,13 @@ class Firing:
         return self._time.to_monotonic(reply.next_ms)
 
     async def _replan(self, shard: ShardKeys, id: str) -> None:
-        await arun(self._link, self._schedules.replan(shard.topic, id))
+        """One that can't be planned, such as in a time zone that this host does not know, holds up no other."""
+        try:
+            await arun(self._link, self._schedules.replan(shard.topic, id))
+        except Exception as error:
+            self._failures.failed(f"{shard} {id}", error)  # the script names it again
+        else:
+            self._failures.worked(f"{shard} {id}")
 
     async def _walk(self) -> None:
         while True:

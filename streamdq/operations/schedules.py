@@ -160,9 +160,17 @@ def _changed(store: RedisStore, topic: str, id: str, definition: Definition, new
         same_pace = known.definition.every_ms == definition.every_ms
         anchored = replace(definition, anchor_ms=known.definition.anchor_ms if same_pace else now_ms)
         state: ScheduleState = "paused" if known.state == "paused" else "active"
-        return replace(known, state=state, definition=anchored, job=job, last_ms=now_ms, plan=(), more=True)
+        last_ms = known.last_ms if known.plan and _same_times(known.definition, anchored) else now_ms
+        return replace(known, state=state, definition=anchored, job=job, last_ms=last_ms, plan=(), more=True)
 
     return changed
+
+
+def _same_times(one: Definition, other: Definition) -> bool:
+    """Whether they come at the same times by the clock. Then one that has come, and is not due yet for its jitter, is
+    the other's as well.
+    """
+    return (one.cron, one.every_ms, one.tz, one.dst) == (other.cron, other.every_ms, other.tz, other.dst)
 
 
 def unschedule(store: RedisStore, topic: str, id: str = "default") -> Op[bool]:

@@ -10,6 +10,7 @@ from functools import lru_cache
 from itertools import islice, pairwise
 from typing import Any, Literal
 from zlib import crc32
+from zoneinfo import ZoneInfo
 
 from ..durations import MAX_DELAY_MS, Duration, Moment, moment_ms, show_ms, to_ms
 from ..errors import InvalidInput
@@ -74,7 +75,7 @@ class Definition:
         return _without_anchor(self) == _without_anchor(other)
 
     def _recurrence(self) -> Recurrence:
-        return _recurrence(self.cron, self.every_ms, self.anchor_ms, self.tz, self.dst)
+        return _recurrence(self.cron, self.every_ms, self.anchor_ms, zone(self.tz), self.dst)
 
 
 def definition_in(text: str) -> Definition:
@@ -165,9 +166,10 @@ def shown(ms: int, tz: str) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _recurrence(expression: str | None, every_ms: int | None, anchor_ms: int, tz: str, dst: Dst) -> Recurrence:
+def _recurrence(expression: str | None, every_ms: int | None, anchor_ms: int, where: ZoneInfo, dst: Dst) -> Recurrence:
+    """By the zone itself, not its name: after an update of the database, the name means another one."""
     if expression is not None:
-        return Cron(expression, zone(tz), dst)
+        return Cron(expression, where, dst)
     assert every_ms is not None
     return Every(every_ms, anchor_ms)
 

@@ -85,8 +85,7 @@ def make_plan(definition: Definition, id: str, last_ms: int, now_ms: int, shards
     the next ones. If many were missed, they take several plans; each says that more follow. The jobs belong to shard 0.
     """
     times = definition.times(last_ms)
-    overdue, first = _overdue(definition, id, times, now_ms)
-    whole = len(overdue) < _OVERDUE
+    overdue, first, whole = _overdue(definition, id, times, now_ms)
     runs = _to_run(definition, id, overdue, now_ms, late_ms, whole)
     missed = len(overdue) - len(runs)
     cut = not whole or len(runs) > _LET_THROUGH
@@ -105,16 +104,16 @@ def make_plan(definition: Definition, id: str, last_ms: int, now_ms: int, shards
     )
 
 
-def _overdue(definition: Definition, id: str, times: Iterator[int], now_ms: int) -> tuple[list[int], int | None]:
-    """Those that are due, some at a time, and the first that is not."""
+def _overdue(definition: Definition, id: str, times: Iterator[int], now_ms: int) -> tuple[list[int], int | None, bool]:
+    """Those that are due, some at a time, the first that is not, and whether these are all that are due."""
     overdue: list[int] = []
     for time_ms in times:
         if definition.due_ms(id, time_ms) > now_ms:
-            return overdue, time_ms
-        overdue.append(time_ms)
+            return overdue, time_ms, True
         if len(overdue) == _OVERDUE:
-            break
-    return overdue, None
+            return overdue, None, False
+        overdue.append(time_ms)
+    return overdue, None, True
 
 
 def _to_run(definition: Definition, id: str, overdue: list[int], now_ms: int, late_ms: int, whole: bool) -> list[int]:

@@ -28,7 +28,6 @@ _NAMES = {
     "@daily": "0 0 * * *", "@midnight": "0 0 * * *", "@hourly": "0 * * * *",
 }  # fmt: skip
 _MAX_CHARS = 200
-_DAY = timedelta(days=1)
 _SOME_DAY = datetime(2026, 1, 1)  # noqa: DTZ001 - naive, as all local times here
 _LAST_MS = 10**13 - 1  # as for all moments
 
@@ -57,14 +56,11 @@ class Cron:
         yield from (moment for moment in sorted(ahead) if moment > last)
 
     def _from(self, ms: int) -> datetime:
-        """The local time to start from. Clocks that were set back within a day may show times that lie behind it again,
-        and clocks that were set forward have times before it that mean a moment after it.
+        """The local time to start from: the earliest that clocks show at that moment by any of the offsets around it.
+        Those that are set back show times again that lie behind, and those that are set forward leave out times that
+        mean a moment after it.
         """
-        local = local_of(ms, self.where)
-        steady = all(
-            local_of(ms + hours * 3_600_000, self.where) - timedelta(hours=hours) == local for hours in _AROUND
-        )
-        return local if steady else local - _DAY - timedelta(hours=2)
+        return min(local_of(ms + hours * 3_600_000, self.where) - timedelta(hours=hours) for hours in _AROUND)
 
 
 _AROUND = (-26, -13, 0, 13, 26)

@@ -14,7 +14,7 @@ from ..link.command import Command
 from ..link.session import Op, Session, checked
 from ..schedules.civil import database_version
 from ..schedules.definition import Definition, definition_in
-from ..schedules.plan import Occurrence, Plan, late_ms, make_plan
+from ..schedules.plan import Occurrence, Plan, late_ms, make_plan, occurrence_id
 from .commands import one
 from .counters import ShardCounter
 from .replies import Written
@@ -190,26 +190,29 @@ class Schedules:
                 return after
             if known is not None and known.is_due(now_ms):
                 yield from self._settle(topic, id)
-            elif (written := (yield from self._write(topic, id, after, now_ms))) is not None:
+            elif (written := (yield from self._write(topic, id, after, now_ms))) and written.is_planned():
                 return written
         raise changing(topic)
 
     def replan(self, topic: str, id: str) -> Op[int]:
         """Gives the schedule a new plan, unless it is paused or was removed meanwhile; returns how many occurrences
-        were missed.
+        were missed. If very many were, it looks at some of them, and at the next ones when it is called again.
 
         Raises:
             ServerUnavailable: others changed it all the time.
         """
-        before = None
+        before, written = None, None
         for _ in range(_RACES):
             known, now_ms = yield from self.read(topic, id)
             if known is None or known.state == "paused":
                 return 0
             before = known.totals.missed if before is None else before
-            if (written := (yield from self._write(topic, id, known, now_ms))) is not None:
-                return written.totals.missed - before
-        raise changing(topic)
+            written = (yield from self._write(topic, id, known, now_ms)) or written
+            if written and written.is_planned():
+                break
+        if written is None:
+            raise changing(topic)
+        return written.totals.missed - (before or 0)
 
     def _settle(self, topic: str, id: str) -> Op[None]:
         """Enqueues what is due, as the mover does."""
@@ -226,12 +229,14 @@ class Schedules:
         if after.state != "paused":
             plan = make_plan(after.definition, id, after.last_ms, now_ms, settings.shards, self._late_ms)
             after, missed = after.with_plan(plan, settings.shards), plan.missed
+            if held := after.held:  # its id may have been made for another number of shards
+                after = replace(after, held=held._replace(id=occurrence_id(id, held.time_ms, settings.shards)))
         written = yield from self._scripts.schedule(
             self._first(topic), settings.shards, id, after.version, after.look_ms(), missed, after.encode()
         )
         if written is Written.OUTDATED:
             yield from self._topics.shared(topic, self._topics.repair)
-        return after if written is Written.YES and after.is_planned() else None
+        return after if written is Written.YES else None
 
     def _first(self, topic: str) -> ShardKeys:
         return self._session.keys.shard(topic, 0)

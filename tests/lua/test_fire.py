@@ -186,7 +186,7 @@ def test_a_call_does_a_bounded_amount_of_work(shard: Shard) -> None:
 def test_large_bodies_are_taken_in_parts(shard: Shard) -> None:
     for id in "abcd":
         write(shard, stored(0, id=id, body="x" * 150_000), id)
-    assert [fire(shard).fired for _ in range(2)] == [2, 2]
+    assert [fire(shard).fired for _ in range(4)] == [1, 1, 1, 1]
     assert int(shard.redis("HGET", shard.k.settings, "largest")) > 150_000
 
 
@@ -203,3 +203,22 @@ def test_who_read_it_before_changes_nothing(shard: Shard) -> None:
     fire(shard)
     assert write(shard, before) is Written.CHANGED_MEANWHILE
     assert there(shard).plan == at(1_000)
+
+
+def test_large_occurrences_of_one_schedule_are_taken_in_parts(shard: Shard) -> None:
+    write(shard, stored(*range(10), body="x" * 150_000))
+    shard.clock.now_ms += 10
+    first = fire(shard)
+    assert 0 < first.fired < 5
+    assert first.next_ms <= first.now_ms
+    while (again := fire(shard)).next_ms >= 0:
+        assert 0 < again.fired < 5
+    assert len(waiting(shard)) == 10
+
+
+def test_one_that_waits_is_not_enqueued_with_the_id_for_another_number_of_shards(shard: Shard) -> None:
+    held = at(0)[0]
+    write(shard, stored(60_000, overlap="queue", shards=3, held=held))
+    assert fire(shard)[3:] == (0, 0, ["s"])
+    write(shard, replace(stored(60_000, overlap="queue", held=held), version=there(shard).version))
+    assert fire(shard).fired == 1

@@ -18,6 +18,7 @@ from streamdq.link.session import Op
 from streamdq.operations.schedules import Schedule
 from streamdq.queue import carry_out, store_of
 from streamdq.schedules import civil
+from streamdq.schedules.definition import shown
 from streamdq.schedules.plan import make_plan
 from streamdq.store.replies import Written
 from streamdq.store.schedules import Schedules, StoredSchedule
@@ -347,3 +348,59 @@ async def test_on_a_cluster(spread: Space, seen: Seen) -> None:
         worker.handler(topic)(recorder(seen))
     async with spread.serving(worker):
         await eventually(lambda: set(seen.all) == {"a", "b", "c", "d"}, "all have run")
+
+
+# -- what lies in the way
+
+
+async def test_one_that_can_not_be_planned_holds_up_no_other(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    space.queue.schedule("t", id="a", cron="0 * * * *", tz="Europe/Paris")
+    set_back(space, "a", 5 * 3_600_000)
+    for id in ("b", "c"):
+        space.queue.schedule("t", id=id, cron="0 * * * *")
+        set_back(space, id, 5 * 3_600_000)
+
+    def shown_here(ms: int, tz: str) -> str:
+        if tz == "Europe/Paris":
+            raise InvalidInput("tz: not on this host")
+        return shown(ms, tz)
+
+    monkeypatch.setattr("streamdq.schedules.plan.shown", shown_here)
+    async with mover_at(space.url, "x"):
+        await eventually(
+            lambda: [one.fired for one in space.queue.schedules("t")] == [0, 1, 1], "the others have been planned"
+        )
+
+
+def test_a_change_keeps_what_has_come_and_is_not_due_yet(stepped: Space, clock: ManualClock) -> None:
+    space = stepped
+    made = space.queue.schedule("t", {"a": 1}, id="s", every="10m", jitter="9m")
+    first = made.next_ms[0]
+    due = made.definition.due_ms("s", first)
+    assert due > first + 1_000
+    assert first == clock.now_ms + 600_000
+    clock.advance("601s")
+    assert space.queue.schedule("t", {"a": 2}, id="s", every="10m", jitter="9m").next_ms[0] == first
+    assert space.queue.schedule("t", {"a": 2}, id="s", every="10m", jitter="8m").next_ms[0] == first
+    assert space.queue.schedule("t", {"a": 2}, id="s", every="7m").next_ms[0] == clock.now_ms + 420_000
+
+
+async def test_one_that_waits_is_found_after_a_change_of_shards(stepped: Space, clock: ManualClock) -> None:
+    stepped.queue.schedule("t", id="s", every="1m", overlap="queue")
+    async with mover_at(stepped.url, "a", clock=clock):
+        clock.advance("1m")
+        await eventually(lambda: stepped.queue.get_schedule("t", "s").fired == 1, "it fired")
+        first = stepped.queue.get_schedule("t", "s").previous
+        assert first is not None
+        clock.advance("1m")
+        await eventually(lambda: stepped.queue.get_schedule("t", "s").waiting, "the next one waits")
+        stepped.queue.pause_schedule("t", "s")
+        assert stepped.queue.cancel("t", first)
+        stepped.queue.configure("t", shards=64)
+        stepped.queue.resume_schedule("t", "s")
+        clock.advance("1s")
+        await eventually(lambda: stepped.queue.get_schedule("t", "s").previous != first, "it was enqueued")
+    last = stepped.queue.get_schedule("t", "s").previous
+    assert last is not None
+    assert stepped.queue.get("t", last) is not None
+    assert stepped.queue.audit().balanced

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import zoneinfo
 from dataclasses import replace
 from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from streamdq.errors import InvalidInput
+from streamdq.schedules.civil import forget_zones
 from streamdq.schedules.definition import define, definition_in
 
 
@@ -77,3 +81,19 @@ def test_what_is_refused(given: dict[str, Any], why: str) -> None:
 
 def test_an_expression_that_comes_once_in_years_may_have_jitter() -> None:
     assert define(cron="0 0 29 2 *", jitter="1d").jitter_ms == 86_400_000
+
+
+def test_an_updated_time_zone_database_is_used(tmp_path: Path) -> None:
+    """By a process that has reckoned with the one before."""
+    given, before = define(cron="0 9 * * *", tz="Etc/GMT-5"), zoneinfo.TZPATH
+    at_nine = given.next(1_800_000_000_000, 1)[0]
+    (tmp_path / "Etc").mkdir()
+    with resources.files("tzdata.zoneinfo.Etc").joinpath("GMT-6").open("rb") as other:
+        (tmp_path / "Etc" / "GMT-5").write_bytes(other.read())
+    try:
+        zoneinfo.reset_tzpath([str(tmp_path)])
+        forget_zones()
+        assert given.next(1_800_000_000_000, 1)[0] == at_nine - 3_600_000
+    finally:
+        zoneinfo.reset_tzpath(before)
+        forget_zones()

@@ -132,3 +132,12 @@ def test_an_occurrences_id_tells_its_schedule_and_time() -> None:
 def test_the_text_is_local() -> None:
     plan = make_plan(define(cron="0 9 * * *", tz="Europe/Paris"), "s", NOW, NOW, 1)
     assert [one.text for one in plan.occurrences] == ["2027-01-16T09:00:00+01:00", "2027-01-17T09:00:00+01:00"]
+
+
+@pytest.mark.parametrize("missed", [999, 1_000, 1_001, 2_000])
+def test_the_last_one_runs_however_many_were_missed(missed: int) -> None:
+    now_ms, until_ms = NOW + (missed + 5) * MINUTE, NOW + missed * MINUTE
+    first = make_plan(minutely(until_ms=until_ms), "s", NOW, now_ms, 1)
+    second = make_plan(minutely(until_ms=until_ms), "s", first.last_ms, now_ms, 1)
+    assert first.occurrences or first.more
+    assert [one.time_ms for one in (first if first.occurrences else second).occurrences] == [until_ms]

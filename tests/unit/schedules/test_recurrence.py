@@ -191,3 +191,19 @@ def test_quiet_hours(quiet: str, at: str, then: str) -> None:
 def test_quiet_hours_that_can_not_be_read(text: str) -> None:
     with pytest.raises(InvalidInput, match="quiet: "):
         quiet_hours(text)
+
+
+@pytest.mark.parametrize("hours", [-25, -1, 0, 1, 25])
+def test_few_times_are_looked_at_around_a_change_of_clocks(hours: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The mover plans a schedule of every second four times a minute."""
+    looked = 0
+
+    def counted(local: datetime, where: ZoneInfo) -> list[int]:
+        nonlocal looked
+        looked += 1
+        return moments(local, where)
+
+    monkeypatch.setattr("streamdq.schedules.recurrence.moments", counted)
+    change = datetime(2027, 3, 28, 1, tzinfo=UTC) + timedelta(hours=hours)
+    assert next(cron("* * * * * *", PARIS).after(int(change.timestamp()) * 1000))
+    assert looked < 2 * 3_605
