@@ -42,7 +42,7 @@ BAD_JOBS: list[tuple[str, dict[str, Any]]] = [
     ("2030-01-01T00:00:00 has no time zone", {"at": NAIVE}),
     ("13-digit", {"at": 1_700_000_000}),
     ("13-digit", {"at": -1}),
-    ("neither an aware datetime", {"at": "2030-01-01"}),
+    ("at: 2030-01-01T00:00:00 has no time zone", {"at": "2030-01-01"}),
     ("neither an aware datetime", {"at": 1.5}),
     ("not both", {"at": 1_900_000_000_000, "delay": 1}),
     ("id:", {"id": ""}),

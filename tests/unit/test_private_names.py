@@ -14,8 +14,9 @@ OTHERS = {
     ("link/node.py", "_sock"),
     ("link/node.py", "_writer"),
     ("metrics/declared.py", "_labelnames"),  # of prometheus_client's metrics
+    ("store/schedules.py", "_replace"),  # of named tuples
 }
-"""What libraries have no other name for."""
+"""What libraries and Python have no other name for."""
 
 
 def is_private(name: str) -> bool:
