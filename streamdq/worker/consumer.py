@@ -192,15 +192,19 @@ class Consumer:
             self._active.append(shard)
 
     async def _try(self, shard: ShardKeys, limit: Limit) -> list[Held]:
-        """Claims from one shard. On Cluster, a claim that takes long goes on in the background (``_late``)."""
-        read = self._found.get(shard, [])
-        if not self._link.is_cluster:
+        """Claims from one shard. On Cluster, a claim that takes long goes on in the background (``_late``). So does one
+        that only hands entries back, as ``hand_back`` is cancelled when there is room: if Redis ran it only later, it
+        would take back what the next claim has claimed of the same entries.
+        """
+        read = self._found.pop(shard, [])
+        if not self._link.is_cluster and limit.most > 0:
             try:
                 return await self._claim(shard, limit, read)
-            except GroupMissing:
-                self._found.pop(shard, None)  # these entries are gone with the group
+            except GroupMissing:  # these entries are gone with the group
                 raise
-        self._found.pop(shard, None)
+            except BaseException:
+                self._keep({shard: read} if read else {})
+                raise
         task = asyncio.create_task(self._claim_or_repair(shard, limit, read))
         self._late[task] = shard, read
         await asyncio.wait({task}, timeout=_SHORT_PATIENCE_S if len(self._late) > 1 else _PATIENCE_S)
@@ -236,7 +240,7 @@ class Consumer:
         return []
 
     def _outcome(self, task: asyncio.Task[list[Held]]) -> list[Held]:
-        """The result of a claim on Cluster that has ended."""
+        """The result of a claim in the background that has ended."""
         shard, read = self._late.pop(task)
         if self._resting.get(shard) == float("inf"):
             del self._resting[shard]
@@ -272,8 +276,6 @@ class Consumer:
         )
         arrived = time.monotonic()
         self.time.observe(claimed.now_ms, arrived)
-        if not self._link.is_cluster:
-            self._found.pop(shard, None)  # only now: a failed call is repeated with the same entries
         if claimed.unlooked:
             self._keep({shard: list(read[-3 * claimed.unlooked :])})
         if claimed.paused:
