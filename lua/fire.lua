@@ -1,7 +1,8 @@
--- fire: occurrence -> delayed (and due), for schedules whose time has come. Taking it from the plan and enqueuing its job
--- are one step, so no occurrence runs twice, and none is left out.
+-- fire: occurrence -> delayed, for schedules whose time comes soon, so that the jobs are in the bucket when they are due.
+-- One that may have to wait for its predecessor is taken when it is due. Taking it from the plan and enqueuing its job are
+-- one step, so no occurrence runs twice, and none is left out.
 -- KEYS[1] schedules  HASH    id -> record
--- KEYS[2] ticks      ZSET    id -> when its next occurrence is due, or what waits for it is looked at
+-- KEYS[2] ticks      ZSET    id -> when to look at it next
 -- KEYS[3] jobs       HASH
 -- KEYS[4] bucket     ZSET
 -- KEYS[5] progress   HASH
@@ -13,33 +14,23 @@
 -- ARGV[3] limit, of schedules and of jobs
 -- ARGV[4] an occurrence that is later than this by ms is left to the planner, unless the planner has let it through
 -- ARGV[5] in how many ms to look again at what waits for its predecessor, or for the planner
+-- ARGV[6] by how many ms to enqueue a job before it is due
 -- returns {status, now_ms, next_ms, skipped, jobs, unplanned}: status 1 = done, 0 = the caller's settings of the topic
 -- are out of date, nothing was written; next_ms: when to call again, -1 = no occurrence to wait for; jobs: the ids of those
 -- that were enqueued; unplanned: the ids of schedules that need a new plan
 -- include: clock, progress, settle, sequence, ring, largest, leaving_groups, group_states, schedule, stored_format
 local schedules, ticks, jobs, bucket, progress, counts, settings, wake = unpack(KEYS)
 local now, shards, limit, late_after, again = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4]), ARGV[5]
+local lead = tonumber(ARGV[6])
 
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'largest', 'format')
 check_format(topic[5])
 if topic[1] ~= shards then return {0, now, -1, 0, {}, {}} end
 local groups = names(topic[2])
-local k = {progress = progress, settings = settings, leaving = topic[3]}
+local k = {jobs = jobs, progress = progress, settings = settings, leaving = topic[3]}
 local prefix = '\n' .. now .. '\n' -- 13 digits: Lua writes up to 14 in full
 local head = head_ms(bucket)
 local fired, unplanned, earliest, skipped, bytes, longest = {}, {}, nil, 0, 0, 0
-
--- Whether a group has yet to end the job.
-local function is_open(id)
-  local record = id ~= '' and redis.call('HGET', jobs, id)
-  if not record then return false end
-  local concerned, states = group_states(k, groups, id, string.sub(record, 1, 12))
-  for _, group in ipairs(concerned) do
-    local p = states[group]
-    if not p or (p.state ~= 'd' and p.state ~= 'x') then return true end
-  end
-  return false
-end
 
 local function skip(s) s.skipped, skipped = s.skipped + 1, skipped + 1 end
 
@@ -53,12 +44,13 @@ local function start(s, occurrence)
   bytes = bytes + #record
   if #record > longest then longest = #record end
   if not earliest or due < earliest then earliest = due end
-  s.previous, s.fired = id, s.fired + 1
+  s.fired = s.fired + 1
+  if due > now then s.ahead = occurrence else s.previous = id end
   fired[#fired + 1] = id
 end
 
 local function offer(s, occurrence)
-  if s.overlap == 'allow' or not is_open(s.previous) then
+  if s.overlap == 'allow' or not is_open(k, groups, s.previous) then
     start(s, occurrence)
   elseif s.overlap == 'queue' and s.held == '' then
     s.held = occurrence
@@ -67,16 +59,24 @@ local function offer(s, occurrence)
   end
 end
 
--- Takes from the plan what is due. Returns whether a new plan is needed before anything else of it runs.
+-- One of them at a time, and none that may have to wait: then this is decided when it is due.
+local function is_free(s)
+  return s.ahead == '' and (s.overlap == 'allow' or s.held == '' and not is_open(k, groups, s.previous))
+end
+
+-- Takes from the plan what is due, and what soon is. Returns whether a new plan is needed before anything else of it runs.
 local function work_off(s)
   if s.held ~= '' and s.shards ~= shards then return true end
-  if s.held ~= '' and not is_open(s.previous) then
+  settle_ahead(s, now)
+  if s.held ~= '' and not is_open(k, groups, s.previous) then
     start(s, s.held)
     s.held = ''
   end
   while s.plan[1] and #fired + skipped < limit and not is_enough(bytes) do
     local due, time = parse_occurrence(s.plan[1])
-    if due > now then return false end
+    if due > now + lead then return false end
+    s.must_wait = due > now and not is_free(s)
+    if s.must_wait then return false end
     if s.shards ~= shards or (now - due > late_after and due > tonumber(s.late_ms)) then return true end
     s.last_ms = time
     offer(s, table.remove(s.plan, 1))
@@ -87,9 +87,11 @@ end
 local function next_look(s, stuck)
   local soon = string.format('%.0f', now + again)
   if stuck then return soon end
-  local due = s.plan[1] and string.match(s.plan[1], '^%d+')
-  if s.held ~= '' and not (due and tonumber(due) < tonumber(soon)) then return soon end
-  return due
+  local due = s.plan[1] and parse_occurrence(s.plan[1])
+  if s.held ~= '' and not (due and due < tonumber(soon)) then return soon end
+  if due and s.must_wait then due = s.ahead ~= '' and parse_occurrence(s.ahead) or due
+  elseif due then due = due - lead end
+  return due and string.format('%.0f', due)
 end
 
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', ticks, '-inf', string.format('%.0f', now), 'LIMIT', 0, limit)) do

@@ -6,7 +6,8 @@
 --   last_ms    the time of the last occurrence that was taken from the plan, or passed over
 --   late_ms    occurrences up to this time run however late it is
 --   held       the occurrence that waits for its predecessor to end (queue), or ''
---   previous   id of the last occurrence's job, or ''
+--   ahead      the occurrence whose job is enqueued, and was not due yet when the script last looked; or ''
+--   previous   id of the job of the last occurrence before that, or ''
 --   totals     'fired:skipped:missed'
 --   plan       the next occurrences, each 'due_ms\31time_ms\31id\31text', separated by \30
 --   more       1 = others follow the planned ones
@@ -17,8 +18,8 @@ local OCCURRENCE = '^(%d+)\31(%d+)\31([^\31]*)\31(.*)$'
 -- `definition` and `job`
 local function parse_schedule(record)
   local s, at = {}, 1
-  for _, name in ipairs({'version', 'state', 'overlap', 'shards', 'last_ms', 'late_ms', 'held', 'previous', 'totals',
-    'planned', 'more', 'definition'}) do
+  for _, name in ipairs({'version', 'state', 'overlap', 'shards', 'last_ms', 'late_ms', 'held', 'ahead', 'previous',
+    'totals', 'planned', 'more', 'definition'}) do
     local ends = string.find(record, '\n', at, true)
     s[name] = string.sub(record, at, ends - 1)
     at = ends + 1
@@ -33,7 +34,7 @@ end
 -- format_schedule(s): returns the record that parse_schedule reads, as its next version
 local function format_schedule(s)
   return table.concat({string.format('%.0f', s.version + 1), s.state, s.overlap, s.shards, s.last_ms, s.late_ms, s.held,
-    s.previous, string.format('%.0f:%.0f:%.0f', s.fired, s.skipped, s.missed), table.concat(s.plan, '\30'), s.more,
+    s.ahead, s.previous, string.format('%.0f:%.0f:%.0f', s.fired, s.skipped, s.missed), table.concat(s.plan, '\30'), s.more,
     s.definition, s.job}, '\n')
 end
 
@@ -41,4 +42,24 @@ end
 local function parse_occurrence(text)
   local due, time, id, shown = string.match(text, OCCURRENCE)
   return tonumber(due), time, id, shown
+end
+
+-- settle_ahead(s, now): the occurrence whose job was enqueued ahead of its time becomes the last one, once it is due.
+local function settle_ahead(s, now)
+  if s.ahead == '' then return end
+  local due, _, id = parse_occurrence(s.ahead)
+  if due <= now then s.previous, s.ahead = id, '' end
+end
+
+-- is_open(k, groups, id): returns whether a group has yet to end the job, if there is such a job
+-- k = {jobs=, progress=, settings=, leaving=}
+local function is_open(k, groups, id)
+  local record = id ~= '' and redis.call('HGET', k.jobs, id)
+  if not record then return false end
+  local concerned, states = group_states(k, groups, id, string.sub(record, 1, 12))
+  for _, group in ipairs(concerned) do
+    local p = states[group]
+    if not p or (p.state ~= 'd' and p.state ~= 'x') then return true end
+  end
+  return false
 end

@@ -1,4 +1,4 @@
-"""Enqueues the jobs of schedules the moment they are due. The mover at work runs it, for the first shards of topics
+"""Enqueues the jobs of schedules shortly before they are due. The mover at work runs it, for the first shards of topics
 that have schedules; without such topics it does nothing.
 """
 
@@ -9,13 +9,11 @@ import time
 from collections.abc import Callable
 
 from ..clock import RedisTime
-from ..config import MAX_BATCH
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
 from ..loop import Failures
 from ..schedules.civil import database_version, forget_zones
-from ..schedules.plan import late_ms
 from ..store.replies import Fired
 from ..store.schedules import LOOK_AGAIN_MS, Schedules
 from ..store.scripts import Scripts
@@ -34,10 +32,8 @@ class Firing:
     ) -> None:
         self._link = link
         self._session = session
-        self._scripts = scripts
         self._topics = topics
         self._look = look
-        self._late_ms = late_ms(manual=session.clock.manual)
         self._schedules = Schedules(session, scripts, topics)
         self._time = RedisTime()
         self._timers = ShardTimers()
@@ -108,7 +104,7 @@ class Firing:
         topic = self._topics.known.get(shard.topic)
         if topic is None:
             return NEVER
-        reply = await arun(self._link, self._scripts.fire(shard, topic.spread, MAX_BATCH, self._late_ms, LOOK_AGAIN_MS))
+        reply = await arun(self._link, self._schedules.fire(shard, topic.spread))
         if not reply.current:  # an unfinished change of the topic, or one that this process has not heard of
             await arun(self._link, self._topics.mend(shard.topic))
             return time.monotonic() + LOOK_AGAIN_MS / 1000

@@ -128,8 +128,8 @@ def put_schedule(store: RedisStore, topic: str, id: str, definition: Definition,
         return changed(known, now_ms)
 
     yield from store.topics.expect_schedules(topic)
-    after = yield from _schedules(store).change(topic, id, noted)
-    return PutSchedule(None if before is None else _shown(topic, id, before), _shown(topic, id, after))
+    after, now_ms = yield from _schedules(store).change(topic, id, noted)
+    return _put(topic, id, before, after, now_ms)
 
 
 def preview_schedule(store: RedisStore, topic: str, id: str, definition: Definition, new: NewJob) -> Op[PutSchedule]:
@@ -137,9 +137,13 @@ def preview_schedule(store: RedisStore, topic: str, id: str, definition: Definit
     changed = _changed(store, topic, id, definition, new)
     before, now_ms = yield from _schedules(store).read(topic, id)
     after = changed(before, now_ms)
-    if after.state == "active" and not _shown(topic, id, after).next_ms:
+    if after.state == "active" and not _shown(topic, id, after, now_ms).next_ms:
         after = replace(after, state="ended")
-    return PutSchedule(None if before is None else _shown(topic, id, before), _shown(topic, id, after))
+    return _put(topic, id, before, after, now_ms)
+
+
+def _put(topic: str, id: str, before: StoredSchedule | None, after: StoredSchedule, now_ms: int) -> PutSchedule:
+    return PutSchedule(None if before is None else _shown(topic, id, before, now_ms), _shown(topic, id, after, now_ms))
 
 
 def _changed(store: RedisStore, topic: str, id: str, definition: Definition, new: NewJob) -> Changed:
@@ -196,8 +200,8 @@ def schedules(store: RedisStore, topic: str | None = None) -> Op[list[Schedule]]
         topics = [topic]
     found = []
     for name in sorted(topics):
-        known = yield from _schedules(store).all_of(name)
-        found += [_shown(name, id, known[id]) for id in sorted(known)]
+        known, now_ms = (yield from _schedules(store).all_of(name)), (yield from _schedules(store).now_ms(name))
+        found += [_shown(name, id, known[id], now_ms) for id in sorted(known)]
     return found
 
 
@@ -208,8 +212,7 @@ def get_schedule(store: RedisStore, topic: str, id: str = "default") -> Op[Sched
         UnknownTopic: there is no such topic.
         ScheduleMissing: it has no such schedule.
     """
-    known, _ = yield from _read(store, topic, id)
-    return _shown(topic, id, known)
+    return _shown(topic, id, *(yield from _read(store, topic, id)))
 
 
 def pause_schedule(store: RedisStore, topic: str, id: str = "default") -> Op[Schedule]:
@@ -221,7 +224,7 @@ def pause_schedule(store: RedisStore, topic: str, id: str = "default") -> Op[Sch
         return replace(_there(known, topic, id), state="paused", plan=())
 
     yield from store.topics.get(topic)
-    return _shown(topic, id, (yield from _schedules(store).change(topic, check_schedule_id(id), changed)))
+    return _shown(topic, id, *(yield from _schedules(store).change(topic, check_schedule_id(id), changed)))
 
 
 def resume_schedule(store: RedisStore, topic: str, id: str = "default") -> Op[Schedule]:
@@ -232,7 +235,7 @@ def resume_schedule(store: RedisStore, topic: str, id: str = "default") -> Op[Sc
         return there if there.state != "paused" else replace(there, state="active", last_ms=now_ms)
 
     yield from store.topics.get(topic)
-    return _shown(topic, id, (yield from _schedules(store).change(topic, check_schedule_id(id), changed)))
+    return _shown(topic, id, *(yield from _schedules(store).change(topic, check_schedule_id(id), changed)))
 
 
 def trigger(store: RedisStore, topic: str, id: str = "default") -> Op[Job]:
@@ -309,7 +312,9 @@ def _there(known: StoredSchedule | None, topic: str, id: str) -> StoredSchedule:
     return known
 
 
-def _shown(topic: str, id: str, known: StoredSchedule) -> Schedule:
+def _shown(topic: str, id: str, known: StoredSchedule, now_ms: int) -> Schedule:
+    """A job that is enqueued ahead of its time is an occurrence to come."""
+    known = known.seen_at(now_ms)
     last = known.plan[-1].time_ms if known.plan else known.last_ms
     times = [one.time_ms for one in known.plan[:_SHOWN]]
     if known.state == "active" and known.more:

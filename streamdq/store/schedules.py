@@ -17,7 +17,7 @@ from ..schedules.definition import Definition, definition_in
 from ..schedules.plan import Occurrence, Plan, late_ms, make_plan, occurrence_id
 from .commands import one
 from .counters import ShardCounter
-from .replies import Written
+from .replies import Fired, Written
 from .scripts import Scripts
 from .topics import Topics, changing
 
@@ -27,6 +27,10 @@ _PAGE = 200
 _RACES = 20
 LOOK_AGAIN_MS = 1_000
 """When to look again at what waits for its predecessor to end."""
+AHEAD_MS = 10_000
+"""Jobs of schedules are enqueued this long before they are due, so that those of the same minute are in their buckets
+when it comes.
+"""
 
 
 class Totals(NamedTuple):
@@ -51,6 +55,7 @@ class StoredSchedule:
     last_ms: int
     late_ms: int = 0
     held: Occurrence | None = None
+    ahead: Occurrence | None = None  # enqueued, and not due when last looked at
     previous: str = ""
     totals: Totals = _NONE
     plan: Sequence[Occurrence] = field(default_factory=tuple)
@@ -58,16 +63,33 @@ class StoredSchedule:
     zones: str = ""  # the version of the time zone database that the plan was made with
     job: bytes  # the rest of the record of its jobs, with {due} in the body
 
-    def look_ms(self) -> int | None:
+    def look_ms(self, ahead_ms: int = AHEAD_MS) -> int | None:
         """When the mover looks at it next."""
         if self.state != "active":
             return None
         waits = [self.last_ms] if self.held or (self.more and not self.plan) else []
-        return min([*waits, *(one.due_ms for one in self.plan[:1])], default=None)
+        return min([*waits, *(one.due_ms - ahead_ms for one in self.plan[:1])], default=None)
 
     def is_due(self, now_ms: int) -> bool:
         """Whether an occurrence is due and has not been enqueued yet."""
         return self.state == "active" and any(one.due_ms <= now_ms for one in self.plan[:1])
+
+    def is_ahead(self, now_ms: int) -> bool:
+        """Whether the job of its next occurrence is enqueued already."""
+        return self.ahead is not None and self.ahead.due_ms > now_ms
+
+    def seen_at(self, now_ms: int) -> StoredSchedule:
+        """As it is at that moment, with the occurrence whose job is enqueued ahead of its time in the plan until it is
+        due.
+        """
+        if self.ahead is None:
+            return self
+        if not self.is_ahead(now_ms):
+            return replace(self, ahead=None, previous=self.ahead.id)
+        fired, skipped, missed = self.totals
+        return replace(
+            self, state="active", ahead=None, plan=[self.ahead, *self.plan], totals=Totals(fired - 1, skipped, missed)
+        )
 
     def is_planned(self) -> bool:
         """False: it was missed so often that more of these occurrences have to be looked at."""
@@ -89,23 +111,27 @@ class StoredSchedule:
 
     def encode(self) -> bytes:
         """All but the version, which the script counts."""
-        held = _encode_occurrence(self.held) if self.held else ""
+        held, ahead = (_encode_occurrence(one) if one else "" for one in (self.held, self.ahead))
         plan = _OCCURRENCES.join(map(_encode_occurrence, self.plan))
         lines = (
-            self.state, self.definition.overlap, self.shards, self.last_ms, self.late_ms, held, self.previous,
+            self.state, self.definition.overlap, self.shards, self.last_ms, self.late_ms, held, ahead,
+            self.previous,
             ":".join(map(str, self.totals)), plan, int(self.more), f"{self.zones} {self.definition.text()}",
         )  # fmt: skip
         return "".join(f"{line}\n" for line in lines).encode() + self.job
 
 
 def schedule_in(record: bytes) -> StoredSchedule:
-    *head, definition, job = record.split(b"\n", 12)
-    version, state, _overlap, shards, last, late, held, previous, totals, plan, more = (part.decode() for part in head)
+    *head, definition, job = record.split(b"\n", 13)
+    version, state, _overlap, shards, last, late, held, ahead, previous, totals, plan, more = (
+        part.decode() for part in head
+    )
     zones, _, text = definition.decode().partition(" ")
     return StoredSchedule(
         version=int(version), state=state, definition=definition_in(text),  # type: ignore[arg-type]
         shards=int(shards), last_ms=int(last), late_ms=int(late),
-        held=_occurrence_in(held) if held else None, previous=previous, totals=Totals(*map(int, totals.split(":"))),
+        held=_occurrence_in(held) if held else None, ahead=_occurrence_in(ahead) if ahead else None,
+        previous=previous, totals=Totals(*map(int, totals.split(":"))),
         plan=[_occurrence_in(one) for one in plan.split(_OCCURRENCES) if one], more=more == "1", zones=zones, job=job,
     )  # fmt: skip
 
@@ -146,9 +172,15 @@ class Schedules:
         key = self._first(topic).schedules
         commands = [Command(key, ("HGET", key, id)), Command(key, ("TIME",))]
         record, now = map(checked, (yield from self._session.call(commands)))
+        return None if record is None else schedule_in(record), self._ms(now)
+
+    def now_ms(self, topic: str) -> Op[int]:
+        """The time of the topic's first shard."""
+        return self._ms((yield from one(self._session, self._first(topic).schedules, "TIME")))
+
+    def _ms(self, reply: Sequence[bytes]) -> int:
         given = self._session.clock.argument()
-        now_ms = int(given) if given else int(now[0]) * 1000 + int(now[1]) // 1000
-        return None if record is None else schedule_in(record), now_ms
+        return int(given) if given else int(reply[0]) * 1000 + int(reply[1]) // 1000
 
     def all_of(self, topic: str) -> Op[dict[str, StoredSchedule]]:
         """The topic's schedules by id. Of those that are made or removed meanwhile, some are missing."""
@@ -174,11 +206,19 @@ class Schedules:
         return Standing({id for id, there in zip(ids, found, strict=True) if there}, int(after or 0))
 
     def remove(self, topic: str, id: str) -> Op[bool]:
+        yield from self._scripts.retract(self._first(topic), id)
         return (yield from self._scripts.unschedule(self._first(topic), id))
 
-    def change(self, topic: str, id: str, changed: Changed) -> Op[StoredSchedule]:
+    def fire(self, first: ShardKeys, shards: int) -> Op[Fired]:
+        """Enqueues the jobs of occurrences that are due, or soon will be. ``first``: the topic's shard 0."""
+        return self._scripts.fire(
+            first, shards, MAX_BATCH, late_ms=self._late_ms, again_ms=LOOK_AGAIN_MS, ahead_ms=AHEAD_MS
+        )
+
+    def change(self, topic: str, id: str, changed: Changed) -> Op[tuple[StoredSchedule, int]]:
         """Reads the schedule, changes it, plans it, and writes it, once more if somebody else did meanwhile. What was
-        due before is not changed. The topic must exist.
+        due before is not changed; a job that was enqueued ahead of its time is taken back. The topic must exist.
+        Returns the schedule and Redis's time.
 
         Raises:
             ServerUnavailable: others changed it all the time.
@@ -187,11 +227,13 @@ class Schedules:
             known, now_ms = yield from self.read(topic, id)
             after = changed(known, now_ms)
             if after is known:
-                return after
+                return after, now_ms
             if known is not None and known.is_due(now_ms):
                 yield from self._settle(topic, id)
+            elif known is not None and known.is_ahead(now_ms):
+                yield from self._scripts.retract(self._first(topic), id)
             elif (written := (yield from self._write(topic, id, after, now_ms))) and written.is_planned():
-                return written
+                return written, now_ms
         raise changing(topic)
 
     def replan(self, topic: str, id: str) -> Op[int]:
@@ -217,7 +259,7 @@ class Schedules:
     def _settle(self, topic: str, id: str) -> Op[None]:
         """Enqueues what is due, as the mover does."""
         spread = self._topics.settings_of(topic).spread
-        fired = yield from self._scripts.fire(self._first(topic), spread, MAX_BATCH, self._late_ms, LOOK_AGAIN_MS)
+        fired = yield from self.fire(self._first(topic), spread)
         if not fired.current:
             yield from self._topics.shared(topic, self._topics.repair)
         elif id in fired.unplanned:

@@ -509,15 +509,26 @@ class Scripts:
         reply = yield from self._run("unschedule", keys, (id,))
         return bool(reply == 1)
 
-    def fire(self, first: ShardKeys, shards: int, limit: int, late_ms: int, again_ms: int) -> Op[Fired]:
-        """Enqueues the jobs of at most ``limit`` occurrences that are due, none later than ``late_ms`` unless its plan
-        says so. ``again_ms``: after how long to look again at what waits.
+    def retract(self, first: ShardKeys, id: str) -> Op[None]:
+        """Takes back the occurrence of a schedule that is enqueued and not due yet."""
+        keys = (
+            first.schedules, first.ticks, first.jobs, first.bucket, first.ready, first.progress, first.counts,
+            first.settings, first.history,
+        )  # fmt: skip
+        yield from self._run("retract", keys, (self._now(), id, self._history))
+
+    def fire(
+        self, first: ShardKeys, shards: int, limit: int, *, late_ms: int, again_ms: int, ahead_ms: int
+    ) -> Op[Fired]:
+        """Enqueues the jobs of at most ``limit`` occurrences that are due within ``ahead_ms``, none later than
+        ``late_ms`` unless its plan says so. ``again_ms``: after how long to look again at what waits.
         """
         keys = (
             first.schedules, first.ticks, first.jobs, first.bucket, first.progress, first.counts, first.settings,
             first.wake,
         )  # fmt: skip
-        return fired_in((yield from self._run("fire", keys, (self._now(), shards, limit, late_ms, again_ms))))
+        args = (self._now(), shards, limit, late_ms, again_ms, ahead_ms)
+        return fired_in((yield from self._run("fire", keys, args)))
 
     def remove_consumer(self, k: ShardKeys, group: str, consumer: str, limit: int) -> Op[bool]:
         """Returns False if more than ``limit`` entries were pending; call it again."""

@@ -29,8 +29,12 @@ def stored(
     return StoredSchedule(definition=Definition(every_ms=1_000, overlap=overlap), job=job, **given)
 
 
-def write(shard: Shard, schedule: StoredSchedule, id: str = "s", missed: int = 0, shards: int = 1) -> Written:
-    op = shard.scripts.schedule(shard.k, shards, id, schedule.version, schedule.look_ms(), missed, schedule.encode())
+def write(
+    shard: Shard, schedule: StoredSchedule, id: str = "s", missed: int = 0, shards: int = 1, ahead_ms: int = 0
+) -> Written:
+    op = shard.scripts.schedule(
+        shard.k, shards, id, schedule.version, schedule.look_ms(ahead_ms), missed, schedule.encode()
+    )
     found: Written = shard.run(op)
     return found
 
@@ -63,9 +67,9 @@ class Fired(NamedTuple):
     unplanned: list[str]
 
 
-def fire(shard: Shard, limit: int = 500, shards: int = 1) -> Fired:
+def fire(shard: Shard, limit: int = 500, shards: int = 1, ahead_ms: int = 0) -> Fired:
     before = waiting(shard)
-    reply = shard.run(shard.scripts.fire(shard.k, shards, limit, LATE_MS, AGAIN_MS))
+    reply = shard.run(shard.scripts.fire(shard.k, shards, limit, late_ms=LATE_MS, again_ms=AGAIN_MS, ahead_ms=ahead_ms))
     assert sorted(reply.jobs) == sorted(id for id, _ in set(waiting(shard)) - set(before))
     if shard.checked:
         shard.check()

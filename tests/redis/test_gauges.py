@@ -24,6 +24,7 @@ from streamdq.metrics.declared import TopicLabels
 from streamdq.operations.inspect import ALIVE_MS, alive
 from streamdq.queue import carry_out, store_of
 from streamdq.store.reads import GroupConsumer
+from streamdq.store.schedules import Schedules
 from tests.redis.harness import NAMESPACE, Space, eventually, opened
 from tests.servers import Cluster, Server, until
 
@@ -342,7 +343,9 @@ def test_schedules_by_state_and_what_became_of_their_occurrences(redis_server: S
         store = store_of(space.queue)
         assert space.clock is not None
         space.clock.advance("1h")  # type: ignore[attr-defined]
-        carry_out(space.queue, store.scripts.fire(store.session.keys.shard("t", 0), 1, 500, 30_000, 1_000))
+        carry_out(
+            space.queue, Schedules(store.session, store.scripts, store.topics).fire(store.session.keys.shard("t", 0), 1)
+        )
         with redis_server.client() as client:
             client.hincrby("test:{t:0}:counts", "skipped", 3)
             client.hincrby("test:{t:0}:counts", "missed", 4)

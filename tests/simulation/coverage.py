@@ -34,8 +34,8 @@ _OUTCOMES = (
     "remove_consumer: handed back", "move: other groups", "move: no permit",
     "configure_shard: 1", "configure_shard: 0", "drop_shard: 1", "drop_shard: 0", "a group leaves",
     "take_over: some", "take_over: nothing",
-    "fire: enqueued", "fire: skipped", "fire: unplanned", "schedule: changed meanwhile", "schedule: missed",
-    "schedule: all accounted for",
+    "fire: enqueued", "fire: skipped", "fire: unplanned", "retract: taken back", "retract: nothing",
+    "schedule: changed meanwhile", "schedule: missed", "schedule: all accounted for",
     "archive: 1", "archive: 0", "restore: 1", "restore: 0", "restore: settings out of date",
 )  # fmt: skip
 

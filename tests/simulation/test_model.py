@@ -39,14 +39,13 @@ class Story:
 
     def schedule(self, due_ms: int, time: bytes = b"T1") -> None:
         occurrence = b"%d\x1f%d\x1fs@%b\x1f%b" % (due_ms, due_ms, time, time)
-        lines = (b"active", b"allow", b"1", b"0", b"0", b"", b"", b"0:0:0", occurrence, b"1", b" {}")
+        lines = (b"active", b"allow", b"1", b"0", b"0", b"", b"", b"", b"0:0:0", occurrence, b"1", b" {}")
         job = b'\n\n\n\n\n{"n":"s {due}"}'
         self.call("schedule", 1, b"", b"1", b"s", b"0", b"%d" % due_ms, b"0", b"\n".join((*lines, job)))
 
     def fire(self, *times: bytes) -> None:
-        self.call(
-            "fire", [1, self.now, -1, 0, [b"s@" + time for time in times], []], b"", b"1", b"500", b"30000", b"1000"
-        )
+        reply = [1, self.now, -1, 0, [b"s@" + time for time in times], []]
+        self.call("fire", reply, b"", b"1", b"500", b"30000", b"1000", b"100")
 
     def end(
         self, name: str, *more: bytes, claim: tuple[bytes, bytes] = (b"1-0", b""), consumer: bytes = b"c1",
@@ -334,7 +333,7 @@ def too_many_at_once(story: Story) -> None:
 
 def fired_early(story: Story) -> None:
     story.schedule(NOW + 1000)
-    story.now += 999
+    story.now += 899
     story.fire(b"T1")
 
 

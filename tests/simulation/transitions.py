@@ -66,7 +66,7 @@ def schedule(model: Model, call: Call) -> None:
     if call.reply != 1:
         model.happened["schedule: changed meanwhile" if call.reply == 0 else "schedule: settings out of date"] += 1
         return
-    *_, plan, _, _, job = call.args[6].split(b"\n", 11)
+    *_, plan, _, _, job = call.args[6].split(b"\n", 12)
     for occurrence in plan.split(b"\x1e") if plan else ():
         due_ms, _, id, text = occurrence.split(b"\x1f")
         model.planned[call.shard, id] = due_ms.decode(), job.replace(b"{due}", text)
@@ -84,9 +84,23 @@ def fire(model: Model, call: Call) -> None:
             model.happened[f"fire: {what}"] += 1
     for id in jobs:
         due_ms, rest = model.planned[call.shard, id]
-        if int(due_ms) > model.now_ms:
+        if int(due_ms) > model.now_ms + int(call.args[5]):
             model.broken(f"{id!r} was enqueued {int(due_ms) - model.now_ms} ms early")
         _create(model, call, now_ms, id.decode(), due_ms, rest, replaces=False)
+
+
+def retract(model: Model, call: Call) -> None:
+    if not call.reply:
+        model.happened["retract: nothing"] += 1
+        return
+    model.happened["retract: taken back"] += 1
+    job = model.live.get((call.shard, call.reply.decode()))
+    if job is None or job.gone:
+        model.broken(f"{call.reply!r} was taken back, which is gone")
+    elif any(delivery.claim or delivery.ended for delivery in job.deliveries.values()):
+        model.broken(f"{call.reply!r} was taken back, though it had begun")
+    else:
+        job.gone = "cancelled"
 
 
 # -- attempts
@@ -277,6 +291,7 @@ STEPS: dict[str, Step] = {
         replace,
         schedule,
         fire,
+        retract,
         claim,
         finish,
         retry,

@@ -1,0 +1,42 @@
+-- retract: takes back the occurrence whose job was enqueued ahead of its time, if it is not due yet: its job is cancelled,
+-- and it is in the plan again, to be taken when it is due.
+-- KEYS[1] schedules  HASH    id -> record
+-- KEYS[2] ticks      ZSET    id -> when to look at it next
+-- KEYS[3] jobs       HASH
+-- KEYS[4] bucket     ZSET
+-- KEYS[5] ready      STREAM
+-- KEYS[6] progress   HASH
+-- KEYS[7] counts     HASH
+-- KEYS[8] settings   HASH
+-- KEYS[9] history    STREAM
+-- ARGV[1] now_ms or ''
+-- ARGV[2] id of the schedule
+-- ARGV[3] history cap
+-- returns the id of the job, '' = none was cancelled
+-- include: clock, progress, settle, history, leaving_groups, group_states, withdraw, drop_job, schedule, stored_format
+local schedules, ticks, jobs, bucket, ready, progress, counts, settings, history = unpack(KEYS)
+local now, id = now_ms(ARGV[1]), ARGV[2]
+local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format')
+check_format(topic[3])
+local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
+  history = history, cap = ARGV[3], leaving = topic[2]}
+local stored = redis.call('HGET', schedules, id)
+local s = stored and parse_schedule(stored)
+if not s or s.ahead == '' then return '' end
+local due, time, job = parse_occurrence(s.ahead)
+if due <= now then return '' end
+
+local record = redis.call('HGET', jobs, job)
+-- Who has rescheduled it, or cancelled it, has decided about this occurrence.
+local untouched = record and tonumber(string.match(record, '^%d+', 13)) == due
+local cancelled = untouched and drop_job(k, names(topic[1]), job, record, now, nil) == 1
+if cancelled then
+  table.insert(s.plan, 1, s.ahead)
+  s.state, s.fired, s.last_ms = 'active', s.fired - 1, string.format('%.0f', time - 1)
+  redis.call('ZADD', ticks, string.format('%.0f', due), id)
+else
+  s.previous = job
+end
+s.ahead = ''
+redis.call('HSET', schedules, id, format_schedule(s))
+return cancelled and job or ''

@@ -1,0 +1,79 @@
+"""retract: the job of an occurrence that is not due yet is taken back."""
+
+from __future__ import annotations
+
+from tests.lua.schedules import at, fire, look, stored, there, waiting, write
+from tests.lua.shard import START_MS, Shard
+
+AHEAD_MS = 10_000
+
+
+def retract(shard: Shard, id: str = "s") -> None:
+    shard.run(shard.scripts.retract(shard.k, id))
+    if shard.checked:
+        shard.check()
+
+
+def cancelled(shard: Shard) -> int:
+    return int(shard.redis("HGET", shard.k.counts, "cancelled:default") or 0)
+
+
+def test_it_is_taken_back(shard: Shard) -> None:
+    write(shard, stored(5_000, 90_000), ahead_ms=AHEAD_MS)
+    before = there(shard)
+    fire(shard, ahead_ms=AHEAD_MS)
+    retract(shard)
+    assert waiting(shard) == []
+    assert shard.get("s@5000") is None
+    assert cancelled(shard) == 1
+    found = there(shard)
+    assert (found.plan, found.ahead, found.previous, found.totals) == (before.plan, None, "", (0, 0, 0))
+    assert found.last_ms == START_MS + 4_999, "so that a new plan has it again"
+    assert look(shard) == 5_000, "the mover leaves it alone until it is due"
+    shard.clock.now_ms += 5_000
+    assert fire(shard, ahead_ms=AHEAD_MS).fired == 1
+
+
+def test_one_that_has_ended_is_active_again(shard: Shard) -> None:
+    write(shard, stored(5_000), ahead_ms=AHEAD_MS)
+    fire(shard, ahead_ms=AHEAD_MS)
+    assert there(shard).state == "ended"
+    retract(shard)
+    assert (there(shard).state, look(shard)) == ("active", 5_000)
+
+
+def test_what_is_due_is_not_taken_back(shard: Shard) -> None:
+    write(shard, stored(5_000, 90_000), ahead_ms=AHEAD_MS)
+    fire(shard, ahead_ms=AHEAD_MS)
+    shard.clock.now_ms += 5_000
+    before = there(shard)
+    retract(shard)
+    assert there(shard) == before
+    assert waiting(shard) == [("s@5000", 5_000)]
+
+
+def test_nothing_ahead_is_nothing_to_take_back(shard: Shard) -> None:
+    retract(shard)
+    write(shard, stored(60_000))
+    before = there(shard)
+    retract(shard)
+    assert there(shard) == before
+
+
+def test_what_a_caller_cancelled_does_not_come_again(shard: Shard) -> None:
+    write(shard, stored(5_000, 90_000), ahead_ms=AHEAD_MS)
+    fire(shard, ahead_ms=AHEAD_MS)
+    assert shard.call("cancel", "s@5000") == 1
+    retract(shard)
+    found = there(shard)
+    assert (found.plan, found.ahead, found.previous, found.totals) == (at(90_000), None, "s@5000", (1, 0, 0))
+    assert look(shard) == 80_000
+
+
+def test_what_a_caller_rescheduled_stays(shard: Shard) -> None:
+    write(shard, stored(5_000, 90_000), ahead_ms=AHEAD_MS)
+    fire(shard, ahead_ms=AHEAD_MS)
+    assert shard.call("reschedule", "s@5000", "+8000") == 1
+    retract(shard)
+    assert waiting(shard) == [("s@5000", 8_000)]
+    assert (there(shard).plan, there(shard).ahead) == (at(90_000), None)
