@@ -98,6 +98,93 @@ def test_a_change_concerns_the_next_occurrence(stepped: Space, clock: ManualCloc
     assert stepped.queue.schedule("t", {"a": 2}, id="s", every="5m").state == "active"
 
 
+# -- in the last seconds before an occurrence, when its job is enqueued already
+
+
+def ahead(space: Space, clock: ManualClock, **given: Any) -> str:
+    """Makes a schedule whose next job is enqueued and due in two seconds; returns the job's id."""
+    next_ms = space.queue.schedule("t", {"a": 1}, id="s", every="10m", **given).next_ms
+    clock.advance("9m58s")
+    fired = stored(space, lambda schedules: schedules.fire(store_of(space.queue).session.keys.shard("t", 0), 1))
+    (job,) = fired.jobs
+    assert (space.state(job), space.job(job).due_ms) == ("delayed", next_ms[0])
+    shown = space.queue.get_schedule("t", "s")
+    assert (shown.next_ms, shown.previous, shown.fired, shown.state) == (next_ms, None, 0, "active")
+    assert space.queue.schedules("t") == [shown]
+    return str(job)
+
+
+async def run_on(space: Space, clock: ManualClock, seen: Seen, for_: str) -> None:
+    worker = space.worker()
+
+    @worker.handler("t")
+    async def handle(body: Any, job: Job) -> None:
+        seen.add((job.id, body))
+
+    await drain(worker, clock, for_=for_)
+
+
+async def test_a_change_concerns_the_job_that_is_enqueued_already(
+    stepped: Space, clock: ManualClock, seen: Seen
+) -> None:
+    job = ahead(stepped, clock)
+    next_ms = stepped.queue.schedule("t", {"a": 2}, id="s", every="10m").next_ms
+    assert next_ms[0] == clock.now_ms + 2_000
+    await run_on(stepped, clock, seen, "3s")
+    assert seen.all == [(job, {"a": 2})]
+
+
+async def test_the_same_again_leaves_the_job_that_is_enqueued_already(
+    stepped: Space, clock: ManualClock, seen: Seen
+) -> None:
+    job = ahead(stepped, clock)
+    stepped.queue.schedule("t", {"a": 1}, id="s", every="10m")
+    assert stepped.state(job) == "delayed"
+    await run_on(stepped, clock, seen, "3s")
+    assert seen.all == [(job, {"a": 1})]
+
+
+async def test_paused_before_it_is_due_it_does_not_run(stepped: Space, clock: ManualClock, seen: Seen) -> None:
+    ahead(stepped, clock)
+    assert stepped.queue.pause_schedule("t", "s").state == "paused"
+    await run_on(stepped, clock, seen, "3s")
+    assert seen.all == []
+    resumed = stepped.queue.resume_schedule("t", "s")
+    assert (resumed.fired, resumed.missed) == (0, 0)
+    await run_on(stepped, clock, seen, "10m")
+    assert len(seen.all) == 1
+
+
+async def test_removed_before_it_is_due_it_does_not_run(stepped: Space, clock: ManualClock, seen: Seen) -> None:
+    ahead(stepped, clock)
+    assert stepped.queue.unschedule("t", "s") is True
+    await run_on(stepped, clock, seen, "1h")
+    assert seen.all == []
+
+
+async def test_the_last_one_is_changed_as_well(stepped: Space, clock: ManualClock, seen: Seen) -> None:
+    until = datetime.fromtimestamp((clock.now_ms + 600_000) / 1000, UTC)
+    job = ahead(stepped, clock, until=until)
+    stepped.queue.schedule("t", {"a": 2}, id="s", every="10m", until=until)
+    await run_on(stepped, clock, seen, "1h")
+    assert seen.all == [(job, {"a": 2})]
+    assert stepped.queue.get_schedule("t", "s").state == "ended"
+
+
+async def test_who_was_killed_before_the_change_has_changed_nothing(
+    stepped: Space, clock: ManualClock, seen: Seen
+) -> None:
+    job = ahead(stepped, clock)
+    store = store_of(stepped.queue)
+    carry_out(stepped.queue, store.scripts.retract(store.session.keys.shard("t", 0), "s"))
+    assert stepped.state(job) == "gone"
+    await run_on(stepped, clock, seen, "3s")
+    assert seen.all == [(job, {"a": 1})]
+
+
+# -- further
+
+
 def test_what_is_not_there_is_named(space: Space) -> None:
     for call in (space.queue.get_schedule, space.queue.unschedule, space.queue.pause_schedule, space.queue.trigger):
         with pytest.raises(UnknownTopic):
