@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.mutants.mutant import ROOT
+
+pytestmark = pytest.mark.thorough
 
 TRY = """
 import sys
