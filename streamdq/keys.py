@@ -82,6 +82,8 @@ class ShardKeys:
         "schedules",
         "settings",
         "shard",
+        "taken",
+        "taken_until",
         "ticks",
         "topic",
         "wake"
@@ -102,6 +104,8 @@ class ShardKeys:
         self.archive = f"{self.prefix}:archive"  # HASH receipts of jobs that an archive has just taken or put back
         self.outbox = f"{self.prefix}:outbox"  # HASH receipts of jobs from a database's outbox
         self.receipts = f"{self.prefix}:receipts"  # ZSET claims recently ended over HTTP, and how -> when
+        self.taken = f"{self.prefix}:taken"  # HASH id -> for how long it is taken, whatever becomes of its job
+        self.taken_until = f"{self.prefix}:taken_until"  # ZSET id -> when that is over
         self.schedules = f"{self.prefix}:schedules"  # HASH id -> schedule; of the topic's first shard alone
         self.ticks = f"{self.prefix}:ticks"  # ZSET id of a schedule -> when it is looked at next
         self.wake = f"{self.prefix}:wake"  # STREAM, one entry: rings when an earlier job arrives

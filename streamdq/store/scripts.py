@@ -113,6 +113,14 @@ class Scripts:
         )
         return enqueued_in(reply)
 
+    def enqueue_unique(self, k: ShardKeys, shards: int, how: str, jobs: list[Any]) -> Op[Enqueued]:
+        """``how``: keep, replace or postpone the job that has an id. ``jobs``: id, when, rest of the record, rule."""
+        keys = (
+            k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake, k.taken, k.taken_until,
+        )  # fmt: skip
+        args = (self._now(), shards, self._history, REPLACED_BYTES, how, *jobs)
+        return enqueued_in((yield from self._run("enqueue_unique", keys, args)))
+
     def move(self, k: ShardKeys, groups: Sequence[str], limit: int, permitted: bool = False) -> Op[Moved]:
         """``permitted``: ``permit`` has granted the limit; in a topic with a rate, nothing moves without that."""
         reply = yield from self._run(
@@ -486,7 +494,7 @@ class Scripts:
     def drop_shard(self, k: ShardKeys, settings: TopicSettings) -> Op[bool]:
         """Returns False if the shard holds jobs, schedules or receipts and ``settings.deleting`` does not force it."""
         keys = [k.settings, k.jobs, k.counts, k.archive, k.outbox, k.schedules]
-        keys += [k.bucket, k.ready, k.progress, k.history, k.wake, k.ticks]
+        keys += [k.bucket, k.ready, k.progress, k.history, k.wake, k.ticks, k.taken, k.taken_until]
         for group in (*settings.groups, *settings.leaving):
             keys += [k.ready_of(group), k.dead_of(group)]
         force = int(settings.deleting == "force")

@@ -83,6 +83,18 @@ class Shard:
         reply: Enqueued = self._step(self.scripts.enqueue(self.k, 1, self.jobs(*ids, delay=delay, **fields)))
         return reply
 
+    def enqueue_unique(
+        self, *ids: str, how: str = "keep", rule: str = "|||", delay: Any = 0, **fields: Any
+    ) -> Enqueued:
+        """``rule``: 'unique_for_ms|times|per_ms|at_most_ms'."""
+        return self.repeat_unique(self.jobs(*ids, delay=delay, **fields), how, rule)
+
+    def repeat_unique(self, jobs: Sequence[Any], how: str = "keep", rule: str = "|||") -> Enqueued:
+        """The same with jobs as ``jobs`` returns them, so that a call can be repeated."""
+        args = [value for i in range(0, len(jobs), 3) for value in (*jobs[i : i + 3], rule)]
+        reply: Enqueued = self._step(self.scripts.enqueue_unique(self.k, 1, how, args))
+        return reply
+
     def move(self, limit: int = MAX_BATCH) -> Moved:
         reply: Moved = self._step(self.scripts.move(self.k, self.settings.group_names, limit))
         return reply

@@ -1,0 +1,95 @@
+-- enqueue_unique: like enqueue and replace, for jobs whose ids are taken for a time (unique_for), may be used only so
+-- often (rate_of_id), or whose waiting job is postponed: nothing, delayed or ready -> delayed.
+-- KEYS[1] jobs      HASH
+-- KEYS[2] bucket    ZSET
+-- KEYS[3] ready     STREAM
+-- KEYS[4] progress  HASH
+-- KEYS[5] counts    HASH
+-- KEYS[6] settings  HASH
+-- KEYS[7] history   STREAM
+-- KEYS[8] wake      STREAM
+-- KEYS[9] taken     HASH    id -> who had it last, and for how long it is taken
+-- KEYS[10] taken_until  ZSET  id -> when that is over
+-- ARGV[1] now_ms or ''
+-- ARGV[2] shards
+-- ARGV[3] history cap
+-- ARGV[4] most bytes of records to read; beyond that the rest of the jobs is left for another call
+-- ARGV[5] if a job has the id: 'keep' it; or, if it waits, 'replace' or 'postpone' it
+-- ARGV[6..] per job: id, when ('+delay_ms', or due_ms), rest of the record, rule (rule_in)
+-- returns {status, now_ms, looked, i, record_i, ...} as enqueue does; i are the jobs that were not enqueued: another one
+-- has the id, or had it; or that are there already, as they were postponed or the call is repeated. record_i: the job
+-- that has the id. If it has ended, body `null` in its record, and the sequence is until when (ms, hexadecimal) the id
+-- is taken.
+-- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, withdraw, drop_job, largest, stored_format, taken, postpone
+local jobs, bucket, ready, progress, counts, settings, history, wake, taken, taken_until = unpack(KEYS)
+local now, most_bytes, how = now_ms(ARGV[1]), tonumber(ARGV[4]), ARGV[5]
+local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format')
+check_format(topic[5])
+if topic[1] ~= ARGV[2] then return {0, now, 0} end
+local groups = names(topic[2])
+local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
+  history = history, cap = ARGV[3], leaving = topic[4], taken = taken, taken_until = taken_until}
+local head, count = head_ms(bucket), (#ARGV - 5) / 4
+local before = redis.call('HINCRBY', counts, 'enqueued', count) - count -- always written, as in enqueue
+local reply, created, earliest, bytes, longest = {1, now, count}, 0, nil, 0, 0
+
+local function later(id, record, due, rest, rule, t, nonce)
+  local was_due, made = string.match(record, '^(%d+)\n(%d+)\n', 13)
+  local known = t and t.latest > 0 and t.created == tonumber(made)
+  local latest = known and t.latest or rule.at_most and was_due + rule.at_most
+  local new, new_due = postpone(k, groups, id, record, latest and math.min(due, latest) or due, rest, now)
+  if not new then return record end
+  longest, earliest = math.max(longest, #new), math.min(earliest or new_due, new_due)
+  if t or latest then
+    t = t or {over = 0, until_ms = 0, times = {}}
+    t.nonce, t.created, t.due, t.latest = nonce, tonumber(made), new_due, latest or 0
+    t.over = math.max(t.over, t.latest)
+    keep_taken(k, id, t, now)
+  end
+  return new
+end
+
+-- returns the record of the job that keeps the id; nil = the new job gets it
+local function holder(id, record, due, rest, rule, t, nonce)
+  local free = t and free_ms(t, rule) or 0
+  if record then
+    if string.sub(record, -#rest) == rest then return record end -- with the same nonce: the call is repeated
+    if how == 'postpone' then return later(id, record, due, rest, rule, t, nonce) end
+    local replaced = how == 'replace' and free <= now and drop_job(k, groups, id, record, now, nil) == 1
+    return not replaced and record or nil
+  end
+  local until_ms = t and math.max(t.until_ms, free) or 0
+  if until_ms <= now and not (t and t.nonce == nonce) then return nil end
+  return string.format('%012x%.0f\n%.0f\n\n\n%s\n\n\nnull', until_ms, t.due, t.created, t.nonce)
+end
+
+for i = 6, #ARGV, 4 do
+  local id, when, rest, rule = ARGV[i], ARGV[i + 1], ARGV[i + 2], rule_in(ARGV[i + 3])
+  local record, due, t = redis.call('HGET', jobs, id), tonumber(when), taken_of(k, id, now)
+  local nonce = string.match(rest, '^[^\n]*\n[^\n]*\n([^\n]*)\n')
+  if string.byte(when) == 43 then due = now + due end
+  local held = holder(id, record, due, rest, rule, t, nonce)
+  if held then
+    reply[#reply + 1] = (i - 2) / 4
+    reply[#reply + 1] = held
+  else
+    created = created + 1
+    local order = first_order(before + created)
+    local new = order .. string.format('%.0f\n%.0f\n', due, now) .. rest
+    redis.call('HSET', jobs, id, new)
+    longest = math.max(longest, #new)
+    redis.call('ZADD', bucket, due, order .. id)
+    take_id(k, id, t, rule, nonce, now, due)
+    if not earliest or due < earliest then earliest = due end
+  end
+  if record then bytes = bytes + #record end
+  if bytes >= most_bytes then
+    reply[3] = (i - 2) / 4
+    break
+  end
+end
+trim_taken(k, now, 2 * count + 10)
+note_largest(settings, topic[3], longest)
+if created < count then redis.call('HINCRBY', counts, 'enqueued', created - count) end
+if earliest and (not head or earliest < head) then ring(wake, earliest) end
+return reply

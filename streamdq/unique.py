@@ -1,0 +1,116 @@
+"""Uniqueness in time: for how long an id is taken, how often it may be used, and ids made of a body's fields."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import sha256
+from typing import Any
+
+from pydantic_core import from_json
+
+from .durations import Duration, to_ms
+from .errors import InvalidInput
+
+MOST_TIMES = 100
+"""Of a ``rate_of_id``: Redis keeps the time of each."""
+
+_RATE = re.compile(r"([1-9][0-9]{0,5})/([0-9.]*)(ms|s|m|h|d|w)")
+_EXACT = 2**53
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedId:
+    """An id that is made of these fields of the body."""
+
+    fields: tuple[str, ...]
+
+    def of(self, body: bytes) -> str:
+        """The id for a body, given as JSON: the first 32 hex digits of the SHA-256 of an object with the fields and
+        their values, as JSON with sorted names and no spaces.
+
+        Raises:
+            InvalidInput: the body has no such field.
+        """
+        value = from_json(body)
+        chosen = {field: _canonical(self._field(value, field)) for field in self.fields}
+        text = json.dumps(chosen, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+        return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+    @staticmethod
+    def _field(value: Any, field: str) -> Any:
+        for name in field.split("."):
+            if not isinstance(value, dict) or name not in value:
+                raise InvalidInput(f"id: the body has no field {field!r}, of which its id is made")
+            value = value[name]
+        return value
+
+
+def unique(*fields: str) -> DerivedId:
+    """An id made of fields of the body, for ``id=unique("user", "kind")``: jobs with the same values have the same id.
+    ``"order.id"`` is the field ``id`` of the field ``order``. Neither the order of the fields nor the other fields
+    matter.
+
+    Raises:
+        InvalidInput: no field is given, or one is not a name.
+    """
+    if not fields or not all(isinstance(field, str) and field for field in fields):
+        raise InvalidInput("unique: pass the names of one or more fields of the body")
+    return DerivedId(tuple(sorted(set(fields))))
+
+
+def _canonical(value: Any) -> Any:
+    """1.0 and 1 are the same number in JSON."""
+    if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
+        return int(value)
+    if isinstance(value, list):
+        return [_canonical(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _canonical(one) for name, one in value.items()}
+    return value
+
+
+def rule_of(id: object, unique_for: Duration | None, rate_of_id: str | None, at_most: Duration | None) -> str:
+    """The rule in the form that the script takes; '' = none.
+
+    Raises:
+        InvalidInput: one of them can't be read, or there is no ``id``.
+    """
+    if unique_for is None and rate_of_id is None and at_most is None:
+        return ""
+    if id is None:
+        raise InvalidInput("unique_for, rate_of_id, at_most: pass an id as well; a random one is never taken")
+    window_ms = "" if unique_for is None else _at_least_1(to_ms(unique_for, "unique_for"), "unique_for")
+    times, per_ms = ("", "") if rate_of_id is None else rate_in(rate_of_id)
+    at_most_ms = "" if at_most is None else to_ms(at_most, "at_most")
+    return f"{window_ms}|{times}|{per_ms}|{at_most_ms}"
+
+
+def _at_least_1(ms: int, what: str) -> int:
+    if ms < 1:
+        raise InvalidInput(f"{what}: must be at least 1 ms")
+    return ms
+
+
+@lru_cache(maxsize=1024)
+def _rate_in(text: str) -> tuple[int, int]:
+    found = _RATE.fullmatch(text.strip())
+    if found is None:
+        raise InvalidInput(f"rate_of_id: can't read {text[:80]!r}; write '3/h' or '1/10m'")
+    times = int(found[1])
+    if times > MOST_TIMES:
+        raise InvalidInput(f"rate_of_id: {text[:80]!r}: at most {MOST_TIMES} times; take a shorter span")
+    return times, _at_least_1(to_ms((found[2] or "1") + found[3], "rate_of_id"), "rate_of_id")
+
+
+def rate_in(text: str) -> tuple[int, int]:
+    """How many times, and in how many ms.
+
+    Raises:
+        InvalidInput: it is not like "3/h" or "1/10m".
+    """
+    if not isinstance(text, str) or len(text) > 40:
+        raise InvalidInput(f"rate_of_id: can't read {str(text)[:80]!r}; write '3/h' or '1/10m'")
+    return _rate_in(text)

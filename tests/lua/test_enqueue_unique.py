@@ -1,0 +1,315 @@
+"""enqueue_unique: an id stays taken for a time, is used only so often, or its waiting job is postponed."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamdq.job import NewJob
+from streamdq.store.records import encode, record_in
+from streamdq.store.replies import Enqueued
+from tests.lua.shard import START_MS, Shard
+
+MINUTE = "60000|||"
+
+
+def body_of(shard: Shard, id: str) -> bytes:
+    job = shard.get(id)
+    assert job is not None
+    return job.raw_body
+
+
+def ended(reply: Enqueued) -> tuple[int, bytes]:
+    """Until when the only job's id is taken by a job that has ended, and that job's nonce."""
+    record = record_in(reply.taken[0])
+    assert record.body == b"null"
+    return int(record.sequence, 16), record.nonce.encode()
+
+
+def known(shard: Shard) -> list[bytes]:
+    """The ids that are known to be taken: the same in both keys."""
+    ids = shard.redis("ZRANGE", shard.k.taken_until, 0, -1)
+    assert sorted(ids) == sorted(shard.redis("HKEYS", shard.k.taken))
+    return list(ids)
+
+
+# -- unique_for
+
+
+def test_a_new_id_is_put_in_and_its_earlier_due_time_rings(shard: Shard) -> None:
+    assert shard.enqueue_unique("j", rule=MINUTE, delay="1s") == (True, START_MS, {}, 1)
+    assert (shard.state("j"), shard.counts) == ("delayed", {"enqueued": 1})
+    assert shard.rung_ms() == START_MS + 1000
+    before = shard.rings()
+    shard.enqueue_unique("i", rule=MINUTE, delay="2s")
+    assert shard.rings() == before
+
+
+@pytest.mark.parametrize("how", ["keep", "replace", "postpone"])
+def test_the_id_stays_taken_after_the_job_has_ended(shard: Shard, how: str) -> None:
+    shard.enqueue_unique("j", rule=MINUTE)
+    shard.move()
+    shard.finish(shard.take())
+    before = shard.counts
+    shard.clock.advance(59.999)
+    assert ended(shard.enqueue_unique("j", rule=MINUTE, how=how))[0] == START_MS + 60_000
+    assert (shard.counts, shard.state("j")) == (before, "gone")
+    shard.clock.advance(0.001)
+    assert shard.enqueue_unique("j", rule=MINUTE, how=how).taken == {}
+    assert shard.state("j") == "delayed"
+
+
+def test_what_became_of_the_job_does_not_matter(shard: Shard) -> None:
+    for id in ("cancelled", "purged", "expired"):
+        shard.enqueue_unique(id, rule=MINUTE, delay="1s", expire=0)
+    assert shard.call("cancel", "cancelled") == 1
+    shard.clock.advance("1s")
+    shard.move()
+    shard.bury(*(row for row in shard.claim().rows if row.id == b"purged"))
+    assert shard.call("purge", "default", 0, ["purged"]) == 1
+    shard.release(*shard.claim().rows)
+    for id in ("cancelled", "purged"):
+        assert ended(shard.enqueue_unique(id, rule=MINUTE))[0] == START_MS + 60_000
+
+
+def test_a_live_job_has_its_id_also_when_the_time_is_over(shard: Shard) -> None:
+    shard.enqueue_unique("j", rule="1|||", delay="1h")
+    held = shard.redis("HGET", shard.k.jobs, "j")
+    shard.clock.advance("1m")
+    assert shard.enqueue_unique("j", rule="1|||").taken == {0: held}
+
+
+def test_a_replaced_job_begins_the_time_anew(shard: Shard) -> None:
+    shard.enqueue_unique("j", rule=MINUTE, delay="1h")
+    shard.clock.advance("30s")
+    assert shard.enqueue_unique("j", rule=MINUTE, how="replace").taken == {}
+    assert shard.counts == {"enqueued": 2, "cancelled:default": 1}
+    shard.call("cancel", "j")
+    assert ended(shard.enqueue_unique("j"))[0] == START_MS + 90_000
+
+
+def test_an_ordinary_enqueue_does_not_look_at_it(shard: Shard) -> None:
+    shard.enqueue_unique("j", rule=MINUTE)
+    shard.call("cancel", "j")
+    assert shard.enqueue("j").taken == {}
+
+
+def test_a_repeated_call_finds_its_own_job_even_if_that_has_ended(shard: Shard) -> None:
+    jobs = shard.jobs("j")
+    shard.repeat_unique(jobs, rule=MINUTE)
+    held, before = shard.redis("HGET", shard.k.jobs, "j"), shard.counts
+    for how in ("keep", "replace", "postpone"):
+        assert shard.repeat_unique(jobs, how, MINUTE).taken == {0: held}
+    assert shard.counts == before
+    shard.move()
+    shard.finish(shard.take())
+    assert ended(shard.repeat_unique(jobs, rule=MINUTE))[1] == record_in(held).nonce.encode()
+    assert shard.counts["enqueued"] == 1
+
+
+def test_a_repeated_call_with_a_rate_alone_finds_its_job_that_has_ended(shard: Shard) -> None:
+    jobs = shard.jobs("j")
+    shard.repeat_unique(jobs, rule="|3|60000|")
+    shard.call("cancel", "j")
+    assert ended(shard.repeat_unique(jobs, rule="|3|60000|"))[0] == 0, "another job could have the id"
+    assert shard.counts["enqueued"] == 1
+
+
+# -- rate_of_id
+
+
+def test_a_rate_counts_the_jobs_of_any_span(shard: Shard) -> None:
+    rule = "|2|60000|"
+
+    def put() -> bool:
+        took = not shard.enqueue_unique("j", rule=rule).taken
+        if took:
+            shard.call("cancel", "j")
+        return took
+
+    assert put()
+    shard.clock.advance("40s")
+    assert put()
+    assert ended(shard.enqueue_unique("j", rule=rule))[0] == START_MS + 60_000
+    shard.clock.advance(19.999)
+    assert not put()
+    shard.clock.advance(0.001)
+    assert put()
+    assert ended(shard.enqueue_unique("j", rule=rule))[0] == START_MS + 100_000
+
+
+def test_a_rate_counts_replacements_but_not_postponements(shard: Shard) -> None:
+    rule = "|2|60000|"
+    for n in range(2):
+        shard.enqueue_unique("j", rule=rule, delay="1h", how="replace")
+        assert shard.counts["enqueued"] == n + 1
+    held = shard.redis("HGET", shard.k.jobs, "j")
+    assert shard.enqueue_unique("j", rule=rule, delay="1h", how="replace").taken == {0: held}
+    assert shard.enqueue_unique("j", rule=rule, delay="2h", how="postpone").taken[0] != held
+    assert shard.counts == {"enqueued": 2, "cancelled:default": 1}
+
+
+def test_a_call_without_a_rate_in_between_hides_no_earlier_job(shard: Shard) -> None:
+    for rule in ("|2|60000|", "|2|60000|", MINUTE):
+        shard.enqueue_unique("j", rule=rule, how="replace", delay="1h")
+        shard.call("cancel", "j")
+    assert ended(shard.enqueue_unique("j", rule="|2|60000|"))[0] == START_MS + 60_000
+
+
+# -- postpone
+
+
+def test_a_delayed_job_gets_the_new_body_and_due_time(two: Shard) -> None:
+    first = two.jobs("j", delay="1s", ttr="1s")
+    two.repeat_unique(first, "postpone")
+    two.clock.advance("500ms")
+    new = encode(NewJob({"new": 1}, id="j", delay="1s"), 1000)
+    reply = two.repeat_unique(list(new[:3]), "postpone")
+    job = two.get("j")
+    assert job is not None
+    assert (job.body, job.due_ms, job.created_ms, job.ttr_ms) == ({"new": 1}, START_MS + 1500, START_MS, None)
+    assert record_in(reply.taken[0]).nonce == new.nonce, "its own: it was not refused"
+    assert two.counts == {"enqueued": 1}
+    two.clock.advance("999ms")
+    assert two.move().moved == 0
+    two.clock.advance("1ms")
+    assert two.move().moved == 1
+    for group in "ab":
+        two.finish(two.take(group), group=group)
+    assert two.empty()
+
+
+def test_a_job_is_brought_forward_as_well_and_rings(shard: Shard) -> None:
+    shard.enqueue_unique("j", how="postpone", delay="1h")
+    shard.enqueue_unique("j", how="postpone", delay="1s")
+    assert shard.rung_ms() == START_MS + 1000
+    job = shard.get("j")
+    assert job is not None
+    assert job.due_ms == START_MS + 1000
+
+
+def test_it_is_not_postponed_beyond_the_first_due_time_and_at_most(shard: Shard) -> None:
+    rule = "|||3000"
+    for _ in range(10):
+        shard.enqueue_unique("j", how="postpone", delay="1s", rule=rule)
+        shard.clock.advance("500ms")
+    job = shard.get("j")
+    assert job is not None
+    assert job.due_ms == START_MS + 4000
+
+
+def test_the_limit_belongs_to_one_job_not_to_its_successor(shard: Shard) -> None:
+    rule = "|||3000"
+    shard.enqueue_unique("j", how="postpone", delay="1s", rule=rule)
+    shard.call("cancel", "j")
+    shard.clock.advance("1s")
+    shard.enqueue("j", delay="10s")
+    for _ in range(2):
+        shard.enqueue_unique("j", how="postpone", delay="1m", rule=rule)
+        job = shard.get("j")
+        assert job is not None
+        assert job.due_ms == START_MS + 14_000
+
+
+def test_a_ready_job_gets_the_new_body_and_stays_ready(shard: Shard) -> None:
+    shard.enqueue("j")
+    reply = shard.repeat_unique(list(encode(NewJob("new", id="j", delay="1h"), 1000)[:3]), "postpone", "|||1000")
+    assert record_in(reply.taken[0]).due_ms == START_MS
+    assert shard.state("j") == "ready"
+    row = shard.take()
+    assert row.record.endswith(b'\n"new"')
+    shard.finish(row)
+    assert shard.empty()
+
+
+def test_a_job_before_its_next_attempt_gets_the_new_body(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.retry(shard.take(), delay_ms=1000)
+    shard.repeat_unique(list(encode(NewJob("new", id="j", delay="1h"), 1000)[:3]), "postpone")
+    shard.clock.advance("1s")
+    shard.move()
+    row = shard.take()
+    assert row.record.endswith(b'\n"new"')
+    assert row.parts()[2] is not None, "the second attempt"
+
+
+def test_running_dead_and_half_done_jobs_are_not_postponed(two: Shard) -> None:
+    two.enqueue("j")
+    row = two.take("a")
+    held = two.redis("HGET", two.k.jobs, "j")
+    assert two.enqueue_unique("j", how="postpone").taken == {0: held}, "running"
+    two.finish(row, group="a")
+    assert two.enqueue_unique("j", how="postpone").taken == {0: held}, "done in one group"
+    two.bury(two.take("b"), group="b")
+    assert two.enqueue_unique("j", how="postpone").taken == {0: held}, "dead"
+    assert two.redis("HGET", two.k.jobs, "j") == held
+
+
+# -- what is kept
+
+
+def test_nothing_is_kept_for_a_job_without_a_rule(shard: Shard) -> None:
+    shard.enqueue_unique("j", how="postpone", delay="1s")
+    shard.enqueue_unique("j", how="postpone", delay="2s")
+    assert known(shard) == []
+
+
+def test_what_is_over_is_forgotten_a_few_at_each_call(shard: Shard) -> None:
+    shard.enqueue_unique(*(f"j{n}" for n in range(40)), rule="1000|||")
+    shard.enqueue_unique("late", rule=MINUTE)
+    shard.clock.advance("1s")
+    shard.enqueue_unique("next", rule=MINUTE)
+    assert len(known(shard)) == 42 - 12
+    for n in range(3):
+        shard.enqueue_unique(f"more{n}", rule="|5|1000|")
+    assert known(shard) == [b"more0", b"more1", b"more2", b"late", b"next"]
+
+
+def test_both_keys_expire_a_minute_after_the_last_is_over(shard: Shard) -> None:
+    shard.enqueue_unique("long", rule="3600000|||")
+    shard.enqueue_unique("short", rule="1000|||")
+    for key in (shard.k.taken, shard.k.taken_until):
+        assert 3_650_000 < shard.redis("PTTL", key) <= 3_660_000
+
+
+def test_if_the_clock_was_set_back_the_time_begins_again(shard: Shard) -> None:
+    shard.enqueue_unique("j", rule="60000|1|90000|")
+    shard.call("cancel", "j")
+    shard.clock.now_ms -= 1_000_000
+    back = START_MS - 1_000_000
+    assert ended(shard.enqueue_unique("j", rule=MINUTE))[0] == back + 60_000
+    shard.clock.advance("60s")
+    assert ended(shard.enqueue_unique("j", rule="|1|90000|"))[0] == back + 90_000
+    assert shard.enqueue_unique("j", rule=MINUTE).taken == {}
+
+
+def test_settings_out_of_date_write_nothing(shard: Shard) -> None:
+    shard.enqueue("j", delay="1s")
+    before = shard.counts, shard.redis("HGETALL", shard.k.jobs)
+    args = [*shard.jobs("i"), MINUTE]
+    assert shard.call("enqueue_unique", 2, "keep", args) == (False, START_MS, {}, 0)
+    assert (shard.counts, shard.redis("HGETALL", shard.k.jobs), known(shard)) == (*before, [])
+
+
+def test_it_writes_although_the_id_is_taken(shard: Shard) -> None:
+    """So that WAIT behind a call that is repeated covers what the first one wrote."""
+    shard.enqueue("j")
+    before = shard.counts
+    assert shard.writes(shard.scripts.enqueue_unique(shard.k, 1, "keep", [*shard.jobs("j"), MINUTE]))
+    assert shard.counts == before
+
+
+def test_of_large_jobs_only_so_many_are_looked_at(shard: Shard) -> None:
+    ids = [f"j{n}" for n in range(5)]
+    jobs = [value for id in ids for value in encode(NewJob("x" * 100_000, id=id, delay=60), 300_000)[:3]]
+    shard.call("enqueue", 1, jobs)
+    reply = shard.enqueue_unique(*ids, "new", how="replace", delay=60)
+    assert (reply.taken, reply.looked) == ({}, 2)
+
+
+def test_each_gets_the_next_number_and_the_largest_is_noted(shard: Shard) -> None:
+    shard.enqueue_unique("i", delay="1s")
+    shard.enqueue_unique("i", "jk", delay="1s")
+    shard.enqueue_unique("l", delay="1s")
+    assert shard.redis("ZRANGE", shard.k.bucket, 0, -1) == [b"000000000001i", b"000000000002jk", b"000000000003l"]
+    shard.repeat_unique(list(encode(NewJob("x" * 900, id="l", delay="1s"), 1000)[:3]), "postpone")
+    assert int(shard.redis("HGET", shard.k.settings, "largest")) == shard.redis("HSTRLEN", shard.k.jobs, "l")
