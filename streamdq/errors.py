@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 FORMAT = 1
 """The newest format of stored data that this version knows, as in lua/lib/stored_format.lua."""
 
@@ -17,7 +19,7 @@ class InvalidInput(StreamdqError, ValueError):
 class JobExists(StreamdqError):
     """The id is taken by a job that is still in the topic. Nothing was written.
 
-    Wait until it has ended, cancel it, or enqueue with ``on_conflict="keep"`` or ``"replace"``.
+    Wait until it has ended, cancel it, or enqueue with ``on_conflict="keep"``, ``"replace"`` or ``"postpone"``.
     """
 
     def __init__(self, topic: str, id: str, why: str = "") -> None:
@@ -27,6 +29,19 @@ class JobExists(StreamdqError):
         )
         self.topic = topic
         self.id = id
+
+
+class IdTaken(JobExists):
+    """The job that had the id has ended, and the id stays taken for a while (``unique_for``, ``rate_of_id``). Nothing
+    was written. ``until_ms``: until when, by Redis's clock.
+    """
+
+    def __init__(self, topic: str, id: str, until_ms: int) -> None:
+        until = datetime.fromtimestamp(until_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        super().__init__(topic, id)
+        why = f"id {id!r} of topic {topic!r} is taken until {until}, but its job has ended (unique_for, rate_of_id)"
+        self.args = (f"{why}: wait, use another id, or pass on_conflict='keep'",)
+        self.until_ms = until_ms
 
 
 class UnknownTopic(StreamdqError, LookupError):

@@ -17,6 +17,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from .durations import Duration, Moment, to_ms
 from .errors import BodyUnreadable, InvalidInput, StaleClaim
 from .retry import RetryInput
+from .unique import DerivedId
 
 MAX_ID_BYTES = 255
 MAX_URL_BYTES = 2048
@@ -41,6 +42,7 @@ class JobState(StrEnum):
     RUNNING = "running"
     DEAD = "dead"
     DONE = "done"
+    ENDED = "ended"  # it is no longer in Redis; only its times are known, as its id is still taken
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +70,14 @@ class NewJob:
     due at once.
 
     ``id`` None: a random one. ``ttr``, ``retry`` None: those of the group's handler or of the topic. ``expire``: an
-    attempt that would start later than this after its due time is given up instead. ``tz``, ``quiet``, ``window``: as
-    for ``enqueue``. ``version``: of the body's shape; handlers for newer versions turn it into theirs
-    (``Worker.upcast``).
+    attempt that would start later than this after its due time is given up instead. ``tz``, ``quiet``, ``window``,
+    ``unique_for``, ``rate_of_id``, ``at_most``: as for ``enqueue``. ``version``: of the body's shape; handlers for
+    newer versions turn it into theirs (``Worker.upcast``).
     """
 
     body: Any
     delay: Duration | None = None
-    id: str | None = None
+    id: str | DerivedId | None = None
     at: Moment | str | None = None
     ttr: Duration | None = None
     retry: RetryInput | None = None
@@ -85,6 +87,9 @@ class NewJob:
     quiet: str | None = None
     window: Duration | None = None
     version: int = 1
+    unique_for: Duration | None = None
+    rate_of_id: str | None = None
+    at_most: Duration | None = None
 
 
 class Decoder(Protocol):

@@ -17,6 +17,7 @@ from .errors import InvalidInput
 MOST_TIMES = 100
 """Of a ``rate_of_id``: Redis keeps the time of each."""
 
+NO_RULE = "|||"
 _RATE = re.compile(r"([1-9][0-9]{0,5})/([0-9.]*)(ms|s|m|h|d|w)")
 _EXACT = 2**53
 

@@ -14,7 +14,7 @@ from ..durability import check_level
 from ..durations import Moment
 from ..errors import InvalidInput, StreamdqError
 from ..job import NewJob, check_topic
-from ..operations.jobs import OnConflict, put
+from ..operations.jobs import OnConflict, check_at_most, put
 from ..operations.ndjson import Lines, NumberedLine, longest_line
 from ..queue import Queue, carry_out, store_of
 from ..store.records import Encoded, encode
@@ -129,7 +129,7 @@ def load_jobs(
 
     def flush() -> None:
         if batch:
-            existing = carry_out(queue, put(store, topic, batch, on_conflict == "replace", durable)).existing
+            existing = carry_out(queue, put(store, topic, batch, on_conflict, durable)).existing
             loaded.created += len(batch) - len(existing)
             loaded.existing += len(existing)
             loaded.existing_ids += [batch[i].id for i in existing[: SHOWN_IDS - len(loaded.existing_ids)]]
@@ -142,7 +142,9 @@ def load_jobs(
             try:
                 if line is None:
                     raise InvalidInput(f"longer than {longest} bytes; each line must hold one JSON value")
-                batch.append(encode(new_job(line, defaults), limit, seal))
+                job = encode(new_job(line, defaults), limit, seal)
+                check_at_most([job], on_conflict)
+                batch.append(job)
             except InvalidInput as error:
                 flush()
                 raise BadLine(number, str(error), loaded) from None

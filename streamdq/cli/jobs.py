@@ -32,6 +32,7 @@ class OnConflictChoice(StrEnum):
     REJECT = "reject"
     KEEP = "keep"
     REPLACE = "replace"
+    POSTPONE = "postpone"
 
 
 # -- enqueuing
@@ -60,6 +61,11 @@ def enqueue(
     quiet: Annotated[str | None, typer.Option(help="Not due in these hours but when they end: 21:00-08:00.")] = None,
     window: Annotated[str | None, typer.Option(help="Due up to this much later, when the fewest jobs are.")] = None,
     version: Annotated[int | None, typer.Option("--body-version", help="Of the body's shape; 1 if not given.")] = None,
+    unique_for: Annotated[str | None, typer.Option(help="How long the id stays taken, ended or not.")] = None,
+    rate_of_id: Annotated[str | None, typer.Option(help="How many jobs may get the id: 3/h, 1/10m.")] = None,
+    at_most: Annotated[
+        str | None, typer.Option(help="With --on-conflict postpone: how long after its first due time.")
+    ] = None,
     on_conflict: Annotated[OnConflictChoice, typer.Option(help="If the id is taken.")] = OnConflictChoice.REJECT,
     durable: Durable = None,
     as_json: Json = False,
@@ -73,16 +79,17 @@ def enqueue(
     zcat jobs.ndjson.gz | streamdq enqueue order.close --file -
 
     A line of a file is either a body, or an object with a "body" and any of delay, at, id, ttr, retry, url, expire, tz,
-    quiet, version: {"body": {"order_id": 42}, "delay": "30m", "id": "order-42"}. The options of the command are the
-    defaults of all lines. A file of any length is read as a stream. The first invalid line stops it with exit code 2;
-    the jobs of the lines before it stay enqueued. If Redis fails or you press Ctrl-C, it says how far it came. Taken
-    ids don't stop it; with "reject" the exit code is then 1.
+    quiet, version, unique_for, rate_of_id, at_most: {"body": {"order_id": 42}, "delay": "30m", "id": "order-42"}. The
+    options of the command are the defaults of all lines. A file of any length is read as a stream. The first invalid
+    line stops it with exit code 2; the jobs of the lines before it stay enqueued. If Redis fails or you press Ctrl-C,
+    it says how far it came. Taken ids don't stop it; with "reject" the exit code is then 1.
     """  # noqa: D301 - typer reads the mark
     if (body is None) == (file is None):
         raise InvalidInput("enqueue: pass either a body or --file")
     given: dict[str, Any] = {
         "delay": delay, "at": None if at is None else parse_moment(at), "ttr": ttr, "retry": retry, "url": url,
-        "expire": expire, "tz": tz, "quiet": quiet, "window": window, "version": version,
+        "expire": expire, "tz": tz, "quiet": quiet, "window": window, "version": version, "unique_for": unique_for,
+        "rate_of_id": rate_of_id, "at_most": at_most,
     }  # fmt: skip
     fields = {name: value for name, value in given.items() if value is not None}
     with open_queue(context) as queue:

@@ -5,27 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from ..config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from ..durability import check_level
 from ..durations import Duration, Moment
-from ..errors import InvalidInput, JobExists, NotDurable
-from ..job import Decoder, Job, NewJob, check_id, check_topic
+from ..errors import IdTaken, InvalidInput, JobExists, NotDurable
+from ..job import Decoder, Job, JobState, NewJob, check_id, check_topic
 from ..keys import ShardKeys, shard_of
 from ..link.session import Op
 from ..metrics import recorded
 from ..retry import RetryInput
 from ..store import reads
 from ..store.batches import MAX_BYTES, REPLACED_BYTES, most_jobs, parts
-from ..store.records import Encoded, encode, encode_when, job_in, nonce_of
+from ..store.records import Encoded, encode, encode_when, ended_until_ms, job_in, nonce_of
 from ..store.redis_store import RedisStore
+from ..store.replies import Enqueued
+from ..store.scripts import Scripts
 from ..store.topics import changing
+from ..unique import NO_RULE, DerivedId
 from .due import settled
 from .inspect import REPAIRS, ask, known_group
 from .pace import SLICE, Pace
 
-OnConflict = Literal["reject", "keep", "replace"]
+OnConflict = Literal["reject", "keep", "replace", "postpone"]
+CONFLICTS: tuple[OnConflict, ...] = get_args(OnConflict)
 _PURGE_BATCH = 100
 _DeadScript = Callable[[ShardKeys, str, int, Sequence[str]], Op[int]]  # kick or purge: group, limit, ids
 
@@ -47,13 +51,14 @@ class Put(NamedTuple):
     decoder: Decoder | None = None
 
     def job(self, topic: str, given: Encoded, index: int = 0) -> Job:
-        """The job that has the id now."""
+        """The job that has the id now, or had it last: that one's body is None, its state ``ended``."""
         record = self.taken.get(index)
-        return (
-            given.job(topic, self.now_ms, self.decoder)
-            if record is None
-            else job_in(topic, given.id, record, self.decoder)
-        )
+        if record is None:
+            return given.job(topic, self.now_ms, self.decoder)
+        job = job_in(topic, given.id, record, self.decoder)
+        if ended_until_ms(record) is not None:
+            job.state = JobState.ENDED
+        return job
 
 
 def enqueue(
@@ -63,7 +68,7 @@ def enqueue(
     *,
     delay: Duration | None = None,
     at: Moment | str | None = None,
-    id: str | None = None,
+    id: str | DerivedId | None = None,
     ttr: Duration | None = None,
     retry: RetryInput | None = None,
     url: str | None = None,
@@ -72,6 +77,9 @@ def enqueue(
     quiet: str | None = None,
     window: Duration | None = None,
     version: int = 1,
+    unique_for: Duration | None = None,
+    rate_of_id: str | None = None,
+    at_most: Duration | None = None,
     on_conflict: OnConflict = "reject",
     durable: str | None = None,
 ) -> Op[Job]:
@@ -84,8 +92,14 @@ def enqueue(
     due up to this much later; it is due in the minute in which the fewest other jobs of the topic are.
 
     ``on_conflict``: what to do if a job that has not ended has this id: "reject" raises, "keep" returns that job,
-    "replace" cancels it first. A call that is repeated after a lost connection finds its own job. ``version``: of the
+    "replace" cancels it first, "postpone" gives it this job's body and due time, but for ``at_most`` no later than that
+    after its first due time. A call that is repeated after a lost connection finds its own job. ``version``: of the
     body's shape (``Worker.upcast``).
+
+    ``id``: a text, or ``unique("user", "kind")`` for one made of these fields of the body (streamdq.unique).
+    ``unique_for``: it stays taken for this long from now on, whatever becomes of the job. ``rate_of_id``: at most so
+    many jobs may get it, "3/h" in any hour. If only a job that has ended is in the way, "keep" returns what is known of
+    that: its times, the state ``ended``, and no body. docs/uniqueness.md has a table of all cases.
 
     ``durable``: where the job, or the existing one, is for certain when this returns: "memory" of the server, its
     "disk" (in the append-only file), or also the memory of "replicas:N". None: as the topic or this process is
@@ -93,7 +107,8 @@ def enqueue(
 
     Raises:
         InvalidInput: an argument is invalid; nothing was written.
-        JobExists: the id is taken; with "replace", by a job that is running or dead.
+        JobExists: the id is taken; with "replace" or "postpone", by a job that is running or dead.
+        IdTaken (a JobExists): by a job that has ended; until when, as ``unique_for`` or ``rate_of_id`` says.
         NotDurable: that was not confirmed in time; the job is in Redis. Repeat the call with the error's id and "keep".
         DurabilityUnsupported: this Redis can't confirm it; nothing was written.
         ServerUnavailable: no reply in time; the job may have been enqueued. Repeat the call with the same id.
@@ -101,35 +116,54 @@ def enqueue(
     check_conflict(on_conflict)
     if topic not in store.topics.known:
         check_topic(topic)
-    new = NewJob(body, delay, id, at, ttr, retry, url, expire, tz, quiet, window, version)
+    new = NewJob(
+        body, delay, id, at, ttr, retry, url, expire, tz, quiet, window, version, unique_for, rate_of_id, at_most
+    )
     if quiet is not None or window is not None:
         new = yield from settled(store, topic, new)
     bodies = store.session.bodies
     job = encode(new, bodies.most_bytes, bodies.seal(topic))
     try:
-        reply = yield from put(store, topic, [job], on_conflict == "replace", check_level(durable))
+        reply = yield from put(store, topic, [job], on_conflict, check_level(durable))
     except NotDurable as error:
         raise NotDurable(error.level, error.why, job.id) from None
     if reply.existing and on_conflict != "keep":
-        why = ", and it is running or dead" if on_conflict == "replace" else ""
-        raise JobExists(topic, job.id, why)
+        raise refusal(topic, job, reply.taken[0], on_conflict)
     return reply.job(topic, job)
 
 
 def check_conflict(on_conflict: OnConflict) -> None:
-    if on_conflict not in ("reject", "keep", "replace"):
-        raise InvalidInput(f"on_conflict: {on_conflict!r} is not one of 'reject', 'keep', 'replace'")
+    if on_conflict not in CONFLICTS:
+        raise InvalidInput(f"on_conflict: {on_conflict!r} is not one of {', '.join(map(repr, CONFLICTS))}")
 
 
-def put(store: RedisStore, topic: str, jobs: Sequence[Encoded], replace: bool, durable: str | None = None) -> Op[Put]:
-    """Enqueues encoded jobs, at most MAX_BATCH: one call per shard, or more if the jobs are large. ``replace``: they
-    replace waiting jobs with the same ids. Every enqueue goes through here.
+def refusal(topic: str, job: Encoded, record: bytes, on_conflict: OnConflict) -> JobExists:
+    """Why a job was not enqueued. ``record``: of the job that has its id."""
+    if (until_ms := ended_until_ms(record)) is not None:
+        return IdTaken(topic, job.id, until_ms)
+    if on_conflict not in ("replace", "postpone"):
+        return JobExists(topic, job.id)
+    rate = ", or its id was used as often as rate_of_id allows" if job.has_rate and on_conflict == "replace" else ""
+    return JobExists(topic, job.id, f", and it is running or dead{rate}")
+
+
+def put(
+    store: RedisStore,
+    topic: str,
+    jobs: Sequence[Encoded],
+    on_conflict: OnConflict = "reject",
+    durable: str | None = None,
+) -> Op[Put]:
+    """Enqueues encoded jobs, at most MAX_BATCH: one call per shard, or more if the jobs are large, or some of them have
+    rules of uniqueness. Every enqueue goes through here.
 
     Raises:
+        InvalidInput: a job has ``at_most`` and would not be postponed; nothing was written.
         ServerUnavailable: no reply in time; any of them may have been enqueued. Repeat with the same nonces or ids.
         NotDurable: the same, as far as durability is concerned.
         DurabilityUnsupported: nothing was written to the shard that it was asked of.
     """
+    check_at_most(jobs, on_conflict)
     settings = store.topics.settled(topic)
     if settings is None:
         settings = yield from store.topics.shared(topic, store.topics.ensure)
@@ -138,10 +172,9 @@ def put(store: RedisStore, topic: str, jobs: Sequence[Encoded], replace: bool, d
     for _ in range(REPAIRS):
         outdated: list[int] = []
         scripts = store.at(durable, settings)
-        script = scripts.replace if replace else scripts.enqueue
-        for shard, part in _by_shard(store, topic, settings, jobs, left, replace):
+        for shard, part in _by_shard(store, topic, settings, jobs, left, on_conflict):
             while part:  # usually once; more often if large jobs have the ids: a call reads a bounded number of bytes
-                reply = yield from script(shard, settings.shards, [value for i in part for value in jobs[i][:3]])
+                reply = yield from _call(scripts, shard, settings.shards, [jobs[i] for i in part], on_conflict)
                 now_ms = reply.now_ms
                 taken |= _by_job(reply.taken, part)
                 part = part[reply.looked :]
@@ -156,22 +189,51 @@ def put(store: RedisStore, topic: str, jobs: Sequence[Encoded], replace: bool, d
     raise changing(topic)
 
 
+def check_at_most(jobs: Sequence[Encoded], on_conflict: OnConflict) -> None:
+    if on_conflict != "postpone" and any(job.has_at_most for job in jobs):
+        raise InvalidInput("at_most: pass on_conflict='postpone' as well; it is how far a job may be postponed")
+
+
+def _call(
+    scripts: Scripts, shard: ShardKeys, shards: int, jobs: Sequence[Encoded], on_conflict: OnConflict
+) -> Op[Enqueued]:
+    """All of the jobs are unique, or none is."""
+    if _is_unique(jobs[0], on_conflict):
+        how = "keep" if on_conflict == "reject" else on_conflict
+        args = [value for job in jobs for value in (*job[:3], job.rule or NO_RULE)]
+        return scripts.enqueue_unique(shard, shards, how, args)
+    script = scripts.replace if on_conflict == "replace" else scripts.enqueue
+    return script(shard, shards, [value for job in jobs for value in job[:3]])
+
+
+def _is_unique(job: Encoded, on_conflict: OnConflict) -> bool:
+    return on_conflict == "postpone" or job.rule != ""
+
+
 def _by_shard(
-    store: RedisStore, topic: str, settings: TopicSettings, jobs: Sequence[Encoded], indexes: list[int], replace: bool
+    store: RedisStore,
+    topic: str,
+    settings: TopicSettings,
+    jobs: Sequence[Encoded],
+    indexes: list[int],
+    on_conflict: OnConflict,
 ) -> Iterable[tuple[ShardKeys, list[int]]]:
     """The jobs of each shard, in parts that fit into one call."""
     if len(indexes) == 1:
         return [(store.session.keys.shard(topic, shard_of(jobs[indexes[0]].id, settings.shards)), indexes)]
-    spread: dict[int, list[int]] = {}
+    spread: dict[tuple[int, bool], list[int]] = {}
     for i in indexes:
-        spread.setdefault(shard_of(jobs[i].id, settings.shards), []).append(i)
-    most, max_bytes = MAX_BATCH, MAX_BYTES
-    if replace:
-        most, max_bytes = most_jobs(MAX_BATCH, len(settings.groups)), REPLACED_BYTES
+        place = shard_of(jobs[i].id, settings.shards), _is_unique(jobs[i], on_conflict)
+        spread.setdefault(place, []).append(i)
+    small = most_jobs(MAX_BATCH, len(settings.groups)), REPLACED_BYTES  # other jobs' records are read as well
     return [
         (store.session.keys.shard(topic, number), part)
-        for number, numbers in spread.items()
-        for part in parts(numbers, lambda i: len(jobs[i].rest), most, max_bytes)
+        for (number, is_unique), numbers in spread.items()
+        for part in parts(
+            numbers,
+            lambda i: len(jobs[i].rest),
+            *(small if is_unique or on_conflict == "replace" else (MAX_BATCH, MAX_BYTES)),
+        )
     ]
 
 
@@ -187,7 +249,8 @@ def enqueue_many(
     """Enqueues any number of jobs, ``batch_size`` at a time (per shard), and holds no more than that in memory.
 
     Taken ids don't stop it: "reject" and "keep" both leave the existing job and list its id in ``existing``;
-    "replace" replaces it. ``durable``: as for ``enqueue``, of each batch.
+    "replace" replaces it, "postpone" postpones it; either counts as created. ``durable``: as for ``enqueue``, of
+    each batch.
 
     Raises:
         InvalidInput: a job is invalid; the batches before it were enqueued, no job of its own batch was.
@@ -203,7 +266,7 @@ def enqueue_many(
     result, source = EnqueueResult(0, []), iter(jobs)
     while some := list(islice(source, batch_size)):
         batch = yield from _encoded(store, topic, some)
-        reply = yield from put(store, topic, batch, on_conflict == "replace", durable)
+        reply = yield from put(store, topic, batch, on_conflict, durable)
         result.existing += [batch[i].id for i in reply.existing]
         result.created += len(batch) - len(reply.existing)
     return result

@@ -247,7 +247,7 @@ def trigger(store: RedisStore, topic: str, id: str = "default") -> Op[Job]:
     """
     known, now_ms = yield from _read(store, topic, id)
     job = _job_at(store, topic, id, known, now_ms, now_ms)
-    reply = yield from put(store, topic, [job], replace=False)
+    reply = yield from put(store, topic, [job])
     return reply.job(topic, job)
 
 
@@ -270,7 +270,7 @@ def backfill(store: RedisStore, topic: str, id: str, start: Moment, end: Moment)
     created = 0
     for i in range(0, len(found), MAX_BATCH):
         jobs = [_job_at(store, topic, id, known, time, min(time, now_ms)) for time in found[i : i + MAX_BATCH]]
-        reply = yield from put(store, topic, jobs, replace=False)
+        reply = yield from put(store, topic, jobs)
         created += len(jobs) - len(reply.existing)
     return created
 

@@ -10,13 +10,23 @@ from ..codec.envelope import ENCODED_TEXT, envelope_in, from_text
 from ..durations import MAX_DELAY_MS, moment_ms
 from ..errors import BodyDamaged, InvalidInput
 from ..job import ENCODED, check_id, check_topic, check_url
-from ..operations.jobs import check_conflict
+from ..operations.jobs import OnConflict, check_conflict
 from ..retry import RetrySchedule
 
 if TYPE_CHECKING:
     from sqlalchemy import RowMapping
 
 _LEAST_MS = {"delay_ms": 0, "ttr_ms": 1, "expire_ms": 0}
+
+
+def check_relayed(on_conflict: OnConflict) -> None:
+    """
+    Raises:
+        InvalidInput: a relay can't do this if the id is taken.
+    """
+    check_conflict(on_conflict)
+    if on_conflict == "postpone":
+        raise InvalidInput("on_conflict: 'postpone' is for Queue.enqueue alone, not for the outbox")
 
 
 def check_row(row: RowMapping) -> None:
@@ -26,7 +36,7 @@ def check_row(row: RowMapping) -> None:
     """
     check_topic(row["topic"])
     check_id(row["id"])
-    check_conflict(row["on_conflict"])
+    check_relayed(row["on_conflict"])
     _check_times(row)
     _check_body(row["body"])
     if row["retry"] is not None:

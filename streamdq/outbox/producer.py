@@ -15,9 +15,11 @@ from ..durations import Duration, Moment
 from ..errors import InvalidInput, MissingExtra
 from ..job import NewJob, check_topic
 from ..link.session import check_namespace
-from ..operations.jobs import OnConflict, check_conflict
+from ..operations.jobs import OnConflict
 from ..retry import RetryInput
 from ..store.records import Encoded, encode, fields_in
+from ..unique import DerivedId
+from .checks import check_relayed
 
 if TYPE_CHECKING:
     from sqlalchemy import Insert
@@ -42,7 +44,7 @@ def forget_settings() -> None:
 @overload
 def enqueue(
     db: AsyncHandle, topic: str, body: Any, *, delay: Duration | None = ..., at: Moment | str | None = ...,
-    id: str | None = ..., ttr: Duration | None = ..., retry: RetryInput | None = ..., url: str | None = ...,
+    id: str | DerivedId | None = ..., ttr: Duration | None = ..., retry: RetryInput | None = ..., url: str | None = ...,
     expire: Duration | None = ..., tz: str | None = ..., quiet: str | None = ..., version: int = ...,
     on_conflict: OnConflict = ..., namespace: str | None = ...,
 ) -> Coroutine[Any, Any, str]: ...  # fmt: skip
@@ -51,7 +53,7 @@ def enqueue(
 @overload
 def enqueue(
     db: Any, topic: str, body: Any, *, delay: Duration | None = ..., at: Moment | str | None = ...,
-    id: str | None = ..., ttr: Duration | None = ..., retry: RetryInput | None = ..., url: str | None = ...,
+    id: str | DerivedId | None = ..., ttr: Duration | None = ..., retry: RetryInput | None = ..., url: str | None = ...,
     expire: Duration | None = ..., tz: str | None = ..., quiet: str | None = ..., version: int = ...,
     on_conflict: OnConflict = ..., namespace: str | None = ...,
 ) -> str: ...  # fmt: skip
@@ -64,7 +66,7 @@ def enqueue(
     *,
     delay: Duration | None = None,
     at: Moment | str | None = None,
-    id: str | None = None,
+    id: str | DerivedId | None = None,
     ttr: Duration | None = None,
     retry: RetryInput | None = None,
     url: str | None = None,
@@ -87,7 +89,7 @@ def enqueue(
     Raises:
         InvalidInput: an argument is invalid; nothing was written.
     """
-    check_conflict(on_conflict)
+    check_relayed(on_conflict)
     check_topic(topic)
     space = check_namespace(_settings().namespace if namespace is None else namespace)
     bodies = _bodies(space)

@@ -18,6 +18,7 @@ from ..errors import InvalidInput
 from ..job import Decoder, Job, NewJob, check_id, check_ttr, check_url, encode_body
 from ..retry import RetrySchedule
 from ..schedules.civil import civil_moment_ms
+from ..unique import DerivedId, rule_of
 
 # Ids are base64 with characters that need no escape in a URL. "-" is avoided: options begin with it on a command line.
 _IN_IDS = bytes.maketrans(b"+/", b"_.")
@@ -31,6 +32,17 @@ class Encoded(NamedTuple):
     rest: bytes
     nonce: str  # tells a repeated call from another caller's
     json: bytes = b""  # the body before it was encoded, if it was
+    rule: str = (
+        ""  # for how long the id is taken, and how often it may be used (unique.py); '' = as long as the job lives
+    )
+
+    @property
+    def has_rate(self) -> bool:
+        return self.rule != "" and self.rule.split("|")[1] != ""
+
+    @property
+    def has_at_most(self) -> bool:
+        return self.rule != "" and not self.rule.endswith("|")
 
     def job(self, topic: str, now_ms: int, decoder: Decoder | None = None) -> Job:
         """The job that was enqueued at ``now_ms``. ``decoder``: as for job_in."""
@@ -71,8 +83,8 @@ def encode(new: NewJob, max_body_bytes: int, seal: Seal | None = None) -> Encode
         InvalidInput: a field is invalid.
     """
     random = b2a_base64(os.urandom(15), newline=False).translate(_IN_IDS).decode()
-    id, nonce = random[:14] if new.id is None else check_id(new.id), random[14:18]
     plain = body = encode_body(new.body, max_body_bytes)
+    id, nonce = random[:14] if new.id is None else _id_of(new.id, plain), random[14:18]
     ttr = expire = retry = url = ""
     if new.ttr is not None:
         ttr = str(check_ttr(new.ttr))
@@ -90,7 +102,12 @@ def encode(new: NewJob, max_body_bytes: int, seal: Seal | None = None) -> Encode
     elif new.version != 1:
         body = Envelope(check_version(new.version), (), plain).sealed()
     rest = f"{ttr}\n{expire}\n{nonce}\n{retry}\n{url}\n".encode() + body
-    return Encoded(id, when, rest, nonce, b"" if body is plain else plain)
+    rule = rule_of(new.id, new.unique_for, new.rate_of_id, new.at_most)
+    return Encoded(id, when, rest, nonce, b"" if body is plain else plain, rule)
+
+
+def _id_of(id: str | DerivedId, body: bytes) -> str:
+    return id.of(body) if isinstance(id, DerivedId) else check_id(id)
 
 
 def fields_in(rest: bytes) -> dict[str, Any]:
@@ -148,3 +165,8 @@ def record_in(record: bytes) -> Record:
 
 def nonce_of(record: bytes) -> str:
     return record.split(b"\n", 5)[4].decode()
+
+
+def ended_until_ms(record: bytes) -> int | None:
+    """Until when the id is taken, if this is what enqueue_unique returns of a job that has ended; otherwise None."""
+    return int(record[:12], 16) if record.endswith(b"\nnull") else None

@@ -42,7 +42,9 @@ def test_enqueue_takes_a_moment_in_milliseconds(run: Run) -> None:
     assert run("enqueue", "t", "1", "--at", "1900000000123", "--json").json["due_ms"] == 1900000000123
 
 
-@pytest.mark.parametrize(("policy", "code", "body"), [("reject", 1, 1), ("keep", 0, 1), ("replace", 0, 2)])
+@pytest.mark.parametrize(
+    ("policy", "code", "body"), [("reject", 1, 1), ("keep", 0, 1), ("replace", 0, 2), ("postpone", 0, 2)]
+)
 def test_enqueue_of_a_taken_id(run: Run, queue: Queue, policy: str, code: int, body: int) -> None:
     queue.enqueue("t", 1, id="a", delay="1h")
 
@@ -52,6 +54,18 @@ def test_enqueue_of_a_taken_id(run: Run, queue: Queue, policy: str, code: int, b
     assert result.code == code
     assert job is not None
     assert job.body == body
+
+
+def test_enqueue_with_an_id_that_stays_taken(run: Run, queue: Queue) -> None:
+    enqueue = ("enqueue", "t", "1", "--id", "a", "--unique-for", "10m", "--rate-of-id", "3/h")
+    assert run(*enqueue).code == 0
+    queue.cancel("t", "a")
+
+    refused, kept = run(*enqueue), run(*enqueue, "--on-conflict", "keep", "--json")
+
+    assert refused.code == 1
+    assert "'a' of topic 't' is taken until" in refused.err
+    assert (kept.code, kept.json["state"], kept.json["body"]) == (0, "ended", None)
 
 
 def test_get_shows_the_job_and_every_group(run: Run, queue: Queue) -> None:

@@ -56,6 +56,17 @@ async def test_it_may_be_repeated(api: Api) -> None:
     assert numbers(await load(api, body.replace(b"1h", b"2h"), on_conflict="replace")) == (1200, 1200, 0, 0)
 
 
+async def test_each_line_has_its_own_rule(api: Api) -> None:
+    lines = b"""{"id": "a", "body": 1, "delay": "1h", "rate_of_id": "1/h"}
+{"id": "b", "body": 1, "delay": "1h"}
+{"id": "c", "body": 1, "at_most": "1m"}
+{"body": 1, "unique_for": "1m"}"""
+    assert numbers(await load(api, lines)) == (4, 2, 0, 2)
+    for id in "ab":
+        assert (await api.client.delete(api.job("t", id))).status_code == 204
+    assert numbers(await load(api, lines, on_conflict="postpone")) == (4, 2, 1, 1)
+
+
 async def test_a_topic_with_shards(api: Api) -> None:
     assert (await api.client.patch("/v1/topics/t", json={"shards": 4})).status_code == 200
     body = b"".join(b'{"body": %d, "delay": "1h"}\n' % n for n in range(700))

@@ -91,6 +91,28 @@ async def test_on_conflict(api: Api) -> None:
     assert kind(await api.put("b", 2, on_conflict="sometimes")) == "invalid-input"
 
 
+async def test_an_id_that_stays_taken(api: Api) -> None:
+    assert (await api.put("a", 1, delay="1h", unique_for="10m")).status_code == 201
+    assert (await api.put("a", 1, delay="1h", unique_for="10m")).status_code == 200, "repeated"
+    assert (await api.client.delete(api.job("t", "a"))).status_code == 204
+    refused = await api.put("a", 1, delay="1h", unique_for="10m")
+    assert kind(refused) == "job-exists"
+    assert "is taken until" in refused.json()["detail"]
+    kept = await api.put("a", 2, unique_for="10m", on_conflict="keep")
+    assert (kept.status_code, kept.json()["state"], kept.json()["body"]) == (200, "ended", None)
+    assert (await api.put("a", 2, delay="1h")).status_code == 201, "an ordinary one"
+
+
+async def test_a_job_is_postponed(api: Api) -> None:
+    first = await api.put("a", 1, delay="1s", on_conflict="postpone", at_most="1m")
+    again = await api.put("a", 2, delay="1h", on_conflict="postpone", at_most="1m")
+    assert (again.status_code, again.json()["body"]) == (201, 2)
+    assert again.json()["due_ms"] == first.json()["due_ms"] + 60_000
+    assert kind(await api.put("b", 1, at_most="1m")) == "invalid-input"
+    assert kind(await api.put("b", 1, rate_of_id="often")) == "invalid-input"
+    assert kind(await api.client.post("/v1/topics/t/jobs", json={"body": 1, "unique_for": "1m"})) == "invalid-input"
+
+
 async def test_a_post_makes_the_id(api: Api) -> None:
     made = await api.client.post("/v1/topics/t/jobs", json={"body": "x"})
     assert made.status_code == 201

@@ -36,6 +36,7 @@ CALLS: dict[str, Callable[[Shard], Any]] = {
     "dead_letters": lambda shard: shard.scripts.dead_letters(shard.k, "default", 9**15, 0, 10, 1000),
     "drop_shard": lambda shard: shard.scripts.drop_shard(shard.k, shard.settings),
     "enqueue": lambda shard: shard.scripts.enqueue(shard.k, 1, shard.jobs("new")),
+    "enqueue_unique": lambda shard: shard.scripts.enqueue_unique(shard.k, 1, "keep", [*shard.jobs("new"), "|||"]),
     "fire": lambda shard: shard.scripts.fire(shard.k, 1, 10, late_ms=30_000, again_ms=1_000, ahead_ms=0),
     "finish": lambda shard: shard.scripts.finish(shard.k, "default", "1", "me", [*CLAIM, "row"]),
     "get": lambda shard: shard.scripts.get(shard.k, "ready"),

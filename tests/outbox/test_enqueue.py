@@ -205,8 +205,14 @@ def test_every_option_of_the_queue_is_there() -> None:
 
     known = inspect.signature(outbox.enqueue).parameters
     for name, parameter in inspect.signature(jobs.enqueue).parameters.items():
-        # What is durable is the row; the relay does as the topic wants it. A window needs the load in Redis.
-        assert name in ("store", "durable", "window") or known[name] == parameter
+        # What is durable is the row; the relay does as the topic wants it. The others need what is in Redis.
+        without = ("store", "durable", "window", "unique_for", "rate_of_id", "at_most")
+        assert name in without or known[name] == parameter
+
+
+def test_no_job_is_postponed(shop: Shop) -> None:
+    with shop.engine.connect() as db, pytest.raises(InvalidInput, match=r"'postpone' is for Queue\.enqueue alone"):
+        outbox.enqueue(db, TOPIC, 1, id="a", on_conflict="postpone")
 
 
 def test_everything_arrives_as_it_was(shop: Shop, relay: Relay, queue: Queue) -> None:

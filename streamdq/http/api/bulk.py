@@ -15,7 +15,7 @@ from ...errors import DurabilityUnsupported, InvalidInput, NotDurable, ServerErr
 from ...job import check_topic
 from ...link.session import Op
 from ...loop import cancel_and_wait
-from ...operations.jobs import put
+from ...operations.jobs import OnConflict, check_at_most, put
 from ...operations.ndjson import Lines, NumberedLine, longest_line
 from ...store.records import Encoded, encode
 from ...store.redis_store import RedisStore
@@ -47,7 +47,7 @@ class Loader:
         self,
         store: RedisStore,
         topic: str,
-        replace: bool,
+        on_conflict: OnConflict,
         durable: str | None,
         do: Callable[[Op[Any]], Awaitable[Any]],
         stopping: asyncio.Event,
@@ -55,7 +55,7 @@ class Loader:
         self.result = BulkOut(lines=0, created=0, existing=0, invalid=0, problems=[])
         self._store = store
         self._topic = check_topic(topic)
-        self._replace = replace
+        self._on_conflict = on_conflict
         self._durable = durable
         self._do = do
         self._stopping = stopping
@@ -110,6 +110,7 @@ class Loader:
             if line is None:
                 raise InvalidInput("the line is too long")
             job = encode(_parse(line), self._limit, self._seal)
+            check_at_most([job], self._on_conflict)
         except (InvalidInput, ValidationError) as error:
             self.result.invalid += 1
             if len(self.result.problems) < _SHOWN:
@@ -126,7 +127,7 @@ class Loader:
         if not self._batch:
             return
         jobs = [line.job for line in self._batch]
-        reply = await self._do(put(self._store, self._topic, jobs, self._replace, self._durable))
+        reply = await self._do(put(self._store, self._topic, jobs, self._on_conflict, self._durable))
         existing = [self._batch[i] for i in reply.existing]
         self.result.created += len(self._batch) - len(existing)
         self.result.existing += len(existing)

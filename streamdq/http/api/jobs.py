@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic_core import to_json
 
 from ...durability import PATTERN
-from ...errors import BodyUnreadable, JobExists
+from ...errors import BodyUnreadable, IdTaken, JobExists
 from ...job import Job, JobState, NewJob, check_topic
 from ...link.session import Op
-from ...operations.jobs import put
+from ...operations.jobs import OnConflict, put, refusal
 from ...operations.json_out import job_fields
 from ...store.records import encode
 from ...store.redis_store import RedisStore
@@ -30,10 +30,11 @@ _PRODUCER, _LOOK = (Role.PRODUCER,), (Role.PRODUCER, Role.WORKER, Role.VIEWER)
 _JOBS = "/v1/topics/{topic:segment}/jobs"
 _JOB = _JOBS + "/{id:segment}"
 OnConflictIn = Annotated[
-    Literal["reject", "keep", "replace"],
+    OnConflict,
     Query(
         description="What to do if a job that has not ended has this id. `reject`: 409, unless the content is the "
-        "same. `keep`: answer with the existing job. `replace`: cancel it first, unless it is running or dead."
+        "same. `keep`: answer with the existing job. `replace`: cancel it first, unless it is running or dead. "
+        "`postpone`: give it this body and due time, unless it is running or dead."
     ),
 ]
 
@@ -63,13 +64,15 @@ def job_response(job: Job, status: int = 200, headers: dict[str, str] | None = N
     return Response(job_bytes(job), status, headers, media_type=JSON)
 
 
-def _put(store: RedisStore, topic: str, new: NewJob, replace: bool, durable: str | None) -> Op[tuple[Job, bool]]:
-    """The job that has the id afterwards, and whether this call enqueued it."""
+def _put(
+    store: RedisStore, topic: str, new: NewJob, on_conflict: OnConflict, durable: str | None
+) -> Op[tuple[Job, JobExists | None]]:
+    """The job that has the id afterwards, and why it is not this one."""
     check_topic(topic)
     bodies = store.session.bodies
     job = encode(new, bodies.most_bytes, bodies.seal(topic))
-    reply = yield from put(store, topic, [job], replace, durable)
-    return reply.job(topic, job), not reply.existing
+    reply = yield from put(store, topic, [job], on_conflict, durable)
+    return reply.job(topic, job), refusal(topic, job, reply.taken[0], on_conflict) if reply.existing else None
 
 
 def _is_same(there: Job, new: NewJob, limit: int) -> bool:
@@ -109,12 +112,13 @@ async def put_job(
     """
     backend, new = backend_of(request), job.new_job(id)
     store = await backend.store()
-    found, created = await backend.do(_put(store, topic, new, on_conflict == "replace", durable))
-    if created:
+    found, refused = await backend.do(_put(store, topic, new, on_conflict, durable))
+    if refused is None:
         return job_response(found, 201)
-    same = _is_same(found, new, store.session.bodies.most_bytes)
-    if on_conflict == "replace" or not (same or on_conflict == "keep"):
-        raise JobExists(topic, id, ", with other content" if on_conflict == "reject" else ", and it is running or dead")
+    if on_conflict in ("replace", "postpone") or (isinstance(refused, IdTaken) and on_conflict != "keep"):
+        raise refused
+    if on_conflict != "keep" and not _is_same(found, new, store.session.bodies.most_bytes):
+        raise JobExists(topic, id, ", with other content")
     return job_response(redact.job(who_asks(request), await (await backend.queue()).get(topic, id) or found))
 
 
@@ -130,7 +134,7 @@ async def post_job(request: Request, topic: TopicPath, job: JobIn, durable: Dura
     Not idempotent: two requests create two jobs. A PUT with an id of your own is safe to repeat.
     """
     backend = backend_of(request)
-    found, _ = await backend.do(_put(await backend.store(), topic, job.new_job(None), False, durable))
+    found, _ = await backend.do(_put(await backend.store(), topic, job.new_job(None), "reject", durable))
     about(request, id=found.id)
     return job_response(found, 201, {"Location": f"{request.url.path.rstrip('/')}/{quote(found.id, safe='')}"})
 
@@ -151,12 +155,11 @@ async def put_bulk(
 
     A line has the fields of a single job, and may have an id. The body is streamed: it may be as long as the server
     allows, and only one batch of it is in memory. An invalid line does not affect the others; the answer has its
-    number. If an id is taken, the existing job is kept, unless on_conflict is replace. If every line has an id, an
-    interrupted request is safe to repeat.
+    number. If an id is taken, the existing job is kept, unless on_conflict is replace or postpone. If every line has an
+    id, an interrupted request is safe to repeat.
     """
     backend = backend_of(request)
-    replace = on_conflict == "replace"
-    loader = Loader(await backend.store(), topic, replace, durable, backend.do, backend.stopping)
+    loader = Loader(await backend.store(), topic, on_conflict, durable, backend.do, backend.stopping)
     await loader.load(request.stream())
     return Response(to_json(loader.result), media_type=JSON)
 

@@ -103,6 +103,18 @@ class JobIn(In):
         ),
     ] = None
     version: Annotated[StrictInt, Field(ge=1, le=MAX_VERSION, description="Of the body's shape.")] = 1
+    unique_for: Annotated[
+        DurationIn | None,
+        Field(description=f"The id stays taken for this long from now on, also after the job has ended. {DURATION}"),
+    ] = None
+    rate_of_id: Annotated[
+        Annotated[StrictStr, Field(max_length=40)] | None,
+        Field(description="How many jobs may get the id in any span of this length.", examples=["3/h", "1/10m"]),
+    ] = None
+    at_most: Annotated[
+        DurationIn | None,
+        Field(description=f"With `on_conflict=postpone`: no later than this after its first due time. {DURATION}"),
+    ] = None
 
     model_config = ConfigDict(
         extra="forbid",
@@ -123,6 +135,9 @@ class JobIn(In):
             self.tz,
             self.quiet,
             version=self.version,
+            unique_for=self.unique_for,
+            rate_of_id=self.rate_of_id,
+            at_most=self.at_most,
         )
 
 

@@ -53,7 +53,7 @@ def duplicates() -> float:
 def test_what_became_of_each(store: RedisStore) -> None:
     encoded = [encode(NewJob(number, id=f"j{number}"), 100) for number in range(3)]
     before = duplicates()
-    put = answered(jobs.put(store, "t", encoded, False), {1: other("j1"), 2: kept(encoded[2])}, 3)
+    put = answered(jobs.put(store, "t", encoded), {1: other("j1"), 2: kept(encoded[2])}, 3)
     assert isinstance(put, Put)
     assert (put.now_ms, put.existing) == (NOW_MS, [1])
     assert [put.job("t", job, i).body for i, job in enumerate(encoded)] == [0, "another's", 2]
@@ -83,5 +83,5 @@ def test_many_are_counted_once(store: RedisStore) -> None:
 
 def test_a_call_that_is_repeated_is_no_duplicate(store: RedisStore) -> None:
     job, before = encode(NewJob(1, id="j"), 100), duplicates()
-    assert answered(jobs.put(store, "t", [job], False), {0: kept(job)}).existing == []
+    assert answered(jobs.put(store, "t", [job]), {0: kept(job)}).existing == []
     assert duplicates() == before

@@ -1,0 +1,102 @@
+"""Ids made of a body's fields, and the rules of uniqueness as callers write them."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from streamdq import NewJob
+from streamdq.errors import InvalidInput
+from streamdq.store.records import encode
+from streamdq.unique import NO_RULE, rate_in, rule_of, unique
+
+BODY = {"user": 7, "kind": "welcome", "order": {"id": "a"}, "at": 5}
+
+
+def id_of(body: Any, *fields: str) -> str:
+    return encode(NewJob(body, id=unique(*fields)), 10_000).id
+
+
+def test_the_id_is_what_the_docs_say() -> None:
+    """Other programs make the same; so it may never change."""
+    text = '{"kind":"welcome","order.id":"a","user":7}'
+    assert id_of(BODY, "user", "order.id", "kind") == sha256(text.encode()).hexdigest()[:32]
+    assert id_of({"name": "Zoë"}, "name") == sha256('{"name":"Zoë"}'.encode()).hexdigest()[:32]
+
+
+def test_neither_the_order_nor_other_fields_matter() -> None:
+    expected = id_of(BODY, "user", "kind")
+    assert id_of(BODY, "kind", "user", "user") == expected
+    assert id_of({"kind": "welcome", "user": 7.0, "more": []}, "user", "kind") == expected
+    assert id_of({"x": {"b": [1.0], "a": None}}, "x") == id_of({"x": {"a": None, "b": [1]}}, "x")
+
+
+@pytest.mark.parametrize("other", [{"user": 8}, {"user": "7"}, {"user": 7.5}, {"user": True}, {"user": None}])
+def test_other_values_make_another_id(other: dict[str, Any]) -> None:
+    assert id_of(BODY | other, "user", "kind") != id_of(BODY, "user", "kind")
+
+
+def test_a_field_and_its_value_are_apart() -> None:
+    assert id_of({"a": "b"}, "a") != id_of({"b": "b"}, "b")
+
+
+@pytest.mark.parametrize(
+    ("body", "field"), [({"a": 1}, "b"), ({"a": 1}, "a.b"), ([1], "0"), ("text", "a"), ({"a": {"b": 1}}, "a.c")]
+)
+def test_a_missing_field_is_refused(body: Any, field: str) -> None:
+    with pytest.raises(InvalidInput, match=f"no field '{field}'"):
+        id_of(body, field)
+
+
+@pytest.mark.parametrize("fields", [(), ("",), (5,), ("a", None)])
+def test_fields_are_names(fields: Any) -> None:
+    with pytest.raises(InvalidInput, match="unique: pass the names"):
+        unique(*fields)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("3/h", (3, 3_600_000)), ("1/10m", (1, 600_000)), (" 100/1.5s ", (100, 1500)), ("2/d", (2, 86_400_000))],
+)
+def test_rates(text: str, expected: tuple[int, int]) -> None:
+    assert rate_in(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "3", "3/", "/h", "0/h", "3/0s", "-1/h", "3/y", "3 / h", "101/h", "3/h" * 20, 3, None, "1/1.2.3s", "1/1h1m"],
+)
+def test_rates_that_are_refused(text: Any) -> None:
+    with pytest.raises(InvalidInput, match="rate_of_id"):
+        rate_in(text)
+
+
+def test_rules() -> None:
+    assert rule_of("j", None, None, None) == rule_of(None, None, None, None) == ""
+    assert rule_of("j", "10m", None, None) == "600000|||"
+    assert rule_of(unique("a"), None, "3/h", 0) == "|3|3600000|0"
+    assert NO_RULE == "|||"
+
+
+@pytest.mark.parametrize("rule", [("1m", None, None), (None, "1/h", None), (None, None, "1m")])
+def test_a_rule_needs_an_id(rule: Any) -> None:
+    with pytest.raises(InvalidInput, match="pass an id"):
+        rule_of(None, *rule)
+
+
+@pytest.mark.parametrize("rule", [(0, None, None), ("never", None, None), (None, None, -1), (True, None, None)])
+def test_rules_that_are_refused(rule: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"unique_for|at_most"):
+        rule_of("j", *rule)
+
+
+def test_what_a_rule_has() -> None:
+    def has(**fields: Any) -> tuple[bool, bool]:
+        job = encode(NewJob(1, id="j", **fields), 100)
+        return job.has_rate, job.has_at_most
+
+    assert has() == has(unique_for=1) == (False, False)
+    assert has(rate_of_id="1/h") == (True, False)
+    assert has(unique_for=1, at_most=0) == (False, True)
