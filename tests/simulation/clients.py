@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from streamdq import AsyncQueue, NewJob
+from streamdq import AsyncQueue, JobState, NewJob
 from streamdq.queue import AsyncClaim, held_by, store_of
 
 from .model import Broken
-from .plan import CONFLICTS, GROUPS, body, options
+from .plan import CONFLICTS, GROUPS, body, options, uniqueness
 
 if TYPE_CHECKING:
     from .world import World
@@ -36,11 +36,14 @@ def _any_topic(world: World) -> str:
 
 async def _put_one(world: World, queue: AsyncQueue, topic: str) -> None:
     random = world.random
+    is_unique = world.plan.unique and random.random() < 0.5
     made = await queue.enqueue(
-        topic, body(random, world.serial()), on_conflict=random.choice(CONFLICTS),
-        **options(random, world.new_id(topic)),
+        topic, body(random, world.serial()),
+        **(uniqueness(random) if is_unique else {"on_conflict": random.choice(CONFLICTS)}),
+        **options(random, world.new_id(topic, few=is_unique)),
     )  # fmt: skip
-    _acknowledged(world, made.body["n"])
+    if made.state is not JobState.ENDED:
+        _acknowledged(world, made.body["n"])
 
 
 async def _put_many(world: World, queue: AsyncQueue, topic: str) -> None:

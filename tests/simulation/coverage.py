@@ -30,6 +30,7 @@ _OUTCOMES = (
     "claim: expired", "claim: no such group", "claim: out of date", "claim: paused", "claim: taken over",
     "claim: the same again", "claim: a TTR of the group's own",
     "enqueue: id taken", "enqueue: settings out of date", "replace: id taken", "replace: settings out of date",
+    "enqueue_unique: postponed", "enqueue_unique: id taken", "enqueue_unique: taken by a job that has ended",
     *(f"cancel: {code}" for code in (1, 0, -1, -2)), *(f"reschedule: {code}" for code in (1, 0, -1, -2)),
     "remove_consumer: handed back", "move: other groups", "move: no permit",
     "configure_shard: 1", "configure_shard: 0", "drop_shard: 1", "drop_shard: 0", "a group leaves",

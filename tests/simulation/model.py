@@ -118,6 +118,7 @@ class Model:
         self.told = 0
         self.undisturbed_from = 0
         self.lost_data = False  # Redis has, at some time
+        self.clock_was_back = False
         self.lives: Callable[[str], bool] = lambda _: False  # whether this consumer gives signs of life for sure
         self._steps = steps
         self._claimed: dict[
@@ -142,6 +143,7 @@ class Model:
         self.moves: dict[str, list[tuple[int, int]]] = {}  # of each topic at its present rate: when, how many
         self.counts: dict[Shard, Counter[str]] = {}  # as Redis should count
         self.receipts: set[bytes] = set()  # of the archive
+        self.spans: dict[tuple[Shard, str], Any] = {}  # by shard and id (uniqueness.py)
         self.planned: dict[
             tuple[Shard, bytes], tuple[str, bytes]
         ] = {}  # occurrence's job -> due_ms, rest of its record
@@ -151,6 +153,7 @@ class Model:
     def applied(self, call: Call) -> None:
         self.told += 1
         self.calls.append(call)
+        self.clock_was_back = self.clock_was_back or call.now_ms < self.now_ms
         self.now_ms = max(self.now_ms, call.now_ms)
         step = self._steps.get(call.name)
         if step is not None and not isinstance(call.reply, Exception):
@@ -301,3 +304,5 @@ class Model:
         for job in jobs:
             job.gone = job.gone or how
             self.live.pop((job.shard, job.id), None)
+            if how in ("deleted", "lost"):
+                self.spans = {}

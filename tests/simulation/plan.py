@@ -41,6 +41,7 @@ class Plan:
     archive: bool  # dead letters are moved to a database, and back
     own_ttrs: bool  # each worker brings a TTR for its group, which holds until another one brings one
     vandal: bool  # somebody destroys consumer groups
+    unique: bool  # some ids are taken for a time, or only so often, and jobs are postponed
 
     @classmethod
     def drawn(cls, random: Random, later: Random) -> Plan:
@@ -64,6 +65,7 @@ class Plan:
             ttr=random.choice(("2s", "2s", "60s")),
             own_ttrs=later.random() < 0.3,
             vandal=later.random() < 0.2,
+            unique=later.random() < 0.3,
         )
 
 
@@ -88,3 +90,11 @@ def options(random: Random, id: str) -> dict[str, Any]:
     if random.random() < 0.2:
         found["retry"] = random.choice(RETRIES)
     return found
+
+
+def uniqueness(random: Random) -> dict[str, Any]:
+    """Options of a call that looks at more than the jobs that are there."""
+    if random.random() < 0.4:
+        return {"on_conflict": "postpone", "at_most": random.choice((None, "2s", "5s"))}
+    rule = random.choice(({"unique_for": "3s"}, {"unique_for": "60s"}, {"rate_of_id": "2/30s"}))
+    return {"on_conflict": random.choice(CONFLICTS), **rule}

@@ -29,6 +29,14 @@ class Story:
         body = b'\n%b\nnonc\n\n\n{"n":%d}' % (expire, serial)
         self.call("enqueue", [1, self.now, 1], b"", b"1", b"9", id, when, body)
 
+    def enqueue_unique(
+        self, serial: int, rule: bytes, how: bytes = b"keep", when: bytes = b"+0", due_ms: int | None = None
+    ) -> None:
+        """``due_ms``: it is postponed to that time."""
+        rest = b'\n\nnonc\n\n\n{"n":%d}' % serial
+        taken = [] if due_ms is None else [1, b"000000000001%d\n%d\n" % (due_ms, NOW) + rest]
+        self.call("enqueue_unique", [1, self.now, 1, *taken], b"", b"1", b"9", b"9", how, b"a", when, rest, rule)
+
     def claim(
         self, serial: int = 1, consumer: bytes = b"c1", claim: bytes = b"1-0", id: bytes = b"a", group: bytes = b"g",
         expired: int = 0,
@@ -113,6 +121,64 @@ def test_an_archived_job_comes_back() -> None:
     story.start(attempt=2)
     story.end("finish", claim=(b"-", b"2-0"))
     story.rest(counted={"done:g": 1})
+
+
+def test_unique_jobs_without_fault() -> None:
+    story = Story()
+    for serial, rule in enumerate((b"1000|||", b"1000|||", b"|2|1000|", b"|2|1000|"), start=1):
+        story.enqueue_unique(serial, rule)
+        story.claim(serial)
+        story.end("finish")
+        story.now += 1000 if serial < 3 else 0
+    story.now += 1000
+    story.enqueue_unique(5, b"|||1000", b"postpone", b"+1000")
+    story.now += 500
+    story.enqueue_unique(6, b"|||1000", b"postpone", b"+1000", due_ms=story.now + 1000)
+    story.model.acknowledged(6)
+    story.now += 500
+    story.enqueue_unique(7, b"|||1000", b"postpone", b"+5000", due_ms=story.now + 1000)
+    story.now += 1000
+    story.claim(7)
+    story.start(7)
+    story.end("finish")
+    story.rest()
+
+
+def given_within_its_time(story: Story) -> None:
+    story.enqueue_unique(1, b"1000|||")
+    story.claim()
+    story.end("finish")
+    story.now += 999
+    story.enqueue_unique(2, b"|||")
+
+
+def given_beyond_its_rate(story: Story) -> None:
+    for serial in (1, 2, 3):
+        story.enqueue_unique(serial, b"|2|1000|")
+        story.claim(serial)
+        story.end("finish")
+
+
+def postponed_too_far(story: Story) -> None:
+    story.enqueue_unique(1, b"|||1000", b"postpone", b"+1000")
+    story.enqueue_unique(2, b"|||1000", b"postpone", b"+5000", due_ms=NOW + 5000)
+
+
+def postponed_to_another_time(story: Story) -> None:
+    story.enqueue_unique(1, b"|||", b"postpone", b"+1000")
+    story.enqueue_unique(2, b"|||", b"postpone", b"+5000", due_ms=NOW + 4000)
+
+
+def postponed_while_it_ran(story: Story) -> None:
+    story.enqueue()
+    story.claim()
+    story.enqueue_unique(2, b"|||", b"postpone", due_ms=NOW)
+
+
+def claimed_with_its_old_body(story: Story) -> None:
+    story.enqueue()
+    story.enqueue_unique(2, b"|||", b"postpone", due_ms=NOW)
+    story.claim(1)
 
 
 def never_put_in(story: Story) -> None:
@@ -345,6 +411,8 @@ def fired_again(story: Story) -> None:
 
 FAULTS = [
     fired_early, fired_again,
+    given_within_its_time, given_beyond_its_rate, postponed_too_far, postponed_to_another_time, postponed_while_it_ran,
+    claimed_with_its_old_body,
     never_put_in, never_done, left_behind, claimed_early, retried_early, claimed_twice, claimed_when_done,
     claimed_for_the_time_of_another_group, claimed_when_cancelled, started_when_cancelled, started_when_taken_over,
     started_as_another_attempt, finished_by_who_lost_it, finished_by_another_with_the_same_entry,

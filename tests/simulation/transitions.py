@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from .interventions import INTERVENTIONS
 from .model import Call, Claim, Delivery, Model, Shard, Step, Tracked, due_of, whole
+from .uniqueness import check_new, postponed
 
 _OF_CLAIM = {"finish": 4, "retry": 7, "bury": 6, "release": 4, "touch": 4}  # arguments for each claim
 
@@ -22,6 +23,25 @@ def enqueue(model: Model, call: Call) -> None:
 
 def replace(model: Model, call: Call) -> None:
     _put(model, call, 4, replaces=True)
+
+
+def enqueue_unique(model: Model, call: Call) -> None:
+    status, now_ms, looked, *taken = call.reply
+    if status != 1:
+        model.happened["enqueue_unique: settings out of date"] += 1
+        return
+    records = dict(zip(taken[::2], taken[1::2], strict=True))
+    for i in range(looked):
+        id, when, rest, rule = call.args[5 + 4 * i : 9 + 4 * i]
+        name, record = id.decode(), records.get(i + 1)
+        if record is None:
+            job = _create(model, call, now_ms, name, when.decode(), rest, call.args[4] == b"replace")
+            check_new(model, now_ms, job, rule)
+        elif record.endswith(b"\nnull"):
+            model.happened["enqueue_unique: taken by a job that has ended"] += 1
+        else:
+            there = postponed(model, call, call.shard, name, (when, rest, rule), record)
+            model.happened[f"enqueue_unique: {'postponed' if there else 'id taken'}"] += 1
 
 
 def _put(model: Model, call: Call, first: int, replaces: bool) -> None:
@@ -37,7 +57,7 @@ def _put(model: Model, call: Call, first: int, replaces: bool) -> None:
             model.happened[f"{call.name}: id taken"] += 1
 
 
-def _create(model: Model, call: Call, now_ms: int, id: str, when: str, rest: bytes, replaces: bool) -> None:
+def _create(model: Model, call: Call, now_ms: int, id: str, when: str, rest: bytes, replaces: bool) -> Tracked:
     ttr, expire, _, _, _, body = rest.split(b"\n", 5)
     job = Tracked(
         json.loads(body)["n"], call.shard, id, due_of(when, now_ms), whole(ttr), whole(expire), model.told,
@@ -57,6 +77,7 @@ def _create(model: Model, call: Call, now_ms: int, id: str, when: str, rest: byt
     if known not in (None, before) and known.gone not in ("lost", "deleted"):
         model.broken(f"job {job.serial} was put in twice")
     model.jobs[job.serial] = model.live[call.shard, id] = job
+    return job
 
 
 # -- schedules
@@ -288,6 +309,7 @@ STEPS: dict[str, Step] = {
     step.__name__: step
     for step in (
         enqueue,
+        enqueue_unique,
         replace,
         schedule,
         fire,

@@ -264,9 +264,12 @@ class World:
     def serial(self) -> int:
         return next(self._serials)
 
-    def new_id(self, topic: str) -> str:
-        """Often one that another job has or had."""
-        id = f"j{self.random.randrange(40)}" if self.random.random() < 0.3 else f"n{next(self._names)}"
+    def new_id(self, topic: str, few: bool = False) -> str:
+        """Often one that another job has or had; of ``few``, nearly always."""
+        if few:
+            id = f"u{self.random.randrange(8)}"
+        else:
+            id = f"j{self.random.randrange(40)}" if self.random.random() < 0.3 else f"n{next(self._names)}"
         self.ids.append((topic, id))
         return id
 
