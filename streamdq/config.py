@@ -66,7 +66,7 @@ class Settings(BaseSettings):
         default=4 * 1024 * 1024, ge=1, description="A body with codecs is refused, and not read, if its JSON is larger."
     )
     codec: str = Field(
-        default="", description="What new bodies are encoded with, in this order: `zstd`, `encrypt`, or both."
+        default="", description="What new bodies are encoded with, in this order, such as `zstd encrypt offload`."
     )
     body_keys: str = Field(
         default="",
@@ -74,6 +74,8 @@ class Settings(BaseSettings):
         description="Keys of encrypted bodies, as `streamdq bodies key` makes them; the first one encrypts.",
     )
     body_keys_file: str = Field(default="", description="A file with more of them, such as a mounted secret.")
+    offload: str = Field(default="", repr=False, description="Where large bodies are kept: a URL that fsspec knows.")
+    offload_over_bytes: int = Field(default=32 * 1024, ge=0, description="Bodies that take more are kept there.")
     history_length: int = Field(
         default=100_000,
         ge=0,

@@ -170,6 +170,10 @@ class BodyDamaged(BodyUnreadable):
     """The stored body of a job was damaged, changed or exchanged: no process can read it. A worker buries the job."""
 
 
+class BodyStorageUnavailable(StreamdqError):
+    """The storage of large bodies can't be reached, or refuses. When an enqueue raises this, nothing was enqueued."""
+
+
 class MissingExtra(StreamdqError):
     """An optional package is needed and not installed."""
 

@@ -101,9 +101,80 @@ class Decoder(Protocol):
 
     def hides(self, raw: bytes) -> bool: ...
 
+    def blocks(self, raw: bytes) -> bool: ...
+
+
+class _HasBody:
+    """The body of a job. The slots are of encoded bodies: for others they stay empty, which costs these nothing."""
+
+    __slots__ = ("_decoder", "_json")
+
+    topic: str
+    id: str
+    raw_body: bytes
+    _decoder: Decoder
+    _json: bytes | BodyUnreadable  # decoded before, or why it can't be
+
+    @property
+    def body(self) -> Any:
+        """The body, decoded from JSON.
+
+        Raises:
+            BodyUnreadable: as ``json``.
+        """
+        return from_json(self.json)
+
+    @property
+    def json(self) -> bytes:
+        """The body as JSON.
+
+        Raises:
+            BodyUnreadable: it is stored in a way that this process can't read; a key may be missing.
+        """
+        if self.raw_body[:1] != ENCODED:
+            return self.raw_body
+        if not hasattr(self, "_json"):
+            if not hasattr(self, "_decoder"):
+                raise BodyUnreadable("this job was not read from a queue, which knows the codecs of its body")
+            self._json = self._decoder.decode(self.topic, self.id, self.raw_body)
+        if isinstance(self._json, BodyUnreadable):
+            raise self._json
+        return self._json
+
+    def fetch(self) -> None:
+        """Reads the body from where it is, so that ``json`` and ``body`` don't block later. It may block itself."""
+        try:
+            self.json  # noqa: B018
+        except BodyUnreadable as error:
+            self._json = error
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether the body is in a file, and has not been read yet."""
+        if not hasattr(self, "_decoder") or hasattr(self, "_json"):
+            return False
+        return self._decoder.blocks(self.raw_body)
+
+    @property
+    def version(self) -> int:
+        """Of the body's shape, as it was enqueued."""
+        return self._decoder.version_in(self.raw_body) if hasattr(self, "_decoder") else 1
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether the body is encrypted."""
+        return hasattr(self, "_decoder") and self._decoder.hides(self.raw_body)
+
+    def read_by(self, decoder: Decoder | None, json: bytes = b"") -> None:
+        """Tells how to read an encoded body. ``json``: what it decodes to, if that is known."""
+        if decoder is not None:
+            self._decoder = decoder
+        if json:
+            self._json = json
+
 
 @dataclass(slots=True)
-class Job:
+class Job(_HasBody):
     """A job as Redis holds it. Times are Redis's; ``*_ms`` are Unix milliseconds, durations milliseconds.
 
     ``raw_body``: as it is stored, perhaps compressed or encrypted; ``json`` and ``body`` are what was enqueued.
@@ -126,43 +197,6 @@ class Job:
     # Set by the worker that runs the job.
     _held: RunningAttempt | None = field(default=None, repr=False, compare=False)
     _touch: Callable[[Any, Duration | None], None] | None = field(default=None, repr=False, compare=False)
-    _decoder: Decoder | None = field(default=None, repr=False, compare=False)
-    _json: bytes | None = field(default=None, repr=False, compare=False)  # decoded before
-
-    @property
-    def body(self) -> Any:
-        """The body, decoded from JSON.
-
-        Raises:
-            BodyUnreadable: as ``json``.
-        """
-        return from_json(self.json)
-
-    @property
-    def json(self) -> bytes:
-        """The body as JSON.
-
-        Raises:
-            BodyUnreadable: it is stored in a way that this process can't read; a key may be missing.
-        """
-        if self.raw_body[:1] != ENCODED:
-            return self.raw_body
-        if self._json is None:
-            if self._decoder is None:
-                raise BodyUnreadable("this job was not read from a queue, which knows the codecs of its body")
-            self._json = self._decoder.decode(self.topic, self.id, self.raw_body)
-        return self._json
-
-    @property
-    def version(self) -> int:
-        """Of the body's shape, as it was enqueued."""
-        plain = self._decoder is None or self.raw_body[:1] != ENCODED
-        return 1 if plain or self._decoder is None else self._decoder.version_in(self.raw_body)
-
-    @property
-    def is_hidden(self) -> bool:
-        """Whether the body is encrypted."""
-        return self._decoder is not None and self.raw_body[:1] == ENCODED and self._decoder.hides(self.raw_body)
 
     @property
     def due(self) -> datetime:

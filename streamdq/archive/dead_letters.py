@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from ..codec.bodies import Bodies
 from ..codec.envelope import as_text, from_text
 from ..config import MAX_BATCH
-from ..errors import ServerUnavailable
+from ..errors import BodyUnreadable, ServerUnavailable
 from ..keys import ShardKeys, shard_of
-from ..link.session import Op
+from ..link.session import Op, Work
+from ..logs import log
 from ..operations.inspect import known_group, topic_names
 from ..operations.pace import Pace
 from ..store import reads
@@ -151,7 +153,26 @@ class Letters:
     def page(self, shard: ShardKeys, group: str, until_ms: int, offset: int) -> Op[tuple[int, list[Letter]]]:
         """How many letters were looked at (0 at the end), and those that were read."""
         looked, rows = yield from self._scripts.dead_letters(shard, group, until_ms, offset, PAGE, MAX_BYTES)
-        return looked, [letter_in(shard.topic, group, row) for row in rows]
+        return looked, (yield from self._whole([letter_in(shard.topic, group, row) for row in rows]))
+
+    def _whole(self, letters: list[Letter]) -> Op[list[Letter]]:
+        """The letters with their bodies, where these are in files: a database keeps longer than the files are kept. One
+        whose file can't be read is left out, and stays in Redis.
+        """
+        bodies = self._session.bodies
+        if not any(bodies.blocks(from_text(letter.body)) for letter in letters):
+            return letters
+
+        def whole(letter: Letter) -> Letter | None:
+            try:
+                raw = bodies.brought_back(letter.topic, letter.id, from_text(letter.body))
+            except BodyUnreadable as error:
+                log.warning("not archived", topic=letter.topic, id=letter.id, why=error.why)
+                return None
+            return replace(letter, body=as_text(raw))
+
+        found: list[Letter | None] = yield Work(lambda: [whole(letter) for letter in letters])
+        return [letter for letter in found if letter is not None]
 
     def take_out(self, shard: ShardKeys, group: str, letters: Sequence[Letter]) -> Op[list[bool]]:
         """Takes letters of one shard and group out of Redis. False: that letter is gone; it was kicked or purged, and
@@ -184,6 +205,7 @@ class Letters:
             UnknownTopic, UnknownGroup
         """
         assert len(letters) <= MAX_BATCH
+        letters = yield from self._put_away(letters)
         back: dict[str, bool] = {}
         for _ in range(_REPAIRS):
             settings = yield from known_group(self._store, topic, group)
@@ -201,6 +223,18 @@ class Letters:
                 return [back[letter.receipt(GIVEN)] for letter in letters]
             yield from self._topics.repair(topic)
         raise ServerUnavailable(f"topic {topic!r}: its settings were changed during the call; try again")
+
+    def _put_away(self, letters: Sequence[Letter]) -> Op[Sequence[Letter]]:
+        """The letters with large bodies in files again.
+
+        Raises:
+            BodyStorageUnavailable
+        """
+        bodies = self._session.bodies
+        if bodies.offload is None:
+            return letters
+        away: list[Letter] = yield Work(lambda: [_away(bodies, letter) for letter in letters])
+        return away
 
     def wait(self, pace: Pace, topic: str, group: str) -> Op[None]:
         """Waits until most of the jobs that were put back have been claimed."""
@@ -224,6 +258,13 @@ class Letters:
     def forget(self, shard: ShardKeys, receipts: Sequence[str | bytes]) -> Op[None]:
         if receipts:
             yield from reads.drop_archive_receipts(self._session, shard, receipts)
+
+
+def _away(bodies: Bodies, letter: Letter) -> Letter:
+    raw = from_text(letter.body)
+    if bodies.blocks(raw):
+        return letter
+    return replace(letter, body=as_text(bodies.put_away(letter.topic, letter.id, raw)))
 
 
 def _receipt_in(topic: str, field: bytes) -> Receipt:

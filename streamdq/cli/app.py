@@ -13,6 +13,7 @@ from .. import terminal
 from ..errors import (
     ArchiveError,
     ArchiveMissing,
+    BodyStorageUnavailable,
     EmbeddedError,
     InvalidInput,
     MissingExtra,
@@ -101,7 +102,9 @@ def options(
 def _exit_code(error: StreamdqError) -> int:
     if isinstance(error, InvalidInput | UnknownTopic | UnknownGroup | ArchiveMissing | OutboxMissing | MissingExtra):
         return EXIT_USAGE
-    if isinstance(error, ServerError | EmbeddedError | ArchiveError | OutboxError | NewerFormat):
+    if isinstance(
+        error, ServerError | EmbeddedError | ArchiveError | OutboxError | NewerFormat | BodyStorageUnavailable
+    ):
         return EXIT_UNAVAILABLE
     return EXIT_NO
 

@@ -7,14 +7,17 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from ..errors import BodyDamaged, BodyUnreadable, InvalidInput, MissingExtra
+from ..job import ENCODED
 from .encrypt import no_key
 from .envelope import LAYER, TAG, Envelope, Layer, envelope_in, version_in
+from .offload import Offload
 from .protocol import Codec, Context
 from .zstd import Zstd
 
 Seal = Callable[[str, int, bytes], bytes]
 """Makes the stored body of a job's id, version and JSON."""
 
+_NO_STORAGE = "it is in a storage of large bodies, which is not configured here; see STREAMDQ_OFFLOAD"
 _NAME, _TAG = re.compile(LAYER), re.compile(f"(?:{TAG})?")
 
 
@@ -36,36 +39,100 @@ class Bodies:
         self._namespace = namespace
         self._max_bytes = max_bytes
         self._max_decoded_bytes = max_decoded_bytes
-        self._write = [_checked(codec) for codec in write]
-        self._codecs = {codec.name: codec for codec in [*read, *self._write]}
+        self._write, self.offload = _split(write)
+        if self.offload and self.offload.over > max_bytes:
+            raise InvalidInput(f"Offload: over={self.offload.over} is more than STREAMDQ_MAX_BODY_BYTES, {max_bytes}")
+        self._codecs = {codec.name: codec for codec in [*read, *write]}
         self._hiding = {name for name, codec in self._codecs.items() if getattr(codec, "hides", False)} | {"encrypt"}
-        if len({codec.name for codec in self._write}) < len(self._write):
-            raise InvalidInput("codec: the same codec twice")
 
     @property
     def most_bytes(self) -> int:
         """How many bytes of JSON a new body may have."""
-        return max(self._max_bytes, self._max_decoded_bytes) if self._write else self._max_bytes
+        return max(self._max_bytes, self._max_decoded_bytes) if self._write or self.offload else self._max_bytes
 
     def seal(self, topic: str) -> Seal | None:
         """What stores the bodies of a topic; None if they are stored as their JSON."""
-        return partial(self._seal, topic) if self._write else None
+        return partial(self._seal, topic) if self._write or self.offload else None
 
     def _seal(self, topic: str, id: str, version: int, plain: bytes) -> bytes:
         made = Envelope(version, (), plain)
         for codec in self._write:
             layers = (*made.layers, Layer(codec.name, codec.tag))
             head = Envelope(version, layers, b"").head(len(layers))
-            data = codec.encode(made.data, Context(self._namespace, topic, id, head, self._max_decoded_bytes))
+            data = codec.encode(made.data, self._context(topic, id, head))
             if data is not None:
                 made = Envelope(version, layers, data)
         stored = made.sealed()
+        if self.offload is None:
+            self._check_size(stored)
+        return stored
+
+    def _check_size(self, stored: bytes) -> None:
         if len(stored) > self._max_bytes:
             raise InvalidInput(
                 f"body: {len(stored)} bytes to store, more than the {self._max_bytes} allowed; keep the data elsewhere "
                 "and pass its key, or raise STREAMDQ_MAX_BODY_BYTES"
             )
+
+    # -- files
+
+    def put_away(self, topic: str, id: str, raw: bytes) -> bytes:
+        """What Redis keeps of a stored body; if it is large, the rest is then in a file. It blocks.
+
+        Raises:
+            BodyStorageUnavailable
+            InvalidInput: it is too large to be kept in Redis.
+        """
+        assert self.offload is not None
+        made = envelope_in(raw)
+        layers = (*made.layers, Layer(self.offload.name, self.offload.tag))
+        outer = Envelope(made.version, layers, b"")
+        reference = self.offload.encode(made.data, self._context(topic, id, outer.head(len(layers))))
+        stored = raw if reference is None else Envelope(made.version, layers, reference).sealed()
+        self._check_size(stored)
         return stored
+
+    def brought_back(self, topic: str, id: str, raw: bytes) -> bytes:
+        """The stored body as it was before ``put_away``; the same bytes if it is not in a file. It blocks.
+
+        Raises:
+            BodyUnreadable
+        """
+        if not self.blocks(raw):
+            return raw
+        stored = envelope_in(raw)
+        if self.files is None:
+            raise BodyUnreadable(_NO_STORAGE, f"the body of job {id!r} in topic {topic!r} can't be read")
+        data = self.files.decode(stored.data, "", self._context(topic, id, b""))
+        return Envelope(stored.version, stored.layers[:-1], data).sealed()
+
+    def drop(self, topic: str, id: str, raw: bytes) -> None:
+        """Deletes the file of a stored body that no job has any more; nothing if it has none. It blocks.
+
+        Raises:
+            BodyStorageUnavailable
+        """
+        if self.files is not None and self.blocks(raw):
+            self.files.delete(envelope_in(raw).data, self._context(topic, id, b""))
+
+    @property
+    def files(self) -> Offload | None:
+        """Where large bodies are read from."""
+        found = self._codecs.get(Offload.name)
+        return found if isinstance(found, Offload) else None
+
+    def blocks(self, raw: bytes) -> bool:
+        """Whether the body is in a file, so that reading it takes its time."""
+        if raw[:1] != ENCODED:
+            return False
+        try:
+            layers = envelope_in(raw).layers
+        except BodyDamaged:
+            return False
+        return bool(layers) and layers[-1].name == Offload.name
+
+    def _context(self, topic: str, id: str, head: bytes) -> Context:
+        return Context(self._namespace, topic, id, head, self._max_decoded_bytes)
 
     def decode(self, topic: str, id: str, raw: bytes) -> bytes:
         """The JSON of a stored body.
@@ -84,9 +151,8 @@ class Bodies:
         for count in range(len(stored.layers), 0, -1):
             layer = stored.layers[count - 1]
             codec = self._codec(layer)
-            context = Context(self._namespace, topic, id, stored.head(count), self._max_decoded_bytes)
             try:
-                data = codec.decode(data, layer.tag, context)
+                data = codec.decode(data, layer.tag, self._context(topic, id, stored.head(count)))
             except BodyUnreadable:
                 raise
             except Exception as error:  # of somebody else's codec: it may work again later
@@ -99,6 +165,8 @@ class Bodies:
             return codec
         if layer.name == "encrypt":
             raise no_key(layer.tag)
+        if layer.name == Offload.name:
+            raise BodyUnreadable(_NO_STORAGE)
         if layer.name != "zstd":
             raise BodyUnreadable(f"its codec {layer.name!r} is not configured here; see docs/bodies.md")
         try:
@@ -120,6 +188,17 @@ class Bodies:
             return any(layer.name in self._hiding for layer in envelope_in(raw).layers)
         except BodyDamaged:
             return True
+
+
+def _split(write: Sequence[Codec]) -> tuple[list[Codec], Offload | None]:
+    """The codecs, and the last one apart if it is Offload."""
+    given = [_checked(codec) for codec in write]
+    if len({codec.name for codec in given}) < len(given):
+        raise InvalidInput("codec: the same codec twice")
+    if any(isinstance(codec, Offload) for codec in given[:-1]):
+        raise InvalidInput("codec: Offload must be the last")
+    last = given[-1] if given else None
+    return (given[:-1], last) if isinstance(last, Offload) else (given, None)
 
 
 def _checked(codec: Codec) -> Codec:

@@ -2,39 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..config import Settings, read_text
 from ..errors import InvalidInput
 from .bodies import Bodies
 from .encrypt import Encrypt
+from .offload import Offload
 from .protocol import Codec
 from .zstd import Zstd
 
 
-def bodies_of(namespace: str, settings: Settings, codec: Sequence[Codec] | None = None) -> Bodies:
-    """The bodies of a namespace. ``codec`` None: those of ``STREAMDQ_CODEC``. Whatever is configured is read.
+def bodies_of(
+    namespace: str, settings: Settings, codec: Sequence[Codec] | None = None, *, files: bool = True
+) -> Bodies:
+    """The bodies of a namespace. ``codec`` None: those of ``STREAMDQ_CODEC``. Whatever is configured is read. ``files``
+    False: new bodies are put into no files.
 
     Raises:
         InvalidInput: a setting can't be read.
         MissingExtra: a library that is needed for writing is not installed.
     """
-    keys = _keys(settings)
-    encrypt = Encrypt(*keys) if keys else None
+    known: dict[str, Codec] = {}
+    if keys := _keys(settings):
+        known["encrypt"] = Encrypt(*keys)
+    if settings.offload:
+        known["offload"] = Offload(settings.offload, settings.offload_over_bytes)
     if codec is None:
-        codec = [_named(name, encrypt) for name in settings.codec.replace(",", " ").split()]
-    read = [encrypt] if encrypt else []
-    return Bodies(namespace, settings.max_body_bytes, settings.max_decoded_bytes, codec, read)
+        codec = [_named(name, known) for name in settings.codec.replace(",", " ").split()]
+    if not files:
+        codec = [one for one in codec if not isinstance(one, Offload)]
+    return Bodies(namespace, settings.max_body_bytes, settings.max_decoded_bytes, codec, known.values())
 
 
-def _named(name: str, encrypt: Encrypt | None) -> Codec:
+_NEEDED = {
+    "encrypt": "a key in STREAMDQ_BODY_KEYS or STREAMDQ_BODY_KEYS_FILE",
+    "offload": "a URL in STREAMDQ_OFFLOAD",
+}
+
+
+def _named(name: str, known: Mapping[str, Codec]) -> Codec:
     if name == "zstd":
         return Zstd()
-    if name != "encrypt":
-        raise InvalidInput(f"STREAMDQ_CODEC: {name[:40]!r} is neither zstd nor encrypt")
-    if encrypt is None:
-        raise InvalidInput("STREAMDQ_CODEC: encrypt needs a key in STREAMDQ_BODY_KEYS or STREAMDQ_BODY_KEYS_FILE")
-    return encrypt
+    if name not in _NEEDED:
+        raise InvalidInput(f"STREAMDQ_CODEC: {name[:40]!r} is none of zstd, encrypt and offload")
+    if name not in known:
+        raise InvalidInput(f"STREAMDQ_CODEC: {name} needs {_NEEDED[name]}")
+    return known[name]
 
 
 def _keys(settings: Settings) -> list[str]:

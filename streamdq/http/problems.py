@@ -17,6 +17,7 @@ from starlette.routing import Match
 
 from ..errors import (
     AuthenticationFailed,
+    BodyStorageUnavailable,
     DurabilityUnsupported,
     EmbeddedError,
     InvalidInput,
@@ -96,6 +97,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "redis-refuses": (503, "Redis refuses the request"),
     "not-durable": (503, "Durability was not confirmed in time"),
     "newer-format": (503, "A newer version has written the data"),
+    "storage-unavailable": (503, "The storage of large bodies does not answer"),
 }
 _IN_THE_MIDST = ("too-large", "stopping")
 _OF_STATUS = {400: "malformed", 401: "unauthenticated", 403: "forbidden", 404: "not-found", 405: "method-not-allowed",
@@ -104,6 +106,7 @@ _OF_ERROR: tuple[tuple[type[Exception], str], ...] = (
     (ClientDisconnect, "malformed"),
     (JobExists, "job-exists"),
     (StaleClaim, "stale-claim"),
+    (BodyStorageUnavailable, "storage-unavailable"),
     (TopicNotEmpty, "topic-not-empty"),
     (TooManyTopics, "too-many-topics"),
     (UnknownTopic, "unknown-topic"),

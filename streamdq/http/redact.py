@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import replace
 
 from ..config import DEFAULT_GROUP, TopicSettings
@@ -30,7 +31,7 @@ def settings(who: Identity, found: TopicSettings) -> TopicSettings:
 def job(who: Identity, found: Job) -> Job:
     if who.groups.is_all:
         return found
-    return led(replace(found), {name: found.groups[name] for name in who.groups.of(found.groups)})
+    return led(copy(found), {name: found.groups[name] for name in who.groups.of(found.groups)})
 
 
 def topic_stats(who: Identity, found: TopicStats) -> TopicStats:

@@ -54,7 +54,14 @@ class Pause:
     seconds: float
 
 
-Op = Generator[Request | Pause, Any, T]
+@dataclass(slots=True)
+class Work:
+    """A function that blocks, such as one that reads a file. It runs in a thread if the caller awaits."""
+
+    function: Callable[[], Any]
+
+
+Op = Generator[Request | Pause | Work, Any, T]
 
 
 class Session:
@@ -169,6 +176,19 @@ def checked(reply: Any) -> Any:
     raise as_streamdq(reply) from reply
 
 
+def outcome_of(function: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    """What the function returns, and what it raises."""
+    try:
+        return function(), None
+    except Exception as error:
+        return None, error
+
+
+def _carried_out(op: Op[T], result: Any, error: Exception | None) -> Any:
+    """The operation's next step, after its Work was done."""
+    return op.send(result) if error is None else op.throw(error)
+
+
 def run(link: Link, op: Op[T]) -> T:
     """Runs an operation with blocking calls."""
     try:
@@ -177,6 +197,9 @@ def run(link: Link, op: Op[T]) -> T:
             if isinstance(step, Pause):
                 time.sleep(step.seconds)
                 step = op.send(None)
+                continue
+            if isinstance(step, Work):
+                step = _carried_out(op, *outcome_of(step.function))
                 continue
             try:
                 replies = link.send(step.commands, step.timeout_s, step.blocking)
@@ -197,6 +220,9 @@ async def arun(link: AsyncLink, op: Op[T]) -> T:
             if isinstance(step, Pause):
                 await asyncio.sleep(step.seconds)
                 step = op.send(None)
+                continue
+            if isinstance(step, Work):
+                step = _carried_out(op, *(await asyncio.to_thread(outcome_of, step.function)))
                 continue
             try:
                 replies = await link.send(step.commands, step.timeout_s, step.blocking)

@@ -20,6 +20,7 @@ from ..store.records import job_in
 from ..store.redis_store import RedisStore
 from ..store.replies import OUTDATED, FoundJob, FoundProgress, ShardStats
 from ..store.topics import changing
+from .large_bodies import fetched
 
 T = TypeVar("T")
 REPAIRS = 5
@@ -90,7 +91,10 @@ def get(store: RedisStore, topic: str, id: str) -> Op[Job | None]:
         found = yield from ask(store, topic, id, lambda k, settings, _: store.scripts.get(k, id, settings))
     except UnknownTopic:
         return None
-    return job_of(topic, id, found, store.session.bodies)
+    job = job_of(topic, id, found, store.session.bodies)
+    if job is not None:
+        yield from fetched([job])
+    return job
 
 
 def ask(
@@ -132,6 +136,7 @@ def dead(store: RedisStore, topic: str, group: str = DEFAULT_GROUP, limit: int =
         found_job = yield from store.scripts.get(shard, id)
         if (job := job_of(topic, id, found_job, store.session.bodies)) is not None:
             jobs.append(job)
+    yield from fetched(jobs)
     return jobs
 
 

@@ -26,6 +26,7 @@ from ..store.topics import changing
 from ..unique import NO_RULE, DerivedId
 from .due import settled
 from .inspect import REPAIRS, ask, known_group
+from .large_bodies import put_away, take_back
 from .pace import SLICE, Pace
 
 OnConflict = Literal["reject", "keep", "replace", "postpone"]
@@ -162,8 +163,18 @@ def put(
         ServerUnavailable: no reply in time; any of them may have been enqueued. Repeat with the same nonces or ids.
         NotDurable: the same, as far as durability is concerned.
         DurabilityUnsupported: nothing was written to the shard that it was asked of.
+        BodyStorageUnavailable: nothing was enqueued.
     """
     check_at_most(jobs, on_conflict)
+    away = yield from put_away(store.session, topic, jobs)
+    done = yield from _put(store, topic, away, on_conflict, durable)
+    yield from take_back(store.session, topic, [away[i] for i in done.existing])
+    return done
+
+
+def _put(
+    store: RedisStore, topic: str, jobs: Sequence[Encoded], on_conflict: OnConflict, durable: str | None
+) -> Op[Put]:
     settings = store.topics.settled(topic)
     if settings is None:
         settings = yield from store.topics.shared(topic, store.topics.ensure)

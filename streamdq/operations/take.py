@@ -16,6 +16,7 @@ from ..retry import Bury
 from ..store.blocking import Entries, read_streams
 from ..store.redis_store import RedisStore
 from .inspect import known_group
+from .large_bodies import drop_ended, fetched
 
 _LONGEST_BLOCK_S = 5.0
 _CLUSTER_BLOCK_S = 0.2
@@ -96,6 +97,7 @@ def _is_kept(store: RedisStore, held: Held, settings: TopicSettings, *, room: bo
     """Whether the attempt may begin and there is ``room`` for it; otherwise ends it. If Redis refuses that, another
     consumer has the job already, which is fine, too.
     """
+    yield from fetched([held.job])
     end = _unfit(held, settings)
     if end is None and room:
         return True
@@ -127,6 +129,8 @@ def _end(store: RedisStore, end: End) -> Op[None]:
     held.took_s = time.monotonic() - held.deadline + held.ttr_ms / 1000
     refused = yield from settle(store.scripts, held.shard, held.group, held.consumer or store.session.consumer, [end])
     held.ended = True
+    if end.outcome is Outcome.DONE and not refused and store.session.bodies.blocks(held.job.raw_body):
+        yield from drop_ended(store.session, [(held.shard, held.job)])
     if refused:
         raise StaleClaim(
             f"job {held.job.id!r} of {held.job.topic!r}: its TTR passed, and another consumer may have it; the result "

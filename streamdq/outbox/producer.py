@@ -32,7 +32,7 @@ _settings = cache(Settings)  # reading the environment takes longer than the res
 
 @cache
 def _bodies(namespace: str) -> Bodies:
-    return bodies_of(namespace, _settings())
+    return bodies_of(namespace, _settings(), files=False)  # the row has to hold it: a file would outlive a rollback
 
 
 def forget_settings() -> None:

@@ -75,7 +75,7 @@ COLUMNS = (
     Column("finished", _TIME, False, "when the event took place, by Redis's clock"),
     Column("error", _STRING, True, "the exception's class, for retry, dead and what was snoozed"),
     Column("reason", _STRING, True, "why the job is dead: exhausted, buried, invalid or crashed"),
-    Column("body_bytes", _INT64, True, "the size of the body as JSON"),
+    Column("body_bytes", _INT64, True, "the size of the body, as it is stored"),
 )
 KEY_COLUMNS = ("topic", "shard", "entry")
 """Together they are unique."""

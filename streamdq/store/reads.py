@@ -161,6 +161,12 @@ def jobs_page(
     return following, [(id.decode(), record) for id, record in zip(flat[::2], flat[1::2], strict=True)]
 
 
+def records(session: Session, jobs: Sequence[tuple[ShardKeys, str]]) -> Op[list[bytes | None]]:
+    """The record of each (shard, id); None: there is no such job."""
+    replies = yield from in_steps(session, [Command(k.jobs, ("HGET", k.jobs, id)) for k, id in jobs])
+    return [checked(reply) for reply in replies]
+
+
 # -- progress, counters, settings
 
 

@@ -15,7 +15,7 @@ from ..codec.bodies import Seal
 from ..codec.envelope import Envelope, as_text, check_version, from_text
 from ..durations import Duration, Moment, to_ms
 from ..errors import InvalidInput
-from ..job import Decoder, Job, NewJob, check_id, check_ttr, check_url, encode_body
+from ..job import ENCODED, Decoder, Job, NewJob, check_id, check_ttr, check_url, encode_body
 from ..retry import RetrySchedule
 from ..schedules.civil import civil_moment_ms
 from ..unique import DerivedId, rule_of
@@ -49,11 +49,14 @@ class Encoded(NamedTuple):
         when = self.when
         due_ms = now_ms + int(when) if when[0] == "+" else int(when)
         ttr, expire, _nonce, retry, url, body = self.rest.split(b"\n", 5)
-        return Job(
+        job = Job(
             topic, self.id, body, due_ms, now_ms,
             int(ttr) if ttr else None, retry.decode() if retry else None, url.decode() if url else None,
-            int(expire) if expire else None, _decoder=decoder, _json=self.json or None,
+            int(expire) if expire else None,
         )  # fmt: skip
+        if body[:1] == ENCODED:
+            job.read_by(decoder, self.json)
+        return job
 
 
 class Record(NamedTuple):
@@ -110,6 +113,18 @@ def _id_of(id: str | DerivedId, body: bytes) -> str:
     return id.of(body) if isinstance(id, DerivedId) else check_id(id)
 
 
+def body_of(job: Encoded) -> bytes:
+    """What is stored of its body."""
+    return job.rest.split(b"\n", 5)[5]
+
+
+def with_body(job: Encoded, body: bytes) -> Encoded:
+    """The same job with another stored body."""
+    *head, old = job.rest.split(b"\n", 5)
+    plain = job.json or old
+    return job._replace(rest=b"\n".join([*head, body]), json=plain)
+
+
 def fields_in(rest: bytes) -> dict[str, Any]:
     """The fields of an Encoded's ``rest`` by name, for places that keep each by itself."""
     *head, body = rest.split(b"\n", 5)
@@ -148,11 +163,14 @@ def job_in(topic: str, id: str, record: bytes, decoder: Decoder | None = None) -
     body, if that is not plain JSON.
     """
     head, created, ttr, expire, _nonce, retry, url, body = record.split(b"\n", 7)
-    return Job(
+    job = Job(
         topic, id, body, int(head[12:]), int(created),
         int(ttr) if ttr else None, retry.decode() if retry else None, url.decode() if url else None,
-        int(expire) if expire else None, _decoder=decoder,
+        int(expire) if expire else None,
     )  # fmt: skip
+    if body[:1] == ENCODED:
+        job.read_by(decoder)
+    return job
 
 
 def record_in(record: bytes) -> Record:

@@ -7,6 +7,7 @@ import contextvars
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 from pydantic import ValidationError
@@ -41,6 +42,9 @@ _AHEAD_S = 0.02  # how much work may be claimed ahead of free slots
 _HOLD_S = 0.05  # how long such jobs may wait for a slot
 _COMPLAIN_S = 10.0  # between warnings of bodies that can't be read
 _NO_MORE_S = 1.0  # how long nothing is claimed ahead after jobs had to go back
+
+
+_is_elsewhere = attrgetter("job.is_elsewhere")
 
 
 class RecentCount:
@@ -80,14 +84,18 @@ class Runner:
         ended: Callable[[End], None],
         touched: Callable[[Held, int], None],
         on_dead: Iterable[Callable[..., Any]],
+        with_files: bool = False,
     ) -> None:
-        """``now_ms``: Redis's time. ``consumer``: its name, for the log. ``ended`` and ``touched`` report to Redis."""
+        """``now_ms``: Redis's time. ``consumer``: its name, for the log. ``ended`` and ``touched`` report to Redis.
+        ``with_files``: bodies may be in files.
+        """
         self._handlers = handlers
         self._group = group
         self._concurrency = concurrency
         self._topics = topics
         self._now_ms = now_ms
         self._consumer = consumer
+        self._with_files = with_files
         self._tell_ended = ended
         self._tell_touched = touched
         self._notices = DeadLetterNotices(on_dead, self._naming)
@@ -208,6 +216,8 @@ class Runner:
         for one in held:
             one.started_ms = max(now_ms, one.due_ms)
             begin_attempt(one.job, one, touch)
+        if self._with_files and any(map(_is_elsewhere, held)):
+            await self._fetch(held)
         fit, bodies = self._check(handler, held)
         if not fit:
             return
@@ -282,15 +292,30 @@ class Runner:
 
     async def _in_thread(self, handler: Handler, fit: list[Held], bodies: list[Any]) -> BaseException | None:
         run = contextvars.copy_context().run
-        thread = self._loop.run_in_executor(self._threads, run, called, self._call, handler, fit, bodies)
         try:
-            result, error = await asyncio.shield(thread)
+            result, error = await self._threaded(run, called, self._call, handler, fit, bodies)
         except asyncio.CancelledError as cancelled:
+            return cancelled
+        return await completed(result) if error is None else error
+
+    async def _fetch(self, held: list[Held]) -> None:
+        """Reads the bodies that are in files. The TTR counts meanwhile."""
+
+        def fetch() -> None:
+            for one in held:
+                one.job.fetch()
+
+        await self._threaded(called, fetch)
+
+    async def _threaded(self, *call: Any) -> tuple[Any, BaseException | None]:
+        thread = self._loop.run_in_executor(self._threads, *call)
+        try:
+            return await asyncio.shield(thread)
+        except asyncio.CancelledError:
             if not thread.done():  # a thread can't be cancelled: it keeps its slot until it ends
                 self._busy += 1
                 thread.add_done_callback(self._thread_ended)
-            return cancelled
-        return await completed(result) if error is None else error
+            raise
 
     def _thread_ended(self, thread: asyncio.Future[Any]) -> None:
         if not thread.cancelled():

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from types import FrameType
 from typing import Any, Literal, TypeVar
 
-from ..claims.attempts import End, Held
+from ..claims.attempts import End, Held, Outcome
 from ..clock import RedisClock
 from ..codec.envelope import check_version
 from ..codec.protocol import Codec
@@ -33,6 +33,7 @@ from ..store.records import encode
 from ..store.redis_store import RedisStore
 from .consumer import BLOCK_S, Consumer, Limit, Limits
 from .declared import Declared, DeclaredSchedules
+from .ended_files import EndedFiles
 from .handlers import Handler, Handlers, Upcast, handler_of, upcast_of, with_upcasts
 from .heap import settled
 from .outcomes import OutcomeSender
@@ -323,7 +324,9 @@ class _Run:
         self._runner = Runner(
             handlers, self._group, worker.concurrency, self._topics, self.consumer.now_ms, self.name,
             ended=self._outcomes.put, touched=self._touches.put, on_dead=on_dead,
+            with_files=self.session.bodies.files is not None,
         )  # fmt: skip
+        self._files = EndedFiles(self.link, self.session)
         self._signs = Signs(self.link, self.session, scripts, self._holds_claims)
         self._loop = asyncio.get_running_loop()
         self._refused: NewerFormat | None = None
@@ -335,6 +338,8 @@ class _Run:
             # If Redis can't be reached at the start, that is an error; later the loops wait for it to come back.
             await self._prepare()
             bodies = {"mover": self._mover.run, "outcomes": self._outcomes.run, "watchdog": self._runner.watch}
+            if self.session.bodies.files is not None:
+                bodies["files"] = self._files.run
             bodies |= {"alive": self.consumer.heartbeat, "topics": self._watch_topics, "signs": self._signs.run}
             namespace = self.session.keys.namespace
             loops = [
@@ -493,6 +498,8 @@ class _Run:
 
     def _settled(self, ends: list[End], stale: set[int]) -> None:
         self._runner.settled(ends, stale)
+        if self.session.bodies.files is not None and ends[0].outcome is Outcome.DONE:
+            self._files.put(ends, stale)
 
     async def _in_time(self, telling: Coroutine[Any, Any, None]) -> None:
         try:

@@ -87,3 +87,31 @@ def test_a_rehearsal(redis_server: Server, queue: Queue, start: Start, tmp_path:
     assert code == 2
     assert "no handler for 'order.clsoe', only for order.close" in out
     run("delete", "order.close", "--force", "--yes")
+
+
+def test_a_sweep(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    refused = run("bodies", "sweep")
+    assert (refused.code, "set STREAMDQ_OFFLOAD" in refused.err) == (2, True)
+    monkeypatch.setenv("STREAMDQ_CODEC", "offload")
+    monkeypatch.setenv("STREAMDQ_OFFLOAD", f"file://{tmp_path}/bodies")
+    large = f'"{"x" * 50_000}"'
+    assert run("enqueue", "t", large, "--id", "j", "--delay", "1h").code == 0
+    assert len(run("get", "t", "j", "--json").json["body"]) == 50_000
+    assert run("cancel", "t", "j").code == 0
+    assert run("bodies", "sweep", "--older-than", "5m").code == 2
+    assert run("bodies", "sweep", "--json").json["files"] == 0
+    (hour,) = (tmp_path / "bodies" / "streamdq").iterdir()
+    hour.rename(hour.with_name("2020-01-01T00"))
+    assert run("bodies", "sweep").out == "1 file, 0 in use, 1 would be deleted with --yes (50,002 bytes)\n"
+    assert run("bodies", "sweep", "--yes", "--json").json == {
+        "files": 1,
+        "used": 0,
+        "unused": 1,
+        "unused_bytes": 50_002,
+        "deleted": 1,
+    }
+    (tmp_path / "bodies" / "streamdq").rmdir()  # it is empty
+    monkeypatch.setenv("STREAMDQ_OFFLOAD", f"file://{tmp_path}/file")
+    (tmp_path / "file").write_text("no folder")
+    failed = run("enqueue", "t", large)
+    assert (failed.code, "the storage of large bodies failed" in failed.err) == (3, True)

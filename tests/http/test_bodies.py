@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
 from streamdq import Queue
 from streamdq.codec.encrypt import new_key
 from streamdq.config import Settings
 from tests.http.conftest import Open
-from tests.http.harness import NAMESPACE, Api
+from tests.http.harness import NAMESPACE, Api, kind
 from tests.http.site import see
 from tests.servers import Server
 
+NDJSON = {"Content-Type": "application/x-ndjson"}
 KEY = new_key("k1")
 SECRET = "4111-1111-1111-1111"
 WHY = "it is encrypted with the key 'k1', which is not configured here; see STREAMDQ_BODY_KEYS"
@@ -61,3 +64,24 @@ async def test_a_server_without_the_key_tells_why(open_api: Open, redis_server: 
 async def test_a_version_must_be_a_number(api: Api) -> None:
     for version in (0, "2", 1.5, True, 10**9):
         assert (await api.put("j", 1, version=version)).status_code == 422, version
+
+
+async def test_a_large_body_goes_to_its_storage(open_api: Open, queue: Queue, tmp_path: Path) -> None:
+    where = tmp_path / "bodies"
+    api: Api = await open_api(settings=settings(codec="offload", offload=f"file://{where}", offload_over_bytes=1000))
+    large = "x" * 5000
+    assert (await api.put("j", large, delay="1h")).json()["body"] == large
+    assert (await api.put("j", large, delay="1h")).status_code == 200
+    assert len([path for path in where.rglob("*") if path.is_file()]) == 1
+    assert (await api.get("j")).json()["body"] == large
+    assert large in await see(api, "/topics/t/jobs/j")
+    queue.enqueue("t", 1, id="small", delay="1h")
+    shutil.rmtree(where)
+    where.write_text("no folder")
+    for answer in (
+        await api.put("k", large),
+        await api.client.post("/v1/topics/t/bulk", content=f'{{"body":"{large}"}}\n', headers=NDJSON),
+    ):
+        assert (answer.status_code, kind(answer)) == (503, "storage-unavailable")
+        assert str(tmp_path) not in answer.text
+    assert (await api.get("j")).json()["body_unreadable"].startswith("its ")

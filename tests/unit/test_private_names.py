@@ -14,7 +14,8 @@ OTHERS = {
     ("link/node.py", "_sock"),
     ("link/node.py", "_writer"),
     ("metrics/declared.py", "_labelnames"),  # of prometheus_client's metrics
-    ("store/schedules.py", "_replace"),  # of named tuples
+    ("store/records.py", "_replace"),  # of named tuples
+    ("store/schedules.py", "_replace"),
 }
 """What libraries and Python have no other name for."""
 

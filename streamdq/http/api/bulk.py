@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import Field, StrictStr, ValidationError
 
 from ...config import MAX_BATCH
-from ...errors import DurabilityUnsupported, InvalidInput, NotDurable, ServerError
+from ...errors import BodyStorageUnavailable, DurabilityUnsupported, InvalidInput, NotDurable, ServerError
 from ...job import check_topic
 from ...link.session import Op
 from ...loop import cancel_and_wait
@@ -72,11 +72,13 @@ class Loader:
         try:
             ended = await self._read(chunks)
             await self._send()
-        except ServerError as error:
+        except (ServerError, BodyStorageUnavailable) as error:
             read = self.result.lines - len(self._batch)
+            told = isinstance(error, NotDurable | DurabilityUnsupported | BodyStorageUnavailable)
+            failed = "The storage of large bodies" if isinstance(error, BodyStorageUnavailable) else "Redis"
             raise ProblemError(
-                kind_of(error) if isinstance(error, NotDurable | DurabilityUnsupported) else "redis-unavailable",
-                f"Redis failed after {read} lines; with ids, all can be sent again",
+                kind_of(error) if told else "redis-unavailable",
+                f"{failed} failed after {read} lines; with ids, all can be sent again",
                 lines_read=read,
             ) from error
         if not ended:

@@ -10,6 +10,7 @@ from ...errors import InvalidInput
 from ...keys import ShardKeys, shard_of
 from ...link.session import Op
 from ...operations.inspect import job_of, known_group
+from ...operations.large_bodies import fetched
 from ...store import reads
 from ...store.redis_store import RedisStore
 from .. import redact
@@ -57,7 +58,10 @@ def _job(store: RedisStore, who: Identity, shards: Sequence[ShardKeys], id: str)
     """The job as JSON; empty if it is no longer there."""
     shard = shards[shard_of(id, len(shards))]
     job = job_of(shard.topic, id, (yield from store.scripts.get(shard, id)), store.session.bodies)
-    return [] if job is None else [job_bytes(redact.job(who, job))]
+    if job is None:
+        return []
+    yield from fetched([job])
+    return [job_bytes(redact.job(who, job))]
 
 
 def _place(after: str) -> Place:

@@ -90,7 +90,7 @@ def _is_same(there: Job, new: NewJob, limit: int) -> bool:
 
 @operation(
     router, "PUT", _JOB, roles=_PRODUCER, takes=JSON, tag="Jobs", status=201,
-    problems=["job-exists", "too-many-topics", *_DURABILITY],
+    problems=["job-exists", "too-many-topics", "storage-unavailable", *_DURABILITY],
     responses={
         201: {"description": "The job is in.", "model": JobOut},
         200: {"description": "It was in already: put by the same request before, or kept.", "model": JobOut},
@@ -124,7 +124,7 @@ async def put_job(
 
 @operation(
     router, "POST", _JOBS, roles=_PRODUCER, takes=JSON, tag="Jobs", status=201,
-    problems=["too-many-topics", *_DURABILITY],
+    problems=["too-many-topics", "storage-unavailable", *_DURABILITY],
     responses={201: {"description": "The job is in.", "model": JobOut, "headers": {
         "Location": {"description": "Where the job is found.", "schema": {"type": "string"}}}}},
 )  # fmt: skip
@@ -141,7 +141,7 @@ async def post_job(request: Request, topic: TopicPath, job: JobIn, durable: Dura
 
 @operation(
     router, "POST", "/v1/topics/{topic:segment}/bulk", roles=_PRODUCER, takes=NDJSON, tag="Jobs",
-    problems=["stopping", "too-many-topics", *_DURABILITY],
+    problems=["stopping", "too-many-topics", "storage-unavailable", *_DURABILITY],
     responses={200: {"description": "What became of the lines.", "model": BulkOut}},
     extra={"requestBody": {"required": True, "content": {NDJSON: {
         "schema": {"type": "string"},

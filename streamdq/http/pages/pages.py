@@ -14,6 +14,7 @@ from ...job import Job, JobState, check_id, check_topic
 from ...keys import shard_of
 from ...link.session import Op
 from ...operations.inspect import job_of
+from ...operations.large_bodies import fetched
 from ...store.entries import ms_of
 from ...store.history import HistoryRow
 from ...store.progress import Phase
@@ -197,4 +198,7 @@ def _look(
     for group, progress, _ in found.groups if found else ():
         if progress is not None and progress.phase is Phase.RUNNING:
             moved[group] = ms_of(progress.claimed_from)
-    return job_of(topic, id, found, store.session.bodies), moved, now_ms
+    job = job_of(topic, id, found, store.session.bodies)
+    if job is not None:
+        yield from fetched([job])
+    return job, moved, now_ms

@@ -50,8 +50,10 @@ def test_the_code_decides_what_is_written_and_the_keys_of_the_environment_are_re
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({"codec": "gzip"}, "'gzip' is neither zstd nor encrypt"),
+        ({"codec": "gzip"}, "'gzip' is none of zstd, encrypt and offload"),
         ({"codec": "encrypt"}, "encrypt needs a key"),
+        ({"codec": "offload"}, "offload needs a URL in STREAMDQ_OFFLOAD"),
+        ({"offload": "nonsense://x"}, "Offload: Protocol not known"),
         ({"body_keys": "nonsense"}, "key number 1"),
         ({"body_keys_file": "/does/not/exist"}, "can't read /does/not/exist: No such file"),
     ],

@@ -1,0 +1,153 @@
+"""Bodies in files: written before their job is enqueued, read before it is shown, deleted when it has ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Any, TypeVar
+
+from ..codec.envelope import envelope_in
+from ..codec.offload import Offload, StoredBody
+from ..errors import BodyDamaged, BodyStorageUnavailable, InvalidInput
+from ..job import Job
+from ..keys import ShardKeys, shard_of
+from ..link.session import Op, Session, Work
+from ..store import reads
+from ..store.records import Encoded, body_of, record_in, with_body
+from ..store.redis_store import RedisStore
+
+T = TypeVar("T")
+_AT_ONCE = 8  # files that are read or written at the same time
+_PAGE = 100
+
+
+def _each(function: Callable[[T], Any], items: Sequence[T]) -> list[Any]:
+    if len(items) < 2:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(min(_AT_ONCE, len(items))) as threads:
+        return list(threads.map(function, items))
+
+
+def put_away(session: Session, topic: str, jobs: Sequence[Encoded]) -> Op[Sequence[Encoded]]:
+    """The jobs as they go to Redis: large bodies are then in files.
+
+    Raises:
+        BodyStorageUnavailable
+    """
+    offload, bodies = session.bodies.offload, session.bodies
+    if offload is None:
+        return jobs
+    large = [i for i, job in enumerate(jobs) if len(job.rest) > offload.over]
+    if not large:
+        return jobs
+
+    def put(i: int) -> Encoded:
+        return with_body(jobs[i], bodies.put_away(topic, jobs[i].id, body_of(jobs[i])))
+
+    kept = yield Work(lambda: _each(put, large))
+    changed = dict(zip(large, kept, strict=True))
+    return [changed.get(i, job) for i, job in enumerate(jobs)]
+
+
+def take_back(session: Session, topic: str, jobs: Iterable[Encoded]) -> Op[None]:
+    """Deletes the files of jobs that were not enqueued. What can't be deleted is left to the sweep."""
+    if session.bodies.offload is not None:
+        yield from _drop(session, [(topic, job.id, body_of(job)) for job in jobs])
+
+
+def fetched(jobs: Iterable[Job]) -> Op[None]:
+    """Reads the bodies of jobs that are in files, so that looking at them blocks nobody."""
+    away = [job for job in jobs if job.is_elsewhere]
+    if away:
+        yield Work(lambda: _each(Job.fetch, away))
+
+
+def drop_ended(session: Session, jobs: Sequence[tuple[ShardKeys, Job]]) -> Op[None]:
+    """Deletes the files of jobs that have ended in every group; those of others stay."""
+    records = yield from reads.records(session, [(shard, job.id) for shard, job in jobs])
+    ended = [
+        (job.topic, job.id, job.raw_body)
+        for (_, job), record in zip(jobs, records, strict=True)
+        if record is None or record_in(record).body != job.raw_body
+    ]
+    yield from _drop(session, ended)
+
+
+def _drop(session: Session, bodies: Sequence[tuple[str, str, bytes]]) -> Op[None]:
+    away = [body for body in bodies if session.bodies.blocks(body[2])]
+
+    def drop(body: tuple[str, str, bytes]) -> None:
+        with suppress(BodyStorageUnavailable, BodyDamaged):
+            session.bodies.drop(*body)
+
+    if away:
+        yield Work(lambda: _each(drop, away))
+
+
+# -- the sweep
+
+
+@dataclass(slots=True)
+class Swept:
+    """What a sweep found. ``unused``: files that no job names; they are deleted, or would be."""
+
+    files: int = 0
+    used: int = 0
+    unused: int = 0
+    unused_bytes: int = 0
+    deleted: int = 0
+
+
+def sweep(
+    store: RedisStore, older_than: timedelta, *, delete: bool, tell: Callable[[int], None] = lambda _: None
+) -> Op[Swept]:
+    """Looks at every file that is older than this, whether its job still names it. A job is enqueued within seconds
+    after its file was written, or never; so what no job names then, none ever will.
+
+    Raises:
+        InvalidInput: no storage is configured.
+        BodyStorageUnavailable
+    """
+    offload = store.session.bodies.files
+    if offload is None:
+        raise InvalidInput("sweep: no storage of large bodies is configured; set STREAMDQ_OFFLOAD")
+    yield from store.topics.registry()
+    found = Swept()
+    for hour in (yield Work(partial(offload.hours, store.session.keys.namespace, older_than))):
+        files: list[StoredBody] = yield Work(partial(offload.written_in, hour))
+        for start in range(0, len(files), _PAGE):
+            unused = yield from _unused(store, files[start : start + _PAGE])
+            found.files += len(files[start : start + _PAGE])
+            found.unused += len(unused)
+            found.unused_bytes += sum(file.size for file in unused)
+            if delete and unused:
+                yield Work(partial(_each, offload.remove, [file.path for file in unused]))
+                found.deleted += len(unused)
+            tell(found.files)
+        if delete:
+            yield Work(partial(offload.clear_away, hour))
+    found.used = found.files - found.unused
+    return found
+
+
+def _unused(store: RedisStore, files: Sequence[StoredBody]) -> Op[list[StoredBody]]:
+    known = [file for file in files if file.topic in store.topics.known]
+    keys, shards = store.session.keys, {name: store.topics.settings_of(name).shards for name in store.topics.known}
+    places = [(keys.shard(file.topic, shard_of(file.id, shards[file.topic])), file.id) for file in known]
+    records = yield from reads.records(store.session, places)
+    used = {file.path for file, record in zip(known, records, strict=True) if record and _names(record, file)}
+    return [file for file in files if file.path not in used]
+
+
+def _names(record: bytes, file: StoredBody) -> bool:
+    """Whether the job's record has this file."""
+    try:
+        stored = envelope_in(record_in(record).body)
+    except BodyDamaged:
+        return True  # who can tell
+    last = stored.layers[-1].name if stored.layers else ""
+    return last == Offload.name and stored.data.startswith(file.reference)

@@ -1,0 +1,262 @@
+"""Large bodies in files, and who deletes these."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamdq import AsyncQueue, Job, JobExists, NewJob
+from streamdq.archive import Archive
+from streamdq.codec import offload as offload_module
+from streamdq.codec.encrypt import new_key
+from streamdq.errors import BodyStorageUnavailable, BodyUnreadable, InvalidInput
+from streamdq.operations.large_bodies import Swept, sweep
+from streamdq.queue import Queue, carry_out, store_of
+from tests.redis.harness import NAMESPACE, Seen, Space, eventually
+from tests.s3 import Bucket, s3_server
+
+LARGE = "a large text " * 5000
+DAY = timedelta(days=1)
+
+
+class Store:
+    """A folder for large bodies."""
+
+    def __init__(self, where: Path) -> None:
+        self.where = where
+        self.settings: dict[str, Any] = {
+            "codec": "offload", "offload": f"file://{where}", "offload_over_bytes": 1000, "max_body_bytes": 2000,
+        }  # fmt: skip
+
+    @property
+    def files(self) -> list[Path]:
+        return [path for path in self.where.rglob("*") if path.is_file()]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Store:
+    return Store(tmp_path / "bodies")
+
+
+def swept(queue: Queue, *, delete: bool = True) -> Swept:
+    return carry_out(queue, sweep(store_of(queue), DAY, delete=delete))
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Files that are written in the test count as two days old."""
+    monkeypatch.setattr(offload_module, "wall_now", lambda: datetime(2030, 1, 1, tzinfo=UTC))
+    yield
+    monkeypatch.undo()
+
+
+def two_days_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offload_module, "wall_now", lambda: datetime(2030, 1, 3, tzinfo=UTC))
+
+
+async def test_a_large_body_arrives_and_its_file_goes(space: Space, seen: Seen, files: Store) -> None:
+    worker = space.worker(**files.settings)
+
+    @worker.handler("t")
+    async def handler(body: str, job: Job) -> None:
+        if job.attempt == 1:
+            raise ValueError("once more")
+        seen.add(body)
+
+    queue = space.another_queue(**files.settings)
+    made = queue.enqueue("t", LARGE, id="j", retry="1ms")
+    assert made.body == LARGE
+    assert len(files.files) == 1
+    assert len(queue.get("t", "j").raw_body) < 150  # type: ignore[union-attr]
+    queue.enqueue_many("t", [NewJob(LARGE + str(n), retry="1ms") for n in range(20)] + [NewJob("small", retry="1ms")])
+    assert len(files.files) == 21
+    async with space.serving(worker):
+        assert sorted(await seen.count(22)) == sorted([LARGE, "small", *(LARGE + str(n) for n in range(20))])
+        await eventually(lambda: not files.files, "the files are gone")
+
+
+async def test_a_file_stays_until_the_last_group_has_finished(space: Space, files: Store) -> None:
+    queue = space.another_queue(**files.settings)
+    queue.configure("t", groups=["a", "b"])
+    queue.enqueue("t", LARGE, id="j")
+    for group, left in (("a", 1), ("b", 0)):
+        claim = queue.take("t", group)
+        assert claim is not None
+        assert claim.job.body == LARGE
+        claim.finish()
+        assert len(files.files) == left
+
+
+async def test_a_dead_letter_keeps_its_file(space: Space, files: Store) -> None:
+    queue = space.another_queue(**files.settings)
+    queue.enqueue("t", LARGE, id="j")
+    claim = queue.take("t")
+    assert claim is not None
+    claim.bury("no")
+    assert queue.dead("t")[0].body == LARGE
+    assert queue.kick("t") == 1
+    claim = queue.take("t")
+    assert claim is not None
+    assert claim.job.body == LARGE
+    claim.finish()
+    assert files.files == []
+
+
+def test_what_was_not_enqueued_leaves_no_file(space: Space, files: Store) -> None:
+    queue = space.another_queue(**files.settings)
+    queue.enqueue("t", LARGE, id="j", delay="1h")
+    before = files.files
+    with pytest.raises(JobExists):
+        queue.enqueue("t", LARGE + "other", id="j")
+    assert queue.enqueue("t", LARGE + "other", id="j", on_conflict="keep").body == LARGE
+    assert queue.enqueue_many("t", [NewJob(LARGE, id="j")]).existing == ["j"]
+    with pytest.raises(InvalidInput):
+        queue.enqueue("t", LARGE, id="k", ttr=-1)
+    with pytest.raises(InvalidInput, match="more than the 4194304 allowed"):
+        queue.enqueue("t", "x" * 5_000_000)
+    assert files.files == before
+    queue.cancel("t", "j")
+
+
+@pytest.mark.usefixtures("later")
+def test_the_sweep_deletes_what_no_job_names(space: Space, files: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue = space.another_queue(**files.settings)
+    for n in range(120):
+        queue.enqueue("t", LARGE, id=f"j{n}", delay="1h")
+    queue.enqueue("t", LARGE + "!", id="j0", delay="1h", on_conflict="replace")
+    queue.enqueue("gone", LARGE, id="g", delay="1h")
+    queue.delete_topic("gone", force=True)
+    for n in range(1, 100):
+        assert queue.cancel("t", f"j{n}")
+    assert swept(queue) == Swept()  # too young, all of them
+    two_days_on(monkeypatch)
+    young = queue.enqueue("t", LARGE, id="young", delay="1h")
+    queue.cancel("t", young.id)
+    planned = swept(queue, delete=False)
+    assert (planned.files, planned.used, planned.unused, planned.deleted) == (122, 21, 101, 0)
+    assert planned.unused_bytes > 101 * len(LARGE)
+    assert len(files.files) == 123
+    assert swept(queue).deleted == 101
+    assert len(files.files) == 22
+    assert swept(queue) == Swept(files=21, used=21)
+    for n in (0, *range(100, 120)):
+        job = queue.get("t", f"j{n}")
+        assert job is not None
+        assert job.body == (LARGE + "!" if n == 0 else LARGE)
+        queue.cancel("t", job.id)
+    assert swept(queue).deleted == 21
+    assert [path.name for path in (files.where / NAMESPACE).iterdir()] == ["2030-01-03T00"]
+    with pytest.raises(InvalidInput, match="set STREAMDQ_OFFLOAD"):
+        swept(space.queue)
+
+
+async def test_a_storage_that_is_away_costs_no_job(space: Space, seen: Seen, files: Store, tmp_path: Path) -> None:
+    worker = space.worker(**files.settings)
+
+    @worker.handler("t", retry="none")
+    async def handler(body: str) -> None:
+        seen.add(body)
+
+    queue = space.another_queue(**files.settings)
+    queue.enqueue("t", LARGE, id="j")
+    files.where.rename(tmp_path / "away")
+    files.where.write_text("not a folder")
+    with pytest.raises(BodyStorageUnavailable):
+        queue.enqueue("t", LARGE, id="k")
+    assert queue.get("t", "k") is None
+    async with space.serving(worker):
+        await eventually(lambda: space.job("j").snoozed >= 1, "it went back")
+        assert space.job("j").attempt == 0
+        files.where.unlink()
+        (tmp_path / "away").rename(files.where)
+        assert await seen.count(1) == [LARGE]
+        await eventually(lambda: not files.files, "the file is gone")
+
+
+async def test_awaited_calls_don_t_block_the_loop(space: Space, files: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = space.settings.model_copy(update=files.settings)
+    loop_thread = asyncio.get_running_loop()
+    inside: list[bool] = []
+
+    def noting(self: Any, *args: Any, **options: Any) -> Any:
+        try:
+            inside.append(asyncio.get_running_loop() is loop_thread)
+        except RuntimeError:
+            inside.append(False)
+        return original(self, *args, **options)
+
+    async with AsyncQueue(space.url, NAMESPACE, settings=settings) as queue:
+        for name in ("encode", "decode", "delete"):
+            original = getattr(offload_module.Offload, name)
+            with monkeypatch.context() as patch:
+                patch.setattr(offload_module.Offload, name, noting)
+                job = await queue.enqueue("t", LARGE)
+                found = await queue.get("t", job.id)
+                assert found is not None
+                assert found.body == LARGE
+                claim = await queue.take("t")
+                assert claim is not None
+                assert claim.job.body == LARGE
+                await claim.finish()
+    assert len(inside) >= 4
+    assert not any(inside)
+
+
+def test_an_archive_keeps_the_whole_body(space: Space, files: Store, tmp_path: Path) -> None:
+    key = new_key("k")
+    settings = files.settings | {"codec": "encrypt offload", "body_keys": key}
+    queue = space.another_queue(**settings)
+    queue.enqueue("t", LARGE, id="j")
+    claim = queue.take("t")
+    assert claim is not None
+    claim.bury("no")
+    with Archive(f"sqlite:///{tmp_path}/dead.db", NAMESPACE) as archive:
+        assert archive.store(space.queue).archived == 0  # it can't read the file, so the letter stays
+        assert archive.store(queue).archived == 1
+        for file in files.files:
+            file.unlink()
+        assert archive.kick(queue, "t").kicked == 1
+    assert len(files.files) == 1
+    claim = queue.take("t")
+    assert claim is not None
+    assert claim.job.body == LARGE
+    claim.finish()
+    assert files.files == []
+
+
+def test_without_the_storage_it_says_so(space: Space, files: Store) -> None:
+    space.another_queue(**files.settings).enqueue("t", LARGE, id="j", delay="1h")
+    job = space.job("j")
+    with pytest.raises(BodyUnreadable, match="STREAMDQ_OFFLOAD"):
+        _ = job.body
+    assert space.queue.cancel("t", "j")
+
+
+async def test_it_works_in_a_bucket(space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+    with s3_server() as endpoint:
+        bucket = Bucket(endpoint, "large-bodies", monkeypatch)
+        settings: dict[str, Any] = {"codec": "offload", "offload": f"{bucket.url}/jobs", "offload_over_bytes": 1000}
+        worker = space.worker(**settings)
+
+        @worker.handler("t")
+        async def handler(body: str) -> None:
+            seen.add(body)
+
+        queue = space.another_queue(**settings)
+        monkeypatch.setattr(offload_module, "wall_now", lambda: datetime(2030, 1, 1, tzinfo=UTC))
+        queue.enqueue("t", LARGE, id="cancelled", delay="1h")
+        queue.cancel("t", "cancelled")
+        queue.enqueue("t", LARGE, id="kept/é", delay="1h")
+        assert len(bucket.keys) == 2
+        two_days_on(monkeypatch)
+        assert swept(queue) == Swept(files=2, used=1, unused=1, unused_bytes=len(LARGE) + 2, deleted=1)
+        queue.reschedule("t", "kept/é", delay=0)
+        async with space.serving(worker):
+            assert await seen.count(1) == [LARGE]
+            await eventually(lambda: not bucket.keys, "the file is gone")
+        bucket.end()
