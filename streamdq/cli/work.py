@@ -38,6 +38,12 @@ def worker(
     processes: Annotated[int, typer.Option(min=1, max=1000, help="How many processes; a dead one is restarted.")] = 1,
     concurrency: Annotated[int | None, typer.Option(min=1, max=10_000, help="Handlers at once, per process.")] = None,
     burst: Annotated[bool, typer.Option("--burst", help="Exit when no job is ready, running or delayed.")] = False,
+    weight: Annotated[
+        list[str] | None, typer.Option(metavar="TOPIC=N", help="Its share of scarce slots; may be repeated.")
+    ] = None,
+    priority: Annotated[
+        list[str] | None, typer.Option(metavar="TOPIC", help="Before all that follow; may be repeated.")
+    ] = None,
     prune: Annotated[
         bool, typer.Option("--prune", help="Remove schedules that a worker has declared and this one does not.")
     ] = False,
@@ -61,9 +67,10 @@ def worker(
     streamdq worker shop.jobs:worker --processes 2 --concurrency 50
 
     The module is looked for in the current directory first. --url and --namespace override those in the code;
-    STREAMDQ_URL and STREAMDQ_NAMESPACE apply where the code names none. A second signal, more than a second after the
-    first, hands running jobs back; with --processes, it kills the processes. Logs go to stderr: as text on a terminal,
-    else as JSON lines.
+    STREAMDQ_URL and STREAMDQ_NAMESPACE apply where the code names none. --weight pay=10 --weight mail=1 shares scarce
+    slots; --priority pay --priority mail runs mail only if nothing of pay is ready. A second signal, more than a second
+    after the first, hands running jobs back; with --processes, it kills the processes. Logs go to stderr: as text on a
+    terminal, else as JSON lines.
     """  # noqa: D301 - typer reads the mark
     begin_logs(log_level)
     serving = Serving(metrics_host, metrics_port, gauges)
@@ -78,8 +85,28 @@ def worker(
     arguments += ["--burst"] if burst else []
     arguments += ["--prune"] if prune else []
     arguments += ["--concurrency", str(concurrency)] if concurrency else []
+    arguments += _take_turns(found, weight, priority)
     command = command_line(*given_globals(context), *arguments)
     run_worker(found, serving, processes, command, burst=burst, until_eof=until_eof)
+
+
+def _take_turns(worker: Worker, weight: list[str] | None, priority: list[str] | None) -> list[str]:
+    """As the options say, instead of what the code says; returns the options."""
+    if weight or priority:
+        worker.take_turns(_weights(weight), priority)
+    return [f"--weight={one}" for one in weight or ()] + [f"--priority={one}" for one in priority or ()]
+
+
+def _weights(given: list[str] | None) -> dict[str, float] | None:
+    """TOPIC=N of each; a topic may contain ``=``."""
+    found: dict[str, float] = {}
+    for text in given or ():
+        topic, _, weight = text.rpartition("=")
+        try:
+            found[topic] = float(weight)
+        except ValueError:
+            raise InvalidInput(f"weight: can't read {text!r}; write --weight pay=10") from None
+    return found or None
 
 
 def _import_worker(target: str) -> Worker:

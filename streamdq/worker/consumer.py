@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from ..claims import measured
 from ..claims.attempts import Held, held_of
@@ -25,6 +25,7 @@ from ..store.blocking import Entries, read_streams
 from ..store.replies import Claimed
 from ..store.scripts import Scripts
 from ..store.topics import Topics
+from .turns import Limit, Turns
 
 T = TypeVar("T")
 BLOCK_S = 10.0
@@ -35,13 +36,6 @@ _LEAVE_LIMIT = 100
 _REPAIR_S = 0.05  # between repairs, in case another client keeps breaking things
 _PAUSED_S = 1.0  # how often it looks at paused topics
 _HEARTBEAT_S = 60.0
-
-
-class Limit(NamedTuple):
-    """How many jobs of a topic may be claimed (``most``), and how many of them start at once."""
-
-    most: int
-    at_once: int
 
 
 _NONE = Limit(0, 0)
@@ -60,8 +54,11 @@ class Consumer:
         group: str,
         name: str,
         failing: Collection[ShardKeys] = (),
+        turns: Turns | None = None,
     ) -> None:
-        """``failing``: shards to which outcomes can't be sent now; no more jobs are claimed from them."""
+        """``failing``: shards to which outcomes can't be sent now; no more jobs are claimed from them. ``turns``: which
+        topic is next.
+        """
         self.group = group
         self.name = name
         self.time = RedisTime()
@@ -78,6 +75,7 @@ class Consumer:
         self._found: dict[ShardKeys, Entries] = {}
         self._crowded: set[ShardKeys] = set()
         self._failing = failing
+        self._turns = turns or Turns()
         self._failures = Failures("claim", session.keys.namespace)
         self._swept = 0.0
         self._changed = asyncio.Event()  # the served topics or shards have changed
@@ -88,8 +86,10 @@ class Consumer:
 
     @property
     def crowded(self) -> bool:
-        """Whether jobs wait that must not be claimed ahead: then claim no more jobs than start at once."""
-        return bool(self._crowded)
+        """Whether jobs wait that must not be claimed ahead, or a job that is claimed ahead may start before a more
+        important one: then claim no more jobs than start at once.
+        """
+        return bool(self._crowded) or self._turns.strict
 
     @property
     def reading(self) -> bool:
@@ -161,18 +161,32 @@ class Consumer:
         self._harvest()
         if held := self._late_ones():
             return held
-        if self._active and time.monotonic() - self._swept > _SWEEP_S:
+        if self._active and (self._turns.strict or time.monotonic() - self._swept > _SWEEP_S):
             await self._sweep(limits)
-        for shard in [shard for shard in self._found if shard not in self._resting]:
-            if held := await self._try(shard, limits.get(shard.topic, _NONE)):
+        found = [shard for shard in self._found if shard not in self._resting]
+        self._turns.compete({shard.topic for shard in (*found, *self._active)})
+        for shard in self._turns.order(found):
+            if self._turns.is_behind(shard.topic):
+                await self._try(shard, _NONE)  # other workers may have room for it
+            elif held := await self._try(shard, self._limit(shard, limits, len(self._found.get(shard, ())) // 3)):
                 return held
         return await self._claim_active(limits)
 
+    def _limit(self, shard: ShardKeys, limits: Limits, read: int = 0) -> Limit:
+        """``read``: so many it has read already; they are not handed back for the sake of another topic's share."""
+        limit = limits.get(shard.topic, _NONE)
+        if limit.most <= 0:
+            return limit
+        most = min(limit.most, max(read, self._turns.share(shard.topic, limit.most)))
+        return Limit(most, min(most, limit.at_once))
+
     async def _claim_active(self, limits: Limits) -> list[Held]:
         """Claims from the first active shard that has a job."""
-        for _ in range(len(self._active)):
-            shard = self._active.pop(0)
-            limit = limits.get(shard.topic, _NONE)
+        for shard in self._turns.order(self._active):
+            if shard not in self._active:  # another call has found out meanwhile that it rests
+                continue
+            self._active.remove(shard)
+            limit = self._limit(shard, limits)
             if shard in self._failing:
                 self._rest(shard, time.monotonic() + _FAILING_S)
             elif limit.most <= 0:
@@ -282,6 +296,8 @@ class Consumer:
             self._rest(shard, arrived + _PAUSED_S)
         elif count > 0 and (claimed.unread > 0 or len(claimed.rows) >= count):
             self._activate(shard)
+        if claimed.rows:
+            self._turns.took(shard.topic, len(claimed.rows))
         bodies = self._session.bodies
         held = [held_of(shard, self.group, row, claimed, asked, bodies) for row in claimed.rows]
         if count > 0:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from types import FrameType
 from typing import Any, Literal, TypeVar
 
@@ -31,7 +31,7 @@ from ..schedules.recurrence import Dst
 from ..store.blocking import listen
 from ..store.records import encode
 from ..store.redis_store import RedisStore
-from .consumer import BLOCK_S, Consumer, Limit, Limits
+from .consumer import BLOCK_S, Consumer, Limits
 from .declared import Declared, DeclaredSchedules
 from .ended_files import EndedFiles
 from .handlers import Handler, Handlers, Upcast, handler_of, upcast_of, with_upcasts
@@ -41,6 +41,7 @@ from .runner import Runner
 from .signals import ONE_SIGNAL_S, install, uninstall
 from .signs import Signs
 from .touches import Touches
+from .turns import Limit, turns_of
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -56,6 +57,10 @@ class Worker:
     ``codec``: as for Queue; a worker reads the bodies of these codecs. Every worker also runs a mover; one mover per
     namespace is at work. ``prune``: when it starts, it removes the schedules of its handlers' topics that a worker has
     declared and this one does not.
+
+    Where slots are scarce, topics with ready jobs take turns. ``topics``: they share the starts by these weights,
+    ``{"pay": 10, "mail": 1}``; a topic that is not named has weight 1. ``priority``: a topic's jobs start only if no
+    topic before it in this list has a ready job; topics that are not named come last.
     """
 
     def __init__(
@@ -66,6 +71,8 @@ class Worker:
         concurrency: int = 100,
         *,
         codec: Sequence[Codec] | None = None,
+        topics: Mapping[str, float] | None = None,
+        priority: Sequence[str] | None = None,
         prune: bool = False,
         settings: Settings | None = None,
         clock: RedisClock | None = None,
@@ -76,6 +83,7 @@ class Worker:
         self.group = check_group(group)
         self.concurrency = concurrency
         self.prune = prune
+        self.take_turns(topics, priority)
         self.name = ""  # the consumer's, once it serves
         self._settings = settings or Settings()
         self.namespace = self._settings.namespace if namespace is None else namespace
@@ -207,6 +215,15 @@ class Worker:
         self._every = handler_of("every topic", function, None, None, None)
         return function
 
+    def take_turns(self, topics: Mapping[str, float] | None = None, priority: Sequence[str] | None = None) -> None:
+        """Sets the ``topics`` with weights, or the ``priority``, as the constructor does; from the next ``serve`` on.
+
+        Raises:
+            InvalidInput: both are given, or one can't be read.
+        """
+        turns_of(topics, priority)
+        self._weights, self._priority = topics, priority
+
     @property
     def topics(self) -> frozenset[str]:
         """The topics with handlers; with a handler for every topic, also those found while it serves."""
@@ -243,6 +260,9 @@ class Worker:
             raise InvalidInput("worker: no handlers; register one with @worker.handler(topic)")
         if self._run is not None:
             raise InvalidInput("worker: it is serving already")
+        for topic in (*(self._weights or ()), *(self._priority or ())):
+            if topic not in self._handlers and self._every is None:
+                raise InvalidInput(f"worker: it has no handler for {topic!r}, which it gives a weight or a priority")
         self._run = _Run(
             self, self._settings, self._clock, self._codec, handlers_of(self), self._every is not None, self._on_dead,
             list(self._declared.values()),
@@ -317,8 +337,9 @@ class _Run:
         scripts = self._store.scripts
         self._outcomes = OutcomeSender(self.link, scripts, self._topics, self._group, self.name, self._settled)
         self.consumer = Consumer(
-            self.link, self.session, scripts, self._topics, self._group, self.name, self._outcomes.failing
-        )
+            self.link, self.session, scripts, self._topics, self._group, self.name, self._outcomes.failing,
+            turns_of(worker._weights, worker._priority),
+        )  # fmt: skip
         self._mover = Mover(self.link, self.session, scripts, self._topics, self.name, self._ended)
         self._touches = Touches(self.link, scripts, self._topics, self._group, self.name)
         self._runner = Runner(

@@ -97,6 +97,32 @@ def test_bad_input_is_refused_and_nothing_written(
 
 
 @pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (("--weight", "pay"), "can't read 'pay'"),
+        (("--weight", "pay=0"), "above 0"),
+        (("--weight", "pay=2", "--priority", "mail"), "not both"),
+        (("--priority", "pay", "--priority", "pay"), "different topics"),
+        (("--priority", "pay", "--priority", "nothing"), "no handler for 'nothing'"),
+    ],
+)
+def test_turns_that_make_no_sense_are_refused(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...], says: str
+) -> None:
+    (tmp_path / "in_turns.py").write_text(
+        "from streamdq import Worker\nworker = Worker()\nworker.handler('pay')(print)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    result = run("worker", "in_turns:worker", "--burst", *options)
+
+    one_line(result)
+    assert result.code == 2
+    assert says in result.err
+
+
+@pytest.mark.parametrize(
     ("source", "says"),
     [
         (

@@ -1,0 +1,89 @@
+"""Workers that take topics by weight or strictly by priority, counted start by start."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+from streamdq import NewJob, Worker
+from tests.redis.harness import Seen, Space
+
+
+def worker_of(space: Space, seen: Seen, concurrency: int = 1) -> Worker:
+    """It notes the topic of each start."""
+    worker = space.worker(concurrency=concurrency)
+    for topic in ("mail", "pay"):
+
+        @worker.handler(topic)
+        async def handler(topic: str) -> None:
+            seen.add(topic)
+            await asyncio.sleep(0)
+
+    return worker
+
+
+def fill(space: Space, **jobs: int) -> None:
+    for topic, count in jobs.items():
+        space.queue.enqueue_many(topic, [NewJob(topic) for _ in range(count)])
+
+
+async def test_a_flood_leaves_the_other_its_share(space: Space, seen: Seen) -> None:
+    fill(space, mail=1100, pay=300)
+    worker = worker_of(space, seen)
+    worker.take_turns({"pay": 3, "mail": 1})
+    await space.burst(worker)
+    assert Counter(seen.all) == {"mail": 1100, "pay": 300}
+    last = len(seen.all) - 1 - seen.all[::-1].index("pay")
+    assert abs(Counter(seen.all[: last + 1])["mail"] - 100) <= 25, "while both had jobs"
+
+
+async def test_weights_with_many_slots(space: Space, seen: Seen) -> None:
+    fill(space, mail=2000, pay=500)
+    worker = worker_of(space, seen, concurrency=20)
+    worker.take_turns({"pay": 10, "mail": 1})
+    await space.burst(worker)
+    last = len(seen.all) - 1 - seen.all[::-1].index("pay")
+    assert Counter(seen.all[: last + 1])["mail"] <= 150
+
+
+async def test_strictly_by_priority(space: Space, seen: Seen) -> None:
+    fill(space, mail=60, pay=60)
+    worker = worker_of(space, seen)
+    worker.take_turns(priority=["pay", "mail"])
+    await space.burst(worker)
+    assert seen.all == ["pay"] * 60 + ["mail"] * 60
+
+
+async def test_what_becomes_ready_above_is_next(space: Space, seen: Seen) -> None:
+    """Also while the topic below has many ready jobs, and the one above had none for a while."""
+    fill(space, mail=40)
+    space.queue.configure("pay")
+    worker = Worker(space.url, space.queue.namespace, concurrency=1, priority=["pay", "mail"], settings=space.settings)
+
+    @worker.handler("mail")
+    async def mail(_: str) -> None:
+        seen.add("mail")
+        if len(seen) % 10 == 5:
+            await asyncio.to_thread(fill, space, pay=2)
+
+    @worker.handler("pay")
+    async def pay(_: str) -> None:
+        seen.add("pay")
+
+    await space.burst(worker)
+    text = "".join(topic[0] for topic in seen.all)
+    assert text.count("m") == 40
+    assert text.startswith("mmmmmpp")
+    for i, topic in enumerate(text[:-2]):
+        if topic == "m" and (i + 1) % 10 == 5:
+            assert text[i + 1 : i + 3] == "pp", text
+
+
+async def test_on_a_cluster(spread: Space, seen: Seen) -> None:
+    """Every shard is read by itself there, so that the order is not exact; but all jobs run."""
+    for topics, priority in (({"pay": 2.0}, None), (None, ["pay"])):
+        fill(spread, mail=30, pay=30)
+        worker = worker_of(spread, seen, concurrency=3)
+        worker.take_turns(topics, priority)
+        await spread.burst(worker)
+    assert Counter(seen.all) == {"mail": 60, "pay": 60}
