@@ -176,6 +176,7 @@ class TopicSettings(BaseModel):
     durable: str | None = None
     paused: bool = False
     scheduled: bool = False  # its first shard may have schedules
+    keyed: bool = False  # jobs may be in the shards of their keys, not of their ids
     groups: Mapping[str, GroupSettings] = Field(default_factory=dict)
     # Changes that have begun and are not complete; whoever meets them completes them (Topics).
     leaving: Mapping[str, bool] = Field(default_factory=dict)

@@ -21,6 +21,7 @@ from .unique import DerivedId
 
 MAX_ID_BYTES = 255
 MAX_URL_BYTES = 2048
+MAX_KEY_CHARS = 200
 ENCODED = b"\xff"
 """Begins a stored body that is not plain JSON (codec/envelope.py)."""
 
@@ -71,8 +72,8 @@ class NewJob:
 
     ``id`` None: a random one. ``ttr``, ``retry`` None: those of the group's handler or of the topic. ``expire``: an
     attempt that would start later than this after its due time is given up instead. ``tz``, ``quiet``, ``window``,
-    ``unique_for``, ``rate_of_id``, ``at_most``: as for ``enqueue``. ``version``: of the body's shape; handlers for
-    newer versions turn it into theirs (``Worker.upcast``).
+    ``unique_for``, ``rate_of_id``, ``at_most``, ``key``: as for ``enqueue``. ``version``: of the body's shape; handlers
+    for newer versions turn it into theirs (``Worker.upcast``).
     """
 
     body: Any
@@ -90,6 +91,7 @@ class NewJob:
     unique_for: Duration | None = None
     rate_of_id: str | None = None
     at_most: Duration | None = None
+    key: str | None = None
 
 
 class Decoder(Protocol):
@@ -194,6 +196,7 @@ class Job(_HasBody):
     step: int = 0
     snoozed: int = 0
     groups: Mapping[str, GroupProgress] = field(default_factory=dict)
+    key: str | None = None
     # Set by the worker that runs the job.
     _held: RunningAttempt | None = field(default=None, repr=False, compare=False)
     _touch: Callable[[Any, Duration | None], None] | None = field(default=None, repr=False, compare=False)
@@ -269,6 +272,15 @@ def check_id(id: str) -> str:
             "characters, and not . or .."
         )
     return id
+
+
+def check_key(key: str) -> str:
+    if not isinstance(key, str) or not _ID.fullmatch(key) or not key.strip() or len(key) > MAX_KEY_CHARS:
+        raise InvalidInput(
+            f"key: {_shown(key)} is not a valid key; use 1 to {MAX_KEY_CHARS} characters of text without control "
+            "characters, and not . or .."
+        )
+    return key
 
 
 def check_url(url: str) -> str:

@@ -127,6 +127,6 @@ def _shard_keys(namespace: str, topic: str, shard: int) -> ShardKeys:
     return ShardKeys(namespace, topic, shard)
 
 
-def shard_of(id: str, shards: int) -> int:
-    """The number of the job's shard; the same on all hosts, in all processes and versions."""
-    return crc32(id.encode()) % shards if shards > 1 else 0
+def shard_of(id: str, shards: int, key: str | None = None) -> int:
+    """The number of the job's shard, by its key if it has one; the same on all hosts, in all processes and versions."""
+    return crc32((id if key is None else key).encode()) % shards if shards > 1 else 0

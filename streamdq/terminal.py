@@ -178,6 +178,7 @@ def job_view(job: Job) -> RenderableType:
         "ttr": "as the group has it" if job.ttr_ms is None else show_ms(job.ttr_ms),
         "retry": "as the group has it" if job.retry is None else str(RetrySchedule.of(job.retry)),
         "url": job.url,
+        "key": job.key,
         "expire": None if job.expire_ms is None else show_ms(job.expire_ms),
         "version": str(job.version),
         "body": _body_text(job),

@@ -246,7 +246,7 @@ class _Intake:
             by_place: dict[tuple[ShardKeys, str], list[Letter]] = {}
             for letter in (row.letter for row in rows):
                 try:
-                    shard = self._side.run(self._side.letters.shard(letter.topic, letter.group, letter.id))
+                    shard = self._side.run(self._side.letters.shard(letter))
                 except (UnknownTopic, UnknownGroup):
                     continue  # Redis has lost them; the letter stays stored until they are created again
                 by_place.setdefault((shard, letter.group), []).append(letter)
@@ -340,7 +340,7 @@ class _Return:
         self.kicked.kicked += len(given)
         by_shard: dict[ShardKeys, list[str]] = {}
         for letter in given:
-            shard = self._side.run(letters.shard(letter.topic, letter.group, letter.id))
+            shard = self._side.run(letters.shard(letter))
             by_shard.setdefault(shard, []).append(letter.receipt(GIVEN))
         for shard, receipts in by_shard.items():
             self._side.run(letters.forget(shard, receipts))

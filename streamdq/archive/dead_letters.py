@@ -49,6 +49,7 @@ class Letter:
     retry: str | None
     expire_ms: int | None
     nonce: str
+    key: str | None = None
 
     def receipt(self, kind: str) -> str:
         return _SEPARATOR.join((kind, str(self.buried_ms), self.sequence, self.group, self.id))
@@ -56,7 +57,7 @@ class Letter:
     def record(self) -> Record:
         return Record(
             self.sequence, self.due_ms, self.created_ms, self.ttr_ms, self.expire_ms, self.nonce, self.retry, self.url,
-            from_text(self.body),
+            from_text(self.body), self.key,
         )  # fmt: skip
 
 
@@ -114,7 +115,7 @@ def letter_in(topic: str, group: str, row: tuple[bytes, bytes, bytes, bytes]) ->
     return Letter(
         topic, group, id.decode(), p.sequence, int(buried_ms), record.created_ms, record.due_ms,
         p.attempt, p.step, p.crashes, p.reason, p.error, as_text(record.body), record.url,
-        record.ttr_ms, record.retry, record.expire_ms, record.nonce,
+        record.ttr_ms, record.retry, record.expire_ms, record.nonce, record.key,
     )  # fmt: skip
 
 
@@ -188,14 +189,14 @@ class Letters:
             gone += yield from self._scripts.archive(shard, group, args)
         return gone
 
-    def shard(self, topic: str, group: str, id: str) -> Op[ShardKeys]:
+    def shard(self, letter: Letter) -> Op[ShardKeys]:
         """The job's shard.
 
         Raises:
             UnknownTopic, UnknownGroup
         """
-        settings = yield from known_group(self._store, topic, group, anew=True)
-        return self._session.keys.shard(topic, shard_of(id, settings.shards))
+        settings = yield from known_group(self._store, letter.topic, letter.group, anew=True)
+        return self._session.keys.shard(letter.topic, shard_of(letter.id, settings.shards, letter.key))
 
     def give_back(self, topic: str, group: str, letters: Sequence[Letter]) -> Op[list[bool]]:
         """Makes letters of one topic and group ready again, at most MAX_BATCH. False: the id is live. Idempotent until
@@ -211,7 +212,7 @@ class Letters:
             settings = yield from known_group(self._store, topic, group)
             current = True
             for part in _parts(letters, settings.shards):
-                shard = self._session.keys.shard(topic, shard_of(part[0].id, settings.shards))
+                shard = self._session.keys.shard(topic, shard_of(part[0].id, settings.shards, part[0].key))
                 # From now on, Redis alone has the job: as durable as a job that is enqueued to the topic.
                 scripts = self._store.at(None, settings)
                 reply = yield from scripts.restore(shard, group, settings.shards, _restored(part))
@@ -276,7 +277,7 @@ def _parts(letters: Sequence[Letter], shards: int) -> Iterator[list[Letter]]:
     """The letters by shard, in parts that fit into one script call."""
     spread: dict[int, list[Letter]] = {}
     for letter in letters:
-        spread.setdefault(shard_of(letter.id, shards), []).append(letter)
+        spread.setdefault(shard_of(letter.id, shards, letter.key), []).append(letter)
     for group in spread.values():
         yield from parts(group, lambda letter: len(letter.body.encode()), _GIVE_BATCH)
 

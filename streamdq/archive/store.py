@@ -10,6 +10,7 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, inspe
 
 from ..clock import wall_ms
 from ..errors import ArchiveError, ArchiveMissing, ArchiveRefusesWrites, ArchiveUnavailable, ArchiveVersion
+from ..store.records import url_and_key, url_line
 from .database import Database, Purpose
 from .dead_letters import ArchivedLetter, Letter, Receipt, RowState, Wanted
 from .schema import KEY, LETTERS, SCHEMA_VERSION, VERSIONS
@@ -178,6 +179,7 @@ def _values(state: RowState) -> dict[str, Any]:
 def _columns(letter: Letter) -> dict[str, Any]:
     fields = asdict(letter)
     fields["group_name"] = fields.pop("group")
+    fields["url"] = url_line(fields["url"], fields.pop("key")) or None
     return fields
 
 
@@ -185,6 +187,7 @@ def _row(found: Any) -> ArchivedLetter:
     fields = dict(found)
     del fields["namespace"]
     fields["group"] = fields.pop("group_name")
+    fields["url"], fields["key"] = url_and_key(fields["url"] or "")
     number, state = fields.pop("number"), RowState(fields.pop("state"))
     archived_ms, kicked_ms = fields.pop("archived_ms"), fields.pop("kicked_ms")
     return ArchivedLetter(number, Letter(**fields), state, archived_ms, kicked_ms)

@@ -35,6 +35,11 @@ class OnConflictChoice(StrEnum):
     POSTPONE = "postpone"
 
 
+Key = Annotated[
+    str | None, typer.Option(help="The job's key, if it has one; without it, the job is found all the same.")
+]
+
+
 # -- enqueuing
 
 
@@ -60,6 +65,7 @@ def enqueue(
     tz: Annotated[str | None, typer.Option(help="The time zone of --at and --quiet, such as Europe/Paris.")] = None,
     quiet: Annotated[str | None, typer.Option(help="Not due in these hours but when they end: 21:00-08:00.")] = None,
     window: Annotated[str | None, typer.Option(help="Due up to this much later, when the fewest jobs are.")] = None,
+    key: Annotated[str | None, typer.Option(help="What the job belongs to, such as a customer.")] = None,
     version: Annotated[int | None, typer.Option("--body-version", help="Of the body's shape; 1 if not given.")] = None,
     unique_for: Annotated[str | None, typer.Option(help="How long the id stays taken, ended or not.")] = None,
     rate_of_id: Annotated[str | None, typer.Option(help="How many jobs may get the id: 3/h, 1/10m.")] = None,
@@ -79,17 +85,17 @@ def enqueue(
     zcat jobs.ndjson.gz | streamdq enqueue order.close --file -
 
     A line of a file is either a body, or an object with a "body" and any of delay, at, id, ttr, retry, url, expire, tz,
-    quiet, version, unique_for, rate_of_id, at_most: {"body": {"order_id": 42}, "delay": "30m", "id": "order-42"}. The
-    options of the command are the defaults of all lines. A file of any length is read as a stream. The first invalid
-    line stops it with exit code 2; the jobs of the lines before it stay enqueued. If Redis fails or you press Ctrl-C,
-    it says how far it came. Taken ids don't stop it; with "reject" the exit code is then 1.
+    quiet, version, unique_for, rate_of_id, at_most, key: {"body": {"order_id": 42}, "delay": "30m", "id": "order-42"}.
+    The options of the command are the defaults of all lines. A file of any length is read as a stream. The first
+    invalid line stops it with exit code 2; the jobs of the lines before it stay enqueued. If Redis fails or you press
+    Ctrl-C, it says how far it came. Taken ids don't stop it; with "reject" the exit code is then 1.
     """  # noqa: D301 - typer reads the mark
     if (body is None) == (file is None):
         raise InvalidInput("enqueue: pass either a body or --file")
     given: dict[str, Any] = {
         "delay": delay, "at": None if at is None else parse_moment(at), "ttr": ttr, "retry": retry, "url": url,
         "expire": expire, "tz": tz, "quiet": quiet, "window": window, "version": version, "unique_for": unique_for,
-        "rate_of_id": rate_of_id, "at_most": at_most,
+        "rate_of_id": rate_of_id, "at_most": at_most, "key": key,
     }  # fmt: skip
     fields = {name: value for name, value in given.items() if value is not None}
     with open_queue(context) as queue:
@@ -170,13 +176,13 @@ def _source(file: str) -> Iterator[BinaryIO]:
 
 
 @app.command(cls=WithId)
-def get(context: typer.Context, topic: Topic, id: Id, as_json: Json = False) -> None:
+def get(context: typer.Context, topic: Topic, id: Id, key: Key = None, as_json: Json = False) -> None:
     """Show a job and its progress.
 
     Shows its body, due time, and the state of each group. Exit code 1: no such job (it has ended, or never existed).
     """
     with open_queue(context) as queue:
-        job = queue.get(topic, id)
+        job = queue.get(topic, id, key=key)
     if job is None:
         answer(as_json, None, f"no job {id!r} in {topic!r}: it has ended, or never was", yes=False)
     elif as_json:
@@ -186,13 +192,15 @@ def get(context: typer.Context, topic: Topic, id: Id, as_json: Json = False) -> 
 
 
 @app.command(cls=WithId)
-def cancel(context: typer.Context, topic: Topic, id: Id, durable: Durable = None, as_json: Json = False) -> None:
+def cancel(
+    context: typer.Context, topic: Topic, id: Id, key: Key = None, durable: Durable = None, as_json: Json = False
+) -> None:
     """Cancel a waiting job.
 
     No new attempt of it starts, in any group. Exit code 1: no such job, or it is running or dead.
     """
     with open_queue(context) as queue:
-        yes = queue.cancel(topic, id, durable=durable)
+        yes = queue.cancel(topic, id, key=key, durable=durable)
     answer(as_json, {"cancelled": yes}, "cancelled" if yes else _unchanged(id), yes=yes)
 
 
@@ -203,6 +211,7 @@ def reschedule(
     id: Id,
     delay: Delay = None,
     at: At = None,
+    key: Key = None,
     durable: Durable = None,
     as_json: Json = False,
 ) -> None:
@@ -212,7 +221,7 @@ def reschedule(
     """
     with open_queue(context) as queue:
         moment = None if at is None else parse_moment(at)
-        yes = queue.reschedule(topic, id, delay=delay, at=moment, durable=durable)
+        yes = queue.reschedule(topic, id, delay=delay, at=moment, key=key, durable=durable)
     answer(as_json, {"rescheduled": yes}, "rescheduled" if yes else _unchanged(id), yes=yes)
 
 

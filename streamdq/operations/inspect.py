@@ -9,7 +9,7 @@ from typing import TypeVar
 from ..config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from ..durations import to_ms
 from ..errors import UnknownGroup, UnknownTopic
-from ..job import Decoder, GroupProgress, Job, JobState, check_group, check_id, check_topic
+from ..job import Decoder, GroupProgress, Job, JobState, check_group, check_id, check_key, check_topic
 from ..keys import ShardKeys, shard_of
 from ..link.session import Op
 from ..store import history_reads, reads
@@ -85,10 +85,12 @@ def alive(consumers: Sequence[reads.GroupConsumer]) -> int:
     return sum(1 for one in consumers if one.name != "_reclaim" and (one.pending or one.idle_ms < ALIVE_MS))
 
 
-def get(store: RedisStore, topic: str, id: str) -> Op[Job | None]:
-    """The job with its progress in each group, or None if it has ended in all of them or never existed."""
+def get(store: RedisStore, topic: str, id: str, *, key: str | None = None) -> Op[Job | None]:
+    """The job with its progress in each group, or None if it has ended in all of them or never existed. ``key``: of the
+    job, if it has one: then only the shard of that key is asked.
+    """
     try:
-        found = yield from ask(store, topic, id, lambda k, settings, _: store.scripts.get(k, id, settings))
+        found = yield from ask(store, topic, id, lambda k, settings, _: store.scripts.get(k, id, settings), key)
     except UnknownTopic:
         return None
     job = job_of(topic, id, found, store.session.bodies)
@@ -98,18 +100,25 @@ def get(store: RedisStore, topic: str, id: str) -> Op[Job | None]:
 
 
 def ask(
-    store: RedisStore, topic: str, id: str, script: Callable[[ShardKeys, TopicSettings, str], Op[T | None]]
+    store: RedisStore,
+    topic: str,
+    id: str,
+    script: Callable[[ShardKeys, TopicSettings, str], Op[T | None]],
+    key: str | None = None,
 ) -> Op[T]:
     """Calls a script for one job, on the shard that holds it. If our settings of the topic turn out to be out of date,
-    reads them and calls the script again.
+    reads them and calls the script again. ``key``: of the job; None: it is found in any case.
 
     Raises:
         UnknownTopic
     """
     settings = yield from store.topics.get(check_topic(topic))
     for _ in range(REPAIRS):
-        shard = store.session.keys.shard(topic, shard_of(check_id(id), settings.shards))
+        number = shard_of(check_id(id), settings.shards, None if key is None else check_key(key))
+        shard = store.session.keys.shard(topic, number)
         reply = yield from script(shard, settings, id)
+        if key is None and _is_miss(reply) and (other := (yield from _elsewhere(store, shard, id))) is not None:
+            reply = yield from script(other, settings, id)
         if reply is not None and reply != OUTDATED:
             return reply
         renewed = yield from store.topics.renew(topic)
@@ -117,6 +126,29 @@ def ask(
             raise store.topics.unknown(topic)
         settings = renewed
     raise changing(topic)
+
+
+def _is_miss(reply: object) -> bool:
+    """Whether a script says that it has not found the job, or had nothing to do for it."""
+    return not reply.record if isinstance(reply, FoundJob) else reply == 0
+
+
+def shard_with(store: RedisStore, topic: str, settings: TopicSettings, id: str) -> Op[ShardKeys]:
+    """The shard that has the job: that of its id or, if it has a key, another one. If none has it, that of its id."""
+    usual = store.session.keys.shard(topic, shard_of(check_id(id), settings.shards))
+    if not settings.keyed or (yield from reads.with_job(store.session, [usual], id)):
+        return usual
+    return (yield from _elsewhere(store, usual, id)) or usual
+
+
+def _elsewhere(store: RedisStore, usual: ShardKeys, id: str) -> Op[ShardKeys | None]:
+    """Another shard that has a job with this id, because it has a key."""
+    others = [shard for shard in store.topics.shards(usual.topic) if shard != usual]
+    if not others:
+        return None
+    settings = yield from store.topics.latest(usual.topic)  # a process learns late that there are keys
+    there = (yield from reads.with_job(store.session, others, id)) if settings.keyed else []
+    return there[0] if there else None
 
 
 def dead(store: RedisStore, topic: str, group: str = DEFAULT_GROUP, limit: int = 100) -> Op[list[Job]]:

@@ -11,7 +11,7 @@ from ..config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from ..durability import check_level
 from ..durations import Duration, Moment
 from ..errors import IdTaken, InvalidInput, JobExists, NotDurable
-from ..job import Decoder, Job, JobState, NewJob, check_id, check_topic
+from ..job import Decoder, Job, JobState, NewJob, check_topic
 from ..keys import ShardKeys, shard_of
 from ..link.session import Op
 from ..metrics import recorded
@@ -25,7 +25,7 @@ from ..store.scripts import Scripts
 from ..store.topics import changing
 from ..unique import NO_RULE, DerivedId
 from .due import settled
-from .inspect import REPAIRS, ask, known_group
+from .inspect import REPAIRS, ask, known_group, shard_with
 from .large_bodies import put_away, take_back
 from .pace import SLICE, Pace
 
@@ -81,6 +81,7 @@ def enqueue(
     unique_for: Duration | None = None,
     rate_of_id: str | None = None,
     at_most: Duration | None = None,
+    key: str | None = None,
     on_conflict: OnConflict = "reject",
     durable: str | None = None,
 ) -> Op[Job]:
@@ -102,6 +103,9 @@ def enqueue(
     many jobs may get it, "3/h" in any hour. If only a job that has ended is in the way, "keep" returns what is known of
     that: its times, the state ``ended``, and no body. docs/uniqueness.md has a table of all cases.
 
+    ``key``: what the job belongs to, such as a customer. Jobs with the same key are in the same shard, and an id is
+    taken or free in that shard alone. So give a job with an id of your own the same key each time.
+
     ``durable``: where the job, or the existing one, is for certain when this returns: "memory" of the server, its
     "disk" (in the append-only file), or also the memory of "replicas:N". None: as the topic or this process is
     configured.
@@ -118,7 +122,7 @@ def enqueue(
     if topic not in store.topics.known:
         check_topic(topic)
     new = NewJob(
-        body, delay, id, at, ttr, retry, url, expire, tz, quiet, window, version, unique_for, rate_of_id, at_most
+        body, delay, id, at, ttr, retry, url, expire, tz, quiet, window, version, unique_for, rate_of_id, at_most, key
     )
     if quiet is not None or window is not None:
         new = yield from settled(store, topic, new)
@@ -182,6 +186,7 @@ def _put(
     taken: dict[int, bytes] = {}
     for _ in range(REPAIRS):
         outdated: list[int] = []
+        settings = yield from _with_keys(store, topic, settings, jobs)
         scripts = store.at(durable, settings)
         for shard, part in _by_shard(store, topic, settings, jobs, left, on_conflict):
             while part:  # usually once; more often if large jobs have the ids: a call reads a bounded number of bytes
@@ -221,6 +226,13 @@ def _is_unique(job: Encoded, on_conflict: OnConflict) -> bool:
     return on_conflict == "postpone" or job.rule != ""
 
 
+def _with_keys(store: RedisStore, topic: str, settings: TopicSettings, jobs: Sequence[Encoded]) -> Op[TopicSettings]:
+    """The settings, marked before the first job of the topic is in a shard that its id alone does not lead to."""
+    if settings.shards == 1 or settings.keyed or all(job.key is None for job in jobs):
+        return settings
+    return (yield from store.topics.expect_keys(topic))
+
+
 def _by_shard(
     store: RedisStore,
     topic: str,
@@ -231,10 +243,11 @@ def _by_shard(
 ) -> Iterable[tuple[ShardKeys, list[int]]]:
     """The jobs of each shard, in parts that fit into one call."""
     if len(indexes) == 1:
-        return [(store.session.keys.shard(topic, shard_of(jobs[indexes[0]].id, settings.shards)), indexes)]
+        only = jobs[indexes[0]]
+        return [(store.session.keys.shard(topic, shard_of(only.id, settings.shards, only.key)), indexes)]
     spread: dict[tuple[int, bool], list[int]] = {}
     for i in indexes:
-        place = shard_of(jobs[i].id, settings.shards), _is_unique(jobs[i], on_conflict)
+        place = shard_of(jobs[i].id, settings.shards, jobs[i].key), _is_unique(jobs[i], on_conflict)
         spread.setdefault(place, []).append(i)
     small = most_jobs(MAX_BATCH, len(settings.groups)), REPLACED_BYTES  # other jobs' records are read as well
     return [
@@ -296,10 +309,11 @@ def _encoded(store: RedisStore, topic: str, jobs: Sequence[NewJob | Mapping[str,
 # -- one job
 
 
-def cancel(store: RedisStore, topic: str, id: str, *, durable: str | None = None) -> Op[bool]:
+def cancel(store: RedisStore, topic: str, id: str, *, key: str | None = None, durable: str | None = None) -> Op[bool]:
     """True: the job is deleted, with its dead letters in other groups, and no new attempt of it starts in any
     group. False: nothing was changed, because there is no such job, or no group waits for it: it is running or
-    dead. ``durable``: as for ``enqueue``; a cancellation that a failover undoes lets the job run.
+    dead. ``key``: of the job, if it has one: then only the shard of that key is asked. ``durable``: as for
+    ``enqueue``; a cancellation that a failover undoes lets the job run.
 
     Raises:
         UnknownTopic: there is no such topic.
@@ -308,7 +322,7 @@ def cancel(store: RedisStore, topic: str, id: str, *, durable: str | None = None
         DurabilityUnsupported: this Redis can't confirm it; nothing was changed.
     """
     check_level(durable)
-    asked = ask(store, topic, id, lambda k, settings, _: store.at(durable, settings).cancel(k, settings, id))
+    asked = ask(store, topic, id, lambda k, settings, _: store.at(durable, settings).cancel(k, settings, id), key)
     return (yield from asked) == 1
 
 
@@ -319,10 +333,11 @@ def reschedule(
     *,
     delay: Duration | None = None,
     at: Moment | None = None,
+    key: str | None = None,
     durable: str | None = None,
 ) -> Op[bool]:
     """Gives a waiting job (delayed, ready, or before its next attempt) a new due time. False: nothing was changed,
-    because there is no such job, or it is running or dead. ``durable``: as for ``enqueue``.
+    because there is no such job, or it is running or dead. ``key``: as for ``cancel``; ``durable``: as for ``enqueue``.
 
     Raises:
         UnknownTopic: there is no such topic.
@@ -333,8 +348,11 @@ def reschedule(
     if delay is None and at is None:
         raise InvalidInput("reschedule: pass delay or at")
     when = encode_when(delay, at)
-    asked = ask(store, topic, id, lambda k, settings, _: store.at(durable, settings).reschedule(k, settings, id, when))
-    return (yield from asked) == 1
+
+    def script(k: ShardKeys, settings: TopicSettings, id: str) -> Op[int]:
+        return store.at(durable, settings).reschedule(k, settings, id, when)
+
+    return (yield from ask(store, topic, id, script, key)) == 1
 
 
 # -- dead letters
@@ -359,7 +377,7 @@ def _each_dead(
 ) -> Op[int]:
     settings = yield from known_group(store, topic, group, anew=True)
     if id is not None:
-        shard = store.session.keys.shard(topic, shard_of(check_id(id), settings.shards))
+        shard = yield from shard_with(store, topic, settings, id)
         return (yield from script(shard, group, 0, [id]))
     total, most = 0, most_jobs(most, len(settings.groups))
     for shard in store.topics.shards(topic):

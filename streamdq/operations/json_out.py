@@ -36,6 +36,7 @@ def job_fields(job: Job) -> dict[str, Any]:
         "retry": job.retry,
         "url": job.url,
         "expire_ms": job.expire_ms,
+        "key": job.key,
         "version": job.version,
         "groups": {name: progress_json(progress) for name, progress in job.groups.items()},
     }

@@ -135,12 +135,20 @@ def sweep(
 
 
 def _unused(store: RedisStore, files: Sequence[StoredBody]) -> Op[list[StoredBody]]:
-    known = [file for file in files if file.topic in store.topics.known]
-    keys, shards = store.session.keys, {name: store.topics.settings_of(name).shards for name in store.topics.known}
-    places = [(keys.shard(file.topic, shard_of(file.id, shards[file.topic])), file.id) for file in known]
-    records = yield from reads.records(store.session, places)
-    used = {file.path for file, record in zip(known, records, strict=True) if record and _names(record, file)}
+    keys, shards = store.session.keys, {name: store.topics.shards(name) for name in store.topics.known}
+    known = [file for file in files if file.topic in shards]
+    usual = [(file, keys.shard(file.topic, shard_of(file.id, len(shards[file.topic])))) for file in known]
+    used = yield from _used(store, usual)
+    # A job with a key is in the shard of the key, which the file does not tell.
+    left = [file for file in known if file.path not in used]
+    used |= yield from _used(store, [(file, shard) for file in left for shard in shards[file.topic]])
     return [file for file in files if file.path not in used]
+
+
+def _used(store: RedisStore, places: Sequence[tuple[StoredBody, ShardKeys]]) -> Op[set[str]]:
+    """The paths of those files that a job in this shard names."""
+    records = yield from reads.records(store.session, [(shard, file.id) for file, shard in places])
+    return {file.path for (file, _), record in zip(places, records, strict=True) if record and _names(record, file)}
 
 
 def _names(record: bytes, file: StoredBody) -> bool:

@@ -54,6 +54,15 @@ def _scored(reply: Any) -> list[Scored]:
     return [(int(float(score)), member) for member, score in zip(flat[::2], flat[1::2], strict=True)]
 
 
+# -- jobs
+
+
+def with_job(session: Session, shards: Sequence[ShardKeys], id: str) -> Op[list[ShardKeys]]:
+    """Those of the shards that have a job with this id."""
+    replies = yield from in_steps(session, [Command(shard.jobs, ("HEXISTS", shard.jobs, id)) for shard in shards])
+    return [shard for shard, reply in zip(shards, replies, strict=True) if checked(reply)]
+
+
 # -- buckets and dead letters
 
 

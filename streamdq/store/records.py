@@ -2,7 +2,7 @@
 
 A record consists of lines: sequence (12 hex digits) and due_ms, created_ms, ttr_ms, expire_ms, nonce, retry, url, and
 the body: JSON without line breaks, or an encoded body (codec/envelope.py), which may contain any byte. A field that the
-job does not have is an empty line.
+job does not have is an empty line. The line of the url goes on with a separator and the key, if the job has a key.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from ..codec.bodies import Seal
 from ..codec.envelope import Envelope, as_text, check_version, from_text
 from ..durations import Duration, Moment, to_ms
 from ..errors import InvalidInput
-from ..job import ENCODED, Decoder, Job, NewJob, check_id, check_ttr, check_url, encode_body
+from ..job import ENCODED, Decoder, Job, NewJob, check_id, check_key, check_ttr, check_url, encode_body
 from ..retry import RetrySchedule
 from ..schedules.civil import civil_moment_ms
 from ..unique import DerivedId, rule_of
 
 # Ids are base64 with characters that need no escape in a URL. "-" is avoided: options begin with it on a command line.
+_SEPARATOR = "\x1f"
 _IN_IDS = bytes.maketrans(b"+/", b"_.")
 
 
@@ -35,6 +36,7 @@ class Encoded(NamedTuple):
     rule: str = (
         ""  # for how long the id is taken, and how often it may be used (unique.py); '' = as long as the job lives
     )
+    key: str | None = None
 
     @property
     def has_rate(self) -> bool:
@@ -48,11 +50,12 @@ class Encoded(NamedTuple):
         """The job that was enqueued at ``now_ms``. ``decoder``: as for job_in."""
         when = self.when
         due_ms = now_ms + int(when) if when[0] == "+" else int(when)
-        ttr, expire, _nonce, retry, url, body = self.rest.split(b"\n", 5)
+        ttr, expire, _nonce, retry, line, body = self.rest.split(b"\n", 5)
+        url, key = url_and_key(line.decode())
         job = Job(
             topic, self.id, body, due_ms, now_ms,
-            int(ttr) if ttr else None, retry.decode() if retry else None, url.decode() if url else None,
-            int(expire) if expire else None,
+            int(ttr) if ttr else None, retry.decode() if retry else None, url,
+            int(expire) if expire else None, key=key,
         )  # fmt: skip
         if body[:1] == ENCODED:
             job.read_by(decoder, self.json)
@@ -71,11 +74,12 @@ class Record(NamedTuple):
     retry: str | None
     url: str | None
     body: bytes
+    key: str | None = None
 
     def from_created(self) -> bytes:
         """The record from created_ms on, in the form that restore takes."""
         ttr, expire = ("" if ms is None else ms for ms in (self.ttr_ms, self.expire_ms))
-        head = f"{self.created_ms}\n{ttr}\n{expire}\n{self.nonce}\n{self.retry or ''}\n{self.url or ''}\n"
+        head = f"{self.created_ms}\n{ttr}\n{expire}\n{self.nonce}\n{self.retry or ''}\n{url_line(self.url, self.key)}\n"
         return head.encode() + self.body
 
 
@@ -88,15 +92,13 @@ def encode(new: NewJob, max_body_bytes: int, seal: Seal | None = None) -> Encode
     random = b2a_base64(os.urandom(15), newline=False).translate(_IN_IDS).decode()
     plain = body = encode_body(new.body, max_body_bytes)
     id, nonce = random[:14] if new.id is None else _id_of(new.id, plain), random[14:18]
-    ttr = expire = retry = url = ""
+    ttr = expire = retry = ""
     if new.ttr is not None:
         ttr = str(check_ttr(new.ttr))
     if new.expire is not None:
         expire = str(to_ms(new.expire, "expire"))
     if new.retry is not None:
         retry = RetrySchedule.of(new.retry).encode()
-    if new.url is not None:
-        url = check_url(new.url)
     if new.window is not None:
         raise InvalidInput("window: only enqueue and enqueue_many look for the best moment")
     when = encode_when(new.delay, new.at, new.tz, new.quiet)
@@ -104,13 +106,18 @@ def encode(new: NewJob, max_body_bytes: int, seal: Seal | None = None) -> Encode
         body = seal(id, check_version(new.version), plain)
     elif new.version != 1:
         body = Envelope(check_version(new.version), (), plain).sealed()
-    rest = f"{ttr}\n{expire}\n{nonce}\n{retry}\n{url}\n".encode() + body
+    rest = f"{ttr}\n{expire}\n{nonce}\n{retry}\n{_line_of(new)}\n".encode() + body
     rule = rule_of(new.id, new.unique_for, new.rate_of_id, new.at_most)
-    return Encoded(id, when, rest, nonce, b"" if body is plain else plain, rule)
+    return Encoded(id, when, rest, nonce, b"" if body is plain else plain, rule, new.key)
 
 
 def _id_of(id: str | DerivedId, body: bytes) -> str:
     return id.of(body) if isinstance(id, DerivedId) else check_id(id)
+
+
+def _line_of(new: NewJob) -> str:
+    url = None if new.url is None else check_url(new.url)
+    return url_line(url, None if new.key is None else check_key(new.key))
 
 
 def body_of(job: Encoded) -> bytes:
@@ -126,7 +133,9 @@ def with_body(job: Encoded, body: bytes) -> Encoded:
 
 
 def fields_in(rest: bytes) -> dict[str, Any]:
-    """The fields of an Encoded's ``rest`` by name, for places that keep each by itself."""
+    """The fields of an Encoded's ``rest`` by name, for places that keep each by itself. ``url``: the line of a record
+    that has the key as well.
+    """
     *head, body = rest.split(b"\n", 5)
     ttr, expire, nonce, retry, url = (field.decode() for field in head)
     return {
@@ -162,11 +171,12 @@ def job_in(topic: str, id: str, record: bytes, decoder: Decoder | None = None) -
     """The job in a record. It does not go through ``record_in``, because every claim calls it. ``decoder``: reads its
     body, if that is not plain JSON.
     """
-    head, created, ttr, expire, _nonce, retry, url, body = record.split(b"\n", 7)
+    head, created, ttr, expire, _nonce, retry, line, body = record.split(b"\n", 7)
+    url, key = url_and_key(line.decode()) if line else (None, None)
     job = Job(
         topic, id, body, int(head[12:]), int(created),
-        int(ttr) if ttr else None, retry.decode() if retry else None, url.decode() if url else None,
-        int(expire) if expire else None,
+        int(ttr) if ttr else None, retry.decode() if retry else None, url,
+        int(expire) if expire else None, key=key,
     )  # fmt: skip
     if body[:1] == ENCODED:
         job.read_by(decoder)
@@ -174,11 +184,23 @@ def job_in(topic: str, id: str, record: bytes, decoder: Decoder | None = None) -
 
 
 def record_in(record: bytes) -> Record:
-    head, created, ttr, expire, nonce, retry, url, body = record.split(b"\n", 7)
+    head, created, ttr, expire, nonce, retry, line, body = record.split(b"\n", 7)
+    url, key = url_and_key(line.decode())
     return Record(
         head[:12].decode(), int(head[12:]), int(created), int(ttr) if ttr else None, int(expire) if expire else None,
-        nonce.decode(), retry.decode() or None, url.decode() or None, body,
+        nonce.decode(), retry.decode() or None, url, body, key,
     )  # fmt: skip
+
+
+def url_line(url: str | None, key: str | None) -> str:
+    """The line of a record that has the url and the key."""
+    return url or "" if key is None else f"{url or ''}{_SEPARATOR}{key}"
+
+
+def url_and_key(line: str) -> tuple[str | None, str | None]:
+    """The reverse of url_line."""
+    url, _, key = line.partition(_SEPARATOR)
+    return url or None, key or None
 
 
 def nonce_of(record: bytes) -> str:

@@ -385,6 +385,11 @@ class Topics:
             settings = yield from self._change(topic, {"scheduled": True}, {})
         return settings
 
+    def expect_keys(self, topic: str) -> Op[TopicSettings]:
+        """Has all processes look for jobs of the topic, which exists, in the shards of their keys as well."""
+        settings = self.settled(topic)
+        return settings if settings and settings.keyed else (yield from self._change(topic, {"keyed": True}, {}))
+
     def pause(self, topic: str, paused: bool) -> Op[None]:
         yield from self.get(topic)
         yield from self.ensure(topic)  # should Redis have lost it since

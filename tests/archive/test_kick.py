@@ -50,6 +50,22 @@ def test_it_comes_back_whole_and_the_books_balance_at_every_stage(queue: Queue, 
     assert archive.kick(queue, "t", "j") == Kicked()
 
 
+def test_a_job_with_a_key_goes_and_comes_back_to_the_shard_of_its_key(queue: Queue, archive: Archive) -> None:
+    queue.configure("t", shards=8)
+    for number in range(20):
+        queue.enqueue("t", number, id=f"j{number}", key="merchant-7", url="https://a.example/b" if number % 2 else None)
+    take(queue, 20)
+    archive.store(queue)
+    assert accounts(queue) == (20, 0, 20, 0)
+    assert archive.kick(queue) == Kicked(kicked=20)
+    assert accounts(queue) == (20, 0, 0, 20)
+    back = [queue.get("t", f"j{number}", key="merchant-7") for number in range(20)]
+    assert {(job.key, job.url) for job in back if job} == {("merchant-7", None), ("merchant-7", "https://a.example/b")}
+    assert all(back)
+    archive.kick(queue)
+    assert not any(row.letter.key != "merchant-7" for row in rows(archive))
+
+
 def test_all_of_them_in_batches(queue: Queue, archive: Archive) -> None:
     ids = sorted(f"j{number}" for number in range(250))
     bury(queue, *ids)

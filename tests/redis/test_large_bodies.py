@@ -124,6 +124,23 @@ def test_what_was_not_enqueued_leaves_no_file(space: Space, files: Store) -> Non
 
 
 @pytest.mark.usefixtures("later")
+def test_the_sweep_finds_jobs_in_the_shards_of_their_keys(
+    space: Space, files: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = space.another_queue(**files.settings)
+    queue.configure("t", shards=8)
+    for n in range(20):
+        queue.enqueue("t", LARGE, id=f"j{n}", key="merchant-7", delay="1h")
+    assert queue.cancel("t", "j0", key="merchant-7")
+    two_days_on(monkeypatch)
+    found = swept(space.another_queue(**files.settings))
+    assert (found.used, found.deleted) == (19, 1)
+    job = queue.get("t", "j1")
+    assert job is not None
+    assert job.body == LARGE
+
+
+@pytest.mark.usefixtures("later")
 def test_the_sweep_deletes_what_no_job_names(space: Space, files: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = space.another_queue(**files.settings)
     for n in range(120):

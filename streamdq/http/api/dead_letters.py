@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from heapq import merge
 
 from ...errors import InvalidInput
-from ...keys import ShardKeys, shard_of
+from ...keys import ShardKeys
 from ...link.session import Op
-from ...operations.inspect import job_of, known_group
+from ...operations.inspect import job_of, known_group, shard_with
 from ...operations.large_bodies import fetched
 from ...store import reads
 from ...store.redis_store import RedisStore
@@ -56,7 +56,8 @@ def dead_page(store: RedisStore, who: Identity, topic: str, group: str, limit: i
 
 def _job(store: RedisStore, who: Identity, shards: Sequence[ShardKeys], id: str) -> Op[list[bytes]]:
     """The job as JSON; empty if it is no longer there."""
-    shard = shards[shard_of(id, len(shards))]
+    topic = shards[0].topic
+    shard = yield from shard_with(store, topic, store.topics.settings_of(topic), id)
     job = job_of(shard.topic, id, (yield from store.scripts.get(shard, id)), store.session.bodies)
     if job is None:
         return []

@@ -10,7 +10,7 @@ from pydantic_core import to_json
 
 from ...durability import PATTERN
 from ...errors import BodyUnreadable, IdTaken, JobExists
-from ...job import Job, JobState, NewJob, check_topic
+from ...job import MAX_KEY_CHARS, Job, JobState, NewJob, check_topic
 from ...link.session import Op
 from ...operations.jobs import OnConflict, put, refusal
 from ...operations.json_out import job_fields
@@ -48,6 +48,12 @@ DurableIn = Annotated[
         examples=["replicas:1"],
     ),
 ]
+KeyIn = Annotated[
+    str | None,
+    Query(
+        description="The job's key, if it has one. Left out: the job is found all the same.", max_length=MAX_KEY_CHARS
+    ),
+]
 _DURABILITY = ["not-durable", "durability-unsupported"]
 
 
@@ -80,7 +86,10 @@ def _is_same(there: Job, new: NewJob, limit: int) -> bool:
     job's creation; so a rescheduled job counts as another one.
     """
     asked = encode(new, limit).job(there.topic, there.created_ms)
-    if any(getattr(there, name) != getattr(asked, name) for name in ("due_ms", "ttr_ms", "retry", "url", "expire_ms")):
+    if any(
+        getattr(there, name) != getattr(asked, name)
+        for name in ("due_ms", "ttr_ms", "retry", "url", "expire_ms", "key")
+    ):
         return False
     try:
         return there.version == new.version and (there.json == asked.json or is_same_json(there.body, asked.body))
@@ -107,8 +116,8 @@ async def put_job(
     """Enqueue a job under an id.
 
     Idempotent: repeated with the same content, it answers 200 with the existing job, as long as that has not ended. The
-    same content means the same body, url, ttr, retry and expire, and the same delay or at. Other content is answered
-    with 409, unless on_conflict says otherwise. A topic that does not exist is created.
+    same content means the same body, url, ttr, retry, expire and key, and the same delay or at. Other content is
+    answered with 409, unless on_conflict says otherwise. A topic that does not exist is created.
     """
     backend, new = backend_of(request), job.new_job(id)
     store = await backend.store()
@@ -119,7 +128,8 @@ async def put_job(
         raise refused
     if on_conflict != "keep" and not _is_same(found, new, store.session.bodies.most_bytes):
         raise JobExists(topic, id, ", with other content")
-    return job_response(redact.job(who_asks(request), await (await backend.queue()).get(topic, id) or found))
+    known = await (await backend.queue()).get(topic, id, key=new.key)
+    return job_response(redact.job(who_asks(request), known or found))
 
 
 @operation(
@@ -168,21 +178,21 @@ async def put_bulk(
     router, "GET", _JOB, roles=_LOOK, tag="Jobs", problems=["no-job"],
     responses={200: {"description": "The job.", "model": JobOut}},
 )  # fmt: skip
-async def get_job(request: Request, topic: TopicPath, id: IdPath) -> Response:
+async def get_job(request: Request, topic: TopicPath, id: IdPath, key: KeyIn = None) -> Response:
     """Get a job, and its progress in each group."""
-    return job_response(await _job(request, topic, id))
+    return job_response(await _job(request, topic, id, key))
 
 
-async def _job(request: Request, topic: str, id: str) -> Job:
-    job = await (await backend_of(request).queue()).get(topic, id)
+async def _job(request: Request, topic: str, id: str, key: str | None) -> Job:
+    job = await (await backend_of(request).queue()).get(topic, id, key=key)
     if job is None:
         raise ProblemError("no-job", "it has ended, or never was; the history may know it")
     return redact.job(who_asks(request), job)
 
 
-async def _refuse(request: Request, topic: str, id: str, what: str) -> None:
+async def _refuse(request: Request, topic: str, id: str, key: str | None, what: str) -> None:
     """Says why a job was left as it is."""
-    job = await _job(request, topic, id)
+    job = await _job(request, topic, id, key)
     state = job.state.value if job.state in (JobState.RUNNING, JobState.DEAD) else "changing"
     raise ProblemError("job-busy", f"the job is {state} and can't be {what} now")
 
@@ -192,13 +202,15 @@ async def _refuse(request: Request, topic: str, id: str, what: str) -> None:
     problems=["no-job", "unknown-topic", "job-busy", *_DURABILITY],
     status=204, notable=True, responses={204: {"description": "It is cancelled: no new attempt starts."}},
 )  # fmt: skip
-async def cancel_job(request: Request, topic: TopicPath, id: IdPath, durable: DurableIn = None) -> Response:
+async def cancel_job(
+    request: Request, topic: TopicPath, id: IdPath, key: KeyIn = None, durable: DurableIn = None
+) -> Response:
     """Cancel a waiting job.
 
     After this, no new attempt of it starts in any group. A job that is running or dead can't be cancelled.
     """
-    if not await (await backend_of(request).queue()).cancel(topic, id, durable=durable):
-        await _refuse(request, topic, id, "cancelled")
+    if not await (await backend_of(request).queue()).cancel(topic, id, key=key, durable=durable):
+        await _refuse(request, topic, id, key, "cancelled")
     return Response(status_code=204)
 
 
@@ -208,13 +220,13 @@ async def cancel_job(request: Request, topic: TopicPath, id: IdPath, durable: Du
     responses={200: {"description": "The job with its new due time.", "model": JobOut}},
 )  # fmt: skip
 async def reschedule_job(
-    request: Request, topic: TopicPath, id: IdPath, when: WhenIn, durable: DurableIn = None
+    request: Request, topic: TopicPath, id: IdPath, when: WhenIn, key: KeyIn = None, durable: DurableIn = None
 ) -> Response:
     """Give a waiting job a new due time.
 
     The job may be delayed, ready, or waiting for its next attempt. A job that is running or dead can't be rescheduled.
     """
     queue = await backend_of(request).queue()
-    if not await queue.reschedule(topic, id, delay=when.delay, at=due_from(when.at), durable=durable):
-        await _refuse(request, topic, id, "rescheduled")
-    return job_response(await _job(request, topic, id))
+    if not await queue.reschedule(topic, id, delay=when.delay, at=due_from(when.at), key=key, durable=durable):
+        await _refuse(request, topic, id, key, "rescheduled")
+    return job_response(await _job(request, topic, id, key))

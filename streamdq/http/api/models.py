@@ -12,7 +12,7 @@ from ...codec.envelope import MAX_VERSION
 from ...durability import PATTERN
 from ...durations import MAX_DURATION_CHARS
 from ...errors import InvalidInput
-from ...job import JobState, NewJob
+from ...job import MAX_KEY_CHARS, JobState, NewJob
 from ...retry import MAX_STEPS
 
 # Limits of length are on the list or text itself: on a union they would only apply after all items were validated.
@@ -43,7 +43,7 @@ GroupName = Annotated[StrictStr, Field(max_length=64)]
 EXAMPLE_JOB: dict[str, Any] = {
     "topic": "order.close", "id": "order-42", "state": "delayed", "body": {"order_id": 42}, "due_ms": 1900000000000,
     "created_ms": 1899998200000, "attempt": 0, "step": 0, "ttr_ms": None, "retry": "15000ms 180000ms", "url": None,
-    "expire_ms": None, "groups": {},
+    "expire_ms": None, "key": None, "groups": {},
 }  # fmt: skip
 EXAMPLE_TOPIC: dict[str, Any] = {
     "topic": "order.close", "shards": 1, "ttr_ms": 60000, "retry": "15000ms 180000ms", "max_deliveries": 5,
@@ -115,6 +115,10 @@ class JobIn(In):
         DurationIn | None,
         Field(description=f"With `on_conflict=postpone`: no later than this after its first due time. {DURATION}"),
     ] = None
+    key: Annotated[
+        Annotated[StrictStr, Field(max_length=MAX_KEY_CHARS)] | None,
+        Field(description="What the job belongs to, such as a customer.", examples=["merchant-7"]),
+    ] = None
 
     model_config = ConfigDict(
         extra="forbid",
@@ -138,6 +142,7 @@ class JobIn(In):
             unique_for=self.unique_for,
             rate_of_id=self.rate_of_id,
             at_most=self.at_most,
+            key=self.key,
         )
 
 
@@ -205,6 +210,7 @@ class JobOut(BaseModel):
     retry: str | None
     url: str | None
     expire_ms: int | None
+    key: str | None = None
     groups: dict[str, GroupProgressOut]
 
     model_config = example(EXAMPLE_JOB)

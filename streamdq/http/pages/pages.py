@@ -11,9 +11,9 @@ from fastapi import APIRouter, Query, Request, Response
 from ...config import TopicSettings
 from ...errors import InvalidInput
 from ...job import Job, JobState, check_id, check_topic
-from ...keys import shard_of
+from ...keys import ShardKeys
 from ...link.session import Op
-from ...operations.inspect import job_of
+from ...operations.inspect import job_of, shard_with
 from ...operations.large_bodies import fetched
 from ...store.entries import ms_of
 from ...store.history import HistoryRow
@@ -124,8 +124,8 @@ async def job_page(request: Request, topic: TopicPath, id: IdPath) -> Response:
     store = await backend.store()
     check_id(id)
     settings = await _settings(backend, store, topic)
-    shard = store.session.keys.shard(topic, shard_of(id, settings.shards))
-    job, moved, now_ms = await backend.do(_look(store, topic, id, settings))
+    shard = await backend.do(shard_with(store, topic, settings, id))
+    job, moved, now_ms = await backend.do(_look(store, shard, id, settings))
     rows, complete = await backend.do(rows_of(store, shard, id, job.created_ms if job else None))
     who = who_asks(request)
     rows = redact.rows(who, rows)
@@ -188,17 +188,16 @@ def gantt(attempt: Attempt, now_ms: int) -> list[dict[str, Any]]:
 
 
 def _look(
-    store: RedisStore, topic: str, id: str, settings: TopicSettings
+    store: RedisStore, shard: ShardKeys, id: str, settings: TopicSettings
 ) -> Op[tuple[Job | None, dict[str, int], int]]:
     """The job, when each group's running attempt became ready, and Redis's time."""
-    shard = store.session.keys.shard(topic, shard_of(id, settings.shards))  # just read anew
     now_ms = (yield from store.scripts.stats(shard, settings.group_names)).now_ms
     found = yield from store.scripts.get(shard, id)
     moved = {}
     for group, progress, _ in found.groups if found else ():
         if progress is not None and progress.phase is Phase.RUNNING:
             moved[group] = ms_of(progress.claimed_from)
-    job = job_of(topic, id, found, store.session.bodies)
+    job = job_of(shard.topic, id, found, store.session.bodies)
     if job is not None:
         yield from fetched([job])
     return job, moved, now_ms

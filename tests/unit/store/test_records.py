@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from streamdq.errors import InvalidInput
 from streamdq.job import Job, NewJob, check_id
-from streamdq.store.records import Encoded, Record, encode, encode_when, job_in, nonce_of, record_in
+from streamdq.store.records import Encoded, Record, encode, encode_when, fields_in, job_in, nonce_of, record_in, rest_of
 
 LIMIT = 256 * 1024
 NAIVE = datetime(2030, 1, 1)  # noqa: DTZ001
@@ -101,9 +101,27 @@ def test_every_field_comes_back() -> None:
     assert job.created == datetime.fromtimestamp(NOW_MS / 1000, UTC)
 
 
+@pytest.mark.parametrize("url", [None, "https://example.org/a"])
+def test_a_key_is_in_the_record_and_in_what_restore_gets(url: str | None) -> None:
+    encoded = encode(NewJob({"a": 1}, id="j", url=url, key="merchant-7"), LIMIT)
+    record = completed(encoded)
+    assert encoded.key == "merchant-7"
+    assert (record_in(record).key, record_in(record).url) == ("merchant-7", url)
+    assert (job_in("t", "j", record).key, job_in("t", "j", record).url) == ("merchant-7", url)
+    assert encoded.job("t", NOW_MS).key == "merchant-7"
+    assert record_in(record).from_created() == record.partition(b"\n")[2]
+    assert rest_of(**fields_in(encoded.rest)) == encoded.rest
+
+
+@pytest.mark.parametrize("key", ["", " ", ".", "a\x1fb", "a\nb", "x" * 201, 5])
+def test_what_is_no_key_is_refused(key: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"^key: "):
+        encode(NewJob(1, key=key), LIMIT)
+
+
 def test_what_was_not_given_is_none() -> None:
     job = round_trip(NewJob(1))
-    assert (job.ttr_ms, job.retry, job.url, job.expire_ms) == (None, None, None, None)
+    assert (job.ttr_ms, job.retry, job.url, job.expire_ms, job.key) == (None, None, None, None, None)
     assert round_trip(NewJob(1, retry=[])).retry == "none"
 
 

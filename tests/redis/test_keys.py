@@ -1,0 +1,94 @@
+"""Jobs with a key: they are in the shard of their key, and are found there."""
+
+from __future__ import annotations
+
+import pytest
+
+from streamdq import Bury, JobState, NewJob
+from streamdq.errors import InvalidInput, JobExists
+from streamdq.keys import shard_of
+from streamdq.queue import carry_out, store_of
+from streamdq.store.commands import one
+from tests.redis.harness import Seen, Space, recorder
+
+SHARDS, KEY = 8, "merchant-7"
+ELSEWHERE = next(id for id in map(str, range(99)) if shard_of(id, SHARDS) != shard_of(KEY, SHARDS))
+ANOTHER = next(key for key in map(str, range(99)) if shard_of(key, SHARDS) != shard_of(KEY, SHARDS))
+
+
+def in_shard(space: Space, key: str) -> int:
+    """How many jobs are in the shard of the key."""
+    session = store_of(space.queue).session
+    jobs = session.keys.shard("t", shard_of(key, SHARDS)).jobs
+    return int(carry_out(space.queue, one(session, jobs, "HLEN", jobs)))
+
+
+def test_jobs_with_the_same_key_are_in_the_same_shard(space: Space) -> None:
+    space.queue.configure("t", shards=SHARDS)
+    for number in range(10):
+        assert space.queue.enqueue("t", number, key=KEY).key == KEY
+    result = space.queue.enqueue_many("t", [NewJob(number, key=KEY) for number in range(10)])
+    assert result.created == 10
+    assert in_shard(space, KEY) == 20
+    assert space.audit().balanced
+
+
+def test_a_job_is_found_by_its_id_with_its_key_and_without(space: Space) -> None:
+    space.queue.configure("t", shards=SHARDS)
+    other = space.another_queue()
+    assert other.get("t", ELSEWHERE) is None  # it knows the topic now, and no keys of it
+    space.queue.enqueue("t", 1, id=ELSEWHERE, key=KEY, delay="1h")
+    for queue in (space.queue, other):
+        for known in (None, KEY):
+            job = queue.get("t", ELSEWHERE, key=known)
+            assert job is not None
+            assert job.key == KEY
+        assert queue.get("t", ELSEWHERE, key=ANOTHER) is None
+    assert other.reschedule("t", ELSEWHERE, delay="2h") is True
+    assert space.queue.reschedule("t", ELSEWHERE, key=KEY, delay="3h") is True
+    assert other.cancel("t", ELSEWHERE) is True
+    assert space.queue.cancel("t", ELSEWHERE) is False
+    assert space.queue.cancel("t", ELSEWHERE, key=KEY) is False
+    assert space.queue.get("t", ELSEWHERE) is None
+
+
+def test_an_id_is_taken_among_the_jobs_of_its_key(space: Space) -> None:
+    space.queue.configure("t", shards=SHARDS)
+    space.queue.enqueue("t", 1, id="a", key=KEY, delay="1h")
+    with pytest.raises(JobExists):
+        space.queue.enqueue("t", 2, id="a", key=KEY)
+    assert space.queue.enqueue("t", 2, id="a", key=KEY, on_conflict="keep").body == 1
+    assert space.queue.enqueue("t", 3, id="a", key=KEY, on_conflict="replace").body == 3
+
+
+async def test_a_dead_one_is_kicked_and_purged_by_its_id(space: Space, seen: Seen) -> None:
+    space.queue.configure("t", shards=SHARDS)
+    worker, again = space.worker(), space.worker()
+
+    @worker.handler("t")
+    async def handler(body: str) -> None:
+        raise Bury(body)
+
+    again.handler("t")(recorder(seen))
+    for id in (ELSEWHERE, ELSEWHERE + "b"):
+        space.queue.enqueue("t", id, id=id, key=KEY)
+    await space.burst(worker)
+    assert space.state(ELSEWHERE) == JobState.DEAD
+    assert {job.key for job in space.queue.dead("t")} == {KEY}
+    assert space.queue.kick("t", ELSEWHERE) == 1
+    assert space.queue.purge("t", id=ELSEWHERE + "b") == 1
+    await space.burst(again)
+    assert seen.all == [ELSEWHERE]
+    assert space.audit().balanced
+
+
+@pytest.mark.parametrize("key", ["", "a\nb", "x" * 201])
+def test_what_is_no_key_is_refused(space: Space, key: str) -> None:
+    for call in (
+        lambda: space.queue.enqueue("t", 1, key=key),
+        lambda: space.queue.get("t", "a", key=key),
+        lambda: space.queue.cancel("t", "a", key=key),
+    ):
+        space.queue.configure("t")
+        with pytest.raises(InvalidInput, match=r"^key: "):
+            call()
