@@ -61,12 +61,12 @@ end
 
 -- One of them at a time, and none that may have to wait: then this is decided when it is due.
 local function is_free(s)
-  return s.ahead == '' and (s.overlap == 'allow' or s.held == '' and not is_open(k, groups, s.previous))
+  return s.ahead == '' and (s.overlap == 'allow' or not is_open(k, groups, s.previous))
 end
 
 -- Takes from the plan what is due, and what soon is. Returns whether a new plan is needed before anything else of it runs.
 local function work_off(s)
-  if s.held ~= '' and s.shards ~= shards then return true end
+  if s.shards ~= shards then return true end
   settle_ahead(s, now)
   if s.held ~= '' and not is_open(k, groups, s.previous) then
     start(s, s.held)
@@ -77,7 +77,7 @@ local function work_off(s)
     if due > now + lead then return false end
     s.must_wait = due > now and not is_free(s)
     if s.must_wait then return false end
-    if s.shards ~= shards or (now - due > late_after and due > tonumber(s.late_ms)) then return true end
+    if now - due > late_after and due > tonumber(s.late_ms) then return true end
     s.last_ms = time
     offer(s, table.remove(s.plan, 1))
   end
@@ -89,9 +89,8 @@ local function next_look(s, stuck)
   if stuck then return soon end
   local due = s.plan[1] and parse_occurrence(s.plan[1])
   if s.held ~= '' and not (due and due < tonumber(soon)) then return soon end
-  if due and s.must_wait then due = s.ahead ~= '' and parse_occurrence(s.ahead) or due
-  elseif due then due = due - lead end
-  return due and string.format('%.0f', due)
+  if s.must_wait then return parse_occurrence(s.ahead) or due end
+  return due and due - lead
 end
 
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', ticks, '-inf', string.format('%.0f', now), 'LIMIT', 0, limit)) do

@@ -38,7 +38,7 @@ local function format_schedule(s)
     s.definition, s.job}, '\n')
 end
 
--- parse_occurrence(text): returns due_ms, time_ms, id and text of a planned occurrence
+-- parse_occurrence(text): returns due_ms, time_ms, id and text of a planned occurrence; nil for ''
 local function parse_occurrence(text)
   local due, time, id, shown = string.match(text, OCCURRENCE)
   return tonumber(due), time, id, shown
@@ -54,12 +54,11 @@ end
 -- is_open(k, groups, id): returns whether a group has yet to end the job, if there is such a job
 -- k = {jobs=, progress=, settings=, leaving=}
 local function is_open(k, groups, id)
-  local record = id ~= '' and redis.call('HGET', k.jobs, id)
+  local record = redis.call('HGET', k.jobs, id)
   if not record then return false end
   local concerned, states = group_states(k, groups, id, string.sub(record, 1, 12))
   for _, group in ipairs(concerned) do
     local p = states[group]
     if not p or (p.state ~= 'd' and p.state ~= 'x') then return true end
   end
-  return false
 end

@@ -517,13 +517,16 @@ class Scripts:
         reply = yield from self._run("unschedule", keys, (id,))
         return bool(reply == 1)
 
-    def retract(self, first: ShardKeys, id: str) -> Op[None]:
-        """Takes back the occurrence of a schedule that is enqueued and not due yet."""
+    def retract(self, first: ShardKeys, id: str) -> Op[str]:
+        """Takes back the occurrence of a schedule that is enqueued and not due yet; returns its job's id, "" if there
+        is none.
+        """
         keys = (
             first.schedules, first.ticks, first.jobs, first.bucket, first.ready, first.progress, first.counts,
             first.settings, first.history,
         )  # fmt: skip
-        yield from self._run("retract", keys, (self._now(), id, self._history))
+        reply: bytes = yield from self._run("retract", keys, (self._now(), id, self._history))
+        return reply.decode()
 
     def fire(
         self, first: ShardKeys, shards: int, limit: int, *, late_ms: int, again_ms: int, ahead_ms: int

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from streamdq.clock import ManualClock, RedisClock
-from streamdq.config import MAX_BATCH, Settings, TopicSettings
+from streamdq.config import MAX_BATCH, Settings, TopicSettings, topic_patch
 from streamdq.job import Job, NewJob
 from streamdq.link.connection import Link
 from streamdq.link.session import Op, open_session, run
@@ -65,6 +65,13 @@ class Shard:
         """Creates or changes the topic, like Queue.configure."""
         settings: TopicSettings = self._step(topics.configure(self.store, "t", **changes))
         return settings
+
+    def begin_to_leave(self, group: str) -> None:
+        """As the first step of removing the group, after which the caller was killed."""
+        settings = self.run(self.scripts.register_topic("t", topic_patch({}, {}, [group])))
+        assert group in settings.leaving
+        self.topics.known["t"] = settings
+        assert group in self.call("configure_shard", settings).leaving
 
     @property
     def settings(self) -> TopicSettings:

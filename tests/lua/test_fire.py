@@ -101,7 +101,7 @@ def test_a_plan_for_another_number_of_shards_is_not_carried_out(shard: Shard) ->
 
 def test_outdated_settings_are_refused(shard: Shard) -> None:
     write(shard, stored(0))
-    assert fire(shard, shards=2)[:1] == (False,)
+    assert fire(shard, shards=2) == (False, START_MS, -1, 0, 0, [])
     assert waiting(shard) == []
     assert look(shard) == 0
 
@@ -188,6 +188,91 @@ def test_large_bodies_are_taken_in_parts(shard: Shard) -> None:
         write(shard, stored(0, id=id, body="x" * 150_000), id)
     assert [fire(shard).fired for _ in range(4)] == [1, 1, 1, 1]
     assert int(shard.redis("HGET", shard.k.settings, "largest")) > 150_000
+
+
+def test_what_a_call_has_no_room_for_is_not_touched(shard: Shard) -> None:
+    for id in "ab":
+        write(shard, stored(0, 90_000, id=id), id)
+    fire(shard, limit=1)
+    assert (there(shard, "a").version, there(shard, "b").version) == (2, 1)
+
+
+def test_large_bodies_leave_others_untouched(shard: Shard) -> None:
+    for id in "ab":
+        write(shard, stored(0, 90_000, id=id, body="x" * 300_000), id)
+    fire(shard)
+    assert (there(shard, "a").version, there(shard, "b").version) == (2, 1)
+
+
+def test_skipped_ones_count_as_work(shard: Shard) -> None:
+    for id in "ab":
+        write(shard, stored(*range(10), id=id, overlap="skip"), id)
+    shard.clock.now_ms += 20
+    assert fire(shard, limit=4)[3:5] == (1, 3)
+    assert there(shard, "b").version == 1
+
+
+def test_one_that_is_not_worked_off_needs_no_plan_yet(shard: Shard) -> None:
+    write(shard, stored(0, 1, 2, 90_000, more=True))
+    shard.clock.now_ms += 10
+    assert fire(shard, limit=2)[2:] == (START_MS + 2, 2, 0, [])
+
+
+def test_one_that_comes_before_the_next_look_at_what_waits(shard: Shard) -> None:
+    write(shard, stored(0, 1_000, 1_500, overlap="queue"))
+    fire(shard)
+    shard.move()
+    shard.take()
+    shard.clock.now_ms += 1_000
+    assert fire(shard)[2:] == (START_MS + 1_500, 0, 0, [])
+    assert there(shard).held == at(1_000)[0]
+
+
+def test_it_rings_only_for_what_is_earlier_than_all_others(shard: Shard) -> None:
+    write(shard, stored(3), "late")
+    write(shard, stored(1), "early")
+    write(shard, stored(2), "between")
+    shard.clock.now_ms += 10
+    assert fire(shard).fired == 3
+    assert shard.rung_ms() == START_MS + 1
+    first = shard.rings()
+    write(shard, stored(20, 30, id="u"), "u", ahead_ms=100)
+    looked = shard.rings()
+    fire(shard, ahead_ms=100)
+    assert shard.rings() == looked != first, "others are due before"
+
+
+def test_it_rings_for_a_job_that_goes_ahead_of_those_that_wait(shard: Shard) -> None:
+    shard.enqueue("far", delay=60)
+    write(shard, stored(5_000), ahead_ms=10_000)
+    before = shard.rings()
+    fire(shard, ahead_ms=10_000)
+    assert shard.rings() != before
+    assert shard.rung_ms() == START_MS + 5_000
+
+
+def test_the_largest_record_stays_the_largest(shard: Shard) -> None:
+    shard.redis("HSET", shard.k.settings, "largest", 99_999)
+    write(shard, stored(0))
+    fire(shard)
+    assert shard.redis("HGET", shard.k.settings, "largest") == b"99999"
+
+
+def test_each_look_that_finds_something_is_a_version(shard: Shard) -> None:
+    write(shard, stored(0, 90_000))
+    fire(shard)
+    assert there(shard).version == 2
+
+
+def test_a_job_that_only_a_leaving_group_has_is_no_predecessor(two: Shard) -> None:
+    write(two, stored(0, 1_000, 90_000, overlap="skip"))
+    fire(two)
+    two.move()
+    two.retry(two.take(group="b"), group="b", delay_ms=60_000)
+    two.finish(two.take(group="a"), group="a")
+    two.begin_to_leave("b")
+    two.clock.now_ms += 1_000
+    assert fire(two).fired == 1
 
 
 def test_a_schedule_that_another_client_deleted_is_forgotten(shard: Shard) -> None:

@@ -53,7 +53,7 @@ def test_one_that_may_have_to_wait_is_decided_when_it_is_due(shard: Shard, overl
     shard.move()
     row = shard.take()
     shard.clock.now_ms += 999
-    assert fire(shard, ahead_ms=AHEAD_MS)[2:4] == (START_MS + 1_000, 0)
+    assert fire(shard, ahead_ms=AHEAD_MS)[2:] == (START_MS + 1_000, 0, 0, [])
     shard.finish(row)
     shard.clock.now_ms += 1
     assert fire(shard, ahead_ms=AHEAD_MS)[2:5] == (START_MS + 80_000, 1, 0)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from streamdq import NewJob
-from streamdq.config import topic_patch
 from streamdq.errors import GroupMissing
 from streamdq.operations import jobs
 from streamdq.store.replies import Refused
@@ -21,14 +20,6 @@ from tests.lua.test_restore import archive
 def settings_of(shard: Shard) -> dict[str, str]:
     flat = shard.redis("HGETALL", shard.k.settings)
     return {name.decode(): value.decode() for name, value in zip(flat[::2], flat[1::2], strict=True)}
-
-
-def begin(shard: Shard, group: str) -> None:
-    """As the first step of removing it, after which the caller was killed."""
-    settings = shard.run(shard.scripts.register_topic("t", topic_patch({}, {}, [group])))
-    assert group in settings.leaving
-    shard.topics.known["t"] = settings
-    assert group in shard.call("configure_shard", settings).leaving
 
 
 def step(shard: Shard, group: str, limit: int = 250) -> bool:
@@ -73,7 +64,7 @@ def test_many_jobs_take_several_steps(two: Shard) -> None:
     two.enqueue(*(f"j{i}" for i in range(1200)))
     for _ in range(3):
         two.run(two.scripts.claim(two.k, "b", "me", 400, 60_000))
-    begin(two, "b")
+    two.begin_to_leave("b")
     calls = 1
     while step(two, "b", limit=100):
         calls += 1
@@ -85,7 +76,7 @@ def test_many_jobs_take_several_steps(two: Shard) -> None:
 def test_a_walk_that_was_cut_goes_on_where_it_was(two: Shard) -> None:
     two.enqueue(*(f"j{i}" for i in range(1000)))
     two.run(two.scripts.claim(two.k, "b", "me", 1000, 60_000))
-    begin(two, "b")
+    two.begin_to_leave("b")
     calls = [step(two, "b", limit=100) for _ in range(3)]
     assert calls == [True] * 3
     two.topic(groups=["a"])  # as the caller's repetition, or a mover's
@@ -97,7 +88,7 @@ def test_a_walk_that_was_cut_goes_on_where_it_was(two: Shard) -> None:
 def test_a_cursor_of_another_run_of_redis_is_not_used(two: Shard) -> None:
     two.enqueue(*(f"j{i}" for i in range(1000)))
     two.run(two.scripts.claim(two.k, "b", "me", 1000, 60_000))
-    begin(two, "b")
+    two.begin_to_leave("b")
     two.redis("HSET", two.k.settings, "left:b", "0123456789abcdef:640")
     while step(two, "b", limit=100):
         pass
@@ -107,7 +98,7 @@ def test_a_cursor_of_another_run_of_redis_is_not_used(two: Shard) -> None:
 def test_in_the_middle_of_it_the_other_group_works_on(two: Shard) -> None:
     two.enqueue(*(f"j{i}" for i in range(600)))
     two.run(two.scripts.claim(two.k, "b", "me", 600, 60_000))
-    begin(two, "b")
+    two.begin_to_leave("b")
     while step(two, "b", limit=50):
         two.finish(*two.claim(50, "a").rows)
     two.topic(groups=["a"])
@@ -119,7 +110,7 @@ def test_in_the_middle_of_it_the_other_group_works_on(two: Shard) -> None:
 def test_no_claim_and_no_outcome_of_a_group_that_leaves(two: Shard) -> None:
     two.enqueue("done", "retried", "dead", "released", "touched", "left")
     rows = two.claim(5, "b").rows
-    begin(two, "b")
+    two.begin_to_leave("b")
     endings: list[Callable[..., Refused]] = [two.finish, two.retry, two.bury, two.release, two.touch]
     for end, row in zip(endings, rows, strict=True):
         assert end(row, group="b").stale == {0}
@@ -155,7 +146,7 @@ def test_a_retry_that_waits_for_the_group_is_counted_until_it_is_gone(two: Shard
     moved, walked = two.claim(2, "b").rows
     two.retry(moved, delay_ms=10, group="b")
     two.retry(walked, delay_ms=1000, group="b")
-    begin(two, "b")
+    two.begin_to_leave("b")
     two.clock.advance("20ms")
     two.move()
     assert two.counts["waiting:b"] == 1
@@ -189,7 +180,7 @@ def detached(shard: Shard, request: pytest.FixtureRequest) -> Shard:
     shard.enqueue("x")
     getattr(shard, request.param)(shard.take())
     shard.topic(groups=["default", "b"])
-    begin(shard, "default")
+    shard.begin_to_leave("default")
     return shard
 
 
@@ -230,7 +221,7 @@ def test_large_records_end_a_few_at_once(two: Shard) -> None:
         two.retry(*rows, delay_ms=1000, group="b")
     while rows := two.claim(group="a").rows:
         two.finish(*rows, group="a")
-    begin(two, "b")
+    two.begin_to_leave("b")
     left = []
     while step(two, "b"):
         left.append(two.redis("HLEN", two.k.jobs))
@@ -245,7 +236,7 @@ def test_a_walk_among_much_of_another_group_comes_to_its_end(two: Shard) -> None
     two.enqueue(*ids)
     two.claim(600, "b")
     two.claim(5, "a")
-    begin(two, "a")
+    two.begin_to_leave("a")
     for _ in range(60):
         if not step(two, "a", 50):
             break
@@ -257,7 +248,7 @@ def test_a_walk_notes_its_cursor_with_the_run_of_redis_that_it_is_good_for(two: 
     two.checked = False
     two.enqueue(*(f"j{n}" for n in range(600)))
     two.claim(600, "b")
-    begin(two, "b")
+    two.begin_to_leave("b")
     assert step(two, "b", 50)
     info = b"run_id:" if two.is_fake else two.redis("INFO", "server")
     (run,) = re.findall(rb"run_id:(\w*)", info)
@@ -271,7 +262,7 @@ def test_a_job_that_was_rescheduled_before_its_group_began_to_leave_ends_with_it
     shard.move()
     shard.retry(shard.take(), delay_ms=500)
     shard.topic(groups=["default", "b"])
-    begin(shard, "default")
+    shard.begin_to_leave("default")
     assert not step(shard, "default")
     assert shard.empty()
 
@@ -279,7 +270,7 @@ def test_a_job_that_was_rescheduled_before_its_group_began_to_leave_ends_with_it
 def test_a_job_that_only_the_leaving_group_has_begun_still_concerns_the_other(two: Shard) -> None:
     two.enqueue("j")
     two.take("b")
-    begin(two, "b")
+    two.begin_to_leave("b")
     assert two.state("j", "a") == "ready"
     assert two.call("reschedule", "j", "+1000") == 1
     assert two.state("j", "a") == "delayed"
@@ -287,7 +278,7 @@ def test_a_job_that_only_the_leaving_group_has_begun_still_concerns_the_other(tw
 
 def test_what_no_group_has_begun_is_still_there_while_one_leaves(two: Shard) -> None:
     two.enqueue("i", "j")
-    begin(two, "a")
+    two.begin_to_leave("a")
     assert two.state("i", "b") == "ready"
     assert two.call("cancel", "i") == 1
     while step(two, "a"):
@@ -300,7 +291,7 @@ def test_one_of_several_that_leave_is_gone_without_a_trace_and_the_others_still_
     shard.enqueue("j")
     for group in ("a", "b", "c"):
         shard.retry(shard.take(group), delay_ms=1000, group=group)
-        begin(shard, group)
+        shard.begin_to_leave(group)
     for group, left in (("a", "b,c"), ("b", "c"), ("c", None)):
         while step(shard, group):
             pass
@@ -313,7 +304,7 @@ def test_one_of_several_that_leave_is_gone_without_a_trace_and_the_others_still_
 def test_what_it_alone_had_not_begun_ends(two: Shard) -> None:
     two.enqueue("j")
     two.finish(two.take("b"), group="b")
-    begin(two, "a")
+    two.begin_to_leave("a")
     assert not step(two, "a")
     assert two.empty()
 
@@ -335,7 +326,7 @@ def test_what_was_restored_for_several_groups_still_concerns_those_that_stay(two
     archived = {group: archive(two, group) for group in ("a", "b")}
     for group, jobs_of_group in archived.items():
         assert two.call("restore", group, 1, jobs_of_group) == [True]
-    begin(two, "a")
+    two.begin_to_leave("a")
     assert two.call("reschedule", "j", "+1000") == 1
     while step(two, "a"):
         pass
@@ -356,13 +347,13 @@ def test_what_ended_while_the_group_leaves_is_counted_once(two: Shard, how: str)
     archived = {group: archive(two, group) for group in ("a", "b")}
     for group, jobs_of_group in archived.items():
         two.call("restore", group, 1, jobs_of_group)
-    begin(two, "a")
+    two.begin_to_leave("a")
     if how == "finished":
         two.finish(*(row for row in two.claim(group="b").rows if row.id == b"j"), group="b")
     elif how == "cancelled":
         assert two.call("cancel", "j") == 1
     else:
-        begin(two, "b")
+        two.begin_to_leave("b")
         while step(two, "b"):
             pass
     left = two.counts.get("detached", 0)
@@ -378,7 +369,7 @@ def test_what_is_left_of_a_job_whose_record_is_lost_goes_as_well(two: Shard, oth
     two.take("a")
     if other == "has ended":
         two.finish(two.take("b"), group="b")
-    begin(two, "a")
+    two.begin_to_leave("a")
     two.checked = False
     two.redis("HDEL", two.k.jobs, "j")
     while step(two, "a"):

@@ -8,10 +8,11 @@ from tests.lua.shard import START_MS, Shard
 AHEAD_MS = 10_000
 
 
-def retract(shard: Shard, id: str = "s") -> None:
-    shard.run(shard.scripts.retract(shard.k, id))
+def retract(shard: Shard, id: str = "s") -> str:
+    found: str = shard.run(shard.scripts.retract(shard.k, id))
     if shard.checked:
         shard.check()
+    return found
 
 
 def cancelled(shard: Shard) -> int:
@@ -22,7 +23,7 @@ def test_it_is_taken_back(shard: Shard) -> None:
     write(shard, stored(5_000, 90_000), ahead_ms=AHEAD_MS)
     before = there(shard)
     fire(shard, ahead_ms=AHEAD_MS)
-    retract(shard)
+    assert retract(shard) == "s@5000"
     assert waiting(shard) == []
     assert shard.get("s@5000") is None
     assert cancelled(shard) == 1
@@ -47,16 +48,16 @@ def test_what_is_due_is_not_taken_back(shard: Shard) -> None:
     fire(shard, ahead_ms=AHEAD_MS)
     shard.clock.now_ms += 5_000
     before = there(shard)
-    retract(shard)
+    assert retract(shard) == ""
     assert there(shard) == before
     assert waiting(shard) == [("s@5000", 5_000)]
 
 
 def test_nothing_ahead_is_nothing_to_take_back(shard: Shard) -> None:
-    retract(shard)
+    assert retract(shard) == ""
     write(shard, stored(60_000))
     before = there(shard)
-    retract(shard)
+    assert retract(shard) == ""
     assert there(shard) == before
 
 
@@ -64,7 +65,7 @@ def test_what_a_caller_cancelled_does_not_come_again(shard: Shard) -> None:
     write(shard, stored(5_000, 90_000), ahead_ms=AHEAD_MS)
     fire(shard, ahead_ms=AHEAD_MS)
     assert shard.call("cancel", "s@5000") == 1
-    retract(shard)
+    assert retract(shard) == ""
     found = there(shard)
     assert (found.plan, found.ahead, found.previous, found.totals) == (at(90_000), None, "s@5000", (1, 0, 0))
     assert look(shard) == 80_000
@@ -74,6 +75,6 @@ def test_what_a_caller_rescheduled_stays(shard: Shard) -> None:
     write(shard, stored(5_000, 90_000), ahead_ms=AHEAD_MS)
     fire(shard, ahead_ms=AHEAD_MS)
     assert shard.call("reschedule", "s@5000", "+8000") == 1
-    retract(shard)
+    assert retract(shard) == ""
     assert waiting(shard) == [("s@5000", 8_000)]
     assert (there(shard).plan, there(shard).ahead) == (at(90_000), None)

@@ -56,6 +56,11 @@ def test_only_what_is_earlier_than_all_others_rings(shard: Shard) -> None:
     assert rings(shard) == [0], "what is due already, now"
 
 
+def test_one_missed_occurrence_is_counted(shard: Shard) -> None:
+    write(shard, stored(1_000), missed=1)
+    assert shard.redis("HGET", shard.k.counts, "missed") == b"1"
+
+
 def test_missed_occurrences_are_counted(shard: Shard) -> None:
     write(shard, stored(1_000), missed=3)
     write(shard, stored(1_000), missed=5)  # refused
