@@ -1,5 +1,5 @@
--- retract: takes back the occurrence whose job was enqueued ahead of its time, if it is not due yet: its job is cancelled,
--- and it is in the plan again, to be taken when it is due.
+-- retract: takes back the occurrence whose job was enqueued ahead of its time, if it is not due yet: its job is
+-- cancelled, and it is in the plan again, to be taken when it is due.
 -- KEYS[1] schedules  HASH    id -> record
 -- KEYS[2] ticks      ZSET    id -> when to look at it next
 -- KEYS[3] jobs       HASH
@@ -16,10 +16,10 @@
 -- include: clock, progress, settle, history, leaving_groups, group_states, withdraw, drop_job, schedule, stored_format
 local schedules, ticks, jobs, bucket, ready, progress, counts, settings, history = unpack(KEYS)
 local now, id = now_ms(ARGV[1]), ARGV[2]
-local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'format')
-check_format(topic[3])
+local topic = redis.call('HMGET', settings, 'groups', 'format')
+check_format(topic[2])
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
-  history = history, cap = ARGV[3], leaving = topic[2]}
+  history = history, cap = ARGV[3], leaving = false} -- a leaving group has no progress with a job that was not due yet
 local stored = redis.call('HGET', schedules, id)
 local s = stored and parse_schedule(stored)
 if not s or s.ahead == '' then return '' end

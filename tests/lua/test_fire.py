@@ -264,15 +264,23 @@ def test_each_look_that_finds_something_is_a_version(shard: Shard) -> None:
     assert there(shard).version == 2
 
 
-def test_a_job_that_only_a_leaving_group_has_is_no_predecessor(two: Shard) -> None:
-    write(two, stored(0, 1_000, 90_000, overlap="skip"))
-    fire(two)
-    two.move()
-    two.retry(two.take(group="b"), group="b", delay_ms=60_000)
-    two.finish(two.take(group="a"), group="a")
-    two.begin_to_leave("b")
-    two.clock.now_ms += 1_000
-    assert fire(two).fired == 1
+def test_a_job_that_only_a_leaving_group_has_is_no_predecessor(shard: Shard) -> None:
+    write(shard, stored(0, 1_000, 90_000, overlap="skip"))
+    fire(shard)
+    shard.move()
+    shard.retry(shard.take(), delay_ms=60_000)
+    shard.topic(groups=["default", "b"])
+    shard.begin_to_leave("default")
+    shard.clock.now_ms += 1_000
+    assert fire(shard).fired == 1
+
+
+def test_it_rings_for_the_earliest_whatever_was_looked_at_first(shard: Shard) -> None:
+    write(shard, stored(5, id="a"), "a", ahead_ms=10)
+    write(shard, stored(3, id="b"), "b")
+    shard.clock.now_ms += 10
+    assert fire(shard).fired == 2
+    assert shard.rung_ms() == START_MS + 3
 
 
 def test_a_schedule_that_another_client_deleted_is_forgotten(shard: Shard) -> None:
