@@ -1,4 +1,4 @@
-"""Threads for handlers that are plain functions."""
+"""Threads for handlers that are plain functions, and for the files of large bodies."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 class HandlerThreads(Executor):
     """Like ThreadPoolExecutor, but the process does not wait for these threads when it exits: a drained worker has
-    handed their jobs back, and must not hang with them.
+    handed their jobs back, and must not hang with them, nor with a storage.
     """
 
     def __init__(self, most: int) -> None:
@@ -22,7 +22,7 @@ class HandlerThreads(Executor):
         self._calls: SimpleQueue[tuple[Future[Any], Callable[..., Any], Any, Any] | None] = SimpleQueue()
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Call it only from the event loop's thread.
+        """Call it from one thread only, such as the event loop's.
 
         Raises:
             RuntimeError: there is no thread, and the system starts none. The function will not be called.

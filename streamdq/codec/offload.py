@@ -15,9 +15,10 @@ import re
 import secrets
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
@@ -78,9 +79,15 @@ class Offload:
         path = self._path(context, hour, nonce)
         with _writing():
             if self._has_folders:
-                self._system.makedirs(path.rpartition("/")[0], exist_ok=True)
+                self._make_folder(path.rpartition("/")[0])
             self._system.pipe_file(path, data)
         return f"{hour}/{nonce} {len(data)} {sha256(data).hexdigest()}".encode()
+
+    def _make_folder(self, path: str) -> None:
+        """A local folder for all files that does not exist yet is made for its owner alone."""
+        if isinstance(self._system, _local()):
+            Path(self._root).mkdir(0o700, parents=True, exist_ok=True)
+        self._system.makedirs(path, exist_ok=True)
 
     def decode(self, data: bytes, tag: str, context: Context) -> bytes:  # noqa: ARG002
         hour, nonce, size, digest = _parts(data)
@@ -141,10 +148,14 @@ class Offload:
 
     def clear_away(self, hour: str) -> None:
         """Removes the folders of an hour, where there are folders, if nothing is left in them."""
-        if self._has_folders:
-            with _writing():
-                if not self._system.find(hour):
-                    self._system.rm(hour, recursive=True)
+        if not self._has_folders:
+            return
+        with _writing():
+            found = self._system.find(hour, withdirs=True, detail=True)
+            folders = [path for path, info in found.items() if info["type"] == "directory"]
+        for folder in sorted({*folders, hour}, key=len, reverse=True):
+            with suppress(OSError):  # something is in it
+                self._system.rmdir(folder)
 
 
 def size_in_bytes(size: int | str) -> int:
@@ -176,6 +187,8 @@ def _is_hour(name: str) -> bool:
 def _quoted(text: str) -> str:
     """A topic or id as names in a path: percent-encoded; a long one as base64 in parts, all but the last with a ~."""
     short = quote(text, safe="").replace("~", "%7E")
+    if short in (".", ".."):
+        return short.replace(".", "%2E")  # else they lead elsewhere
     if len(short) <= _LONGEST_NAME:
         return short
     whole = urlsafe_b64encode(text.encode()).decode().rstrip("=")
@@ -221,6 +234,13 @@ def _writing() -> Iterator[None]:
             f"the storage of large bodies failed: {type(error).__name__}; check STREAMDQ_OFFLOAD, its credentials, and "
             "the space there"
         ) from error
+
+
+def _local() -> type:
+    from fsspec.implementations.local import LocalFileSystem
+
+    found: type = LocalFileSystem
+    return found
 
 
 def _opened(url: str) -> tuple[Any, str]:

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import redis
 import redis.asyncio
@@ -15,6 +15,7 @@ import redis.sentinel
 from redis.backoff import NoBackoff
 
 from ..errors import InvalidInput
+from ..threads import HandlerThreads
 from .address import Target, parse_url
 from .cluster import Exchange, Learn, Slots, Steps, learning, routed
 from .command import Command
@@ -24,6 +25,9 @@ from .fair_semaphore import FairSemaphore
 from .node import AsyncConnections, ConnectionLimits, Connections, renew_in_child
 
 __all__ = ["AsyncLink", "ConnectionLimits", "Link", "LinkError", "forget_memory"]
+
+T = TypeVar("T")
+_WORK_THREADS = 16
 
 
 class _Flavour(NamedTuple):
@@ -221,6 +225,13 @@ class AsyncLink(_Routes):
     def __init__(self, url: str, timeout_s: float, limits: ConnectionLimits) -> None:
         super().__init__(url, timeout_s, limits, _ASYNC)
         self._learning = asyncio.Lock()
+        self._threads = HandlerThreads(_WORK_THREADS)
+
+    async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
+        """Calls a function that blocks. Its threads are not those of the event loop, which also look up host names: a
+        storage that hangs must not keep anybody from Redis.
+        """
+        return await asyncio.get_running_loop().run_in_executor(self._threads, function, *args)
 
     async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
         """Like Link.send."""
@@ -265,6 +276,7 @@ class AsyncLink(_Routes):
 
     async def close(self) -> None:
         """Like Link.close."""
+        self._threads.shutdown()
         for node in list(self._nodes.values()):
             await node.close()
         for sentinel in self._sentinels:

@@ -222,7 +222,7 @@ async def arun(link: AsyncLink, op: Op[T]) -> T:
                 step = op.send(None)
                 continue
             if isinstance(step, Work):
-                step = _carried_out(op, *(await asyncio.to_thread(outcome_of, step.function)))
+                step = _carried_out(op, *(await link.in_thread(outcome_of, step.function)))
                 continue
             try:
                 replies = await link.send(step.commands, step.timeout_s, step.blocking)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -19,6 +18,7 @@ from ..link.session import Op, Session, Work
 from ..store import reads
 from ..store.records import Encoded, body_of, record_in, with_body
 from ..store.redis_store import RedisStore
+from ..threads import HandlerThreads
 
 T = TypeVar("T")
 _AT_ONCE = 8  # files that are read or written at the same time
@@ -26,10 +26,14 @@ _PAGE = 100
 
 
 def _each(function: Callable[[T], Any], items: Sequence[T]) -> list[Any]:
+    """The process does not wait for these threads when it exits, even if the storage hangs."""
     if len(items) < 2:
         return [function(item) for item in items]
-    with ThreadPoolExecutor(min(_AT_ONCE, len(items))) as threads:
+    threads = HandlerThreads(_AT_ONCE)
+    try:
         return list(threads.map(function, items))
+    finally:
+        threads.shutdown()
 
 
 def put_away(session: Session, topic: str, jobs: Sequence[Encoded]) -> Op[Sequence[Encoded]]:
@@ -135,14 +139,27 @@ def sweep(
 
 
 def _unused(store: RedisStore, files: Sequence[StoredBody]) -> Op[list[StoredBody]]:
-    keys, shards = store.session.keys, {name: store.topics.shards(name) for name in store.topics.known}
-    known = [file for file in files if file.topic in shards]
+    keys, shards = store.session.keys, (yield from _shards(store, sorted({file.topic for file in files})))
+    known = [file for file in files if shards[file.topic]]
     usual = [(file, keys.shard(file.topic, shard_of(file.id, len(shards[file.topic])))) for file in known]
     used = yield from _used(store, usual)
     # A job with a key is in the shard of the key, which the file does not tell.
     left = [file for file in known if file.path not in used]
     used |= yield from _used(store, [(file, shard) for file in left for shard in shards[file.topic]])
     return [file for file in files if file.path not in used]
+
+
+def _shards(store: RedisStore, topics: Sequence[str]) -> Op[dict[str, list[ShardKeys]]]:
+    """The shards in which these topics may have jobs. If the registry has lost a topic, its first shard still knows."""
+    keys, known = store.session.keys, store.topics.known
+    first = yield from reads.shard_counts(store.session, [keys.shard(topic, 0) for topic in topics])
+    counts = [
+        max(count, known[topic].reach if topic in known else 0) for topic, count in zip(topics, first, strict=True)
+    ]
+    return {
+        topic: [keys.shard(topic, number) for number in range(count)]
+        for topic, count in zip(topics, counts, strict=True)
+    }
 
 
 def _used(store: RedisStore, places: Sequence[tuple[StoredBody, ShardKeys]]) -> Op[set[str]]:

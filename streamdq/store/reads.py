@@ -179,6 +179,12 @@ def records(session: Session, jobs: Sequence[tuple[ShardKeys, str]]) -> Op[list[
 # -- progress, counters, settings
 
 
+def shard_counts(session: Session, shards: Sequence[ShardKeys]) -> Op[list[int]]:
+    """For each shard, how many shards its topic has, as far as it knows; 0 if there is no such shard."""
+    replies = yield from in_steps(session, [Command(k.settings, ("HGET", k.settings, "shards")) for k in shards])
+    return [int(checked(reply) or 0) for reply in replies]
+
+
 def progress(session: Session, jobs: Sequence[tuple[ShardKeys, str, str]]) -> Op[list[Progress | None]]:
     """The group's progress with each (shard, group, id); None if it has not begun."""
     commands = [Command(k.progress, ("HGET", k.progress, progress_field(group, id))) for k, group, id in jobs]

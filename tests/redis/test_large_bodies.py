@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from streamdq.codec.encrypt import new_key
 from streamdq.errors import BodyStorageUnavailable, BodyUnreadable, InvalidInput
 from streamdq.operations.large_bodies import Swept, sweep
 from streamdq.queue import Queue, carry_out, store_of
+from streamdq.store.commands import one
 from tests.redis.harness import NAMESPACE, Seen, Space, eventually
 from tests.s3 import Bucket, s3_server
 
@@ -141,6 +144,29 @@ def test_the_sweep_finds_jobs_in_the_shards_of_their_keys(
 
 
 @pytest.mark.usefixtures("later")
+@pytest.mark.parametrize("made_again", [False, True])
+def test_the_sweep_spares_jobs_of_topics_that_the_registry_lost(
+    space: Space, files: Store, monkeypatch: pytest.MonkeyPatch, made_again: bool
+) -> None:
+    queue = space.another_queue(**files.settings)
+    queue.configure("t", shards=4)
+    for n in range(20):
+        queue.enqueue("t", LARGE, id=f"j{n}", delay="1h")
+    two_days_on(monkeypatch)
+    store = store_of(queue)
+    registry = store.session.keys.topics
+    if made_again:  # with the default number of shards, by one who has not asked the shards yet
+        carry_out(queue, one(store.session, registry, "HSET", registry, "t", '{"version":1,"groups":{"default":{}}}'))
+    else:
+        carry_out(queue, one(store.session, registry, "DEL", registry))
+    found = swept(space.another_queue(**files.settings))
+    assert (found.used, found.deleted, len(files.files)) == (20, 0, 20)
+    store.topics.known.clear()
+    queue.enqueue("t", {}, id="small")  # makes it known again
+    queue.delete_topic("t", force=True)
+
+
+@pytest.mark.usefixtures("later")
 def test_the_sweep_deletes_what_no_job_names(space: Space, files: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     queue = space.another_queue(**files.settings)
     for n in range(120):
@@ -193,6 +219,32 @@ async def test_a_storage_that_is_away_costs_no_job(space: Space, seen: Seen, fil
         (tmp_path / "away").rename(files.where)
         assert await seen.count(1) == [LARGE]
         await eventually(lambda: not files.files, "the file is gone")
+
+
+async def test_a_storage_that_hangs_keeps_nobody_from_redis(
+    space: Space, files: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Host names are looked up in the event loop's own threads."""
+    loop, hangs, goes_on = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    settings = space.settings.model_copy(update=files.settings)
+
+    def hang(*_: object) -> None:
+        loop.call_soon_threadsafe(hangs.set)
+        goes_on.wait()
+
+    async with AsyncQueue(space.url, NAMESPACE, settings=settings) as queue:
+        await queue.enqueue("t", {}, id="small", delay="1h")
+        monkeypatch.setattr(offload_module.Offload, "encode", hang)
+        hanging = asyncio.ensure_future(queue.enqueue("t", LARGE))
+        try:
+            await hangs.wait()
+            await asyncio.wait_for(asyncio.to_thread(int), 5)
+            assert await queue.cancel("t", "small")
+            hanging.cancel()
+            await asyncio.wait([hanging])
+        finally:
+            goes_on.set()
 
 
 async def test_awaited_calls_don_t_block_the_loop(space: Space, files: Store, monkeypatch: pytest.MonkeyPatch) -> None:

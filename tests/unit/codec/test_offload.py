@@ -90,6 +90,44 @@ def test_a_reference_leads_to_its_own_job_s_file_alone(tmp_path: Path) -> None:
             made.decode("t", "j", damaged)
 
 
+def test_a_name_of_dots_stays_in_its_folder(tmp_path: Path) -> None:
+    made = Bodies("..", 2000, 100_000, [Offload(f"file://{tmp_path}/bodies", 1000)])
+    raw = stored(made, topic="..", id="..")
+    assert len(files(tmp_path / "bodies")) == 1
+    assert made.decode("..", "..", raw) == LARGE
+    assert made.files is not None
+    (hour,) = made.files.hours("..", timedelta(hours=-1))
+    assert [(body.topic, body.id) for body in made.files.written_in(hour)] == [("..", "..")]
+
+
+def test_a_new_local_folder_is_its_owner_s_alone(tmp_path: Path) -> None:
+    stored(bodies(tmp_path / "one" / "new"))
+    assert (tmp_path / "one" / "new").stat().st_mode & 0o777 == 0o700
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o750)
+    stored(bodies(shared))
+    assert shared.stat().st_mode & 0o777 == 0o750
+
+
+def test_clearing_away_deletes_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = bodies(tmp_path)
+    stored(made, topic="t")
+    stored(made, topic="u")
+    offload = made.files
+    assert offload is not None
+    (hour,) = offload.hours("ns", timedelta(hours=-1))
+    (body, _) = offload.written_in(hour)
+    offload.remove(body.path)
+    offload.clear_away(hour)
+    assert [path.parent.name for path in files(tmp_path)] == ["u"]
+    assert not Path(hour, "t").exists()
+    # A file that is written between the look and the removal:
+    look = offload._system.find
+    monkeypatch.setattr(offload._system, "find", lambda *args, **kw: {} if kw.get("detail") else look(*args, **kw))
+    offload.clear_away(hour)
+    assert len(files(tmp_path)) == 1
+
+
 def test_a_changed_file_is_told(tmp_path: Path) -> None:
     made = bodies(tmp_path)
     raw = stored(made)
