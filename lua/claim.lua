@@ -9,6 +9,8 @@
 -- KEYS[7] wake         STREAM
 -- KEYS[8] history      STREAM
 -- KEYS[9] bucket       ZSET
+-- KEYS[10] taken       HASH
+-- KEYS[11] taken_until  ZSET
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] consumer
@@ -26,14 +28,14 @@
 -- due_ms: '' = see the record. unread: jobs still ready for this group. expired: how many were given up as too late.
 -- generation: of the group. refused: jobs that were lost before, beyond at_once. unlooked: how many of the last entries
 -- in ARGV[8..] were left for another call, because records are large.
--- include: clock, read, progress, ring, settle, requeue, history, return_unclaimed, start_attempt, stored_format
-local ready, own, jobs, progress, counts, settings, wake, history, bucket = unpack(KEYS)
+-- include: clock, read, progress, ring, settle, requeue, history, return_unclaimed, start_attempt, stored_format, taken
+local ready, own, jobs, progress, counts, settings, wake, history, bucket, taken, taken_until = unpack(KEYS)
 local now, group, consumer, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
 local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts, bucket = bucket, wake = wake,
   group = group, consumer = consumer, now = now}
 
 local topic = redis.call('HMGET', settings, 'paused', 'ttr:' .. group, 'ttr', 'watch_until', 'groups', 'rate',
-  'generation:' .. group, 'largest', 'format')
+  'generation:' .. group, 'largest', 'format', 'after_finish')
 check_format(topic[9])
 local paused, groups, generation = topic[1] == '1', names(topic[5]), topic[7] or '0'
 if not has(groups, group) then return {-1} end
@@ -107,6 +109,7 @@ for i = 1, n do
     if taken == at_once and taken < count then tail = tail_of(k, group_ttr, true) end -- claimed ahead from now on
   end
 end
+k.gone = leaving_pool(topic[10], taken, taken_until, now)
 settle(k, groups, group, k.late, k.mains)
 remember(history, counts, settings, cap, k.expired)
 -- 0 comes first: Lua writes -0 as '-0', which Redis does not accept as a number.

@@ -23,7 +23,7 @@
 -- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, withdraw, drop_job, largest, stored_format, taken, postpone
 local jobs, bucket, ready, progress, counts, settings, history, wake, taken, taken_until = unpack(KEYS)
 local now, most_bytes, how = now_ms(ARGV[1]), tonumber(ARGV[4]), ARGV[5]
-local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format')
+local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish')
 check_format(topic[5])
 if topic[1] ~= ARGV[2] then return {0, now, 0} end
 local groups = names(topic[2])
@@ -65,7 +65,8 @@ end
 
 for i = 6, #ARGV, 4 do
   local id, when, rest, rule = ARGV[i], ARGV[i + 1], ARGV[i + 2], rule_in(ARGV[i + 3])
-  local record, due, t = redis.call('HGET', jobs, id), tonumber(when), taken_of(k, id, now)
+  local record, due = redis.call('HGET', jobs, id), tonumber(when)
+  local t = taken_of(k, id, now, record)
   local nonce = string.match(rest, '^[^\n]*\n[^\n]*\n([^\n]*)\n')
   if string.byte(when) == 43 then due = now + due end
   local held = holder(id, record, due, rest, rule, t, nonce)
@@ -80,6 +81,7 @@ for i = 6, #ARGV, 4 do
     longest = math.max(longest, #new)
     redis.call('ZADD', bucket, due, order .. id)
     take_id(k, id, t, rule, nonce, now, due)
+    if rule.after and not topic[6] then topic[6] = redis.call('HSET', settings, 'after_finish', 1) end
     if not earliest or due < earliest then earliest = due end
   end
   if record then bytes = bytes + #record end

@@ -6,7 +6,9 @@
 -- KEYS[5] counts       HASH
 -- KEYS[6] settings     HASH
 -- KEYS[7] history      STREAM
--- KEYS[8] receipts     ZSET    only given if the caller may lose the reply and ask again
+-- KEYS[8] taken        HASH
+-- KEYS[9] taken_until  ZSET
+-- KEYS[10] receipts    ZSET    only given if the caller may lose the reply and ask again
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
@@ -14,12 +16,14 @@
 -- ARGV[5] consumer that claimed them
 -- ARGV[6..] per claim: main, entry (as claimed), id, history row
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims, which were taken over (the fence).
--- include: clock, progress, settle, fence, trim_ready, history, receipt, stored_format
-local ready, own, jobs, progress, counts, settings, history, receipts = unpack(KEYS)
+-- include: clock, progress, settle, fence, trim_ready, history, receipt, stored_format, taken
+local ready, own, jobs, progress, counts, settings, history, taken, taken_until, receipts = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts}
-local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format')
+local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
+  'after_finish')
 check_format(topic[5])
+k.gone = leaving_pool(topic[6], taken, taken_until, now)
 local groups = served(topic[1], group, topic[4], ARGV[4])
 if not groups then return refused(now, 4) end
 local overtaken, prefix = tonumber(topic[3] or 0), field_of(group, '')
@@ -51,6 +55,7 @@ if not topic[2] and (overtaken > 0 or n >= 50) then trim_ready(k, settings, grou
 elseif n > 0 then redis.call('XDEL', ready, unpack(shared)) end
 if n > 0 then
   redis.call('HDEL', jobs, unpack(ids))
+  if k.gone then k.gone(ids) end
   redis.call('HDEL', progress, unpack(fields))
 end
 if done > 0 then

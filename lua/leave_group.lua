@@ -7,15 +7,19 @@
 -- KEYS[4] ready     STREAM
 -- KEYS[5] progress  HASH
 -- KEYS[6] counts    HASH
+-- KEYS[7] taken     HASH
+-- KEYS[8] taken_until  ZSET
 -- ARGV[1] group
 -- ARGV[2] limit: about how many fields of progress to look at; fewer if records are large
 -- returns 1 = there is more to do; 0 = the group is gone, or is not leaving
--- include: progress, settle, leaving_groups, largest, stored_format
-local settings, jobs, bucket, ready, progress, counts = unpack(KEYS)
+-- include: clock, progress, settle, leaving_groups, largest, stored_format, taken
+local settings, jobs, bucket, ready, progress, counts, taken, taken_until = unpack(KEYS)
 local k = {jobs = jobs, progress = progress, counts = counts, ready = ready}
 local group, bytes = ARGV[1], 0
-local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'left:' .. group, 'left_at:' .. group, 'format')
+local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'left:' .. group, 'left_at:' .. group, 'format',
+  'after_finish')
 check_format(topic[5])
+k.gone = leaving_pool(topic[6], taken, taken_until, now_ms(''))
 local groups, leaving = names(topic[1]), names(topic[2])
 if not has(leaving, group) then return 0 end
 

@@ -5,15 +5,17 @@
 -- KEYS[4] progress    HASH
 -- KEYS[5] counts      HASH
 -- KEYS[6] settings    HASH
+-- KEYS[7] taken       HASH
+-- KEYS[8] taken_until  ZSET
 -- ARGV[1] group
 -- ARGV[2] limit: how many of the longest dead to purge if no id is given
 -- ARGV[3..] ids
 -- returns how many were purged
--- include: progress, settle, stored_format
-local dead, ready, jobs, progress, counts, settings = unpack(KEYS)
+-- include: clock, progress, settle, stored_format, taken
+local dead, ready, jobs, progress, counts, settings, taken, taken_until = unpack(KEYS)
 local group, gone, mains = ARGV[1], {}, {}
 local k = {jobs = jobs, progress = progress, counts = counts, ready = ready}
-local topic = redis.call('HMGET', settings, 'groups', 'format')
+local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish')
 check_format(topic[2])
 local groups = names(topic[1])
 local ids = {unpack(ARGV, 3)}
@@ -25,6 +27,7 @@ for _, id in ipairs(ids) do
     gone[#gone + 1], mains[#mains + 1] = id, p.main
   end
 end
+k.gone = leaving_pool(topic[3], taken, taken_until, now_ms(''))
 settle(k, groups, group, gone, mains)
 if #gone > 0 then redis.call('HINCRBY', counts, 'purged:' .. group, #gone) end
 return #gone

@@ -9,17 +9,20 @@
 -- KEYS[7] counts     HASH
 -- KEYS[8] settings   HASH
 -- KEYS[9] history    STREAM
+-- KEYS[10] taken     HASH
+-- KEYS[11] taken_until  ZSET
 -- ARGV[1] now_ms or ''
 -- ARGV[2] id of the schedule
 -- ARGV[3] history cap
 -- returns the id of the job, '' = none was cancelled
--- include: clock, progress, settle, history, leaving_groups, group_states, withdraw, drop_job, schedule, stored_format
-local schedules, ticks, jobs, bucket, ready, progress, counts, settings, history = unpack(KEYS)
+-- include: clock, progress, settle, history, leaving_groups, group_states, withdraw, drop_job, schedule, stored_format, taken
+local schedules, ticks, jobs, bucket, ready, progress, counts, settings, history, taken, taken_until = unpack(KEYS)
 local now, id = now_ms(ARGV[1]), ARGV[2]
-local topic = redis.call('HMGET', settings, 'groups', 'format')
+local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish')
 check_format(topic[2])
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
   history = history, cap = ARGV[3], leaving = false} -- a leaving group has no progress with a job that was not due yet
+k.gone = leaving_pool(topic[3], taken, taken_until, now)
 local stored = redis.call('HGET', schedules, id)
 local s = stored and parse_schedule(stored)
 if not s or s.ahead == '' then return '' end

@@ -17,7 +17,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 from .durations import Duration, Moment, to_ms
 from .errors import BodyUnreadable, InvalidInput, StaleClaim
 from .retry import RetryInput
-from .unique import DerivedId
+from .unique import DerivedId, UniqueAfter
 
 MAX_ID_BYTES = 255
 MAX_URL_BYTES = 2048
@@ -72,8 +72,8 @@ class NewJob:
 
     ``id`` None: a random one. ``ttr``, ``retry`` None: those of the group's handler or of the topic. ``expire``: an
     attempt that would start later than this after its due time is given up instead. ``tz``, ``quiet``, ``window``,
-    ``unique_for``, ``rate_of_id``, ``at_most``, ``key``: as for ``enqueue``. ``version``: of the body's shape; handlers
-    for newer versions turn it into theirs (``Worker.upcast``).
+    ``unique_for``, ``unique_after``, ``rate_of_id``, ``at_most``, ``key``: as for ``enqueue``. ``version``: of the
+    body's shape; handlers for newer versions turn it into theirs (``Worker.upcast``).
     """
 
     body: Any
@@ -92,6 +92,7 @@ class NewJob:
     rate_of_id: str | None = None
     at_most: Duration | None = None
     key: str | None = None
+    unique_after: UniqueAfter = "enqueue"
 
 
 class Decoder(Protocol):

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import Any, Literal
 
 from pydantic_core import from_json
 
@@ -18,6 +18,9 @@ MOST_TIMES = 100
 """Of a ``rate_of_id``: Redis keeps the time of each."""
 
 NO_RULE = "|||"
+
+UniqueAfter = Literal["enqueue", "finish"]
+"""From when ``unique_for`` counts."""
 _RATE = re.compile(r"([1-9][0-9]{0,5})/([0-9.]*)(ms|s|m|h|d|w)")
 _EXACT = 2**53
 
@@ -73,12 +76,19 @@ def _canonical(value: Any) -> Any:
     return value
 
 
-def rule_of(id: object, unique_for: Duration | None, rate_of_id: str | None, at_most: Duration | None) -> str:
+def rule_of(
+    id: object,
+    unique_for: Duration | None,
+    rate_of_id: str | None,
+    at_most: Duration | None,
+    unique_after: UniqueAfter = "enqueue",
+) -> str:
     """The rule in the form that the script takes; '' = none.
 
     Raises:
         InvalidInput: one of them can't be read, or there is no ``id``.
     """
+    after = _after(unique_after, unique_for)
     if unique_for is None and rate_of_id is None and at_most is None:
         return ""
     if id is None:
@@ -86,7 +96,17 @@ def rule_of(id: object, unique_for: Duration | None, rate_of_id: str | None, at_
     window_ms = "" if unique_for is None else _at_least_1(to_ms(unique_for, "unique_for"), "unique_for")
     times, per_ms = ("", "") if rate_of_id is None else rate_in(rate_of_id)
     at_most_ms = "" if at_most is None else to_ms(at_most, "at_most")
-    return f"{window_ms}|{times}|{per_ms}|{at_most_ms}"
+    return f"{after}{window_ms}|{times}|{per_ms}|{at_most_ms}"
+
+
+def _after(unique_after: UniqueAfter, unique_for: Duration | None) -> str:
+    if unique_after not in ("enqueue", "finish"):
+        raise InvalidInput(f"unique_after: {unique_after!r} is not one of 'enqueue', 'finish'")
+    if unique_after == "enqueue":
+        return ""
+    if unique_for is None:
+        raise InvalidInput("unique_after: pass unique_for as well; it is how long the id stays taken after that")
+    return "f"
 
 
 def _at_least_1(ms: int, what: str) -> int:

@@ -67,8 +67,8 @@ end
 
 -- erase(k, groups, ids, mains, ended, states, fields): removes the jobs at the indexes `ended`, with everything stored
 -- of them. mains: `main` of each job's progress, '' = not known; states, fields: of all the jobs, as states_of returns
--- them.
--- k = {jobs=, progress=, counts=, ready=}
+-- them. k.gone, if given, is called with the ids (leaving_pool).
+-- k = {jobs=, progress=, counts=, ready=, gone=}
 local function erase(k, groups, ids, mains, ended, states, fields)
   local gone, there, entries, through, detached, n = {}, {}, {}, {}, 0, 0
   for e, i in ipairs(ended) do
@@ -86,6 +86,7 @@ local function erase(k, groups, ids, mains, ended, states, fields)
   end
   if #gone == 0 then return end
   redis.call('HDEL', k.jobs, unpack(gone))
+  if k.gone then k.gone(gone) end
   for i = 1, n, FIELDS_AT_ONCE do
     redis.call('HDEL', k.progress, unpack(there, i, math.min(i + FIELDS_AT_ONCE - 1, n)))
   end
@@ -95,14 +96,14 @@ local function erase(k, groups, ids, mains, ended, states, fields)
 end
 
 -- forget(k, groups, id, main): removes one job with everything stored of it.
--- k = {jobs=, progress=, counts=, ready=}
+-- k = {jobs=, progress=, counts=, ready=, gone=}
 local function forget(k, groups, id, main)
   erase(k, groups, {id}, {main}, {1}, states_of(k, groups, {id}))
 end
 
 -- settle(k, groups, group, ids, mains): notes that `group` has ended the jobs; the last group removes the job. A
 -- detached job concerns only the groups that have progress with it.
--- k = {jobs=, progress=, counts=, ready=}
+-- k = {jobs=, progress=, counts=, ready=, gone=}
 local function settle(k, groups, group, ids, mains)
   if #ids == 0 then return end
   local states, fields = states_of(k, groups, ids)

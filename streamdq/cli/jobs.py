@@ -40,6 +40,13 @@ Key = Annotated[
 ]
 
 
+class UniqueAfterChoice(StrEnum):
+    """From when --unique-for counts."""
+
+    ENQUEUE = "enqueue"
+    FINISH = "finish"
+
+
 # -- enqueuing
 
 
@@ -68,6 +75,9 @@ def enqueue(
     key: Annotated[str | None, typer.Option(help="What the job belongs to, such as a customer.")] = None,
     version: Annotated[int | None, typer.Option("--body-version", help="Of the body's shape; 1 if not given.")] = None,
     unique_for: Annotated[str | None, typer.Option(help="How long the id stays taken, ended or not.")] = None,
+    unique_after: Annotated[
+        UniqueAfterChoice, typer.Option(help="Whether that counts from now, or from the job's end.")
+    ] = UniqueAfterChoice.ENQUEUE,
     rate_of_id: Annotated[str | None, typer.Option(help="How many jobs may get the id: 3/h, 1/10m.")] = None,
     at_most: Annotated[
         str | None, typer.Option(help="With --on-conflict postpone: how long after its first due time.")
@@ -85,16 +95,17 @@ def enqueue(
     zcat jobs.ndjson.gz | streamdq enqueue order.close --file -
 
     A line of a file is either a body, or an object with a "body" and any of delay, at, id, ttr, retry, url, expire, tz,
-    quiet, version, unique_for, rate_of_id, at_most, key: {"body": {"order_id": 42}, "delay": "30m", "id": "order-42"}.
-    The options of the command are the defaults of all lines. A file of any length is read as a stream. The first
-    invalid line stops it with exit code 2; the jobs of the lines before it stay enqueued. If Redis fails or you press
-    Ctrl-C, it says how far it came. Taken ids don't stop it; with "reject" the exit code is then 1.
+    quiet, version, unique_for, unique_after, rate_of_id, at_most, key: {"body": {"order_id": 42}, "delay": "30m"}. The
+    options of the command are the defaults of all lines. A file of any length is read as a stream. The first invalid
+    line stops it with exit code 2; the jobs of the lines before it stay enqueued. If Redis fails or you press Ctrl-C,
+    it says how far it came. Taken ids don't stop it; with "reject" the exit code is then 1.
     """  # noqa: D301 - typer reads the mark
     if (body is None) == (file is None):
         raise InvalidInput("enqueue: pass either a body or --file")
     given: dict[str, Any] = {
         "delay": delay, "at": None if at is None else parse_moment(at), "ttr": ttr, "retry": retry, "url": url,
         "expire": expire, "tz": tz, "quiet": quiet, "window": window, "version": version, "unique_for": unique_for,
+        "unique_after": None if unique_after is UniqueAfterChoice.ENQUEUE else unique_after.value,
         "rate_of_id": rate_of_id, "at_most": at_most, "key": key,
     }  # fmt: skip
     fields = {name: value for name, value in given.items() if value is not None}

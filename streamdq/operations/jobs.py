@@ -23,7 +23,7 @@ from ..store.redis_store import RedisStore
 from ..store.replies import Enqueued
 from ..store.scripts import Scripts
 from ..store.topics import changing
-from ..unique import NO_RULE, DerivedId
+from ..unique import NO_RULE, DerivedId, UniqueAfter
 from .due import settled
 from .inspect import REPAIRS, ask, known_group, shard_with
 from .large_bodies import put_away, take_back
@@ -82,6 +82,7 @@ def enqueue(
     rate_of_id: str | None = None,
     at_most: Duration | None = None,
     key: str | None = None,
+    unique_after: UniqueAfter = "enqueue",
     on_conflict: OnConflict = "reject",
     durable: str | None = None,
 ) -> Op[Job]:
@@ -99,7 +100,8 @@ def enqueue(
     body's shape (``Worker.upcast``).
 
     ``id``: a text, or ``unique("user", "kind")`` for one made of these fields of the body (streamdq.unique).
-    ``unique_for``: it stays taken for this long from now on, whatever becomes of the job. ``rate_of_id``: at most so
+    ``unique_for``: it stays taken for this long from now on, whatever becomes of the job; with ``unique_after``
+    "finish", from when the job has ended. ``rate_of_id``: at most so
     many jobs may get it, "3/h" in any hour. If only a job that has ended is in the way, "keep" returns what is known of
     that: its times, the state ``ended``, and no body. docs/uniqueness.md has a table of all cases.
 
@@ -122,8 +124,9 @@ def enqueue(
     if topic not in store.topics.known:
         check_topic(topic)
     new = NewJob(
-        body, delay, id, at, ttr, retry, url, expire, tz, quiet, window, version, unique_for, rate_of_id, at_most, key
-    )
+        body, delay, id, at, ttr, retry, url, expire, tz, quiet, window, version, unique_for, rate_of_id, at_most, key,
+        unique_after,
+    )  # fmt: skip
     if quiet is not None or window is not None:
         new = yield from settled(store, topic, new)
     bodies = store.session.bodies

@@ -107,7 +107,7 @@ def encode(new: NewJob, max_body_bytes: int, seal: Seal | None = None) -> Encode
     elif new.version != 1:
         body = Envelope(check_version(new.version), (), plain).sealed()
     rest = f"{ttr}\n{expire}\n{nonce}\n{retry}\n{_line_of(new)}\n".encode() + body
-    rule = rule_of(new.id, new.unique_for, new.rate_of_id, new.at_most)
+    rule = rule_of(new.id, new.unique_for, new.rate_of_id, new.at_most, new.unique_after)
     return Encoded(id, when, rest, nonce, b"" if body is plain else plain, rule, new.key)
 
 

@@ -108,7 +108,18 @@ class Scripts:
     def replace(self, k: ShardKeys, shards: int, jobs: list[Any]) -> Op[Enqueued]:
         reply = yield from self._run(
             "replace",
-            (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake),
+            (
+                k.jobs,
+                k.bucket,
+                k.ready,
+                k.progress,
+                k.counts,
+                k.settings,
+                k.history,
+                k.wake,
+                k.taken,
+                k.taken_until,
+            ),
             (self._now(), shards, self._history, REPLACED_BYTES, *jobs),
         )
         return enqueued_in(reply)
@@ -151,7 +162,19 @@ class Scripts:
         own = k.ready_of(group)
         reply = yield from self._run(
             "claim",
-            (k.ready, own, k.jobs, k.progress, k.counts, k.settings, k.wake, k.history, k.bucket),
+            (
+                k.ready,
+                own,
+                k.jobs,
+                k.progress,
+                k.counts,
+                k.settings,
+                k.wake,
+                k.history,
+                k.bucket,
+                k.taken,
+                k.taken_until,
+            ),
             (self._now(), group, consumer, count, ttr_ms, self._history, at_once, *read),
         )
         claimed = claimed_in(reply)
@@ -179,7 +202,9 @@ class Scripts:
         self, k: ShardKeys, group: str, generation: str, consumer: str, claims: list[Any], receipts: bool = False
     ) -> Op[Refused]:
         """``claims``: main, entry, id, history row, for each in turn."""
-        keys = (k.ready, k.ready_of(group), k.jobs, k.progress, k.counts, k.settings, k.history)
+        keys = (
+            k.ready, k.ready_of(group), k.jobs, k.progress, k.counts, k.settings, k.history, k.taken, k.taken_until,
+        )  # fmt: skip
         return self._outcome("finish", keys, k, group, generation, consumer, claims, receipts)
 
     def ended(self, k: ShardKeys, group: str, main: bytes, entry: bytes) -> Op[str | None]:
@@ -271,7 +296,10 @@ class Scripts:
     def cancel(self, k: ShardKeys, topic: TopicSettings, id: str) -> Op[int]:
         """1: cancelled; 0: no such job, or it is dead; -1: running; or OUTDATED."""
         groups = topic.group_names
-        keys = (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, *map(k.dead_of, groups))
+        keys = (
+            k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.taken, k.taken_until,
+            *map(k.dead_of, groups),
+        )  # fmt: skip
         args = (self._now(), id, self._history, topic.shards, ",".join(groups), *self._cover)
         reply: int = yield from self._run("cancel", keys, args, repeatable=False)
         return reply
@@ -374,7 +402,7 @@ class Scripts:
         return reply
 
     def purge(self, k: ShardKeys, group: str, limit: int, ids: Sequence[str]) -> Op[int]:
-        keys = (k.dead_of(group), k.ready, k.jobs, k.progress, k.counts, k.settings)
+        keys = (k.dead_of(group), k.ready, k.jobs, k.progress, k.counts, k.settings, k.taken, k.taken_until)
         reply: int = yield from self._run("purge", keys, (group, limit, *ids), repeatable=False)
         return reply
 
@@ -390,7 +418,9 @@ class Scripts:
         """``letters``: id, receipt, buried_ms, sequence, attempt, for each. Returns which of them are gone from
         Redis.
         """
-        keys = (k.dead_of(group), k.ready, k.jobs, k.progress, k.counts, k.settings, k.archive)
+        keys = (
+            k.dead_of(group), k.ready, k.jobs, k.progress, k.counts, k.settings, k.archive, k.taken, k.taken_until,
+        )  # fmt: skip
         reply = yield from self._run("archive", keys, (group, *letters))
         return [code == 1 for code in reply]
 
@@ -412,6 +442,7 @@ class Scripts:
         """
         keys = (
             k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake, k.outbox,
+            k.taken, k.taken_until,
         )  # fmt: skip
         # Not repeatable: a delay is shorter when the call comes later. The relay reads its rows again.
         topic = (settings.shards, settings.version)
@@ -487,7 +518,7 @@ class Scripts:
 
     def leave_group(self, k: ShardKeys, group: str, limit: int) -> Op[bool]:
         """Returns True if there is more to do, False if the group is gone from the shard."""
-        keys = (k.settings, k.jobs, k.bucket, k.ready, k.progress, k.counts)
+        keys = (k.settings, k.jobs, k.bucket, k.ready, k.progress, k.counts, k.taken, k.taken_until)
         reply = yield from self._run("leave_group", keys, (group, limit))
         return bool(reply == 1)
 
@@ -523,7 +554,7 @@ class Scripts:
         """
         keys = (
             first.schedules, first.ticks, first.jobs, first.bucket, first.ready, first.progress, first.counts,
-            first.settings, first.history,
+            first.settings, first.history, first.taken, first.taken_until,
         )  # fmt: skip
         reply: bytes = yield from self._run("retract", keys, (self._now(), id, self._history))
         return reply.decode()

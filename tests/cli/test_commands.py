@@ -57,7 +57,8 @@ def test_enqueue_of_a_taken_id(run: Run, queue: Queue, policy: str, code: int, b
 
 
 def test_enqueue_with_an_id_that_stays_taken(run: Run, queue: Queue) -> None:
-    enqueue = ("enqueue", "t", "1", "--id", "a", "--unique-for", "10m", "--rate-of-id", "3/h")
+    rule = ("--unique-for", "10m", "--unique-after", "finish", "--rate-of-id", "3/h")
+    enqueue = ("enqueue", "t", "1", "--id", "a", *rule)
     assert run(*enqueue).code == 0
     queue.cancel("t", "a")
 

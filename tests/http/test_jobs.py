@@ -103,6 +103,14 @@ async def test_an_id_that_stays_taken(api: Api) -> None:
     assert (await api.put("a", 2, delay="1h")).status_code == 201, "an ordinary one"
 
 
+async def test_an_id_that_stays_taken_from_the_end_on(api: Api) -> None:
+    assert (await api.put("a", 1, delay="1h", unique_for="10m", unique_after="finish")).status_code == 201
+    assert (await api.client.delete(api.job("t", "a"))).status_code == 204
+    assert kind(await api.put("a", 1, unique_for="10m")) == "job-exists"
+    assert kind(await api.put("b", 1, unique_for="10m", unique_after="later")) == "invalid-input"
+    assert kind(await api.put("b", 1, unique_after="finish")) == "invalid-input"
+
+
 async def test_a_job_is_postponed(api: Api) -> None:
     first = await api.put("a", 1, delay="1s", on_conflict="postpone", at_most="1m")
     again = await api.put("a", 2, delay="1h", on_conflict="postpone", at_most="1m")

@@ -313,3 +313,102 @@ def test_each_gets_the_next_number_and_the_largest_is_noted(shard: Shard) -> Non
     assert shard.redis("ZRANGE", shard.k.bucket, 0, -1) == [b"000000000001i", b"000000000002jk", b"000000000003l"]
     shard.repeat_unique(list(encode(NewJob("x" * 900, id="l", delay="1s"), 1000)[:3]), "postpone")
     assert int(shard.redis("HGET", shard.k.settings, "largest")) == shard.redis("HSTRLEN", shard.k.jobs, "l")
+
+
+# -- unique_for, from the end of the job on
+
+
+AFTER = "f60000|||"
+
+
+def until_of(shard: Shard, id: str = "j") -> int:
+    return ended(shard.enqueue_unique(id, rule=AFTER))[0]
+
+
+def test_the_time_begins_when_the_job_leaves_the_pool(two: Shard) -> None:
+    two.enqueue_unique("j", rule=AFTER)
+    two.move()
+    two.clock.advance("10m")
+    two.finish(two.take("a"), group="a")
+    two.clock.advance("10m")
+    assert list(two.enqueue_unique("j", rule=AFTER).taken) == [0], "the other group has it"
+    assert two.redis("PTTL", two.k.taken) == -1, "nobody knows how long it takes"
+    row = two.take("b")
+    two.clock.advance("1m")
+    two.finish(row, group="b")
+    assert 100_000 < two.redis("PTTL", two.k.taken) <= 120_000
+    assert until_of(two) == two.clock.now_ms + 60_000
+    two.clock.advance("59999ms")
+    assert until_of(two) == two.clock.now_ms + 1
+    two.clock.advance("1ms")
+    assert two.enqueue_unique("j", rule=AFTER).taken == {}
+
+
+def test_of_many_that_end_together_each_has_its_own_time(shard: Shard) -> None:
+    shard.enqueue_unique("a", "b", rule=AFTER)
+    shard.enqueue_unique("c", rule=MINUTE)
+    shard.enqueue("d")
+    shard.move()
+    shard.clock.advance("30s")
+    shard.finish(*shard.claim().rows)
+    assert [ended(shard.enqueue_unique(id))[0] - START_MS for id in "abc"] == [90_000, 90_000, 60_000]
+    assert shard.enqueue_unique("d").taken == {}
+
+
+def test_every_way_out_is_told(shard: Shard) -> None:
+    shard.enqueue_unique("cancelled", "replaced", "retracted", rule=AFTER, delay="1h")
+    shard.clock.advance("5s")
+    assert shard.call("cancel", "cancelled") == 1
+    shard.enqueue_unique("expired", rule=AFTER, expire=0)
+    shard.move()
+    shard.clock.advance("5s")
+    assert shard.claim().expired == 1
+    shard.call("replace", 1, shard.jobs("replaced", delay="1h"))
+    shard.call("cancel", "replaced")
+    found = [until_of(shard, id) - START_MS for id in ("cancelled", "expired", "replaced")]
+    assert found == [65_000, 70_000, 70_000]
+
+
+def test_a_purged_job_is_told_by_the_clock_of_redis(timed: Shard) -> None:
+    timed.enqueue_unique("j", rule=AFTER)
+    timed.move()
+    timed.bury(timed.take())
+    assert list(timed.enqueue_unique("j", rule=AFTER).taken) == [0]
+    assert timed.call("purge", "default", 0, ["j"]) == 1
+    reply = timed.enqueue_unique("j", rule=AFTER)
+    assert 0 < ended(reply)[0] - reply.now_ms <= 60_000
+
+
+def test_a_removed_group_ends_jobs_as_well(timed: Shard) -> None:
+    timed.topic(groups=["a", "b"])
+    timed.enqueue_unique("j", rule=AFTER)
+    timed.move()
+    timed.finish(timed.take("a"), group="a")
+    timed.topic(groups=["a"])
+    reply = timed.enqueue_unique("j", rule=AFTER)
+    assert 0 < ended(reply)[0] - reply.now_ms <= 60_000
+
+
+def test_the_time_of_a_lost_job_begins_with_the_next_call(shard: Shard) -> None:
+    shard.checked = False
+    shard.enqueue_unique("j", rule=AFTER)
+    shard.redis("DEL", shard.k.jobs)
+    shard.clock.advance("1h")
+    for _ in range(2):
+        assert until_of(shard) == START_MS + 3_660_000
+        shard.clock.advance("1s")
+
+
+def test_a_rate_is_kept_beside_it(shard: Shard) -> None:
+    shard.enqueue_unique("j", rule="f1000|1|90000|")
+    shard.call("cancel", "j")
+    shard.clock.advance("1s")
+    assert shard.enqueue_unique("j", rule="|1|90000|").taken != {}
+    assert shard.enqueue_unique("j").taken == {}
+
+
+def test_who_does_not_use_it_has_no_field_for_it(shard: Shard) -> None:
+    shard.enqueue_unique("j", rule=MINUTE)
+    assert shard.redis("HGET", shard.k.settings, "after_finish") is None
+    shard.enqueue_unique("i", rule=AFTER)
+    assert shard.redis("HGET", shard.k.settings, "after_finish") == b"1"

@@ -19,10 +19,11 @@ from tests.lua.shard import START_MS, Shard
 PAGE = (Path(__file__).parents[2] / "docs" / "uniqueness.md").read_text()
 POLICIES: tuple[OnConflict, ...] = get_args(OnConflict)
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000
-Rule = Literal["with `unique_for`", "with `rate_of_id`, used up"]
+Rule = Literal["with `unique_for`", "with `unique_for`, after finish", "with `rate_of_id`, used up"]
 RULES: dict[Rule | None, dict[str, Any]] = {
     None: {},
     "with `unique_for`": {"unique_for": "1m"},
+    "with `unique_for`, after finish": {"unique_for": "1m", "unique_after": "finish"},
     "with `rate_of_id`, used up": {"rate_of_id": "1/m"},
 }
 
@@ -40,7 +41,7 @@ TABLE = rows()
 def outcome(state: str, rule: Rule | None, on_conflict: OnConflict) -> str:
     """What the table says."""
     ordinary = TABLE[state][f"`{on_conflict}`"]
-    changed = TABLE[state][rule] if rule else ""
+    changed = TABLE[state][rule.removesuffix(", after finish")] if rule else ""
     policy, _, its = changed.rpartition(": ")
     return its if its and policy in ("", on_conflict) else ordinary
 
@@ -148,7 +149,7 @@ class Tried:
 
     def __init__(self, shard: Shard, rule: Rule | None, on_conflict: OnConflict) -> None:
         self.shard = shard
-        self.on_conflict = on_conflict
+        self.rule, self.on_conflict = rule, on_conflict
         self.before, self.counts_before = shard.get("j"), shard.counts
         self.record_before = self.record
         self.job: Job | None = None
@@ -224,7 +225,8 @@ class Tried:
             assert self.job.created_ms == START_MS
         else:
             assert isinstance(self.refused, IdTaken)
-            assert self.refused.until_ms == START_MS + MINUTE_MS
+            began = self.shard.clock.now_ms if self.rule and "after finish" in self.rule else START_MS
+            assert self.refused.until_ms == began + MINUTE_MS
         assert self.nothing_changed()
 
 
@@ -241,7 +243,8 @@ WORDS = {
 
 def test_the_table_has_every_state_and_column() -> None:
     assert list(TABLE) == list(STATES)
-    assert list(TABLE["done"]) == [*(f"`{policy}`" for policy in POLICIES), *filter(None, RULES)]
+    columns = dict.fromkeys(rule.removesuffix(", after finish") for rule in RULES if rule)
+    assert list(TABLE["done"]) == [*(f"`{policy}`" for policy in POLICIES), *columns]
     assert set(re.findall(r"^- \*([\w ]+)\*: ", PAGE, re.MULTILINE)) == set(WORDS)
 
 

@@ -33,6 +33,24 @@ async def test_an_id_is_taken_after_its_job_is_done(stepped: Space, clock: Manua
     assert seen.all == ["first", "third"]
 
 
+async def test_an_id_is_taken_from_the_end_of_its_job_on(stepped: Space, clock: ManualClock, seen: Seen) -> None:
+    worker = stepped.worker()
+    worker.handler("t")(recorder(seen))
+    rule: dict[str, Any] = {"id": "a", "unique_for": "10m", "unique_after": "finish"}
+    stepped.queue.enqueue("t", "first", **rule)
+    clock.advance("1h")
+    await stepped.burst(worker)
+    ended_ms = clock.now_ms
+    clock.advance("9m")
+    with pytest.raises(IdTaken) as refused:
+        stepped.queue.enqueue("t", "second", **rule)
+    assert refused.value.until_ms == ended_ms + 600_000
+    clock.advance("1m")
+    stepped.queue.enqueue("t", "third", **rule)
+    await stepped.burst(worker)
+    assert seen.all == ["first", "third"]
+
+
 async def test_debounce(stepped: Space, clock: ManualClock, seen: Seen) -> None:
     """The last of many changes runs, five seconds after it; but no later than the first one's due time and a minute."""
     worker = stepped.worker()

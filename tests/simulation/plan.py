@@ -13,6 +13,12 @@ GROUPS = ("default", "audit", "extra")
 CONFLICTS: tuple[OnConflict, ...] = ("reject", "keep", "replace")
 RETRIES = ("1s 2s", "0", "500ms 1s 5s", "3s")
 RATES = (0, 0, 5, 20, 100)
+RULES: tuple[dict[str, Any], ...] = (
+    {"unique_for": "3s"},
+    {"unique_for": "60s"},
+    {"unique_for": "9s", "unique_after": "finish"},
+    {"rate_of_id": "2/30s"},
+)
 GROUP_TTRS = (None, "1s", "4s", "60s")
 MAX_DELIVERIES = (3, 20)
 DEFAULT_DELIVERIES = 5
@@ -96,5 +102,5 @@ def uniqueness(random: Random) -> dict[str, Any]:
     """Options of a call that looks at more than the jobs that are there."""
     if random.random() < 0.4:
         return {"on_conflict": "postpone", "at_most": random.choice((None, "2s", "5s"))}
-    rule = random.choice(({"unique_for": "3s"}, {"unique_for": "60s"}, {"rate_of_id": "2/30s"}))
+    rule = random.choice(RULES)
     return {"on_conflict": random.choice(CONFLICTS), **rule}

@@ -152,6 +152,15 @@ def given_within_its_time(story: Story) -> None:
     story.enqueue_unique(2, b"|||")
 
 
+def given_too_soon_after_its_end(story: Story) -> None:
+    story.enqueue_unique(1, b"f1000|||")
+    story.now += 5000
+    story.claim()
+    story.end("finish")
+    story.now += 999
+    story.enqueue_unique(2, b"|||")
+
+
 def given_beyond_its_rate(story: Story) -> None:
     for serial in (1, 2, 3):
         story.enqueue_unique(serial, b"|2|1000|")
@@ -411,7 +420,8 @@ def fired_again(story: Story) -> None:
 
 FAULTS = [
     fired_early, fired_again,
-    given_within_its_time, given_beyond_its_rate, postponed_too_far, postponed_to_another_time, postponed_while_it_ran,
+    given_within_its_time, given_too_soon_after_its_end,
+    given_beyond_its_rate, postponed_too_far, postponed_to_another_time, postponed_while_it_ran,
     claimed_with_its_old_body,
     never_put_in, never_done, left_behind, claimed_early, retried_early, claimed_twice, claimed_when_done,
     claimed_for_the_time_of_another_group, claimed_when_cancelled, started_when_cancelled, started_when_taken_over,

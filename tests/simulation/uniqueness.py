@@ -16,25 +16,40 @@ class Span:
 
     job: Tracked
     until_ms: int = 0
+    after_ms: int = 0  # it is taken for this long from the end of its job on
     latest_ms: int = 0
     times: list[int] = field(default_factory=list)
 
 
 def check_new(model: Model, now_ms: int, job: Tracked, rule: bytes) -> None:
     """A job has got an id."""
-    unique_for, times, per_ms, at_most = (int(value) if value else None for value in rule.split(b"|"))
+    after = rule.startswith(b"f")
+    unique_for, times, per_ms, at_most = (
+        int(value) if value else None for value in rule.removeprefix(b"f").split(b"|")
+    )
     key = job.shard, job.id
     before = model.spans.get(key)
     if before is not None and not model.clock_was_back:
         # A job that is waiting may be replaced at any time, also within its span.
-        if now_ms < before.until_ms and before.job.gone != "replaced":
-            model.broken(f"job {job.serial} got {job.id!r}, which is taken for {before.until_ms - now_ms} ms more")
+        until_ms = max(before.until_ms, _end_ms(model, before))
+        if now_ms < until_ms and before.job.gone != "replaced":
+            model.broken(f"job {job.serial} got {job.id!r}, which is taken for {until_ms - now_ms} ms more")
         if times and per_ms and sum(now_ms - ms < per_ms for ms in before.times) >= times:
             model.broken(f"job {job.serial} got {job.id!r} beyond its rate: {before.times} at {now_ms}")
-    span = Span(job, now_ms + unique_for if unique_for else 0, job.due_ms + at_most if at_most else 0)
+    span = Span(job, latest_ms=job.due_ms + at_most if at_most else 0)
+    if unique_for:
+        span.until_ms, span.after_ms = (0, unique_for) if after else (now_ms + unique_for, 0)
     if times:
         span.times = [*(before.times if before else []), now_ms]
     model.spans[key] = span
+
+
+def _end_ms(model: Model, span: Span) -> int:
+    """Until when an id is taken that is so from the end of its job on, if the model knows that end."""
+    deliveries = [span.job.of(group) for group in model.groups_of(span.job)]
+    if not span.after_ms or span.job.gone or not deliveries or not all(one.ended for one in deliveries):
+        return 0
+    return max(one.ended_ms for one in deliveries) + span.after_ms
 
 
 def postponed(model: Model, call: Call, shard: Shard, id: str, args: tuple[bytes, bytes, bytes], record: bytes) -> bool:
@@ -61,7 +76,9 @@ def _check_due(model: Model, job: Tracked, due_ms: int, wanted_ms: int, rule: by
     at_most = rule.rpartition(b"|")[2]
     span = model.spans.get((job.shard, job.id))
     if span is None or span.job is not job:
-        span = model.spans[job.shard, job.id] = Span(job, span.until_ms if span else 0, 0, span.times if span else [])
+        before = span or Span(job)
+        span = Span(job, before.until_ms, before.after_ms, times=before.times)
+        model.spans[job.shard, job.id] = span
     if not span.latest_ms and at_most:
         span.latest_ms = job.due_ms + int(at_most)
     latest_ms = span.latest_ms or wanted_ms

@@ -77,6 +77,7 @@ def test_rules() -> None:
     assert rule_of("j", None, None, None) == rule_of(None, None, None, None) == ""
     assert rule_of("j", "10m", None, None) == "600000|||"
     assert rule_of(unique("a"), None, "3/h", 0) == "|3|3600000|0"
+    assert rule_of("j", "10m", None, None, "finish") == "f600000|||"
     assert NO_RULE == "|||"
 
 
@@ -84,6 +85,13 @@ def test_rules() -> None:
 def test_a_rule_needs_an_id(rule: Any) -> None:
     with pytest.raises(InvalidInput, match="pass an id"):
         rule_of(None, *rule)
+
+
+def test_from_when_it_counts() -> None:
+    with pytest.raises(InvalidInput, match="unique_after: pass unique_for"):
+        rule_of("j", None, "1/h", None, "finish")
+    with pytest.raises(InvalidInput, match="not one of 'enqueue', 'finish'"):
+        rule_of("j", "1m", None, None, "later")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("rule", [(0, None, None), ("never", None, None), (None, None, -1), (True, None, None)])

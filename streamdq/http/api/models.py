@@ -14,6 +14,7 @@ from ...durations import MAX_DURATION_CHARS
 from ...errors import InvalidInput
 from ...job import MAX_KEY_CHARS, JobState, NewJob
 from ...retry import MAX_STEPS
+from ...unique import UniqueAfter
 
 # Limits of length are on the list or text itself: on a union they would only apply after all items were validated.
 _DurationText = Annotated[StrictStr, Field(max_length=MAX_DURATION_CHARS)]
@@ -107,6 +108,10 @@ class JobIn(In):
         DurationIn | None,
         Field(description=f"The id stays taken for this long from now on, also after the job has ended. {DURATION}"),
     ] = None
+    unique_after: Annotated[
+        UniqueAfter,
+        Field(description="Whether `unique_for` counts from now, or from when the job has ended in every group."),
+    ] = "enqueue"
     rate_of_id: Annotated[
         Annotated[StrictStr, Field(max_length=40)] | None,
         Field(description="How many jobs may get the id in any span of this length.", examples=["3/h", "1/10m"]),
@@ -143,6 +148,7 @@ class JobIn(In):
             rate_of_id=self.rate_of_id,
             at_most=self.at_most,
             key=self.key,
+            unique_after=self.unique_after,
         )
 
 
