@@ -13,6 +13,7 @@ from streamdq.errors import IdTaken, InvalidInput
 from streamdq.testing import memory
 from streamdq.unique import unique
 from tests.redis.harness import Seen, Space, recorder
+from tests.servers import Server
 
 
 async def test_an_id_is_taken_after_its_job_is_done(stepped: Space, clock: ManualClock, seen: Seen) -> None:
@@ -152,6 +153,20 @@ def test_a_deleted_topic_leaves_nothing(space: Space) -> None:
     assert space.queue.cancel("t", "a")
     space.queue.delete_topic("t")
     space.queue.enqueue("t", 1, id="a", unique_for="1h")
+
+
+def test_what_a_taken_id_costs(space: Space, redis_server: Server) -> None:
+    """docs/uniqueness.md says about 300 bytes."""
+    count = 20_000
+    with redis_server.client() as client:
+        made: list[int] = []
+        for rule in (None, "1d"):
+            before = int(client.info("memory")["used_memory"])
+            space.queue.enqueue_many(
+                f"t{rule}", (NewJob(1, id=f"order-{n:09}", delay="1h", unique_for=rule) for n in range(count))
+            )
+            made.append(int(client.info("memory")["used_memory"]) - before)
+    assert 100 < (made[1] - made[0]) / count < 350
 
 
 def test_on_a_cluster(spread: Space) -> None:
