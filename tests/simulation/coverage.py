@@ -28,7 +28,7 @@ _OUTCOMES = (
     "bury: buried", "bury: crashed", "bury: exhausted", "retry: a step", "retry: no step", "retry: snoozed",
     *(f"{script}: refused" for script in (*_ENDS, "touch")),
     "claim: expired", "claim: no such group", "claim: out of date", "claim: paused", "claim: taken over",
-    "claim: the same again", "claim: a TTR of the group's own",
+    "claim: the same again", "claim: handed back", "claim: a TTR of the group's own",
     "enqueue: id taken", "enqueue: settings out of date", "replace: id taken", "replace: settings out of date",
     "enqueue_unique: postponed", "enqueue_unique: id taken", "enqueue_unique: taken by a job that has ended",
     *(f"cancel: {code}" for code in (1, 0, -1, -2)), *(f"reschedule: {code}" for code in (1, 0, -1, -2)),

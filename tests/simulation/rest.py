@@ -58,7 +58,9 @@ async def _calm_down(world: World) -> None:
         await asyncio.sleep(0.1)
         world.check()
     heal(world)
-    world.clock_s = max(world.clock_s, _EPOCH_S)
+    if world.clock_s < _EPOCH_S:
+        world.clock_s = _EPOCH_S
+        world.model.disturb()
     for group in GROUPS:
         world.start("worker", partial(work, world, group))
 

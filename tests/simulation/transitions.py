@@ -128,8 +128,12 @@ def retract(model: Model, call: Call) -> None:
 
 
 def claim(model: Model, call: Call) -> None:
-    if call.reply[0] != 1:
-        model.happened["claim: paused" if call.reply[0] == 0 else "claim: no such group"] += 1
+    if call.reply[0] < 0:
+        model.happened["claim: no such group"] += 1
+        return
+    _hand_back(model, call)
+    if call.reply[0] == 0:
+        model.happened["claim: paused"] += 1
         return
     _, now_ms, ttr_ms, _, claims, ids, records, expired, *_ = call.reply
     group, consumer = call.args[1].decode(), call.args[2].decode()
@@ -148,6 +152,25 @@ def claim(model: Model, call: Call) -> None:
             model.broken(f"{expired} jobs expired in {group}; only {len(late)} were late")
         for delivery in late if expired == len(late) else ():
             delivery.end("expired", now_ms)
+
+
+def _hand_back(model: Model, call: Call) -> None:
+    """Entries that their consumer has claimed, without a reply, and asks for again when it has no room, or the topic is
+    paused.
+    """
+    group, consumer, asked = call.args[1].decode(), call.args[2].decode(), call.args[7:]
+    entries = {
+        member[12:].rpartition(b"\x1f")[2]: entry for entry, member in zip(asked[1::3], asked[2::3], strict=True)
+    }
+    for given, id in zip(call.reply[4], call.reply[5], strict=True):
+        job = model.live.get((call.shard, id.decode()))
+        held = job.of(group).claim if job and not job.gone else None
+        if given or held is None or held.consumer != consumer or entries.get(id) != (held.proof[1] or held.proof[0]):
+            continue
+        model.happened["claim: handed back"] += 1
+        if held.started and model.is_held(held, call.now_ms):
+            model.broken(f"{id!r} was handed back in {group}, though it runs: {held}")
+        job.of(group).claim = None  # type: ignore[union-attr]
 
 
 def _check_ttr(model: Model, call: Call, group: str, ttr_ms: int) -> None:
