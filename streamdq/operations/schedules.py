@@ -26,6 +26,7 @@ from .jobs import put
 _SHOWN = 5
 _MOST_BACKFILLED = 100_000
 _DUE = b"{due}"
+_LONGEST_TIME = b"2027-03-29T09:00:00.000+02:00:00"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +156,7 @@ def _changed(store: RedisStore, topic: str, id: str, definition: Definition, new
             "schedule it without a body, or from a Queue with codec=[], which stores it in the clear"
         )
     job = rest_of(**{**fields_in(encode(new, store.session.settings.max_body_bytes).rest), "nonce": ""})
+    _check_grown(job, store.session.settings.max_body_bytes)
 
     def changed(known: StoredSchedule | None, now_ms: int) -> StoredSchedule:
         if known is None:
@@ -168,6 +170,16 @@ def _changed(store: RedisStore, topic: str, id: str, definition: Definition, new
         return replace(known, state=state, definition=anchored, job=job, last_ms=last_ms, plan=(), more=True)
 
     return changed
+
+
+def _check_grown(job: bytes, max_body_bytes: int) -> None:
+    """``{due}`` is shorter than what it stands for."""
+    body = fields_in(job.replace(_DUE, _LONGEST_TIME))["body"]
+    if len(body.encode()) > max_body_bytes:
+        raise InvalidInput(
+            f"body: with its times in place of {{due}} it has up to {len(body.encode())} bytes, more than the "
+            f"{max_body_bytes} allowed; use {{due}} less often, or raise STREAMDQ_MAX_BODY_BYTES"
+        )
 
 
 def _same_times(one: Definition, other: Definition) -> bool:

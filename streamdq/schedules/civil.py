@@ -14,14 +14,21 @@ from ..errors import InvalidInput
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - naive, as all local times here
 _SECOND = timedelta(seconds=1)
+_OF_THIS_HOST = {"localtime", "posixrules"}
 
 
 def zone(name: str) -> ZoneInfo:
-    """The time zone of that name in the IANA database: the system's, or that of the package tzdata.
+    """The time zone of that name in the IANA database: the system's, or that of the package tzdata. Not those names
+    that mean something else, or nothing, on another host: its own local time, and the copies of the database that some
+    systems have, one of which counts leap seconds.
 
     Raises:
         InvalidInput: there is none.
     """
+    if str(name) in _OF_THIS_HOST or str(name).startswith(("posix/", "right/")):
+        raise InvalidInput(
+            f"tz: {str(name)[:80]!r} does not mean the same on every host; write for example Europe/Paris or UTC"
+        )
     try:
         return ZoneInfo(name)
     except (OSError, ValueError, TypeError, AttributeError, KeyError):  # what ZoneInfo raises for odd names

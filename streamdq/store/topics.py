@@ -261,7 +261,7 @@ class Topics:
                 settings = yield from self._register(topic, ended, {}, expected=settings.version)
                 continue
             found = yield from self._apply(topic, settings)
-            changes, unknown = _owed(settings, found), _unknown_groups(settings, found)
+            changes, unknown = (yield from self._owing(topic, settings, found)), _unknown_groups(settings, found)
             if changes:
                 settings = yield from self._register(topic, changes, {}, expected=settings.version)
             elif settings.leaving or unknown:
@@ -294,6 +294,13 @@ class Topics:
                     break
             found.append(configured)
         return found
+
+    def _owing(self, topic: str, settings: TopicSettings, found: Sequence[Configured]) -> Op[dict[str, Any]]:
+        """What the registry has yet to take over from the shards; if it was lost, also that the topic has schedules."""
+        changes = _owed(settings, found)
+        if not changes and not settings.scheduled and (yield from self._has_schedules(topic)):
+            return {"scheduled": True}
+        return changes
 
     def _drop(self, topic: str, settings: TopicSettings) -> Op[bool]:
         """Deletes the topic. Returns False if it stays, because it holds jobs or receipts, or was changed meanwhile."""
@@ -370,12 +377,15 @@ class Topics:
             )
 
     def _check_unscheduled(self, topic: str) -> Op[None]:
-        for first in self.shards(topic)[:1]:
-            if (yield from one(self._session, first.schedules, "HLEN", first.schedules)):
-                raise TopicNotEmpty(
-                    f"topic {topic!r} has schedules: remove them first, or pass force to delete them, too (force=True, "
-                    "--force, ?force=true)"
-                )
+        if (yield from self._has_schedules(topic)):
+            raise TopicNotEmpty(
+                f"topic {topic!r} has schedules: remove them first, or pass force to delete them, too (force=True, "
+                "--force, ?force=true)"
+            )
+
+    def _has_schedules(self, topic: str) -> Op[bool]:
+        key = self._session.keys.shard(topic, 0).schedules
+        return bool((yield from one(self._session, key, "EXISTS", key)))
 
     def expect_schedules(self, topic: str) -> Op[TopicSettings]:
         """Creates the topic if it does not exist, and has movers look for schedules in it."""

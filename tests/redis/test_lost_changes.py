@@ -45,6 +45,20 @@ async def test_a_registry_that_is_behind_its_shards_catches_up(space: Space, how
     await all_run(space, {*ids, "new"})
 
 
+async def test_schedules_go_on_though_the_registry_was_lost(space: Space, redis_server: Server) -> None:
+    """Whoever makes the topic again finds that it has schedules."""
+    space.queue.schedule("t", id="s", every="1s")
+    store = space.queue._store
+    key = store.session.keys.topics
+    run(space.queue._link, one(store.session, key, "DEL", key))
+    space.another_queue().enqueue("t", "new", id="new")
+    fresh = space.another_queue()
+    assert [one.id for one in fresh.schedules()] == ["s"]
+    async with mover_at(redis_server.url, "m"):
+        await eventually(lambda: fresh.get_schedule("t", "s").fired > 0, "a mover enqueues its jobs", within_s=8)
+    fresh.delete_topic("t", force=True)
+
+
 async def test_a_resume_that_was_cut_off_does_not_hold_jobs_up(space: Space, redis_server: Server) -> None:
     space.queue.configure("t", shards=2)
     space.queue.pause("t")

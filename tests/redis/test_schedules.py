@@ -209,6 +209,17 @@ def test_bad_input_writes_nothing(space: Space) -> None:
     assert space.queue.stats().topics == {}
 
 
+def test_a_body_is_not_too_large_with_its_times(space: Space) -> None:
+    """What {due} stands for is longer than {due}."""
+    queue = space.another_queue(max_body_bytes=100)
+    queue.schedule("t", ["{due}"] * 2, every="1h")
+    assert len(queue.trigger("t").raw_body) <= 100
+    with pytest.raises(InvalidInput, match="up to 106 bytes, more than the 100 allowed"):
+        queue.schedule("t", ["{due}"] * 3, every="1h")
+    queue.schedule("t", ["x" * 90], every="1h")
+    queue.delete_topic("t", force=True)
+
+
 def test_trigger_enqueues_one_now_and_changes_nothing(stepped: Space, clock: ManualClock) -> None:
     made = stepped.queue.schedule("t", {"at": "{due}"}, id="s", every="1d", tz="Asia/Kolkata", retry="1s 1s")
     job = stepped.queue.trigger("t", "s")

@@ -207,3 +207,9 @@ def test_few_times_are_looked_at_around_a_change_of_clocks(hours: int, monkeypat
     change = datetime(2027, 3, 28, 1, tzinfo=UTC) + timedelta(hours=hours)
     assert next(cron("* * * * * *", PARIS).after(int(change.timestamp()) * 1000))
     assert looked < 2 * 3_605
+
+
+@pytest.mark.parametrize("name", ["localtime", "posixrules", "posix/Europe/Paris", "right/Europe/Paris"])
+def test_zones_that_differ_between_hosts_are_refused(name: str) -> None:
+    with pytest.raises(InvalidInput, match="does not mean the same on every host"):
+        zone(name)
