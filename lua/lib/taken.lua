@@ -10,7 +10,7 @@
 -- times      rate_of_id: when jobs got the id, 'ms,ms,', oldest first
 local TAKEN = '^(%d+)|(%d+)|(%d+)|(%d+)|([^|]*)|(%d+)|(%d+)|(.*)$'
 local KEPT_MS = 60000
-local AFTER_MS = 1e15
+local AFTER_MS = 1000000000000000
 
 -- rule_in(text): reads a job's rule, 'unique_for_ms|times|per_ms|at_most_ms'; each may be ''. 'f' before the first: it
 -- counts from when the job has left the pool.
