@@ -197,6 +197,21 @@ def test_it_is_not_postponed_beyond_the_first_due_time_and_at_most(shard: Shard)
     assert job.due_ms == START_MS + 4000
 
 
+def test_the_first_limit_holds_and_what_is_within_it_is_as_asked(shard: Shard) -> None:
+    def due_ms(delay: str, at_most: int | None) -> int:
+        shard.enqueue_unique("j", how="postpone", delay=delay, rule=f"|||{'' if at_most is None else at_most}")
+        job = shard.get("j")
+        assert job is not None
+        return job.due_ms - START_MS
+
+    assert due_ms("1s", 3000) == 1000
+    assert due_ms("2s", 3000) == 2000
+    assert due_ms("1h", 3_600_000) == 4000
+    assert due_ms("1h", None) == 4000
+    assert due_ms("500ms", None) == 500
+    assert due_ms("1h", 3000) == 4000
+
+
 def test_the_limit_belongs_to_one_job_not_to_its_successor(shard: Shard) -> None:
     rule = "|||3000"
     shard.enqueue_unique("j", how="postpone", delay="1s", rule=rule)
@@ -304,6 +319,20 @@ def test_of_large_jobs_only_so_many_are_looked_at(shard: Shard) -> None:
     shard.call("enqueue", 1, jobs)
     reply = shard.enqueue_unique(*ids, "new", how="replace", delay=60)
     assert (reply.taken, reply.looked) == ({}, 2)
+
+
+def test_of_several_the_earliest_rings_if_it_is_earlier_than_all_before(shard: Shard) -> None:
+    shard.repeat_unique(shard.jobs("i", delay="3s") + shard.jobs("j", delay="1s") + shard.jobs("k", delay="2s"))
+    assert shard.rung_ms() == START_MS + 1000
+    before = shard.rings()
+    shard.enqueue_unique("at the same time", delay="1s")
+    assert shard.rings() == before
+
+
+def test_the_length_of_the_largest_record_never_falls(shard: Shard) -> None:
+    for id in ("large", "s"):
+        shard.enqueue_unique(id, delay="1s")
+        assert int(shard.redis("HGET", shard.k.settings, "largest")) == shard.redis("HSTRLEN", shard.k.jobs, "large")
 
 
 def test_each_gets_the_next_number_and_the_largest_is_noted(shard: Shard) -> None:
