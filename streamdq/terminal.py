@@ -323,6 +323,7 @@ def schedule_view(schedule: Schedule) -> RenderableType:
         "retry": schedule.retry and str(RetrySchedule.of(schedule.retry)),
         "url": schedule.url,
         "expire": _optional_ms(schedule.expire_ms),
+        "version": None if schedule.version == 1 else str(schedule.version),
         "body": json.dumps(schedule.body, ensure_ascii=False),
         "so far": f"{schedule.fired:,} enqueued, {schedule.skipped:,} skipped, {schedule.missed:,} missed",
         "waiting": "one, until the last job has ended" if schedule.waiting else None,

@@ -98,6 +98,7 @@ def add(
     expire: Annotated[
         str | None, typer.Option(help="Give a job up if it would start this long after its due time.")
     ] = None,
+    version: Annotated[int, typer.Option("--body-version", help="Of the body's shape.")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show when it would run.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -123,7 +124,8 @@ def add(
         overlap=overlap.value,
         catch_up=catch_up,
     )
-    new = NewJob({} if body is None else parse_json(body, "body"), ttr=ttr, retry=retry, url=url, expire=expire)
+    given = {} if body is None else parse_json(body, "body")
+    new = NewJob(given, ttr=ttr, retry=retry, url=url, expire=expire, version=version)
     with open_queue(context) as queue:
         store = store_of(queue)
         put = carry_out(queue, preview_schedule(store, topic, id, definition, new))

@@ -81,6 +81,7 @@ def schedule_fields(schedule: Schedule) -> dict[str, Any]:
         "retry": schedule.retry,
         "url": schedule.url,
         "expire_ms": schedule.expire_ms,
+        "version": schedule.version,
     }
 
 

@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic_core import from_json
 
+from ..codec.envelope import Envelope, envelope_in, from_text
 from ..config import MAX_BATCH
 from ..durations import Duration, Moment
 from ..errors import InvalidInput, ScheduleMissing
@@ -43,7 +44,8 @@ class Schedule:
     fired: int
     skipped: int
     missed: int
-    raw_body: bytes  # as it was given, with {due}
+    raw_body: bytes  # JSON as it was given, with {due}
+    version: int  # of the body's shape
     ttr_ms: int | None  # these four: of its jobs
     retry: str | None
     url: str | None
@@ -86,6 +88,7 @@ def schedule(
     retry: RetryInput | None = None,
     url: str | None = None,
     expire: Duration | None = None,
+    version: int = 1,
 ) -> Op[Schedule]:
     """Enqueues a job whenever the time comes: by a cron expression of five fields (or six, seconds first) in a time
     zone, or every so often, for the first time after one interval. Each occurrence is a job of its own; its id is the
@@ -98,6 +101,7 @@ def schedule(
     same for all hosts. ``overlap``: if the job of the last occurrence has not ended in all groups, "allow" enqueues
     another, "skip" does not, and "queue" enqueues one when it has ended. ``catch_up``: of occurrences that are more
     than 30 s late, because no mover was running, "none" runs, the "last" one, or all that are at most so late.
+    ``version``: of the body's shape, as for ``enqueue``.
 
     Raises:
         InvalidInput: an argument is invalid; nothing was changed.
@@ -114,7 +118,7 @@ def schedule(
         overlap=overlap,
         catch_up=catch_up,
     )
-    new = NewJob({} if body is None else body, ttr=ttr, retry=retry, url=url, expire=expire)
+    new = NewJob({} if body is None else body, ttr=ttr, retry=retry, url=url, expire=expire, version=version)
     return (yield from put_schedule(store, topic, id, definition, new)).after
 
 
@@ -174,12 +178,17 @@ def _changed(store: RedisStore, topic: str, id: str, definition: Definition, new
 
 def _check_grown(job: bytes, max_body_bytes: int) -> None:
     """``{due}`` is shorter than what it stands for."""
-    body = fields_in(job.replace(_DUE, _LONGEST_TIME))["body"]
-    if len(body.encode()) > max_body_bytes:
+    size = len(_body_in(job.replace(_DUE, _LONGEST_TIME)).data)
+    if size > max_body_bytes:
         raise InvalidInput(
-            f"body: with its times in place of {{due}} it has up to {len(body.encode())} bytes, more than the "
+            f"body: with its times in place of {{due}} it has up to {size} bytes, more than the "
             f"{max_body_bytes} allowed; use {{due}} less often, or raise STREAMDQ_MAX_BODY_BYTES"
         )
+
+
+def _body_in(job: bytes) -> Envelope:
+    """It is not encoded, but says its version if that is not 1."""
+    return envelope_in(from_text(fields_in(job)["body"]))
 
 
 def _same_times(one: Definition, other: Definition) -> bool:
@@ -331,10 +340,10 @@ def _shown(topic: str, id: str, known: StoredSchedule, now_ms: int) -> Schedule:
     times = [one.time_ms for one in known.plan[:_SHOWN]]
     if known.state == "active" and known.more:
         times += known.definition.next(last, _SHOWN - len(times))
-    job = fields_in(known.job)
+    job, body = fields_in(known.job), _body_in(known.job)
     return Schedule(
         topic=topic, id=id, state=known.state, definition=known.definition, next_ms=times,
         previous=known.previous or None, waiting=known.held is not None, fired=known.totals.fired,
-        skipped=known.totals.skipped, missed=known.totals.missed, raw_body=job["body"].encode(), ttr_ms=job["ttr_ms"],
-        retry=job["retry"], url=job["url"], expire_ms=job["expire_ms"],
+        skipped=known.totals.skipped, missed=known.totals.missed, raw_body=body.data, version=body.version,
+        ttr_ms=job["ttr_ms"], retry=job["retry"], url=job["url"], expire_ms=job["expire_ms"],
     )  # fmt: skip

@@ -171,6 +171,7 @@ class Worker:
         retry: RetryInput | None = None,
         url: str | None = None,
         expire: Duration | None = None,
+        version: int = 1,
     ) -> Callable[[F], F]:
         """Declares a schedule beside the handler of its jobs: a worker that starts makes it as ``Queue.schedule`` does,
         or changes it to what the code says, and makes it again if Redis loses it. The function becomes the topic's
@@ -186,7 +187,7 @@ class Worker:
             cron=cron, every=every, tz=tz, dst=dst, jitter=jitter, start=start, until=until, overlap=overlap,
             catch_up=catch_up, declared=True,
         )  # fmt: skip
-        new = NewJob({} if body is None else body, ttr=ttr, retry=retry, url=url, expire=expire)
+        new = NewJob({} if body is None else body, ttr=ttr, retry=retry, url=url, expire=expire, version=version)
         encode(new, self._settings.max_body_bytes)
         one = Declared(check_topic(topic), check_schedule_id(id), definition, new)
 

@@ -43,7 +43,7 @@ def test_add_takes_every_argument(run: Run) -> None:
     given = (
         "schedule", "add", "t", "--every", "10m", "--jitter", "30s", "--start", "2030-01-01T00:00:00Z", "--until",
         "2030-02-01T00:00:00Z", "--overlap", "queue", "--catch-up", "1h", "--ttr", "5s", "--retry", "1s 2s", "--url",
-        "https://shop.example/hook", "--expire", "1h", "--json",
+        "https://shop.example/hook", "--expire", "1h", "--body-version", "2", "--json",
     )  # fmt: skip
     added = run(*given).json
 
@@ -55,6 +55,7 @@ def test_add_takes_every_argument(run: Run) -> None:
     assert (made["jitter_ms"], made["overlap"], made["catch_up"]) == (30_000, "queue", "3600000ms")
     assert (made["start_ms"], made["until_ms"]) == (1_893_456_000_000, 1_896_134_400_000)
     assert (made["ttr_ms"], made["retry"], made["expire_ms"]) == (5000, "1000ms 2000ms", 3_600_000)
+    assert made["version"] == 2
     assert len(made["next_ms"]) == 5
     assert run("schedule", "show", "t", "--json").json == made
     assert run(*given).json == {"result": "unchanged", "before": made, "schedule": made}

@@ -14,7 +14,14 @@ from tests.http.conftest import Open
 from tests.http.harness import Api, kind
 
 ACME = "/v1/topics/report.send/schedules/acme"
-DAILY = {"body": {"for": "{due}"}, "cron": "0 9 * * 1-5", "tz": "Europe/Paris", "overlap": "skip", "ttr": "5s"}
+DAILY = {
+    "body": {"for": "{due}"},
+    "cron": "0 9 * * 1-5",
+    "tz": "Europe/Paris",
+    "overlap": "skip",
+    "ttr": "5s",
+    "version": 2,
+}
 
 
 async def test_put_is_idempotent(api: Api, queue: Queue) -> None:
@@ -26,6 +33,7 @@ async def test_put_is_idempotent(api: Api, queue: Queue) -> None:
     assert (schedule["topic"], schedule["id"], schedule["state"]) == ("report.send", "acme", "active")
     assert (schedule["words"], schedule["tz"]) == ("At 09:00 on Monday through Friday", "Europe/Paris")
     assert (schedule["body"], schedule["ttr_ms"], schedule["overlap"]) == ({"for": "{due}"}, 5000, "skip")
+    assert schedule["version"] == 2
     kept = queue.get_schedule("report.send", "acme")
     assert schedule["next_ms"] == kept.next_ms
     assert len(kept.next_ms) == 5

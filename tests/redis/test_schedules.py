@@ -220,6 +220,28 @@ def test_a_body_is_not_too_large_with_its_times(space: Space) -> None:
     queue.delete_topic("t", force=True)
 
 
+def test_a_body_has_its_version(stepped: Space, clock: ManualClock) -> None:
+    queue = stepped.queue
+    made = queue.schedule("t", {"for": "{due}"}, id="s", every="1m", version=3)
+    assert (made.version, made.body, made.raw_body) == (3, {"for": "{due}"}, b'{"for":"{due}"}')
+    assert queue.schedule("t", {"for": "{due}"}, id="s", every="1m", version=3) == made
+    assert queue.trigger("t", "s").version == 3
+    clock.advance("55s")
+    fired = stored(stepped, lambda schedules: schedules.fire(store_of(queue).session.keys.shard("t", 0), 1))
+    job = queue.get("t", fired.jobs[0])
+    assert job is not None
+    assert (job.version, set(job.body)) == (3, {"for"})
+    assert job.body["for"].endswith("+00:00")
+    assert queue.schedule("t", {"for": "{due}"}, id="s", every="1m").version == 1
+    with pytest.raises(InvalidInput, match="version: 0"):
+        queue.schedule("t", id="s", every="1m", version=0)
+    small = stepped.another_queue(max_body_bytes=100)
+    small.schedule("t", ["{due}"] * 2, id="small", every="1h", version=2)
+    with pytest.raises(InvalidInput, match="up to 106 bytes"):
+        small.schedule("t", ["{due}"] * 3, id="small", every="1h", version=2)
+    queue.delete_topic("t", force=True)
+
+
 def test_trigger_enqueues_one_now_and_changes_nothing(stepped: Space, clock: ManualClock) -> None:
     made = stepped.queue.schedule("t", {"at": "{due}"}, id="s", every="1d", tz="Asia/Kolkata", retry="1s 1s")
     job = stepped.queue.trigger("t", "s")

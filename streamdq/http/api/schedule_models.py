@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
+from ...codec.envelope import MAX_VERSION
 from ...job import NewJob
 from ...schedules.definition import Definition, define
 from .models import DURATION, DurationIn, In, RetryIn, Ttr, due_from, example
@@ -19,7 +20,8 @@ EXAMPLE_SCHEDULE: dict[str, Any] = {
     "words": "At 09:00 on Monday through Friday", "tz": "Europe/Paris", "dst": "once", "jitter_ms": 0,
     "start_ms": None, "until_ms": None, "overlap": "skip", "catch_up": "last", "declared": False,
     "next_ms": [1900051200000, 1900137600000], "previous": "acme@2030-03-15T08:00:00Z", "waiting": False, "fired": 12,
-    "skipped": 0, "missed": 0, "ttr_ms": None, "retry": None, "url": None, "expire_ms": None, "body": {"for": "{due}"},
+    "skipped": 0, "missed": 0, "ttr_ms": None, "retry": None, "url": None, "expire_ms": None, "version": 1,
+    "body": {"for": "{due}"},
 }  # fmt: skip
 
 
@@ -62,6 +64,7 @@ class ScheduleIn(In):
         Annotated[StrictStr, Field(max_length=4096)] | None,
         Field(description="The URL to which a callback worker POSTs the body."),
     ] = None
+    version: Annotated[StrictInt, Field(ge=1, le=MAX_VERSION, description="Of the body's shape.")] = 1
 
     model_config = ConfigDict(
         extra="forbid",
@@ -81,7 +84,7 @@ class ScheduleIn(In):
     def new_job(self) -> NewJob:
         """The job of its occurrences, in the library's form."""
         body = {} if self.body is None else self.body
-        return NewJob(body, ttr=self.ttr, retry=self.retry, url=self.url, expire=self.expire)
+        return NewJob(body, ttr=self.ttr, retry=self.retry, url=self.url, expire=self.expire, version=self.version)
 
 
 class ScheduleOut(BaseModel):
@@ -111,6 +114,7 @@ class ScheduleOut(BaseModel):
     retry: str | None
     url: str | None
     expire_ms: int | None
+    version: int = Field(description="Of the body's shape.")
     body: Any
 
     model_config = example(EXAMPLE_SCHEDULE)
