@@ -84,6 +84,13 @@ def _assembled(script: str, changed: Mapping[str, str]) -> str:
     return assembled(parts, source)
 
 
+def _one_more(number: str) -> str:
+    try:
+        return str(int(number, 0) + 1)
+    except ValueError:  # such as 1e15
+        return f"({number} + 1)"
+
+
 def _changes(node: Node) -> Iterator[tuple[int, int, str]]:
     """What is done to this node, apart from what is done to its parts."""
     start, end = node.start_byte, node.end_byte
@@ -93,7 +100,7 @@ def _changes(node: Node) -> Iterator[tuple[int, int, str]]:
         case "unary_expression" if node.children[0].type in ("not", "-"):
             yield start, node.children[1].start_byte, ""
         case "number":
-            yield start, end, str(int(_text(node), 0) + 1)
+            yield start, end, _one_more(_text(node))
         case "string" if not _OPTION.fullmatch(_text(node)) and not _is_command(node):
             yield start, end, "''" if len(_text(node)) > 2 else "'x'"
         case "true" | "false":

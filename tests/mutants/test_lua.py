@@ -36,6 +36,7 @@ def changed(source: str) -> list[str]:
         ("return a + b", ["", "return a - b"]),
         ("return a * b", ["", "return a / b"]),
         ("return 7", ["", "return 8"]),
+        ("return 1e15", ["", "return (1e15 + 1)"]),
         ("return a[0]", ["", "return a[1]"]),
         ("return true", ["", "return false"]),
         ("return 'x'", ["", "return ''"]),
