@@ -28,6 +28,10 @@ def encoded(command: Command) -> Fields:
     )
 
 
+LATEST_S = 12.0
+"""How late a request may arrive."""
+
+
 @dataclass
 class Faults:
     """What may happen to a call, each with a probability of its own, and how long a message takes."""
@@ -113,7 +117,7 @@ class Network:
         delay_s = self._travel()
         if random.random() < faults.late:
             self._happened(f"late: {call.name}")
-            delay_s += random.uniform(0.0, 12.0)
+            delay_s += random.uniform(0.0, LATEST_S)
         call.future.add_done_callback(lambda _: self._later(self._travel(), self._hang_up, call), context=_OUTSIDE)
         self._later(delay_s, self._arrive, call)
         return call.future

@@ -13,6 +13,7 @@ from streamdq import AsyncQueue
 from streamdq.errors import StreamdqError
 
 from .archiver import serials_in
+from .link import LATEST_S
 from .model import Broken, Shard
 from .plan import GROUPS
 from .schedulers import end_schedules
@@ -34,6 +35,7 @@ async def come_to_rest(world: World) -> None:
             await _until_done(partial(queue.configure, topic, rate=0))
             await _until_done(partial(queue.resume, topic))
         await _until_done(partial(end_schedules, world, queue))
+        await asyncio.sleep(LATEST_S + 1.0)  # what was sent before has arrived: it may enqueue something
         await _until_nothing_is_due(world, queue)
         if world.plan.night_s:
             await asyncio.sleep(world.plan.night_s)
