@@ -21,10 +21,12 @@ local function rule_in(text)
     at_most = tonumber(at_most)}
 end
 
--- parse_taken(text): returns {over=, until_ms=, latest=, noted=, nonce=, created=, due=, times={ms, ...}}
+-- parse_taken(text): returns {over=, until_ms=, latest=, noted=, nonce=, created=, due=, times={ms, ...}}; nil = it
+-- can't be read. An error here would end a claim half way.
 local function parse_taken(text)
   local t, times = {times = {}}, nil
   t.over, t.until_ms, t.latest, t.noted, t.nonce, t.created, t.due, times = string.match(text, TAKEN)
+  if not times then return nil end
   for _, name in ipairs({'over', 'until_ms', 'latest', 'noted', 'created', 'due'}) do t[name] = tonumber(t[name]) end
   for ms in string.gmatch(times, '%d+') do t.times[#t.times + 1] = tonumber(ms) end
   return t
@@ -76,11 +78,11 @@ end
 -- returns what parse_taken returns; nil = nothing, or nothing that still matters
 local function taken_of(k, id, now, lives)
   local text = redis.call('HGET', k.taken, id)
-  if not text then return nil end
-  local t = parse_taken(text)
+  local t = text and parse_taken(text)
+  if not t then return nil end
   local ahead, lost = math.max(0, t.noted - now), t.until_ms >= AFTER_MS and not lives
   if ahead > 0 then
-    t.over = t.over - ahead
+    t.over = math.max(0, t.over - ahead)
     if t.until_ms < AFTER_MS then t.until_ms = math.max(0, t.until_ms - ahead) end
     for i = 1, #t.times do t.times[i] = t.times[i] - ahead end
   end

@@ -297,6 +297,27 @@ def test_if_the_clock_was_set_back_the_time_begins_again(shard: Shard) -> None:
     assert shard.enqueue_unique("j", rule=MINUTE).taken == {}
 
 
+def test_a_job_whose_id_was_seen_with_an_earlier_clock_ends(shard: Shard) -> None:
+    shard.enqueue_unique("j", rule=AFTER)
+    shard.clock.now_ms -= 1_000_000
+    assert list(shard.enqueue_unique("j", rule=AFTER).taken) == [0]
+    shard.clock.now_ms += 1_000_000
+    shard.move()
+    shard.finish(shard.take())
+    assert shard.counts["done:default"] == 1
+    assert until_of(shard) == START_MS + 60_000
+
+
+def test_what_cannot_be_read_is_taken_for_nothing(shard: Shard) -> None:
+    shard.enqueue_unique("j", "k", rule=AFTER)
+    shard.move()
+    for id in "jk":
+        shard.redis("HSET", shard.k.taken, id, "junk")
+    shard.finish(*shard.claim().rows)
+    assert shard.redis("HLEN", shard.k.jobs) == 0
+    assert shard.enqueue_unique("j", "k", rule=AFTER).taken == {}
+
+
 def test_settings_out_of_date_write_nothing(shard: Shard) -> None:
     shard.enqueue("j", delay="1s")
     before = shard.counts, shard.redis("HGETALL", shard.k.jobs)

@@ -17,9 +17,14 @@ import redis
 from fakeredis import FakeServer
 from fakeredis._helpers import SimpleError
 from fakeredis._socket import FakeSocket
+from fakeredis.commands_mixins.scripting_mixin import LUA_MODULE
 from redis.exceptions import NoScriptError, ResponseError
 
 Fields = tuple[bytes, ...]
+
+
+class HalfDone(ResponseError):
+    """The reply to a script that failed."""
 
 
 class _Session(FakeSocket):
@@ -95,6 +100,8 @@ class Store:
                 return session._decode_result(session._run_command(function, signature, arguments, False))
         except SimpleError as error:
             return session._decode_error(error)
+        except LUA_MODULE.LuaError as error:  # what the script had written by then stays
+            return HalfDone(str(error))
 
     def forget_last(self) -> None:
         """The last command changed nothing."""

@@ -20,6 +20,7 @@ FOUND = {
     13: "a kick that came after its topic had been deleted made the shard's counters anew",
     1795354507039: "an outcome whose claim a failover had lost acknowledged the entry that its consumer had read again",
     1795407835063: "a call that hands entries back was cancelled when there was room, and came after their claim",
+    1795416850087: "after the clock was set back, what was kept of an id could not be read, and no job could end",
 }
 """Seeds that broke a promise once."""
 

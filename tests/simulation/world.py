@@ -36,7 +36,7 @@ from .movers import SimulatedMoverThread
 from .plan import DEFAULT_DELIVERIES, GROUPS, MAX_DELIVERIES, RETRIES, Plan
 from .rest import come_to_rest
 from .schedulers import keep_schedules
-from .store import Fields, Store
+from .store import Fields, HalfDone, Store
 from .threads import BlockingLink, ThreadedQueue, sleep
 from .transitions import STEPS
 
@@ -132,6 +132,8 @@ class World:
         call = call_of(len(self.store.log), int(self.store.time() * 1000), fields, reply)
         self.note(f"call {call.name}")
         with self.judged():
+            if isinstance(reply, HalfDone):
+                raise Broken(f"{call.name} ended half way: {reply}")
             self.model.applied(call)
 
     def _lives(self, consumer: str) -> bool:
