@@ -92,3 +92,11 @@ class Failures:
         if name in self._pauses_s:
             del self._pauses_s[name]
             log.info("works again", loop=self._loop, of=str(name))
+
+
+def running_loop() -> asyncio.AbstractEventLoop | None:
+    """This thread's, if one runs here."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -115,9 +115,9 @@ class CallbackWorker(Worker):
 
     async def _look(self) -> None:
         """Learns which receivers other processes have found dead."""
-        if self._shared is None and (run := self._run) is not None:
+        if self._shared is None and (serving := self._serving) is not None:
             hold_s = self._callback.timeout_s + 1
-            self._shared = Shared(run.link, run.session, run.consumer.now_ms, hold_s, self._endpoints.seen)
+            self._shared = Shared(serving.link, serving.session, serving.consumer.now_ms, hold_s, self._endpoints.seen)
             self._endpoints.share(self._shared)
         if self._shared is not None:
             await self._shared.look()

@@ -20,7 +20,7 @@ Caller = Callable[..., CallbackWorker]
 @pytest.fixture(autouse=True)
 def _short_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A burst looks sooner whether anything is left."""
-    monkeypatch.setattr("streamdq.worker.worker._BURST_WAIT_S", 0.02)
+    monkeypatch.setattr("streamdq.worker.serving._BURST_WAIT_S", 0.02)
 
 
 @pytest.fixture(autouse=True)

@@ -189,11 +189,11 @@ def test_signals_that_come_while_it_ends_are_the_same_one(server: Server, tmp_pa
 
 INTERRUPTED = """
 import asyncio, atexit, signal, sys
-import streamdq.processes, streamdq.worker.signals, streamdq.worker.worker
+import streamdq.processes, streamdq.worker.serving, streamdq.worker.signals
 from streamdq import Worker
 from streamdq.worker.signals import drop_at_exit
 
-for module in (streamdq.processes, streamdq.worker.signals, streamdq.worker.worker):
+for module in (streamdq.processes, streamdq.worker.serving, streamdq.worker.signals):
     module.ONE_SIGNAL_S = 600
 
 met = set()

@@ -165,7 +165,7 @@ def make(url: str, writer: Writer, options: Options) -> Worker:
     worker = Worker(url, options.namespace, options.group, options.concurrency)
 
     def started(work: Work, job: Job) -> None:
-        if work.company == os.getpid() and worker._run is not None and not worker._run._runner._waiting:
+        if work.company == os.getpid() and worker._serving is not None and not worker._serving._runner._waiting:
             raise Snooze("1ms")
         writer.write("start", job)
         signal_itself(work)

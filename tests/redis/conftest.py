@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @pytest.fixture(autouse=True)
 def _short_bursts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A burst looks sooner whether anything is left; hundreds of tests wait for that."""
-    monkeypatch.setattr("streamdq.worker.worker._BURST_WAIT_S", 0.02)
+    monkeypatch.setattr("streamdq.worker.serving._BURST_WAIT_S", 0.02)
 
 
 @pytest.fixture

@@ -432,7 +432,7 @@ async def test_a_worker_that_waited_for_its_outcomes_to_be_sent_claims_again(
     space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It claims nothing while too many are unsent; nothing runs then whose end could wake it."""
-    monkeypatch.setattr("streamdq.worker.worker._MOST_UNSENT", 1)
+    monkeypatch.setattr("streamdq.worker.serving._MOST_UNSENT", 1)
     worker = space.worker(concurrency=5)
 
     @worker.handler("t")

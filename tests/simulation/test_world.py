@@ -10,7 +10,7 @@ import pytest
 
 from streamdq.store.scripts import Scripts
 from streamdq.worker.runner import Runner
-from streamdq.worker.worker import _Run
+from streamdq.worker.serving import Serving
 from tests.simulation.model import Broken
 from tests.simulation.world import World
 
@@ -42,7 +42,7 @@ def test_a_worker_that_does_not_end_is_noticed(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_worker_that_goes_on_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_Run, "_signalled", lambda _: None)
+    monkeypatch.setattr(Serving, "_signalled", lambda _: None)
     with pytest.raises(Broken, match="told to end"):
         quiet().run()
 

@@ -24,7 +24,7 @@ from streamdq.keys import ShardKeys
 from streamdq.link import session as session_module
 from streamdq.link.address import Target
 from streamdq.mover import mover as mover_module
-from streamdq.worker import worker as worker_module
+from streamdq.worker import serving as serving_module
 
 from . import clients, operators, troubles, workers
 from .archiver import keep_archive
@@ -96,9 +96,9 @@ class World:
                 (time, "sleep", sleep),
                 (os, "urandom", entropy.randbytes),
                 (session_module, "consumer_name", lambda: f"c{next(self._names)}"),
-                (worker_module, "AsyncLink", link),
-                (worker_module, "install", self.loop.install),
-                (worker_module, "uninstall", self.loop.uninstall),
+                (serving_module, "AsyncLink", link),
+                (serving_module, "install", self.loop.install),
+                (serving_module, "uninstall", self.loop.uninstall),
                 (mover_module, "AsyncLink", link),
                 (queue_module, "MoverThread", SimulatedMoverThread),
                 (AsyncQueue, "_link_class", staticmethod(link)),

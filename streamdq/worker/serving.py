@@ -1,0 +1,302 @@
+"""One call of a worker's serve: its connections, the loops that claim jobs, run handlers and send outcomes, a mover
+beside them, and how they end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any, TypeVar
+
+from ..claims.attempts import End, Held, Outcome
+from ..clock import RedisClock
+from ..codec.protocol import Codec
+from ..config import MAX_BATCH, Settings
+from ..errors import NewerFormat, UnknownTopic
+from ..link.connection import AsyncLink
+from ..link.session import arun, open_session
+from ..logs import log, what
+from ..loop import cancel_and_wait, running_loop, supervise
+from ..mover.mover import Mover
+from ..operations.inspect import stats
+from ..store.blocking import listen
+from ..store.redis_store import RedisStore
+from .consumer import BLOCK_S, Consumer, Limits
+from .declared import Declared, DeclaredSchedules
+from .ended_files import EndedFiles
+from .handlers import Handlers
+from .outcomes import OutcomeSender
+from .runner import Runner
+from .signals import ONE_SIGNAL_S, install, uninstall
+from .signs import Signs
+from .touches import Touches
+from .turns import Limit, Turns
+
+T = TypeVar("T")
+_MOST_UNSENT = 4 * MAX_BATCH
+_BURST_WAIT_S = 0.2
+_REGISTRY_S = 20.0  # how often it looks at the registry if no ring comes
+
+
+@dataclass(frozen=True)
+class Orders:
+    """What a worker was told."""
+
+    url: str | None
+    namespace: str
+    group: str
+    concurrency: int
+    settings: Settings
+    clock: RedisClock | None
+    codec: Sequence[Codec] | None
+    handlers: Handlers
+    every_topic: bool  # it finds topics by itself
+    turns: Turns
+    on_dead: list[Callable[..., Any]]
+    declared: list[Declared]
+    prune: bool  # it removes schedules that are declared no more
+
+
+class Serving:
+    """``name``: the consumer's. ``begun``: its topics and schedules are there."""
+
+    def __init__(self, orders: Orders) -> None:
+        self.begun = False
+        self.stopping = asyncio.Event()
+        self._ended = asyncio.Event()  # ends the mover, after the last outcome was sent
+        self._orders, self._group = orders, orders.group
+        self.handlers = orders.handlers
+        self._served = set(orders.handlers)
+        self.link, self.session = open_session(
+            orders.url, orders.namespace, orders.settings, orders.clock, AsyncLink, orders.codec
+        )
+        self.name = self.session.consumer
+        self._store = RedisStore(self.session)
+        self._topics = self._store.topics
+        self._schedules = DeclaredSchedules(self.link, self._store, orders.declared)
+        scripts = self._store.scripts
+        self._outcomes = OutcomeSender(self.link, scripts, self._topics, self._group, self.name, self._settled)
+        self.consumer = Consumer(
+            self.link, self.session, scripts, self._topics, self._group, self.name, self._outcomes.failing, orders.turns
+        )
+        self._mover = Mover(self.link, self.session, scripts, self._topics, self.name, self._ended)
+        self._touches = Touches(self.link, scripts, self._topics, self._group, self.name)
+        self._runner = Runner(
+            orders.handlers, self._group, orders.concurrency, self._topics, self.consumer.now_ms, self.name,
+            ended=self._outcomes.put, touched=self._touches.put, on_dead=orders.on_dead,
+            with_files=self.session.bodies.files is not None,
+        )  # fmt: skip
+        self._files = EndedFiles(self.link, self.session)
+        self._signs = Signs(self.link, self.session, scripts, self._holds_claims)
+        self._loop = asyncio.get_running_loop()
+        self._refused: NewerFormat | None = None
+        self._signalled_at: float | None = None  # the last time; more within ONE_SIGNAL_S are the same signal
+
+    async def serve(self, burst: bool, signals: bool) -> None:
+        before = install(self._on_signal) if signals else {}
+        try:
+            # If Redis can't be reached at the start, that is an error; later the loops wait for it to come back.
+            await self._prepare()
+            bodies = {"mover": self._mover.run, "outcomes": self._outcomes.run, "watchdog": self._runner.watch}
+            if self.session.bodies.files is not None:
+                bodies["files"] = self._files.run
+            bodies |= {"alive": self.consumer.heartbeat, "topics": self._watch_topics, "signs": self._signs.run}
+            namespace = self.session.keys.namespace
+            loops = [
+                self._loop.create_task(supervise(name, body, self._ended, namespace)) for name, body in bodies.items()
+            ]
+            for task in loops:
+                task.add_done_callback(self._loop_ended)
+            self._sending = loops[1]
+            try:
+                await supervise("claim", lambda: self._claim(burst), self.stopping, namespace)
+                if self._refused is not None:
+                    raise self._refused
+                await self._drain(self._orders.settings.grace_s)
+            except (asyncio.CancelledError, NewerFormat):
+                # From now on nobody watches the handlers or reports their outcomes, so running jobs go back as well.
+                await self._drain(0.0)
+                raise
+            finally:
+                self._ended.set()
+                await asyncio.wait(loops[:1], timeout=1)  # the mover gives its lease up
+                await cancel_and_wait(loops)
+        finally:
+            try:
+                await self.link.close()
+            finally:
+                uninstall(before, self._signalled_at)
+
+    def _loop_ended(self, task: asyncio.Task[None]) -> None:
+        """Ends the worker if a loop ended because it met data of a newer version; loops survive any other error."""
+        if not task.cancelled() and isinstance(error := task.exception(), NewerFormat):
+            self._refused = error
+            self.stopping.set()
+
+    def stop(self) -> None:
+        if running_loop() is self._loop:
+            self.stopping.set()
+        else:
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                self._loop.call_soon_threadsafe(self.stopping.set)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        self._loop.call_soon_threadsafe(self._signalled)
+
+    def _signalled(self) -> None:
+        """The first signal lets running handlers finish; the second hands them back at once."""
+        now = time.monotonic()
+        if self._signalled_at is not None and now - self._signalled_at <= ONE_SIGNAL_S:
+            return
+        self._signalled_at = now
+        if self.stopping.is_set():
+            self._runner.hurry()
+        self.stopping.set()
+
+    async def _prepare(self) -> None:
+        for topic, handler in self.handlers.items():
+            own = {"ttr_ms": handler.ttr_ms, "retry": handler.retry}
+            await arun(self.link, self._topics.serve(topic, self._group, own))
+        await self._schedules.put()
+        if self._orders.prune:
+            await self._schedules.prune(self.handlers.named)
+        await self._look_for_topics()
+        await self._signs.begin()
+        self.begun = True
+        log.info("worker started", consumer=self.name, group=self._group, topics=sorted(self._served))
+
+    # -- topics
+
+    async def _watch_topics(self) -> None:
+        """A loop's body: looks at the registry, and at the declared schedules, whenever the registry changes, and every
+        ``_REGISTRY_S`` in any case.
+        """
+        seen: dict[str, bytes] = {}
+        while True:
+            await self._look_for_topics()
+            await self._schedules.keep()
+            seen |= await arun(self.link, listen(self.session, [self.session.keys.wake], seen, _REGISTRY_S))
+
+    async def _look_for_topics(self) -> None:
+        """Serves all shards of the topics with handlers. A handler for every topic serves the topics that have the
+        group now: a topic whose group was removed must not get it back from here.
+        """
+        known = await arun(self.link, self._topics.refresh())
+        served = set(self.handlers.named)
+        if self._orders.every_topic:
+            served |= {topic for topic, settings in known.items() if self._group in settings.groups}
+            self.handlers.serve(served)
+        self._served = served
+        if not self.consumer.serve(list(served)):
+            return
+        await self.consumer.join()
+        self._runner.freed.set()  # without a topic, _claim waits for room
+        log.info("topics served", consumer=self.name, group=self._group, topics=sorted(served))
+
+    # -- claiming
+
+    async def _claim(self, burst: bool) -> None:
+        """Claims jobs whenever there is room."""
+        while not self.stopping.is_set():
+            full = self._is_full(burst)
+            if full:
+                self._runner.freed.clear()
+                held = await self._unless_stopped(self._no_room())
+            else:
+                held = await self._unless_stopped(self.consumer.next(self._room, _BURST_WAIT_S if burst else BLOCK_S))
+            if held:
+                self._runner.take(held)
+                self._signs.claimed()
+            elif burst and not full and self._runner.idle and await self._nothing_left():
+                return
+
+    def _is_full(self, burst: bool) -> bool:
+        """Whether to wait for a free slot. A burst without any topic has nothing to wait for."""
+        return not self._room() and not (burst and not self.handlers)
+
+    def _room(self) -> Limits:
+        """How many jobs of each topic can be claimed now; empty if none, or if no topic is served."""
+        most, at_once = self._runner.room(ahead=not self.consumer.crowded)
+        if most == 0 or self._outcomes.unsent >= _MOST_UNSENT:
+            return {}
+        return {name: _limit(most, at_once, handler.batch or 1) for name, handler in self.handlers.items()}
+
+    async def _no_room(self) -> list[Held]:
+        """Waits until there is room. Entries that a read returns meanwhile go back, for workers that have room."""
+        if not self.consumer.reading:
+            await self._runner.freed.wait()
+            return []
+        freed = self._loop.create_task(self._runner.freed.wait())
+        back = self._loop.create_task(self.consumer.hand_back())
+        try:
+            await asyncio.wait((freed, back), return_when=asyncio.FIRST_COMPLETED)
+            return back.result() if back.done() else []
+        finally:
+            await cancel_and_wait([freed, *([] if back.done() else [back])])
+
+    async def _unless_stopped(self, waiting: Coroutine[Any, Any, T]) -> T | None:
+        """The awaited result, or None if the worker is told to stop first."""
+        task, stop = self._loop.create_task(waiting), self._loop.create_task(self.stopping.wait())
+        try:
+            await asyncio.wait((task, stop), return_when=asyncio.FIRST_COMPLETED)
+            return task.result() if task.done() else None
+        finally:
+            await cancel_and_wait([stop, *([] if task.done() else [task])])
+
+    async def _nothing_left(self) -> bool:
+        await self._outcomes.drained()
+        for topic in self._served:
+            try:
+                group = (await arun(self.link, stats(self._store, topic))).topics[topic].groups.get(self._group)
+            except UnknownTopic:
+                group = None
+            if group is None or group.delayed + group.ready + group.running:
+                return False  # None: deleted, or without the group; it is made again, or served no more
+        return True
+
+    # -- outcomes and stopping
+
+    def _settled(self, ends: list[End], stale: set[int]) -> None:
+        self._runner.settled(ends, stale)
+        if self.session.bodies.files is not None and ends[0].outcome is Outcome.DONE:
+            self._files.put(ends, stale)
+
+    async def _in_time(self, telling: Coroutine[Any, Any, None]) -> None:
+        try:
+            async with asyncio.timeout(self._orders.settings.call_timeout_s):
+                await telling
+        except Exception as error:
+            log.warning("stopped without telling Redis", unsent=self._outcomes.size, error=what(error))
+
+    async def _all_sent(self) -> None:
+        """Waits until all outcomes are sent, or the task that sends them has ended because all tasks were cancelled
+        together.
+        """
+        drained = self._loop.create_task(self._outcomes.drained())
+        await asyncio.wait((drained, self._sending), return_when=asyncio.FIRST_COMPLETED)
+        drained.cancel()
+
+    def _holds_claims(self) -> bool:
+        return not self._runner.idle or self._outcomes.size > 0
+
+    async def _leave(self) -> None:
+        await self.consumer.leave()
+        await self._signs.end()  # not if it could hand nothing back: without a sign, the mover soon does
+
+    async def _drain(self, grace_s: float) -> None:
+        """Lets running handlers end, hands other jobs back, and leaves the group."""
+        await self._runner.drain(grace_s)
+        # Redis may be down, wholly or in part. Jobs whose outcome it doesn't get now are redelivered after their TTR.
+        await self._in_time(self._all_sent())
+        await self._in_time(self._leave())
+        self._touches.close()
+        await self._runner.close(self._orders.settings.call_timeout_s)
+        log.info("worker stopped", consumer=self.name)
+
+
+def _limit(most: int, at_once: int, batch: int) -> Limit:
+    return Limit(min(MAX_BATCH, most * batch), at_once * batch)
