@@ -100,12 +100,22 @@ def restore(model: Model, call: Call) -> None:
     for i, code in enumerate(codes):
         id, receipt, attempt, _, rest = call.args[4 + 5 * i : 9 + 5 * i]
         model.happened[f"restore: {code}"] += 1
-        if code == 1 and receipt not in model.receipts:
+        late = receipt in model.cleared
+        if code == 1 and (late or receipt not in model.receipts):
+            if late:
+                model.happened["restore: came late"] += 1
             model.receipts.add(receipt)
-            _bring_back(model, call, id.decode(), int(attempt), rest)
+            model.cleared.discard(receipt)
+            _bring_back(model, call, id.decode(), int(attempt), rest, late)
 
 
-def _bring_back(model: Model, call: Call, id: str, attempts: int, rest: bytes) -> None:
+def clear_receipts(model: Model, call: Call) -> None:
+    """The database knows. A restore that was on its way all the time brings the job back once more."""
+    if call.args[0].endswith(b":archive"):
+        model.cleared |= model.receipts & {*call.args[1:]}
+
+
+def _bring_back(model: Model, call: Call, id: str, attempts: int, rest: bytes, late: bool) -> None:
     group = call.args[1].decode()
     _, ttr, expire, _, _, _, body = rest.split(b"\n", 6)
     serial, now_ms = json.loads(body)["n"], call.now_ms - 1
@@ -118,7 +128,7 @@ def _bring_back(model: Model, call: Call, id: str, attempts: int, rest: bytes) -
         job = Tracked(serial, call.shard, id, now_ms, whole(ttr), whole(expire), model.told, only={group})
         model.jobs[serial] = model.live[call.shard, id] = job
     delivery = job.deliveries.get(group)
-    if delivery is not None and delivery.ended != "archived" and not model.lost_data:
+    if delivery is not None and delivery.ended != "archived" and not (late or model.lost_data):
         model.broken(f"job {serial} came back from the archive, though it was {delivery} in {group}")
     others = model.groups[call.shard].keys() - {group}
     if job.only or all(job.of(name).ended not in ("", "dead") for name in others):  # its record had gone
@@ -196,4 +206,4 @@ def flushall(model: Model, _: Call) -> None:
 
 INTERVENTIONS: dict[str, Step] = {
     step.__name__: step for step in (cancel, reschedule, kick, purge, archive, restore, configure_shard, drop_shard)
-} | {"FLUSHALL": flushall}
+} | {"FLUSHALL": flushall, "HDEL": clear_receipts}

@@ -143,6 +143,7 @@ class Model:
         self.moves: dict[str, list[tuple[int, int]]] = {}  # of each topic at its present rate: when, how many
         self.counts: dict[Shard, Counter[str]] = {}  # as Redis should count
         self.receipts: set[bytes] = set()  # of the archive
+        self.cleared: set[bytes] = set()  # those that Redis has no more
         self.spans: dict[tuple[Shard, str], Any] = {}  # by shard and id (uniqueness.py)
         self.planned: dict[
             tuple[Shard, bytes], tuple[str, bytes]

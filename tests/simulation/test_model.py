@@ -123,6 +123,20 @@ def test_an_archived_job_comes_back() -> None:
     story.rest(counted={"done:g": 1})
 
 
+def test_a_restore_that_comes_late_brings_a_job_back_again() -> None:
+    story = Story()
+    story.enqueue()
+    story.bury()
+    story.archive()
+    for entry in (b"2-0", b"3-0"):
+        story.restore()
+        story.restore()
+        story.claim(claim=b"-|%b|2|0|0|" % entry)
+        story.end("finish", claim=(b"-", entry))
+        story.call("HDEL", 1, b"streamdq:{t:0}:archive", b"given")
+    story.rest(counted={"done:g": 2})
+
+
 def test_unique_jobs_without_fault() -> None:
     story = Story()
     for serial, rule in enumerate((b"1000|||", b"1000|||", b"|2|1000|", b"|2|1000|"), start=1):
@@ -387,6 +401,17 @@ def brought_back_when_done(story: Story) -> None:
     story.restore()
 
 
+def brought_back_twice(story: Story) -> None:
+    story.enqueue()
+    story.bury()
+    story.archive()
+    story.restore()
+    story.claim(claim=b"-|2-0|2|0|0|")
+    story.end("finish", claim=(b"-", b"2-0"))
+    story.restore()
+    story.claim(claim=b"-|3-0|2|0|0|")
+
+
 def brought_back_for_others(story: Story) -> None:
     story.configure(b"g,h")
     story.enqueue()
@@ -429,7 +454,8 @@ FAULTS = [
     cancelled_while_it_ran, not_found_by_cancel, kicked_without_being_dead, put_over_another, put_in_again,
     counted_though_drained, claimed_too_late, expired_too_early, claimed_when_expired, buried_as_lost_too_early,
     started_though_lost_too_often, ended_for_the_client_alone, miscounted, dropped_with_an_open_job,
-    archived_without_being_dead, archived_nowhere, brought_back_when_done, brought_back_for_others, too_many_at_once,
+    archived_without_being_dead, archived_nowhere, brought_back_when_done, brought_back_twice,
+    brought_back_for_others, too_many_at_once,
 ]  # fmt: skip
 
 

@@ -170,7 +170,10 @@ def _hand_back(model: Model, call: Call) -> None:
         model.happened["claim: handed back"] += 1
         if held.started and model.is_held(held, call.now_ms):
             model.broken(f"{id!r} was handed back in {group}, though it runs: {held}")
-        job.of(group).claim = None  # type: ignore[union-attr]
+        delivery = job.of(group)  # type: ignore[union-attr]
+        delivery.claim = None
+        if model.lost_data:  # it may have been read again in the call that got no reply: that counts as an attempt
+            delivery.most += 1
 
 
 def _check_ttr(model: Model, call: Call, group: str, ttr_ms: int) -> None:
