@@ -3,12 +3,14 @@
 -- KEYS[2] bucket    ZSET
 -- KEYS[3] progress  HASH
 -- KEYS[4] settings  HASH
+-- KEYS[5] lanes     ZSET
+-- KEYS[6] keyed     HASH
 -- ARGV[1] cursor from the previous page; '0' at first
 -- ARGV[2] limit: about how many jobs; fewer if the shard has large jobs
 -- returns {cursor, id, group, ...}: the jobs that are ready or running for a group by an entry of ready:GROUP, or of
 -- the shared stream if group is ''. cursor '0' = this was the last page
--- include: progress, settle, leaving_groups, largest, stored_format
-local jobs, bucket, progress, settings = unpack(KEYS)
+-- include: progress, ring, settle, lanes, leaving_groups, largest, stored_format
+local jobs, bucket, progress, settings, lanes, keyed = unpack(KEYS)
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
 check_format(topic[4])
 local groups, left = names(topic[1]), tonumber(ARGV[2])
@@ -31,6 +33,7 @@ repeat
   cursor, skip = following, 0
 until cursor == '0' or left <= 0 or bytes + step * (tonumber(topic[2]) or 0) > BYTES_AT_ONCE
 
+local look = {keyed = keyed, lanes = lanes}
 local reply, states = {cursor}, states_of({progress = progress}, groups, ids)
 local k = {progress = progress, settings = settings, leaving = topic[3]}
 local function should_be(id, group)
@@ -47,7 +50,8 @@ for i, id in ipairs(ids) do
       alone = alone or p.main == '-'
       if p.state == 'r' then
         if p.entry == '' then shared = true else should_be(id, group) end
-      elseif p.state == 'w' and not redis.call('ZSCORE', bucket, member(p.sequence, group, id)) then
+      elseif p.state == 'w' and not redis.call('ZSCORE', bucket, member(p.sequence, group, id))
+          and not is_aside(look, group, id) then
         should_be(id, group)
       end
     end

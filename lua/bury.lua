@@ -6,7 +6,13 @@
 -- KEYS[5] counts       HASH
 -- KEYS[6] settings     HASH
 -- KEYS[7] history      STREAM
--- KEYS[8] receipts     ZSET    only given if the caller may lose the reply and ask again
+-- KEYS[8] wake         STREAM
+-- KEYS[9] bucket       ZSET
+-- KEYS[10] lanes  ZSET
+-- KEYS[11] fronts  ZSET
+-- KEYS[12] keyed  HASH
+-- KEYS[13] crowds  ZSET
+-- KEYS[14] receipts    ZSET    only given if the caller may lose the reply and ask again
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
@@ -14,12 +20,15 @@
 -- ARGV[5] consumer that claimed them
 -- ARGV[6..] per claim: main, entry (as claimed), id, history row, reason, error
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
--- include: clock, progress, settle, fence, bury_job, trim_ready, history, receipt, stored_format
-local ready, own, dead, progress, counts, settings, history, receipts = unpack(KEYS)
+-- include: clock, progress, ring, settle, fence, lanes, bury_job, trim_ready, history, receipt, stored_format
+local ready, own, dead, progress, counts, settings, history, wake, bucket, lanes, fronts, keyed, crowds, receipts = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-local k = {ready = ready, own = own, dead = dead, progress = progress, counts = counts}
-local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format')
+local k = {ready = ready, own = own, dead = dead, progress = progress, counts = counts, wake = wake, bucket = bucket,
+  lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
+local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
+  'key_limit')
 check_format(topic[5])
+k.key_limit = topic[6]
 local groups = served(topic[1], group, topic[4], ARGV[4])
 if not groups then return refused(now, 6) end
 local overtaken = tonumber(topic[3] or 0)
@@ -35,6 +44,7 @@ for i = 6, #ARGV, 6 do
     local p = parse(redis.call('HGET', progress, field_of(group, id)))
     if entry == '' then p.main = detach(k, groups, main) else redis.call('XDEL', own, entry) end
     bury_job(k, group, id, p, now, ARGV[i + 4], ARGV[i + 5])
+    free_place(k, group, id, now)
     rows[#rows + 1] = ARGV[i + 3] .. now_text
     if receipts then receipt(receipts, group, main, entry, 'dead', now) end
   end

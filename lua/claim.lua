@@ -11,6 +11,10 @@
 -- KEYS[9] bucket       ZSET
 -- KEYS[10] taken       HASH
 -- KEYS[11] taken_until  ZSET
+-- KEYS[12] lanes  ZSET
+-- KEYS[13] fronts  ZSET
+-- KEYS[14] keyed  HASH
+-- KEYS[15] crowds  ZSET
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] consumer
@@ -28,18 +32,18 @@
 -- due_ms: '' = see the record. unread: jobs still ready for this group. expired: how many were given up as too late.
 -- generation: of the group. refused: jobs that were lost before, beyond at_once. unlooked: how many of the last entries
 -- in ARGV[8..] were left for another call, because records are large.
--- include: clock, read, progress, ring, settle, requeue, history, return_unclaimed, start_attempt, stored_format, taken
-local ready, own, jobs, progress, counts, settings, wake, history, bucket, taken, taken_until = unpack(KEYS)
+-- include: clock, read, progress, ring, settle, lanes, requeue, history, return_unclaimed, start_attempt, stored_format, taken
+local ready, own, jobs, progress, counts, settings, wake, history, bucket, taken, taken_until, lanes, fronts, keyed, crowds = unpack(KEYS)
 local now, group, consumer, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
 local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts, bucket = bucket, wake = wake,
-  group = group, consumer = consumer, now = now}
+  group = group, consumer = consumer, now = now, lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
 
 local topic = redis.call('HMGET', settings, 'paused', 'ttr:' .. group, 'ttr', 'watch_until', 'groups', 'rate',
-  'generation:' .. group, 'largest', 'format', 'after_finish')
+  'generation:' .. group, 'largest', 'format', 'after_finish', 'key_limit')
 check_format(topic[9])
 local paused, groups, generation = topic[1] == '1', names(topic[5]), topic[7] or '0'
 if not has(groups, group) then return {-1} end
-k.waits = waits(topic[1], topic[6])
+k.waits, k.key_limit = waits(topic[1], topic[6]), topic[11]
 local count = paused and 0 or tonumber(ARGV[4])
 local group_ttr, at_once = tonumber(topic[2] or topic[3] or ARGV[5]), math.min(count, tonumber(ARGV[7]))
 local given, unlooked = {[own] = {}, [ready] = {}}, 0
@@ -83,7 +87,7 @@ for i = 1, n do
   elseif not record then
     -- The job is lost; reclaim counts it, by the entry if it was running.
     if not running then drop_entry(stream, group, entry, true) end
-    if p and p.state == 'w' then redis.call('HDEL', progress, fields[i]) end
+    if p and p.state == 'w' then lose(k, group, ids[i], now) end
   elseif running then
     redis.call('HINCRBY', counts, 'running:' .. group, -1)
     if p.note == consumer and entries[i].asked then

@@ -95,7 +95,7 @@ local function ttr_of(group)
   local ttr = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr')
   return tonumber(ttr[1] or ttr[2] or 0)
 end
-local ttrs, raised = {}, {}
+local ttrs, raised, key_limit = {}, {}, redis.call('HGET', settings, 'key_limit')
 for i, group in ipairs(had) do ttrs[i] = ttr_of(group) end
 for i = 5, #ARGV, 2 do
   if ARGV[i + 1] == '' then redis.call('HDEL', settings, ARGV[i])
@@ -104,6 +104,8 @@ end
 for i, group in ipairs(had) do
   if ttrs[i] > 0 and ttr_of(group) > ttrs[i] then raised[#raised + 1] = group end
 end
+-- What was limited before has lanes to look through.
+if key_limit and redis.call('HGET', settings, 'key_limit') ~= key_limit then redis.call('HSET', settings, 'opening', '') end
 relook_all(settings, raised)
 if changed then ring(wake, 0) end
 return answer(1, ARGV[1], ARGV[2])

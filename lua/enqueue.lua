@@ -5,6 +5,11 @@
 -- KEYS[4] counts    HASH
 -- KEYS[5] settings  HASH
 -- KEYS[6] wake      STREAM
+-- KEYS[7] progress  HASH
+-- KEYS[8] lanes     ZSET
+-- KEYS[9] fronts    ZSET
+-- KEYS[10] keyed    HASH
+-- KEYS[11] crowds   ZSET
 -- ARGV[1] now_ms or ''
 -- ARGV[2] the topic's number of shards, as the caller knows it
 -- ARGV[3] most bytes of records to return; beyond that the rest of the jobs is left for another call
@@ -12,14 +17,18 @@
 -- returns {status, now_ms, looked, i, record_i, ...}: status 1 = done, 0 = the caller's settings of the topic are out
 -- of date, nothing was written. looked: how many of the jobs were enqueued or had a taken id, at least one. i (from 1)
 -- are the jobs whose id was taken, each with the record that has it.
--- include: clock, sequence, ring, largest, stored_format
-local jobs, bucket, ready, counts, settings, wake = unpack(KEYS)
+-- include: clock, sequence, progress, ring, settle, lanes, largest, stored_format
+local jobs, bucket, ready, counts, settings, wake, progress, lanes, fronts, keyed, crowds = unpack(KEYS)
 local now, shards, most_bytes = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
-local topic = redis.call('HMGET', settings, 'shards', 'paused', 'rate', 'groups', 'watch_until', 'largest', 'format')
+local topic = redis.call('HMGET', settings, 'shards', 'paused', 'rate', 'groups', 'watch_until', 'largest', 'format',
+  'key_limit')
 check_format(topic[7])
 if topic[1] ~= shards then return {0, now, 0} end
 
+local limited = topic[8] and topic[8] ~= '0'
+local k = {counts = counts, bucket = bucket, wake = wake, progress = progress, lanes = lanes,
+  fronts = fronts, keyed = keyed, crowds = crowds, key_limit = topic[8]}
 local head = head_ms(bucket)
 local straight = topic[2] == '0' and topic[3] == '0' and not (head and head <= now)
 local count = (#ARGV - 3) / 3
@@ -45,7 +54,10 @@ for i = 4, #ARGV, 3 do
   else
     created = created + 1
     if #record > longest then longest = #record end
-    if straight and due <= now then
+    local key = limited and key_in(ARGV[i + 2], 1)
+    if key then
+      enter(k, names(topic[4]), id, key, order, due, now)
+    elseif straight and due <= now then
       redis.call('XADD', ready, '*', 'j', order .. id)
       moved = moved + 1
     else

@@ -8,8 +8,12 @@
 -- KEYS[6] settings  HASH
 -- KEYS[7] history   STREAM
 -- KEYS[8] wake      STREAM
--- KEYS[9] taken     HASH    id -> who had it last, and for how long it is taken
--- KEYS[10] taken_until  ZSET  id -> when that is over
+-- KEYS[9] lanes  ZSET
+-- KEYS[10] fronts  ZSET
+-- KEYS[11] keyed  HASH
+-- KEYS[12] crowds  ZSET
+-- KEYS[13] taken     HASH    id -> who had it last, and for how long it is taken
+-- KEYS[14] taken_until  ZSET  id -> when that is over
 -- ARGV[1] now_ms or ''
 -- ARGV[2] shards
 -- ARGV[3] history cap
@@ -20,15 +24,18 @@
 -- has the id, or had it; or that are there already, as they were postponed or the call is repeated. record_i: the job
 -- that has the id. If it has ended, body `null` in its record, and the sequence is until when (ms, hexadecimal) the id
 -- is taken.
--- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, withdraw, drop_job, largest, stored_format, taken, postpone
-local jobs, bucket, ready, progress, counts, settings, history, wake, taken, taken_until = unpack(KEYS)
+-- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, lanes, withdraw, drop_job, largest, stored_format, taken, postpone
+local jobs, bucket, ready, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, taken, taken_until = unpack(KEYS)
 local now, most_bytes, how = now_ms(ARGV[1]), tonumber(ARGV[4]), ARGV[5]
-local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish')
+local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit')
 check_format(topic[5])
 if topic[1] ~= ARGV[2] then return {0, now, 0} end
 local groups = names(topic[2])
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
-  history = history, cap = ARGV[3], leaving = topic[4], taken = taken, taken_until = taken_until}
+  history = history, cap = ARGV[3], leaving = topic[4], taken = taken, taken_until = taken_until,
+  lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
+k.wake, k.key_limit = wake, topic[7]
+local limited = topic[7] and topic[7] ~= '0'
 local head, count = head_ms(bucket), (#ARGV - 5) / 4
 local before = redis.call('HINCRBY', counts, 'enqueued', count) - count -- always written, as in enqueue
 local reply, created, earliest, bytes, longest = {1, now, count}, 0, nil, 0, 0
@@ -79,10 +86,11 @@ for i = 6, #ARGV, 4 do
     local new = order .. string.format('%.0f\n%.0f\n', due, now) .. rest
     redis.call('HSET', jobs, id, new)
     longest = math.max(longest, #new)
-    redis.call('ZADD', bucket, due, order .. id)
+    local key = limited and key_in(rest, 1)
+    if key then enter(k, groups, id, key, order, due, now) else redis.call('ZADD', bucket, due, order .. id) end
     take_id(k, id, t, rule, nonce, now, due)
     if rule.after and not topic[6] then topic[6] = redis.call('HSET', settings, 'after_finish', 1) end
-    if not earliest or due < earliest then earliest = due end
+    if not key and (not earliest or due < earliest) then earliest = due end
   end
   if record then bytes = bytes + #record end
   if bytes >= most_bytes then

@@ -8,7 +8,13 @@
 -- KEYS[7] history      STREAM
 -- KEYS[8] taken        HASH
 -- KEYS[9] taken_until  ZSET
--- KEYS[10] receipts    ZSET    only given if the caller may lose the reply and ask again
+-- KEYS[10] wake        STREAM
+-- KEYS[11] bucket      ZSET
+-- KEYS[12] lanes  ZSET
+-- KEYS[13] fronts  ZSET
+-- KEYS[14] keyed  HASH
+-- KEYS[15] crowds  ZSET
+-- KEYS[16] receipts    ZSET    only given if the caller may lose the reply and ask again
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
@@ -16,13 +22,15 @@
 -- ARGV[5] consumer that claimed them
 -- ARGV[6..] per claim: main, entry (as claimed), id, history row
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims, which were taken over (the fence).
--- include: clock, progress, settle, fence, trim_ready, history, receipt, stored_format, taken
-local ready, own, jobs, progress, counts, settings, history, taken, taken_until, receipts = unpack(KEYS)
+-- include: clock, progress, ring, settle, fence, lanes, trim_ready, history, receipt, stored_format, taken
+local ready, own, jobs, progress, counts, settings, history, taken, taken_until, wake, bucket, lanes, fronts, keyed, crowds, receipts = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts}
+local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts, wake = wake,
+  bucket = bucket,   lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
-  'after_finish')
+  'after_finish', 'key_limit')
 check_format(topic[5])
+k.key_limit = topic[7]
 k.gone = leaving_pool(topic[6], taken, taken_until, now)
 local groups = served(topic[1], group, topic[4], ARGV[4])
 if not groups then return refused(now, 4) end
@@ -51,6 +59,7 @@ for i = 6, #ARGV, 4 do
 end
 if #own_entries > 0 then redis.call('XDEL', own, unpack(own_entries)) end
 settle(k, groups, group, others_too, mains)
+if k.key_limit then for _, id in ipairs(others_too) do free_place(k, group, id, now) end end
 if not topic[2] and (overtaken > 0 or n >= 50) then trim_ready(k, settings, group, shared, overtaken)
 elseif n > 0 then redis.call('XDEL', ready, unpack(shared)) end
 if n > 0 then

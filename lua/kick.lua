@@ -8,19 +8,25 @@
 -- KEYS[7] settings     HASH
 -- KEYS[8] history      STREAM
 -- KEYS[9] wake         STREAM
+-- KEYS[10] lanes  ZSET
+-- KEYS[11] fronts  ZSET
+-- KEYS[12] keyed  HASH
+-- KEYS[13] crowds  ZSET
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
 -- ARGV[4] limit: how many of the longest dead to kick if no id is given; fewer if the shard has large jobs
 -- ARGV[5..] ids
 -- returns how many were kicked; 0 = none was dead
--- include: clock, sequence, progress, ring, requeue, history, largest, stored_format
-local own, dead, bucket, jobs, progress, counts, settings, history, wake = unpack(KEYS)
+-- include: clock, sequence, progress, ring, lanes, requeue, go_on, history, largest, stored_format
+local own, dead, bucket, jobs, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-local topic, kicked, rows = redis.call('HMGET', settings, 'paused', 'rate', 'largest', 'format'), 0, {}
+local topic, kicked, rows = redis.call('HMGET', settings, 'paused', 'rate', 'largest', 'format', 'key_limit'), 0, {}
 check_format(topic[4])
 local k = {own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts, wake = wake,
-  waits = waits(topic[1], topic[2])}
+  waits = waits(topic[1], topic[2]),
+  lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
+k.key_limit = topic[5]
 local ids = {unpack(ARGV, 5)}
 if #ids == 0 then ids = redis.call('ZRANGE', dead, 0, fitting(topic[3], tonumber(ARGV[4])) - 1) end
 -- Nothing is reserved then: it would make the counters of a shard anew that was deleted meanwhile.
@@ -33,7 +39,7 @@ for _, id in ipairs(ids) do
     local p = parse(redis.call('HGET', progress, field_of(group, id)))
     p.step, p.crashes, p.sequence, p.note = 0, 0, later_order(sequence), ''
     redis.call('HINCRBY', counts, 'dead:' .. group, -1)
-    requeue(k, group, id, p, string.format('%.0f', now), now) -- kicked by an operator: due now
+    go_on(k, group, id, p, redis.call('HGET', jobs, id), now) -- kicked by an operator: due now
     rows[kicked] = rare_row('kicked', id, group, p, redis.call('HGET', jobs, id), now, {due = p.deadline})
   end
 end

@@ -9,12 +9,17 @@
 -- KEYS[6] counts    HASH
 -- KEYS[7] taken     HASH
 -- KEYS[8] taken_until  ZSET
+-- KEYS[9] lanes  ZSET
+-- KEYS[10] fronts  ZSET
+-- KEYS[11] keyed  HASH
+-- KEYS[12] crowds  ZSET
 -- ARGV[1] group
 -- ARGV[2] limit: about how many fields of progress to look at; fewer if records are large
 -- returns 1 = there is more to do; 0 = the group is gone, or is not leaving
--- include: clock, progress, settle, leaving_groups, largest, stored_format, taken
-local settings, jobs, bucket, ready, progress, counts, taken, taken_until = unpack(KEYS)
-local k = {jobs = jobs, progress = progress, counts = counts, ready = ready}
+-- include: clock, progress, ring, settle, lanes, leaving_groups, largest, stored_format, taken
+local settings, jobs, bucket, ready, progress, counts, taken, taken_until, lanes, fronts, keyed, crowds = unpack(KEYS)
+local k = {jobs = jobs, progress = progress, counts = counts, ready = ready,
+  lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
 local group, bytes = ARGV[1], 0
 local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'left:' .. group, 'left_at:' .. group, 'format',
   'after_finish')
@@ -55,6 +60,7 @@ for i = 1, #page[2], 2 do
   local whose, id = string.match(field, '^([^\31]*)\31(.*)$')
   if whose == group then
     redis.call('HDEL', progress, field)
+    leave_key(k, group, id)
     if p.state == 'w' and redis.call('ZREM', bucket, member(p.sequence, group, id)) == 1 then
       redis.call('HINCRBY', counts, 'waiting:' .. group, -1)
     end
@@ -70,7 +76,7 @@ if page[1] ~= '0' then
   return 1
 end
 take_out(leaving, group)
-redis.call('HDEL', counts, 'waiting:' .. group)
+redis.call('HDEL', counts, 'waiting:' .. group, 'aside:' .. group)
 redis.call('HDEL', settings, 'left:' .. group, 'left_at:' .. group, 'leaving')
 if #leaving > 0 then redis.call('HSET', settings, 'leaving', table.concat(leaving, ',')) end
 return 0

@@ -10,6 +10,10 @@
 -- KEYS[7] settings     HASH
 -- KEYS[8] history      STREAM
 -- KEYS[9] wake         STREAM
+-- KEYS[10] lanes  ZSET
+-- KEYS[11] fronts  ZSET
+-- KEYS[12] keyed  HASH
+-- KEYS[13] crowds  ZSET
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
@@ -24,16 +28,17 @@
 -- yet; if it died in between, it never will. missing: jobs that are ready by the counters and in no stream. lost: jobs
 -- that were missing in the last check as well; they count as lost from now on, as do claims whose record is gone. The
 -- consumers are those with pending entries.
--- include: clock, progress, ring, settle, requeue, hand_over, history, crash, missing_jobs, relook, largest, stored_format
-local ready, own, jobs, bucket, progress, counts, settings, history, wake = unpack(KEYS)
+-- include: clock, progress, ring, settle, lanes, requeue, hand_over, history, crash, missing_jobs, relook, largest, stored_format
+local ready, own, jobs, bucket, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts,
-  wake = wake, lost = 0, bytes = 0, taken = 0, rows = {}}
+  wake = wake, lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds, lost = 0, bytes = 0, taken = 0,
+  rows = {}}
 local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate',
-  'watch_until', 'relook:' .. group, 'largest', 'format')
+  'watch_until', 'relook:' .. group, 'largest', 'format', 'key_limit')
 check_format(topic[9])
 local group_ttr = tonumber(topic[1] or topic[2] or ARGV[4])
-k.groups, k.waits = names(topic[3]), waits(topic[4], topic[5])
+k.groups, k.waits, k.key_limit = names(topic[3]), waits(topic[4], topic[5]), topic[10]
 k.apart_ms = apart_ms(group_ttr, now)
 k.stays = function(p, running) return running and tonumber(p.deadline) > now end
 -- Further ahead than it is ever set: the clock was set back.

@@ -8,9 +8,13 @@
 -- KEYS[6] settings  HASH    'relay:OUTBOX': epoch of the last relay that came here
 -- KEYS[7] history   STREAM
 -- KEYS[8] wake      STREAM
--- KEYS[9] outbox    HASH    receipt -> 1
--- KEYS[10] taken    HASH
--- KEYS[11] taken_until  ZSET
+-- KEYS[9] lanes  ZSET
+-- KEYS[10] fronts  ZSET
+-- KEYS[11] keyed  HASH
+-- KEYS[12] crowds  ZSET
+-- KEYS[13] outbox    HASH    receipt -> 1
+-- KEYS[14] taken    HASH
+-- KEYS[15] taken_until  ZSET
 -- ARGV[1] now_ms or ''
 -- ARGV[2] shards
 -- ARGV[3] version of the topic before the caller read its rows: in a topic that was deleted and made again since, neither
@@ -23,11 +27,11 @@
 -- returns {status, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date, nothing was
 -- written. code of each job that was looked at, at least one: 1 = enqueued now, 2 = by an earlier call, 0 = another job
 -- has the id. {-1, epoch}: the fence; a relay with this higher epoch has been here, nothing was written.
--- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, withdraw, drop_job, largest, stored_format, taken
-local jobs, bucket, ready, progress, counts, settings, history, wake, outbox, taken, taken_until = unpack(KEYS)
+-- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, lanes, withdraw, drop_job, largest, stored_format, taken
+local jobs, bucket, ready, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, outbox, taken, taken_until = unpack(KEYS)
 local now, most_bytes, fence, epoch = now_ms(ARGV[1]), tonumber(ARGV[5]), 'relay:' .. ARGV[6], tonumber(ARGV[7])
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'version', fence,
-  'after_finish')
+  'after_finish', 'key_limit')
 check_format(topic[5])
 if topic[1] ~= ARGV[2] or topic[6] ~= ARGV[3] then return {0} end
 local last = tonumber(topic[7] or 0)
@@ -41,8 +45,10 @@ end
 
 local groups = names(topic[2])
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
-  history = history, cap = ARGV[4], leaving = topic[4]}
+  history = history, cap = ARGV[4], leaving = topic[4],
+  lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
 k.gone = leaving_pool(topic[8], taken, taken_until, now)
+k.wake, k.key_limit = wake, topic[9]
 local head, count = head_ms(bucket), (#ARGV - 7) / 5
 local before = redis.call('HINCRBY', counts, 'enqueued', count) - count
 local reply, created, earliest, bytes, longest = {1}, 0, nil, 0, 0

@@ -7,19 +7,25 @@
 -- KEYS[6] counts       HASH
 -- KEYS[7] settings     HASH
 -- KEYS[8] wake         STREAM
+-- KEYS[9] lanes  ZSET
+-- KEYS[10] fronts  ZSET
+-- KEYS[11] keyed  HASH
+-- KEYS[12] crowds  ZSET
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] consumer
 -- ARGV[4] limit per stream; fewer if the shard has large jobs
 -- returns 1 = the consumer is gone, perhaps with its group; 0 = more entries may be pending: call again
--- include: clock, progress, ring, settle, requeue, hand_over, largest, stored_format
-local ready, own, jobs, bucket, progress, counts, settings, wake = unpack(KEYS)
+-- include: clock, progress, ring, settle, lanes, requeue, hand_over, largest, stored_format
+local ready, own, jobs, bucket, progress, counts, settings, wake, lanes, fronts, keyed, crowds = unpack(KEYS)
 local now, group, consumer = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'largest', 'format')
+local topic = redis.call('HMGET', settings, 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit')
 check_format(topic[5])
 local limit = fitting(topic[4], tonumber(ARGV[4]))
 local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts,
-  wake = wake, groups = names(topic[1]), waits = waits(topic[2], topic[3])}
+  wake = wake, groups = names(topic[1]), waits = waits(topic[2], topic[3]),
+  lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
+k.key_limit = topic[6]
 if not has(k.groups, group) then return 1 end
 
 for _, stream in ipairs({ready, own}) do

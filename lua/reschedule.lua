@@ -6,6 +6,10 @@
 -- KEYS[5] counts    HASH
 -- KEYS[6] settings  HASH
 -- KEYS[7] wake      STREAM
+-- KEYS[8] lanes  ZSET
+-- KEYS[9] fronts  ZSET
+-- KEYS[10] keyed  HASH
+-- KEYS[11] crowds  ZSET
 -- ARGV[1] now_ms or ''
 -- ARGV[2] id
 -- ARGV[3] when: '+delay_ms', or due_ms
@@ -13,25 +17,26 @@
 -- ARGV[5] 'cover' = write even if nothing is to be changed, so that WAIT covers earlier writes; or none
 -- returns 1 = rescheduled; 0 = no such job, or no group waits for it; -1 = an attempt is running; -2 = the caller's
 -- settings of the topic are out of date, nothing was changed
--- include: clock, sequence, progress, ring, settle, leaving_groups, group_states, withdraw, stored_format
-local jobs, bucket, ready, progress, counts, settings, wake = unpack(KEYS)
+-- include: clock, sequence, progress, ring, settle, leaving_groups, group_states, lanes, withdraw, stored_format
+local jobs, bucket, ready, progress, counts, settings, wake, lanes, fronts, keyed, crowds = unpack(KEYS)
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts,
-  settings = settings}
+  settings = settings,
+  lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
 local id, when, now = ARGV[2], ARGV[3], now_ms(ARGV[1])
 local due = tonumber(when)
 if string.byte(when) == 43 then due = now + due end
 
-local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format')
+local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format', 'key_limit')
 check_format(topic[4])
 if topic[1] ~= ARGV[4] then return -2 end
 if ARGV[5] then redis.call('HINCRBY', counts, 'enqueued', 0) end
 local record, groups = redis.call('HGET', jobs, id), names(topic[2])
 if not record then return 0 end
-k.leaving = topic[3]
+k.leaving, k.wake, k.key_limit = topic[3], wake, topic[5]
 local concerned, states, running = group_states(k, groups, id, string.sub(record, 1, 12))
 if running then return -1 end
 local head, old = head_ms(bucket), string.sub(record, 1, 12)
-local withdrawn, main = withdraw(k, concerned, states, id, old)
+local withdrawn, main = withdraw(k, concerned, states, id, old, now)
 if #withdrawn == 0 then return 0 end
 
 -- With a new sequence, entries that are already in a stream are out of date. Once a group has begun, the record keeps
@@ -40,6 +45,7 @@ local order = later_order(reserve(counts, 1) + 1)
 local untouched = next(states) == nil
 redis.call('HSET', jobs, id, (untouched and order or old) .. string.format('%.0f', due)
   .. string.match(record, '^%d+(\n.*)$', 13))
+local key = topic[5] and topic[5] ~= '0' and next(states) and key_of(record)
 if untouched then
   redis.call('ZADD', bucket, due, order .. id)
 else
@@ -48,8 +54,12 @@ else
       or {attempt = 0, snoozed = '', step = 0, crashes = 0, main = main, started = '', note = ''}
     p.state, p.entry, p.sequence, p.deadline = 'w', '', order, string.format('%.0f', due)
     redis.call('HSET', progress, field_of(group, id), format(p))
-    redis.call('ZADD', bucket, due, member(order, group, id))
-    redis.call('HINCRBY', counts, 'waiting:' .. group, 1)
+    if key then
+      advance(k, group, line_up(k, group, key, id, order, due), now)
+    else
+      redis.call('ZADD', bucket, due, member(order, group, id))
+      redis.call('HINCRBY', counts, 'waiting:' .. group, 1)
+    end
   end
 end
 if not head or due < head then ring(wake, due) end

@@ -9,6 +9,10 @@
 -- KEYS[7] history      STREAM
 -- KEYS[8] archive      HASH
 -- KEYS[9] wake         STREAM
+-- KEYS[10] lanes  ZSET
+-- KEYS[11] fronts  ZSET
+-- KEYS[12] keyed  HASH
+-- KEYS[13] crowds  ZSET
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
@@ -17,17 +21,19 @@
 -- returns {status, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date, or the group
 -- does not exist, nothing was written; code 1 = ready, now or by an earlier call that left its receipt; 0 = the id is
 -- live
--- include: clock, sequence, progress, ring, requeue, history, settle, largest, stored_format
-local own, bucket, jobs, progress, counts, settings, history, archive, wake = unpack(KEYS)
+-- include: clock, sequence, progress, ring, settle, lanes, requeue, go_on, history, largest, stored_format
+local own, bucket, jobs, progress, counts, settings, history, archive, wake, lanes, fronts, keyed, crowds = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-local k = {own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts, wake = wake}
-local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused', 'rate', 'largest', 'format')
+local k = {own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts, wake = wake,
+  lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
+local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit')
 check_format(topic[6])
 local others, served = {}, false
 for _, name in ipairs(names(topic[2])) do
   if name == group then served = true else others[#others + 1] = name end
 end
 if topic[1] ~= ARGV[4] or not served then return {0} end
+k.key_limit = topic[7]
 k.waits = waits(topic[3], topic[4])
 
 -- Other groups may still have the job; then it only comes back to this group.
@@ -76,7 +82,7 @@ for i = 5, #ARGV, 5 do
       local p = fresh(order, main)
       p.attempt = ARGV[i + 2]
       account()
-      requeue(k, group, id, p, string.format('%.0f', now), now)
+      go_on(k, group, id, p, record, now)
       redis.call('HSET', archive, receipt, 1)
       rows[#rows + 1] = rare_row('kicked', id, group, p, record, now, {due = p.deadline})
     else

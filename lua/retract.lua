@@ -11,17 +11,24 @@
 -- KEYS[9] history    STREAM
 -- KEYS[10] taken     HASH
 -- KEYS[11] taken_until  ZSET
+-- KEYS[12] wake      STREAM
+-- KEYS[13] lanes  ZSET
+-- KEYS[14] fronts  ZSET
+-- KEYS[15] keyed  HASH
+-- KEYS[16] crowds  ZSET
 -- ARGV[1] now_ms or ''
 -- ARGV[2] id of the schedule
 -- ARGV[3] history cap
 -- returns the id of the job, '' = none was cancelled
--- include: clock, progress, settle, history, leaving_groups, group_states, withdraw, drop_job, schedule, stored_format, taken
-local schedules, ticks, jobs, bucket, ready, progress, counts, settings, history, taken, taken_until = unpack(KEYS)
+-- include: clock, progress, ring, settle, history, leaving_groups, group_states, lanes, withdraw, drop_job, schedule, stored_format, taken
+local schedules, ticks, jobs, bucket, ready, progress, counts, settings, history, taken, taken_until, wake, lanes, fronts, keyed, crowds = unpack(KEYS)
 local now, id = now_ms(ARGV[1]), ARGV[2]
-local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish')
+local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish', 'key_limit')
 check_format(topic[2])
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
-  history = history, cap = ARGV[3], leaving = false} -- a leaving group has no progress with a job that was not due yet
+  history = history, cap = ARGV[3], leaving = false, wake = wake,
+  key_limit = topic[4],
+  lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds} -- a leaving group has no progress with a job that was not due yet
 k.gone = leaving_pool(topic[3], taken, taken_until, now)
 local stored = redis.call('HGET', schedules, id)
 local s = stored and parse_schedule(stored)

@@ -7,7 +7,11 @@
 -- KEYS[6] settings     HASH
 -- KEYS[7] history      STREAM
 -- KEYS[8] wake         STREAM
--- KEYS[9] receipts     ZSET    only given if the caller may lose the reply and ask again
+-- KEYS[9] lanes  ZSET
+-- KEYS[10] fronts  ZSET
+-- KEYS[11] keyed  HASH
+-- KEYS[12] crowds  ZSET
+-- KEYS[13] receipts    ZSET    only given if the caller may lose the reply and ask again
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
@@ -16,17 +20,29 @@
 -- ARGV[6..] per claim: main, entry (as claimed), id, history row, delay_ms, steps to advance (-1: snoozed, so the
 -- attempt does not count), error
 -- returns {now_ms, i, ...}: i (from 1) are the refused claims.
--- include: clock, sequence, progress, ring, settle, fence, history, receipt, stored_format
-local ready, own, bucket, progress, counts, settings, history, wake, receipts = unpack(KEYS)
+-- include: clock, sequence, progress, ring, settle, fence, lanes, history, receipt, stored_format
+local ready, own, bucket, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, receipts = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
-local k = {ready = ready, own = own, progress = progress, counts = counts}
-local topic = redis.call('HMGET', settings, 'groups', 'generation:' .. group, 'format')
+local k = {ready = ready, own = own, progress = progress, counts = counts, wake = wake, bucket = bucket,
+  lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
+local topic = redis.call('HMGET', settings, 'groups', 'generation:' .. group, 'format', 'key_limit', 'key_order')
 check_format(topic[3])
+k.key_limit = topic[4]
 local groups = served(topic[1], group, topic[2], ARGV[4])
 if not groups then return refused(now, 7) end
 local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
-local held, earliest, retried, snoozed = fence(k, group, ARGV[5], 7), nil, 0, 0
+-- Its key's place becomes free, unless retries hold their keys or the topic has no limit any more.
+-- Returns the job's key; nil = it keeps its place, or never had one.
+local holds = not topic[4] or topic[5] == 'hold'
+local function lets_pass(group, id)
+  local lane = leave_key(k, group, id)
+  if not lane then return nil end
+  if topic[4] ~= '0' then return string.match(lane, '\31(.*)$') end
+  advance(k, group, lane, now)
+end
+
+local held, earliest, retried, snoozed, put_back = fence(k, group, ARGV[5], 7), nil, 0, 0, 0
 -- After the fence, because a Redis at its memory limit refuses a script whose first write adds data.
 local sequence, head = reserve(counts, (#ARGV - 5) / 7), head_ms(bucket)
 for i = 6, #ARGV, 7 do
@@ -45,7 +61,13 @@ for i = 6, #ARGV, 7 do
     p.state, p.crashes, p.sequence = 'w', 0, later_order(sequence)
     p.entry, p.started, p.deadline, p.note = '', '', string.format('%.0f', due), ARGV[i + 6]
     redis.call('HSET', progress, field_of(group, id), format(p))
-    redis.call('ZADD', bucket, due, member(p.sequence, group, id))
+    local lane = not holds and lets_pass(group, id)
+    if lane then
+      advance(k, group, line_up(k, group, lane, id, p.sequence, due), now)
+    else
+      redis.call('ZADD', bucket, due, member(p.sequence, group, id))
+      put_back = put_back + 1
+    end
     if not earliest or due < earliest then earliest = due end
     rows[#rows + 1] = ARGV[i + 3] .. now_text
     if receipts then receipt(receipts, group, main, entry, ARGV[i + 5] == '-1' and 'snoozed' or 'retry', now) end
@@ -53,7 +75,7 @@ for i = 6, #ARGV, 7 do
 end
 if retried > 0 then
   redis.call('HINCRBY', counts, 'running:' .. group, -retried)
-  redis.call('HINCRBY', counts, 'waiting:' .. group, retried)
+  if put_back > 0 then redis.call('HINCRBY', counts, 'waiting:' .. group, put_back) end
   if snoozed < retried then redis.call('HINCRBY', counts, 'retried:' .. group, retried - snoozed) end
   if snoozed > 0 then redis.call('HINCRBY', counts, 'snoozed:' .. group, snoozed) end
   if not head or earliest < head then ring(wake, earliest) end

@@ -11,6 +11,10 @@
 -- KEYS[7] settings     HASH
 -- KEYS[8] history      STREAM
 -- KEYS[9] wake         STREAM
+-- KEYS[10] lanes  ZSET
+-- KEYS[11] fronts  ZSET
+-- KEYS[12] keyed  HASH
+-- KEYS[13] crowds  ZSET
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
@@ -20,16 +24,17 @@
 -- ARGV[7] limit per stream; fewer if records are large
 -- returns {taken, lost, more, kept}; taken: attempts that were running. lost: claims whose record is gone. more: 1 = there
 -- may be more to take over now. kept: how many entries stay for now.
--- include: clock, progress, ring, settle, requeue, hand_over, history, crash, largest, stored_format
-local ready, own, jobs, bucket, progress, counts, settings, history, wake = unpack(KEYS)
+-- include: clock, progress, ring, settle, lanes, requeue, hand_over, history, crash, largest, stored_format
+local ready, own, jobs, bucket, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds = unpack(KEYS)
 local now, group, cap, consumer, limit = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[5], tonumber(ARGV[7])
 local UNCLAIMED_MS = 100 -- a live consumer claims what it reads sooner
 local claimed_by, read_by = now - ARGV[6], now - UNCLAIMED_MS
 local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts,
-  wake = wake, lost = 0, bytes = 0, taken = 0, rows = {}}
-local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate', 'largest', 'format')
+  wake = wake, lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds, lost = 0, bytes = 0, taken = 0,
+  rows = {}}
+local topic = redis.call('HMGET', settings, 'ttr:' .. group, 'ttr', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit')
 check_format(topic[7])
-k.groups, k.waits = names(topic[3]), waits(topic[4], topic[5])
+k.groups, k.waits, k.key_limit = names(topic[3]), waits(topic[4], topic[5]), topic[8]
 if not has(k.groups, group) then return {0, 0, 0, 0} end
 k.apart_ms = apart_ms(tonumber(topic[1] or topic[2] or ARGV[4]), now)
 local more, kept, read_at = 0, 0

@@ -174,6 +174,9 @@ class TopicSettings(BaseModel):
     max_deliveries: int = 5
     rate: float | None = None
     durable: str | None = None
+    key_concurrency: int | None = None
+    key_order: Literal["hold", "pass"] | None = None
+    key_limited: bool = False  # it has, or had, a limit of keys: jobs may be in lanes
     paused: bool = False
     scheduled: bool = False  # its first shard may have schedules
     keyed: bool = False  # jobs may be in the shards of their keys, not of their ids
@@ -181,6 +184,7 @@ class TopicSettings(BaseModel):
     # Changes that have begun and are not complete; whoever meets them completes them (Topics).
     leaving: Mapping[str, bool] = Field(default_factory=dict)
     resharding: int | None = None
+    relimiting: bool = False
     deleting: Literal["empty", "force"] | None = None
     most_shards: int = 0
 
@@ -219,6 +223,8 @@ class TopicSettings(BaseModel):
             "paused", int(self.paused),
             "rate", self.rate or 0,
             "ttr", self.ttr_ms,
+            "key_limit", (self.key_concurrency or 0) if self.key_limited else "",
+            "key_order", self.key_order or "",
         ]  # fmt: skip
         for name, group in self.groups.items():
             fields += [f"ttr:{name}", "" if group.ttr_ms is None else group.ttr_ms]

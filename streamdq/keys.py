@@ -71,8 +71,12 @@ class ShardKeys:
         "archive",
         "bucket",
         "counts",
+        "crowds",
+        "fronts",
         "history",
         "jobs",
+        "keyed",
+        "lanes",
         "namespace",
         "outbox",
         "prefix",
@@ -108,7 +112,16 @@ class ShardKeys:
         self.taken_until = f"{self.prefix}:taken_until"  # ZSET id -> when that is over
         self.schedules = f"{self.prefix}:schedules"  # HASH id -> schedule; of the topic's first shard alone
         self.ticks = f"{self.prefix}:ticks"  # ZSET id of a schedule -> when it is looked at next
+        self.keyed = f"{self.prefix}:keyed"  # HASH group, id -> where a job is that needs a place of its key
+        self.lanes = f"{self.prefix}:lanes"  # ZSET group, key, due, job: those that wait for one
+        self.fronts = f"{self.prefix}:fronts"  # ZSET the same: those that have one
+        self.crowds = f"{self.prefix}:crowds"  # ZSET group, key -> how many wait
         self.wake = f"{self.prefix}:wake"  # STREAM, one entry: rings when an earlier job arrives
+
+    @property
+    def of_keys(self) -> tuple[str, ...]:
+        """What every script gets that may give the places of keys to jobs."""
+        return self.lanes, self.fronts, self.keyed, self.crowds
 
     def __str__(self) -> str:
         return f"{self.topic}:{self.shard}"

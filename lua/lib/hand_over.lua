@@ -7,7 +7,7 @@
 -- Jobs lost twice in a row are held back, each for a random time of at most k.apart_ms: one of them may be what kills
 -- their consumers, and the others were only claimed together with it.
 -- k = {jobs=, progress=, counts=, ready=, own=, bucket=, wake=, groups=, waits=, apart_ms=, bytes=, lost=, not_before=,
--- stays=}
+-- stays=, keyed=, lanes=, fronts=, crowds=, key_limit=}
 -- returns the progress of an entry that was left alone; otherwise nil
 local function hand_over(k, stream, entry, group, id, sequence, now, ended)
   local p = parse(redis.call('HGET', k.progress, field_of(group, id)))
@@ -22,7 +22,7 @@ local function hand_over(k, stream, entry, group, id, sequence, now, ended)
   if running and not record then
     redis.call('HINCRBY', k.counts, 'running:' .. group, -1)
     redis.call('HINCRBY', k.counts, 'lost:' .. group, 1)
-    redis.call('HDEL', k.progress, field_of(group, id))
+    lose(k, group, id, now)
     k.lost = (k.lost or 0) + 1
   end
   if not record or not (running or unread) then

@@ -9,13 +9,15 @@ end
 
 -- expire_entry(k, stream, entry, id, record, p, due): the job is too late: removes its entry, and adds it to k.late,
 -- its `main` to k.mains and its history row to k.expired; claim ends these jobs. p may be nil.
--- k = {own=, counts=, group=, consumer=, now=, late=, mains=, expired=}
+-- k = {own=, counts=, group=, consumer=, now=, late=, mains=, expired=, bucket=, wake=, keyed=, lanes=, fronts=, crowds=,
+-- key_limit=}
 local function expire_entry(k, stream, entry, id, record, p, due)
   drop_entry(stream, k.group, entry, stream == k.own)
   redis.call('HINCRBY', k.counts, 'expired:' .. k.group, 1)
   k.expired[#k.expired + 1] = rare_row('expired', id, k.group, p, record, k.now,
     {consumer = k.consumer, due = due, moved = string.match(entry, '^%d+')})
   k.late[#k.late + 1], k.mains[#k.mains + 1] = id, p and p.main or entry
+  free_place(k, k.group, id, k.now)
 end
 
 -- begun(k, stream, entry, ttr, sequence, p, taken, tail): starts the attempt, with the job's own TTR (text, '' = it has
@@ -53,7 +55,8 @@ end
 -- group's TTR; p: nil = a first attempt. k.left and k.refused count jobs that are not started: those that are no longer
 -- ready, and those that were lost with a consumer before and would not start at once.
 -- k = {jobs=, ready=, own=, bucket=, progress=, counts=, wake=, waits=, not_before=, groups=, group=, consumer=, now=,
--- now_text=, count=, at_once=, ttr=, left=, refused=, late=, mains=, expired=}
+-- now_text=, count=, at_once=, ttr=, left=, refused=, late=, mains=, expired=, keyed=, lanes=, fronts=,
+-- crowds=, key_limit=}
 -- returns the claim and the progress, like begun; nil = it is not started
 local function start_attempt(k, stream, entry, id, record, sequence, p, taken, tail)
   local due, ttr, expiry = string.match(record, '^(%d+)\n%d+\n(%d*)\n(%d*)\n', 13)

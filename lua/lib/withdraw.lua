@@ -1,9 +1,9 @@
--- withdraw(k, groups, states, id, sequence): removes the job from the bucket and the ready counters for every group
--- that waits for it. Entries that stay in a stream are out of date from now on; claim drops them. states: from
+-- withdraw(k, groups, states, id, sequence, now): removes the job from its lanes, the bucket and the ready counters for
+-- every group that waits for it. Entries that stay in a stream are out of date from now on; claim drops them. states: from
 -- group_states.
--- k = {bucket=, counts=}
+-- k = {bucket=, counts=, keyed=, lanes=, fronts=, crowds=, wake=, key_limit=}
 -- returns the groups it was withdrawn from, and its entry in the shared stream, '' if that is not known
-local function withdraw(k, groups, states, id, sequence)
+local function withdraw(k, groups, states, id, sequence, now)
   local withdrawn, main, delayed = {}, '', nil
   for _, group in ipairs(groups) do
     local p = states[group]
@@ -13,9 +13,11 @@ local function withdraw(k, groups, states, id, sequence)
       if not delayed then redis.call('HINCRBY', k.counts, 'ready:' .. group, -1) end
       withdrawn[#withdrawn + 1] = group
     elseif p.state == 'w' then
-      local counter = 'ready:'
-      if redis.call('ZREM', k.bucket, member(p.sequence, group, id)) == 1 then counter = 'waiting:' end
-      redis.call('HINCRBY', k.counts, counter .. group, -1)
+      if not free_place(k, group, id, now) then
+        local counter = 'ready:'
+        if redis.call('ZREM', k.bucket, member(p.sequence, group, id)) == 1 then counter = 'waiting:' end
+        redis.call('HINCRBY', k.counts, counter .. group, -1)
+      end
       withdrawn[#withdrawn + 1] = group
     end
   end

@@ -44,6 +44,7 @@ class Balance:
         counts = shard.counts
         self.enqueued += counts.of_shard(ShardCounter.ENQUEUED) - counts.of_group(GroupCounter.BASE, self.group)
         self.delayed += shard.delayed + counts.of_group(GroupCounter.WAITING, self.group)
+        self.delayed += counts.of_group(GroupCounter.ASIDE, self.group)
         for counter in _COUNTERS:
             setattr(self, counter, getattr(self, counter) + counts.of_group(counter, self.group))
 

@@ -40,7 +40,7 @@ class GroupStats:
     start.
     """
 
-    delayed: int = 0  # first deliveries that are not due, and the group's own retries
+    delayed: int = 0  # first deliveries that are not due, the group's own retries, and those that wait for their keys
     ready: int = 0  # the lag: due, not claimed
     running: int = 0  # pending: claimed, unfinished
     dead: int = 0
@@ -51,6 +51,7 @@ class GroupStats:
     reclaimed: int = 0
     cancelled: int = 0
     expired: int = 0
+    aside: int = 0  # of the delayed ones: those that wait for a place of their key, due or not
 
 
 @dataclass(slots=True)
@@ -289,6 +290,8 @@ def add_stats(topic: TopicStats, shard: ShardStats) -> None:
         topic.overdue_ms = max(topic.overdue_ms, shard.now_ms - shard.first_due_ms)
     for name, group in topic.groups.items():
         group.delayed += shard.delayed + shard.counts.of_group(GroupCounter.WAITING, name)
+        group.aside += shard.counts.of_group(GroupCounter.ASIDE, name)
+        group.delayed += shard.counts.of_group(GroupCounter.ASIDE, name)
         group.dead += shard.dead_now[name]
         for counter in _COUNTERS:
             setattr(group, counter, getattr(group, counter) + shard.counts.of_group(counter, name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from ..config import TopicSettings
 from ..durability import check_level
@@ -30,11 +30,19 @@ def configure(
     groups: Sequence[str] | None = None,
     rate: float | None = None,
     durable: str | None = None,
+    key_concurrency: int | None = None,
+    key_order: bool | Literal["pass"] | None = None,
 ) -> Op[TopicSettings]:
     """Creates the topic, or changes the given settings. ``rate``: at most this many jobs become ready per second; 0
     for no limit. ``groups``: exactly these; others are removed, and their open jobs end. ``max_deliveries``: how
     often a job may be lost with its consumer before it is buried. ``durable``: the level of its producers' calls that
     don't name one; "default" for that of the process.
+
+    ``key_concurrency``: at most this many attempts of a key run at once, for each group; 0 for no limit.
+    ``key_order``: jobs of a key start in the order of their due times, and one that waits for its next attempt holds
+    the key, so that none of them overtakes it; "pass" lets the others pass; False for any order. Unless it is given,
+    ``key_concurrency`` is then 1. The first limit of a topic applies to jobs that are enqueued from now on
+    (docs/keys.md).
 
     Raises:
         TopicNotEmpty: ``shards`` differs and the topic holds jobs.
@@ -54,6 +62,7 @@ def configure(
         changes["rate"] = rate or None
     if durable is not None:
         changes["durable"] = None if durable == _OF_PROCESS else check_level(durable)
+    changes |= _of_keys(key_concurrency, key_order)
     exactly = None if groups is None else _checked_groups(groups)
     return (yield from store.topics.configure(topic, changes, exactly))
 
@@ -77,6 +86,23 @@ def pause(store: RedisStore, topic: str) -> Op[None]:
 def resume(store: RedisStore, topic: str) -> Op[None]:
     """Ends a pause; jobs that came due meanwhile are delivered now."""
     yield from store.topics.pause(check_topic(topic), False)
+
+
+def _of_keys(concurrency: int | None, order: bool | Literal["pass"] | None) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if order is not None:
+        if order not in (True, False, "pass"):
+            raise InvalidInput(f"key_order: {order!r} is not one of True, False, 'pass'")
+        changes["key_order"] = {True: "hold", False: None, "pass": "pass"}[order]
+        if order and concurrency is None:
+            concurrency = 1
+    if changes or concurrency is not None:
+        changes["relimiting"] = True
+    if concurrency is not None:
+        changes["key_concurrency"] = _in_range("key_concurrency", concurrency, 0, 10_000) or None
+        if concurrency:
+            changes["key_limited"] = True
+    return changes
 
 
 def _check_rate(rate: float) -> None:

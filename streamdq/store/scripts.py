@@ -100,7 +100,7 @@ class Scripts:
         """``jobs``: id, when, rest of the record, for each job."""
         reply = yield from self._run(
             "enqueue",
-            (k.jobs, k.bucket, k.ready, k.counts, k.settings, k.wake),
+            (k.jobs, k.bucket, k.ready, k.counts, k.settings, k.wake, k.progress, *k.of_keys),
             (self._now(), shards, MAX_BYTES, *jobs),
         )
         return enqueued_in(reply)
@@ -117,6 +117,7 @@ class Scripts:
                 k.settings,
                 k.history,
                 k.wake,
+                *k.of_keys,
                 k.taken,
                 k.taken_until,
             ),
@@ -127,7 +128,8 @@ class Scripts:
     def enqueue_unique(self, k: ShardKeys, shards: int, how: str, jobs: list[Any]) -> Op[Enqueued]:
         """``how``: keep, replace or postpone the job that has an id. ``jobs``: id, when, rest of the record, rule."""
         keys = (
-            k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake, k.taken, k.taken_until,
+            k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake, *k.of_keys,
+            k.taken, k.taken_until,
         )  # fmt: skip
         args = (self._now(), shards, self._history, REPLACED_BYTES, how, *jobs)
         return enqueued_in((yield from self._run("enqueue_unique", keys, args)))
@@ -174,6 +176,7 @@ class Scripts:
                 k.bucket,
                 k.taken,
                 k.taken_until,
+                *k.of_keys,
             ),
             (self._now(), group, consumer, count, ttr_ms, self._history, at_once, *read),
         )
@@ -204,6 +207,7 @@ class Scripts:
         """``claims``: main, entry, id, history row, for each in turn."""
         keys = (
             k.ready, k.ready_of(group), k.jobs, k.progress, k.counts, k.settings, k.history, k.taken, k.taken_until,
+            k.wake, k.bucket, *k.of_keys,
         )  # fmt: skip
         return self._outcome("finish", keys, k, group, generation, consumer, claims, receipts)
 
@@ -220,14 +224,35 @@ class Scripts:
         self, k: ShardKeys, group: str, generation: str, consumer: str, claims: list[Any], receipts: bool = False
     ) -> Op[Refused]:
         """``claims``: main, entry, id, history row, delay_ms, steps to advance (-1: snoozed), error, for each."""
-        keys = (k.ready, k.ready_of(group), k.bucket, k.progress, k.counts, k.settings, k.history, k.wake)
+        keys = (
+            k.ready,
+            k.ready_of(group),
+            k.bucket,
+            k.progress,
+            k.counts,
+            k.settings,
+            k.history,
+            k.wake,
+            *k.of_keys,
+        )
         return self._outcome("retry", keys, k, group, generation, consumer, claims, receipts)
 
     def bury(
         self, k: ShardKeys, group: str, generation: str, consumer: str, claims: list[Any], receipts: bool = False
     ) -> Op[Refused]:
         """``claims``: main, entry, id, history row, reason, error, for each."""
-        keys = (k.ready, k.ready_of(group), k.dead_of(group), k.progress, k.counts, k.settings, k.history)
+        keys = (
+            k.ready,
+            k.ready_of(group),
+            k.dead_of(group),
+            k.progress,
+            k.counts,
+            k.settings,
+            k.history,
+            k.wake,
+            k.bucket,
+            *k.of_keys,
+        )
         return self._outcome("bury", keys, k, group, generation, consumer, claims, receipts)
 
     def release(
@@ -264,6 +289,7 @@ class Scripts:
             "reclaim",
             (
                 k.ready, k.ready_of(group), k.jobs, k.bucket, k.progress, k.counts, k.settings, k.history, k.wake,
+                *k.of_keys,
             ),
             (self._now(), group, self._history, topic.ttr_of(group), limit, *cursors, watch_ms, missing),
         )  # fmt: skip
@@ -276,6 +302,7 @@ class Scripts:
             "take_over",
             (
                 k.ready, k.ready_of(group), k.jobs, k.bucket, k.progress, k.counts, k.settings, k.history, k.wake,
+                *k.of_keys,
             ),
             (self._now(), group, self._history, topic.ttr_of(group), consumer, silent_ms, limit),
             within_s=within_s,
@@ -298,6 +325,7 @@ class Scripts:
         groups = topic.group_names
         keys = (
             k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.taken, k.taken_until,
+            k.wake, *k.of_keys,
             *map(k.dead_of, groups),
         )  # fmt: skip
         args = (self._now(), id, self._history, topic.shards, ",".join(groups), *self._cover)
@@ -306,7 +334,7 @@ class Scripts:
 
     def reschedule(self, k: ShardKeys, topic: TopicSettings, id: str, when: str) -> Op[int]:
         """1: rescheduled; 0: no such job, or it is dead; -1: running; or OUTDATED."""
-        keys = (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.wake)
+        keys = (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.wake, *k.of_keys)
         args = (self._now(), id, when, topic.shards, *self._cover)
         reply: int = yield from self._run("reschedule", keys, args, repeatable=False)
         return reply
@@ -314,14 +342,14 @@ class Scripts:
     def get(self, k: ShardKeys, id: str, topic: TopicSettings | None = None) -> Op[FoundJob | None]:
         """None: the ``topic``'s settings, by which the shard was chosen, are out of date."""
         shards = topic.shards if topic else ""
-        reply = yield from self._run("get", (k.jobs, k.bucket, k.progress, k.settings), (id, shards))
+        reply = yield from self._run("get", (k.jobs, k.bucket, k.progress, k.settings, k.lanes, k.keyed), (id, shards))
         return None if reply is None else found_in(reply)
 
     def audit_jobs(self, k: ShardKeys, cursor: bytes, limit: int) -> Op[tuple[bytes, list[tuple[str, str]]]]:
         """The next cursor, b"0" at the end; and the jobs that should be in a stream: id, and the group for its own
         stream, '' for the shared one.
         """
-        keys = (k.jobs, k.bucket, k.progress, k.settings)
+        keys = (k.jobs, k.bucket, k.progress, k.settings, k.lanes, k.keyed)
         following, *flat = yield from self._run("audit_jobs", keys, (cursor, limit))
         names = [value.decode() for value in flat]
         return following, list(zip(names[::2], names[1::2], strict=True))
@@ -380,6 +408,7 @@ class Scripts:
     def kick(self, k: ShardKeys, group: str, limit: int, ids: Sequence[str]) -> Op[int]:
         keys = (
             k.ready_of(group), k.dead_of(group), k.bucket, k.jobs, k.progress, k.counts, k.settings, k.history, k.wake,
+            *k.of_keys,
         )  # fmt: skip
         reply: int = yield from self._run(
             "kick", keys, (self._now(), group, self._history, limit, *ids), repeatable=False
@@ -430,6 +459,7 @@ class Scripts:
         """
         keys = (
             k.ready_of(group), k.bucket, k.jobs, k.progress, k.counts, k.settings, k.history, k.archive, k.wake,
+            *k.of_keys,
         )  # fmt: skip
         status, *codes = yield from self._run("restore", keys, (self._now(), group, self._history, shards, *jobs))
         return [code == 1 for code in codes] if status == 1 else None
@@ -441,7 +471,7 @@ class Scripts:
         replaces another, for each.
         """
         keys = (
-            k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake, k.outbox,
+            k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake, *k.of_keys, k.outbox,
             k.taken, k.taken_until,
         )  # fmt: skip
         # Not repeatable: a delay is shorter when the call comes later. The relay reads its rows again.
@@ -518,14 +548,20 @@ class Scripts:
 
     def leave_group(self, k: ShardKeys, group: str, limit: int) -> Op[bool]:
         """Returns True if there is more to do, False if the group is gone from the shard."""
-        keys = (k.settings, k.jobs, k.bucket, k.ready, k.progress, k.counts, k.taken, k.taken_until)
+        keys = (k.settings, k.jobs, k.bucket, k.ready, k.progress, k.counts, k.taken, k.taken_until, *k.of_keys)
         reply = yield from self._run("leave_group", keys, (group, limit))
+        return bool(reply == 1)
+
+    def open_lanes(self, k: ShardKeys, limit: int) -> Op[bool]:
+        """Returns True if there is more to do, False if the limit of keys is applied to all jobs that wait."""
+        keys = (k.bucket, k.counts, k.settings, k.wake, k.lanes, k.fronts, k.crowds)
+        reply = yield from self._run("open_lanes", keys, (self._now(), limit))
         return bool(reply == 1)
 
     def drop_shard(self, k: ShardKeys, settings: TopicSettings) -> Op[bool]:
         """Returns False if the shard holds jobs, schedules or receipts and ``settings.deleting`` does not force it."""
         keys = [k.settings, k.jobs, k.counts, k.archive, k.outbox, k.schedules]
-        keys += [k.bucket, k.ready, k.progress, k.history, k.wake, k.ticks, k.taken, k.taken_until]
+        keys += [k.bucket, k.ready, k.progress, k.history, k.wake, k.ticks, k.taken, k.taken_until, *k.of_keys]
         for group in (*settings.groups, *settings.leaving):
             keys += [k.ready_of(group), k.dead_of(group)]
         force = int(settings.deleting == "force")
@@ -555,6 +591,7 @@ class Scripts:
         keys = (
             first.schedules, first.ticks, first.jobs, first.bucket, first.ready, first.progress, first.counts,
             first.settings, first.history, first.taken, first.taken_until,
+            first.wake, *first.of_keys,
         )  # fmt: skip
         reply: bytes = yield from self._run("retract", keys, (self._now(), id, self._history))
         return reply.decode()
@@ -574,6 +611,6 @@ class Scripts:
 
     def remove_consumer(self, k: ShardKeys, group: str, consumer: str, limit: int) -> Op[bool]:
         """Returns False if more than ``limit`` entries were pending; call it again."""
-        keys = (k.ready, k.ready_of(group), k.jobs, k.bucket, k.progress, k.counts, k.settings, k.wake)
+        keys = (k.ready, k.ready_of(group), k.jobs, k.bucket, k.progress, k.counts, k.settings, k.wake, *k.of_keys)
         reply = yield from self._run("remove_consumer", keys, (self._now(), group, consumer, limit))
         return bool(reply == 1)

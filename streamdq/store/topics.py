@@ -24,6 +24,7 @@ from .replies import Configured
 from .scripts import Scripts
 
 _LEAVE_STEP = 150
+_LANES_STEP = 20
 _LEAVE_LOOKS = 5  # how often leave_group reads or deletes each group's progress with a job
 _RACES = 5
 _NOT_EMPTY = "the number of shards can change only while it is empty; drain it, or use a new topic"
@@ -199,7 +200,7 @@ class Topics:
         """Completes changes that other processes have begun; one command if there are none."""
         yield from self.refresh()
         for topic, settings in list(self.known.items()):
-            if settings.resharding is not None or settings.leaving or settings.deleting:
+            if settings.resharding is not None or settings.leaving or settings.deleting or settings.relimiting:
                 yield from self._conform(topic, settings)
 
     def _make(self, topic: str) -> Op[TopicSettings]:
@@ -292,6 +293,8 @@ class Topics:
                         pass
                 if not configured.leaving:
                     break
+            while settings.relimiting and (yield from self._scripts.open_lanes(shard, _LANES_STEP)):
+                pass
             found.append(configured)
         return found
 
@@ -441,4 +444,4 @@ def _owed(settings: TopicSettings, shards: Sequence[Configured]) -> dict[str, An
     if others and (count := max(shard.shards for shard in others)) > settings.shards:
         # A registry that was lost was made again by one who did not know how many there are.
         return {"shards": count}
-    return {}
+    return {"relimiting": None} if settings.relimiting else {}

@@ -47,6 +47,10 @@ class Stored(NamedTuple):
     shared: dict[bytes, bytes]
     own: dict[bytes, dict[bytes, bytes]]
     dead: dict[bytes, dict[bytes, float]]
+    keyed: dict[bytes, bytes]
+    lanes: list[bytes]
+    fronts: list[bytes]
+    crowds: dict[bytes, bytes]
 
     @property
     def groups(self) -> list[bytes]:
@@ -57,11 +61,16 @@ def read(session: Session, k: ShardKeys, groups: Sequence[str]) -> Op[Stored]:
     commands = [
         *(Command(key, ("HGETALL", key)) for key in (k.jobs, k.progress, k.counts, k.settings)),
         Command(k.bucket, ("ZRANGE", k.bucket, 0, -1, "WITHSCORES")),
+        Command(k.keyed, ("HGETALL", k.keyed)),
+        *(Command(key, ("ZRANGE", key, 0, -1)) for key in (k.lanes, k.fronts)),
+        Command(k.crowds, ("ZRANGE", k.crowds, 0, -1, "WITHSCORES")),
         *(Command(key, ("XRANGE", key, "-", "+")) for key in (k.ready, *map(k.ready_of, groups))),
         *(Command(key, ("ZRANGE", key, 0, -1, "WITHSCORES")) for key in map(k.dead_of, groups)),
     ]
     replies = [checked(reply) for reply in (yield from session.call(commands))]
     records, progress, counts, settings, bucket = (pairs(reply) for reply in replies[:5])
+    keyed, lanes, fronts, crowds = replies[5:9]
+    del replies[5:9]
     names = [group.encode() for group in groups]
     streams = [{entry: fields[1] for entry, fields in reply} for reply in replies[5 : 6 + len(names)]]
     letters = [{id: float(at) for id, at in pairs(reply).items()} for reply in replies[6 + len(names) :]]
@@ -74,6 +83,10 @@ def read(session: Session, k: ShardKeys, groups: Sequence[str]) -> Op[Stored]:
         streams[0],
         dict(zip(names, streams[1:], strict=True)),
         dict(zip(names, letters, strict=True)),
+        pairs(keyed),
+        lanes,
+        fronts,
+        pairs(crowds),
     )
 
 
@@ -91,10 +104,11 @@ def by_group(progress: dict[bytes, bytes]) -> dict[bytes, dict[bytes, Progress]]
     return found
 
 
-def contradictions(stored: Stored) -> list[str]:
+def contradictions(stored: Stored, now_ms: float = float("inf")) -> list[str]:
     """What does not fit together; nothing, if all is well."""
     found = [text for group in stored.groups for text in _of_group(stored, group)]
     found += _of_bucket(stored)
+    found += _of_lanes(stored, now_ms)
     detached = {id for of in stored.progress.values() for id, p in of.items() if p.main == b"-"}
     # A leaving group's progress may be of a job that had the id of another one before.
     if stored.counts[b"detached"] != len(detached) and b"leaving" not in stored.settings:
@@ -107,7 +121,8 @@ def _of_group(stored: Stored, group: bytes) -> list[str]:
     states = Counter(p.state for p in progress.values())
     waiting = [member for member in stored.bucket if member[12:].startswith(MARK + group + MARK)]
     counted = {b"running": states[b"r"], b"through": states[b"x"], b"waiting": len(waiting)}
-    counted[b"ready"] = states[b"w"] - len(waiting) + _untouched(stored, group)
+    counted[b"aside"] = sum(ticket.startswith(group + MARK) for ticket in stored.lanes)
+    counted[b"ready"] = states[b"w"] - len(waiting) - counted[b"aside"] + _untouched(stored, group)
     found = [
         f"{name.decode()} of {group.decode()}: {number}, counted {stored.counts[name + b':' + group]}"
         for name, number in counted.items()
@@ -134,7 +149,8 @@ def _entries_of(stored: Stored, group: bytes) -> list[str]:
     members = set(own.values())
     for id, p in stored.progress.get(group, {}).items():
         member = p.sequence + MARK + group + MARK + id
-        if p.state == b"w" and member not in members and member not in stored.bucket:
+        aside = stored.keyed.get(group + MARK + id) in stored.lanes
+        if p.state == b"w" and member not in members and member not in stored.bucket and not aside:
             found.append(f"{id!r} is in no stream of {group.decode()}")
         if p.state == b"r" and (p.entry or p.main) not in (own if p.entry else stored.shared):
             found.append(f"{id!r} runs in {group.decode()} without its entry")
@@ -156,3 +172,41 @@ def _of_bucket(stored: Stored) -> list[str]:
         if not good:
             found.append(f"{member!r} at {score} is out of date")
     return found
+
+
+def _of_lanes(stored: Stored, now_ms: float) -> list[str]:
+    """Each ticket is that of a job that waits, or has a place and has not ended. No key is stuck."""
+    found, limit = [], int(stored.settings.get(b"key_limit") or 0)
+    if sorted(stored.keyed.values()) != sorted(stored.lanes + stored.fronts):
+        found.append(f"tickets {stored.keyed}, in lanes {stored.lanes}, with a place {stored.fronts}")
+    for field, ticket in stored.keyed.items():
+        group, _, id = field.partition(MARK)
+        _, _, rest = ticket.split(MARK, 2)
+        p = stored.progress.get(group, {}).get(id)
+        waits = ticket in stored.lanes
+        good = p is not None and rest[25:] == id and (p.state == b"w" if waits else p.state in (b"w", b"r"))
+        if good and waits and p is not None:
+            good = rest[:25] == b"%013d" % int(p.deadline) + p.sequence
+        if not good:
+            found.append(f"{ticket!r} of {field!r} is out of date")
+    waiting, out = (
+        Counter(ticket.rpartition(MARK)[0] for ticket in tickets) for tickets in (stored.lanes, stored.fronts)
+    )
+    if waiting != {lane: int(number) for lane, number in stored.crowds.items()}:
+        found.append(f"waiting: {waiting}, counted {stored.crowds}")
+    if b"opening" not in stored.settings:
+        for lane, number in waiting.items():
+            if not limit or out[lane] < limit:
+                found.append(f"{lane!r} has {number} waiting and {out[lane]} places taken")
+            found += _overtaken(stored, lane, now_ms)
+    return found
+
+
+def _overtaken(stored: Stored, lane: bytes, now_ms: float) -> list[str]:
+    """Of what is in the bucket with its first due time, none is later than what waits and not due."""
+    first = min(ticket for ticket in stored.lanes if ticket.startswith(lane + MARK))
+    last = max((ticket for ticket in stored.fronts if ticket.startswith(lane + MARK)), default=b"")
+    group, rest = lane.partition(MARK)[0], last.rpartition(MARK)[2]
+    member = rest[13:25] + MARK + group + MARK + rest[25:]
+    early = last > first and member in stored.bucket and stored.bucket[member] > now_ms
+    return [f"{first!r} waits for {last!r}"] if early else []

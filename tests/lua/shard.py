@@ -53,7 +53,9 @@ class Shard:
         found = self.run(audit.audit(self.store))
         assert found.balanced, found
         if "t" in self.topics.known:
-            wrong = contradictions(self.run(read(self.session, self.k, self.settings.group_names)))
+            wrong = contradictions(
+                self.run(read(self.session, self.k, self.settings.group_names)), float(self.clock.argument())
+            )
             assert not wrong, wrong
 
     def redis(self, *command: Any) -> Any:

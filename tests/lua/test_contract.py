@@ -269,7 +269,7 @@ def test_there_is_a_file_of_tests(path: Path) -> None:
 
 @each_script
 def test_it_stays_short(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 125
+    assert len(path.read_text().splitlines()) <= 130
 
 
 def test_the_wheel_and_the_checkout_load_the_same_way() -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from streamdq import AsyncQueue, JobState, NewJob
 from streamdq.queue import AsyncClaim, held_by, store_of
 
 from .model import Broken
-from .plan import CONFLICTS, GROUPS, body, options, uniqueness
+from .plan import CONFLICTS, GROUPS, body, key_of, options, uniqueness
 
 if TYPE_CHECKING:
     from .world import World
@@ -40,16 +40,20 @@ async def _put_one(world: World, queue: AsyncQueue, topic: str) -> None:
     made = await queue.enqueue(
         topic, body(random, world.serial()),
         **(uniqueness(random) if is_unique else {"on_conflict": random.choice(CONFLICTS)}),
-        **options(random, world.new_id(topic, few=is_unique)),
+        **_options(world, world.new_id(topic, few=is_unique)),
     )  # fmt: skip
     if made.state is not JobState.ENDED:
         _acknowledged(world, made.body["n"])
 
 
+def _options(world: World, id: str) -> dict[str, Any]:
+    return options(world.random, id) | (key_of(id) if world.plan.keyed else {})
+
+
 async def _put_many(world: World, queue: AsyncQueue, topic: str) -> None:
     random = world.random
     jobs = [
-        NewJob(body(random, world.serial()), **options(random, world.new_id(topic)))
+        NewJob(body(random, world.serial()), **_options(world, world.new_id(topic)))
         for _ in range(random.randrange(1, 12))
     ]
     result = await queue.enqueue_many(topic, jobs, on_conflict=random.choice(CONFLICTS))

@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 
-from .model import Call, Delivery, Model, Shard, Step, Tracked, due_of, whole
+from .model import Call, Delivery, Model, Shard, Step, Tracked, due_of, key_in, whole
 
 
 def cancel(model: Model, call: Call) -> None:
@@ -117,7 +117,7 @@ def clear_receipts(model: Model, call: Call) -> None:
 
 def _bring_back(model: Model, call: Call, id: str, attempts: int, rest: bytes, late: bool) -> None:
     group = call.args[1].decode()
-    _, ttr, expire, _, _, _, body = rest.split(b"\n", 6)
+    _, ttr, expire, _, _, line, body = rest.split(b"\n", 6)
     serial, now_ms = json.loads(body)["n"], call.now_ms - 1
     job = model.live.get((call.shard, id))
     if job is not None and not job.gone and job.serial != serial and any(
@@ -125,7 +125,7 @@ def _bring_back(model: Model, call: Call, id: str, attempts: int, rest: bytes, l
     ):  # fmt: skip
         model.broken(f"job {serial} came back from the archive and took the place of {job.serial}")
     if job is None or job.gone or job.serial != serial:
-        job = Tracked(serial, call.shard, id, now_ms, whole(ttr), whole(expire), model.told, only={group})
+        job = Tracked(serial, call.shard, id, now_ms, whole(ttr), whole(expire), model.told, key_in(line), only={group})
         model.jobs[serial] = model.live[call.shard, id] = job
     delivery = job.deliveries.get(group)
     if delivery is not None and delivery.ended != "archived" and not (late or model.lost_data):
@@ -160,6 +160,9 @@ def configure_shard(model: Model, call: Call) -> None:
     if rate != model.rates.get(call.shard, 0.0):
         model.rates[call.shard] = rate
         model.moves.pop(call.shard[0], None)
+    limit = int(fields.get(b"key_limit") or 0)
+    if limit != model.key_limits.get(call.shard, (0, 0))[0]:
+        model.key_limits[call.shard] = limit, model.told
     for group in set(call.args[3].decode().split(",")) & before.keys():
         _leave(model, call.shard, group)
     model.fields.setdefault(call.shard, {}).update({name.decode(): value for name, value in fields.items()})
@@ -186,7 +189,7 @@ def drop_shard(model: Model, call: Call) -> None:
     if call.args[1] != b"1":
         _must_be_empty(model, call.shard, jobs)
     model.lose([job for job in model.live.values() if job.shard == call.shard], "deleted")
-    for known in (model.groups, model.fields, model.rates, model.counts):
+    for known in (model.groups, model.fields, model.rates, model.key_limits, model.counts):
         known.pop(call.shard, None)
 
 
@@ -200,7 +203,7 @@ def _must_be_empty(model: Model, shard: Shard, jobs: Sequence[Tracked]) -> None:
 def flushall(model: Model, _: Call) -> None:
     model.lose(list(model.live.values()), "lost")
     model.lost_data = True
-    for known in (model.groups, model.fields, model.rates, model.counts, model.moves, model.versions):
+    for known in (model.groups, model.fields, model.rates, model.key_limits, model.counts, model.moves, model.versions):
         known.clear()
 
 

@@ -64,6 +64,7 @@ class Tracked:
     ttr_ms: int | None
     expire_ms: int | None
     at: int  # the call that put it in
+    key: str = ""
     gone: str = ""  # cancelled, replaced, deleted, lost
     only: set[str] = field(default_factory=set)  # it came back from an archive, for these groups alone
     deliveries: dict[str, Delivery] = field(default_factory=dict)
@@ -100,6 +101,11 @@ def due_of(when: str, now_ms: int) -> int:
 
 def whole(text: bytes) -> int | None:
     return int(text) if text else None
+
+
+def key_in(line: bytes) -> str:
+    """The key in the line of a record that begins with the url."""
+    return line.partition(b"\x1f")[2].decode()
 
 
 Step = Callable[["Model", Call], None]
@@ -140,6 +146,7 @@ class Model:
         self.versions: dict[Shard, int] = {}
         self.fields: dict[Shard, dict[str, bytes]] = {}  # of each shard's settings
         self.rates: dict[Shard, float] = {}
+        self.key_limits: dict[Shard, tuple[int, int]] = {}  # how many attempts of a key, and the call that said so
         self.moves: dict[str, list[tuple[int, int]]] = {}  # of each topic at its present rate: when, how many
         self.counts: dict[Shard, Counter[str]] = {}  # as Redis should count
         self.receipts: set[bytes] = set()  # of the archive

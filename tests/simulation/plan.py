@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 from typing import Any
+from zlib import crc32
 
 from streamdq.operations.jobs import OnConflict
 
@@ -47,6 +48,7 @@ class Plan:
     archive: bool  # dead letters are moved to a database, and back
     own_ttrs: bool  # each worker brings a TTR for its group, which holds until another one brings one
     vandal: bool  # somebody destroys consumer groups
+    keyed: bool  # jobs have keys, of which only so many attempts run at once
     unique: bool  # some ids are taken for a time, or only so often, and jobs are postponed
 
     @classmethod
@@ -72,6 +74,7 @@ class Plan:
             own_ttrs=later.random() < 0.3,
             vandal=later.random() < 0.2,
             unique=later.random() < 0.3,
+            keyed=later.random() < 0.4,
         )
 
 
@@ -96,6 +99,17 @@ def options(random: Random, id: str) -> dict[str, Any]:
     if random.random() < 0.2:
         found["retry"] = random.choice(RETRIES)
     return found
+
+
+def key_of(id: str) -> dict[str, Any]:
+    """The key of the job with this id, always the same, or none."""
+    number = crc32(id.encode()) % 5
+    return {"key": f"key {number}"} if number < 3 else {}
+
+
+def key_limits(random: Random) -> dict[str, Any]:
+    """Of a topic."""
+    return {"key_concurrency": random.choice((1, 1, 2, 4)), "key_order": random.choice((True, False, "pass"))}
 
 
 def uniqueness(random: Random) -> dict[str, Any]:

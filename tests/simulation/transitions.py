@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from .interventions import INTERVENTIONS
-from .model import Call, Claim, Delivery, Model, Shard, Step, Tracked, due_of, whole
+from .model import Call, Claim, Delivery, Model, Shard, Step, Tracked, due_of, key_in, whole
 from .uniqueness import check_new, postponed
 
 _OF_CLAIM = {"finish": 4, "retry": 7, "bury": 6, "release": 4, "touch": 4}  # arguments for each claim
@@ -58,9 +58,10 @@ def _put(model: Model, call: Call, first: int, replaces: bool) -> None:
 
 
 def _create(model: Model, call: Call, now_ms: int, id: str, when: str, rest: bytes, replaces: bool) -> Tracked:
-    ttr, expire, _, _, _, body = rest.split(b"\n", 5)
+    ttr, expire, _, _, line, body = rest.split(b"\n", 5)
     job = Tracked(
         json.loads(body)["n"], call.shard, id, due_of(when, now_ms), whole(ttr), whole(expire), model.told,
+        key_in(line),
     )  # fmt: skip
     before = model.live.get((call.shard, id))
     if before is not None and not before.gone:
@@ -224,6 +225,23 @@ def _give(
         model.broken(f"job {serial} is claimed in {group}, though it has expired: {delivery}")
     delivery.claim = given
     model.note_claim(serial, group, consumer)
+    if job.key:
+        _check_key(model, job, group, now_ms)
+
+
+def _check_key(model: Model, job: Tracked, group: str, now_ms: int) -> None:
+    """Jobs that were put in before the limit was set don't count."""
+    limit, since = model.key_limits.get(job.shard, (0, 0))
+    if not limit or job.at <= since:
+        return
+    others = [
+        other.serial
+        for other in model.jobs_in(job.shard)
+        if other.key == job.key and other.at > since and model.is_held(other.of(group).claim, now_ms)
+    ]
+    model.happened[f"a key at its limit: {len(others) == limit}"] += 1
+    if len(others) > limit:
+        model.broken(f"job {job.serial} is claimed in {group}, though {limit} of its key may run: {others}")
 
 
 def _accepted(model: Model, call: Call) -> Iterator[tuple[Tracked, Delivery, Sequence[bytes]]]:

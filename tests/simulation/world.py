@@ -33,7 +33,7 @@ from .link import Network, SimulatedLink
 from .loop import Process, SimulatedLoop, running
 from .model import Broken, Model
 from .movers import SimulatedMoverThread
-from .plan import DEFAULT_DELIVERIES, GROUPS, MAX_DELIVERIES, RETRIES, Plan
+from .plan import DEFAULT_DELIVERIES, GROUPS, MAX_DELIVERIES, RETRIES, Plan, key_limits
 from .rest import come_to_rest
 from .schedulers import keep_schedules
 from .store import Fields, HalfDone, Store
@@ -182,6 +182,7 @@ class World:
                 await queue.configure(
                     topic, groups=GROUPS[:2], shards=self.plan.shards, ttr=self.plan.ttr,
                     retry=self.random.choice(RETRIES), max_deliveries=deliveries[topic],
+                    **(key_limits(self.random) if self.plan.keyed else {}),
                 )  # fmt: skip
 
     # -- for those who take part

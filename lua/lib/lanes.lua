@@ -1,0 +1,163 @@
+-- Jobs with a key, in a topic that limits how many attempts of a key run at once (settings field `key_limit`; 0 = no
+-- longer, until the lanes are empty). Such a job is detached from the start and has progress with each group. For each
+-- group, it waits in the lane of its key until it gets one of the key's places. With a place it goes through the bucket
+-- like a retry. It keeps the place until the group has ended the job, or its attempt has failed. A job that is not due
+-- yet may have a place, so that only the bucket has to be watched; it gives way to an earlier one.
+--   keyed   HASH  group\31id -> ticket: 'group\31key\31', due_ms (13 digits), sequence, id
+--   lanes   ZSET  tickets of those that wait for a place; all scores are 0, so they are in the order of their texts
+--   fronts  ZSET  tickets of those that have one
+--   crowds  ZSET  group\31key -> how many wait
+local OUT_AT_ONCE = 50
+
+-- key_in(text, from): reads the key in the rest of a record, which begins at this position of the text (with its ttr).
+-- returns nil if the job has none
+local function key_in(text, from)
+  return string.match(text, '^[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n\31]*\31([^\n]+)\n', from)
+end
+
+-- key_of(record): returns the key of a job, nil if it has none
+local function key_of(record) return key_in(record, string.match(record, '^[^\n]*\n[^\n]*\n()')) end
+
+-- lane_in(ticket): returns its group and key as one text, its due time, sequence and id
+local function lane_in(ticket)
+  return string.match(ticket, '^([^\31]*\31[^\31]*)\31(' .. string.rep('%d', 13) .. ')(' .. string.rep('.', 12) .. ')(.*)$')
+end
+
+-- line_up(k, group, key, id, sequence, due): puts a job into the lane of its key. Its progress must have this sequence
+-- and due time.
+-- k = {keyed=, lanes=, crowds=, counts=}
+-- returns the lane, for advance
+local function line_up(k, group, key, id, sequence, due)
+  local lane = group .. '\31' .. key
+  local ticket = lane .. '\31' .. string.format('%013.0f', due) .. sequence .. id
+  redis.call('HSET', k.keyed, field_of(group, id), ticket)
+  redis.call('ZADD', k.lanes, 0, ticket)
+  redis.call('ZINCRBY', k.crowds, 1, lane)
+  redis.call('HINCRBY', k.counts, 'aside:' .. group, 1)
+  return lane
+end
+
+-- leave_lane(k, group, ticket): takes a job out of its lane.
+-- k = {lanes=, crowds=, counts=}
+-- returns whether it was there
+local function leave_lane(k, group, ticket)
+  if redis.call('ZREM', k.lanes, ticket) == 0 then return false end
+  local lane = lane_in(ticket)
+  if tonumber(redis.call('ZINCRBY', k.crowds, -1, lane)) <= 0 then redis.call('ZREM', k.crowds, lane) end
+  redis.call('HINCRBY', k.counts, 'aside:' .. group, -1)
+  return true
+end
+
+-- let_out(k, group, ticket): gives the job a place of its key.
+-- k = {lanes=, fronts=, crowds=, counts=, bucket=, wake=}
+local function let_out(k, group, ticket)
+  local _, due, sequence, id = lane_in(ticket)
+  local head = head_ms(k.bucket)
+  leave_lane(k, group, ticket)
+  redis.call('ZADD', k.fronts, 0, ticket)
+  redis.call('ZADD', k.bucket, due, member(sequence, group, id))
+  redis.call('HINCRBY', k.counts, 'waiting:' .. group, 1)
+  if not head or tonumber(due) < head then ring(k.wake, due) end
+end
+
+-- goes_back(k, group, ticket, now): a job loses its place, if it is not due yet. Then it is in the bucket, where it was
+-- put when it got the place; otherwise it stays.
+-- k = {lanes=, fronts=, crowds=, counts=, bucket=}
+-- returns whether it did
+local function goes_back(k, group, ticket, now)
+  local lane, due, sequence, id = lane_in(ticket)
+  if tonumber(due) <= now then return false end
+  if redis.call('ZREM', k.bucket, member(sequence, group, id)) == 0 then return false end
+  redis.call('HINCRBY', k.counts, 'waiting:' .. group, -1)
+  redis.call('ZREM', k.fronts, ticket)
+  redis.call('ZADD', k.lanes, 0, ticket)
+  redis.call('ZINCRBY', k.crowds, 1, lane)
+  redis.call('HINCRBY', k.counts, 'aside:' .. group, 1)
+  return true
+end
+
+-- order_of(ticket): returns what decides which of two jobs of a key comes first
+local function order_of(ticket)
+  local _, due, sequence = lane_in(ticket)
+  return due .. sequence
+end
+
+-- advance(k, group, lane, now): gives the first jobs of a lane the places that are free, or belong to later jobs that are
+-- not due yet. Call it when a job has come into the lane, or has lost its place.
+-- k = {lanes=, fronts=, crowds=, counts=, bucket=, wake=, key_limit=}
+-- returns whether there may be more to give; then call it again
+local function advance(k, group, lane, now)
+  local from, to, limit = '[' .. lane .. '\31', '(' .. lane .. '\32', tonumber(k.key_limit)
+  for _ = 1, OUT_AT_ONCE do
+    local first = redis.call('ZRANGEBYLEX', k.lanes, from, to, 'LIMIT', 0, 1)[1]
+    if not first then return false end
+    if limit > 0 and redis.call('ZLEXCOUNT', k.fronts, from, to) >= limit then
+      local last = redis.call('ZREVRANGEBYLEX', k.fronts, to, from, 'LIMIT', 0, 1)[1]
+      if order_of(last) <= order_of(first) or not goes_back(k, group, last, now) then return false end
+    end
+    let_out(k, group, first)
+  end
+  return true
+end
+
+-- pull_back(k, group, lane, now): takes places away from jobs of a lane that has more than its limit, as far as they are
+-- not due yet, the last first.
+-- k = {lanes=, fronts=, crowds=, counts=, bucket=, key_limit=}
+-- returns whether there may be more to take; then call it again
+local function pull_back(k, group, lane, now)
+  local from, to, limit = '[' .. lane .. '\31', '(' .. lane .. '\32', tonumber(k.key_limit)
+  local over = limit > 0 and redis.call('ZLEXCOUNT', k.fronts, from, to) - limit or 0
+  for _ = 1, math.min(over, OUT_AT_ONCE) do
+    local last = redis.call('ZREVRANGEBYLEX', k.fronts, to, from, 'LIMIT', 0, 1)[1]
+    if not goes_back(k, group, last, now) then return false end
+  end
+  return over > OUT_AT_ONCE
+end
+
+-- leave_key(k, group, id): the job needs no place any more. Idempotent, also for jobs that never needed one.
+-- k = {keyed=, lanes=, fronts=, crowds=, counts=}
+-- returns its lane, nil if it had none, and whether it waited there
+local function leave_key(k, group, id)
+  local ticket = redis.call('HGET', k.keyed, field_of(group, id))
+  if not ticket then return nil end
+  redis.call('HDEL', k.keyed, field_of(group, id))
+  local waited = leave_lane(k, group, ticket)
+  if not waited then redis.call('ZREM', k.fronts, ticket) end
+  return lane_in(ticket), waited
+end
+
+-- free_place(k, group, id, now): the group has ended the job, or its attempt: the next one of its key gets its place.
+-- Without k.key_limit there are no places.
+-- k = {keyed=, lanes=, fronts=, crowds=, counts=, bucket=, wake=, key_limit=}
+-- returns whether it waited for a place itself
+local function free_place(k, group, id, now)
+  if not k.key_limit then return false end
+  local lane, waited = leave_key(k, group, id)
+  if lane then advance(k, group, lane, now) end
+  return waited or false
+end
+
+-- lose(k, group, id, now): forgets the group's progress with a job whose record is gone.
+-- k = {progress=, keyed=, lanes=, fronts=, crowds=, counts=, bucket=, wake=, key_limit=}
+local function lose(k, group, id, now)
+  redis.call('HDEL', k.progress, field_of(group, id))
+  free_place(k, group, id, now)
+end
+
+-- enter(k, groups, id, key, order, due, now): nothing -> waiting for a place of the key, a new job with this sequence.
+-- k = {keyed=, lanes=, fronts=, crowds=, counts=, bucket=, wake=, progress=, key_limit=}
+local function enter(k, groups, id, key, order, due, now)
+  redis.call('HINCRBY', k.counts, 'detached', 1)
+  for _, group in ipairs(groups) do
+    local text = string.format('%.0f', due)
+    redis.call('HSET', k.progress, field_of(group, id), 'w|0|0|0|-|' .. order .. '|||' .. text .. '|')
+    advance(k, group, line_up(k, group, key, id, order, due), now)
+  end
+end
+
+-- is_aside(k, group, id): returns whether the job waits in the lane of its key
+-- k = {keyed=, lanes=}
+local function is_aside(k, group, id)
+  local ticket = redis.call('HGET', k.keyed, field_of(group, id))
+  return ticket and redis.call('ZSCORE', k.lanes, ticket) and true or false
+end

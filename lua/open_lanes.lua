@@ -1,0 +1,38 @@
+-- open_lanes: one step of applying a changed limit of keys to the jobs that wait for their keys, or have a place and are
+-- not due yet. The shard keeps track of how far this is (settings field `opening`, which configure_shard sets: the last
+-- lane), so any process can continue, even several at once.
+-- KEYS[1] bucket    ZSET
+-- KEYS[2] counts    HASH
+-- KEYS[3] settings  HASH
+-- KEYS[4] wake      STREAM
+-- KEYS[5] lanes     ZSET
+-- KEYS[6] fronts    ZSET
+-- KEYS[7] crowds    ZSET
+-- ARGV[1] now_ms or ''
+-- ARGV[2] limit: how many lanes to look at
+-- returns 1 = there is more to do; 0 = the limit is applied
+-- include: clock, progress, ring, lanes, stored_format
+local bucket, counts, settings, wake, lanes, fronts, crowds = unpack(KEYS)
+local now = now_ms(ARGV[1])
+local topic = redis.call('HMGET', settings, 'opening', 'key_limit', 'format')
+check_format(topic[3])
+local last = topic[1]
+local k = {bucket = bucket, counts = counts, wake = wake, lanes = lanes, fronts = fronts, crowds = crowds,
+  key_limit = topic[2] or '0'}
+if not last then return 0 end
+for _ = 1, tonumber(ARGV[2]) do
+  -- Each lane with jobs has at least one with a place, so those with a place lead to all lanes.
+  local from = last == '' and '-' or '(' .. last .. '\32'
+  local ticket = redis.call('ZRANGEBYLEX', fronts, from, '+', 'LIMIT', 0, 1)[1]
+  if not ticket then
+    redis.call('HDEL', settings, 'opening')
+    return 0
+  end
+  local lane = lane_in(ticket)
+  local group = string.match(lane, '^[^\31]*')
+  local more = pull_back(k, group, lane, now)
+  if advance(k, group, lane, now) or more then return 1 end
+  last = lane
+  redis.call('HSET', settings, 'opening', last)
+end
+return 1

@@ -1,0 +1,188 @@
+"""Limits of keys: after any calls in any order, no key is over its limit, none is stuck, and all accounts balance."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from streamdq.store.replies import ClaimedRow
+from tests.lua.shard import Shard
+
+KEYS = ("a", "b b", "c")
+GROUPS = ("default", "two")
+
+
+class Walk:
+    """Random calls on a shard. It knows which attempts run."""
+
+    def __init__(self, shard: Shard, seed: int) -> None:
+        self.shard, self.random = shard, random.Random(seed)
+        self.running: list[tuple[str, ClaimedRow]] = []
+        self.number = 0
+        self.limit = self.random.choice((1, 1, 2, 3))
+        self.key_of: dict[bytes, str | None] = {}
+        self.groups = GROUPS[: self.random.choice((1, 2))]
+        self.order = self.random.choice((True, False, "pass"))
+        shard.topic(groups=self.groups, key_concurrency=self.limit, key_order=self.order, ttr="10s")
+
+    def step(self) -> None:
+        calls: dict[str, int] = {
+            "enqueue": 8, "unique": 2, "claim": 8, "finish": 5, "retry": 3, "bury": 2, "release": 2, "kick": 2,
+            "cancel": 2, "reschedule": 3, "purge": 1, "replace": 2, "later": 6, "reclaim": 2, "take_over": 1,
+            "pause": 1, "expire": 1, "remove": 1,
+        }  # fmt: skip
+        (name,) = self.random.choices(list(calls), list(calls.values()))
+        getattr(self, name)()
+        self.check()
+
+    def check(self) -> None:
+        out: Counter[tuple[str, str]] = Counter()
+        for group, row in self.running:
+            key = self.key_of[row.id]
+            if key is not None:
+                out[group, key] += 1
+        assert all(count <= self.limit for count in out.values()), out
+
+    def some(self) -> tuple[str, ClaimedRow] | None:
+        if not self.running:
+            return None
+        return self.running.pop(self.random.randrange(len(self.running)))
+
+    def any_id(self) -> str:
+        return f"j{self.random.randint(max(0, self.number - 15), self.number)}"
+
+    def group(self) -> str:
+        return self.random.choice(self.groups)
+
+    def new(self, **more: Any) -> None:
+        key = self.random.choice((*KEYS, None))
+        ids = [f"j{self.number + n}" for n in range(1, self.random.choice((2, 4)))]
+        self.number += len(ids)
+        self.key_of |= {id.encode(): key for id in ids}
+        self.shard.enqueue(*ids, delay=self.random.choice((0, 0, "1s", "20s")), key=key, **more)
+
+    def enqueue(self) -> None:
+        self.new()
+
+    def expire(self) -> None:
+        self.new(expire="1s")
+
+    def unique(self) -> None:
+        key, id = self.random.choice(KEYS), self.any_id()
+        self._put_over(
+            id, key, lambda args: self.shard.scripts.enqueue_unique(self.shard.k, 1, "replace", [*args, "|||"])
+        )
+
+    def replace(self) -> None:
+        key, id = self.random.choice(KEYS), self.any_id()
+        self._put_over(id, key, lambda args: self.shard.scripts.replace(self.shard.k, 1, args))
+
+    def _put_over(self, id: str, key: str, script: Any) -> None:
+        args = self.shard.jobs(id, key=key, delay=self.random.choice((0, "5s")))
+        reply = self.shard.run(script(args))
+        job = self.shard.get(id)
+        if not reply.taken or (job is not None and job.key == key):  # it was replaced, or postponed
+            self.key_of[id.encode()] = key
+        self.shard.check()
+
+    def claim(self) -> None:
+        self.shard.move()
+        group = self.group()
+        consumer = self.random.choice(("me", "you"))
+        rows = self.shard.claim(self.random.choice((1, 3, 10)), group, consumer).rows
+        self.running += [(group, row) for row in rows]
+
+    def finish(self) -> None:
+        if found := self.some():
+            self.shard.finish(found[1], group=found[0])
+
+    def retry(self) -> None:
+        if found := self.some():
+            delay_ms, steps = self.random.choice((0, 500, 5000)), self.random.choice((1, -1))
+            self.shard.retry(found[1], group=found[0], delay_ms=delay_ms, steps=steps)
+
+    def bury(self) -> None:
+        if found := self.some():
+            self.shard.bury(found[1], group=found[0])
+
+    def release(self) -> None:
+        if found := self.some():
+            self.shard.release(found[1], group=found[0])
+
+    def kick(self) -> None:
+        self.shard.call("kick", self.group(), 3, [])
+
+    def purge(self) -> None:
+        self.shard.call("purge", self.group(), 1, [])
+
+    def cancel(self) -> None:
+        self.shard.call("cancel", self.any_id())
+
+    def reschedule(self) -> None:
+        self.shard.call("reschedule", self.any_id(), self.random.choice(("+0", "+3000", "+30000")))
+
+    def pause(self) -> None:
+        self.shard.redis("HSET", self.shard.k.settings, "paused", int(self.random.random() < 0.4))
+
+    def later(self) -> None:
+        self.shard.clock.advance(self.random.choice((100, 1500, 4000)) / 1000)
+        self._forget_late()
+
+    def _forget_late(self) -> None:
+        """Attempts whose TTR may have passed are not relied on any more: they are taken over now."""
+        for group in self.groups:
+            self.shard.reclaim(group)
+        self._still()
+
+    def reclaim(self) -> None:
+        self.shard.reclaim(self.group())
+        self._still()
+
+    def take_over(self) -> None:
+        self.shard.take_over("you", self.group(), silent_ms=0)
+        self._still()
+
+    def remove(self) -> None:
+        self.shard.call("remove_consumer", self.group(), "you", 100)
+        self._still()
+
+    def _still(self) -> None:
+        """Only what is still running by the progress; what was handed over is not."""
+        kept = []
+        for group, row in self.running:
+            value = self.shard.redis("HGET", self.shard.k.progress, f"{group}\x1f{row.id.decode()}")
+            parts = value.split(b"|") if value else [b""]
+            if parts[0] == b"r" and parts[4] == row.main and parts[6] == row.entry:
+                kept.append((group, row))
+        self.running = kept
+
+    def drain(self) -> None:
+        """In the end all jobs can be done: no key is stuck."""
+        self.shard.redis("HSET", self.shard.k.settings, "paused", 0)
+        for _ in range(1000):
+            if self.shard.redis("HLEN", self.shard.k.jobs) == 0:
+                break
+            while self.running:
+                self.finish()
+            self.shard.clock.advance(40)
+            self.shard.move()
+            for group in self.groups:
+                self.shard.reclaim(group)
+                self.shard.call("purge", group, 100, [])
+                rows = self.shard.claim(50, group).rows
+                self.running += [(group, row) for row in rows]
+                self.check()
+        assert self.shard.empty()
+        for key in self.shard.k.of_keys:
+            assert self.shard.redis("EXISTS", key) == 0
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_any_calls_in_any_order(shard: Shard, seed: int) -> None:
+    walk = Walk(shard, seed)
+    for _ in range(120):
+        walk.step()
+    walk.drain()

@@ -1,0 +1,70 @@
+"""open_lanes: a changed limit of keys is applied to the jobs that wait for their keys."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.lua.shard import Shard
+
+
+def waiting(shard: Shard) -> int:
+    return shard.redis("ZCARD", shard.k.lanes)
+
+
+def test_a_higher_limit_lets_more_out(shard: Shard) -> None:
+    shard.topic(key_concurrency=1)
+    for key in ("a", "b"):
+        shard.enqueue(*(f"{key}{n}" for n in range(5)), key=key)
+    assert waiting(shard) == 8
+    shard.topic(key_concurrency=3)
+    assert waiting(shard) == 4
+    shard.move()
+    assert len(shard.claim().rows) == 6
+
+
+def test_without_a_limit_all_lanes_are_emptied(shard: Shard) -> None:
+    shard.topic(key_concurrency=1)
+    shard.enqueue(*(f"j{n}" for n in range(120)), key="a")
+    shard.enqueue(*(f"l{n}" for n in range(30)), key="b", delay="1h")
+    assert waiting(shard) == 148
+    shard.topic(key_concurrency=0)
+    assert waiting(shard) == 0
+    shard.move()
+    assert len(shard.claim(count=200).rows) == 120
+    shard.enqueue("more", key="a")
+    assert waiting(shard) == 0
+
+
+def test_a_lower_limit_takes_places_from_what_is_not_due(shard: Shard) -> None:
+    shard.topic(key_concurrency=60)
+    shard.enqueue(*(f"j{n}" for n in range(58)), key="a", delay="1h")
+    shard.enqueue("due", key="a")
+    shard.topic(key_concurrency=2)
+    assert waiting(shard) == 57
+    shard.move()
+    (row,) = shard.claim().rows
+    assert row.id == b"due"
+
+
+def test_a_step_goes_on_where_the_last_one_ended(shard: Shard) -> None:
+    shard.topic(key_concurrency=1)
+    for n in range(6):
+        shard.enqueue(f"a{n}", f"b{n}", key=f"key {n}")
+    shard.checked = False
+    shard.redis("HSET", shard.k.settings, "key_limit", 2, "opening", "")
+    steps = 0
+    while shard.run(shard.scripts.open_lanes(shard.k, 2)):
+        steps += 1
+    assert steps == 3
+    assert waiting(shard) == 0
+    assert shard.run(shard.scripts.open_lanes(shard.k, 2)) is False
+    shard.check()
+
+
+@pytest.mark.parametrize("limit", [0, 3])
+def test_whoever_changes_it_is_killed_and_another_goes_on(shard: Shard, limit: int) -> None:
+    shard.topic(key_concurrency=1)
+    shard.enqueue("a", "b", "c", key="k")
+    shard.redis("HSET", shard.k.settings, "key_limit", limit, "opening", "")
+    shard.topic(key_concurrency=limit)
+    assert waiting(shard) == 0
