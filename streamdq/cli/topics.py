@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import nullcontext
-from typing import Annotated
+from enum import StrEnum
+from typing import Annotated, Literal
 
 import typer
 from rich.live import Live
@@ -20,6 +21,17 @@ from ..queue import Queue
 from .common import EXIT_NO, Json, OptionalTopic, Topic, answer, commands, open_queue
 
 app = commands()
+
+
+class KeyOrder(StrEnum):
+    """Whether jobs of a key are kept in order."""
+
+    YES = "yes"
+    PASS = "pass"  # noqa: S105 - no password
+    NO = "no"
+
+
+_KEY_ORDERS: dict[KeyOrder, bool | Literal["pass"]] = {KeyOrder.YES: True, KeyOrder.PASS: "pass", KeyOrder.NO: False}
 
 
 # -- figures
@@ -122,6 +134,12 @@ def configure(
         str | None,
         typer.Option(help="Where a job is for certain when enqueue returns: memory, disk, replicas:N, or default."),
     ] = None,
+    key_concurrency: Annotated[
+        int | None, typer.Option(help="Attempts of a key that run at once at most, for each group; 0 for no limit.")
+    ] = None,
+    key_order: Annotated[
+        KeyOrder | None, typer.Option(help="Jobs of a key in order of their due times; pass: retries let others pass.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Create a topic, or change its settings.
@@ -134,7 +152,8 @@ def configure(
     with open_queue(context) as queue:
         settings = queue.configure(
             topic, ttr=ttr, retry=retry, shards=shards, max_deliveries=max_deliveries, groups=group, rate=rate,
-            durable=durable,
+            durable=durable, key_concurrency=key_concurrency,
+            key_order=None if key_order is None else _KEY_ORDERS[key_order],
         )  # fmt: skip
     if as_json:
         terminal.print_json(json_out.settings_json(topic, settings))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, overload
+from typing import Annotated, Any, Literal, overload
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
@@ -48,7 +48,8 @@ EXAMPLE_JOB: dict[str, Any] = {
 }  # fmt: skip
 EXAMPLE_TOPIC: dict[str, Any] = {
     "topic": "order.close", "shards": 1, "ttr_ms": 60000, "retry": "15000ms 180000ms", "max_deliveries": 5,
-    "rate": None, "durable": None, "paused": False, "groups": {"default": {"ttr_ms": None, "retry": None}},
+    "rate": None, "durable": None, "key_concurrency": None, "key_order": None, "paused": False,
+    "groups": {"default": {"ttr_ms": None, "retry": None}},
 }  # fmt: skip
 
 
@@ -347,6 +348,8 @@ class TopicOut(BaseModel):
     max_deliveries: int
     rate: float | None
     durable: str | None
+    key_concurrency: int | None
+    key_order: str | None = Field(description="`hold`: a job in retry holds its key; `pass`; or null.")
     paused: bool
     groups: dict[str, GroupSettingsOut]
 
@@ -378,6 +381,14 @@ class TopicIn(In):
         "`default`: as the server is configured.",
     )
 
+    key_concurrency: StrictInt | None = Field(
+        default=None, description="Attempts of a key that run at once at most, for each group; 0: no limit."
+    )
+    key_order: StrictBool | Literal["pass"] | None = Field(
+        default=None,
+        description="Jobs of a key start by their due times; `pass`: retries let others pass.",
+    )
+
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"ttr": "30s", "retry": "15s 3m 10m"}]})
 
 
@@ -395,6 +406,7 @@ class GroupStatsOut(BaseModel):
     reclaimed: int
     cancelled: int
     expired: int
+    aside: int = Field(description="Of the delayed ones, those that wait for their key.")
 
 
 class TopicStatsOut(BaseModel):
