@@ -394,7 +394,7 @@ def settings_view(topic: str, settings: TopicSettings) -> RenderableType:
         "max_deliveries": str(settings.max_deliveries),
         "rate": "no limit" if settings.rate is None else f"{settings.rate:g} jobs/s",
         "durable": settings.durable or "default",
-        "key_concurrency": "no limit" if settings.key_concurrency is None else str(settings.key_concurrency),
+        "key_concurrency": str(settings.key_concurrency or "no limit"),
         "key_order": settings.key_order or "none",
         "paused": "yes" if settings.paused else "no",
     }

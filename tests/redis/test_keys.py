@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from streamdq import Bury, JobState, NewJob
+from streamdq import Bury, Job, JobState, NewJob
 from streamdq.errors import InvalidInput, JobExists
 from streamdq.keys import shard_of
 from streamdq.queue import carry_out, store_of
@@ -80,6 +82,46 @@ async def test_a_dead_one_is_kicked_and_purged_by_its_id(space: Space, seen: See
     await space.burst(again)
     assert seen.all == [ELSEWHERE]
     assert space.audit().balanced
+
+
+async def test_one_attempt_of_a_key_runs_at_once_in_order(space: Space) -> None:
+    space.queue.configure("t", key_order=True)
+    worker, running, order = space.worker(), set[str](), dict[str, list[int]]()
+
+    @worker.handler("t", retry="0")
+    async def handler(body: int, job: Job) -> None:
+        assert job.key is not None
+        assert job.key not in running
+        running.add(job.key)
+        await asyncio.sleep(0)
+        running.remove(job.key)
+        if job.attempt == 1 and body % 5 == 0:
+            raise ValueError("once more")
+        order.setdefault(job.key, []).append(body)
+
+    space.queue.enqueue_many("t", [NewJob(n, key=f"k{n % 4}") for n in range(80)])
+    await space.burst(worker)
+    assert order == {f"k{n}": list(range(n, 80, 4)) for n in range(4)}
+    assert space.audit().balanced
+
+
+async def test_a_key_that_has_much_to_do_delays_no_other(space: Space, seen: Seen) -> None:
+    space.queue.configure("t", key_concurrency=1)
+    worker, held = space.worker(), asyncio.Event()
+
+    @worker.handler("t")
+    async def handler(body: str) -> None:
+        seen.add(body)
+        if body == "many":
+            await held.wait()
+
+    space.queue.enqueue_many("t", [NewJob("many", key="a") for _ in range(2000)])
+    space.queue.enqueue("t", "one", key="b")
+    space.queue.enqueue("t", "none")
+    async with space.serving(worker):
+        assert sorted(await seen.count(3)) == ["many", "none", "one"]
+        assert space.stats().aside == 1999
+        held.set()
 
 
 @pytest.mark.parametrize("key", ["", "a\nb", "x" * 201])
