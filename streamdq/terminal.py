@@ -16,7 +16,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from .config import TopicSettings
+from .config import GroupSettings, TopicSettings
 from .durations import show_ms
 from .errors import BodyUnreadable
 from .job import Job
@@ -401,7 +401,11 @@ def settings_view(topic: str, settings: TopicSettings) -> RenderableType:
     for name, value in rows.items():
         made.add_row(Text(name, "dim"), Text(value))
     for name, group in settings.groups.items():
-        own = [f"ttr {show_ms(group.ttr_ms)}"] if group.ttr_ms is not None else []
-        own += [f"retry {RetrySchedule.of(group.retry)}"] if group.retry is not None else []
-        made.add_row(Text("group", "dim"), Text(" ".join([name, *([f"({', '.join(own)})"] if own else [])])))
+        made.add_row(Text("group", "dim"), Text(_group_line(name, group)))
     return made
+
+
+def _group_line(name: str, group: GroupSettings) -> str:
+    own = [f"ttr {show_ms(group.ttr_ms)}"] if group.ttr_ms is not None else []
+    own += [f"retry {RetrySchedule.of(group.retry)}"] if group.retry is not None else []
+    return f"{name} ({', '.join(own)})" if own else name

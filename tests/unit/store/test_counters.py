@@ -17,6 +17,7 @@ FIELDS = {
     GroupCounter.BASE: "base:mail",
     GroupCounter.WAITING: "waiting:mail",
     GroupCounter.READY: "ready:mail",
+    GroupCounter.ASIDE: "aside:mail",
     GroupCounter.RUNNING: "running:mail",
     GroupCounter.DONE: "done:mail",
     GroupCounter.DEAD: "dead:mail",
