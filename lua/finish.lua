@@ -26,7 +26,7 @@
 local ready, own, jobs, progress, counts, settings, history, taken, taken_until, wake, bucket, lanes, fronts, keyed, crowds, receipts = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts, wake = wake,
-  bucket = bucket,   lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
+  bucket = bucket, lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
   'after_finish', 'key_limit')
 check_format(topic[5])
@@ -39,14 +39,14 @@ local now_text, reply, rows = '\31' .. string.format('%.0f', now), {now}, {}
 
 local held = fence(k, group, ARGV[5], 4)
 local shared, ids, fields, n, done, alone, args = {}, {}, {}, 0, 0, #groups == 1, ARGV
-local others_too, mains, own_entries = {}, {}, {}
+local others_too, mains, own_entries, placed = {}, {}, {}, {} -- placed: these may have places of their keys
 for i = 6, #ARGV, 4 do
   if held and not held[i] then
     reply[#reply + 1] = (i - 2) / 4
   else
     done = done + 1
     local main, entry, id = args[i], args[i + 1], args[i + 2]
-    if entry ~= '' then own_entries[#own_entries + 1] = entry end
+    if entry ~= '' then own_entries[#own_entries + 1], placed[#placed + 1] = entry, id end
     if alone and main ~= '-' then
       n = n + 1
       shared[n], ids[n], fields[n] = main, id, prefix .. id
@@ -59,7 +59,6 @@ for i = 6, #ARGV, 4 do
 end
 if #own_entries > 0 then redis.call('XDEL', own, unpack(own_entries)) end
 settle(k, groups, group, others_too, mains)
-if k.key_limit then for _, id in ipairs(others_too) do free_place(k, group, id, now) end end
 if not topic[2] and (overtaken > 0 or n >= 50) then trim_ready(k, settings, group, shared, overtaken)
 elseif n > 0 then redis.call('XDEL', ready, unpack(shared)) end
 if n > 0 then
@@ -67,6 +66,7 @@ if n > 0 then
   if k.gone then k.gone(ids) end
   redis.call('HDEL', progress, unpack(fields))
 end
+if k.key_limit then for _, id in ipairs(placed) do free_place(k, group, id, now) end end
 if done > 0 then
   redis.call('HINCRBY', counts, 'done:' .. group, done)
   redis.call('HINCRBY', counts, 'running:' .. group, -done)

@@ -24,6 +24,8 @@ local function hand_over(k, stream, entry, group, id, sequence, now, ended)
     redis.call('HINCRBY', k.counts, 'lost:' .. group, 1)
     lose(k, group, id, now)
     k.lost = (k.lost or 0) + 1
+  elseif not record and p and p.state == 'w' and p.sequence == sequence then
+    lose(k, group, id, now) -- missing_jobs counts it
   end
   if not record or not (running or unread) then
     -- Other groups may need the shared entry, unless its delivery is out of date.

@@ -6,21 +6,25 @@ local function is_unbegun(states)
   return next(states) ~= nil
 end
 
--- line_up_anew(k, groups, states, id, due, key, now): the job of a key, which is not due yet, gets another due time, and
--- perhaps another key or none.
+-- line_up_anew(k, groups, states, id, due, before, key, now): the groups that have progress with the job wait for it anew, with
+-- this due time and key. due '' = each keeps its own, which is that of the record, `before`, if its progress has none.
+-- key nil = none. What they have in a stream is out of date from now on.
 -- k = {bucket=, progress=, keyed=, lanes=, fronts=, crowds=, counts=, wake=, key_limit=}
-local function line_up_anew(k, groups, states, id, due, key, now)
+local function line_up_anew(k, groups, states, id, due, before, key, now)
+  local theirs, order = {}, later_order(reserve(k.counts, 1) + 1)
   for _, group in ipairs(groups) do
+    if states[group] then theirs[#theirs + 1] = group end
+  end
+  withdraw(k, theirs, states, id, '', now)
+  for _, group in ipairs(theirs) do
     local p = states[group]
-    if not free_place(k, group, id, now) and redis.call('ZREM', k.bucket, member(p.sequence, group, id)) == 1 then
-      redis.call('HINCRBY', k.counts, 'waiting:' .. group, -1)
-    end
-    p.deadline = string.format('%.0f', due)
+    p.sequence = order
+    p.deadline = due ~= '' and due or p.deadline ~= '' and p.deadline or before
     redis.call('HSET', k.progress, field_of(group, id), format(p))
     if key and k.key_limit ~= '0' then
-      advance(k, group, line_up(k, group, key, id, p.sequence, due), now)
+      advance(k, group, line_up(k, group, key, id, order, p.deadline), now)
     else
-      redis.call('ZADD', k.bucket, due, member(p.sequence, group, id))
+      redis.call('ZADD', k.bucket, p.deadline, member(order, group, id))
       redis.call('HINCRBY', k.counts, 'waiting:' .. group, 1)
     end
   end
@@ -39,10 +43,13 @@ local function postpone(k, groups, id, record, due, rest, now)
   local before, created = string.match(record, '^(%d+)\n(%d+)\n', 13)
   if tonumber(before) > now and redis.call('ZSCORE', k.bucket, sequence .. id) then
     redis.call('ZADD', k.bucket, due, sequence .. id)
-  elseif k.key_limit and tonumber(before) > now and is_unbegun(states) then
-    line_up_anew(k, concerned, states, id, due, key_in(rest, 1), now)
   else
-    due = tonumber(before)
+    local key = k.key_limit and key_in(rest, 1)
+    local put_off = k.key_limit and tonumber(before) > now and is_unbegun(states)
+    if not put_off then due = tonumber(before) end
+    if put_off or k.key_limit and key ~= key_of(record) then
+      line_up_anew(k, concerned, states, id, put_off and string.format('%.0f', due) or '', before, key, now)
+    end
   end
   local new = sequence .. string.format('%.0f', due) .. '\n' .. created .. '\n' .. rest
   redis.call('HSET', k.jobs, id, new)

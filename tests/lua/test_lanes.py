@@ -23,7 +23,8 @@ class Walk:
         self.running: list[tuple[str, ClaimedRow]] = []
         self.number = 0
         self.limit = self.random.choice((1, 1, 2, 3))
-        self.key_of: dict[bytes, str | None] = {}
+        self.key_of: dict[bytes, str | None] = {}  # of those that were put in while there was a limit
+        self.more: dict[bytes, int] = {}  # places that were taken when the limit was lowered
         self.groups = GROUPS[: self.random.choice((1, 2))]
         self.order = self.random.choice((True, False, "pass"))
         shard.topic(groups=self.groups, key_concurrency=self.limit, key_order=self.order, ttr="10s")
@@ -32,7 +33,7 @@ class Walk:
         calls: dict[str, int] = {
             "enqueue": 8, "unique": 2, "claim": 8, "finish": 5, "retry": 3, "bury": 2, "release": 2, "kick": 2,
             "cancel": 2, "reschedule": 3, "purge": 1, "replace": 2, "later": 6, "reclaim": 2, "take_over": 1,
-            "pause": 1, "expire": 1, "remove": 1,
+            "pause": 1, "expire": 1, "remove": 1, "relimit": 2, "regroup": 1, "postpone": 2,
         }  # fmt: skip
         (name,) = self.random.choices(list(calls), list(calls.values()))
         getattr(self, name)()
@@ -44,7 +45,16 @@ class Walk:
             key = self.key_of[row.id]
             if key is not None:
                 out[group, key] += 1
-        assert all(count <= self.limit for count in out.values()), out
+        if self.limit == 0:
+            return
+        places = self.places()
+        self.more = {lane: min(number, places[lane]) for lane, number in self.more.items()}
+        for (group, key), count in out.items():
+            assert count <= max(self.limit, self.more.get(f"{group}\x1f{key}".encode(), 0)), out
+
+    def places(self) -> Counter[bytes]:
+        tickets = self.shard.redis("ZRANGE", self.shard.k.fronts, 0, -1)
+        return Counter(ticket.rpartition(b"\x1f")[0] for ticket in tickets)
 
     def some(self) -> tuple[str, ClaimedRow] | None:
         if not self.running:
@@ -61,8 +71,11 @@ class Walk:
         key = self.random.choice((*KEYS, None))
         ids = [f"j{self.number + n}" for n in range(1, self.random.choice((2, 4)))]
         self.number += len(ids)
-        self.key_of |= {id.encode(): key for id in ids}
+        self.key_of |= {id.encode(): self._limited(key) for id in ids}
         self.shard.enqueue(*ids, delay=self.random.choice((0, 0, "1s", "20s")), key=key, **more)
+
+    def _limited(self, key: str | None) -> str | None:
+        return key if self.limit else None
 
     def enqueue(self) -> None:
         self.new()
@@ -76,6 +89,14 @@ class Walk:
             id, key, lambda args: self.shard.scripts.enqueue_unique(self.shard.k, 1, "replace", [*args, "|||"])
         )
 
+    def postpone(self) -> None:
+        key, id = self.random.choice(KEYS), self.any_id()
+        if self.limit == 0 or (id.encode() in self.key_of and self.key_of[id.encode()] is None):
+            return  # one that is not limited stays so
+        self._put_over(
+            id, key, lambda args: self.shard.scripts.enqueue_unique(self.shard.k, 1, "postpone", [*args, "|||"])
+        )
+
     def replace(self) -> None:
         key, id = self.random.choice(KEYS), self.any_id()
         self._put_over(id, key, lambda args: self.shard.scripts.replace(self.shard.k, 1, args))
@@ -84,8 +105,9 @@ class Walk:
         args = self.shard.jobs(id, key=key, delay=self.random.choice((0, "5s")))
         reply = self.shard.run(script(args))
         job = self.shard.get(id)
-        if not reply.taken or (job is not None and job.key == key):  # it was replaced, or postponed
-            self.key_of[id.encode()] = key
+        was_limited = self.key_of.get(id.encode()) is not None
+        if not reply.taken or (was_limited and job is not None and job.key == key):  # it was replaced, or postponed
+            self.key_of[id.encode()] = self._limited(key)
         self.shard.check()
 
     def claim(self) -> None:
@@ -126,6 +148,19 @@ class Walk:
 
     def pause(self) -> None:
         self.shard.redis("HSET", self.shard.k.settings, "paused", int(self.random.random() < 0.4))
+
+    def relimit(self) -> None:
+        self.limit = self.random.choice((0, 1, 1, 2, 3))
+        if self.limit == 0:
+            self.key_of = dict.fromkeys(self.key_of)
+        order = self.random.choice((False, True, "pass"))
+        self.shard.topic(key_concurrency=self.limit, key_order=order)
+        self.more = dict(self.places())
+
+    def regroup(self) -> None:
+        self.groups = self.random.choice((GROUPS, GROUPS[:1]))
+        self.shard.topic(groups=self.groups)
+        self.running = [(group, row) for group, row in self.running if group in self.groups]
 
     def later(self) -> None:
         self.shard.clock.advance(self.random.choice((100, 1500, 4000)) / 1000)
