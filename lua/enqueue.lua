@@ -12,11 +12,11 @@
 -- KEYS[11] crowds   ZSET
 -- ARGV[1] now_ms or ''
 -- ARGV[2] the topic's number of shards, as the caller knows it
--- ARGV[3] most bytes of records to return; beyond that the rest of the jobs is left for another call
+-- ARGV[3] most bytes of records to return
 -- ARGV[4..] per job: id, when ('+delay_ms', or due_ms), rest of the record
 -- returns {status, now_ms, looked, i, record_i, ...}: status 1 = done, 0 = the caller's settings of the topic are out
--- of date, nothing was written. looked: how many of the jobs were enqueued or had a taken id, at least one. i (from 1)
--- are the jobs whose id was taken, each with the record that has it.
+-- of date, nothing was written. looked: how many of the jobs were enqueued or had a taken id, at least one; the rest is
+-- left for another call. i (from 1) are the jobs whose id was taken, each with the record that has it.
 -- include: clock, sequence, progress, ring, settle, lanes, largest, stored_format
 local jobs, bucket, ready, counts, settings, wake, progress, lanes, fronts, keyed, crowds = unpack(KEYS)
 local now, shards, most_bytes = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3])
@@ -56,7 +56,10 @@ for i = 4, #ARGV, 3 do
     if #record > longest then longest = #record end
     local key = limited and key_in(ARGV[i + 2], 1)
     if key then
-      enter(k, names(topic[4]), id, key, order, due, now)
+      if enter(k, names(topic[4]), id, key, order, due, now) then
+        reply[3] = (i - 1) / 3
+        break
+      end
     elseif straight and due <= now then
       redis.call('XADD', ready, '*', 'j', order .. id)
       moved = moved + 1

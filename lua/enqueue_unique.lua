@@ -17,7 +17,7 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] shards
 -- ARGV[3] history cap
--- ARGV[4] most bytes of records to read; beyond that the rest of the jobs is left for another call
+-- ARGV[4] most bytes of records to read
 -- ARGV[5] if a job has the id: 'keep' it; or, if it waits, 'replace' or 'postpone' it
 -- ARGV[6..] per job: id, when ('+delay_ms', or due_ms), rest of the record, rule (rule_in)
 -- returns {status, now_ms, looked, i, record_i, ...} as enqueue does; i are the jobs that were not enqueued: another one
@@ -87,7 +87,8 @@ for i = 6, #ARGV, 4 do
     redis.call('HSET', jobs, id, new)
     longest = math.max(longest, #new)
     local key = limited and key_in(rest, 1)
-    if key then enter(k, groups, id, key, order, due, now) else redis.call('ZADD', bucket, due, order .. id) end
+    if not key then redis.call('ZADD', bucket, due, order .. id)
+    elseif enter(k, groups, id, key, order, due, now) then bytes = most_bytes end
     take_id(k, id, t, rule, nonce, now, due)
     if rule.after and not topic[6] then topic[6] = redis.call('HSET', settings, 'after_finish', 1) end
     if not key and (not earliest or due < earliest) then earliest = due end

@@ -31,7 +31,7 @@ for _ = 1, tonumber(ARGV[2]) do
   local lane = lane_in(ticket)
   local group = string.match(lane, '^[^\31]*')
   local more = pull_back(k, group, lane, now)
-  if advance(k, group, lane, now) or more then return 1 end
+  if advance(k, group, lane, now, OUT_AT_ONCE) or more then return 1 end
   last = lane
   redis.call('HSET', settings, 'opening', last)
 end

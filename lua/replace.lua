@@ -17,7 +17,7 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] shards
 -- ARGV[3] history cap
--- ARGV[4] most bytes of records to read; beyond that the rest of the jobs is left for another call
+-- ARGV[4] most bytes of records to read
 -- ARGV[5..] per job: id, when ('+delay_ms', or due_ms), rest of the record
 -- returns {status, now_ms, looked, i, record_i, ...} as enqueue does; i are the jobs that could not replace the old
 -- one, because an attempt is running or the old job is dead; or that are there already, as the call is repeated.
@@ -54,7 +54,7 @@ for i = 5, #ARGV, 3 do
     longest = math.max(longest, #new)
     local key = limited and key_in(rest, 1)
     if key then
-      enter(k, groups, id, key, order, due, now)
+      if enter(k, groups, id, key, order, due, now) then bytes = most_bytes end
     else
       redis.call('ZADD', bucket, due, order .. id)
       if not earliest or due < earliest then earliest = due end

@@ -45,8 +45,10 @@ local order = later_order(reserve(counts, 1) + 1)
 local untouched = next(states) == nil
 redis.call('HSET', jobs, id, (untouched and order or old) .. string.format('%.0f', due)
   .. string.match(record, '^%d+(\n.*)$', 13))
-local key = topic[5] and topic[5] ~= '0' and next(states) and key_of(record)
-if untouched then
+local key = topic[5] and topic[5] ~= '0' and key_of(record)
+if untouched and key then
+  enter(k, withdrawn, id, key, order, due, now) -- it was put in before there was a limit
+elseif untouched then
   redis.call('ZADD', bucket, due, order .. id)
 else
   for _, group in ipairs(withdrawn) do

@@ -7,7 +7,8 @@
 --   lanes   ZSET  tickets of those that wait for a place; all scores are 0, so they are in the order of their texts
 --   fronts  ZSET  tickets of those that have one
 --   crowds  ZSET  group\31key -> how many wait
-local OUT_AT_ONCE = 50
+local OUT_AT_ONCE, AT_OTHER_TIMES = 50, 2 -- for each lane
+local LINED_UP_AT_ONCE = 150 -- groups × new jobs in one call
 
 -- key_in(text, from): reads the key in the rest of a record, which begins at this position of the text (with its ttr).
 -- returns nil if the job has none
@@ -39,13 +40,11 @@ end
 
 -- leave_lane(k, group, ticket): takes a job out of its lane.
 -- k = {lanes=, crowds=, counts=}
--- returns whether it was there
 local function leave_lane(k, group, ticket)
-  if redis.call('ZREM', k.lanes, ticket) == 0 then return false end
+  redis.call('ZREM', k.lanes, ticket)
   local lane = lane_in(ticket)
   if tonumber(redis.call('ZINCRBY', k.crowds, -1, lane)) <= 0 then redis.call('ZREM', k.crowds, lane) end
   redis.call('HINCRBY', k.counts, 'aside:' .. group, -1)
-  return true
 end
 
 -- let_out(k, group, ticket): gives the job a place of its key.
@@ -82,18 +81,24 @@ local function order_of(ticket)
   return due .. sequence
 end
 
--- advance(k, group, lane, now): gives the first jobs of a lane the places that are free, or belong to later jobs that are
--- not due yet. Call it when a job has come into the lane, or has lost its place.
+-- advance(k, group, lane, now, at_once): gives the first jobs of a lane the places that are free, or belong to later jobs
+-- that are not due yet. Call it when a job has come into the lane, or has lost its place: then there is one place to give,
+-- or more while open_lanes applies a higher limit.
 -- k = {lanes=, fronts=, crowds=, counts=, bucket=, wake=, key_limit=}
--- returns whether there may be more to give; then call it again
-local function advance(k, group, lane, now)
-  local from, to, limit = '[' .. lane .. '\31', '(' .. lane .. '\32', tonumber(k.key_limit)
-  for _ = 1, OUT_AT_ONCE do
+-- returns whether there may be more than at_once to give; then call it again
+local function advance(k, group, lane, now, at_once)
+  local from, to, limit, taken = '[' .. lane .. '\31', '(' .. lane .. '\32', tonumber(k.key_limit), nil
+  for given = 1, at_once or AT_OTHER_TIMES do
     local first = redis.call('ZRANGEBYLEX', k.lanes, from, to, 'LIMIT', 0, 1)[1]
     if not first then return false end
-    if limit > 0 and redis.call('ZLEXCOUNT', k.fronts, from, to) >= limit then
+    taken = taken or limit > 0 and redis.call('ZLEXCOUNT', k.fronts, from, to) or -1
+    if taken < limit or limit == 0 then
+      taken = taken + 1
+    elseif given == 1 or at_once then
       local last = redis.call('ZREVRANGEBYLEX', k.fronts, to, from, 'LIMIT', 0, 1)[1]
       if order_of(last) <= order_of(first) or not goes_back(k, group, last, now) then return false end
+    else
+      return false
     end
     let_out(k, group, first)
   end
@@ -121,8 +126,8 @@ local function leave_key(k, group, id)
   local ticket = redis.call('HGET', k.keyed, field_of(group, id))
   if not ticket then return nil end
   redis.call('HDEL', k.keyed, field_of(group, id))
-  local waited = leave_lane(k, group, ticket)
-  if not waited then redis.call('ZREM', k.fronts, ticket) end
+  local waited = redis.call('ZREM', k.fronts, ticket) == 0
+  if waited then leave_lane(k, group, ticket) end
   return lane_in(ticket), waited
 end
 
@@ -145,7 +150,8 @@ local function lose(k, group, id, now)
 end
 
 -- enter(k, groups, id, key, order, due, now): nothing -> waiting for a place of the key, a new job with this sequence.
--- k = {keyed=, lanes=, fronts=, crowds=, counts=, bucket=, wake=, progress=, key_limit=}
+-- k = {keyed=, lanes=, fronts=, crowds=, counts=, bucket=, wake=, progress=, key_limit=, lined_up=}
+-- returns whether this call has entered enough jobs
 local function enter(k, groups, id, key, order, due, now)
   redis.call('HINCRBY', k.counts, 'detached', 1)
   for _, group in ipairs(groups) do
@@ -153,6 +159,8 @@ local function enter(k, groups, id, key, order, due, now)
     redis.call('HSET', k.progress, field_of(group, id), 'w|0|0|0|-|' .. order .. '|||' .. text .. '|')
     advance(k, group, line_up(k, group, key, id, order, due), now)
   end
+  k.lined_up = (k.lined_up or 0) + #groups
+  return k.lined_up >= LINED_UP_AT_ONCE
 end
 
 -- is_aside(k, group, id): returns whether the job waits in the lane of its key

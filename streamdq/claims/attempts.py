@@ -45,6 +45,7 @@ class Outcome(StrEnum):
 _body_of = attrgetter("held.job.raw_body")
 # Jobs per call, by how much work each outcome costs: no call takes more than a few milliseconds.
 _MOST = {Outcome.DONE: MAX_CLAIM, Outcome.RETRY: 200, Outcome.SNOOZED: 200, Outcome.DEAD: 200, Outcome.RELEASED: 200}
+_MOST_OF_KEYS = 200  # each also gives the place of its key to another job
 
 
 class DeadReason(StrEnum):
@@ -221,6 +222,8 @@ def ends_together(ends: Sequence[End], groups: int) -> list[End]:
     outcome = ends[0].outcome
     most = most_jobs(_MOST[outcome], groups if outcome is Outcome.DONE else 1)
     batch = list(ends[:most])
+    if any(end.held.job.key is not None for end in batch):
+        batch = batch[:_MOST_OF_KEYS]
     # If the topic is paused or has a rate, release reads each record for the due time; others only free its memory.
     max_bytes = MAX_BYTES if outcome is Outcome.RELEASED else FREED_BYTES
     if sum(map(len, map(_body_of, batch))) <= max_bytes:

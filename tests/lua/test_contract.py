@@ -18,7 +18,7 @@ SCRIPTS = sorted(lua_directory().glob("*.lua"))
 PARTS = sorted((lua_directory() / "lib").glob("*.lua"))
 each_script = pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 TYPES = "HASH|ZSET|STREAM|STRING"
-OPTIONAL = {"gone", "not_before", "apart_ms", "bytes", "lost", "stays"}  # fields of `k` that may be nil
+OPTIONAL = {"gone", "not_before", "apart_ms", "bytes", "lost", "stays", "lined_up"}  # fields of `k` that may be nil
 
 
 def header_of(path: Path) -> list[str]:

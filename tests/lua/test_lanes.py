@@ -221,3 +221,94 @@ def test_any_calls_in_any_order(shard: Shard, seed: int) -> None:
     for _ in range(120):
         walk.step()
     walk.drain()
+
+
+@pytest.mark.parametrize("how", ["enqueue", "replace", "keep"])
+def test_a_call_lines_up_a_bounded_number(two: Shard, how: str) -> None:
+    two.topic(key_concurrency=1)
+    jobs = two.jobs(*(f"j{n}" for n in range(100)), key="a")
+    if how == "keep":
+        reply = two.repeat_unique(jobs)
+    else:
+        reply = two.run(getattr(two.scripts, how)(two.k, 1, jobs))
+        two.check()
+    assert reply.looked == 75
+    assert two.counts["enqueued"] == two.redis("HLEN", two.k.jobs) == 75
+
+
+def test_one_that_was_put_in_before_the_limit_is_limited_once_it_is_rescheduled(two: Shard) -> None:
+    two.enqueue("before", "ready", delay=0, key="a")
+    two.topic(key_concurrency=1)
+    two.move()
+    for id in ("before", "ready"):
+        assert two.call("reschedule", id, "+1000") == 1
+    assert two.redis("ZCARD", two.k.lanes) == 2
+    two.clock.advance(1)
+    two.move()
+    assert [row.id for row in two.claim().rows] == [b"before"]
+    assert [row.id for row in two.claim(group="b").rows] == [b"before"]
+
+
+def test_a_place_goes_on_after_a_second_group_was_removed(two: Shard) -> None:
+    """The job's entry in the shared stream stays, though only one group is left."""
+    two.enqueue("a", key="k")
+    two.bury(two.take())
+    two.topic(groups=["a"], key_concurrency=1)
+    two.call("kick", "a", 10, ["a"])
+    two.enqueue("next", key="k")
+    two.move()
+    two.finish(two.take())
+    two.move()
+    two.finish(two.take())
+    assert two.empty()
+    assert two.redis("EXISTS", *two.k.of_keys) == 0
+
+
+@pytest.mark.parametrize("read", [True, False])
+def test_a_place_goes_on_if_its_job_is_lost(shard: Shard, read: bool) -> None:
+    shard.topic(key_concurrency=1)
+    shard.enqueue("lost", "next", key="k")
+    shard.move()
+    shard.checked = False  # the accounts show a lost job as missing
+    if read:  # by a consumer that is gone before it claims what it has read
+        shard.redis("XREADGROUP", "GROUP", "default", "gone", "STREAMS", shard.k.ready_of("default"), ">")
+    shard.redis("HDEL", shard.k.jobs, "lost")
+    if read:
+        shard.call("remove_consumer", "default", "gone", 10)
+    else:
+        assert shard.claim().rows == []
+    shard.move()
+    assert shard.take().id == b"next"
+
+
+def test_who_is_postponed_to_another_key_waits_for_that_one(shard: Shard) -> None:
+    shard.topic(key_concurrency=1)
+    shard.enqueue("a", key="k")
+    shard.enqueue("b", "b2", key="other")
+    shard.move()
+    shard.enqueue_unique("a", how="postpone", delay=5, key="other")
+    shard.move()
+    (row,) = shard.claim().rows
+    assert row.id == b"b"
+    for id in (b"b2", b"a"):
+        shard.finish(row)
+        shard.move()
+        row = shard.take()  # it was due before, and stays so
+        assert row.id == id
+
+
+@pytest.mark.parametrize(("delay", "key"), [(60, "k"), (60, "other"), (60, None), (0, None)])
+def test_a_waiting_job_of_a_key_is_postponed(two: Shard, delay: int, key: str | None) -> None:
+    """One that is due stays due; another one gets its new time, whether it has a place or not."""
+    two.topic(key_concurrency=1)
+    two.enqueue("first", "second", delay=delay, key="k")
+    two.move()
+    two.enqueue_unique("first", "second", how="postpone", delay=90, key=key)
+    two.clock.advance(delay)
+    two.move()
+    for group in ("a", "b"):
+        assert len(two.claim(group=group).rows) == (0 if delay else 2)
+    two.clock.advance(90)
+    two.move()
+    for group in ("a", "b"):
+        assert len(two.claim(group=group).rows) == (1 if key else 2 if delay else 0)
