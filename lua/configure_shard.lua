@@ -98,8 +98,10 @@ end
 local ttrs, raised, key_limit = {}, {}, redis.call('HGET', settings, 'key_limit')
 for i, group in ipairs(had) do ttrs[i] = ttr_of(group) end
 for i = 5, #ARGV, 2 do
-  if ARGV[i + 1] == '' then redis.call('HDEL', settings, ARGV[i])
-  else redis.call('HSET', settings, ARGV[i], ARGV[i + 1]) end
+  if ARGV[i + 1] ~= '' then redis.call('HSET', settings, ARGV[i], ARGV[i + 1])
+  -- A registry that was lost does not know of the limit, but jobs may wait in lanes.
+  elseif ARGV[i] == 'key_limit' and key_limit then redis.call('HSET', settings, 'key_limit', '0')
+  else redis.call('HDEL', settings, ARGV[i]) end
 end
 for i, group in ipairs(had) do
   if ttrs[i] > 0 and ttr_of(group) > ttrs[i] then raised[#raised + 1] = group end

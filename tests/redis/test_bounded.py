@@ -86,6 +86,29 @@ def test_a_replacement_looks_at_each_group_so_that_many_make_it_smaller(space: S
     assert [(len(arguments) - 4) // 3 for arguments in calls.of("replace")] == [50, 50, 50, 50]
 
 
+@pytest.mark.parametrize("on_conflict", ["reject", "replace", "postpone"])
+def test_jobs_of_keys_are_lined_up_in_parts(space: Space, calls: Calls, on_conflict: Any) -> None:
+    space.queue.configure("t", groups=["a", "b", "c"], key_concurrency=1)
+    calls.clear()
+    jobs = [NewJob(n, id=f"j{n}", key=f"k{n % 7}", delay="1h") for n in range(500)]
+    assert space.queue.enqueue_many("t", jobs, on_conflict=on_conflict).created == 500
+    assert len(calls.of("enqueue") + calls.of("replace") + calls.of("enqueue_unique")) == 10
+
+
+async def test_jobs_of_keys_end_in_smaller_batches(space: Space, calls: Calls, seen: Seen) -> None:
+    space.queue.configure("t", key_concurrency=1)
+    space.queue.enqueue_many("t", [NewJob(n, key=f"k{n}") for n in range(500)])
+    worker = space.worker(concurrency=500)
+
+    @worker.handler("t", batch=500)
+    async def handler(bodies: list[int]) -> None:
+        seen.all += bodies
+
+    await space.burst(worker)
+    assert sorted(seen.all) == list(range(500))
+    assert max((len(arguments) - 4) // 4 for arguments in calls.of("finish")) <= 200
+
+
 async def test_outcomes_of_a_topic_with_many_groups_go_in_smaller_batches(
     space: Space, calls: Calls, seen: Seen
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import NoReturn
 
 import pytest
 
@@ -11,6 +12,7 @@ from streamdq.errors import InvalidInput, JobExists
 from streamdq.keys import shard_of
 from streamdq.queue import carry_out, store_of
 from streamdq.store.commands import one
+from streamdq.store.scripts import Scripts
 from tests.redis.harness import Seen, Space, recorder
 
 SHARDS, KEY = 8, "merchant-7"
@@ -122,6 +124,48 @@ async def test_a_key_that_has_much_to_do_delays_no_other(space: Space, seen: See
         assert sorted(await seen.count(3)) == ["many", "none", "one"]
         assert space.stats().aside == 1999
         held.set()
+
+
+@pytest.mark.parametrize(("limit", "aside"), [(0, 0), (3, 97)])
+async def test_a_limit_is_changed_by_one_who_is_killed(
+    space: Space, monkeypatch: pytest.MonkeyPatch, limit: int, aside: int
+) -> None:
+    """The mover at work, or whoever repeats it, goes on."""
+    space.queue.configure("t", key_concurrency=1)
+    space.queue.enqueue_many("t", [NewJob(n, key="a", delay="1h") for n in range(100)])
+    assert space.stats().aside == 99
+
+    def killed(*_: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Scripts, "open_lanes", killed)
+    with pytest.raises(KeyboardInterrupt):
+        space.another_queue().configure("t", key_concurrency=limit)
+    monkeypatch.undo()
+    assert space.stats().aside == 99
+    carry_out(space.queue, store_of(space.queue).topics.end_changes())
+    assert space.stats().aside == aside
+    assert not space.queue.configure("t").relimiting
+
+
+async def test_the_registry_is_lost_while_jobs_wait_for_their_key(space: Space, seen: Seen) -> None:
+    """Who makes the topic again knows of no limit. Nobody waits for ever."""
+    space.queue.configure("t", key_concurrency=1)
+    space.queue.enqueue_many("t", [NewJob(n, key="a") for n in range(100)])
+    store = store_of(space.queue)
+    topics = store.session.keys.topics
+    carry_out(space.queue, one(store.session, topics, "DEL", topics))
+    fresh = space.another_queue()
+    fresh.enqueue("t", 100, key="a")
+    worker = space.worker()
+
+    @worker.handler("t")
+    async def handler(body: int) -> None:
+        seen.add(body)
+
+    await space.burst(worker)
+    assert sorted(seen.all) == list(range(101))
+    assert space.audit().balanced
 
 
 @pytest.mark.parametrize("key", ["", "a\nb", "x" * 201])
