@@ -20,10 +20,12 @@
 -- ARGV[3] history cap
 -- ARGV[4] the topic's number of shards, as the caller knows it
 -- ARGV[5] groups, 'a,b', as the caller knows them
--- ARGV[6] 'cover' = write even if nothing is to be changed, so that WAIT covers earlier writes; or none
+-- ARGV[6] 'cover' = write even if nothing is to be changed, so that WAIT covers earlier writes; ''; or none
+-- ARGV[7] the job as it was shown (deliveries_in): another delivery is left alone; or none
 -- returns 1 = cancelled, no new attempt starts; 0 = no such job, or no group waits for it; -1 = an attempt is running;
--- -2 = the caller's settings of the topic are out of date, nothing was changed
--- include: clock, progress, ring, settle, history, leaving_groups, group_states, lanes, withdraw, drop_job, stored_format, taken
+-- -2 = the caller's settings of the topic are out of date, nothing was changed; -3 = it is no longer as it was shown; -4 =
+-- no job that was shown is there
+-- include: clock, progress, ring, settle, history, leaving_groups, group_states, delivery, deliveries, lanes, withdraw, drop_job, stored_format, taken
 local jobs, bucket, ready, progress, counts, settings, history, taken, taken_until, wake, lanes, fronts, keyed, crowds = unpack(KEYS)
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
   history = history, cap = ARGV[3],
@@ -32,10 +34,11 @@ local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'form
 check_format(topic[4])
 if topic[1] ~= ARGV[4] or topic[2] ~= ARGV[5] then return -2 end
 k.leaving, k.wake, k.key_limit = topic[3], wake, topic[6]
-if ARGV[6] then redis.call('HINCRBY', counts, 'enqueued', 0) end
+if ARGV[6] == 'cover' then redis.call('HINCRBY', counts, 'enqueued', 0) end
 local now = now_ms(ARGV[1])
 k.gone = leaving_pool(topic[5], taken, taken_until, now)
 local record, groups, dead = redis.call('HGET', jobs, ARGV[2]), names(topic[2]), {}
-if not record then return 0 end
+if not record then return ARGV[7] and -4 or 0 end
+if is_changed(k, groups, ARGV[2], record, ARGV[7]) then return -3 end
 for i, group in ipairs(groups) do dead[group] = KEYS[14 + i] end
 return drop_job(k, groups, ARGV[2], record, now, dead)

@@ -16,9 +16,9 @@
 -- ARGV[2] group
 -- ARGV[3] history cap
 -- ARGV[4] limit: how many of the longest dead to kick if no id is given; fewer if the shard has large jobs
--- ARGV[5..] ids
+-- ARGV[5..] ids; 'ID\31DELIVERY' (letter_in): only if it is still the letter that was shown
 -- returns how many were kicked; 0 = none was dead
--- include: clock, sequence, progress, ring, lanes, requeue, go_on, history, largest, stored_format
+-- include: clock, sequence, progress, delivery, ring, lanes, requeue, go_on, history, largest, stored_format
 local own, dead, bucket, jobs, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local topic, kicked, rows = redis.call('HMGET', settings, 'paused', 'rate', 'largest', 'format', 'key_limit'), 0, {}
@@ -33,10 +33,12 @@ if #ids == 0 then ids = redis.call('ZRANGE', dead, 0, fitting(topic[3], tonumber
 if redis.call('EXISTS', dead) == 0 then return 0 end
 local sequence = reserve(counts, #ids)
 
-for _, id in ipairs(ids) do
-  if redis.call('ZREM', dead, id) == 1 then
+for _, argument in ipairs(ids) do
+  local id, shown = letter_in(argument)
+  local p = shown and parse(redis.call('HGET', progress, field_of(group, id)))
+  if (not shown or p and delivery_of(p) == shown) and redis.call('ZREM', dead, id) == 1 then
     kicked, sequence = kicked + 1, sequence + 1
-    local p = parse(redis.call('HGET', progress, field_of(group, id)))
+    p = p or parse(redis.call('HGET', progress, field_of(group, id)))
     p.step, p.crashes, p.sequence, p.note = 0, 0, later_order(sequence), ''
     redis.call('HINCRBY', counts, 'dead:' .. group, -1)
     go_on(k, group, id, p, redis.call('HGET', jobs, id), now) -- kicked by an operator: due now

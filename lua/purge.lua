@@ -9,9 +9,9 @@
 -- KEYS[8] taken_until  ZSET
 -- ARGV[1] group
 -- ARGV[2] limit: how many of the longest dead to purge if no id is given
--- ARGV[3..] ids
+-- ARGV[3..] ids; 'ID\31DELIVERY' (letter_in): only if it is still the letter that was shown
 -- returns how many were purged
--- include: clock, progress, settle, stored_format, taken
+-- include: clock, progress, settle, delivery, stored_format, taken
 local dead, ready, jobs, progress, counts, settings, taken, taken_until = unpack(KEYS)
 local group, gone, mains = ARGV[1], {}, {}
 local k = {jobs = jobs, progress = progress, counts = counts, ready = ready}
@@ -21,9 +21,11 @@ local groups = names(topic[1])
 local ids = {unpack(ARGV, 3)}
 if #ids == 0 then ids = redis.call('ZRANGE', dead, 0, ARGV[2] - 1) end
 
-for _, id in ipairs(ids) do
-  if redis.call('ZREM', dead, id) == 1 then
-    local p = parse(redis.call('HGET', progress, field_of(group, id)))
+for _, argument in ipairs(ids) do
+  local id, shown = letter_in(argument)
+  local p = shown and parse(redis.call('HGET', progress, field_of(group, id)))
+  if (not shown or p and delivery_of(p) == shown) and redis.call('ZREM', dead, id) == 1 then
+    p = p or parse(redis.call('HGET', progress, field_of(group, id)))
     gone[#gone + 1], mains[#mains + 1] = id, p.main
   end
 end

@@ -14,10 +14,12 @@
 -- ARGV[2] id
 -- ARGV[3] when: '+delay_ms', or due_ms
 -- ARGV[4] the topic's number of shards, as the caller knows it
--- ARGV[5] 'cover' = write even if nothing is to be changed, so that WAIT covers earlier writes; or none
+-- ARGV[5] 'cover' = write even if nothing is to be changed, so that WAIT covers earlier writes; ''; or none
+-- ARGV[6] the job as it was shown (deliveries_in): another delivery is left alone; or none
 -- returns 1 = rescheduled; 0 = no such job, or no group waits for it; -1 = an attempt is running; -2 = the caller's
--- settings of the topic are out of date, nothing was changed
--- include: clock, sequence, progress, ring, settle, leaving_groups, group_states, lanes, withdraw, stored_format
+-- settings of the topic are out of date, nothing was changed; -3 = it is no longer as it was shown; -4 = no job that was
+-- shown is there
+-- include: clock, sequence, progress, ring, settle, leaving_groups, group_states, delivery, deliveries, lanes, withdraw, stored_format
 local jobs, bucket, ready, progress, counts, settings, wake, lanes, fronts, keyed, crowds = unpack(KEYS)
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts,
   settings = settings,
@@ -29,9 +31,10 @@ if string.byte(when) == 43 then due = now + due end
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'leaving', 'format', 'key_limit')
 check_format(topic[4])
 if topic[1] ~= ARGV[4] then return -2 end
-if ARGV[5] then redis.call('HINCRBY', counts, 'enqueued', 0) end
+if ARGV[5] == 'cover' then redis.call('HINCRBY', counts, 'enqueued', 0) end
 local record, groups = redis.call('HGET', jobs, id), names(topic[2])
-if not record then return 0 end
+if not record then return ARGV[6] and -4 or 0 end
+if is_changed(k, groups, id, record, ARGV[6]) then return -3 end
 k.leaving, k.wake, k.key_limit = topic[3], wake, topic[5]
 local concerned, states, running = group_states(k, groups, id, string.sub(record, 1, 12))
 if running then return -1 end

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from functools import wraps
 from inspect import Parameter, signature
 from types import TracebackType
@@ -14,14 +14,19 @@ from .claims.attempts import Held
 from .clock import RedisClock
 from .codec.protocol import Codec
 from .config import DEFAULT_GROUP, Settings
-from .durations import Duration
+from .durations import Duration, Moment
+from .job import Job, JobState
 from .link.connection import AsyncLink, Link
 from .link.session import Op, arun, open_session, run
 from .mover.mover import MoverThread
 from .operations import inspect, jobs, topics
 from .operations import schedules as scheduling
+from .operations.act import Acted, cancel_found, kick_found, purge_found, reschedule_found
 from .operations.audit import audit as audit_operation
+from .operations.conditions import Where
+from .operations.criteria import Bound, criteria_of
 from .operations.doctor import doctor as doctor_operation
+from .operations.find import Progress, Search, sample
 from .operations.take import bury, fail, finish, leaving, take, touch
 from .store.redis_store import RedisStore
 
@@ -133,6 +138,33 @@ class Queue(_Base):
     audit = _blocking(audit_operation)
     doctor = _blocking(doctor_operation)
 
+    def find(
+        self,
+        topic: str,
+        *,
+        state: JobState | str | None = None,
+        due: tuple[Bound | None, Bound | None] | None = None,
+        group: str | None = None,
+        key: str | None = None,
+        id_prefix: str | None = None,
+        where: Where | None = None,
+        limit: int | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> Found:
+        """Searches the topic's jobs. Nothing is read until the result is used.
+
+        ``state``, ``due``, and the fields attempts, error and reason: a job matches if all of them fit in one group;
+        ``group``: in this one. ``due``: the first and the last due time, each a moment, a text such as "10m" or "-1h"
+        counted from now, or None. ``where``: conditions on fields: ``{"body.user": 7, "body.amount": (">", 100)}``, or
+        texts, ``["body.user=7"]`` (docs/find.md). ``limit``: the search ends with so many. ``progress``: is called
+        after each page.
+
+        Raises:
+            InvalidInput: something can't be read.
+        """
+        criteria = criteria_of(state=state, due=due, group=group, key=key, id_prefix=id_prefix, where=where)
+        return Found(self, Search(self._store, topic, criteria, limit, progress))
+
     def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> Claim | None:
         """Claims one job, waiting up to ``timeout`` for one to be ready; None if there was none. For programs
         without a Worker: from the first call on, this process runs a mover. Finish, fail or bury the job within its
@@ -190,6 +222,23 @@ class AsyncQueue(_Base):
     forget_dump = _awaited(inspect.forget_dump)
     audit = _awaited(audit_operation)
     doctor = _awaited(doctor_operation)
+
+    def find(
+        self,
+        topic: str,
+        *,
+        state: JobState | str | None = None,
+        due: tuple[Bound | None, Bound | None] | None = None,
+        group: str | None = None,
+        key: str | None = None,
+        id_prefix: str | None = None,
+        where: Where | None = None,
+        limit: int | None = None,
+        progress: Callable[[Progress], None] | None = None,
+    ) -> AsyncFound:
+        """Like Queue.find. It is not awaited itself; the methods of the result are."""
+        criteria = criteria_of(state=state, due=due, group=group, key=key, id_prefix=id_prefix, where=where)
+        return AsyncFound(self, Search(self._store, topic, criteria, limit, progress))
 
     async def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> AsyncClaim | None:
         """Like Queue.take, but awaited."""
@@ -310,3 +359,114 @@ class AsyncClaim:
 def held_by(claim: Claim | AsyncClaim) -> Held:
     """The job in hand behind a claim. For other modules of streamdq."""
     return claim._held
+
+
+class _Found:
+    """What both kinds of Found tell without reading."""
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+
+    @property
+    def found(self) -> int:
+        """How many jobs were found so far."""
+        return self._search.found
+
+    @property
+    def looked(self) -> int:
+        """How many jobs were looked at so far."""
+        return self._search.looked
+
+    @property
+    def unreadable(self) -> int:
+        """Jobs that may match or not: their bodies can't be read here. They are not among those found."""
+        return self._search.unreadable
+
+
+class Found(_Found):
+    """A search. Iterating it reads the jobs, and goes on where it was left.
+
+    The actions concern exactly the jobs that were found so far, all matches if nothing was read yet. A job that has
+    changed since it was found (rescheduled, claimed, retried, kicked, …) is left alone and counted; one that has only
+    come due is not a changed one. If an action is interrupted by an error, it has been done to some of the jobs: search
+    again.
+    """
+
+    def __init__(self, queue: Queue, search: Search) -> None:
+        super().__init__(search)
+        self._queue = queue
+
+    def __iter__(self) -> Iterator[Job]:
+        while (job := carry_out(self._queue, self._search.next_job())) is not None:
+            yield job
+
+    def count(self) -> int:
+        """How many jobs there are; searches to the end."""
+        carry_out(self._queue, self._search.rest())
+        return self._search.found
+
+    def sample(self, count: int = 10) -> list[Job]:
+        """Some of the jobs, chosen at random, as they are now."""
+        return carry_out(self._queue, sample(self._search, count))
+
+    def cancel(self, *, durable: str | None = None) -> Acted:
+        """Cancels those that wait, in every group."""
+        return carry_out(self._queue, cancel_found(self._search, durable))
+
+    def reschedule(
+        self, delay: Duration | None = None, *, at: Moment | None = None, durable: str | None = None
+    ) -> Acted:
+        """Gives those that wait a new due time."""
+        return carry_out(self._queue, reschedule_found(self._search, delay, at, durable))
+
+    def kick(self) -> Acted:
+        """Sends those that are dead back: in the group of the search, or in each in which they are dead."""
+        return carry_out(self._queue, kick_found(self._search))
+
+    def purge(self) -> Acted:
+        """Deletes those that are dead: in the group of the search, or in each in which they are dead."""
+        return carry_out(self._queue, purge_found(self._search))
+
+
+class AsyncFound(_Found):
+    """Like Found; iterated with ``async for``, and every method is awaited."""
+
+    def __init__(self, queue: AsyncQueue, search: Search) -> None:
+        super().__init__(search)
+        self._queue = queue
+
+    async def __aiter__(self) -> AsyncIterator[Job]:
+        while (job := await carry_out_async(self._queue, self._search.next_job())) is not None:
+            yield job
+
+    async def count(self) -> int:
+        """Like Found.count."""
+        await carry_out_async(self._queue, self._search.rest())
+        return self._search.found
+
+    async def sample(self, count: int = 10) -> list[Job]:
+        """Like Found.sample."""
+        return await carry_out_async(self._queue, sample(self._search, count))
+
+    async def cancel(self, *, durable: str | None = None) -> Acted:
+        """Like Found.cancel."""
+        return await carry_out_async(self._queue, cancel_found(self._search, durable))
+
+    async def reschedule(
+        self, delay: Duration | None = None, *, at: Moment | None = None, durable: str | None = None
+    ) -> Acted:
+        """Like Found.reschedule."""
+        return await carry_out_async(self._queue, reschedule_found(self._search, delay, at, durable))
+
+    async def kick(self) -> Acted:
+        """Like Found.kick."""
+        return await carry_out_async(self._queue, kick_found(self._search))
+
+    async def purge(self) -> Acted:
+        """Like Found.purge."""
+        return await carry_out_async(self._queue, purge_found(self._search))
+
+
+def search_of(found: Found | AsyncFound) -> Search:
+    """The search behind a result. For other modules of streamdq."""
+    return found._search

@@ -63,6 +63,21 @@ def with_job(session: Session, shards: Sequence[ShardKeys], id: str) -> Op[list[
     return [shard for shard, reply in zip(shards, replies, strict=True) if checked(reply)]
 
 
+def records_there(session: Session, shard: ShardKeys, ids: Sequence[str]) -> Op[list[bool]]:
+    """Which of the ids the shard has jobs with."""
+    replies = yield from in_steps(session, [Command(shard.jobs, ("HEXISTS", shard.jobs, id)) for id in ids])
+    return [checked(reply) == 1 for reply in replies]
+
+
+def sizes(session: Session, places: Sequence[tuple[str, int | None, int | None]]) -> Op[list[int]]:
+    """How many jobs there are in each (jobs, None, None), or members in each (ZSET, first time, last time)."""
+    commands = [
+        Command(key, ("HLEN", key) if first is None else ("ZCOUNT", key, first, last)) for key, first, last in places
+    ]
+    replies = yield from in_steps(session, commands)
+    return [checked(reply) for reply in replies]
+
+
 # -- buckets and dead letters
 
 

@@ -199,6 +199,46 @@ def found_in(reply: Sequence[Any]) -> FoundJob:
     return FoundJob(record, delayed == 1, groups)
 
 
+class Match(NamedTuple):
+    """A job that a search has found. ``deliveries``: the job as it was then (lua/lib/deliveries.lua)."""
+
+    id: str
+    deliveries: str
+    found: FoundJob | None  # None: only the two were asked for
+
+
+class FoundPage(NamedTuple):
+    """A page of a search. ``cursor``: b"0" on the last page."""
+
+    cursor: bytes
+    looked: int
+    matches: list[Match]
+
+
+class FoundInOrder(NamedTuple):
+    """A page of a search in the order of time. It ends at ``member``, whose time is ``at_ms``."""
+
+    member: bytes
+    at_ms: int
+    looked: int  # 0: there are no more
+    matches: list[Match]
+
+
+def _match_in(row: Sequence[Any]) -> Match:
+    id, deliveries, *rest = row
+    return Match(id.decode(), deliveries.decode(), found_in(rest) if rest else None)
+
+
+def found_page_in(reply: Sequence[Any]) -> FoundPage:
+    cursor, looked, *rows = reply
+    return FoundPage(cursor, looked, list(map(_match_in, rows)))
+
+
+def found_in_order_in(reply: Sequence[Any]) -> FoundInOrder:
+    member, at_ms, looked, *rows = reply
+    return FoundInOrder(member, int(float(at_ms or 0)), looked, list(map(_match_in, rows)))
+
+
 class ShardStats(NamedTuple):
     now_ms: int
     first_due_ms: int  # -1: no job waits

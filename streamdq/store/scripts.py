@@ -26,7 +26,9 @@ from .replies import (
     DumpRegistration,
     Enqueued,
     Fired,
+    FoundInOrder,
     FoundJob,
+    FoundPage,
     Moved,
     Reclaimed,
     Refused,
@@ -39,6 +41,8 @@ from .replies import (
     enqueued_in,
     fired_in,
     found_in,
+    found_in_order_in,
+    found_page_in,
     moved_in,
     refused_in,
     registration_in,
@@ -53,6 +57,29 @@ _BRIEF_S = 2.0
 
 def _stats_keys(k: ShardKeys, groups: Sequence[str]) -> tuple[str, ...]:
     return (k.counts, k.bucket, k.jobs, k.settings, *map(k.dead_of, groups))
+
+
+_ScriptCall = tuple[Sequence[str], Sequence[Any]]
+"""The keys and the arguments of a call."""
+
+
+def _is_missing(reply: Any) -> bool:
+    return isinstance(reply, ResponseError) and meaning_of(reply) is Meaning.SCRIPT_MISSING
+
+
+def _letter(id: str, delivery: str) -> str:
+    """A dead letter as kick and purge take it, if only that delivery is meant."""
+    return f"{id}\x1f{delivery}"
+
+
+def _each_call(name: str, calls: Sequence[_ScriptCall], *, load: bool) -> list[Command]:
+    """``load``: the first call brings the script's source with it."""
+    script = load_script(name)
+    commands = [Command(keys[0], ("EVALSHA", script.sha, len(keys), *keys, *args)) for keys, args in calls]
+    if load:
+        keys, args = calls[0]
+        commands[0] = Command(keys[0], ("EVAL", script.source, len(keys), *keys, *args))
+    return commands
 
 
 class Call(Protocol):
@@ -89,9 +116,21 @@ class Scripts:
         # nothing, and once more after it was sent.
         first = ("EVAL", script.source) if self._cover else ("EVALSHA", script.sha)
         replies = yield from call([Command(keys[0], (*first, *rest))], repeatable=repeatable)
-        if isinstance(replies[0], ResponseError) and meaning_of(replies[0]) is Meaning.SCRIPT_MISSING:
+        if _is_missing(replies[0]):
             replies = yield from call([Command(keys[0], ("EVAL", script.source, *rest))], repeatable=repeatable)
         return checked(replies[0])
+
+    def _run_each(self, name: str, calls: Sequence[_ScriptCall]) -> Op[list[Any]]:
+        """The replies of several calls of a script on one shard, in their order. They are sent together, and not
+        repeated.
+        """
+        replies = yield from self._call(_each_call(name, calls, load=bool(self._cover)), repeatable=False)
+        missing = [i for i, reply in enumerate(replies) if _is_missing(reply)]
+        if missing:
+            again = _each_call(name, [calls[i] for i in missing], load=True)
+            for i, reply in zip(missing, (yield from self._call(again, repeatable=False)), strict=True):
+                replies[i] = reply
+        return [checked(reply) for reply in replies]
 
     def _now(self) -> str:
         return self._session.clock.argument()
@@ -322,28 +361,62 @@ class Scripts:
 
     def cancel(self, k: ShardKeys, topic: TopicSettings, id: str) -> Op[int]:
         """1: cancelled; 0: no such job, or it is dead; -1: running; or OUTDATED."""
+        reply: int = yield from self._run("cancel", *self._cancelling(k, topic, id), repeatable=False)
+        return reply
+
+    def cancel_each(self, k: ShardKeys, topic: TopicSettings, shown: Sequence[tuple[str, str]]) -> Op[list[int]]:
+        """``shown``: ids and deliveries. For each like cancel; or -3: it is another delivery by now; -4: it is gone."""
+        return (yield from self._run_each("cancel", [self._cancelling(k, topic, *one) for one in shown]))
+
+    def _cancelling(self, k: ShardKeys, topic: TopicSettings, id: str, shown: str | None = None) -> _ScriptCall:
         groups = topic.group_names
         keys = (
             k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.taken, k.taken_until,
             k.wake, *k.of_keys,
             *map(k.dead_of, groups),
         )  # fmt: skip
-        args = (self._now(), id, self._history, topic.shards, ",".join(groups), *self._cover)
-        reply: int = yield from self._run("cancel", keys, args, repeatable=False)
-        return reply
+        return keys, (self._now(), id, self._history, topic.shards, ",".join(groups), *self._as(shown))
+
+    def _as(self, shown: str | None) -> tuple[str, ...]:
+        """The last arguments of cancel and reschedule."""
+        return self._cover if shown is None else (*(self._cover or ("",)), shown)
 
     def reschedule(self, k: ShardKeys, topic: TopicSettings, id: str, when: str) -> Op[int]:
         """1: rescheduled; 0: no such job, or it is dead; -1: running; or OUTDATED."""
-        keys = (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.wake, *k.of_keys)
-        args = (self._now(), id, when, topic.shards, *self._cover)
-        reply: int = yield from self._run("reschedule", keys, args, repeatable=False)
+        reply: int = yield from self._run("reschedule", *self._rescheduling(k, topic, when, id), repeatable=False)
         return reply
+
+    def reschedule_each(
+        self, k: ShardKeys, topic: TopicSettings, when: str, shown: Sequence[tuple[str, str]]
+    ) -> Op[list[int]]:
+        """As cancel_each."""
+        return (yield from self._run_each("reschedule", [self._rescheduling(k, topic, when, *one) for one in shown]))
+
+    def _rescheduling(
+        self, k: ShardKeys, topic: TopicSettings, when: str, id: str, shown: str | None = None
+    ) -> _ScriptCall:
+        keys = (k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.wake, *k.of_keys)
+        return keys, (self._now(), id, when, topic.shards, *self._as(shown))
 
     def get(self, k: ShardKeys, id: str, topic: TopicSettings | None = None) -> Op[FoundJob | None]:
         """None: the ``topic``'s settings, by which the shard was chosen, are out of date."""
         shards = topic.shards if topic else ""
         reply = yield from self._run("get", (k.jobs, k.bucket, k.progress, k.settings, k.lanes, k.keyed), (id, shards))
         return None if reply is None else found_in(reply)
+
+    def find_jobs(self, k: ShardKeys, cursor: bytes, limit: int, wanted: Sequence[Any]) -> Op[FoundPage]:
+        """``wanted``: state, group, prefix of the id, how much of a match to return, and texts in the record."""
+        keys = (k.jobs, k.bucket, k.progress, k.settings, k.lanes, k.keyed)
+        return found_page_in((yield from self._run("find_jobs", keys, (cursor, limit, *wanted))))
+
+    def find_in_order(
+        self, k: ShardKeys, index: str, after: tuple[Any, bytes], until: Any, limit: int, wanted: Sequence[Any]
+    ) -> Op[FoundInOrder]:
+        """``index``: the bucket, or a group's dead letters. ``after``: the first time in ms, and the member at which
+        the previous page ended, or b"". ``wanted``: as for find_jobs.
+        """
+        keys = (index, k.jobs, k.bucket, k.progress, k.settings, k.lanes, k.keyed)
+        return found_in_order_in((yield from self._run("find_in_order", keys, (*after, until, limit, *wanted))))
 
     def audit_jobs(self, k: ShardKeys, cursor: bytes, limit: int) -> Op[tuple[bytes, list[tuple[str, str]]]]:
         """The next cursor, b"0" at the end; and the jobs that should be in a stream: id, and the group for its own
@@ -406,14 +479,19 @@ class Scripts:
         return [found.get(shard) for shard, _ in shards]
 
     def kick(self, k: ShardKeys, group: str, limit: int, ids: Sequence[str]) -> Op[int]:
+        reply: int = yield from self._run("kick", *self._kicking(k, group, limit, ids), repeatable=False)
+        return reply
+
+    def kick_each(self, k: ShardKeys, group: str, letters: Sequence[tuple[str, str]]) -> Op[list[int]]:
+        """``letters``: id and delivery. For each 1, or 0 if it is no longer that letter."""
+        return (yield from self._run_each("kick", [self._kicking(k, group, 1, [_letter(*one)]) for one in letters]))
+
+    def _kicking(self, k: ShardKeys, group: str, limit: int, ids: Sequence[str]) -> _ScriptCall:
         keys = (
             k.ready_of(group), k.dead_of(group), k.bucket, k.jobs, k.progress, k.counts, k.settings, k.history, k.wake,
             *k.of_keys,
         )  # fmt: skip
-        reply: int = yield from self._run(
-            "kick", keys, (self._now(), group, self._history, limit, *ids), repeatable=False
-        )
-        return reply
+        return keys, (self._now(), group, self._history, limit, *ids)
 
     def register_dump(
         self, k: ShardKeys, dump: str, mark: str = "", written: int = 0, since: str = ""
@@ -431,9 +509,16 @@ class Scripts:
         return reply
 
     def purge(self, k: ShardKeys, group: str, limit: int, ids: Sequence[str]) -> Op[int]:
-        keys = (k.dead_of(group), k.ready, k.jobs, k.progress, k.counts, k.settings, k.taken, k.taken_until)
-        reply: int = yield from self._run("purge", keys, (group, limit, *ids), repeatable=False)
+        reply: int = yield from self._run("purge", *self._purging(k, group, limit, ids), repeatable=False)
         return reply
+
+    def purge_each(self, k: ShardKeys, group: str, letters: Sequence[tuple[str, str]]) -> Op[list[int]]:
+        """As kick_each."""
+        return (yield from self._run_each("purge", [self._purging(k, group, 1, [_letter(*one)]) for one in letters]))
+
+    def _purging(self, k: ShardKeys, group: str, limit: int, ids: Sequence[str]) -> _ScriptCall:
+        keys = (k.dead_of(group), k.ready, k.jobs, k.progress, k.counts, k.settings, k.taken, k.taken_until)
+        return keys, (group, limit, *ids)
 
     def dead_letters(
         self, k: ShardKeys, group: str, until_ms: int, offset: int, limit: int, max_bytes: int

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from streamdq.config import GroupSettings, TopicSettings
@@ -9,7 +12,7 @@ from streamdq.store.replies import OUTDATED
 from streamdq.store.scripts import Scripts
 from tests.lua.shard import Shard
 
-CANCELLED, NOTHING, RUNNING = 1, 0, -1
+CANCELLED, NOTHING, RUNNING, CHANGED, GONE = 1, 0, -1, -3, -4
 
 
 def test_a_delayed_job(two: Shard) -> None:
@@ -129,3 +132,74 @@ def test_an_attempt_of_any_group_keeps_the_job_whatever_the_others_wait_for(two:
     assert two.call("cancel", "j") == -1
     assert two.call("reschedule", "j", "+1000") == -1
     assert two.finish(rows[running], group=running).stale == frozenset()
+
+
+# -- as it was shown
+
+
+def deliveries(shard: Shard, id: str) -> str:
+    page = shard.run(shard.scripts.find_jobs(shard.k, b"0", 100, ("", "", id, "plan")))
+    return next(match.deliveries for match in page.matches if match.id == id)
+
+
+CHANGES: dict[str, Callable[[Shard], Any]] = {
+    "rescheduled": lambda shard: shard.call("reschedule", "j", "+7000"),
+    "replaced": lambda shard: shard.call("replace", 1, shard.jobs("j", delay="1s")),
+    "postponed": lambda shard: shard.enqueue_unique("j", how="postpone", delay="2s"),
+    "claimed": lambda shard: moved(shard).claim(),
+    "retried": lambda shard: shard.retry(*moved(shard).claim().rows, delay_ms=1000),
+    "handed back": lambda shard: shard.release(*moved(shard).claim().rows),
+    "dead": lambda shard: shard.bury(*moved(shard).claim().rows),
+    "kicked": lambda shard: (shard.bury(*moved(shard).claim().rows), shard.call("kick", "default", 1, [])),
+}
+
+
+def moved(shard: Shard) -> Shard:
+    shard.clock.advance("1s")
+    shard.move()
+    return shard
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_only_as_it_was_shown(shard: Shard, change: str) -> None:
+    shard.enqueue("j", delay="1s")
+    shown = deliveries(shard, "j")
+    CHANGES[change](shard)
+    before = deliveries(shard, "j")
+    assert shard.run(shard.scripts.cancel_each(shard.k, shard.settings, [("j", shown)])) == [CHANGED]
+    assert deliveries(shard, "j") == before
+
+
+def test_a_job_that_has_come_due_is_still_the_one_that_was_shown(shard: Shard) -> None:
+    shard.enqueue("j", delay="1s")
+    shown = deliveries(shard, "j")
+    moved(shard)
+    assert shard.run(shard.scripts.cancel_each(shard.k, shard.settings, [("j", shown)])) == [CANCELLED]
+    assert shard.claim().rows == []
+    assert shard.empty()
+
+
+def test_several_that_were_shown(two: Shard) -> None:
+    two.enqueue("waits", "gone", delay="1s")
+    two.enqueue("runs", "dies")
+    _, dies = two.claim(count=2).rows
+    two.bury(dies)
+    two.bury(*[row for row in two.claim(group="b").rows if row.id == b"dies"], group="b")
+    shown = [(id, deliveries(two, id)) for id in ("waits", "gone", "runs", "dies")]
+    two.call("cancel", "gone")
+    assert two.run(two.scripts.cancel_each(two.k, two.settings, shown)) == [CANCELLED, GONE, RUNNING, NOTHING]
+    two.check()
+
+
+def test_what_another_group_does_is_a_change(two: Shard) -> None:
+    two.enqueue("j")
+    shown = deliveries(two, "j")
+    two.finish(two.take("b"), group="b")
+    assert two.run(two.scripts.cancel_each(two.k, two.settings, [("j", shown)])) == [CHANGED]
+
+
+def test_a_script_that_the_server_has_lost_is_loaded_again(shard: Shard) -> None:
+    shard.enqueue("i", "j", delay="1s")
+    shown = [(id, deliveries(shard, id)) for id in ("i", "j")]
+    shard.redis("SCRIPT", "FLUSH")
+    assert shard.run(shard.scripts.cancel_each(shard.k, shard.settings, shown)) == [CANCELLED, CANCELLED]

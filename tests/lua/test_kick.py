@@ -122,3 +122,24 @@ def test_a_shard_that_was_deleted_meanwhile_keeps_nothing(shard: Shard) -> None:
     assert shard.call("kick", "default", 10, []) == 0
     assert shard.call("kick", "default", 10, ["gone"]) == 0
     assert shard.redis("EXISTS", shard.k.counts) == 0
+
+
+# -- as it was shown
+
+
+def letters(shard: Shard) -> list[tuple[str, str]]:
+    page = shard.run(shard.scripts.find_jobs(shard.k, b"0", 10, ("dead", "", "", "plan")))
+    return sorted((match.id, match.deliveries.partition(":d")[2]) for match in page.matches)
+
+
+def test_only_letters_as_they_were_shown(shard: Shard) -> None:
+    shard.enqueue("again", "gone", "same")
+    shard.bury(*shard.claim().rows)
+    shown = letters(shard)
+    shard.call("purge", "default", 0, ["gone"])
+    shard.call("kick", "default", 0, ["again"])
+    assert shard.run(shard.scripts.kick_each(shard.k, "default", shown[:1])) == [0], "it is not dead"
+    shard.bury(shard.take())
+    assert shard.run(shard.scripts.kick_each(shard.k, "default", shown)) == [0, 0, 1]
+    shard.check()
+    assert (shard.state("again"), shard.state("same")) == ("dead", "ready")

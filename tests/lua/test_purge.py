@@ -58,3 +58,19 @@ def test_those_named_and_no_others(shard: Shard) -> None:
     bury_all(shard, "a", "b", "c")
     assert shard.call("purge", "default", 3, ["c", "a"]) == 2
     assert [shard.state(id) for id in "abc"] == ["gone", "dead", "gone"]
+
+
+# -- as it was shown
+
+
+def test_only_letters_as_they_were_shown(shard: Shard) -> None:
+    shard.enqueue("again", "gone", "same")
+    shard.bury(*shard.claim().rows)
+    page = shard.run(shard.scripts.find_jobs(shard.k, b"0", 10, ("dead", "", "", "plan")))
+    shown = sorted((match.id, match.deliveries.partition(":d")[2]) for match in page.matches)
+    shard.call("purge", "default", 0, ["gone"])
+    shard.call("kick", "default", 0, ["again"])
+    shard.bury(shard.take())
+    assert shard.run(shard.scripts.purge_each(shard.k, "default", shown)) == [0, 0, 1]
+    shard.check()
+    assert (shard.state("again"), shard.state("same")) == ("dead", "gone")

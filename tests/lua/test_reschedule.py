@@ -201,3 +201,19 @@ def test_as_early_as_another_job_needs_no_ring(shard: Shard) -> None:
     assert shard.rings() == before
     assert shard.call("reschedule", "j", "+999") == MOVED
     assert shard.rung_ms() == START_MS + 999
+
+
+# -- as it was shown
+
+
+def test_only_as_it_was_shown(shard: Shard) -> None:
+    shard.enqueue("same", "changed", "gone", "runs", delay="1s")
+    page = shard.run(shard.scripts.find_jobs(shard.k, b"0", 10, ("", "", "", "plan")))
+    shown = sorted((match.id, match.deliveries) for match in page.matches)
+    shard.call("reschedule", "changed", "+5000")
+    shard.call("cancel", "gone")
+    assert shard.run(shard.scripts.reschedule_each(shard.k, shard.settings, "+9000", shown)) == [-3, -4, 1, 1]
+    shard.check()
+    assert [job.due_ms - START_MS for id in ("changed", "runs", "same") if (job := shard.get(id))] == [5000, 9000, 9000]
+    again = shard.run(shard.scripts.reschedule_each(shard.k, shard.settings, "+1000", shown))
+    assert again == [-3, -4, -3, -3], "what has been rescheduled is no longer as it was shown"

@@ -1,0 +1,56 @@
+-- find_in_order: searches a page of the shard's delayed jobs, by due time, or of a group's dead letters, by burial. It
+-- changes nothing.
+-- KEYS[1] index     ZSET    the bucket, or dead:GROUP
+-- KEYS[2] jobs      HASH
+-- KEYS[3] bucket    ZSET
+-- KEYS[4] progress  HASH
+-- KEYS[5] settings  HASH
+-- KEYS[6] lanes     ZSET
+-- KEYS[7] keyed     HASH
+-- ARGV[1] from_ms: the first time
+-- ARGV[2] the member at which the previous page ended, at from_ms; '' = begin with this time
+-- ARGV[3] until_ms: the last time
+-- ARGV[4] limit: how many members to look at; fewer if the shard has large jobs
+-- ARGV[5] state, or ''
+-- ARGV[6] group, or ''
+-- ARGV[7] beginning of the id, or ''
+-- ARGV[8] how much of a match to return: 'job', 'head' or 'plan'
+-- ARGV[9..] texts that the record must contain
+-- returns {member, at_ms, looked, match, ...}: where this page ends; looked = how many members it has, 0 = there are no
+-- more; each match as `matches` returns it. A member that is there all the time comes exactly once
+-- include: progress, ring, settle, lanes, leaving_groups, group_states, delivery, deliveries, job_row, largest, search, stored_format
+local index, jobs, bucket, progress, settings, lanes, keyed = unpack(KEYS)
+local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
+check_format(topic[4])
+local k = {bucket = bucket, progress = progress, settings = settings, leaving = topic[3], lanes = lanes, keyed = keyed}
+local q = {state = ARGV[5], group = ARGV[6], prefix = ARGV[7], whole = ARGV[8], texts = {unpack(ARGV, 9)}}
+
+-- Lua compares texts by the locale; Redis sorts members by their bytes.
+local function is_after(one, other)
+  for i = 1, math.min(#one, #other) do
+    local a, b = string.byte(one, i), string.byte(other, i)
+    if a ~= b then return a > b end
+  end
+  return #one > #other
+end
+
+-- The rank of the first member after the previous page, also if that page's last member has left since: equal times are
+-- sorted by member, so a search by halves finds the place in a few steps.
+local low, high = redis.call('ZCOUNT', index, '-inf', '(' .. ARGV[1]), nil
+if ARGV[2] ~= '' then
+  high = redis.call('ZCOUNT', index, '-inf', ARGV[1])
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    if is_after(redis.call('ZRANGE', index, middle, middle)[1], ARGV[2]) then high = middle else low = middle + 1 end
+  end
+end
+local page = redis.call('ZRANGE', index, low, low + fitting(topic[2], tonumber(ARGV[4])) - 1, 'WITHSCORES')
+local ids, looked, place, at = {}, 0, '', ''
+for i = 1, #page, 2 do
+  if tonumber(page[i + 1]) > tonumber(ARGV[3]) then break end
+  looked, place, at = looked + 1, page[i], page[i + 1]
+  local rest = index == bucket and string.sub(page[i], 13) or page[i]
+  ids[looked] = string.match(rest, '^\31[^\31]*\31(.*)$') or rest
+end
+local records = looked > 0 and values_of(jobs, ids) or {}
+return {place, at, looked, unpack(matches(k, names(topic[1]), q, ids, records))}

@@ -1,0 +1,59 @@
+-- A search looks through the jobs of a page: q = {state=, group=, prefix=, whole=, texts=}
+-- state, group  the job must be in this state, in this group; '' = any
+-- prefix        of the id
+-- whole         how much of a match to return: 'job'; 'head' = the body is null; 'plan' = only which deliveries it has
+-- texts         must be in the record. One that has an encoded body (codec/envelope.py) is not looked into: it matches
+local STATES = {r = 'running', d = 'dead', x = 'done'}
+
+-- has_texts(record, texts): returns whether a record may have a body that contains these texts
+local function has_texts(record, texts)
+  for _, text in ipairs(texts) do
+    if not string.find(record, text, 1, true) then return string.find(record, '\255', 1, true) ~= nil end
+  end
+  return true
+end
+
+-- is_in(row, state, group): whether a group has the job in this state. row: of job_row; state, group: '' = any.
+-- returns true or false
+local function is_in(row, state, group)
+  for i = 3, #row, 3 do
+    if group == '' or row[i] == group then
+      local phase = string.sub(row[i + 1], 1, 1)
+      local waits = row[phase == '' and 2 or i + 2] == 1 and 'delayed' or 'ready'
+      if state == '' or (STATES[phase] or waits) == state then return true end
+    end
+  end
+  return false
+end
+
+-- head_of(record): returns the record with null as its body
+local function head_of(record)
+  return string.match(record, '^[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n') .. 'null'
+end
+
+-- matches(k, groups, q, ids, records): looks through the jobs of a page.
+-- k = {bucket=, progress=, settings=, leaving=, lanes=, keyed=}
+-- returns {{id, deliveries, record, delayed, group, progress, waits, ...}, ...}, for each match: deliveries as
+-- deliveries_in, the rest as job_row, but none with q.whole 'plan'
+local function matches(k, groups, q, ids, records)
+  local names_of, these, out = {}, {}, {}
+  for i, id in ipairs(ids) do
+    if records[i] and string.sub(id, 1, #q.prefix) == q.prefix and has_texts(records[i], q.texts) then
+      names_of[#names_of + 1], these[#these + 1] = id, records[i]
+    end
+  end
+  local values = states_of(k, groups, names_of)
+  for i, id in ipairs(names_of) do
+    local before = (i - 1) * #groups
+    local row = job_row(k, groups, id, these[i], values, before)
+    if is_in(row, q.state, q.group) then
+      local match = {id, deliveries_in(groups, these[i], values, before)}
+      if q.whole ~= 'plan' then
+        if q.whole == 'head' then row[1] = head_of(row[1]) end
+        for _, value in ipairs(row) do match[#match + 1] = value end
+      end
+      out[#out + 1] = match
+    end
+  end
+  return out
+end

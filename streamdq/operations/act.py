@@ -1,0 +1,193 @@
+"""Acts on the jobs that a search has shown. The scripts leave alone what has changed since."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from ..config import TopicSettings
+from ..durability import check_level
+from ..durations import Duration, Moment
+from ..errors import InvalidInput
+from ..keys import ShardKeys
+from ..link.session import Op
+from ..store import namespace, reads
+from ..store.batches import most_jobs
+from ..store.records import encode_when
+from ..store.redis_store import RedisStore
+from ..store.replies import OUTDATED
+from ..store.scripts import Scripts
+from ..store.topics import changing
+from .find import Search
+from .inspect import REPAIRS
+from .pace import SLICE, Pace
+
+_DONE, _CHANGED, _GONE = 1, -3, -4  # of the scripts; others: it can't be done to a job in this state
+_DEAD_IN = re.compile(r"\|([^:|]+):d([^|]*)")
+
+
+@dataclass(slots=True)
+class Acted:
+    """What became of the jobs that a search had shown."""
+
+    done: int = 0
+    changed: int = 0  # left alone: it has been rescheduled, claimed, retried, kicked, … since
+    gone: int = 0  # ended since
+    refused: int = 0  # left alone: not possible in its state, as to cancel what runs
+
+    @property
+    def left_alone(self) -> int:
+        return self.changed + self.gone + self.refused
+
+
+def cancel_found(search: Search, durable: str | None = None, tell: Callable[[int], None] | None = None) -> Op[Acted]:
+    """Cancels what was found, as ``cancel`` does."""
+
+    def script(scripts: Scripts, k: ShardKeys, settings: TopicSettings, shown: Sequence[_Known]) -> Op[list[int]]:
+        return scripts.cancel_each(k, settings, shown)
+
+    return (yield from _each(search, script, durable, tell))
+
+
+def reschedule_found(
+    search: Search,
+    delay: Duration | None = None,
+    at: Moment | None = None,
+    durable: str | None = None,
+    tell: Callable[[int], None] | None = None,
+) -> Op[Acted]:
+    """Gives what was found a new due time, as ``reschedule`` does."""
+    if delay is None and at is None:
+        raise InvalidInput("reschedule: pass delay or at")
+    when = encode_when(delay, at)
+    now_ms = yield from namespace.now_ms(search.store.session)
+    at_once = when == "+0" or (when[0] != "+" and int(when) <= now_ms)
+    pace = Pace(search.store.session) if at_once else None
+
+    def script(scripts: Scripts, k: ShardKeys, settings: TopicSettings, shown: Sequence[_Known]) -> Op[list[int]]:
+        return scripts.reschedule_each(k, settings, when, shown)
+
+    return (yield from _each(search, script, durable, tell, pace))
+
+
+_Known = tuple[str, str]  # id and deliveries
+_Script = Callable[[Scripts, ShardKeys, TopicSettings, Sequence[_Known]], Op[list[int]]]
+
+
+def _each(
+    search: Search,
+    script: _Script,
+    durable: str | None,
+    tell: Callable[[int], None] | None,
+    pace: Pace | None = None,
+) -> Op[Acted]:
+    check_level(durable)
+    yield from search.some()
+    store, acted, looked = search.store, Acted(), 0
+    settings = yield from store.topics.latest(search.topic)
+    for shard, part in _slices(search.plan, len(settings.groups)):
+        if pace and looked:
+            yield from pace.wait_ready(shard, settings.group_names)
+        codes, settings = yield from _call(store, script, shard, settings, part, durable)
+        for code in codes:
+            _count(acted, code)
+        looked += len(part)
+        if tell is not None:
+            tell(looked)
+    return acted
+
+
+def _call(
+    store: RedisStore,
+    script: _Script,
+    shard: ShardKeys,
+    settings: TopicSettings,
+    part: Sequence[_Known],
+    durable: str | None,
+) -> Op[tuple[list[int], TopicSettings]]:
+    """The script's codes, and the settings by which it took the call."""
+    codes = [OUTDATED] * len(part)
+    for _ in range(REPAIRS):
+        left = [i for i, code in enumerate(codes) if code == OUTDATED]
+        replies = yield from script(store.at(durable, settings), shard, settings, [part[i] for i in left])
+        for i, code in zip(left, replies, strict=True):
+            codes[i] = code
+        if OUTDATED not in codes:
+            return codes, settings
+        renewed = yield from store.topics.renew(shard.topic)
+        if renewed is None:
+            raise store.topics.unknown(shard.topic)
+        settings = renewed
+    raise changing(shard.topic)
+
+
+def _slices(plan: Mapping[ShardKeys, Mapping[str, str]], groups: int) -> Iterator[tuple[ShardKeys, list[_Known]]]:
+    most = most_jobs(SLICE, 2 * groups)
+    for shard, shown in plan.items():
+        left = iter(shown.items())
+        while part := list(islice(left, most)):
+            yield shard, part
+
+
+def _count(acted: Acted, code: int) -> None:
+    if code == _DONE:
+        acted.done += 1
+    elif code == _CHANGED:
+        acted.changed += 1
+    elif code == _GONE:
+        acted.gone += 1
+    else:
+        acted.refused += 1
+
+
+def kick_found(search: Search, tell: Callable[[int], None] | None = None) -> Op[Acted]:
+    """Sends back those of the jobs that were dead, in the group of the search or in each in which they were."""
+    pace = Pace(search.store.session)
+    return (yield from _each_letter(search, search.store.scripts.kick_each, tell, pace))
+
+
+def purge_found(search: Search, tell: Callable[[int], None] | None = None) -> Op[Acted]:
+    """Deletes those of the jobs that were dead, in the group of the search or in each in which they were."""
+    return (yield from _each_letter(search, search.store.scripts.purge_each, tell, None))
+
+
+_LetterScript = Callable[[ShardKeys, str, Sequence[_Known]], Op[list[int]]]
+
+
+def _each_letter(
+    search: Search, script: _LetterScript, tell: Callable[[int], None] | None, pace: Pace | None
+) -> Op[Acted]:
+    yield from search.some()
+    store, acted, looked = search.store, Acted(), 0
+    settings = yield from store.topics.latest(search.topic)
+    for shard, part in _slices(search.plan, len(settings.groups)):
+        of_groups = _letters(part, search.criteria.group)
+        done: set[str] = set()
+        for group, letters in of_groups.items():
+            if pace and looked:
+                yield from pace.wait(shard, group)
+            codes = yield from script(shard, group, letters)
+            done |= {id for (id, _), code in zip(letters, codes, strict=True) if code == 1}
+        dead = {id for letters in of_groups.values() for id, _ in letters}
+        left = sorted(dead - done)
+        there = yield from reads.records_there(store.session, shard, left)
+        acted.done += len(done)
+        acted.changed += sum(there)
+        acted.gone += len(left) - sum(there)
+        acted.refused += len(part) - len(dead)
+        looked += len(part)
+        if tell is not None:
+            tell(looked)
+    return acted
+
+
+def _letters(shown: Sequence[_Known], group: str | None) -> dict[str, list[_Known]]:
+    """By group, the ids and deliveries of the jobs that were dead."""
+    found: dict[str, list[_Known]] = {}
+    for id, deliveries in shown:
+        for name, delivery in _DEAD_IN.findall(deliveries):
+            if group in (None, name):
+                found.setdefault(name, []).append((id, delivery))
+    return found

@@ -1,0 +1,253 @@
+"""Finds jobs. A search walks through the topic's jobs, a page at a time; each page is one script call of bounded size.
+What it has shown is its plan: ids, and which delivery each job had then. Actions (act.py) concern exactly these.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ..errors import BodyUnreadable, InvalidInput
+from ..job import GroupProgress, Job, JobState, check_topic
+from ..keys import ShardKeys, shard_of
+from ..link.session import Op
+from ..store import namespace, reads
+from ..store.batches import most_jobs
+from ..store.redis_store import RedisStore
+from ..store.replies import Match
+from .criteria import NEVER_MS, Criteria
+from .inspect import get, job_of, known_group
+from .large_bodies import fetched
+
+_PAGE = 250
+
+
+class Progress(NamedTuple):
+    """How far a search is. ``total``: about how many jobs it will look at."""
+
+    looked: int
+    found: int
+    total: int
+
+
+class _Place(NamedTuple):
+    """What the walk goes through. ``zset``: a bucket, or a group's dead letters; "" = all jobs of the shard."""
+
+    shard: ShardKeys
+    zset: str
+    group: str  # in which the jobs must be in the state; "" = in any
+
+
+class Shown(NamedTuple):
+    """A job as a search has shown it."""
+
+    shard: ShardKeys
+    id: str
+    deliveries: str
+
+
+@dataclass(slots=True)
+class Search:
+    """A search, as far as it has come. ``limit``: it ends with that many jobs.
+
+    A job that matches all the time is found exactly once. One that comes, changes or ends meanwhile may be found or
+    not.
+    """
+
+    store: RedisStore
+    topic: str
+    criteria: Criteria
+    limit: int | None = None
+    tell: Callable[[Progress], None] | None = None
+    plan: dict[ShardKeys, dict[str, str]] = field(default_factory=dict)  # id -> deliveries
+    found: int = 0
+    looked: int = 0
+    total: int = 0
+    unreadable: int = 0  # bodies that can't be read here, which match no condition on the body
+    ended: bool = False
+    _began: bool = False
+    _places: deque[_Place] = field(default_factory=deque)
+    _cursor: bytes | tuple[int, bytes] = b""
+    _read: deque[tuple[Shown, Job | None]] = field(default_factory=deque)
+    _due: tuple[int, int] = (0, NEVER_MS)
+    _by_due: bool = False
+    _most: int = _PAGE
+
+    def __post_init__(self) -> None:
+        check_topic(self.topic)
+        if self.limit is not None and (isinstance(self.limit, bool) or self.limit < 1):
+            raise InvalidInput(f"limit: {self.limit!r} is not a number of jobs; None for no limit")
+
+    # -- walking
+
+    def next_job(self) -> Op[Job | None]:
+        """The next match, which is then part of the plan; None at the end."""
+        while not self._read and not self.ended:
+            yield from self._page(jobs=True)
+        if not self._read:
+            return None
+        shown, job = self._read.popleft()
+        self._show(shown)
+        assert job is not None, "it was read with the jobs"
+        return job
+
+    def rest(self) -> Op[None]:
+        """Walks to the end. All matches are then part of the plan."""
+        while self._read or not self.ended:
+            while self._read:
+                self._show(self._read.popleft()[0])
+            if not self.ended:
+                yield from self._page(jobs=False)
+
+    def some(self) -> Op[None]:
+        """Like rest, unless something was read already."""
+        if not self._began:
+            yield from self.rest()
+
+    def _show(self, shown: Shown) -> None:
+        self.plan.setdefault(shown.shard, {})[shown.id] = shown.deliveries
+        self.found += 1
+        if self.limit is not None and self.found >= self.limit:
+            self.ended = True
+            self._read.clear()
+
+    def _begin(self) -> Op[None]:
+        self._began = True
+        settings = yield from self.store.topics.latest(self.topic)
+        wanted = self.criteria
+        if wanted.group is not None:
+            settings = yield from known_group(self.store, self.topic, wanted.group)
+        if wanted.due is not None:
+            now_ms = yield from namespace.now_ms(self.store.session)
+            self._due = wanted.due[0].at(now_ms, 0), wanted.due[1].at(now_ms, NEVER_MS)
+        self._most = most_jobs(_PAGE, 2 * len(settings.groups))
+        shards = self.store.topics.shards(self.topic)
+        if wanted.key is not None:
+            shards = [shards[shard_of("", settings.shards, wanted.key)]]
+        self._by_due = wanted.by_due and not (yield from self._has_lanes(shards))
+        groups = settings.group_names if wanted.group is None else (wanted.group,)
+        self._places.extend(place for shard in shards for place in self._places_in(shard, groups))
+        self._cursor = self._start()
+        places = [(place.zset or place.shard.jobs, *self._times(place)) for place in self._places]
+        self.total = sum((yield from reads.sizes(self.store.session, places)))
+
+    def _has_lanes(self, shards: Sequence[ShardKeys]) -> Op[bool]:
+        """Whether jobs wait in the lanes of their keys; these are in no bucket."""
+        return any((yield from reads.sizes(self.store.session, [(shard.lanes, 0, 0) for shard in shards])))
+
+    def _places_in(self, shard: ShardKeys, groups: Sequence[str]) -> list[_Place]:
+        if self._by_due:
+            return [_Place(shard, shard.bucket, self.criteria.group or "")]
+        if self.criteria.state is JobState.DEAD:
+            return [_Place(shard, shard.dead_of(group), group) for group in groups]
+        return [_Place(shard, "", self.criteria.group or "")]
+
+    def _times(self, place: _Place) -> tuple[int, int] | tuple[None, None]:
+        """The first and the last time in a place that is in the order of time."""
+        if not place.zset:
+            return None, None
+        return self._due if self._by_due else (0, NEVER_MS)
+
+    def _start(self) -> bytes | tuple[int, bytes]:
+        if not self._places or not self._places[0].zset:
+            return b"0"
+        return self._times(self._places[0])[0] or 0, b""
+
+    def _page(self, *, jobs: bool) -> Op[None]:
+        """Reads a page of matches. ``jobs``: with the jobs; otherwise with as little as is needed."""
+        if not self._began:
+            yield from self._begin()
+        if not self._places:
+            self.ended = True
+            return
+        place = self._places[0]
+        matches = yield from self._asked(place, self._query(place, jobs))
+        known = self.plan.get(place.shard, {})
+        new = {match.id: match for match in matches if match.id not in known}  # HSCAN may return a job twice
+        for match, job in (yield from self._sifted(place, list(new.values()))):
+            shown = Shown(place.shard, match.id, match.deliveries)
+            self._read.append((shown, job if jobs else None))
+        if self.tell is not None:
+            self.tell(Progress(self.looked, self.found + len(self._read), max(self.total, self.looked)))
+
+    def _query(self, place: _Place, jobs: bool) -> Sequence[str]:
+        wanted = self.criteria
+        whole = "job" if jobs or wanted.of_body else "plan" if wanted.is_all_in_script(self._by_due) else "head"
+        texts = [text for condition in wanted.conditions if (text := condition.text)]
+        return wanted.state or "", place.group, wanted.id_prefix, whole, *texts
+
+    def _asked(self, place: _Place, asked: Sequence[str]) -> Op[list[Match]]:
+        """The script's answer for a page; goes on to the next place at the end of this one."""
+        scripts, at_end = self.store.scripts, False
+        if isinstance(self._cursor, bytes):
+            page = yield from scripts.find_jobs(place.shard, self._cursor, self._most, asked)
+            looked, matches, self._cursor, at_end = page.looked, page.matches, page.cursor, page.cursor == b"0"
+        else:
+            until = self._times(place)[1]
+            row = yield from scripts.find_in_order(place.shard, place.zset, self._cursor, until, self._most, asked)
+            looked, matches, self._cursor, at_end = row.looked, row.matches, (row.at_ms, row.member), row.looked == 0
+        self.looked += looked
+        if at_end:
+            self._places.popleft()
+            self._cursor, self.ended = self._start(), not self._places
+        return matches
+
+    # -- sifting
+
+    def _sifted(self, place: _Place, matches: Sequence[Match]) -> Op[list[tuple[Match, Job | None]]]:
+        """Those of the script's matches that are what is looked for."""
+        bodies, out = self.store.session.bodies, []
+        for match in matches:
+            job = job_of(self.topic, match.id, match.found, bodies) if match.found else None
+            if job is None or match.found is None or self._fits(job, match.found.record, place.group):
+                out.append((match, job))
+        if not self.criteria.of_body:
+            return out
+        yield from fetched([job for _, job in out if job is not None])
+        return [(match, job) for match, job in out if job is not None and self._has_body(job)]
+
+    def _fits(self, job: Job, record: bytes, group: str) -> bool:
+        wanted = self.criteria
+        if wanted.key not in (None, job.key) or not all(one.holds_for(job) for one in wanted.of_jobs):
+            return False
+        if not wanted.of_groups and wanted.due is None:
+            return True
+        first_due_ms = int(record[12 : record.index(b"\n")])
+        in_groups = [progress for progress in job.groups.values() if group in ("", progress.group)]
+        return any(self._fits_in(progress, first_due_ms) for progress in in_groups)
+
+    def _fits_in(self, progress: GroupProgress, first_due_ms: int) -> bool:
+        return self._is_wanted(progress, first_due_ms) and all(
+            one.holds_with(progress) for one in self.criteria.of_groups
+        )
+
+    def _is_wanted(self, progress: GroupProgress, first_due_ms: int) -> bool:
+        if self.criteria.state is not None and progress.state is not self.criteria.state:
+            return False
+        due_ms = first_due_ms if progress.due_ms is None else progress.due_ms
+        return self._due[0] <= due_ms <= self._due[1]
+
+    def _has_body(self, job: Job) -> bool:
+        try:
+            body = job.body
+        except BodyUnreadable:
+            self.unreadable += 1
+            return False
+        return all(one.holds_in(body) for one in self.criteria.of_body)
+
+
+def sample(search: Search, count: int) -> Op[list[Job]]:
+    """At most so many of the jobs that were found, chosen at random, as they are now; those that have ended are left
+    out.
+    """
+    yield from search.some()
+    ids = [id for shown in search.plan.values() for id in shown]
+    jobs = []
+    for id in random.sample(ids, min(count, len(ids))):
+        job = yield from get(search.store, search.topic, id)
+        if job is not None:
+            jobs.append(job)
+    return jobs

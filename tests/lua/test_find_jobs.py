@@ -1,0 +1,141 @@
+"""find_jobs: searches the shard's jobs, a page at a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamdq.job import ENCODED, NewJob
+from streamdq.store.progress import Phase
+from streamdq.store.records import encode
+from streamdq.store.replies import Match
+from tests.lua.shard import Shard
+
+
+def pages_of(
+    shard: Shard,
+    limit: int = 250,
+    state: str = "",
+    group: str = "",
+    prefix: str = "",
+    whole: str = "job",
+    texts: Any = (),
+) -> list[list[Match]]:
+    pages, cursor = [], b""
+    while cursor != b"0":
+        page = shard.run(shard.scripts.find_jobs(shard.k, cursor or b"0", limit, (state, group, prefix, whole, *texts)))
+        pages.append(page.matches)
+        cursor = page.cursor
+    return pages
+
+
+def found(shard: Shard, **wanted: Any) -> list[str]:
+    return sorted(match.id for page in pages_of(shard, **wanted) for match in page)
+
+
+def put(shard: Shard, **bodies: Any) -> None:
+    for id, body in bodies.items():
+        shard.call("enqueue", 1, encode(NewJob(body, id=id), 200_000)[:3])
+
+
+def test_each_state(two: Shard) -> None:
+    two.enqueue("delayed", delay="1h")
+    two.enqueue("retried", "dead", "running", "ready")
+    retried, dead, _ = two.claim(count=3).rows
+    two.retry(retried, delay_ms=1000)
+    two.bury(dead)
+    other, *_ = two.claim(group="b", count=1).rows
+    two.finish(other, group="b")
+    assert found(two) == ["dead", "delayed", "ready", "retried", "running"]
+    assert found(two, state="delayed") == ["delayed", "retried"]
+    assert found(two, state="delayed", group="b") == ["delayed"]
+    assert found(two, state="ready") == ["dead", "ready", "running"]
+    assert found(two, state="ready", group="a") == ["ready"]
+    assert found(two, state="running") == found(two, state="running", group="a") == ["running"]
+    assert found(two, state="dead", group="a") == ["dead"]
+    assert found(two, state="dead", group="b") == []
+    assert found(two, state="done") == found(two, state="done", group="b") == ["retried"]
+    assert found(two, group="nobody") == []
+
+
+def test_a_retry_that_is_ready(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.retry(shard.take(), delay_ms=1000)
+    shard.clock.advance("1s")
+    shard.move()
+    assert found(shard, state="ready") == ["j"]
+    assert found(shard, state="delayed") == []
+
+
+def test_how_much_of_a_match(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.bury(shard.take())
+    record = shard.redis("HGET", shard.k.jobs, "j")
+    ((job,),) = pages_of(shard, whole="job")
+    ((head,),) = pages_of(shard, whole="head")
+    ((plan,),) = pages_of(shard, whole="plan")
+    assert job.found == shard.run(shard.scripts.get(shard.k, "j"))
+    assert head.found is not None
+    assert head.found.record == record.rpartition(b"\n")[0] + b"\nnull"
+    assert head.found.groups[0].progress is not None
+    assert head.found.groups[0].progress.phase is Phase.DEAD
+    assert plan.found is None
+    assert job.deliveries == head.deliveries == plan.deliveries
+    nonce = record.split(b"\n")[4].decode()
+    assert plan.deliveries == f"000000000001{nonce}|default:d000000000001/1"
+
+
+def test_ids_that_begin_with_a_text(shard: Shard) -> None:
+    shard.enqueue("a1", "a2", "b1", "A1", "a")
+    assert found(shard, prefix="a") == ["a", "a1", "a2"]
+    assert found(shard, prefix="a1") == ["a1"]
+    assert found(shard, prefix="*") == []
+
+
+def test_records_with_all_the_texts(shard: Shard) -> None:
+    put(shard, one={"user": 7, "kind": "sms"}, other={"user": 7, "kind": "mail"}, third={"user": 8, "kind": "sms"})
+    assert found(shard, texts=['"user":7']) == ["one", "other"]
+    assert found(shard, texts=['"user":7', '"sms"']) == ["one"]
+    assert found(shard, texts=['"user":9']) == []
+    assert found(shard, texts=["%d"]) == [], "it is no pattern"
+
+
+def test_an_encoded_body_is_not_looked_into(shard: Shard) -> None:
+    id, when, rest = encode(NewJob({"user": 8}, id="j"), 1000)[:3]
+    shard.call("enqueue", 1, [id, when, rest.replace(b'{"user":8}', ENCODED + b"2\n{}")])
+    assert found(shard, texts=['"user":7']) == ["j"]
+
+
+def test_a_job_that_only_leaving_groups_have_is_not_found(two: Shard) -> None:
+    two.topic(groups=["a"])
+    two.enqueue("j")
+    two.bury(two.take())
+    two.topic(groups=["a", "b"])
+    assert found(two) == ["j"]
+    two.begin_to_leave("a")
+    two.checked = False
+    assert found(two) == []
+
+
+@pytest.mark.parametrize("limit", [1, 7, 250])
+def test_pages_are_all_there_is(shard: Shard, limit: int) -> None:
+    shard.checked = False
+    ids = [f"j{n:03}" for n in range(300)]
+    shard.enqueue(*ids)
+    assert sorted(set(found(shard, limit=limit, whole="plan"))) == ids
+
+
+def test_of_large_jobs_a_page_has_few(shard: Shard) -> None:
+    shard.checked = False
+    put(shard, **{f"j{n}": "x" * 100_000 for n in range(60)})
+    sizes = [len(page) for page in pages_of(shard)]
+    assert sum(sizes) >= 60
+    assert max(sizes) <= 8
+
+
+def test_it_changes_nothing(shard: Shard) -> None:
+    shard.enqueue("j", delay="1h")
+    assert shard.is_fake or not shard.writes(
+        shard.scripts.find_jobs(shard.k, b"0", 10, ("delayed", "default", "", "job", "x"))
+    )

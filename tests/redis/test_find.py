@@ -1,0 +1,355 @@
+"""find: what is found, and that the actions concern exactly what was shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from streamdq import AsyncQueue, NewJob, Queue
+from streamdq.clock import ManualClock
+from streamdq.codec import Encrypt, Zstd
+from streamdq.codec.encrypt import new_key
+from streamdq.errors import InvalidInput, UnknownGroup, UnknownTopic
+from streamdq.operations.act import Acted
+from streamdq.operations.find import Progress
+from streamdq.queue import Found
+from streamdq.testing import memory
+from tests.redis.harness import NAMESPACE, Space
+
+
+def ids(found: Found) -> list[str]:
+    return sorted(job.id for job in found)
+
+
+def take(queue: Queue, group: str = "default") -> Any:
+    claim = queue.take("t", group, timeout=5)
+    assert claim is not None
+    return claim
+
+
+def bury(queue: Queue, id: str, error: str = "broken", **fields: Any) -> None:
+    queue.enqueue("t", fields.pop("body", {"id": id}), id=id, **fields)
+    claim = take(queue)
+    assert claim.job.id == id
+    claim.bury(error)
+
+
+def job_reason(queue: Queue, id: str) -> str | None:
+    job = queue.get("t", id)
+    assert job is not None
+    return job.groups["default"].reason
+
+
+# -- what is found
+
+
+def test_by_what_is_in_the_body(space: Space) -> None:
+    queue = space.queue
+    queue.enqueue_many("t", [NewJob({"user": n % 3, "amount": n}, id=f"j{n}", delay="1h") for n in range(9)])
+    assert ids(queue.find("t", where={"body.user": 1})) == ["j1", "j4", "j7"]
+    assert ids(queue.find("t", where={"body.user": 1, "body.amount": (">", 3)})) == ["j4", "j7"]
+    assert ids(queue.find("t", where=["body.user=1", "body.amount<7"])) == ["j1", "j4"]
+    assert ids(queue.find("t", where={"body.user": "1"})) == []
+    assert queue.find("t", where={"body.user": 1}).count() == 3
+    assert queue.find("t").count() == 9
+    (job,) = queue.find("t", where={"body.amount": 5})
+    assert (job.id, job.body) == ("j5", {"user": 2, "amount": 5})
+
+
+def test_by_fields_of_the_job(space: Space) -> None:
+    queue = space.queue
+    queue.enqueue("t", 1, id="a1", delay="1h", key="k", url="https://a.example/")
+    queue.enqueue("t", 1, id="a2", delay="1h", url="https://b.example/")
+    queue.enqueue("t", 1, id="b1", delay="1h", key="l")
+    assert ids(queue.find("t", id_prefix="a")) == ["a1", "a2"]
+    assert ids(queue.find("t", key="k")) == ["a1"]
+    assert ids(queue.find("t", where={"key": "l"})) == ["b1"]
+    assert ids(queue.find("t", where={"url": "https://b.example/"})) == ["a2"]
+    assert ids(queue.find("t", where={"id": "b1"})) == ["b1"]
+    assert queue.find("t", key="k").count() == 1
+
+
+def test_jobs_that_wait_for_their_key_are_found_by_due_time(space: Space) -> None:
+    queue = space.queue
+    queue.configure("t", key_concurrency=1)
+    queue.enqueue_many("t", [NewJob(n, id=f"j{n}", delay="1h", key="k") for n in range(5)])
+    queue.enqueue("t", 1, id="far", delay="3h", key="k")
+    assert ids(queue.find("t", state="delayed", due=("30m", "90m"))) == [f"j{n}" for n in range(5)]
+    assert queue.find("t", state="delayed", due=(None, None)).count() == 6
+    assert queue.find("t", state="delayed").cancel() == Acted(done=6)
+
+
+def test_by_state_and_by_what_a_group_knows(space: Space) -> None:
+    queue = space.queue
+    bury(queue, "dead", "card expired")
+    bury(queue, "other", "no such user")
+    queue.enqueue("t", 1, id="retried")
+    take(queue).fail("not yet", delay="1h")
+    queue.enqueue("t", 1, id="running")
+    running = take(queue)
+    queue.enqueue("t", 1, id="ready")
+    queue.enqueue("t", 1, id="delayed", delay="1h")
+    for state, expected in {
+        "dead": ["dead", "other"], "delayed": ["delayed", "retried"], "running": ["running"], "ready": ["ready"],
+        "done": [], None: ["dead", "delayed", "other", "ready", "retried", "running"],
+    }.items():  # fmt: skip
+        assert ids(queue.find("t", state=state)) == expected
+        assert queue.find("t", state=state).count() == len(expected)
+        assert ids(queue.find("t", state=state, group="default")) == expected
+    assert ids(queue.find("t", where={"error": "card expired"})) == ["dead"]
+    assert ids(queue.find("t", where={"reason": job_reason(queue, "dead")})) == ["dead", "other"]
+    assert ids(queue.find("t", where={"attempts": (">=", 1)})) == ["dead", "other", "retried", "running"]
+    assert ids(queue.find("t", state="delayed", where={"attempts": 1})) == ["retried"]
+    assert ids(queue.find("t", where=["error=not yet"])) == ["retried"]
+    running.finish()
+
+
+def test_all_conditions_on_a_group_are_of_one_group(space: Space) -> None:
+    queue = space.queue
+    queue.configure("t", groups=["a", "b"])
+    queue.enqueue("t", 1, id="j")
+    take(queue, "a").bury("broken")
+    take(queue, "b").fail("late", delay="1h")
+    for found, count in {
+        queue.find("t", state="dead"): 1,
+        queue.find("t", state="dead", group="a"): 1,
+        queue.find("t", state="dead", group="b"): 0,
+        queue.find("t", state="delayed", where={"error": "late"}): 1,
+        queue.find("t", state="dead", where={"error": "late"}): 0,
+        queue.find("t", state="delayed", due=("30m", "90m")): 1,
+        queue.find("t", state="delayed", due=("30m", "90m"), group="a"): 0,
+        queue.find("t", state="delayed", due=("30m", "90m"), group="b"): 1,
+        queue.find("t", state="dead", due=("30m", "90m")): 0,
+        queue.find("t", due=("30m", "90m")): 1,
+    }.items():
+        assert found.count() == count
+
+
+def test_by_due_time(stepped: Space, clock: ManualClock) -> None:
+    queue = stepped.queue
+    for minutes in (5, 1, 3, 2, 4):
+        queue.enqueue("t", minutes, id=f"j{minutes}", delay=f"{minutes}m")
+    now = int(clock.argument())
+
+    def found(*due: Any, state: str | None = "delayed") -> list[str]:
+        return [job.id for job in queue.find("t", state=state, due=(due[0], due[1]))]
+
+    assert found(None, None) == ["j1", "j2", "j3", "j4", "j5"], "in the order of their due times"
+    assert found("2m", "4m") == ["j2", "j3", "j4"]
+    assert found(now + 120_000, timedelta(minutes=4)) == ["j2", "j3", "j4"]
+    assert sorted(found("2m", "4m", state=None)) == ["j2", "j3", "j4"]
+    assert found("6m", None) == []
+    assert queue.find("t", state="delayed", due=("2m", "4m")).count() == 3
+    clock.advance("150s")
+    assert found("-1m", "now") == ["j2"]
+    assert found("2028-01-01T00:00:00Z", None) == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"state": "late"}, {"state": "ended"}, {"due": "1h"}, {"due": ("x", None)}, {"due": (5, None)},
+        {"group": "a b"}, {"key": ""}, {"id_prefix": 7}, {"id_prefix": "\n"}, {"where": {"user": 7}}, {"limit": 0},
+        {"limit": True},
+    ],
+)  # fmt: skip
+def test_what_can_not_be_read(space: Space, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        space.queue.find("t", **wrong)
+
+
+def test_no_such_topic_or_group(space: Space) -> None:
+    with pytest.raises(UnknownTopic):
+        space.queue.find("t").count()
+    space.queue.configure("t")
+    with pytest.raises(UnknownGroup):
+        space.queue.find("t", group="b").count()
+
+
+def test_over_shards_a_limit_and_progress(space: Space) -> None:
+    queue = space.queue
+    queue.configure("t", shards=4)
+    queue.enqueue_many("t", [NewJob(n, id=f"j{n}", delay="1h") for n in range(1000)])
+    told: list[Progress] = []
+    found = queue.find("t", progress=told.append)
+    assert len({job.id for job in found}) == found.count() == 1000
+    assert told[-1] == (found.looked, 1000, 1000)
+    assert [one.looked for one in told] == sorted(one.looked for one in told)
+    limited = queue.find("t", limit=7)
+    assert limited.count() == limited.count() == len(queue.find("t", limit=7).sample(100)) == 7
+    assert len(list(queue.find("t", limit=7))) == 7
+    assert queue.find("t", limit=7).cancel() == Acted(done=7)
+    assert queue.find("t").count() == 993
+
+
+def test_what_is_there_all_the_time_is_found_once_while_others_come_and_go(space: Space) -> None:
+    queue = space.queue
+    stay = {f"stay{n}" for n in range(600)}
+    queue.enqueue_many("t", [NewJob(1, id=id, delay="1h") for id in sorted(stay)])
+    queue.enqueue_many("t", [NewJob(1, id=f"go{n}", delay="1h") for n in range(600)])
+    for found in (queue.find("t"), queue.find("t", state="delayed", due=(None, "2h"))):
+        seen = []
+        for number, job in enumerate(found):
+            seen.append(job.id)
+            if number < 600:  # the hash grows and shrinks under the walk
+                queue.cancel("t", f"go{number}")
+                queue.enqueue_many("t", [NewJob(1, id=f"come{number}.{n}", delay="1m") for n in range(5)])
+        assert len(seen) == len(set(seen))
+        assert stay <= set(seen)
+
+
+def test_bodies_that_can_not_be_read_are_counted(space: Space) -> None:
+    key = Encrypt(new_key("k1"))
+    with Queue(space.url, NAMESPACE, codec=[Zstd(over=0), key], settings=space.settings) as knows:
+        knows.enqueue("t", {"user": 7}, id="hidden", delay="1h")
+        knows.enqueue("t", {"user": 8}, id="other", delay="1h")
+        space.queue.enqueue("t", {"user": 7}, id="plain", delay="1h")
+        found = knows.find("t", where={"body.user": 7})
+        assert ids(found) == ["hidden", "plain"]
+        assert found.unreadable == 0
+    found = space.queue.find("t", where={"body.user": 7})
+    assert ids(found) == ["plain"]
+    assert found.unreadable == 2
+    found = space.queue.find("t", id_prefix="h")
+    assert found.cancel() == Acted(done=1)
+    assert found.unreadable == 0, "without a condition on the body, none is read"
+
+
+def test_in_memory() -> None:
+    with closing(memory()) as here, here.queue() as queue:
+        queue.enqueue_many("t", [NewJob({"n": n % 2}, id=f"j{n}", delay="1h") for n in range(100)])
+        found = queue.find("t", state="delayed", due=("30m", "2h"), where={"body.n": 1})
+        assert found.count() == 50
+        assert found.cancel() == Acted(done=50)
+
+
+# -- acting
+
+
+def test_each_action(space: Space) -> None:
+    queue = space.queue
+    bury(queue, "d1", body={"user": 7})
+    bury(queue, "d2", body={"user": 8})
+    bury(queue, "d3", body={"user": 7})
+    queue.enqueue("t", {"user": 7}, id="w1", delay="1h")
+    queue.enqueue("t", {"user": 8}, id="w2", delay="1h")
+    of_user = queue.find("t", where={"body.user": 7})
+    assert of_user.count() == 3
+    assert of_user.reschedule("10m") == Acted(done=1, refused=2)
+    assert abs(space.job("w1").due_ms - space.job("w1").created_ms - 600_000) < 60_000
+    assert queue.find("t", where={"body.user": 7}).cancel() == Acted(done=1, refused=2)
+    assert queue.find("t", where={"body.user": 7}, id_prefix="d1").purge() == Acted(done=1)
+    assert queue.find("t", where={"body.user": 7}).kick() == Acted(done=1)
+    assert (space.state("d1"), space.state("d2"), space.state("d3")) == ("gone", "dead", "ready")
+    assert queue.find("t").purge() == Acted(done=1, refused=2)
+    take(queue).finish()
+    assert ids(queue.find("t")) == ["w2"]
+
+
+CHANGES: dict[str, Callable[[Queue], Any]] = {
+    "rescheduled": lambda queue: queue.reschedule("t", "j", delay="2h"),
+    "replaced": lambda queue: queue.enqueue("t", 2, id="j", delay="1h", on_conflict="replace"),
+    "postponed": lambda queue: queue.enqueue("t", 2, id="j", delay="2h", on_conflict="postpone"),
+    "made anew": lambda queue: (queue.cancel("t", "j"), queue.enqueue("t", 1, id="j", delay="1h")),
+    "failed": lambda queue: (queue.reschedule("t", "j", delay=0), take(queue).fail("no", delay="1h")),
+    "dead": lambda queue: (queue.reschedule("t", "j", delay=0), take(queue).bury("no")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_changed_since_is_left_alone(space: Space, change: str) -> None:
+    queue = space.queue
+    queue.enqueue("t", 1, id="j", delay="1h")
+    queue.enqueue("t", 1, id="gone", delay="1h")
+    plans = [queue.find("t") for _ in range(2)]
+    assert [plan.count() for plan in plans] == [2, 2]
+    queue.cancel("t", "gone")
+    CHANGES[change](queue)
+    before = space.job("j")
+    assert plans[0].cancel() == Acted(changed=1, gone=1)
+    assert plans[1].reschedule("5h") == Acted(changed=1, gone=1)
+    assert space.job("j") == before
+    assert plans[0].cancel().left_alone == 2
+
+
+def test_letters_that_changed_since_are_left_alone(space: Space) -> None:
+    queue = space.queue
+    for id in ("again", "gone", "same"):
+        bury(queue, id)
+    kick, purge = queue.find("t", state="dead"), queue.find("t", state="dead")
+    assert kick.count() == purge.count() == 3
+    queue.purge("t", id="gone")
+    queue.kick("t", "again")
+    take(queue).bury("again")
+    assert kick.kick() == Acted(done=1, changed=1, gone=1)
+    assert purge.purge() == Acted(changed=2, gone=1)
+    assert (space.state("again"), space.state("same")) == ("dead", "ready")
+
+
+def test_letters_of_several_groups(space: Space) -> None:
+    queue = space.queue
+    queue.configure("t", groups=["a", "b"])
+    for id in ("i", "j"):
+        queue.enqueue("t", 1, id=id)
+        for group in ("a", "b"):
+            take(queue, group).bury("broken")
+    assert queue.find("t", state="dead", id_prefix="i", group="a").kick() == Acted(done=1)
+    assert (space.state("i", group="a"), space.state("i", group="b")) == ("ready", "dead")
+    assert queue.find("t", state="dead", id_prefix="j").kick() == Acted(done=1)
+    assert (space.state("j", group="a"), space.state("j", group="b")) == ("ready", "ready")
+
+
+def test_only_what_was_shown(space: Space) -> None:
+    queue = space.queue
+    queue.enqueue_many("t", [NewJob(1, id=f"j{n}", delay="1h") for n in range(10)])
+    found = queue.find("t")
+    some = [job.id for _, job in zip(range(3), found, strict=False)]
+    assert found.found == 3
+    assert found.cancel() == Acted(done=3)
+    left = ids(queue.find("t"))
+    assert len(left) == 7
+    assert not set(some) & set(left)
+    assert len([job.id for job in found]) == 7, "iterating goes on where it was left"
+
+
+def test_a_group_that_comes_meanwhile_is_no_change(space: Space) -> None:
+    queue = space.queue
+    queue.enqueue("t", 1, id="j", delay="1h")
+    found = queue.find("t")
+    assert found.count() == 1
+    space.another_queue().configure("t", groups=["default", "late"])
+    assert found.cancel() == Acted(done=1)
+
+
+def test_many_jobs_that_are_due_at_once_go_in_slices(space: Space) -> None:
+    queue = space.queue
+    queue.enqueue_many("t", [NewJob(1, id=f"j{n}", delay="1h") for n in range(60)])
+    assert queue.find("t").reschedule(0) == Acted(done=60)
+    assert queue.find("t", state="delayed").count() + queue.find("t", state="ready").count() == 60
+
+
+async def test_awaited(space: Space) -> None:
+    async with AsyncQueue(space.url, NAMESPACE, settings=space.settings) as queue:
+        await queue.enqueue_many("t", [NewJob({"n": n}, id=f"j{n}", delay="1h") for n in range(10)])
+        assert [job.id async for job in queue.find("t", where={"body.n": 3})] == ["j3"]
+        found = queue.find("t", where={"body.n": (">", 5)})
+        assert await found.count() == 4
+        assert len(await found.sample(2)) == 2
+        assert await found.reschedule("2h") == Acted(done=4)
+        assert await found.cancel() == Acted(changed=4)
+        assert await found.kick() == await found.purge() == Acted(refused=4)
+        assert await queue.find("t", where={"body.n": (">", 5)}).cancel() == Acted(done=4)
+
+
+def test_on_a_cluster(spread: Space) -> None:
+    queue = spread.queue
+    queue.configure("t", shards=6)
+    queue.enqueue_many("t", [NewJob({"n": n % 2}, id=f"j{n}", delay="1h") for n in range(100)])
+    found = queue.find("t", where={"body.n": 1})
+    assert found.count() == 50
+    assert found.cancel() == Acted(done=50)
+    assert queue.find("t", state="delayed", due=(None, None)).count() == 50
