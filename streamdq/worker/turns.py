@@ -12,7 +12,7 @@ from ..errors import InvalidInput
 from ..job import check_topic
 from ..keys import ShardKeys
 
-_MOST_WEIGHT = 1_000_000
+_LEAST_WEIGHT, _MOST_WEIGHT = 0.001, 1_000_000  # far from where sums of jobs by weight lose their digits
 
 
 class Limit(NamedTuple):
@@ -127,6 +127,8 @@ def turns_of(weights: Mapping[str, float] | None, priority: Sequence[str] | None
 
 
 def _checked(topic: str, weight: float) -> float:
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight <= _MOST_WEIGHT:
-        raise InvalidInput(f"topics: weight {weight!r} of {topic!r} is not a number above 0, {_MOST_WEIGHT:,} at most")
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not _LEAST_WEIGHT <= weight <= _MOST_WEIGHT:
+        raise InvalidInput(
+            f"topics: weight {weight!r} of {topic!r} is not a number from {_LEAST_WEIGHT} to {_MOST_WEIGHT:,}"
+        )
     return weight

@@ -95,8 +95,9 @@ def test_otherwise_each_has_its_turn() -> None:
     "given",
     [
         {"topics": {"pay": 0}}, {"topics": {"pay": -1}}, {"topics": {"pay": True}}, {"topics": {"pay": "10"}},
-        {"topics": {"pay": float("nan")}}, {"topics": {"pay": 10**7}}, {"topics": {"a b": 1}}, {"priority": "pay"},
-        {"priority": ["pay", "pay"]}, {"priority": ["{}"]}, {"topics": {"pay": 1}, "priority": ["pay"]},
+        {"topics": {"pay": float("nan")}}, {"topics": {"pay": 1e-320}}, {"topics": {"pay": 10**7}},
+        {"topics": {"a b": 1}}, {"priority": "pay"}, {"priority": ["pay", "pay"]}, {"priority": ["{}"]},
+        {"topics": {"pay": 1}, "priority": ["pay"]},
     ],
     ids=str,
 )  # fmt: skip
