@@ -1,14 +1,20 @@
--- unschedule: removes a schedule. Its jobs stay.
+-- unschedule: removes a schedule, unless the job of an occurrence that is not due yet is enqueued: `retract` takes that
+-- back. The jobs of its past occurrences stay.
 -- KEYS[1] schedules  HASH  id -> record
 -- KEYS[2] ticks      ZSET  id -> when its next occurrence is due
 -- KEYS[3] counts     HASH  how many were removed, so that workers can tell that from a loss
 -- KEYS[4] settings   HASH
--- ARGV[1] id
--- returns 1 = removed; 0 = there is none
--- include: stored_format
+-- ARGV[1] now_ms or ''
+-- ARGV[2] id
+-- returns 1 = removed; 0 = there is none; -1 = such a job is there, nothing was written
+-- include: clock, progress, settle, leaving_groups, group_states, schedule, stored_format
 local schedules, ticks, counts, settings = unpack(KEYS)
+local now, id = now_ms(ARGV[1]), ARGV[2]
 check_format(redis.call('HGET', settings, 'format'))
-redis.call('ZREM', ticks, ARGV[1])
-local removed = redis.call('HDEL', schedules, ARGV[1])
+local record = redis.call('HGET', schedules, id)
+local ahead = record and parse_occurrence(parse_schedule(record).ahead)
+if ahead and ahead > now then return -1 end
+redis.call('ZREM', ticks, id)
+local removed = redis.call('HDEL', schedules, id)
 if removed == 1 then redis.call('HINCRBY', counts, 'unscheduled', 1) end
 return removed

@@ -206,8 +206,16 @@ class Schedules:
         return Standing({id for id, there in zip(ids, found, strict=True) if there}, int(after or 0))
 
     def remove(self, topic: str, id: str) -> Op[bool]:
-        yield from self._scripts.retract(self._first(topic), id)
-        return (yield from self._scripts.unschedule(self._first(topic), id))
+        """Also takes back the job of its next occurrence. False: there is none.
+
+        Raises:
+            ServerUnavailable: others changed it all the time.
+        """
+        for _ in range(_RACES):
+            yield from self._scripts.retract(self._first(topic), id)
+            if (removed := (yield from self._scripts.unschedule(self._first(topic), id))) is not None:
+                return removed
+        raise changing(topic)
 
     def fire(self, first: ShardKeys, shards: int) -> Op[Fired]:
         """Enqueues the jobs of occurrences that are due, or soon will be. ``first``: the topic's shard 0."""

@@ -664,10 +664,11 @@ class Scripts:
         )
         return Written(reply)
 
-    def unschedule(self, first: ShardKeys, id: str) -> Op[bool]:
+    def unschedule(self, first: ShardKeys, id: str) -> Op[bool | None]:
+        """Whether there was such a schedule; None: the job of its next occurrence has to be taken back before."""
         keys = (first.schedules, first.ticks, first.counts, first.settings)
-        reply = yield from self._run("unschedule", keys, (id,))
-        return bool(reply == 1)
+        reply = yield from self._run("unschedule", keys, (self._now(), id))
+        return None if reply < 0 else bool(reply)
 
     def retract(self, first: ShardKeys, id: str) -> Op[str]:
         """Takes back the occurrence of a schedule that is enqueued and not due yet; returns its job's id, "" if there

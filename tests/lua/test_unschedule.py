@@ -28,3 +28,17 @@ def test_others_stay(shard: Shard) -> None:
     write(shard, stored(1_000), "b")
     assert shard.run(shard.scripts.unschedule(shard.k, "a")) is True
     assert look(shard, "b") == 1_000
+
+
+def test_not_while_the_job_of_an_occurrence_to_come_is_enqueued(shard: Shard) -> None:
+    """The mover may have enqueued it after the caller has taken the last one back."""
+    write(shard, stored(5_000, 90_000), ahead_ms=10_000)
+    fire(shard, ahead_ms=10_000)
+    before = known(shard), look(shard)
+    assert shard.run(shard.scripts.unschedule(shard.k, "s")) is None
+    assert (known(shard), look(shard), removals(shard)) == (*before, None)
+    shard.clock.now_ms += 4_999
+    assert shard.run(shard.scripts.unschedule(shard.k, "s")) is None
+    shard.clock.now_ms += 1
+    assert shard.run(shard.scripts.unschedule(shard.k, "s")) is True, "once it is due, it is one of the past"
+    assert waiting(shard) == [("s@5000", 5_000)]

@@ -14,13 +14,14 @@ import pytest
 from streamdq import AsyncQueue, Job
 from streamdq.clock import ManualClock
 from streamdq.errors import InvalidInput, ScheduleMissing, TopicNotEmpty, UnknownTopic
+from streamdq.keys import ShardKeys
 from streamdq.link.session import Op
 from streamdq.operations.schedules import Schedule
 from streamdq.queue import carry_out, store_of
 from streamdq.schedules import civil
 from streamdq.schedules.definition import shown
 from streamdq.schedules.plan import make_plan
-from streamdq.store.replies import Written
+from streamdq.store.replies import Fired, Written
 from streamdq.store.schedules import Schedules, StoredSchedule
 from streamdq.testing import drain, memory
 from tests.redis.harness import Seen, Space, eventually, recorder
@@ -160,6 +161,26 @@ async def test_removed_before_it_is_due_it_does_not_run(stepped: Space, clock: M
     assert stepped.queue.unschedule("t", "s") is True
     await run_on(stepped, clock, seen, "1h")
     assert seen.all == []
+
+
+def test_a_mover_that_enqueues_the_next_job_during_the_removal(
+    stepped: Space, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stepped.queue.schedule("t", id="s", every="10m")
+    clock.advance("9m58s")
+    store = store_of(stepped.queue)
+    scripts = store.scripts
+    fired: list[Fired] = []
+
+    def beside(first: ShardKeys, id: str, retract: Any = scripts.retract) -> Op[str]:
+        found: str = yield from retract(first, id)
+        if not fired:
+            fired.append((yield from Schedules(store.session, scripts, store.topics).fire(first, 1)))
+        return found
+
+    monkeypatch.setattr(scripts, "retract", beside)
+    assert stepped.queue.unschedule("t", "s") is True
+    assert [stepped.state(job) for job in fired[0].jobs] == ["gone"]
 
 
 async def test_the_last_one_is_changed_as_well(stepped: Space, clock: ManualClock, seen: Seen) -> None:
