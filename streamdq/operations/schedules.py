@@ -21,7 +21,7 @@ from ..schedules.plan import MAX_ID_BYTES, occurrence_id
 from ..schedules.recurrence import Dst
 from ..store.records import Encoded, encode, encode_when, fields_in, rest_of
 from ..store.redis_store import RedisStore
-from ..store.schedules import Changed, Schedules, ScheduleState, StoredSchedule
+from ..store.schedules import AHEAD_MS, Changed, Schedules, ScheduleState, StoredSchedule
 from .jobs import put
 
 _SHOWN = 5
@@ -170,7 +170,9 @@ def _changed(store: RedisStore, topic: str, id: str, definition: Definition, new
         same_pace = known.definition.every_ms == definition.every_ms
         anchored = replace(definition, anchor_ms=known.definition.anchor_ms if same_pace else now_ms)
         state: ScheduleState = "paused" if known.state == "paused" else "active"
-        last_ms = known.last_ms if known.plan and _same_times(known.definition, anchored) else now_ms
+        last_ms = (
+            known.last_ms if known.plan and _same_times(known.definition, anchored) else _settled_ms(known, now_ms)
+        )
         return replace(known, state=state, definition=anchored, job=job, last_ms=last_ms, plan=(), more=True)
 
     return changed
@@ -189,6 +191,15 @@ def _check_grown(job: bytes, max_body_bytes: int) -> None:
 def _body_in(job: bytes) -> Envelope:
     """It is not encoded, but says its version if that is not 1."""
     return envelope_in(from_text(fields_in(job)["body"]))
+
+
+def _settled_ms(known: StoredSchedule, now_ms: int) -> int:
+    """New plans begin after this: after now, or after the occurrence whose job was enqueued ahead of its time, if
+    somebody has cancelled or rescheduled that job. If it was taken back, it is in the plan again.
+    """
+    taken_back = bool(known.plan) and known.plan[0].time_ms == known.last_ms + 1
+    is_ahead = now_ms < known.last_ms <= now_ms + AHEAD_MS  # later: the clock was set back
+    return known.last_ms if is_ahead and not taken_back else now_ms
 
 
 def _same_times(one: Definition, other: Definition) -> bool:
@@ -241,8 +252,9 @@ def pause_schedule(store: RedisStore, topic: str, id: str = "default") -> Op[Sch
     to end (overlap="queue") waits on.
     """
 
-    def changed(known: StoredSchedule | None, _now_ms: int) -> StoredSchedule:
-        return replace(_there(known, topic, id), state="paused", plan=())
+    def changed(known: StoredSchedule | None, now_ms: int) -> StoredSchedule:
+        there = _there(known, topic, id)
+        return replace(there, state="paused", plan=(), last_ms=_settled_ms(there, now_ms))
 
     yield from store.topics.get(topic)
     return _shown(topic, id, *(yield from _schedules(store).change(topic, check_schedule_id(id), changed)))
@@ -253,7 +265,7 @@ def resume_schedule(store: RedisStore, topic: str, id: str = "default") -> Op[Sc
 
     def changed(known: StoredSchedule | None, now_ms: int) -> StoredSchedule:
         there = _there(known, topic, id)
-        return there if there.state != "paused" else replace(there, state="active", last_ms=now_ms)
+        return there if there.state != "paused" else replace(there, state="active", last_ms=_settled_ms(there, now_ms))
 
     yield from store.topics.get(topic)
     return _shown(topic, id, *(yield from _schedules(store).change(topic, check_schedule_id(id), changed)))
@@ -274,7 +286,8 @@ def trigger(store: RedisStore, topic: str, id: str = "default") -> Op[Job]:
 
 def backfill(store: RedisStore, topic: str, id: str, start: Moment, end: Moment) -> Op[int]:
     """Enqueues the jobs of the occurrences from ``start`` until before ``end``, due at once in their order; returns how
-    many. Those that are in the queue now are left alone; those that ran and ended run again. At most 100 000.
+    many. Those that are in the queue now are left alone; those that ran and ended run again; those to come are not due
+    yet, and left to the schedule. At most 100 000.
 
     Raises:
         UnknownTopic, ScheduleMissing
@@ -284,7 +297,7 @@ def backfill(store: RedisStore, topic: str, id: str, start: Moment, end: Moment)
     begin_ms, end_ms = named_moment("start", start), named_moment("end", end)
     if end_ms < begin_ms:
         raise InvalidInput("backfill: end is before start")
-    times = _until(known.definition.times(begin_ms - 1), end_ms)
+    times = _until(known.definition.times(begin_ms - 1), min(end_ms, now_ms + 1))
     found = list(islice(times, _MOST_BACKFILLED + 1))
     if len(found) > _MOST_BACKFILLED:
         raise InvalidInput(f"backfill: more than {_MOST_BACKFILLED:,} occurrences; choose a shorter time")

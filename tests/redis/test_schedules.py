@@ -163,6 +163,36 @@ async def test_removed_before_it_is_due_it_does_not_run(stepped: Space, clock: M
     assert seen.all == []
 
 
+@pytest.mark.parametrize("decided", ["cancelled", "ran already"])
+@pytest.mark.parametrize("changed", ["paused and resumed", "other times", "other times while paused"])
+async def test_what_a_caller_decided_about_the_job_stands(
+    stepped: Space, clock: ManualClock, seen: Seen, decided: str, changed: str
+) -> None:
+    queue, ran = stepped.queue, decided == "ran already"
+    job = ahead(stepped, clock)
+    if decided == "cancelled":
+        queue.cancel("t", job)
+    else:
+        queue.reschedule("t", job, delay=0)
+        await run_on(stepped, clock, seen, "1s")
+    if "paused" in changed:
+        queue.pause_schedule("t", "s")
+    if "other times" in changed:
+        queue.schedule("t", {"a": 1}, id="s", cron="*/5 * * * *")
+    if "paused" in changed:
+        queue.resume_schedule("t", "s")
+    await run_on(stepped, clock, seen, "10m")
+    others = ["s@2027-01-15T08:15:00Z"] if "other" in changed else []
+    assert [id for id, _ in seen.all] == [*([job] if ran else []), *others]
+
+
+async def test_taken_back_it_leaves_new_times_before_it(stepped: Space, clock: ManualClock, seen: Seen) -> None:
+    job = ahead(stepped, clock)
+    stepped.queue.schedule("t", {"a": 1}, id="s", cron="* * * * * *")
+    await run_on(stepped, clock, seen, "2s")
+    assert [id for id, _ in seen.all] == [job.replace(":00Z", ":59Z").replace("08:10", "08:09"), job]
+
+
 def test_a_mover_that_enqueues_the_next_job_during_the_removal(
     stepped: Space, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,8 +312,16 @@ def test_backfill_enqueues_what_would_have_been(stepped: Space, clock: ManualClo
     with pytest.raises(InvalidInput, match="end is before start"):
         stepped.queue.backfill("t", "s", end, begin)
     stepped.queue.schedule("t", id="often", every=1)
+    clock.advance("2d")
     with pytest.raises(InvalidInput, match="more than 100,000"):
-        stepped.queue.backfill("t", "often", clock.now_ms, clock.now_ms + 3 * DAY_MS)
+        stepped.queue.backfill("t", "often", clock.now_ms - 2 * DAY_MS, clock.now_ms)
+
+
+def test_backfill_leaves_what_is_to_come_to_the_schedule(stepped: Space, clock: ManualClock) -> None:
+    begin_ms = clock.now_ms
+    stepped.queue.schedule("t", id="s", every="10m")
+    clock.advance("20m")
+    assert stepped.queue.backfill("t", "s", begin_ms, clock.now_ms + DAY_MS) == 2
 
 
 def test_a_topic_with_schedules_is_deleted_only_by_force(space: Space) -> None:
