@@ -300,6 +300,13 @@ LAG = Signal(
     "Due jobs that no worker has claimed.",
     "{{topic}} {{group}}",
 )
+WAITING_FOR_KEY = Signal(
+    "Waiting for their keys",
+    "max @by (streamdq_jobs_waiting_for_key{@group})",
+    "short",
+    "Jobs that wait because as many jobs of their key as its limit allows have not ended yet.",
+    "{{topic}} {{group}}",
+)
 OLDEST_PENDING = Signal(
     "Oldest claim",
     "max @by (streamdq_oldest_pending_seconds{@group})",

@@ -75,8 +75,9 @@ def _waiting() -> PanelRow:
         *due,
         stat_panel(Shown(signals.RUNNING), NEUTRAL, where=WHERE, decimals=0),
         stat_panel(Shown(signals.DEAD), NONE_STEPS, where=WHERE, decimals=0),
-        series_panel(Shown(signals.BY_STATE), where=WHERE, stacked=True),
-        series_panel(Shown(signals.LAG, by=_BY_GROUP), where=WHERE),
+        series_panel(Shown(signals.BY_STATE), where=WHERE, width=THIRD, stacked=True),
+        series_panel(Shown(signals.LAG, by=_BY_GROUP), where=WHERE, width=THIRD),
+        series_panel(Shown(signals.WAITING_FOR_KEY, by=_BY_GROUP), where=WHERE, width=THIRD),
     ]
 
 

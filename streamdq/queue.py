@@ -19,7 +19,7 @@ from .job import Job, JobState
 from .link.connection import AsyncLink, Link
 from .link.session import Op, arun, open_session, run
 from .mover.mover import MoverThread
-from .operations import inspect, jobs, topics
+from .operations import inspect, jobs, topics, waiting_keys
 from .operations import schedules as scheduling
 from .operations.act import Acted, cancel_found, kick_found, purge_found, reschedule_found
 from .operations.audit import audit as audit_operation
@@ -131,6 +131,7 @@ class Queue(_Base):
     resume_schedule = _blocking(scheduling.resume_schedule)
     trigger = _blocking(scheduling.trigger)
     backfill = _blocking(scheduling.backfill)
+    keys = _blocking(waiting_keys.keys)
     stats = _blocking(inspect.stats)
     upcoming = _blocking(inspect.upcoming)
     history = _blocking(inspect.history)
@@ -216,6 +217,7 @@ class AsyncQueue(_Base):
     resume_schedule = _awaited(scheduling.resume_schedule)
     trigger = _awaited(scheduling.trigger)
     backfill = _awaited(scheduling.backfill)
+    keys = _awaited(waiting_keys.keys)
     stats = _awaited(inspect.stats)
     upcoming = _awaited(inspect.upcoming)
     history = _awaited(inspect.history)

@@ -25,6 +25,7 @@ from .operations.audit import Audit, Balance
 from .operations.doctor import Finding
 from .operations.inspect import Stats, TopicStats
 from .operations.schedules import PutSchedule, Schedule
+from .operations.waiting_keys import KeyLoad
 from .printable import visible, visible_json
 from .retry import RetrySchedule
 from .schedules.civil import zone
@@ -238,6 +239,15 @@ def upcoming_view(totals: Mapping[str, int]) -> RenderableType:
     made = table("within", "attempts due", numbers=("attempts due",))
     for window, count in totals.items():
         made.add_row(window, count_cell(count, ""))
+    return made
+
+
+def keys_view(loads: Sequence[KeyLoad]) -> RenderableType:
+    if not loads:
+        return Text("no key that jobs wait for", "green")
+    made = table("key", "waiting", "running", numbers=("waiting", "running"))
+    for load in loads:
+        made.add_row(Text(load.key), count_cell(load.waiting, ""), count_cell(load.running, ""))
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
 from contextlib import nullcontext
@@ -12,13 +13,14 @@ import typer
 from rich.live import Live
 
 from .. import terminal
-from ..config import Settings
+from ..config import DEFAULT_GROUP, Settings
 from ..durations import to_ms
 from ..link.session import check_namespace
 from ..operations import json_out
 from ..operations.acl import rights
+from ..operations.waiting_keys import By
 from ..queue import Queue
-from .common import EXIT_NO, Json, OptionalTopic, Topic, answer, commands, open_queue
+from .common import EXIT_NO, GroupOption, Json, OptionalTopic, Topic, answer, commands, open_queue
 
 app = commands()
 
@@ -91,6 +93,37 @@ def upcoming(
         terminal.print_json(totals)
     else:
         terminal.console().print(terminal.upcoming_view(totals))
+
+
+class KeysBy(StrEnum):
+    """What the keys with most of it are listed by."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+
+
+_BY: dict[KeysBy, By] = {KeysBy.WAITING: "waiting", KeysBy.RUNNING: "running"}
+
+
+@app.command()
+def keys(
+    context: typer.Context,
+    topic: Topic,
+    by: Annotated[KeysBy, typer.Option(help="Keys with most jobs that wait for them, or that run.")] = KeysBy.WAITING,
+    group: GroupOption = DEFAULT_GROUP,
+    limit: Annotated[int, typer.Option(help="How many keys at most.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """Show which keys have most to do.
+
+    How many jobs of a key wait for the others of the key, and how many run. For topics with a limit of keys.
+    """
+    with open_queue(context) as queue:
+        found = queue.keys(topic, _BY[by], group, limit)
+    if as_json:
+        terminal.print_json([dataclasses.asdict(load) for load in found])
+    else:
+        terminal.console().print(terminal.keys_view(found))
 
 
 # -- topics

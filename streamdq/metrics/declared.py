@@ -201,6 +201,12 @@ OLDEST_OVERDUE = ReadMetric(
     "streamdq_oldest_overdue_seconds", "How long the first job in the bucket has been due.", _TOPIC
 )
 LAG = ReadMetric("streamdq_lag_jobs", "Jobs that are ready and not claimed.", _GROUP, float.__add__)
+WAITING_FOR_KEY = ReadMetric(
+    "streamdq_jobs_waiting_for_key",
+    "Of the delayed jobs, those that wait for a place of their key, due or not.",
+    _GROUP,
+    float.__add__,
+)
 OLDEST_PENDING = ReadMetric(
     "streamdq_oldest_pending_seconds", "How long ago the oldest unfinished claim was made or touched.", _GROUP
 )
@@ -273,8 +279,8 @@ COUNTERS = (
 HISTOGRAMS = (LATENESS, WAIT, DURATION, TIME_TO_FINISH, MOVE_BATCH, OUTBOX_WAIT, BODY_BYTES)
 OWN_GAUGES = (LAST_SUCCESS,)
 GAUGES = (
-    UP, JOBS, OLDEST_OVERDUE, LAG, OLDEST_PENDING, TTR, CONSUMERS, DUE_WITHIN, PAUSED, LEASE_HELD, LAST_MOVE,
-    CLOCK_SKEW, IMBALANCE, SCHEDULES, UNDUMPED, BUILD_INFO,
+    UP, JOBS, OLDEST_OVERDUE, LAG, WAITING_FOR_KEY, OLDEST_PENDING, TTR, CONSUMERS, DUE_WITHIN, PAUSED, LEASE_HELD,
+    LAST_MOVE, CLOCK_SKEW, IMBALANCE, SCHEDULES, UNDUMPED, BUILD_INFO,
 )  # fmt: skip
 FROM_REDIS = (*GAUGES, ENQUEUED, DONE, CANCELLED, EXPIRED, LOST, OCCURRENCES)
 FROM_OUTBOX = (OUTBOX_WAITING, OUTBOX_OLDEST, OUTBOX_REFUSED)

@@ -13,10 +13,12 @@ from ..store.entries import ms_of
 from ..store.redis_store import RedisStore
 from .audit import audit
 from .inspect import stats
+from .waiting_keys import busiest
 
 _NEVER_MS = 10**15
 _BEHIND_S = 2 * 86_400
 _STANDS_STILL_MS = 5_000
+_MANY_WAIT = 10_000
 
 Verdict = Literal["ok", "advice", "problem"]
 
@@ -46,7 +48,24 @@ def doctor(store: RedisStore) -> Op[list[Finding]]:
         findings.append(
             Finding("problem", f"counters don't balance, {len(audited.orphans):,} orphans", "run `streamdq audit`")
         )
-    return findings + (yield from _dumps(store))
+    return findings + (yield from _keys(store)) + (yield from _dumps(store))
+
+
+def _keys(store: RedisStore) -> Op[list[Finding]]:
+    """For which key most jobs of each topic wait, if that are many."""
+    found = []
+    for topic, settings in (yield from store.topics.refresh()).items():
+        for group in settings.group_names if settings.key_limited else ():
+            most = yield from busiest(store, store.topics.shards(topic), "waiting", group, 1)
+            if most and most[0].waiting > _MANY_WAIT:
+                found.append(
+                    Finding(
+                        "advice",
+                        f"{most[0].waiting:,} jobs of topic {topic} wait for key {most[0].key!r} in group {group}",
+                        f"see `streamdq keys {topic}`; a higher key_concurrency lets more of them run at once",
+                    )
+                )
+    return found
 
 
 def _durability(store: RedisStore) -> Op[list[Finding]]:

@@ -1,4 +1,6 @@
-"""The codec of deliveries, as members of a bucket and entries of a ready stream: sequence, group, and job id."""
+"""The codec of deliveries, as members of a bucket and entries of a ready stream: sequence, group, and job id. Also of
+the lanes of keys.
+"""
 
 from __future__ import annotations
 
@@ -27,3 +29,14 @@ def member_in(member: bytes) -> Member:
         group, id = own
         return Member(sequence, group, id)
     return Member(sequence, None, rest)
+
+
+def lane_of(group: str, key: str = "") -> str:
+    """How a key's lane is named where jobs wait for keys; without a key, how the names of the group's lanes begin."""
+    return f"{group}{_SEPARATOR}{key}"
+
+
+def lane_in(text: bytes) -> tuple[str, str]:
+    """The group and the key of a lane, or of the ticket of a job in it."""
+    group, key, *_ = f"{text.decode()}{_SEPARATOR}".split(_SEPARATOR, 2)
+    return group, key

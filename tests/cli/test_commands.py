@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streamdq import JobState, Queue, Worker
+from streamdq import JobState, NewJob, Queue, Worker
 from streamdq.cli import app as cli
 from tests.cli.conftest import Run
 from tests.servers import Server
@@ -128,6 +128,21 @@ def test_stats_show_that_a_topic_is_paused(run: Run, queue: Queue) -> None:
     queue.enqueue("t", 1)
     run("pause", "t")
     assert "paused" in run("stats").out
+
+
+def test_keys_that_have_most_to_do(run: Run, queue: Queue) -> None:
+    queue.configure("t", key_concurrency=1)
+    assert "no key" in run("keys", "t").out
+    queue.enqueue_many("t", [NewJob(1, key=key) for key in ("a", "b", "b", "b", "a")])
+    claim = queue.take("t")
+    assert claim is not None
+    with claim:
+        assert run("keys", "t", "--json").json == [
+            {"key": "b", "waiting": 2, "running": 0},
+            {"key": "a", "waiting": 1, "running": 1},
+        ]
+        assert run("keys", "t", "--by", "running", "--limit", "1", "--json").json[0]["key"] == "a"
+        assert "waiting" in run("keys", "t").out
 
 
 def test_upcoming_counts_what_comes_due(run: Run, queue: Queue) -> None:
@@ -343,8 +358,8 @@ def test_url_and_namespace_come_from_the_environment(
 @pytest.mark.parametrize(
     "command",
     [
-        "enqueue", "get", "cancel", "reschedule", "stats", "upcoming", "dead list", "dead kick", "dead purge", "pause",
-        "resume", "configure", "delete", "audit", "doctor", "worker", "demo", "bench", "serve", "token",
+        "enqueue", "get", "cancel", "reschedule", "stats", "upcoming", "keys", "dead list", "dead kick", "dead purge",
+        "pause", "resume", "configure", "delete", "audit", "doctor", "worker", "demo", "bench", "serve", "token",
         "dump", "compact", "forget-dump", "simulate-history",
     ],
 )  # fmt: skip

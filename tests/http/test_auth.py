@@ -31,8 +31,8 @@ MAY = {
         "list_topics", "get_job",
     },
     Role.VIEWER: {
-        "list_topics", "get_job", "get_stats", "get_upcoming", "list_dead", "get_metrics", "list_schedules",
-        "get_schedule",
+        "list_topics", "get_job", "get_stats", "get_upcoming", "list_dead", "list_keys", "get_metrics",
+        "list_schedules", "get_schedule",
     },
 }  # fmt: skip
 OPEN = {"get_alive", "get_ready"}

@@ -297,6 +297,17 @@ def fill(queue: Queue, start: int, count: int) -> None:
     queue.enqueue_many("t", (NewJob(1, id=f"d{n}", delay="1h") for n in ids))
 
 
+async def test_the_keys_that_jobs_wait_for(site: Api, queue: Queue) -> None:
+    queue.configure("t", key_order=True)
+    queue.enqueue("t", 1, key="<b>")
+    assert "1 of a key at once, in order" in await see(site, "/topics/t")
+    assert "keys-title" not in await see(site, "/topics/t")
+    queue.enqueue_many("t", [NewJob(1, key="<b>") for _ in range(3)])
+    shown = await see(site, "/topics/t")
+    assert "&lt;b&gt;" in shown
+    assert "3 jobs wait for a place of their keys" in shown
+
+
 async def test_what_another_client_put_into_the_streams_breaks_no_page(
     site: Api, queue: Queue, redis_server: Server
 ) -> None:

@@ -54,6 +54,17 @@ async def test_figures(api: Api) -> None:
     assert (audit["balanced"], audit["left"]) == (True, 3)
 
 
+async def test_keys(api: Api) -> None:
+    await api.client.patch("/v1/topics/t", json={"key_concurrency": 1})
+    for n in range(3):
+        await api.put(f"j{n}", key="k")
+    found = (await api.client.get("/v1/topics/t/keys")).json()
+    assert found == {"keys": [{"key": "k", "waiting": 2, "running": 0}]}
+    assert (await api.client.get("/v1/topics/t/keys?by=running")).json() == {"keys": []}
+    assert kind(await api.client.get("/v1/topics/t/keys?by=both")) == "invalid-input"
+    assert kind(await api.client.get("/v1/topics/t/keys?group=none")) == "unknown-group"
+
+
 async def test_dead_letters(api: Api) -> None:
     for n in range(4):
         await api.put(f"j{n}")

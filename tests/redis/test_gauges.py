@@ -359,3 +359,11 @@ def test_schedules_by_state_and_what_became_of_their_occurrences(redis_server: S
         ("schedule_occurrences_total", "t", "skipped"): 3,
         ("schedule_occurrences_total", "t", "missed"): 4,
     }
+
+
+def test_jobs_that_wait_for_their_key(redis_server: Server, queue: Queue) -> None:
+    queue.configure("t", groups=["default", "other"], key_concurrency=1)
+    queue.enqueue_many("t", [NewJob(n, key="k", delay="1h") for n in range(3)])
+    found = read(redis_server.url)
+    assert found["jobs_waiting_for_key", "t", "default"] == found["jobs_waiting_for_key", "t", "other"] == 2
+    assert found["jobs", "t", "delayed"] == 6

@@ -8,9 +8,11 @@ from typing import NoReturn
 import pytest
 
 from streamdq import Bury, Job, JobState, NewJob
-from streamdq.errors import InvalidInput, JobExists
+from streamdq.errors import InvalidInput, JobExists, UnknownGroup
 from streamdq.keys import shard_of
+from streamdq.operations import doctor
 from streamdq.queue import carry_out, store_of
+from streamdq.store import key_reads
 from streamdq.store.commands import one
 from streamdq.store.scripts import Scripts
 from tests.redis.harness import Seen, Space, recorder
@@ -124,6 +126,45 @@ async def test_a_key_that_has_much_to_do_delays_no_other(space: Space, seen: See
         assert sorted(await seen.count(3)) == ["many", "none", "one"]
         assert space.stats().aside == 1999
         held.set()
+
+
+@pytest.mark.parametrize("shards", [1, SHARDS])
+def test_which_keys_have_most_to_do(space: Space, shards: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_reads, "_PAGE", 3)
+    space.queue.configure("t", shards=shards, groups=["default", "other"])
+    space.queue.enqueue("t", "before", key="k3")
+    assert space.queue.keys("t") == []
+    space.queue.configure("t", key_concurrency=2)
+    space.queue.enqueue_many("t", [NewJob(n, key=f"k{n}", delay="1h") for n in range(1, 9) for _ in range(n)])
+    if first := space.queue.take("t", "other"):
+        first.finish()
+    for group in ("default", "other"):
+        loads = space.queue.keys("t", group=group, limit=3)
+        assert [(load.key, load.waiting, load.running) for load in loads] == [("k8", 6, 0), ("k7", 5, 0), ("k6", 4, 0)]
+        assert space.queue.keys("t", by="running", group=group) == []
+    space.queue.enqueue_many("t", [NewJob(n, key=key) for n, key in enumerate(["k1", "k1", "k1", "k2", "new"])])
+    claims = [space.queue.take("t", "other") for _ in range(4)]
+    loads = space.queue.keys("t", by="running", group="other")
+    assert [(load.key, load.waiting, load.running) for load in loads] == [("k1", 2, 2), ("k2", 1, 1), ("new", 0, 1)]
+    assert space.queue.keys("t", by="running", group="other", limit=1) == loads[:1]
+    for claim in claims:
+        assert claim is not None
+        claim.finish()
+    with pytest.raises(UnknownGroup):
+        space.queue.keys("t", group="none")
+    for wrong in ({"limit": 0}, {"limit": 1001}, {"by": "both"}):
+        with pytest.raises(InvalidInput):
+            space.queue.keys("t", **wrong)
+
+
+def test_the_doctor_names_the_key_that_many_wait_for(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "_MANY_WAIT", 5)
+    space.queue.configure("t", key_concurrency=2)
+    for expected in ([], ["6 jobs of topic t wait for key 'k' in group default"]):
+        found = space.queue.doctor()
+        assert [one.what for one in found if "wait for key" in one.what] == expected
+        space.queue.enqueue_many("t", [NewJob(n, key="k") for n in range(8)])
+        space.queue.enqueue_many("t", [NewJob(n, key="l") for n in range(7)])
 
 
 @pytest.mark.parametrize(("limit", "aside"), [(0, 0), (3, 97)])

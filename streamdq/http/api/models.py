@@ -472,6 +472,20 @@ class UpcomingOut(BaseModel):
     model_config = example({"windows": {"1m": 12, "10m": 340, "1h": 2100, "1d": 9000}})
 
 
+class KeyLoadOut(BaseModel):
+    """What a group has to do for one key."""
+
+    key: str
+    waiting: int = Field(description="Jobs that wait for a place of the key, due or not.")
+    running: int
+
+
+class KeysOut(BaseModel):
+    keys: list[KeyLoadOut]
+
+    model_config = example({"keys": [{"key": "merchant-7", "waiting": 1204, "running": 1}]})
+
+
 class DeadOut(BaseModel):
     jobs: list[JobOut]
     next: str | None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
@@ -10,11 +11,12 @@ from pydantic_core import to_json
 from ...config import TopicSettings
 from ...errors import InvalidInput
 from ...operations.json_out import audit_json, settings_json, stats_json
+from ...operations.waiting_keys import By
 from .. import redact
 from ..audit_log import about
 from ..auth import Role
 from .dead_letters import dead_page
-from .models import AuditOut, CountOut, DeadIn, DeadOut, StatsOut, TopicIn, TopicOut, TopicsOut, UpcomingOut
+from .models import AuditOut, CountOut, DeadIn, DeadOut, KeysOut, StatsOut, TopicIn, TopicOut, TopicsOut, UpcomingOut
 from .route import JSON, Route, TopicPath, backend_of, check_group_scope, operation, who_asks
 
 router = APIRouter(route_class=Route)
@@ -126,6 +128,23 @@ async def get_upcoming(
     if len(names) > _MAX_WINDOWS or any(len(name) > _WINDOW_CHARS for name in names):
         raise InvalidInput(f"windows: pass at most {_MAX_WINDOWS} durations such as 10m, separated by commas")
     return _json({"windows": await (await backend_of(request).queue()).upcoming(topic, names)})
+
+
+@operation(
+    router, "GET", _TOPIC + "/keys", roles=_LOOK, tag="Figures", problems=_UNKNOWN,
+    responses={200: {"description": "The key with most of it first.", "model": KeysOut}},
+)  # fmt: skip
+async def list_keys(
+    request: Request,
+    topic: TopicPath,
+    by: Annotated[By, Query(description="What there is to be most of.")] = "waiting",
+    group: GroupQuery = "default",
+    limit: Annotated[int, Query(ge=1, le=1000)] = 20,
+) -> Response:
+    """List the keys for which most jobs of a group wait, or run. For topics with a limit of keys."""
+    check_group_scope(who_asks(request), group)
+    found = await (await backend_of(request).queue()).keys(topic, by, group, limit)
+    return _json({"keys": [asdict(load) for load in found]})
 
 
 @operation(

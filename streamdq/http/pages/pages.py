@@ -15,6 +15,7 @@ from ...keys import ShardKeys
 from ...link.session import Op
 from ...operations.inspect import job_of, shard_with
 from ...operations.large_bodies import fetched
+from ...operations.waiting_keys import KeyLoad, busiest
 from ...store.entries import ms_of
 from ...store.history import HistoryRow
 from ...store.progress import Phase
@@ -24,7 +25,7 @@ from ..api.route import IdPath, TopicPath, backend_of, who_asks
 from ..backend import Backend
 from ..problems import ProblemError
 from .job_lists import listed
-from .overview import HORIZONS, Load, coming_load, consumers, glance, page_of, stands_still, totals
+from .overview import HORIZONS, Glance, Load, coming_load, consumers, glance, page_of, stands_still, totals
 from .page_routes import PageRoute, get, redirect
 from .render import base_of, page, segment, shown_body, step
 from .timeline import LOOKBACK_ROWS, Attempt, Story, brief, rows_of, story_of, why
@@ -32,6 +33,7 @@ from .timeline import LOOKBACK_ROWS, Attempt, Story, brief, rows_of, story_of, w
 router = APIRouter(route_class=PageRoute)
 _STATES = (JobState.DELAYED, JobState.READY, JobState.RUNNING, JobState.DEAD)
 _CHART_WIDTH, _CHART_HEIGHT = 600, 120
+_KEYS = 10
 Text = Annotated[str, Query(max_length=4096)]
 
 
@@ -99,7 +101,15 @@ async def topic_page(
         cursor=cursor, states=[s.value for s in _STATES], chart=chart(coming), coming=coming, now=one.now_ms,
         horizon=horizon, horizons=list(HORIZONS), stats=one.stats.groups[group],
         consumers=await backend.do(consumers(store, one, group)), still=await backend.do(stands_still(store, coming)),
+        keys=await backend.do(_keys(store, one, group)),
     )  # fmt: skip
+
+
+def _keys(store: RedisStore, one: Glance, group: str) -> Op[list[KeyLoad]]:
+    """The keys for which most jobs wait, if any do."""
+    waits = one.stats.groups[group].aside > 0
+    shards = [shard for shard in store.topics.shards(one.name) if shard not in one.lost] if waits else []
+    return (yield from busiest(store, shards, "waiting", group, _KEYS))
 
 
 async def _settings(backend: Backend, store: RedisStore, topic: str) -> TopicSettings:
