@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from streamdq.job import NewJob
@@ -23,6 +25,12 @@ def ended(reply: Enqueued) -> tuple[int, bytes]:
     record = record_in(reply.taken[0])
     assert record.body == b"null"
     return int(record.sequence, 16), record.nonce.encode()
+
+
+def encode_nonce(jobs: list[Any]) -> bytes:
+    """Of the only job, as ``Shard.jobs`` returns it."""
+    nonce: bytes = jobs[2].split(b"\n", 3)[2]
+    return nonce
 
 
 def known(shard: Shard) -> list[bytes]:
@@ -257,6 +265,64 @@ def test_running_dead_and_half_done_jobs_are_not_postponed(two: Shard) -> None:
     two.bury(two.take("b"), group="b")
     assert two.enqueue_unique("j", how="postpone").taken == {0: held}, "dead"
     assert two.redis("HGET", two.k.jobs, "j") == held
+
+
+def test_a_job_that_has_ended_for_all_but_a_leaving_group_waits_for_nobody(two: Shard) -> None:
+    two.enqueue("j")
+    two.retry(two.take("a"), group="a", delay_ms=1000)
+    two.finish(two.take("b"), group="b")
+    two.begin_to_leave("a")
+    held = two.redis("HGET", two.k.jobs, "j")
+    assert two.enqueue_unique("j", how="postpone").taken == {0: held}
+
+
+def test_of_several_that_are_brought_forward_the_earliest_rings(shard: Shard) -> None:
+    shard.enqueue_unique("i", "j", "k", delay="1h")
+    jobs = [value for id, delay in (("i", "1s"), ("j", "2s")) for value in shard.jobs(id, delay=delay)]
+    shard.repeat_unique(jobs, "postpone")
+    assert shard.rung_ms() == START_MS + 1000
+
+
+def test_at_most_counts_from_a_job_that_had_no_rule(shard: Shard) -> None:
+    shard.enqueue("j", delay="1s")
+    for delay in ("3s", "1h", "1h"):
+        shard.enqueue_unique("j", how="postpone", delay=delay, rule="|||3000")
+    job = shard.get("j")
+    assert job is not None
+    assert job.due_ms == START_MS + 4000
+
+
+def test_a_postponed_job_keeps_its_id_for_as_long_as_it_was_told_first(shard: Shard) -> None:
+    shard.enqueue_unique("j", rule="60000|1|90000|", delay="1s")
+    for delay, at_most in (("2s", ""), ("3s", ""), ("4s", "5000")):
+        new = shard.jobs("j", delay=delay)
+        shard.repeat_unique(new, "postpone", f"|||{at_most}")
+    shard.clock.advance("4s")
+    shard.move()
+    shard.finish(shard.take())
+    assert shard.counts["done:default"] == 1
+    reply = shard.repeat_unique(new, "postpone")
+    assert ended(reply)[1] == encode_nonce(new), "the call is repeated: it has the job's own"
+    assert record_in(reply.taken[0]).due_ms == START_MS + 4000
+    assert ended(shard.enqueue_unique("j", rule=MINUTE))[0] == START_MS + 60_000
+    assert ended(shard.enqueue_unique("j", rule="|1|90000|"))[0] == START_MS + 90_000
+
+
+def test_a_rate_lets_a_job_be_replaced_from_its_time_on(shard: Shard) -> None:
+    rule = "|1|60000|"
+    shard.enqueue_unique("j", rule=rule, delay="1h")
+    shard.clock.advance("1m")
+    assert shard.enqueue_unique("j", rule=rule, delay="1h", how="replace").taken == {}
+    assert shard.counts["cancelled:default"] == 1
+
+
+def test_history_has_what_was_replaced_or_none_is_kept(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard.enqueue_unique("j", delay="1h")
+    shard.enqueue_unique("j", delay="1h", how="replace")
+    assert shard.events() == [("cancelled", "j", "default")]
+    monkeypatch.setattr(shard.scripts, "_history", 0)
+    shard.enqueue_unique("j", delay="1h", how="replace")
+    assert len(shard.events()) == 1
 
 
 # -- what is kept
