@@ -37,8 +37,8 @@ end
 -- has ended the job
 local function postpone(k, groups, id, record, due, rest, now)
   local sequence = string.sub(record, 1, 12)
-  local concerned, states, running = group_states(k, groups, id, sequence)
-  if running or #concerned == 0 then return nil end
+  local concerned, states = group_states(k, groups, id, sequence)
+  if #concerned == 0 then return nil end
   for _, p in pairs(states) do if p.state ~= 'w' then return nil end end
   local before, created = string.match(record, '^(%d+)\n(%d+)\n', 13)
   if tonumber(before) > now and redis.call('ZSCORE', k.bucket, sequence .. id) then

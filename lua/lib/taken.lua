@@ -104,7 +104,7 @@ local function take_id(k, id, t, rule, nonce, now, due)
   new.until_ms = rule.unique_for and (rule.after and AFTER_MS or now) + rule.unique_for or 0
   new.latest = rule.at_most and due + rule.at_most or 0
   local times = rule.times and now + rule.per or 0
-  if t and #t.times > 0 then
+  if t then
     -- Of a call without a rate, too, so that it does not hide earlier jobs from the next one that has one.
     local first = rule.times and math.max(1, #t.times - rule.times + 2) or 1
     for i = first, #t.times do new.times[#new.times + 1] = t.times[i] end

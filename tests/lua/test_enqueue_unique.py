@@ -267,13 +267,26 @@ def test_running_dead_and_half_done_jobs_are_not_postponed(two: Shard) -> None:
     assert two.redis("HGET", two.k.jobs, "j") == held
 
 
-def test_a_job_that_has_ended_for_all_but_a_leaving_group_waits_for_nobody(two: Shard) -> None:
-    two.enqueue("j")
-    two.retry(two.take("a"), group="a", delay_ms=1000)
-    two.finish(two.take("b"), group="b")
-    two.begin_to_leave("a")
-    held = two.redis("HGET", two.k.jobs, "j")
-    assert two.enqueue_unique("j", how="postpone").taken == {0: held}
+def test_a_job_that_only_a_leaving_group_has_is_not_postponed(shard: Shard) -> None:
+    shard.topic(groups=["a"])
+    shard.enqueue("j")
+    shard.retry(shard.take("a"), group="a", delay_ms=1000)
+    shard.topic(groups=["a", "b"])
+    shard.begin_to_leave("a")
+    held = shard.redis("HGET", shard.k.jobs, "j")
+    assert shard.enqueue_unique("j", how="postpone").taken == {0: held}
+
+
+def test_a_ready_job_stays_ready_though_the_clock_was_set_back(shard: Shard) -> None:
+    shard.enqueue("j", delay="1s")
+    shard.clock.advance("1s")
+    shard.move()
+    shard.clock.now_ms -= 500
+    shard.enqueue_unique("j", how="postpone", delay="1h")
+    assert shard.redis("ZCARD", shard.k.bucket) == 0
+    job = shard.get("j")
+    assert job is not None
+    assert job.due_ms == START_MS + 1000
 
 
 def test_of_several_that_are_brought_forward_the_earliest_rings(shard: Shard) -> None:
@@ -347,7 +360,7 @@ def test_what_is_over_is_forgotten_a_few_at_each_call(shard: Shard) -> None:
 
 def test_both_keys_expire_a_minute_after_the_last_is_over(shard: Shard) -> None:
     shard.enqueue_unique("long", rule="3600000|||")
-    shard.enqueue_unique("short", rule="1000|||")
+    shard.enqueue_unique("short", "shorter", rule="1000|||")
     for key in (shard.k.taken, shard.k.taken_until):
         assert 3_650_000 < shard.redis("PTTL", key) <= 3_660_000
 
@@ -372,6 +385,21 @@ def test_a_job_whose_id_was_seen_with_an_earlier_clock_ends(shard: Shard) -> Non
     shard.finish(shard.take())
     assert shard.counts["done:default"] == 1
     assert until_of(shard) == START_MS + 60_000
+
+
+def test_what_was_kept_before_the_clock_was_set_back_is_over_in_its_time(shard: Shard) -> None:
+    shard.enqueue_unique("j", rule="|1|90000|", delay="1h")
+    shard.clock.now_ms -= 1_000_000
+    shard.enqueue_unique("j", rule="|1|90000|")
+    assert int(shard.redis("ZSCORE", shard.k.taken_until, "j")) == START_MS - 1_000_000 + 90_000
+
+
+def test_of_the_times_only_as_many_are_kept_as_the_rate_needs(shard: Shard) -> None:
+    for _ in range(9):
+        assert shard.enqueue_unique("j", rule="|3|1000|").taken == {}
+        shard.call("cancel", "j")
+        shard.clock.advance("500ms")
+    assert shard.redis("HGET", shard.k.taken, "j").count(b",") == 3
 
 
 def test_what_cannot_be_read_is_taken_for_nothing(shard: Shard) -> None:
@@ -442,6 +470,7 @@ def until_of(shard: Shard, id: str = "j") -> int:
 
 
 def test_the_time_begins_when_the_job_leaves_the_pool(two: Shard) -> None:
+    two.enqueue_unique("i", rule=MINUTE, delay="1h")
     two.enqueue_unique("j", rule=AFTER)
     two.move()
     two.clock.advance("10m")
