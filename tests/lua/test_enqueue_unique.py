@@ -157,9 +157,10 @@ def test_a_rate_counts_replacements_but_not_postponements(shard: Shard) -> None:
 
 
 def test_a_call_without_a_rate_in_between_hides_no_earlier_job(shard: Shard) -> None:
-    for rule in ("|2|60000|", "|2|60000|", MINUTE):
+    for rule in ("|2|60000|", "|2|60000|", "1000|||"):
         shard.enqueue_unique("j", rule=rule, how="replace", delay="1h")
         shard.call("cancel", "j")
+    shard.clock.advance("1s")
     assert ended(shard.enqueue_unique("j", rule="|2|60000|"))[0] == START_MS + 60_000
 
 
@@ -213,6 +214,7 @@ def test_the_first_limit_holds_and_what_is_within_it_is_as_asked(shard: Shard) -
         return job.due_ms - START_MS
 
     assert due_ms("1s", 3000) == 1000
+    assert due_ms("1h", None) == 4000
     assert due_ms("2s", 3000) == 2000
     assert due_ms("1h", 3_600_000) == 4000
     assert due_ms("1h", None) == 4000
@@ -307,9 +309,9 @@ def test_at_most_counts_from_a_job_that_had_no_rule(shard: Shard) -> None:
 
 def test_a_postponed_job_keeps_its_id_for_as_long_as_it_was_told_first(shard: Shard) -> None:
     shard.enqueue_unique("j", rule="60000|1|90000|", delay="1s")
-    for delay, at_most in (("2s", ""), ("3s", ""), ("4s", "5000")):
+    for delay in ("2s", "3s", "4s"):
         new = shard.jobs("j", delay=delay)
-        shard.repeat_unique(new, "postpone", f"|||{at_most}")
+        shard.repeat_unique(new, "postpone")
     shard.clock.advance("4s")
     shard.move()
     shard.finish(shard.take())
@@ -322,10 +324,9 @@ def test_a_postponed_job_keeps_its_id_for_as_long_as_it_was_told_first(shard: Sh
 
 
 def test_a_rate_lets_a_job_be_replaced_from_its_time_on(shard: Shard) -> None:
-    rule = "|1|60000|"
-    shard.enqueue_unique("j", rule=rule, delay="1h")
-    shard.clock.advance("1m")
-    assert shard.enqueue_unique("j", rule=rule, delay="1h", how="replace").taken == {}
+    shard.enqueue_unique("j", rule="|1|60000|", delay="1h")
+    shard.clock.advance("30s")
+    assert shard.enqueue_unique("j", rule="|1|30000|", delay="1h", how="replace").taken == {}
     assert shard.counts["cancelled:default"] == 1
 
 
@@ -359,8 +360,8 @@ def test_what_is_over_is_forgotten_a_few_at_each_call(shard: Shard) -> None:
 
 
 def test_both_keys_expire_a_minute_after_the_last_is_over(shard: Shard) -> None:
-    shard.enqueue_unique("long", rule="3600000|||")
     shard.enqueue_unique("short", "shorter", rule="1000|||")
+    shard.enqueue_unique("long", rule="3600000|||")
     for key in (shard.k.taken, shard.k.taken_until):
         assert 3_650_000 < shard.redis("PTTL", key) <= 3_660_000
 
@@ -410,6 +411,29 @@ def test_what_cannot_be_read_is_taken_for_nothing(shard: Shard) -> None:
     shard.finish(*shard.claim().rows)
     assert shard.redis("HLEN", shard.k.jobs) == 0
     assert shard.enqueue_unique("j", "k", rule=AFTER).taken == {}
+
+
+def test_the_time_begins_again_also_if_somebody_looked_in_between(shard: Shard) -> None:
+    shard.enqueue_unique("j", rule=MINUTE)
+    shard.call("cancel", "j")
+    shard.clock.advance("30s")
+    assert ended(shard.enqueue_unique("j", rule=MINUTE))[0] == START_MS + 60_000
+    shard.clock.now_ms = START_MS - 1_000_000
+    assert ended(shard.enqueue_unique("j", rule=MINUTE))[0] == START_MS - 1_000_000 + 60_000
+
+
+def test_a_job_that_replaces_another_says_how_long_its_id_is_taken(shard: Shard) -> None:
+    shard.enqueue_unique("j", rule=MINUTE, delay="1h")
+    assert shard.enqueue_unique("j", delay="1h", how="replace").taken == {}
+    shard.call("cancel", "j")
+    assert shard.enqueue_unique("j", rule=MINUTE).taken == {}
+
+
+def test_the_only_one_that_is_over_is_forgotten(shard: Shard) -> None:
+    shard.enqueue_unique("j", rule="1000|||")
+    shard.clock.advance("1s")
+    shard.enqueue_unique("k", rule=MINUTE)
+    assert known(shard) == [b"k"]
 
 
 def test_settings_out_of_date_write_nothing(shard: Shard) -> None:
