@@ -5,13 +5,14 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 from typing import Any, cast
 
 import redis
 
-from streamdq import Queue
+from streamdq import NewJob, Queue
 
 from .figures import Figure
 from .harness import (
@@ -55,8 +56,8 @@ def drain(bench: Bench) -> list[Figure]:
     with bench.server() as server:
         one, two, floor, floor_of_two = in_turn(
             bench.rounds(_ROUNDS),
-            lambda: drained(server, count, 1, ones),
-            lambda: drained(server, count, 2, twos),
+            lambda: drained(server, 1, ones, new_jobs(count)),
+            lambda: drained(server, 2, twos, new_jobs(count)),
             lambda: _bare(server, count, 1),
             lambda: _bare(server, count, 2),
         )
@@ -78,12 +79,17 @@ def drain(bench: Bench) -> list[Figure]:
     ]  # fmt: skip
 
 
-def drained(server: RedisServer, count: int, workers: int, runs: list[Drained]) -> float:
+def drained(
+    server: RedisServer, workers: int, runs: list[Drained], jobs: Sequence[NewJob], key_concurrency: int = 0
+) -> float:
     """Jobs per second from the first attempt's start to the last one's finish, by Redis's clock."""
     server.empty()
+    count = len(jobs)
     with Queue(server.url, NAMESPACE) as queue:
-        queue.enqueue_many(TOPIC, new_jobs(count))
-    assert server.client.xlen(SHARD.ready) == count
+        if key_concurrency:
+            queue.configure(TOPIC, key_concurrency=key_concurrency)
+        queue.enqueue_many(TOPIC, jobs)
+    assert key_concurrency or server.client.xlen(SHARD.ready) == count
     with processes(server.url, "noop", workers) as started:
         redis_s, workers_s = server.cpu_s(), sum(worker.cpu_s() for worker in started)
         for worker in started:

@@ -28,7 +28,7 @@ def metrics(bench: Bench) -> list[Figure]:
 
         def run(name: str, **environment: str) -> float:
             with set_env(environment):
-                return drained(server, count, 1, runs[name])
+                return drained(server, 1, runs[name], new_jobs(count))
 
         on, files, off = in_turn(
             bench.rounds(_ROUNDS),

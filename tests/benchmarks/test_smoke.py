@@ -14,6 +14,7 @@ from benchmarks.enqueue import memory
 from benchmarks.figures import Figure, shown, table
 from benchmarks.harness import Bench, Order, Results, body, in_turn, new_jobs, percentile
 from benchmarks.history import dump, history
+from benchmarks.keys import keys
 from benchmarks.metrics import scrape
 from streamdq.embedded.binary import find_server
 from streamdq.store.records import encode
@@ -190,3 +191,12 @@ def test_history_and_its_dump_are_measured(bench: Bench) -> None:
     (rate,) = dump(bench)
     assert rate.value > 0
     assert rate.raw["rows"] == 1000
+
+
+@needs_redis
+def test_limits_of_keys_are_measured(bench: Bench) -> None:
+    median, most, *drains = keys(bench)
+    assert 0 <= median.value <= most.value
+    assert median.raw["jobs"] == 1000
+    assert len(drains) == 3
+    assert all(figure.value > 0 for figure in drains)
