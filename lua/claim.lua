@@ -70,6 +70,7 @@ for i = 1, n do
 end
 local records, states = redis.call('HMGET', jobs, unpack(ids)), redis.call('HMGET', progress, unpack(fields))
 
+k.holds_back = k.key_limit and redis.call('ZCOUNT', crowds, '-inf', '-1') > 0
 k.groups, k.ttr, k.count, k.at_once = groups, group_ttr, count, at_once
 k.now_text, k.left, k.refused, k.late, k.mains, k.expired = string.format('%.0f', now), 0, 0, {}, {}, {}
 local now_text, tail = k.now_text, tail_of(k, group_ttr, at_once == 0)

@@ -245,9 +245,10 @@ def upcoming_view(totals: Mapping[str, int]) -> RenderableType:
 def keys_view(loads: Sequence[KeyLoad]) -> RenderableType:
     if not loads:
         return Text("no key that jobs wait for", "green")
-    made = table("key", "waiting", "running", numbers=("waiting", "running"))
+    made = table("key", "waiting", "running", "", numbers=("waiting", "running"))
     for load in loads:
-        made.add_row(Text(load.key), count_cell(load.waiting, ""), count_cell(load.running, ""))
+        paused = Text("paused" if load.paused else "", "bold yellow")
+        made.add_row(Text(load.key), count_cell(load.waiting, ""), count_cell(load.running, ""), paused)
     return made
 
 

@@ -6,7 +6,7 @@
 --   keyed   HASH  group\31id -> ticket: 'group\31key\31', due_ms (13 digits), sequence, id
 --   lanes   ZSET  tickets of those that wait for a place; all scores are 0, so they are in the order of their texts
 --   fronts  ZSET  tickets of those that have one
---   crowds  ZSET  group\31key -> how many wait
+--   crowds  ZSET  group\31key -> how many wait; \31key -> -1: the key is paused, it gives no places
 local OUT_AT_ONCE, AT_OTHER_TIMES = 50, 2 -- for each lane
 local LINED_UP_AT_ONCE = 150 -- groups × new jobs in one call
 
@@ -59,19 +59,32 @@ local function let_out(k, group, ticket)
   if not head or tonumber(due) < head then ring(k.wake, due) end
 end
 
+-- is_paused(k, lane): returns whether the lane's key is paused, by pause_key
+-- k = {crowds=}
+local function is_paused(k, lane) return redis.call('ZSCORE', k.crowds, string.match(lane, '\31.*$')) and true or false end
+
+-- set_aside(k, group, ticket): a job that is ready loses its place, though it is due; the caller removes its entry.
+-- k = {lanes=, fronts=, crowds=, counts=}
+-- returns its sequence and its due time in its lane, which its progress must have from now on
+local function set_aside(k, group, ticket)
+  local lane, due, sequence = lane_in(ticket)
+  redis.call('ZREM', k.fronts, ticket)
+  redis.call('ZADD', k.lanes, 0, ticket)
+  redis.call('ZINCRBY', k.crowds, 1, lane)
+  redis.call('HINCRBY', k.counts, 'aside:' .. group, 1)
+  return sequence, string.format('%.0f', due)
+end
+
 -- goes_back(k, group, ticket, now): a job loses its place, if it is not due yet. Then it is in the bucket, where it was
 -- put when it got the place; otherwise it stays.
 -- k = {lanes=, fronts=, crowds=, counts=, bucket=}
 -- returns whether it did
 local function goes_back(k, group, ticket, now)
-  local lane, due, sequence, id = lane_in(ticket)
+  local _, due, sequence, id = lane_in(ticket)
   if tonumber(due) <= now then return false end
   if redis.call('ZREM', k.bucket, member(sequence, group, id)) == 0 then return false end
   redis.call('HINCRBY', k.counts, 'waiting:' .. group, -1)
-  redis.call('ZREM', k.fronts, ticket)
-  redis.call('ZADD', k.lanes, 0, ticket)
-  redis.call('ZINCRBY', k.crowds, 1, lane)
-  redis.call('HINCRBY', k.counts, 'aside:' .. group, 1)
+  set_aside(k, group, ticket)
   return true
 end
 
@@ -90,7 +103,7 @@ local function advance(k, group, lane, now, at_once)
   local from, to, limit, taken = '[' .. lane .. '\31', '(' .. lane .. '\32', tonumber(k.key_limit), nil
   for given = 1, at_once or AT_OTHER_TIMES do
     local first = redis.call('ZRANGEBYLEX', k.lanes, from, to, 'LIMIT', 0, 1)[1]
-    if not first then return false end
+    if not first or given == 1 and is_paused(k, lane) then return false end
     taken = taken or limit > 0 and redis.call('ZLEXCOUNT', k.fronts, from, to) or -1
     if taken < limit or limit == 0 then
       taken = taken + 1

@@ -50,13 +50,26 @@ local function unclaimed(p)
   return p
 end
 
+-- hold_back(k, entry, id, p): the entry of a job whose key is paused: it goes back into its lane.
+-- k = {own=, progress=, counts=, group=, keyed=, lanes=, fronts=, crowds=}
+-- returns whether it did; a job without a place of its key does not
+local function hold_back(k, entry, id, p)
+  local ticket = redis.call('HGET', k.keyed, field_of(k.group, id))
+  if not ticket or not is_paused(k, (lane_in(ticket))) then return false end
+  drop_entry(k.own, k.group, entry, true)
+  p.sequence, p.deadline = set_aside(k, k.group, ticket)
+  p.state, p.entry, p.started = 'w', '', ''
+  redis.call('HSET', k.progress, field_of(k.group, id), format(p))
+  return true
+end
+
 -- start_attempt(k, stream, entry, id, record, sequence, p, taken, tail): starts the attempt of an entry that is up to
 -- date, unless it has to wait or is too late. taken: how many this call has started; tail: from tail_of, for the
 -- group's TTR; p: nil = a first attempt. k.left and k.refused count jobs that are not started: those that are no longer
--- ready, and those that were lost with a consumer before and would not start at once.
+-- ready, and those that were lost with a consumer before and would not start at once. k.holds_back: a key is paused.
 -- k = {jobs=, ready=, own=, bucket=, progress=, counts=, wake=, waits=, not_before=, groups=, group=, consumer=, now=,
 -- now_text=, count=, at_once=, ttr=, left=, refused=, late=, mains=, expired=, keyed=, lanes=, fronts=,
--- crowds=, key_limit=}
+-- crowds=, key_limit=, holds_back=}
 -- returns the claim and the progress, like begun; nil = it is not started
 local function start_attempt(k, stream, entry, id, record, sequence, p, taken, tail)
   local due, ttr, expiry = string.match(record, '^(%d+)\n%d+\n(%d*)\n(%d*)\n', 13)
@@ -69,7 +82,7 @@ local function start_attempt(k, stream, entry, id, record, sequence, p, taken, t
     return_unclaimed(k, k.groups, stream, k.group, entry, id, p or fresh(sequence, entry), again, k.now)
   elseif expiry ~= '' and k.now > due + expiry then
     expire_entry(k, stream, entry, id, record, p, due)
-  else
+  elseif not (k.holds_back and p and stream == k.own and hold_back(k, entry, id, p)) then
     return begun(k, stream, entry, ttr, sequence, p, taken, tail)
   end
   k.left = k.left + 1

@@ -100,16 +100,18 @@ class KeysBy(StrEnum):
 
     WAITING = "waiting"
     RUNNING = "running"
+    PAUSED = "paused"
 
 
-_BY: dict[KeysBy, By] = {KeysBy.WAITING: "waiting", KeysBy.RUNNING: "running"}
+_BY: dict[KeysBy, By] = {KeysBy.WAITING: "waiting", KeysBy.RUNNING: "running", KeysBy.PAUSED: "paused"}
+PausedKey = Annotated[str | None, typer.Option("--key", help="Only this key's jobs, in a topic with a limit of keys.")]
 
 
 @app.command()
 def keys(
     context: typer.Context,
     topic: Topic,
-    by: Annotated[KeysBy, typer.Option(help="Keys with most jobs that wait for them, or that run.")] = KeysBy.WAITING,
+    by: Annotated[KeysBy, typer.Option(help="With most jobs that wait for them, or run; or paused.")] = KeysBy.WAITING,
     group: GroupOption = DEFAULT_GROUP,
     limit: Annotated[int, typer.Option(help="How many keys at most.")] = 20,
     as_json: Json = False,
@@ -130,25 +132,32 @@ def keys(
 
 
 @app.command()
-def pause(context: typer.Context, topic: Topic, as_json: Json = False) -> None:
-    """Pause a topic.
+def pause(context: typer.Context, topic: Topic, key: PausedKey = None, as_json: Json = False) -> None:
+    """Pause a topic, or one key of it.
 
     No new attempt of its jobs starts until resume; running ones go on.
     """
     with open_queue(context) as queue:
-        queue.pause(topic)
-    answer(as_json, {"topic": topic, "paused": True}, f"{topic} is paused")
+        queue.pause(topic, key=key)
+    _answer_paused(as_json, topic, key, True, "is paused")
 
 
 @app.command()
-def resume(context: typer.Context, topic: Topic, as_json: Json = False) -> None:
-    """Resume a paused topic.
+def resume(context: typer.Context, topic: Topic, key: PausedKey = None, as_json: Json = False) -> None:
+    """Resume a paused topic, or a paused key.
 
     Jobs that came due meanwhile are delivered now.
     """
     with open_queue(context) as queue:
-        queue.resume(topic)
-    answer(as_json, {"topic": topic, "paused": False}, f"{topic} is resumed")
+        queue.resume(topic, key=key)
+    _answer_paused(as_json, topic, key, False, "is resumed")
+
+
+def _answer_paused(as_json: bool, topic: str, key: str | None, paused: bool, text: str) -> None:
+    which = {} if key is None else {"key": key}
+    answer(
+        as_json, {"topic": topic, **which, "paused": paused}, f"{topic if key is None else f'{topic}, {key}'} {text}"
+    )
 
 
 @app.command()

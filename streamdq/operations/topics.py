@@ -13,6 +13,7 @@ from ..job import check_group, check_topic, check_ttr
 from ..link.session import Op
 from ..retry import RetryInput, RetrySchedule
 from ..store.redis_store import RedisStore
+from .waiting_keys import pause_key
 
 MAX_SHARDS = 256
 _LEAST_RATE = 1e-6
@@ -78,14 +79,25 @@ def delete_topic(store: RedisStore, topic: str, *, force: bool = False) -> Op[No
     yield from store.topics.delete(check_topic(topic), force)
 
 
-def pause(store: RedisStore, topic: str) -> Op[None]:
-    """No new attempt of the topic's jobs starts until ``resume``; running ones go on."""
-    yield from store.topics.pause(check_topic(topic), True)
+def pause(store: RedisStore, topic: str, *, key: str | None = None) -> Op[None]:
+    """No new attempt of the topic's jobs, or of those of one key, starts until ``resume``; running ones go on.
+
+    Raises:
+        UnknownTopic
+        InvalidInput: a key is given, and the topic has no limit of keys (``configure``).
+    """
+    if key is None:
+        yield from store.topics.pause(check_topic(topic), True)
+    else:
+        yield from pause_key(store, topic, key, True)
 
 
-def resume(store: RedisStore, topic: str) -> Op[None]:
+def resume(store: RedisStore, topic: str, *, key: str | None = None) -> Op[None]:
     """Ends a pause; jobs that came due meanwhile are delivered now."""
-    yield from store.topics.pause(check_topic(topic), False)
+    if key is None:
+        yield from store.topics.pause(check_topic(topic), False)
+    else:
+        yield from pause_key(store, topic, key, False)
 
 
 def _of_keys(concurrency: int | None, order: bool | Literal["pass"] | None) -> dict[str, Any]:

@@ -56,3 +56,16 @@ def running(session: Session, shard: ShardKeys, group: str) -> Op[Counter[str]]:
         if len(page) < _PAGE:
             return found
         start = f"({page[-1].id}"
+
+
+def paused(session: Session, shard: ShardKeys, limit: int) -> Op[list[str]]:
+    """Keys of the shard that are paused, at most ``limit``."""
+    found = yield from one(session, shard.crowds, "ZRANGEBYSCORE", shard.crowds, "-inf", "-1", "LIMIT", 0, limit)
+    return [lane_in(mark)[1] for mark in found]
+
+
+def are_paused(session: Session, places: Sequence[tuple[ShardKeys, str]]) -> Op[list[bool]]:
+    """Whether each (shard, key) is paused."""
+    commands = [Command(k.crowds, ("ZSCORE", k.crowds, lane_of("", key))) for k, key in places]
+    replies = yield from in_steps(session, commands)
+    return [checked(reply) is not None for reply in replies]

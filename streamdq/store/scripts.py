@@ -643,6 +643,14 @@ class Scripts:
         reply = yield from self._run("open_lanes", keys, (self._now(), limit))
         return bool(reply == 1)
 
+    def pause_key(self, k: ShardKeys, settings: TopicSettings, key: str, paused: bool) -> Op[int]:
+        """1: done; 0: it goes on, call again to give the rest of its places; -1: the topic has no limit of keys; or
+        OUTDATED.
+        """
+        keys = (k.bucket, k.counts, k.settings, k.wake, *k.of_keys)
+        reply: int = yield from self._run("pause_key", keys, (self._now(), settings.shards, key, int(paused)))
+        return reply
+
     def drop_shard(self, k: ShardKeys, settings: TopicSettings) -> Op[bool]:
         """Returns False if the shard holds jobs, schedules or receipts and ``settings.deleting`` does not force it."""
         keys = [k.settings, k.jobs, k.counts, k.archive, k.outbox, k.schedules]

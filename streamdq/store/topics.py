@@ -408,9 +408,9 @@ class Topics:
         yield from self.ensure(topic)  # should Redis have lost it since
         yield from self._change(topic, {"paused": paused}, {})
         if paused:
-            yield from self._until_nothing_starts(topic)
+            yield from self.until_nothing_starts(topic)
 
-    def _until_nothing_starts(self, topic: str) -> Op[None]:
+    def until_nothing_starts(self, topic: str) -> Op[None]:
         """A worker may hold jobs that it claimed before: it starts them within START_WITHIN_S, or not at all."""
         until = time.monotonic() + START_WITHIN_S
         fields = [group_field(GroupCounter.RUNNING, group) for group in self.settings_of(topic).group_names]

@@ -138,11 +138,19 @@ def test_keys_that_have_most_to_do(run: Run, queue: Queue) -> None:
     assert claim is not None
     with claim:
         assert run("keys", "t", "--json").json == [
-            {"key": "b", "waiting": 2, "running": 0},
-            {"key": "a", "waiting": 1, "running": 1},
+            {"key": "b", "waiting": 2, "running": 0, "paused": False},
+            {"key": "a", "waiting": 1, "running": 1, "paused": False},
         ]
         assert run("keys", "t", "--by", "running", "--limit", "1", "--json").json[0]["key"] == "a"
         assert "waiting" in run("keys", "t").out
+
+
+def test_a_key_is_paused_and_resumed(run: Run, queue: Queue) -> None:
+    queue.configure("t", key_concurrency=1)
+    assert run("pause", "t", "--key", "a b", "--json").json == {"topic": "t", "key": "a b", "paused": True}
+    assert "paused" in run("keys", "t", "--by", "paused").out
+    assert "t, a b is resumed" in run("resume", "t", "--key", "a b").out
+    assert run("keys", "t", "--by", "paused", "--json").json == []
 
 
 def test_upcoming_counts_what_comes_due(run: Run, queue: Queue) -> None:

@@ -59,7 +59,12 @@ async def test_keys(api: Api) -> None:
     for n in range(3):
         await api.put(f"j{n}", key="k")
     found = (await api.client.get("/v1/topics/t/keys")).json()
-    assert found == {"keys": [{"key": "k", "waiting": 2, "running": 0}]}
+    assert found == {"keys": [{"key": "k", "waiting": 2, "running": 0, "paused": False}]}
+    assert (await api.client.post("/v1/topics/t/pause", params={"key": "k"})).status_code == 204
+    assert (await api.client.get("/v1/topics/t/keys?by=paused")).json()["keys"][0]["paused"] is True
+    assert (await api.client.post("/v1/topics/t/resume", params={"key": "k"})).status_code == 204
+    assert (await api.client.get("/v1/topics/t/keys?by=paused")).json() == {"keys": []}
+    assert kind(await api.client.post("/v1/topics/t/pause", params={"key": ""})) == "invalid-input"
     assert (await api.client.get("/v1/topics/t/keys?by=running")).json() == {"keys": []}
     assert kind(await api.client.get("/v1/topics/t/keys?by=both")) == "invalid-input"
     assert kind(await api.client.get("/v1/topics/t/keys?group=none")) == "unknown-group"

@@ -192,10 +192,13 @@ def _of_lanes(stored: Stored, now_ms: float) -> list[str]:
     waiting, out = (
         Counter(ticket.rpartition(MARK)[0] for ticket in tickets) for tickets in (stored.lanes, stored.fronts)
     )
-    if waiting != {lane: int(number) for lane, number in stored.crowds.items()}:
+    paused = {lane for lane in stored.crowds if lane.startswith(MARK)}
+    if waiting != {lane: int(number) for lane, number in stored.crowds.items() if lane not in paused}:
         found.append(f"waiting: {waiting}, counted {stored.crowds}")
     if b"opening" not in stored.settings:
         for lane, number in waiting.items():
+            if lane[lane.index(MARK) :] in paused:
+                continue
             if not limit or out[lane] < limit:
                 found.append(f"{lane!r} has {number} waiting and {out[lane]} places taken")
             found += _overtaken(stored, lane, now_ms)

@@ -21,6 +21,7 @@ class Walk:
     def __init__(self, shard: Shard, seed: int) -> None:
         self.shard, self.random = shard, random.Random(seed)
         self.running: list[tuple[str, ClaimedRow]] = []
+        self.paused: set[str] = set()
         self.number = 0
         self.limit = self.random.choice((1, 1, 2, 3))
         self.key_of: dict[bytes, str | None] = {}  # of those that were put in while there was a limit
@@ -34,6 +35,7 @@ class Walk:
             "enqueue": 8, "unique": 2, "claim": 8, "finish": 5, "retry": 3, "bury": 2, "release": 2, "kick": 2,
             "cancel": 2, "reschedule": 3, "purge": 1, "replace": 2, "later": 6, "reclaim": 2, "take_over": 1,
             "pause": 1, "expire": 1, "remove": 1, "relimit": 2, "regroup": 1, "postpone": 2,
+            "pause_key": 3,
         }  # fmt: skip
         (name,) = self.random.choices(list(calls), list(calls.values()))
         getattr(self, name)()
@@ -115,6 +117,7 @@ class Walk:
         group = self.group()
         consumer = self.random.choice(("me", "you"))
         rows = self.shard.claim(self.random.choice((1, 3, 10)), group, consumer).rows
+        assert not {self.key_of[row.id] for row in rows} & self.paused
         self.running += [(group, row) for row in rows]
 
     def finish(self) -> None:
@@ -148,6 +151,12 @@ class Walk:
 
     def pause(self) -> None:
         self.shard.redis("HSET", self.shard.k.settings, "paused", int(self.random.random() < 0.4))
+
+    def pause_key(self) -> None:
+        key, paused = self.random.choice(KEYS), self.limit > 0 and self.random.random() < 0.5
+        while self.shard.call("pause_key", self.shard.settings, key, paused) == 0:
+            pass
+        (self.paused.add if paused else self.paused.discard)(key)
 
     def relimit(self) -> None:
         self.limit = self.random.choice((0, 1, 1, 2, 3))
@@ -197,6 +206,8 @@ class Walk:
     def drain(self) -> None:
         """In the end all jobs can be done: no key is stuck."""
         self.shard.redis("HSET", self.shard.k.settings, "paused", 0)
+        for key in KEYS:
+            self.shard.call("pause_key", self.shard.settings, key, False)
         for _ in range(1000):
             if self.shard.redis("HLEN", self.shard.k.jobs) == 0:
                 break

@@ -46,6 +46,7 @@ CALLS: dict[str, Callable[[Shard], Any]] = {
     "leave_group": lambda shard: shard.scripts.leave_group(shard.k, "default", 10),
     "move": lambda shard: shard.scripts.move(shard.k, ("default",), 10),
     "open_lanes": lambda shard: shard.scripts.open_lanes(shard.k, 10),
+    "pause_key": lambda shard: shard.scripts.pause_key(shard.k, shard.settings, "k", True),
     "permit": lambda shard: shard.scripts.permit(shard.k, 10),
     "purge": lambda shard: shard.scripts.purge(shard.k, "default", 10, []),
     "reclaim": lambda shard: shard.scripts.reclaim(shard.k, "default", shard.settings, 10, (b"0-0", b"0-0"), 4_000),

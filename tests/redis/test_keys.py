@@ -8,7 +8,7 @@ from typing import NoReturn
 import pytest
 
 from streamdq import Bury, Job, JobState, NewJob
-from streamdq.errors import InvalidInput, JobExists, UnknownGroup
+from streamdq.errors import InvalidInput, JobExists, UnknownGroup, UnknownTopic
 from streamdq.keys import shard_of
 from streamdq.operations import doctor
 from streamdq.queue import carry_out, store_of
@@ -155,6 +155,51 @@ def test_which_keys_have_most_to_do(space: Space, shards: int, monkeypatch: pyte
     for wrong in ({"limit": 0}, {"limit": 1001}, {"by": "both"}):
         with pytest.raises(InvalidInput):
             space.queue.keys("t", **wrong)
+
+
+@pytest.mark.parametrize("shards", [1, SHARDS])
+async def test_a_key_is_paused(space: Space, seen: Seen, shards: int) -> None:
+    """Its jobs wait, others run; then they run, in order."""
+    space.queue.configure("t", shards=shards)
+    with pytest.raises(InvalidInput, match="no limit of keys"):
+        space.queue.pause("t", key=KEY)
+    space.queue.configure("t", key_order=True)
+    space.another_queue().pause("t", key=KEY)
+    worker = space.worker()
+
+    @worker.handler("t")
+    async def handler(body: int) -> None:
+        seen.add(body)
+
+    space.queue.enqueue_many("t", [NewJob(n, key=KEY) for n in range(5)])
+    space.queue.enqueue_many("t", [NewJob(n, key=f"k{n}") for n in range(10, 15)])
+    async with space.serving(worker):
+        assert sorted(await seen.count(5)) == list(range(10, 15))
+        (load,) = space.queue.keys("t", by="paused")
+        assert (load.key, load.waiting, load.running, load.paused) == (KEY, 5, 0, True)
+        assert [load.paused for load in space.queue.keys("t")] == [True]
+        space.queue.resume("t", key=KEY)
+        assert (await seen.count(10))[5:] == list(range(5))
+    assert space.queue.keys("t", by="paused") == []
+    assert space.audit().balanced
+
+
+def test_a_key_of_an_unknown_topic_is_not_paused(space: Space) -> None:
+    with pytest.raises(UnknownTopic):
+        space.queue.pause("none", key=KEY)
+    space.queue.configure("t", key_order=True)
+    with pytest.raises(InvalidInput):
+        space.queue.pause("t", key="a\nb")
+
+
+def test_the_number_of_shards_was_changed_before_a_key_is_paused(space: Space) -> None:
+    space.queue.configure("t", shards=1, key_order=True)
+    other = space.another_queue()
+    other.stats("t")
+    space.queue.configure("t", shards=SHARDS)
+    other.pause("t", key=KEY)
+    assert [load.key for load in space.queue.keys("t", by="paused")] == [KEY]
+    space.queue.resume("t", key=KEY)
 
 
 def test_the_doctor_names_the_key_that_many_wait_for(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -478,12 +478,13 @@ class KeyLoadOut(BaseModel):
     key: str
     waiting: int = Field(description="Jobs that wait for a place of the key, due or not.")
     running: int
+    paused: bool
 
 
 class KeysOut(BaseModel):
     keys: list[KeyLoadOut]
 
-    model_config = example({"keys": [{"key": "merchant-7", "waiting": 1204, "running": 1}]})
+    model_config = example({"keys": [{"key": "merchant-7", "waiting": 1204, "running": 1, "paused": False}]})
 
 
 class DeadOut(BaseModel):

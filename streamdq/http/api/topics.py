@@ -26,6 +26,9 @@ _MAX_WINDOWS = 20
 _WINDOW_CHARS = 20
 _UNKNOWN = ["unknown-topic", "unknown-group"]
 TopicQuery = Annotated[str | None, Query(description="One topic instead of all.", max_length=255)]
+KeyQuery = Annotated[
+    str | None, Query(description="Only this key's jobs, in a topic with a limit of keys.", max_length=200)
+]
 GroupQuery = Annotated[str, Query(description="The consumer group.", max_length=64)]
 
 
@@ -85,9 +88,9 @@ async def delete_topic(
     problems=["unknown-topic"],
     status=204, responses={204: {"description": "It is paused."}},
 )  # fmt: skip
-async def pause_topic(request: Request, topic: TopicPath) -> Response:
+async def pause_topic(request: Request, topic: TopicPath, key: KeyQuery = None) -> Response:
     """Pause a topic: no new attempt of its jobs starts until it is resumed; running ones go on."""
-    await (await backend_of(request).queue()).pause(topic)
+    await (await backend_of(request).queue()).pause(topic, key=key)
     return Response(status_code=204)
 
 
@@ -96,9 +99,9 @@ async def pause_topic(request: Request, topic: TopicPath) -> Response:
     problems=["unknown-topic"],
     status=204, responses={204: {"description": "It goes on."}},
 )  # fmt: skip
-async def resume_topic(request: Request, topic: TopicPath) -> Response:
+async def resume_topic(request: Request, topic: TopicPath, key: KeyQuery = None) -> Response:
     """Resume a topic: jobs that came due meanwhile are delivered now."""
-    await (await backend_of(request).queue()).resume(topic)
+    await (await backend_of(request).queue()).resume(topic, key=key)
     return Response(status_code=204)
 
 
