@@ -76,6 +76,9 @@ class Settings(BaseSettings):
     body_keys_file: str = Field(default="", description="A file with more of them, such as a mounted secret.")
     offload: str = Field(default="", repr=False, description="Where large bodies are kept: a URL that fsspec knows.")
     offload_over_bytes: int = Field(default=32 * 1024, ge=0, description="Bodies that take more are kept there.")
+    offload_timeout_s: float = Field(
+        default=30.0, gt=0, le=86_400, description="Enqueuing fails if no large body gets there for so long."
+    )
     history_length: int = Field(
         default=100_000,
         ge=0,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 
 from ..codec.bodies import Bodies
 from ..codec.envelope import as_text, from_text
@@ -234,7 +235,8 @@ class Letters:
         bodies = self._session.bodies
         if bodies.offload is None:
             return letters
-        away: list[Letter] = yield Work(lambda: [_away(bodies, letter) for letter in letters])
+        calls = bodies.offload.calls
+        away: list[Letter] = yield Work(lambda: calls.each(partial(_away, bodies), letters))
         return away
 
     def wait(self, pace: Pace, topic: str, group: str) -> Op[None]:

@@ -27,7 +27,7 @@ def bodies_of(
     if keys := _keys(settings):
         known["encrypt"] = Encrypt(*keys)
     if settings.offload:
-        known["offload"] = Offload(settings.offload, settings.offload_over_bytes)
+        known["offload"] = Offload(settings.offload, settings.offload_over_bytes, settings.offload_timeout_s)
     if codec is None:
         codec = [_named(name, known) for name in settings.codec.replace(",", " ").split()]
     if not files:

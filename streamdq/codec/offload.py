@@ -18,13 +18,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
 from ..clock import wall_now
+from ..durations import Duration, to_ms
 from ..errors import BodyDamaged, BodyStorageUnavailable, BodyUnreadable, InvalidInput, MissingExtra
+from .local_folder import LocalFolder
 from .protocol import Context
+from .storage_calls import StorageCalls
 
 _HOUR = "%Y-%m-%dT%H"
 _REFERENCE = re.compile(rb"(\d{4}-\d\d-\d\dT\d\d)/([0-9a-f]{16}) (\d{1,12}) ([0-9a-f]{64})")
@@ -47,19 +49,23 @@ class StoredBody(NamedTuple):
 
 
 class Offload:
-    """Keeps bodies of more than ``over`` bytes, after the other codecs, in files at the URL. It is the last codec."""
+    """Keeps bodies of more than ``over`` bytes, after the other codecs, in files at the URL. It is the last codec.
+    ``timeout``: a call that writes or deletes files fails if none of them is done for so long.
+    """
 
     name = "offload"
     tag = ""
     blocks = True
 
-    def __init__(self, url: str, over: int | str = "32KiB") -> None:
+    def __init__(self, url: str, over: int | str = "32KiB", timeout: Duration = "30s") -> None:
         self.over = size_in_bytes(over)
+        self.calls = StorageCalls(_timeout_s(timeout))
         self.url = url
         system, root = _opened(url)
         self._root = root.rstrip("/")
         self._known, self._known_by = system, os.getpid()
         names = system.protocol
+        self._folder = LocalFolder(self._root)
         self._has_folders = not _OBJECT_STORES & {*([names] if isinstance(names, str) else names)}
 
     @property
@@ -78,16 +84,13 @@ class Offload:
         hour, nonce = f"{wall_now():{_HOUR}}", secrets.token_hex(8)
         path = self._path(context, hour, nonce)
         with _writing():
-            if self._has_folders:
-                self._make_folder(path.rpartition("/")[0])
-            self._system.pipe_file(path, data)
+            if isinstance(self._system, _local()):
+                self._folder.write(path, data)
+            else:
+                if self._has_folders:
+                    self._system.makedirs(path.rpartition("/")[0], exist_ok=True)
+                self._system.pipe_file(path, data)
         return f"{hour}/{nonce} {len(data)} {sha256(data).hexdigest()}".encode()
-
-    def _make_folder(self, path: str) -> None:
-        """A local folder for all files that does not exist yet is made for its owner alone."""
-        if isinstance(self._system, _local()):
-            Path(self._root).mkdir(0o700, parents=True, exist_ok=True)
-        self._system.makedirs(path, exist_ok=True)
 
     def decode(self, data: bytes, tag: str, context: Context) -> bytes:  # noqa: ARG002
         hour, nonce, size, digest = _parts(data)
@@ -156,6 +159,13 @@ class Offload:
         for folder in sorted({*folders, hour}, key=len, reverse=True):
             with suppress(OSError):  # something is in it
                 self._system.rmdir(folder)
+
+
+def _timeout_s(timeout: Duration) -> float:
+    seconds = to_ms(timeout, "timeout") / 1000
+    if not seconds:
+        raise InvalidInput("timeout: must be longer than 0")
+    return seconds
 
 
 def size_in_bytes(size: int | str) -> int:

@@ -21,7 +21,7 @@ from ..store.redis_store import RedisStore
 from ..threads import HandlerThreads
 
 T = TypeVar("T")
-_AT_ONCE = 8  # files that are read or written at the same time
+_AT_ONCE = 8  # files that are read or removed at the same time
 _PAGE = 100
 
 
@@ -52,7 +52,7 @@ def put_away(session: Session, topic: str, jobs: Sequence[Encoded]) -> Op[Sequen
     def put(i: int) -> Encoded:
         return with_body(jobs[i], bodies.put_away(topic, jobs[i].id, body_of(jobs[i])))
 
-    kept = yield Work(lambda: _each(put, large))
+    kept = yield Work(lambda: offload.calls.each(put, large))
     changed = dict(zip(large, kept, strict=True))
     return [changed.get(i, job) for i, job in enumerate(jobs)]
 
@@ -82,14 +82,15 @@ def drop_ended(session: Session, jobs: Sequence[tuple[ShardKeys, Job]]) -> Op[No
 
 
 def _drop(session: Session, bodies: Sequence[tuple[str, str, bytes]]) -> Op[None]:
-    away = [body for body in bodies if session.bodies.blocks(body[2])]
+    files, away = session.bodies.files, [body for body in bodies if session.bodies.blocks(body[2])]
 
     def drop(body: tuple[str, str, bytes]) -> None:
         with suppress(BodyStorageUnavailable, BodyDamaged):
             session.bodies.drop(*body)
 
-    if away:
-        yield Work(lambda: _each(drop, away))
+    if files is not None and away:
+        with suppress(BodyStorageUnavailable):
+            yield Work(lambda: files.calls.each(drop, away))
 
 
 # -- the sweep

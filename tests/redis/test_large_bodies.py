@@ -247,6 +247,16 @@ async def test_a_storage_that_hangs_keeps_nobody_from_redis(
             goes_on.set()
 
 
+def test_enqueue_ends_though_the_storage_hangs(space: Space, files: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    queue, goes_on = space.another_queue(**files.settings, offload_timeout_s=0.05), threading.Event()
+    with monkeypatch.context() as patch:
+        patch.setattr(offload_module.Offload, "encode", lambda *_: goes_on.wait())
+        with pytest.raises(BodyStorageUnavailable, match="has not answered for"):
+            queue.enqueue("t", LARGE, id="j")
+    assert queue.get("t", "j") is None
+    goes_on.set()
+
+
 async def test_awaited_calls_don_t_block_the_loop(space: Space, files: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = space.settings.model_copy(update=files.settings)
     loop_thread = asyncio.get_running_loop()
