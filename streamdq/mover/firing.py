@@ -21,7 +21,7 @@ from ..store.topics import Topics
 from .shard_timers import NEVER, ShardTimers
 
 _LOOK_S = 10.0  # in case a ring was lost
-_ZONES_S = 3_600.0
+_PLANS_S = 3_600.0
 
 
 class Firing:
@@ -67,7 +67,7 @@ class Firing:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._work(tasks))
             tasks.create_task(self._walk())
-            tasks.create_task(self._follow_zones())
+            tasks.create_task(self._check_plans())
 
     async def _work(self, tasks: asyncio.TaskGroup) -> None:
         """Each shard in a task of its own: one whose node does not answer holds up no other."""
@@ -137,16 +137,21 @@ class Firing:
             if not self._session.clock.manual:
                 self.look_everywhere()
 
-    async def _follow_zones(self) -> None:
-        """Plans schedules anew that were planned with another version of the time zone database."""
+    async def _check_plans(self) -> None:
+        """Plans schedules anew that were planned with another version of the time zone database, or by a clock that has
+        been set back since.
+        """
         while True:
             forget_zones()
             current = database_version()
             for shard in self._timers.shards:
                 try:
                     known = await arun(self._link, self._schedules.all_of(shard.topic))
+                    now_ms = await arun(self._link, self._schedules.now_ms(shard.topic))
+                    for id in [id for id, one in known.items() if one.is_beyond(now_ms)]:
+                        await arun(self._link, self._schedules.begin_again(shard.topic, id))
                     for id in [id for id, one in known.items() if one.zones != current and one.state == "active"]:
                         await self._replan(shard, id)
                 except Exception as error:
                     self._failures.failed(shard, error)
-            await asyncio.sleep(_ZONES_S)
+            await asyncio.sleep(_PLANS_S)

@@ -31,6 +31,7 @@ AHEAD_MS = 10_000
 """Jobs of schedules are enqueued this long before they are due, so that those of the same minute are in their buckets
 when it comes.
 """
+_BACK_MS = 3_600_000
 
 
 class Totals(NamedTuple):
@@ -77,6 +78,19 @@ class StoredSchedule:
     def is_ahead(self, now_ms: int) -> bool:
         """Whether the job of its next occurrence is enqueued already."""
         return self.ahead is not None and self.ahead.due_ms > now_ms
+
+    def is_beyond(self, now_ms: int) -> bool:
+        """Whether the clock has been set back since by more than an hour. Nothing of it would run until that time has
+        come again, which may take years if the clock was wrong by as much.
+        """
+        return self.state != "paused" and self.last_ms > now_ms + _BACK_MS
+
+    def begun_again(self, now_ms: int) -> StoredSchedule:
+        """As if it was made now, if it is beyond."""
+        if not self.is_beyond(now_ms):
+            return self
+        definition = replace(self.definition, anchor_ms=min(self.definition.anchor_ms, now_ms))
+        return replace(self, definition=definition, last_ms=now_ms, late_ms=0, plan=())
 
     def seen_at(self, now_ms: int) -> StoredSchedule:
         """As it is at that moment, with the occurrence whose job is enqueued ahead of its time in the plan until it is
@@ -257,12 +271,22 @@ class Schedules:
             if known is None or known.state == "paused":
                 return 0
             before = known.totals.missed if before is None else before
-            written = (yield from self._write(topic, id, known, now_ms)) or written
+            written = (yield from self._write(topic, id, known.begun_again(now_ms), now_ms)) or written
             if written and written.is_planned():
                 break
         if written is None:
             raise changing(topic)
         return written.totals.missed - (before or 0)
+
+    def begin_again(self, topic: str, id: str) -> Op[None]:
+        """If the clock was set back by more than an hour: gives the schedule a plan that begins now, and takes back the
+        job that was enqueued ahead of a time that has not come.
+        """
+        known, now_ms = yield from self.read(topic, id)
+        if known is not None and known.is_beyond(now_ms):
+            if known.is_ahead(now_ms):
+                yield from self._scripts.retract(self._first(topic), id)
+            yield from self.replan(topic, id)
 
     def _settle(self, topic: str, id: str) -> Op[None]:
         """Enqueues what is due, as the mover does."""

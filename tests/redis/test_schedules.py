@@ -507,6 +507,39 @@ async def test_a_new_time_zone_database_changes_what_is_planned(space: Space, mo
     assert planned_with("asleep") == "1999a"
 
 
+@pytest.mark.parametrize("back", ["1d", "30m"])
+async def test_after_the_clock_was_wrong_by_more_than_an_hour_it_begins_again(
+    stepped: Space, clock: ManualClock, back: str
+) -> None:
+    queue, right_ms = stepped.queue, clock.now_ms
+    queue.schedule("t", id="often", every="10m")
+    queue.schedule("t", id="daily", cron="0 12 * * *", overlap="skip")
+    before = {one.id: one.next_ms for one in queue.schedules("t")}
+
+    def read(id: str) -> StoredSchedule:
+        found: StoredSchedule = stored(stepped, lambda schedules: schedules.read("t", id))[0]
+        return found
+
+    clock.advance(back)
+    clock.advance("9m58s")
+    async with mover_at(stepped.url, "a", clock=clock):
+        await eventually(lambda: read("often").is_ahead(clock.now_ms), "its next job is enqueued")
+    queue.schedule("t", id="new", every="10m")
+    queue.schedule("t", id="asleep", every="10m")
+    asleep = queue.pause_schedule("t", "asleep")
+    wrong = {one.id: one.next_ms for one in queue.schedules("t")}
+    clock.now_ms = right_ms
+
+    def are() -> dict[str, list[int]]:
+        return {one.id: one.next_ms for one in queue.schedules("t")}
+
+    begun = {**before, "new": [right_ms + 600_000 * n for n in range(1, 6)], "asleep": asleep.next_ms}
+    async with mover_at(stepped.url, "b", clock=clock):
+        await eventually(lambda: are() == (begun if back == "1d" else wrong), "as they are to be")
+    assert stepped.stats().cancelled == (back == "1d"), "what was enqueued ahead of a time that has not come"
+    queue.delete_topic("t", force=True)
+
+
 async def test_a_lost_shard_loses_its_schedules_and_nothing_else(
     space: Space, redis_server: Server, seen: Seen
 ) -> None:
