@@ -219,7 +219,17 @@ def _schedules(scale: Scale) -> Iterator[Alert]:
     missed = _grew('streamdq_schedule_occurrences_total{outcome="missed"}', "1h", scale)
     enqueued = 'streamdq_schedule_occurrences_total{outcome="enqueued"}'
     ago, day, longer = scale.window("1h"), scale.window("1d"), scale.window("26h")
+    overdue = "max by (namespace, topic) (streamdq_schedule_oldest_overdue_seconds)"
     success = f"max by (namespace, topic) (max_over_time(streamdq_schedule_last_success_timestamp_seconds[{longer}]))"
+    yield Alert(
+        "StreamdqSchedulesOverdue",
+        "page",
+        f"{overdue} > {scale.seconds(60)}",
+        "1m",
+        "Schedules of @topic are not looked at",
+        "A schedule of @topic has waited {{ $value | humanizeDuration }} for a mover, which looks 10 seconds before an "
+        "occurrence is due. More than 30 seconds after that, an occurrence is missed.",
+    )
     yield Alert(
         "StreamdqSchedulesMissed",
         "ticket",

@@ -389,7 +389,7 @@ SCHEDULES = Signal(
     "Schedules",
     "sum by (state) (max by (namespace, topic, state) (streamdq_schedules{@topic}))",
     "short",
-    "How many schedules there are. Active ones will run again; stopped ones are paused, or no occurrence follows.",
+    "How many schedules there are. Active ones will run again; of ended ones no occurrence follows.",
     "{{state}}",
 )
 LAST_SUCCESS = Signal(

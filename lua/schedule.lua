@@ -1,7 +1,7 @@
 -- schedule: writes a schedule, if nobody has changed it since the caller read it.
 -- KEYS[1] schedules  HASH    id -> record
 -- KEYS[2] ticks      ZSET    id -> when its next occurrence is due, or what waits for it is looked at
--- KEYS[3] counts     HASH
+-- KEYS[3] counts     HASH    `paused`: how many are paused
 -- KEYS[4] settings   HASH
 -- KEYS[5] wake       STREAM
 -- ARGV[1] now_ms or ''
@@ -19,10 +19,12 @@ local id, missed = ARGV[3], tonumber(ARGV[6])
 local topic = redis.call('HMGET', settings, 'shards', 'format')
 check_format(topic[2])
 if topic[1] ~= ARGV[2] then return -1 end
-local version = string.match(redis.call('HGET', schedules, id) or '0\n', '^%d+')
+local version, before = string.match(redis.call('HGET', schedules, id) or '0\n', '^(%d+)\n(%l*)')
 if version ~= ARGV[4] then return 0 end
 
 redis.call('HSET', schedules, id, string.format('%.0f', version + 1) .. '\n' .. ARGV[7])
+local paused = (string.match(ARGV[7], '^%l+') == 'paused' and 1 or 0) - (before == 'paused' and 1 or 0)
+if paused ~= 0 then redis.call('HINCRBY', counts, 'paused', paused) end
 if missed > 0 then redis.call('HINCRBY', counts, 'missed', missed) end
 if ARGV[5] == '' then
   redis.call('ZREM', ticks, id)

@@ -2,7 +2,7 @@
 -- back. The jobs of its past occurrences stay.
 -- KEYS[1] schedules  HASH  id -> record
 -- KEYS[2] ticks      ZSET  id -> when its next occurrence is due
--- KEYS[3] counts     HASH  how many were removed, so that workers can tell that from a loss
+-- KEYS[3] counts     HASH  `unscheduled`: how many were removed, so that workers can tell that from a loss; `paused`
 -- KEYS[4] settings   HASH
 -- ARGV[1] now_ms or ''
 -- ARGV[2] id
@@ -12,9 +12,12 @@ local schedules, ticks, counts, settings = unpack(KEYS)
 local now, id = now_ms(ARGV[1]), ARGV[2]
 check_format(redis.call('HGET', settings, 'format'))
 local record = redis.call('HGET', schedules, id)
-local ahead = record and parse_occurrence(parse_schedule(record).ahead)
+if not record then return 0 end
+local s = parse_schedule(record)
+local ahead = parse_occurrence(s.ahead)
 if ahead and ahead > now then return -1 end
 redis.call('ZREM', ticks, id)
-local removed = redis.call('HDEL', schedules, id)
-if removed == 1 then redis.call('HINCRBY', counts, 'unscheduled', 1) end
-return removed
+redis.call('HDEL', schedules, id)
+redis.call('HINCRBY', counts, 'unscheduled', 1)
+if s.state == 'paused' then redis.call('HINCRBY', counts, 'paused', -1) end
+return 1

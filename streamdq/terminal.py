@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -317,7 +318,10 @@ def schedules_view(schedules: Sequence[Schedule]) -> RenderableType:
         cells = [count_cell(getattr(one, name), "red" if name == "missed" else "") for name in counts]
         state = Text(one.state, _SCHEDULE_STYLES[one.state])
         made.add_row(Text(one.topic), Text(one.id), one.text, one.definition.tz, _next_text(one), state, *cells)
-    return made
+    states = Counter[str](one.state for one in schedules)
+    return Group(
+        made, Text(", ".join(f"{states[state]:,} {state}" for state in _SCHEDULE_STYLES if states[state]), "dim")
+    )
 
 
 def _next_text(schedule: Schedule) -> str:

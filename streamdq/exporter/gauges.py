@@ -170,12 +170,19 @@ def _put_gauges(readings: Readings, shard: ShardKeys, stats: ShardStats, gauges:
     for window, due in zip(_WINDOWS, gauges.due_within, strict=True):
         readings.put(declared.DUE_WITHIN, due, shard.topic, window)
     if gauges.schedules is not None:
-        total, active = gauges.schedules
-        readings.put(declared.SCHEDULES, active, shard.topic, "active")
-        readings.put(declared.SCHEDULES, max(0, total - active), shard.topic, "stopped")
+        _put_schedules(readings, shard.topic, stats, gauges.schedules)
     for group, one in gauges.groups.items():
         readings.put(declared.CONSUMERS, alive(one.consumers), shard.topic, group)
         readings.put(declared.OLDEST_PENDING, one.oldest_ms / 1000, shard.topic, group)
+
+
+def _put_schedules(readings: Readings, topic: str, stats: ShardStats, counts: reads.ScheduleCounts) -> None:
+    paused = stats.counts.of_shard(ShardCounter.PAUSED)
+    ended = max(0, counts.total - counts.active - paused)  # two calls: a schedule may have changed between them
+    for state, count in (("active", counts.active), ("paused", paused), ("ended", ended)):
+        readings.put(declared.SCHEDULES, count, topic, state)
+    overdue_ms = 0 if counts.look_ms is None else max(0, stats.now_ms - counts.look_ms)
+    readings.put(declared.SCHEDULES_OVERDUE, overdue_ms / 1000, topic)
 
 
 def _put_stats(readings: Readings, shard: ShardKeys, groups: Sequence[str], stats: ShardStats) -> None:

@@ -243,7 +243,12 @@ LOST = ReadMetric(
     kind="counter",
 )
 SCHEDULES = ReadMetric(
-    "streamdq_schedules", "Schedules by state: active, or stopped (paused or ended).", (*_TOPIC, "state"), float.__add__
+    "streamdq_schedules", "Schedules by state: active, paused, or ended.", (*_TOPIC, "state"), float.__add__
+)
+SCHEDULES_OVERDUE = ReadMetric(
+    "streamdq_schedule_oldest_overdue_seconds",
+    "How long ago a mover should have looked at the schedule that waits longest for it.",
+    _TOPIC,
 )
 OCCURRENCES = ReadMetric(
     "streamdq_schedule_occurrences_total",
@@ -280,7 +285,7 @@ HISTOGRAMS = (LATENESS, WAIT, DURATION, TIME_TO_FINISH, MOVE_BATCH, OUTBOX_WAIT,
 OWN_GAUGES = (LAST_SUCCESS,)
 GAUGES = (
     UP, JOBS, OLDEST_OVERDUE, LAG, WAITING_FOR_KEY, OLDEST_PENDING, TTR, CONSUMERS, DUE_WITHIN, PAUSED, LEASE_HELD,
-    LAST_MOVE, CLOCK_SKEW, IMBALANCE, SCHEDULES, UNDUMPED, BUILD_INFO,
+    LAST_MOVE, CLOCK_SKEW, IMBALANCE, SCHEDULES, SCHEDULES_OVERDUE, UNDUMPED, BUILD_INFO,
 )  # fmt: skip
 FROM_REDIS = (*GAUGES, ENQUEUED, DONE, CANCELLED, EXPIRED, LOST, OCCURRENCES)
 FROM_OUTBOX = (OUTBOX_WAITING, OUTBOX_OLDEST, OUTBOX_REFUSED)

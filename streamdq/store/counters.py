@@ -20,6 +20,7 @@ class ShardCounter(StrEnum):
     FIRED = "fired"  # occurrences of schedules that became jobs
     SKIPPED = "skipped"
     MISSED = "missed"
+    PAUSED = "paused"  # schedules that are paused now
     UNSCHEDULED = "unscheduled"  # schedules that were removed
 
 

@@ -350,10 +350,13 @@ class GroupGauges(NamedTuple):
 
 
 class ScheduleCounts(NamedTuple):
-    """How many schedules a topic has, and how many of them will run again."""
+    """How many schedules a topic has, how many of them will run again, and when a mover looks at the next one; None: at
+    none.
+    """
 
     total: int
     active: int
+    look_ms: int | None
 
 
 class ShardGauges(NamedTuple):
@@ -375,7 +378,7 @@ class GaugesOf(NamedTuple):
 
 
 def gauges(session: Session, asked: Sequence[GaugesOf], most_pending: int) -> Op[list[ShardGauges]]:
-    """One call. It has one command per shard, one per time, three per group, and two if there are schedules; those of
+    """One call. It has one command per shard, one per time, three per group, and three if there are schedules; those of
     groups read up to ``most_pending`` pending entries of both streams. A missing group has no consumers and no pending
     entries.
     """
@@ -385,7 +388,7 @@ def gauges(session: Session, asked: Sequence[GaugesOf], most_pending: int) -> Op
         ShardGauges(
             dumps_in(checked(next(replies))),
             [checked(next(replies)) for _ in one.ends_ms],
-            ScheduleCounts(checked(next(replies)), checked(next(replies))) if one.scheduled else None,
+            _schedule_counts(next(replies), next(replies), next(replies)) if one.scheduled else None,
             {group: _group_gauges(next(replies), next(replies), next(replies)) for group in one.groups},
         )
         for one in asked
@@ -397,13 +400,19 @@ def _gauge_commands(asked: GaugesOf, most_pending: int) -> list[Command]:
     commands = [Command(shard.settings, ("HGET", shard.settings, "dumps")), *_due_within(shard, asked.ends_ms)]
     if asked.scheduled:
         commands += [
-            Command(shard.schedules, ("HLEN", shard.schedules)), Command(shard.ticks, ("ZCARD", shard.ticks))
+            Command(shard.schedules, ("HLEN", shard.schedules)), Command(shard.ticks, ("ZCARD", shard.ticks)),
+            Command(shard.ticks, ("ZRANGE", shard.ticks, 0, 0, "WITHSCORES")),
         ]  # fmt: skip
     for group in asked.groups:
         commands.append(Command(shard.ready, ("XINFO", "CONSUMERS", shard.ready, group)))
         streams = (shard.ready, shard.ready_of(group))
         commands += [Command(name, ("XPENDING", name, group, "-", "+", most_pending)) for name in streams]
     return commands
+
+
+def _schedule_counts(total: Any, active: Any, first: Any) -> ScheduleCounts:
+    look = checked(first)
+    return ScheduleCounts(checked(total), checked(active), int(float(look[1])) if look else None)
 
 
 def _group_gauges(consumers: Any, shared: Any, own: Any) -> GroupGauges:

@@ -114,7 +114,15 @@ def test_list_shows_the_schedules_of_a_topic_or_of_all(run: Run, queue: Queue) -
     assert [one["id"] for one in run("schedule", "list", "t", "--json").json] == ["a", "b"]
     shown = run("schedule", "list").out
     following = queue.get_schedule("t", "a").next_ms[0]
-    for words in ("0 9 * * *", "Europe/Paris", f"{at(following):%Y-%m-%d %H:%M:%S}", "every 10m", "paused", "other"):
+    for words in (
+        "0 9 * * *",
+        "Europe/Paris",
+        f"{at(following):%Y-%m-%d %H:%M:%S}",
+        "every 10m",
+        "paused",
+        "other",
+        "2 active, 1 paused",
+    ):
         assert words in shown
 
 
@@ -140,7 +148,7 @@ def test_pause_resume_trigger_and_remove(run: Run, queue: Queue) -> None:
 
 def test_backfill_says_how_many(run: Run, queue: Queue) -> None:
     queue.schedule("t", {}, id="a", cron="0 */6 * * *")
-    span = ("schedule", "backfill", "t", "a", "--start", "2027-01-13T00:00:00Z", "--end", "2027-01-14T00:00:00Z")
+    span = ("schedule", "backfill", "t", "a", "--start", "2026-01-13T00:00:00Z", "--end", "2026-01-14T00:00:00Z")
     assert run(*span).out == "4 jobs enqueued\n"
     assert run(*span, "--json").json == {"enqueued": 0}
 

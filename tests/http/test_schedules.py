@@ -63,7 +63,7 @@ async def test_pause_resume_trigger_backfill_and_remove(api: Api, queue: Queue) 
     job = await api.client.post(f"{ACME}/trigger")
     assert job.status_code == 201
     assert queue.get("report.send", job.json()["id"]) is not None
-    span = {"start": "2027-01-13T00:00:00Z", "end": 1_799_884_800_000}
+    span = {"start": "2026-01-13T00:00:00Z", "end": 1_768_348_800_000}
     assert [(await api.client.post(f"{ACME}/backfill", json=span)).json() for _ in "12"] == [
         {"enqueued": 4}, {"enqueued": 0}
     ]  # fmt: skip

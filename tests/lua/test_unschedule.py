@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.lua.schedules import fire, known, look, stored, waiting, write
+from dataclasses import replace
+
+from tests.lua.schedules import fire, known, look, stored, there, waiting, write
 from tests.lua.shard import Shard
 
 
@@ -42,3 +44,22 @@ def test_not_while_the_job_of_an_occurrence_to_come_is_enqueued(shard: Shard) ->
     shard.clock.now_ms += 1
     assert shard.run(shard.scripts.unschedule(shard.k, "s")) is True, "once it is due, it is one of the past"
     assert waiting(shard) == [("s@5000", 5_000)]
+
+
+def paused(shard: Shard) -> int:
+    return int(shard.redis("HGET", shard.k.counts, "paused") or 0)
+
+
+def test_those_that_are_paused_are_counted(shard: Shard) -> None:
+    for id in ("a", "b", "c"):
+        write(shard, stored(1_000, state="paused" if id != "c" else "active"), id)
+    assert paused(shard) == 2
+    write(shard, replace(there(shard, "a"), last_ms=1), "a")
+    write(shard, stored(1_000, state="paused"), "c")  # as if it was not there: refused
+    assert paused(shard) == 2
+    write(shard, replace(there(shard, "a"), state="active"), "a")
+    assert paused(shard) == 1
+    assert shard.run(shard.scripts.unschedule(shard.k, "c")) is True
+    assert paused(shard) == 1
+    assert shard.run(shard.scripts.unschedule(shard.k, "b")) is True
+    assert paused(shard) == 0

@@ -333,6 +333,20 @@ def test_who_counts_as_alive() -> None:
     assert alive(found) == 2
 
 
+def test_a_schedule_that_no_mover_looks_at(redis_server: Server) -> None:
+    with opened(redis_server.url, ManualClock(1_800_000_000_000)) as space:
+        for id in ("s", "later"):
+            space.queue.schedule("t", id=id, every="1h")
+            space.clock.advance("1m")  # type: ignore[union-attr]
+        space.queue.schedule("asleep", id="s", every="1h")
+        space.queue.pause_schedule("asleep", "s")
+        with redis_server.client() as client:
+            client.zadd("test:{t:0}:ticks", {"s": time.time() * 1000 - 60_000})
+        found = read(redis_server.url)
+    assert 60 <= found["schedule_oldest_overdue_seconds", "t"] <= 70
+    assert found["schedule_oldest_overdue_seconds", "asleep"] == 0
+
+
 def test_schedules_by_state_and_what_became_of_their_occurrences(redis_server: Server) -> None:
     with opened(redis_server.url, ManualClock(1_800_000_000_000)) as space:
         space.queue.configure("without")
@@ -354,7 +368,9 @@ def test_schedules_by_state_and_what_became_of_their_occurrences(redis_server: S
 
     assert {labels: value for labels, value in found.items() if labels[0].startswith("schedule")} == {
         ("schedules", "t", "active"): 2,
-        ("schedules", "t", "stopped"): 2,
+        ("schedules", "t", "paused"): 1,
+        ("schedules", "t", "ended"): 1,
+        ("schedule_oldest_overdue_seconds", "t"): 0,
         ("schedule_occurrences_total", "t", "enqueued"): 2,
         ("schedule_occurrences_total", "t", "skipped"): 3,
         ("schedule_occurrences_total", "t", "missed"): 4,

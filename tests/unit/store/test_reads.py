@@ -141,12 +141,12 @@ def test_gauges_of_shards_with_and_without_groups(session: Session) -> None:
     one, two = (session.keys.shard("t", number) for number in (0, 1))
     asked = [reads.GaugesOf(one, ["g"], [10, 20], True), reads.GaugesOf(two, [], [10], False)]
     consumers = [[b"name", b"me", b"pending", 1, b"idle", 5]]
-    replies = [b"d1:5-1:7", 3, 4, 9, 8, consumers, [[b"1-1", b"me", 70, 1]], NO_GROUP, None, 6]
+    replies = [b"d1:5-1:7", 3, 4, 9, 8, [b"s", b"7"], consumers, [[b"1-1", b"me", 70, 1]], NO_GROUP, None, 6]
     (first, second), sent = answered(reads.gauges(session, asked, 10), replies)
     assert [(dump.id, dump.written) for dump in first.dumps] == [("d1", 7)]
     assert first.due_within == [3, 4]
     assert first.groups == {"g": reads.GroupGauges([GroupConsumer("me", 1, 5)], 70)}
-    assert first.schedules == reads.ScheduleCounts(9, 8)
+    assert first.schedules == reads.ScheduleCounts(9, 8, 7)
     assert second == reads.ShardGauges([], [6], None, {})
     assert len(sent) == 1
 
