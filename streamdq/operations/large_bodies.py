@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ..codec.envelope import envelope_in
 from ..codec.offload import Offload, StoredBody
@@ -70,13 +70,21 @@ def fetched(jobs: Iterable[Job]) -> Op[None]:
         yield Work(lambda: _each(Job.fetch, away))
 
 
-def drop_ended(session: Session, jobs: Sequence[tuple[ShardKeys, Job]]) -> Op[None]:
+class EndedJob(NamedTuple):
+    """A job that was finished, and its body as it is stored."""
+
+    topic: str
+    id: str
+    body: bytes
+
+
+def drop_ended(session: Session, jobs: Sequence[tuple[ShardKeys, EndedJob]]) -> Op[None]:
     """Deletes the files of jobs that have ended in every group; those of others stay."""
     records = yield from reads.records(session, [(shard, job.id) for shard, job in jobs])
     ended = [
-        (job.topic, job.id, job.raw_body)
+        job
         for (_, job), record in zip(jobs, records, strict=True)
-        if record is None or record_in(record).body != job.raw_body
+        if record is None or record_in(record).body != job.body
     ]
     yield from _drop(session, ended)
 

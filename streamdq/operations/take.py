@@ -16,7 +16,7 @@ from ..retry import Bury
 from ..store.blocking import Entries, read_streams
 from ..store.redis_store import RedisStore
 from .inspect import known_group
-from .large_bodies import drop_ended, fetched
+from .large_bodies import EndedJob, drop_ended, fetched
 
 _LONGEST_BLOCK_S = 5.0
 _CLUSTER_BLOCK_S = 0.2
@@ -130,7 +130,7 @@ def _end(store: RedisStore, end: End) -> Op[None]:
     refused = yield from settle(store.scripts, held.shard, held.group, held.consumer or store.session.consumer, [end])
     held.ended = True
     if end.outcome is Outcome.DONE and not refused and store.session.bodies.blocks(held.job.raw_body):
-        yield from drop_ended(store.session, [(held.shard, held.job)])
+        yield from drop_ended(store.session, [(held.shard, EndedJob(held.job.topic, held.job.id, held.job.raw_body))])
     if refused:
         raise StaleClaim(
             f"job {held.job.id!r} of {held.job.topic!r}: its TTR passed, and another consumer may have it; the result "

@@ -20,8 +20,10 @@ from streamdq.errors import BodyStorageUnavailable, BodyUnreadable, InvalidInput
 from streamdq.operations.large_bodies import Swept, sweep
 from streamdq.queue import Queue, carry_out, store_of
 from streamdq.store.commands import one
+from streamdq.worker import ended_files
 from tests.redis.harness import NAMESPACE, Seen, Space, eventually
 from tests.s3 import Bucket, s3_server
+from tests.servers import Server
 
 LARGE = "a large text " * 5000
 DAY = timedelta(days=1)
@@ -62,6 +64,32 @@ def two_days_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(offload_module, "wall_now", lambda: datetime(2030, 1, 3, tzinfo=UTC))
 
 
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers delete files as soon as the jobs have ended."""
+    monkeypatch.setattr(ended_files, "_LATER_S", 0)
+
+
+async def test_a_redis_that_lost_the_end_of_a_job_has_its_body(
+    space: Space, redis_server: Server, seen: Seen, files: Store
+) -> None:
+    """As after a failover, or a crash between two writes of the append-only file."""
+    worker, again = space.worker(**files.settings), space.worker(**files.settings)
+    worker.handler("t")(seen.add)
+    again.handler("t")(seen.add)
+    space.another_queue(**files.settings).enqueue("t", LARGE)
+    with redis_server.client() as client:
+        saved = {key: client.dump(key) for key in client.scan_iter()}
+        await space.burst(worker)
+        client.flushall()
+        for key, value in saved.items():
+            client.restore(key, 0, value)
+    await space.burst(again)
+    assert seen.all == [LARGE, LARGE]
+    assert len(files.files) == 1, "left to the sweep"
+
+
+@pytest.mark.usefixtures("at_once")
 async def test_a_large_body_arrives_and_its_file_goes(space: Space, seen: Seen, files: Store) -> None:
     worker = space.worker(**files.settings)
 
@@ -198,6 +226,7 @@ def test_the_sweep_deletes_what_no_job_names(space: Space, files: Store, monkeyp
         swept(space.queue)
 
 
+@pytest.mark.usefixtures("at_once")
 async def test_a_storage_that_is_away_costs_no_job(space: Space, seen: Seen, files: Store, tmp_path: Path) -> None:
     worker = space.worker(**files.settings)
 
@@ -316,6 +345,7 @@ def test_without_the_storage_it_says_so(space: Space, files: Store) -> None:
     assert space.queue.cancel("t", "j")
 
 
+@pytest.mark.usefixtures("at_once")
 async def test_it_works_in_a_bucket(space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     with s3_server() as endpoint:
         bucket = Bucket(endpoint, "large-bodies", monkeypatch)
