@@ -3,15 +3,47 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from .model import Call, Delivery, Model, Shard, Step, Tracked, due_of, key_in, whole
+
+_LETTERS = re.compile(rb"\|([^:|]+):d([^|]*)")
+
+
+def find_jobs(model: Model, call: Call) -> None:
+    _show(model, call.shard, call.reply[2:])
+
+
+def find_in_order(model: Model, call: Call) -> None:
+    _show(model, call.shard, call.reply[3:])
+
+
+def _show(model: Model, shard: Shard, matches: Sequence[Sequence[bytes]]) -> None:
+    for id, deliveries, *_ in matches:
+        job = model.live.get((shard, id.decode()))
+        if job is None or job.gone:
+            model.broken(f"{id!r} was found, which is {job.gone if job else 'not there'}")
+            continue
+        model.shown[shard, id, deliveries] = job.serial
+        for group, letter in _LETTERS.findall(deliveries):
+            model.shown[shard, id + b"\x1f" + letter, group] = job.of(group.decode()).ended_ms
+
+
+def _check_shown(model: Model, shard: Shard, id: bytes, what: bytes, now: Any) -> None:
+    """What is acted on is what was shown, if Redis did not forget that in between."""
+    known = model.shown.get((shard, id, what))
+    if known is not None and known != now and not model.lost_data:
+        model.broken(f"acted on {id!r} as it was when {known} was shown; now it is {now}")
 
 
 def cancel(model: Model, call: Call) -> None:
     model.happened[f"cancel: {call.reply}"] += 1
     job = model.live.get((call.shard, call.args[1].decode()))
+    if call.reply == 1 and job is not None:
+        _check_shown(model, call.shard, call.args[1], b"".join(call.args[6:7]), job.serial)
     groups = list(model.groups.get(call.shard, {})) if job and not job.gone else []
     held = [group for group in groups if job and model.is_held(job.of(group).claim, call.now_ms)]
     if call.reply == 1:
@@ -37,6 +69,7 @@ def reschedule(model: Model, call: Call) -> None:
     if job is None or job.gone:
         model.broken(f"rescheduled {call.args[1]!r}, which is gone")
         return
+    _check_shown(model, call.shard, call.args[1], b"".join(call.args[5:6]), job.serial)
     job.due_ms = due_of(call.args[2].decode(), call.now_ms)
     for delivery in job.deliveries.values():
         if not delivery.ended:
@@ -66,7 +99,10 @@ def _dead(model: Model, shard: Shard, group: str, ids: Sequence[bytes], count: i
     dead = [
         (job.of(group).ended_ms, job.id, job.of(group)) for job in model.jobs_in(shard) if job.of(group).ended == "dead"
     ]
-    chosen = [row for row in sorted(dead, key=lambda row: row[:2]) if not ids or row[1].encode() in ids][:count]
+    of = {argument.partition(b"\x1f")[0].decode(): argument for argument in ids}
+    chosen = [row for row in sorted(dead, key=lambda row: row[:2]) if not ids or row[1] in of][:count]
+    for buried_ms, id, _ in chosen if ids else ():
+        _check_shown(model, shard, of[id], group.encode(), buried_ms)
     if len(chosen) != count:
         model.broken(f"{count} dead letters of {group} in {shard} were kicked or purged; there were {len(chosen)}")
     return [delivery for _, _, delivery in chosen]
@@ -188,7 +224,7 @@ def drop_shard(model: Model, call: Call) -> None:
     jobs = [job for job in model.live.values() if job.shard == call.shard and not job.gone]
     if call.args[1] != b"1":
         _must_be_empty(model, call.shard, jobs)
-    model.lose([job for job in model.live.values() if job.shard == call.shard], "deleted")
+    model.lose([job for job in model.live.values() if job.shard == call.shard], "deleted", call.shard)
     for known in (model.groups, model.fields, model.rates, model.key_limits, model.counts):
         known.pop(call.shard, None)
 
@@ -208,5 +244,17 @@ def flushall(model: Model, _: Call) -> None:
 
 
 INTERVENTIONS: dict[str, Step] = {
-    step.__name__: step for step in (cancel, reschedule, kick, purge, archive, restore, configure_shard, drop_shard)
+    step.__name__: step
+    for step in (
+        find_jobs,
+        find_in_order,
+        cancel,
+        reschedule,
+        kick,
+        purge,
+        archive,
+        restore,
+        configure_shard,
+        drop_shard,
+    )
 } | {"FLUSHALL": flushall, "HDEL": clear_receipts}

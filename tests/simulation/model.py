@@ -151,6 +151,7 @@ class Model:
         self.counts: dict[Shard, Counter[str]] = {}  # as Redis should count
         self.receipts: set[bytes] = set()  # of the archive
         self.cleared: set[bytes] = set()  # those that Redis has no more
+        self.shown: dict[tuple[Shard, bytes, bytes], Any] = {}  # by id and deliveries, what a search has shown
         self.spans: dict[tuple[Shard, str], Any] = {}  # by shard and id (uniqueness.py)
         self.planned: dict[
             tuple[Shard, bytes], tuple[str, bytes]
@@ -307,10 +308,10 @@ class Model:
     def note_end(self, serial: Serial, group: str, consumer: str, script: str) -> None:
         self._ended.add((serial, group, consumer, script))
 
-    def lose(self, jobs: Iterable[Tracked], how: str) -> None:
+    def lose(self, jobs: Iterable[Tracked], how: str, shard: Shard | None = None) -> None:
+        """``shard``: where nothing is left; None: nothing is left anywhere."""
         self.disturb()
         for job in jobs:
             job.gone = job.gone or how
             self.live.pop((job.shard, job.id), None)
-            if how in ("deleted", "lost"):
-                self.spans = {}
+        self.spans = {key: span for key, span in self.spans.items() if shard is not None and key[0] != shard}

@@ -29,6 +29,7 @@ from streamdq.worker import serving as serving_module
 from . import clients, operators, troubles, workers
 from .archiver import keep_archive
 from .calls import call_of
+from .finders import find_and_act
 from .link import Network, SimulatedLink
 from .loop import Process, SimulatedLoop, running
 from .model import Broken, Model
@@ -150,6 +151,18 @@ class World:
     async def _history(self) -> None:
         plan = self.plan
         await self._configure_all()
+        self._start_all()
+        for trouble in troubles.planned(plan):
+            self._tasks.append((None, self.loop.create_task(trouble(self))))
+        end = self.loop.time() + plan.horizon_s
+        while self.loop.time() < end:
+            await asyncio.sleep(0.2)
+            self.check()
+        await come_to_rest(self)
+        self.check()
+
+    def _start_all(self) -> None:
+        plan = self.plan
         for group in GROUPS[:2]:
             for _ in range(plan.workers if group == GROUPS[0] else 1):
                 self.start("worker", partial(workers.work, self, group))
@@ -159,18 +172,11 @@ class World:
             self.start("taker", partial(clients.take, self))
         for _ in range(plan.operators):
             self.start("operator", partial(operators.operate, self))
-        if Random(f"{self.seed} schedules").random() < 0.3:  # so that other seeds' histories stay as they are
-            self.start("scheduler", partial(keep_schedules, self))
+        for kind, main in (("schedules", keep_schedules), ("finds", find_and_act)):
+            if Random(f"{self.seed} {kind}").random() < 0.3:  # so that other seeds' histories stay as they are
+                self.start(kind, partial(main, self))
         if plan.archive:
             self.start("archiver", partial(keep_archive, self))
-        for trouble in troubles.planned(plan):
-            self._tasks.append((None, self.loop.create_task(trouble(self))))
-        end = self.loop.time() + plan.horizon_s
-        while self.loop.time() < end:
-            await asyncio.sleep(0.2)
-            self.check()
-        await come_to_rest(self)
-        self.check()
 
     async def _configure_all(self) -> None:
         deliveries = {topic: self.random.choice(MAX_DELIVERIES) for topic in self.topics}
