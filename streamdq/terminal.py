@@ -22,6 +22,7 @@ from .durations import show_ms
 from .errors import BodyUnreadable
 from .job import Job
 from .logs import hide_credentials
+from .operations.act import Acted
 from .operations.audit import Audit, Balance
 from .operations.doctor import Finding
 from .operations.inspect import Stats, TopicStats
@@ -35,7 +36,7 @@ from .schedules.definition import Definition
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-_PIPE_WIDTH, _WIDE, _NAMES_AND_DUE = 200, 106, 64
+_PIPE_WIDTH, _WIDE, _NAMES_AND_DUE, _BODY_WIDTH = 200, 106, 64, 60
 _MARKS = {"ok": ("✔", "green"), "advice": ("!", "yellow"), "problem": ("✘", "red")}
 _SCHEDULE_STYLES = {"active": "green", "paused": "yellow", "ended": "dim"}
 _STYLES = {"delayed": "cyan", "ready": "yellow", "running": "blue", "dead": "red", "done": "green"}
@@ -264,6 +265,35 @@ def dead_view(jobs: Sequence[Job], group: str) -> RenderableType:
             utc_text(job.created_ms),
         )  # fmt: skip
     return made
+
+
+def found_view(jobs: Sequence[Job], count: int, unreadable: int) -> RenderableType:
+    """The first of the jobs that a search has found. ``unreadable``: bodies that could not be looked into."""
+    parts: list[RenderableType] = []
+    if jobs:
+        made = table("id", "state", "due", "attempts", "body", numbers=("attempts",))
+        for job in jobs:
+            body = _body_text(job)
+            body.truncate(_BODY_WIDTH, overflow="ellipsis")
+            made.add_row(
+                Text(job.id), Text(job.state, _STYLES[job.state]), utc_text(job.due_ms), str(job.attempt), body
+            )
+        parts += [made, Text("")]
+    more = f", {count - len(jobs):,} of them not shown" if jobs and count > len(jobs) else ""
+    parts.append(Text(f"{counted(count, 'job')} found{more}", "bold" if count else "green"))
+    if unreadable:
+        bodies = "1 body" if unreadable == 1 else f"{unreadable:,} bodies"
+        parts.append(Text(f"not looked into: {bodies} that can't be read here", "yellow"))
+    return Group(*parts)
+
+
+_DONE_WORDS = {"cancel": "cancelled", "reschedule": "rescheduled", "kick": "kicked", "purge": "purged"}
+
+
+def acted_text(action: str, acted: Acted) -> str:
+    left = {"changed since": acted.changed, "ended since": acted.gone, "in another state": acted.refused}
+    alone = ", ".join(f"{number:,} {why}" for why, number in left.items() if number)
+    return f"{acted.done:,} {_DONE_WORDS[action]}" + (f"; left alone: {alone}" if alone else "")
 
 
 _AUDIT_COLUMNS = ("enqueued", "done", "dead", "cancelled", "expired", "live", "missing")

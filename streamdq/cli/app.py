@@ -31,6 +31,7 @@ from . import analyze as cli_analyze
 from . import archive as cli_archive
 from . import bodies as cli_bodies
 from . import callback as cli_callback
+from . import find as cli_find
 from . import history as cli_history
 from . import http as cli_http
 from . import jobs as cli_jobs
@@ -71,8 +72,8 @@ Exit codes:
 
 app = commands(help=HELP)
 _PARTS = (
-    cli_jobs, cli_schedules, cli_topics, cli_work, cli_callback, cli_http, cli_metrics, cli_history, cli_analyze,
-    cli_archive, cli_bodies, cli_outbox,
+    cli_jobs, cli_find, cli_schedules, cli_topics, cli_work, cli_callback, cli_http, cli_metrics, cli_history,
+    cli_analyze, cli_archive, cli_bodies, cli_outbox,
 )  # fmt: skip  # in the order of the help
 for part in _PARTS:
     app.add_typer(part.app)

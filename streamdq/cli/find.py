@@ -1,0 +1,120 @@
+"""The command find: searches a topic's jobs, and acts on those that it has shown."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from itertools import islice
+from typing import Annotated
+
+import typer
+
+from .. import terminal
+from ..errors import InvalidInput
+from ..operations import json_out
+from ..operations.act import Acted
+from ..operations.criteria import FINDABLE
+from ..queue import Found
+from .common import EXIT_INTERRUPTED, EXIT_NO, Durable, Json, Topic, commands, open_queue
+from .input import parse_moment
+
+app = commands()
+_SHOWN = 20
+
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before something is done.")]
+
+
+@app.command()
+def find(
+    context: typer.Context,
+    topic: Topic,
+    state: Annotated[str | None, typer.Option(help=f"One of {', '.join(FINDABLE)}.")] = None,
+    group: Annotated[str | None, typer.Option(help="The consumer group that has them in this state.")] = None,
+    due_from: Annotated[
+        str | None, typer.Option(help="Due from then on: a time, now, or from now on counted: 10m, -1h.")
+    ] = None,
+    due_until: Annotated[str | None, typer.Option(help="Due until then, likewise.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only jobs with this key.")] = None,
+    id_prefix: Annotated[str | None, typer.Option(help="Only ids that begin with this.")] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CONDITION", help="body.user=7, body.amount>100, error!=timeout; repeatable."),
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="End with so many.")] = None,
+    show: Annotated[int, typer.Option(min=0, help="How many of them to print.")] = _SHOWN,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Cancel them.")] = False,
+    reschedule: Annotated[str | None, typer.Option(metavar="DELAY", help="Make them due after this long.")] = None,
+    reschedule_at: Annotated[str | None, typer.Option(metavar="TIME", help="Make them due at this time.")] = None,
+    kick: Annotated[bool, typer.Option("--kick", help="Send them back, if they are dead.")] = False,
+    purge: Annotated[bool, typer.Option("--purge", help="Delete them, if they are dead.")] = False,
+    yes: Yes = False,
+    durable: Durable = None,
+    as_json: Json = False,
+) -> None:
+    """Search a topic's jobs, and act on those found.
+
+    \b
+    streamdq find order.close --state delayed --due-until 2h --where body.user=7
+    streamdq find order.close --state dead --where 'error=card expired' --kick
+    streamdq find order.close --id-prefix test- --cancel --yes
+
+    It prints how many match and the first of them, then asks before it acts, on exactly these: jobs that have changed
+    meanwhile are left alone and counted. Exit code 1: no job matches, or none was acted on.
+    """  # noqa: D301 - typer reads the mark
+    actions = _actions(cancel, reschedule, reschedule_at, kick, purge, durable)
+    due = None if due_from is None and due_until is None else (due_from, due_until)
+    with open_queue(context) as queue:
+        with terminal.progress_bar("jobs", shown=not as_json) as bar:
+            found = queue.find(
+                topic, state=state, due=due, group=group, key=key, id_prefix=id_prefix, where=where, limit=limit,
+                progress=lambda progress: bar.reach(progress.looked, progress.total),
+            )  # fmt: skip
+            first = list(islice(found, show))
+            count = found.count()
+        told = {
+            "found": count, "looked": found.looked, "unreadable": found.unreadable,
+            "jobs": [json_out.job_json(job) for job in first],
+        }  # fmt: skip
+        if not as_json:
+            terminal.console().print(terminal.found_view(first, count, found.unreadable))
+        done = count
+        for name, act in actions.items() if count else ():
+            _ask(name, count, topic, yes)
+            acted = act(found)
+            done, told["acted"] = acted.done, {"action": name, **dataclasses.asdict(acted)}
+            if not as_json:
+                terminal.say(terminal.acted_text(name, acted))
+    if as_json:
+        terminal.print_json(told)
+    if not done:
+        raise typer.Exit(EXIT_NO)
+
+
+def _actions(
+    cancel: bool, delay: str | None, at: str | None, kick: bool, purge: bool, durable: str | None
+) -> dict[str, Callable[[Found], Acted]]:
+    """By name, what is to be done: one action, or none."""
+    moment = None if at is None else parse_moment(at)
+    known: dict[str, tuple[bool, Callable[[Found], Acted]]] = {
+        "cancel": (cancel, lambda found: found.cancel(durable=durable)),
+        "reschedule": (
+            delay is not None or at is not None,
+            lambda found: found.reschedule(delay, at=moment, durable=durable),
+        ),
+        "kick": (kick, Found.kick),
+        "purge": (purge, Found.purge),
+    }
+    actions = {name: act for name, (wanted, act) in known.items() if wanted}
+    if len(actions) > 1:
+        raise InvalidInput(f"find: pass only one of {', '.join(f'--{name}' for name in actions)}")
+    return actions
+
+
+def _ask(name: str, count: int, topic: str, yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise InvalidInput(f"find: nobody can be asked here; pass --yes to {name} {terminal.counted(count, 'job')}")
+    if not typer.confirm(f"{name} {terminal.counted(count, 'job')} of {topic}?", err=True):
+        raise typer.Exit(EXIT_INTERRUPTED)

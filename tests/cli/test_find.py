@@ -1,0 +1,131 @@
+"""streamdq find: what it shows, asks and does."""
+
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+import typer
+
+from streamdq import NewJob, Queue
+from streamdq.codec import Encrypt
+from streamdq.codec.encrypt import new_key
+from tests.cli.conftest import Run
+from tests.servers import Server
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def jobs(queue: Queue) -> Queue:
+    queue.enqueue_many("t", [NewJob({"user": n % 3}, id=f"j{n}", delay=f"{n + 1}m") for n in range(9)])
+    return queue
+
+
+def test_it_shows_how_many_match_and_the_first(run: Run, jobs: Queue) -> None:
+    shown = run("find", "t", "--where", "body.user=1")
+    assert shown.code == 0
+    assert all(id in shown.out for id in ("j1", "j4", "j7"))
+    assert "3 jobs found\n" in shown.out
+    assert "j0" not in shown.out
+    shown = run("find", "t", "--show", "2")
+    assert "9 jobs found, 7 of them not shown" in shown.out
+    assert run("find", "t", "--limit", "4", "--show", "0").out == "4 jobs found\n"
+    assert len(list(jobs.find("t"))) == 9
+
+
+def test_no_match_is_exit_code_1(run: Run, jobs: Queue) -> None:
+    for arguments in (["--state", "dead"], ["--key", "k"], ["--due-from", "1h"], ["--id-prefix", "x"]):
+        shown = run("find", "t", *arguments)
+        assert (shown.code, shown.out) == (1, "0 jobs found\n")
+    assert run("find", "t", "--where", "body.user=7", "--cancel", "--yes").code == 1
+    assert jobs.find("t").count() == 9
+
+
+def test_it_acts_on_what_it_has_shown(run: Run, jobs: Queue) -> None:
+    done = run("find", "t", "--where", "body.user=1", "--due-until", "6m", "--cancel", "--yes")
+    assert (done.code, done.out.splitlines()[-1]) == (0, "2 cancelled")
+    done = run("find", "t", "--id-prefix", "j8", "--reschedule", "1d", "-y")
+    assert done.out.splitlines()[-1] == "1 rescheduled"
+    assert [job.id for job in jobs.find("t", state="delayed", due=("23h", None))] == ["j8"]
+    done = run("find", "t", "--id-prefix", "j8", "--reschedule-at", "2030-01-31T09:00:00Z", "-y")
+    assert done.code == 0
+    job = jobs.get("t", "j8")
+    assert job is not None
+    assert job.due.year == 2030
+    left = run("find", "t", "--purge", "--yes")
+    assert (left.code, left.out.splitlines()[-1]) == (1, "0 purged; left alone: 7 in another state")
+
+
+def test_dead_letters_are_kicked_and_purged(run: Run, queue: Queue) -> None:
+    for id in ("a", "b"):
+        queue.enqueue("t", 1, id=id)
+        claim = queue.take("t")
+        assert claim is not None
+        claim.bury("card expired")
+    done = run("find", "t", "--state", "dead", "--id-prefix", "a", "--kick", "--yes")
+    assert done.out.splitlines()[-1] == "1 kicked"
+    done = run("find", "t", "--where", "error=card expired", "--state", "dead", "--purge", "--yes")
+    assert done.out.splitlines()[-1] == "1 purged"
+    assert [job.id for job in queue.find("t")] == ["a"]
+
+
+def test_json_is_one_value(run: Run, jobs: Queue) -> None:
+    shown = run("find", "t", "--where", "body.user=2", "--show", "1", "--json")
+    assert shown.json["found"] == 3
+    assert shown.json["looked"] == 9
+    (job,) = shown.json["jobs"]
+    assert (job["topic"], job["body"]) == ("t", {"user": 2})
+    done = run("find", "t", "--where", "body.user=2", "--cancel", "--yes", "--json")
+    assert done.json["acted"] == {"action": "cancel", "done": 3, "changed": 0, "gone": 0, "refused": 0}
+    assert run("find", "t", "--state", "dead", "--json").json["found"] == 0
+    assert jobs.find("t").count() == 6
+
+
+def test_it_asks_first(run: Run, jobs: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    nobody = run("find", "t", "--cancel")
+    assert nobody.code == 2
+    assert "nobody can be asked here; pass --yes to cancel 9 jobs" in nobody.err
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    asked: list[str] = []
+
+    def confirm(text: str, **_: object) -> bool:
+        asked.append(text)
+        return len(asked) > 1
+
+    monkeypatch.setattr(typer, "confirm", confirm)
+    assert run("find", "t", "--cancel").code == 130
+    assert jobs.find("t").count() == 9
+    assert run("find", "t", "--cancel").code == 0
+    assert asked == ["cancel 9 jobs of t?"] * 2
+    assert jobs.find("t").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--cancel", "--kick"], "pass only one of --cancel, --kick"),
+        (["--state", "asleep"], "state: 'asleep' is not one of"),
+        (["--where", "nix=1"], "'nix' is not a field"),
+        (["--where", "body.user"], "can't read 'body.user'"),
+        (["--due-from", "soon"], "soon"),
+        (["--reschedule", "never", "--yes"], "never"),
+        (["--group", "none"], "none"),
+    ],
+)
+def test_bad_input_is_refused_and_nothing_is_done(run: Run, jobs: Queue, arguments: list[str], complaint: str) -> None:
+    refused = run("find", "t", *arguments)
+    assert refused.code == 2
+    assert complaint in refused.err
+    assert jobs.find("t", state="delayed").count() == 9
+
+
+def test_bodies_that_cannot_be_read_are_counted(run: Run, redis_server: Server) -> None:
+    with Queue(redis_server.url, codec=[Encrypt(new_key("a"))]) as other:
+        other.enqueue("t", {"user": 1}, delay="1h")
+    shown = run("find", "t", "--where", "body.user=1")
+    assert (shown.code, shown.out) == (1, "0 jobs found\nnot looked into: 1 body that can't be read here\n")
