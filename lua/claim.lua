@@ -74,7 +74,7 @@ k.holds_back = k.key_limit and redis.call('ZCOUNT', crowds, '-inf', '-1') > 0
 k.groups, k.ttr, k.count, k.at_once = groups, group_ttr, count, at_once
 k.now_text, k.left, k.refused, k.late, k.mains, k.expired = string.format('%.0f', now), 0, 0, {}, {}, {}
 local now_text, tail = k.now_text, tail_of(k, group_ttr, at_once == 0)
-local claims, marks, taken = {}, {}, 0
+local claims, marks, started = {}, {}, 0
 
 for i = 1, n do
   local shared, entry, record, state = i > again, entries[i][1], records[i], states[i]
@@ -82,7 +82,7 @@ for i = 1, n do
   local same = record and string.find(record, sequence, 1, true) == 1
   local p, claim, mark = parse(state), nil, nil
   local running = p and p.state == 'r' and (p.entry == '' and p.main or p.entry) == entry
-  if shared and same and not p and taken < count and string.find(record, '\n\n\n', 40, true) == 40
+  if shared and same and not p and started < count and string.find(record, '\n\n\n', 40, true) == 40
       and string.sub(record, 13, 25) <= now_text then -- nearly always: no TTR or expiry of its own, and due
     claim, mark = entry, 'r|1|0|0|' .. entry .. '|' .. sequence .. '|' .. tail
   elseif not record then
@@ -94,7 +94,7 @@ for i = 1, n do
     if p.note == consumer and entries[i].asked then
       -- It claimed what it had read, and asks again: it got no reply. The answer is the same, and no attempt is lost.
       redis.call('HINCRBY', counts, 'ready:' .. group, 1)
-      claim, mark = start_attempt(k, stream, entry, ids[i], record, sequence, unclaimed(p), taken, tail)
+      claim, mark = start_attempt(k, stream, entry, ids[i], record, sequence, unclaimed(p), started, tail)
     else
       -- The group was created again, and this entry was read again after it had been claimed. The job gets a new entry,
       -- so that the old claim is refused.
@@ -104,26 +104,26 @@ for i = 1, n do
   elseif shared and p then
     drop_entry(stream, group, entry, not same)
   elseif shared and same or p and p.state == 'w' and p.sequence == sequence then
-    claim, mark = start_attempt(k, stream, entry, ids[i], record, sequence, p, taken, tail)
+    claim, mark = start_attempt(k, stream, entry, ids[i], record, sequence, p, started, tail)
   else
     drop_entry(stream, group, entry, true)
   end
   if claim then
-    claims[i], marks[taken * 2 + 1], marks[taken * 2 + 2] = claim, fields[i], mark
-    taken = taken + 1
-    if taken == at_once and taken < count then tail = tail_of(k, group_ttr, true) end -- claimed ahead from now on
+    claims[i], marks[started * 2 + 1], marks[started * 2 + 2] = claim, fields[i], mark
+    started = started + 1
+    if started == at_once and started < count then tail = tail_of(k, group_ttr, true) end -- claimed ahead from now on
   end
 end
 k.gone = leaving_pool(topic[10], taken, taken_until, now)
 settle(k, groups, group, k.late, k.mains)
 remember(history, counts, settings, cap, k.expired)
 -- 0 comes first: Lua writes -0 as '-0', which Redis does not accept as a number.
-local unread = redis.call('HINCRBY', counts, 'ready:' .. group, 0 - taken - k.left)
-if taken > 0 then
+local unread = redis.call('HINCRBY', counts, 'ready:' .. group, 0 - started - k.left)
+if started > 0 then
   redis.call('HSET', progress, unpack(marks))
-  local running = redis.call('HINCRBY', counts, 'running:' .. group, taken)
+  local running = redis.call('HINCRBY', counts, 'running:' .. group, started)
   -- The first claim after a quiet time: the mover must start to watch its TTR.
-  if running == taken and not is_watched(topic[4], now) then ring(wake, now + group_ttr) end
+  if running == started and not is_watched(topic[4], now) then ring(wake, now + group_ttr) end
 end
-for i = 1, taken < n and n or 0 do claims[i] = claims[i] or '' end
+for i = 1, started < n and n or 0 do claims[i] = claims[i] or '' end
 return {paused and 0 or 1, now, group_ttr, unread, claims, ids, records, #k.expired, generation, k.refused, unlooked}

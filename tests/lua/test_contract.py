@@ -128,6 +128,21 @@ def test_no_script_builds_a_key(path: Path) -> None:
 
 
 @each_script
+def test_a_key_is_not_hidden_by_another_variable(path: Path) -> None:
+    """A command would go to a key of another name, which a cluster refuses."""
+    code = code_of(path.read_text())
+    keys = re.search(r"^local ([\w, ]+) = unpack\(KEYS\)$", code, re.MULTILINE)
+    if keys is None:
+        return
+    rest = code[: keys.start()] + code[keys.end() :]
+    declared = re.findall(
+        r"local ([\w, ]+?)(?: =|$)|for ([\w, ]+) (?:=|in)|function ?\w*\(([\w, ]*)\)", rest, re.MULTILINE
+    )
+    others = {name.strip() for groups in declared for names in groups for name in names.split(",")}
+    assert {name.strip() for name in keys[1].split(",")} & others == set()
+
+
+@each_script
 def test_includes_exist_are_needed_and_are_complete(path: Path) -> None:
     used = code_of(path.read_text())
     for part in reversed(includes(path)):

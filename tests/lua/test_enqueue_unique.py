@@ -534,6 +534,7 @@ def test_every_way_out_is_told(shard: Shard) -> None:
     assert shard.claim().expired == 1
     shard.call("replace", 1, shard.jobs("replaced", delay="1h"))
     shard.call("cancel", "replaced")
+    shard.clock.advance("1s")
     found = [until_of(shard, id) - START_MS for id in ("cancelled", "expired", "replaced")]
     assert found == [65_000, 70_000, 70_000]
 

@@ -178,6 +178,21 @@ def test_on_a_cluster(spread: Space) -> None:
     assert spread.queue.enqueue_many("t", jobs, on_conflict="postpone").created == 0
 
 
+async def test_on_a_cluster_a_job_that_expires_keeps_its_id_taken(spread: Space) -> None:
+    """Among others that run."""
+    spread.queue.configure("t", shards=6)
+    worker = spread.worker()
+    worker.handler("t")(lambda _: None)
+    jobs = [
+        NewJob(n, id=f"j{n}", expire=0 if n % 2 else None, unique_for="1h", unique_after="finish") for n in range(60)
+    ]
+    spread.queue.enqueue_many("t", jobs)
+    await spread.burst(worker)
+    stats = spread.stats()
+    assert (stats.done + stats.expired, stats.expired > 0) == (60, True)
+    assert spread.queue.enqueue_many("t", jobs, on_conflict="keep").created == 0
+
+
 def test_in_memory() -> None:
     here = memory()
     with here.queue() as queue:
