@@ -100,7 +100,7 @@ def test_bad_input_is_refused_and_nothing_written(
     ("options", "says"),
     [
         (("--weight", "pay"), "can't read 'pay'"),
-        (("--weight", "pay=0"), "above 0"),
+        (("--weight", "pay=0"), "from 0.001 to"),
         (("--weight", "pay=2", "--priority", "mail"), "not both"),
         (("--priority", "pay", "--priority", "pay"), "different topics"),
         (("--priority", "pay", "--priority", "nothing"), "no handler for 'nothing'"),

@@ -12,6 +12,9 @@ from streamdq.queue import AsyncClaim
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually
 from tests.servers import Server
 
+LAZY = {"find"}
+"""Sends nothing yet: what it gives is awaited."""
+
 
 def public(cls: type) -> dict[str, inspect.Signature]:
     functions = inspect.getmembers(cls, inspect.isfunction)
@@ -25,7 +28,8 @@ def test_the_same_methods_and_arguments(blocking: type, awaited: type) -> None:
     assert len(ours) >= 4
     for name, signature in ours.items():
         assert list(signature.parameters.values())[1:] == list(theirs[name].parameters.values())[1:], name
-        assert inspect.iscoroutinefunction(inspect.unwrap(getattr(awaited, name), stop=inspect.iscoroutinefunction))
+        method = inspect.unwrap(getattr(awaited, name), stop=inspect.iscoroutinefunction)
+        assert inspect.iscoroutinefunction(method) or name in LAZY, name
         assert inspect.getdoc(getattr(awaited, name))
     assert list(inspect.signature(blocking).parameters) == list(inspect.signature(awaited).parameters)
 
