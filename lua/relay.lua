@@ -20,7 +20,7 @@
 -- ARGV[3] version of the topic before the caller read its rows: in a topic that was deleted and made again since, neither
 -- receipts nor the epoch would tell that another relay was there
 -- ARGV[4] history cap
--- ARGV[5] most bytes of records to read; beyond that the rest of the jobs is left for another call
+-- ARGV[5] most bytes of records to read
 -- ARGV[6] outbox
 -- ARGV[7] epoch of the relay
 -- ARGV[8..] per job: id, when ('+delay_ms', or due_ms), rest of the record, receipt, '1' = replaces a waiting job
@@ -49,6 +49,7 @@ local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, cou
   lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
 k.gone = leaving_pool(topic[8], taken, taken_until, now)
 k.wake, k.key_limit = wake, topic[9]
+local limited = topic[9] and topic[9] ~= '0'
 local head, count = head_ms(bucket), (#ARGV - 7) / 5
 local before = redis.call('HINCRBY', counts, 'enqueued', count) - count
 local reply, created, earliest, bytes, longest = {1}, 0, nil, 0, 0
@@ -70,8 +71,13 @@ for i = 8, #ARGV, 5 do
       local record = order .. string.format('%.0f\n%.0f\n', due, now) .. rest
       redis.call('HSET', jobs, id, record)
       longest = math.max(longest, #record)
-      redis.call('ZADD', bucket, due, order .. id)
-      if not earliest or due < earliest then earliest = due end
+      local key = limited and key_in(rest, 1)
+      if not key then
+        redis.call('ZADD', bucket, due, order .. id)
+        if not earliest or due < earliest then earliest = due end
+      elseif enter(k, groups, id, key, order, due, now) then
+        bytes = most_bytes
+      end
     end
     if code > 0 then redis.call('HSET', outbox, receipt, 1) end
     if held then bytes = bytes + #held end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pydantic_core import from_json
@@ -9,13 +10,14 @@ from pydantic_core import from_json
 from ..codec.envelope import ENCODED_TEXT, envelope_in, from_text
 from ..durations import MAX_DELAY_MS, moment_ms
 from ..errors import BodyDamaged, InvalidInput
-from ..job import ENCODED, check_id, check_topic, check_url
+from ..job import ENCODED, check_id, check_key, check_topic, check_url
 from ..operations.jobs import OnConflict, check_conflict
 from ..retry import RetrySchedule
 
 if TYPE_CHECKING:
     from sqlalchemy import RowMapping
 
+_OPTIONS: dict[str, Callable[[Any], object]] = {"retry": RetrySchedule.of, "url": check_url, "job_key": check_key}
 _LEAST_MS = {"delay_ms": 0, "ttr_ms": 1, "expire_ms": 0}
 
 
@@ -39,10 +41,9 @@ def check_row(row: RowMapping) -> None:
     check_relayed(row["on_conflict"])
     _check_times(row)
     _check_body(row["body"])
-    if row["retry"] is not None:
-        RetrySchedule.of(row["retry"])
-    if row["url"] is not None:
-        check_url(row["url"])
+    for name, check in _OPTIONS.items():
+        if row[name] is not None:
+            check(row[name])
     for name in ("retry", "nonce"):
         if row[name] is not None and (not isinstance(row[name], str) or not row[name].isprintable()):
             raise InvalidInput(f"{name}: has characters that can't be printed")

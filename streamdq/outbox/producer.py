@@ -17,7 +17,7 @@ from ..job import NewJob, check_topic
 from ..link.session import check_namespace
 from ..operations.jobs import OnConflict
 from ..retry import RetryInput
-from ..store.records import Encoded, encode, fields_in
+from ..store.records import Encoded, encode, fields_in, url_and_key
 from ..unique import DerivedId
 from .checks import check_relayed
 
@@ -46,7 +46,7 @@ def enqueue(
     db: AsyncHandle, topic: str, body: Any, *, delay: Duration | None = ..., at: Moment | str | None = ...,
     id: str | DerivedId | None = ..., ttr: Duration | None = ..., retry: RetryInput | None = ..., url: str | None = ...,
     expire: Duration | None = ..., tz: str | None = ..., quiet: str | None = ..., version: int = ...,
-    on_conflict: OnConflict = ..., namespace: str | None = ...,
+    key: str | None = ..., on_conflict: OnConflict = ..., namespace: str | None = ...,
 ) -> Coroutine[Any, Any, str]: ...  # fmt: skip
 
 
@@ -55,7 +55,7 @@ def enqueue(
     db: Any, topic: str, body: Any, *, delay: Duration | None = ..., at: Moment | str | None = ...,
     id: str | DerivedId | None = ..., ttr: Duration | None = ..., retry: RetryInput | None = ..., url: str | None = ...,
     expire: Duration | None = ..., tz: str | None = ..., quiet: str | None = ..., version: int = ...,
-    on_conflict: OnConflict = ..., namespace: str | None = ...,
+    key: str | None = ..., on_conflict: OnConflict = ..., namespace: str | None = ...,
 ) -> str: ...  # fmt: skip
 
 
@@ -74,6 +74,7 @@ def enqueue(
     tz: str | None = None,
     quiet: str | None = None,
     version: int = 1,
+    key: str | None = None,
     on_conflict: OnConflict = "reject",
     namespace: str | None = None,
 ) -> Any:
@@ -93,7 +94,7 @@ def enqueue(
     check_topic(topic)
     space = check_namespace(_settings().namespace if namespace is None else namespace)
     bodies = _bodies(space)
-    new = NewJob(body, delay, id, at, ttr, retry, url, expire, tz, quiet, version=version)
+    new = NewJob(body, delay, id, at, ttr, retry, url, expire, tz, quiet, key=key, version=version)
     job = encode(new, bodies.most_bytes, bodies.seal(topic))
     insert = _insertion(space, topic, job, on_conflict)
     if _is_async(db):
@@ -144,8 +145,10 @@ def _insertion(namespace: str, topic: str, job: Encoded, on_conflict: OnConflict
     else:
         when["due_ms"] = int(job.when)
     row = {"namespace": namespace, "topic": topic, "id": job.id, "state": "waiting", "on_conflict": on_conflict}
+    fields = fields_in(job.rest)
+    fields["url"], fields["job_key"] = url_and_key(fields["url"] or "")
     # Inline: nobody asks for the row's number.
-    return ROWS.insert().inline().values(**row, **when, **fields_in(job.rest), made_ms=now_ms())
+    return ROWS.insert().inline().values(**row, **when, **fields, made_ms=now_ms())
 
 
 def _is_django(db: Any) -> bool:

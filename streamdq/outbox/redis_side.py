@@ -72,11 +72,12 @@ class RedisSide:
             # Since the rows were read, another relay may have relayed them, and the topic have been changed.
             yield from store.topics.shared(topic, store.topics.ensure)
             raise Outdated(f"topic {topic!r} was not known")
+        yield from self._expect_keys(topic, settings, rows)
         codes = yield from self._elsewhere(topic, [row for row in rows if row.number <= suspect])
         spread: dict[int, list[Row]] = {}
         for row in rows:
             if row.number not in codes:
-                spread.setdefault(shard_of(row.id, settings.shards), []).append(row)
+                spread.setdefault(shard_of(row.id, settings.shards, row.placed.key), []).append(row)
         most = most_jobs(MAX_BATCH, len(settings.groups))
         scripts = self._store.at(None, settings)  # as durable as the topic wants it, before the row is marked
         for number, of_shard in spread.items():
@@ -84,6 +85,12 @@ class RedisSide:
             for part in parts(of_shard, lambda row: len(row.job.rest), most, REPLACED_BYTES):
                 codes |= yield from self._enqueue(scripts, shard, settings, part, batch, epoch)
         return codes
+
+    def _expect_keys(self, topic: str, settings: TopicSettings, rows: Sequence[Row]) -> Op[None]:
+        """Marks the topic before the first of its jobs is in a shard that its id alone does not lead to."""
+        if settings.shards > 1 and not settings.keyed and any(row.placed.key is not None for row in rows):
+            yield from self._store.topics.expect_keys(topic)
+            raise Outdated(f"topic {topic!r} has keys from now on")
 
     def _enqueue(
         self, scripts: Scripts, shard: ShardKeys, settings: TopicSettings, rows: list[Row], batch: Batch, epoch: int
@@ -152,7 +159,7 @@ class RedisSide:
     def _ask(self, topic: str, shards: int, rows: Sequence[Placed]) -> Op[dict[int, Fate] | None]:
         spread: dict[int, list[Placed]] = {}
         for row in rows:
-            spread.setdefault(shard_of(row.id, shards), []).append(row)
+            spread.setdefault(shard_of(row.id, shards, row.key), []).append(row)
         found: dict[int, Fate] = {}
         for number, part in spread.items():
             shard = self._store.session.keys.shard(topic, number)

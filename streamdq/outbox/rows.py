@@ -21,7 +21,7 @@ from ..errors import (
     OutboxUnavailable,
     OutboxVersion,
 )
-from ..store.records import Encoded, rest_of
+from ..store.records import Encoded, rest_of, url_line
 from .checks import check_row
 from .tables import LEASES, ROWS, SCHEMA_VERSION, VERSIONS, creation, insert_if_missing, now_ms
 from .wakeups import Wakeups, wakeups
@@ -54,6 +54,7 @@ class Placed(NamedTuple):
     topic: str
     id: str
     receipt: str
+    key: str | None = None
 
 
 class Row(NamedTuple):
@@ -244,13 +245,14 @@ class Rows:
         return db.execute(delete(ROWS).where(*ours, ROWS.c.number.in_(numbers))).rowcount
 
     def _overtaken(self, db: Connection, numbers: Collection[int]) -> set[int]:
-        """Those of the rows whose id a later row has."""
+        """Those of the rows whose id, and key, a later row has."""
         c, later = ROWS.c, ROWS.alias()
         same = (later.c.namespace == c.namespace, later.c.topic == c.topic, later.c.id == c.id)
         known = later.c.state.in_((RowState.KEPT.value, RowState.WAITING.value))
-        pairs = select(c.number, c.id, later.c.id).join(later, and_(*same, later.c.number > c.number, known))
+        asked = select(c.number, c.id, c.job_key, later.c.id, later.c.job_key)
+        pairs = asked.join(later, and_(*same, later.c.number > c.number, known)).where(c.number.in_(numbers))
         # Compared once more, as MySQL does not tell "a" from "a ".
-        return {number for number, id, other in db.execute(pairs.where(c.number.in_(numbers))) if id == other}
+        return {number for number, id, key, *other in db.execute(pairs) if [id, key] == other}
 
     # -- rows
 
@@ -286,14 +288,14 @@ class Rows:
 
     def _placed(self, state: RowState, after: int, without: Collection[str] = ()) -> list[Placed]:
         c = ROWS.c
-        query = select(c.number, c.topic, c.id, c.nonce).where(
+        query = select(c.number, c.topic, c.id, c.nonce, c.job_key).where(
             c.namespace == self._namespace, c.state == state.value, c.number > after
         )
         if without:
             query = query.where(c.topic.not_in(without))
         with self._db.reading() as db:
             found = db.execute(query.order_by(c.number).limit(BATCH)).all()
-        return [Placed(number, topic, id, self._receipt(number, nonce)) for number, topic, id, nonce in found]
+        return [Placed(number, topic, id, self._receipt(number, nonce), key) for number, topic, id, nonce, key in found]
 
     def last(self) -> int:
         """The highest number of any committed row."""
@@ -321,14 +323,15 @@ class Rows:
 
     def _row(self, found: Any) -> Row:
         when = f"+{found['delay_ms']}" if found["due_ms"] is None else str(found["due_ms"])
-        fields = {name: found[name] for name in ("ttr_ms", "expire_ms", "nonce", "retry", "url", "body")}
-        job = Encoded(found["id"], when, rest_of(**fields), found["nonce"])
+        fields = {name: found[name] for name in ("ttr_ms", "expire_ms", "nonce", "retry", "body")}
+        line = url_line(found["url"], found["job_key"])
+        job = Encoded(found["id"], when, rest_of(**fields, url=line), found["nonce"])
         on_conflict = found["on_conflict"]
         return Row(self._placed_at(found), job, found["made_ms"], on_conflict == "replace", on_conflict == "keep")
 
     def _placed_at(self, found: Any) -> Placed:
         number = found["number"]
-        return Placed(number, found["topic"], found["id"], self._receipt(number, found["nonce"]))
+        return Placed(number, found["topic"], found["id"], self._receipt(number, found["nonce"]), found["job_key"])
 
 
 # If many rows are to be deleted, MySQL reads the whole table, and waits for everybody who has put a row there and not

@@ -69,6 +69,7 @@ ROWS = Table(
     Column("ttr_ms", BigInteger),
     Column("retry", Text),
     Column("url", Text),
+    Column("job_key", Text),
     Column("expire_ms", BigInteger),
     Column("on_conflict", Text, nullable=False),
     Column("nonce", Text, nullable=False),

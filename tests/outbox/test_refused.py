@@ -21,7 +21,7 @@ INVALID: list[dict[str, Any]] = [
     {"ttr_ms": 0}, {"expire_ms": -1}, {"delay_ms": -1}, {"delay_ms": 10**15}, {"delay_ms": None},
     {"due_ms": 2_000_000_000_000}, {"delay_ms": None, "due_ms": 2_000_000_000}, {"made_ms": 1_700_000_000},
     {"retry": "never mind"},
-    {"retry": "1s\n2s"}, {"nonce": "a\nb"}, {"url": "ftp://x"}, {"on_conflict": "panic"},
+    {"retry": "1s\n2s"}, {"nonce": "a\nb"}, {"url": "ftp://x"}, {"job_key": "a\tb"}, {"on_conflict": "panic"},
 ]  # fmt: skip
 
 

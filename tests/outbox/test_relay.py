@@ -14,6 +14,7 @@ from sqlalchemy import event
 from streamdq import Queue, outbox
 from streamdq.config import Settings
 from streamdq.errors import InvalidInput, TooManyTopics
+from streamdq.keys import shard_of
 from streamdq.outbox.relay import Relay, Totals
 from tests.outbox.orders import TOPIC, Shop, finish, receipts
 from tests.servers import Server, until
@@ -28,6 +29,49 @@ def test_a_committed_order_is_closed(shop: Shop, relay: Relay, queue: Queue, ser
     assert (job.url, job.expire_ms) == ("https://shop.example/x", 3_600_000)
     assert finish(queue) == ["order-42"]
     assert (shop.states(), receipts(server), relay.totals) == ({}, [], Totals(relayed=1))
+
+
+@pytest.mark.parametrize("shards", [1, 8])
+def test_jobs_with_keys(shop: Shop, relay: Relay, queue: Queue, server: Server, shards: int) -> None:
+    """They are in the shards of their keys, and wait for them."""
+    queue.configure(TOPIC, shards=shards, key_order=True)
+    for number in range(9):
+        shop.order(f"o{number}", key=f"merchant-{number % 3}", url="https://shop.example/x")
+    shop.order("none")
+    relay.run(burst=True)
+    job = queue.get(TOPIC, "o4", key="merchant-1")
+    assert job is not None
+    assert (job.key, job.url) == ("merchant-1", "https://shop.example/x")
+    assert {load.key: load.waiting for load in queue.keys(TOPIC)} == {f"merchant-{n}": 2 for n in range(3)}
+    done = finish(queue)
+    assert sorted(done) == ["none", *(f"o{number}" for number in range(9))]
+    assert [id for id in done if id in ("o1", "o4", "o7")] == ["o1", "o4", "o7"]
+    assert (shop.states(), receipts(server)) == ({}, [])
+
+
+def test_many_jobs_of_keys_are_relayed_in_parts(shop: Shop, relay: Relay, queue: Queue) -> None:
+    queue.configure(TOPIC, key_concurrency=1)
+    shop.order(*(f"o{number}" for number in range(320)), key="merchant")
+    relay.run(burst=True)
+    assert queue.stats(TOPIC).topics[TOPIC].groups["default"].aside == 319
+    queue.delete_topic(TOPIC, force=True)
+
+
+def test_the_same_id_with_two_keys_is_two_jobs(shop: Shop, queue: Queue, database: str, server: Server) -> None:
+    """Redis has lost both: neither counts as overtaken by the other."""
+    keys = ["a", "b"]
+    assert len({shard_of("same", 8, key) for key in keys}) == 2
+    queue.configure(TOPIC, shards=8)
+    for key in keys:
+        shop.order("same", key=key, delay="1h")
+    with Relay(database, queue, keep=True) as relay:
+        relay.run(burst=True)
+        server.flush()
+        queue.configure(TOPIC, shards=8)
+        relay.reconcile()
+        assert relay.totals == Totals(relayed=4, put_back=2)
+    for key in keys:
+        assert queue.cancel(TOPIC, "same", key=key)
 
 
 def test_what_is_rolled_back_never_happened(shop: Shop, relay: Relay, queue: Queue) -> None:
