@@ -217,6 +217,15 @@ def _leave(model: Model, shard: Shard, group: str) -> None:
         job.only.discard(group)
 
 
+def pause_key(model: Model, call: Call) -> None:
+    key = call.shard, call.args[2].decode()
+    model.happened[f"pause_key: {call.reply}"] += 1
+    if call.reply == 1 and call.args[3] == b"1":
+        model.paused_keys.setdefault(key, model.told)
+    elif call.args[3] == b"0" and call.reply in (0, 1):
+        model.paused_keys.pop(key, None)
+
+
 def drop_shard(model: Model, call: Call) -> None:
     model.happened[f"drop_shard: {call.reply}"] += 1
     if call.reply != 1 or model.versions.get(call.shard, 0) > int(call.args[0]):
@@ -227,6 +236,7 @@ def drop_shard(model: Model, call: Call) -> None:
     model.lose([job for job in model.live.values() if job.shard == call.shard], "deleted", call.shard)
     for known in (model.groups, model.fields, model.rates, model.key_limits, model.counts):
         known.pop(call.shard, None)
+    model.paused_keys = {key: at for key, at in model.paused_keys.items() if key[0] != call.shard}
 
 
 def _must_be_empty(model: Model, shard: Shard, jobs: Sequence[Tracked]) -> None:
@@ -239,7 +249,10 @@ def _must_be_empty(model: Model, shard: Shard, jobs: Sequence[Tracked]) -> None:
 def flushall(model: Model, _: Call) -> None:
     model.lose(list(model.live.values()), "lost")
     model.lost_data = True
-    for known in (model.groups, model.fields, model.rates, model.key_limits, model.counts, model.moves, model.versions):
+    for known in (
+        model.groups, model.fields, model.rates, model.key_limits, model.paused_keys, model.counts, model.moves,
+        model.versions,
+    ):  # fmt: skip
         known.clear()
 
 
@@ -255,6 +268,7 @@ INTERVENTIONS: dict[str, Step] = {
         archive,
         restore,
         configure_shard,
+        pause_key,
         drop_shard,
     )
 } | {"FLUSHALL": flushall, "HDEL": clear_receipts}

@@ -147,6 +147,7 @@ class Model:
         self.fields: dict[Shard, dict[str, bytes]] = {}  # of each shard's settings
         self.rates: dict[Shard, float] = {}
         self.key_limits: dict[Shard, tuple[int, int]] = {}  # how many attempts of a key, and the call that said so
+        self.paused_keys: dict[tuple[Shard, str], int] = {}  # and the call that paused it
         self.moves: dict[str, list[tuple[int, int]]] = {}  # of each topic at its present rate: when, how many
         self.counts: dict[Shard, Counter[str]] = {}  # as Redis should count
         self.receipts: set[bytes] = set()  # of the archive

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from streamdq import AsyncQueue
 
-from .plan import GROUPS, RATES, RETRIES
+from .plan import GROUPS, KEYS, RATES, RETRIES, key_limits
 
 if TYPE_CHECKING:
     from .world import World
@@ -39,6 +39,20 @@ async def pause(world: World, queue: AsyncQueue, topic: str) -> None:
     await queue.pause(topic)
     await world.pause(3.0)
     await queue.resume(topic)
+
+
+async def pause_key(world: World, queue: AsyncQueue, topic: str) -> None:
+    """If the topic has no limit, or the operator is killed, nobody has to resume it before the end."""
+    if world.plan.keyed:
+        key = world.random.choice(KEYS)
+        await queue.pause(topic, key=key)
+        await world.pause(3.0)
+        await queue.resume(topic, key=key)
+
+
+async def relimit(world: World, queue: AsyncQueue, topic: str) -> None:
+    if world.plan.keyed:
+        await queue.configure(topic, **key_limits(world.random))
 
 
 async def kick(world: World, queue: AsyncQueue, topic: str) -> None:
@@ -87,6 +101,7 @@ async def look(world: World, queue: AsyncQueue, topic: str) -> None:
     await queue.upcoming(topic)
     await queue.dead(topic)
     await queue.history(topic)
+    await queue.keys(topic, world.random.choice(("waiting", "running", "paused")))
     await queue.get(*world.known_id())
 
 
@@ -95,6 +110,6 @@ async def audit(_: World, queue: AsyncQueue, topic: str) -> None:
 
 
 _OPERATIONS: tuple[Operation, ...] = (
-    cancel, cancel, reschedule, reschedule, pause, kick, kick, kick_one, purge, regroup, tune, reshard, reshard,
-    delete, delete_by_force, look, audit,
+    cancel, cancel, reschedule, reschedule, pause, pause_key, pause_key, kick, kick, kick_one, purge, regroup, tune,
+    relimit, reshard, reshard, delete, delete_by_force, look, audit,
 )  # fmt: skip

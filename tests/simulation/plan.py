@@ -101,15 +101,18 @@ def options(random: Random, id: str) -> dict[str, Any]:
     return found
 
 
+KEYS = ("key 0", "key 1", "key 2")
+
+
 def key_of(id: str) -> dict[str, Any]:
     """The key of the job with this id, always the same, or none."""
     number = crc32(id.encode()) % 5
-    return {"key": f"key {number}"} if number < 3 else {}
+    return {"key": KEYS[number]} if number < len(KEYS) else {}
 
 
 def key_limits(random: Random) -> dict[str, Any]:
     """Of a topic."""
-    return {"key_concurrency": random.choice((1, 1, 2, 4)), "key_order": random.choice((True, False, "pass"))}
+    return {"key_concurrency": random.choice((0, 1, 1, 2, 4)), "key_order": random.choice((True, False, "pass"))}
 
 
 def uniqueness(random: Random) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from streamdq.errors import StreamdqError
 from .archiver import serials_in
 from .link import LATEST_S
 from .model import Broken, Shard
-from .plan import GROUPS
+from .plan import GROUPS, KEYS
 from .schedulers import end_schedules
 from .troubles import heal
 from .workers import terminate, work
@@ -34,6 +34,8 @@ async def come_to_rest(world: World) -> None:
         for topic in world.topics:
             await _until_done(partial(queue.configure, topic, rate=0))
             await _until_done(partial(queue.resume, topic))
+            for key in KEYS:
+                await _until_done(partial(queue.resume, topic, key=key))
         await _until_done(partial(end_schedules, world, queue))
         await asyncio.sleep(LATEST_S + 1.0)  # what was sent before has arrived: it may enqueue something
         await _until_nothing_is_due(world, queue)

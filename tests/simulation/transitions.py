@@ -234,6 +234,8 @@ def _check_key(model: Model, job: Tracked, group: str, now_ms: int) -> None:
     limit, since = model.key_limits.get(job.shard, (0, 0))
     if not limit or job.at <= since:
         return
+    if model.paused_keys.get((job.shard, job.key), model.told) < model.told:
+        model.broken(f"job {job.serial} is claimed in {group}, though its key is paused")
     others = [
         other.serial
         for other in model.jobs_in(job.shard)
