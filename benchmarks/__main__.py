@@ -19,7 +19,7 @@ from rich.console import Console
 
 from streamdq.embedded.binary import ServerBinary, find_server
 
-from . import callback, calls, crash, drain, enqueue, growth, history, idle, keys, metrics, move, timing, web
+from . import callback, calls, crash, drain, enqueue, find, growth, history, idle, keys, metrics, move, timing, web
 from .figures import table
 from .harness import Bench, Results, Workload
 from .timers import event_loop
@@ -33,6 +33,7 @@ WORKLOADS: dict[str, Workload] = {
     "trickle": timing.trickle,
     "schedules": timing.schedules,
     "keys": keys.keys,
+    "find": find.find,
     "idle": idle.idle,
     "memory": enqueue.memory,
     "calls": calls.calls,

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-_DECIMALS = {"ms": 2, "µs": 1}
+_DECIMALS = {"s": 2, "ms": 2, "µs": 1}
 _VERDICTS = {True: "[green]met[/]", False: "[red]missed[/]", None: "[dim]-[/]"}
 
 
@@ -19,7 +19,7 @@ class Figure:
     workload: str
     what: str
     value: float
-    unit: str  # "/s", "ms", "µs", "bytes" or "jobs"
+    unit: str  # "/s", "s", "ms", "µs", "bytes" or "jobs"
     floor: float | None = None
     floor_is: str = ""
     at_least: float | None = None

@@ -12,6 +12,7 @@ from benchmarks.calls import longest_ms
 from benchmarks.crash import crash
 from benchmarks.enqueue import memory
 from benchmarks.figures import Figure, shown, table
+from benchmarks.find import find
 from benchmarks.harness import Bench, Order, Results, body, in_turn, new_jobs, percentile
 from benchmarks.history import dump, history
 from benchmarks.keys import keys
@@ -200,3 +201,12 @@ def test_limits_of_keys_are_measured(bench: Bench) -> None:
     assert median.raw["jobs"] == 1000
     assert len(drains) == 3
     assert all(figure.value > 0 for figure in drains)
+
+
+@needs_redis
+def test_searches_are_measured_beside_a_worker(bench: Bench) -> None:
+    none, some, each, *late, longest = find(bench)
+    assert all(search.value > 0 for search in (none, some, each))
+    assert none.raw["jobs"] == 1000
+    assert all(figure.floor is not None for figure in late)
+    assert longest.unit == "ms"
