@@ -166,7 +166,7 @@ def _bring_back(model: Model, call: Call, id: str, attempts: int, rest: bytes, l
     delivery = job.deliveries.get(group)
     if delivery is not None and delivery.ended != "archived" and not (late or model.lost_data):
         model.broken(f"job {serial} came back from the archive, though it was {delivery} in {group}")
-    others = model.groups[call.shard].keys() - {group}
+    others = {*model.groups_of(job)} - {group}
     if job.only or all(job.of(name).ended not in ("", "dead") for name in others):  # its record had gone
         job.only.add(group)
     job.deliveries[group] = Delivery(now_ms, least=attempts, most=attempts)

@@ -36,8 +36,8 @@ async def come_to_rest(world: World) -> None:
             await _until_done(partial(queue.resume, topic))
             for key in KEYS:
                 await _until_done(partial(queue.resume, topic, key=key))
+        await asyncio.sleep(LATEST_S + 1.0)  # what was sent before has arrived: a job, or a schedule, perhaps
         await _until_done(partial(end_schedules, world, queue))
-        await asyncio.sleep(LATEST_S + 1.0)  # what was sent before has arrived: it may enqueue something
         await _until_nothing_is_due(world, queue)
         if world.plan.night_s:
             await asyncio.sleep(world.plan.night_s)

@@ -75,7 +75,7 @@ def _create(model: Model, call: Call, now_ms: int, id: str, when: str, rest: byt
         elif not all(before.may_be_late(model.now_ms, group) for group in open_in):
             model.broken(f"job {job.serial} took the place of {before.serial}, which is open in {open_in}")
     known = model.jobs.get(job.serial)
-    if known not in (None, before) and known.gone not in ("lost", "deleted"):
+    if known not in (None, before) and not known.gone:  # a call repeated after its job was replaced puts it in again
         model.broken(f"job {job.serial} was put in twice")
     model.jobs[job.serial] = model.live[call.shard, id] = job
     return job
@@ -172,9 +172,10 @@ def _hand_back(model: Model, call: Call) -> None:
         if held.started and model.is_held(held, call.now_ms):
             model.broken(f"{id!r} was handed back in {group}, though it runs: {held}")
         delivery = job.of(group)  # type: ignore[union-attr]
+        if model.lost_data or not model.is_held(held, call.now_ms):  # read again in the call without a reply, perhaps,
+            delivery.most += 1  # or taken over: that counts as an attempt
+            delivery.maybe_lost += 1
         delivery.claim = None
-        if model.lost_data:  # it may have been read again in the call that got no reply: that counts as an attempt
-            delivery.most += 1
 
 
 def _check_ttr(model: Model, call: Call, group: str, ttr_ms: int) -> None:
@@ -315,6 +316,9 @@ def remove_consumer(model: Model, call: Call) -> None:
         claim = delivery.claim
         if claim is not None and claim.consumer == consumer and call.now_ms < claim.until_ms:
             model.happened["remove_consumer: handed back"] += 1
+            if not model.is_held(claim, call.now_ms):  # it was taken over while the clock was ahead, perhaps
+                delivery.most += 1
+                delivery.maybe_lost += 1
             claim.until_ms, delivery.lost = call.now_ms, 0
             if call.reply == 1:
                 delivery.claim = None
