@@ -65,7 +65,7 @@ local function is_paused(k, lane) return redis.call('ZSCORE', k.crowds, string.m
 
 -- set_aside(k, group, ticket): a job that is ready loses its place, though it is due; the caller removes its entry.
 -- k = {lanes=, fronts=, crowds=, counts=}
--- returns its sequence and its due time in its lane, which its progress must have from now on
+-- returns its sequence in its lane, which its progress must have from now on, and its due time there
 local function set_aside(k, group, ticket)
   local lane, due, sequence = lane_in(ticket)
   redis.call('ZREM', k.fronts, ticket)
@@ -94,30 +94,6 @@ local function order_of(ticket)
   return due .. sequence
 end
 
--- advance(k, group, lane, now, at_once): gives the first jobs of a lane the places that are free, or belong to later jobs
--- that are not due yet. Call it when a job has come into the lane, or has lost its place: then there is one place to give,
--- or more while open_lanes applies a higher limit.
--- k = {lanes=, fronts=, crowds=, counts=, bucket=, wake=, key_limit=}
--- returns whether there may be more than at_once to give; then call it again
-local function advance(k, group, lane, now, at_once)
-  local from, to, limit, taken = '[' .. lane .. '\31', '(' .. lane .. '\32', tonumber(k.key_limit), nil
-  for given = 1, at_once or AT_OTHER_TIMES do
-    local first = redis.call('ZRANGEBYLEX', k.lanes, from, to, 'LIMIT', 0, 1)[1]
-    if not first or given == 1 and is_paused(k, lane) then return false end
-    taken = taken or limit > 0 and redis.call('ZLEXCOUNT', k.fronts, from, to) or -1
-    if taken < limit or limit == 0 then
-      taken = taken + 1
-    elseif given == 1 or at_once then
-      local last = redis.call('ZREVRANGEBYLEX', k.fronts, to, from, 'LIMIT', 0, 1)[1]
-      if order_of(last) <= order_of(first) or not goes_back(k, group, last, now) then return false end
-    else
-      return false
-    end
-    let_out(k, group, first)
-  end
-  return true
-end
-
 -- pull_back(k, group, lane, now): takes places away from jobs of a lane that has more than its limit, as far as they are
 -- not due yet, the last first.
 -- k = {lanes=, fronts=, crowds=, counts=, bucket=, key_limit=}
@@ -130,6 +106,34 @@ local function pull_back(k, group, lane, now)
     if not goes_back(k, group, last, now) then return false end
   end
   return over > OUT_AT_ONCE
+end
+
+-- advance(k, group, lane, now, at_once): gives the first jobs of a lane the places that are free, or belong to later jobs
+-- that are not due yet. Call it when a job has come into the lane, or has lost its place: then there is one place to give,
+-- or more while open_lanes applies a higher limit.
+-- k = {lanes=, fronts=, crowds=, counts=, bucket=, wake=, key_limit=}
+-- returns whether there may be more than at_once to give; then call it again
+local function advance(k, group, lane, now, at_once)
+  local from, to, limit, taken = '[' .. lane .. '\31', '(' .. lane .. '\32', tonumber(k.key_limit), nil
+  for given = 1, at_once or AT_OTHER_TIMES do
+    local first = redis.call('ZRANGEBYLEX', k.lanes, from, to, 'LIMIT', 0, 1)[1]
+    if not first or given == 1 and is_paused(k, lane) then return false end
+    taken = taken or limit > 0 and redis.call('ZLEXCOUNT', k.fronts, from, to) or -1
+    if taken > limit and given == 1 and limit > 0 then -- a lower limit; or they were due, and the clock was set back
+      pull_back(k, group, lane, now)
+      taken = redis.call('ZLEXCOUNT', k.fronts, from, to)
+    end
+    if taken < limit or limit == 0 then
+      taken = taken + 1
+    elseif given == 1 or at_once then
+      local last = redis.call('ZREVRANGEBYLEX', k.fronts, to, from, 'LIMIT', 0, 1)[1]
+      if order_of(last) <= order_of(first) or not goes_back(k, group, last, now) then return false end
+    else
+      return false
+    end
+    let_out(k, group, first)
+  end
+  return true
 end
 
 -- leave_key(k, group, id): the job needs no place any more. Idempotent, also for jobs that never needed one.

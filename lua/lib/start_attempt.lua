@@ -57,7 +57,9 @@ local function hold_back(k, entry, id, p)
   local ticket = redis.call('HGET', k.keyed, field_of(k.group, id))
   if not ticket or not is_paused(k, (lane_in(ticket))) then return false end
   drop_entry(k.own, k.group, entry, true)
-  p.sequence, p.deadline = set_aside(k, k.group, ticket)
+  local due
+  p.sequence, due = set_aside(k, k.group, ticket)
+  if p.deadline == '' then p.deadline = due end -- a retry that held its key has a due time of its own, and expires by it
   p.state, p.entry, p.started = 'w', '', ''
   redis.call('HSET', k.progress, field_of(k.group, id), format(p))
   return true

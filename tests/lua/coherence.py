@@ -4,6 +4,7 @@ every script. It takes the stored formats apart by itself, so that it shares no 
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -165,7 +166,10 @@ def _of_bucket(stored: Stored) -> list[str]:
         if rest.startswith(MARK):
             group, _, id = rest[1:].partition(MARK)
             p = stored.progress.get(group, {}).get(id)
-            good = p is not None and p.state == b"w" and p.sequence == sequence and score >= float(p.deadline or 0)
+            # A retry that held its key while the key was paused comes out by its ticket, which has its first due time.
+            first = _due_of(stored.keyed.get(rest[1:]))
+            good = p is not None and p.state == b"w" and p.sequence == sequence
+            good = good and score >= min(float(p.deadline or 0 if p else 0), first)
         else:
             record = stored.records.get(rest, b"")
             good = record[:12] == sequence and score == float(record[12:].partition(b"\n")[0] or -1)
@@ -186,7 +190,7 @@ def _of_lanes(stored: Stored, now_ms: float) -> list[str]:
         waits = ticket in stored.lanes
         good = p is not None and rest[25:] == id and (p.state == b"w" if waits else p.state in (b"w", b"r"))
         if good and waits and p is not None:
-            good = rest[:25] == b"%013d" % int(p.deadline) + p.sequence
+            good = int(rest[:13]) <= int(p.deadline) and rest[13:25] == p.sequence
         if not good:
             found.append(f"{ticket!r} of {field!r} is out of date")
     waiting, out = (
@@ -203,6 +207,10 @@ def _of_lanes(stored: Stored, now_ms: float) -> list[str]:
                 found.append(f"{lane!r} has {number} waiting and {out[lane]} places taken")
             found += _overtaken(stored, lane, now_ms)
     return found
+
+
+def _due_of(ticket: bytes | None) -> float:
+    return float(ticket.split(MARK, 2)[2][:13]) if ticket else math.inf
 
 
 def _overtaken(stored: Stored, lane: bytes, now_ms: float) -> list[str]:

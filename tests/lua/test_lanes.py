@@ -323,3 +323,17 @@ def test_a_waiting_job_of_a_key_is_postponed(two: Shard, delay: int, key: str | 
     two.move()
     for group in ("a", "b"):
         assert len(two.claim(group=group).rows) == (1 if key else 2 if delay else 0)
+
+
+def test_a_key_over_its_limit_lets_nobody_in(shard: Shard) -> None:
+    """The limit was lowered while two were due, and then the clock was set back."""
+    shard.topic(key_concurrency=2)
+    shard.enqueue("a", "b", key="k")
+    shard.topic(key_concurrency=1)
+    shard.clock.now_ms -= 3_600_000
+    shard.enqueue("c", key="k")
+    shard.move()
+    assert [row.id for row in shard.claim().rows] == [b"c"]
+    shard.enqueue("d", key="k")
+    shard.move()
+    assert shard.claim().rows == []

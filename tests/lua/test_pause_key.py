@@ -54,8 +54,10 @@ def test_what_runs_goes_on(two: Shard) -> None:
 
 
 def test_a_retry_keeps_its_place_in_the_order(shard: Shard) -> None:
+    """Nor is its next attempt too late for having waited: the time in which it expires begins when it is due again."""
     shard.topic(key_order=True)
-    shard.enqueue("a", "b", key="k")
+    shard.enqueue("a", key="k", expire="2s")
+    shard.enqueue("b", key="k")
     shard.move()
     shard.retry(shard.take(), delay_ms=5000)
     pause(shard)

@@ -49,9 +49,9 @@ def cancel(model: Model, call: Call) -> None:
     if call.reply == 1:
         if job is None or all(job.of(group).ended for group in groups):
             model.broken(f"cancelled {call.args[1]!r}, which was not open: {job}")
-        elif held:
-            model.broken(f"cancelled job {job.serial} while it ran in {held}")
         else:
+            if held:
+                model.broken(f"cancelled job {job.serial} while it ran in {held}")
             job.gone = "cancelled"
             for group in groups:  # its dead letters go with it
                 model.count(call.shard, "purged", group, int(job.of(group).ended == "dead"))
@@ -166,8 +166,8 @@ def _bring_back(model: Model, call: Call, id: str, attempts: int, rest: bytes, l
     delivery = job.deliveries.get(group)
     if delivery is not None and delivery.ended != "archived" and not (late or model.lost_data):
         model.broken(f"job {serial} came back from the archive, though it was {delivery} in {group}")
-    others = {*model.groups_of(job)} - {group}
-    if job.only or all(job.of(name).ended not in ("", "dead") for name in others):  # its record had gone
+    others = [job.deliveries.get(name) for name in model.groups[call.shard] if name != group]
+    if job.only or all(other and other.ended not in ("", "dead") for other in others):  # its record had gone
         job.only.add(group)
     job.deliveries[group] = Delivery(now_ms, least=attempts, most=attempts)
     if (

@@ -123,6 +123,7 @@ class Model:
         self.now_ms = 0  # the latest of Redis's clock
         self.told = 0
         self.undisturbed_from = 0
+        self._disturbances: list[int] = []  # how many calls there had been by then
         self.lost_data = False  # Redis has, at some time
         self.clock_was_back = False
         self.lives: Callable[[str], bool] = lambda _: False  # whether this consumer gives signs of life for sure
@@ -210,14 +211,18 @@ class Model:
         """Claims given out until now may be void, without their holders' knowing."""
         self.told += 1
         self.undisturbed_from = self.told
+        self._disturbances.append(len(self.calls))
 
     def forget(self, index: int) -> None:
         """Redis lost what it had carried out after its call ``index``."""
         kept, latest = [call for call in self.calls if call.index <= index], self.now_ms
         self._forgotten |= self.jobs.keys()
+        disturbances, self._disturbances = {*self._disturbances}, []
         self._begin()
         self._judging = False
-        for call in kept:
+        for number, call in enumerate(kept):
+            if number in disturbances:
+                self.disturb()
             self.applied(call)
         self._judging, self.now_ms, self.lost_data = True, latest, True
         self.moves.clear()

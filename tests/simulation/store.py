@@ -65,6 +65,7 @@ class Store:
         self._now_s = now_s
         self._replaying: float | None = None
         self.log: list[tuple[float, Fields]] = []
+        self.flushes = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -129,6 +130,7 @@ class Store:
         self._server.script_cache.clear()
 
     def flush(self) -> None:
+        self.flushes += 1
         self.apply((b"FLUSHALL",))
 
     def all_keys(self) -> list[str]:

@@ -68,8 +68,10 @@ def _create(model: Model, call: Call, now_ms: int, id: str, when: str, rest: byt
         open_in = [g for g in model.groups_of(before) if not before.of(g).ended]
         if open_in and job.serial == before.serial:
             model.broken(f"job {job.serial} was put in again, while it is open in {open_in}")
-        if replaces and open_in:
-            if any(model.is_held(before.of(group).claim, now_ms) for group in open_in):
+        later = model.groups.get(call.shard, {}).keys() & before.deliveries  # they may have it, too
+        open_also = [group for group in later if not before.of(group).ended]
+        if replaces and (open_in or open_also):
+            if any(model.is_held(before.of(group).claim, now_ms) for group in {*open_in, *open_also}):
                 model.broken(f"job {before.serial} was replaced while it ran")
             before.gone = "replaced"
         elif not all(before.may_be_late(model.now_ms, group) for group in open_in):
