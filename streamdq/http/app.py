@@ -18,7 +18,7 @@ from ..config import HttpSettings, Settings
 from ..queue import AsyncQueue
 from ..version import __version__
 from . import problems
-from .api import claims, health, jobs, schedules, topics
+from .api import claims, find, health, jobs, schedules, topics
 from .audit_log import AuditLog
 from .auth import Tokens
 from .backend import Backend
@@ -67,7 +67,7 @@ def create_app(
         async with backend.running():
             yield
 
-    parts = [part.router for part in (jobs, claims, schedules, topics, health, pages, schedule_pages, actions)]
+    parts = [part.router for part in (jobs, find, claims, schedules, topics, health, pages, schedule_pages, actions)]
     routes = [route for part in parts for route in part.routes]
     # The routes as they are: include_router would make each of them anew for every app, before its first answers.
     app = FastAPI(

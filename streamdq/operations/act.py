@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import Literal
 
 from ..config import TopicSettings
 from ..durability import check_level
@@ -24,7 +25,11 @@ from .find import Search
 from .inspect import REPAIRS
 from .pace import SLICE, Pace
 
-_DONE, _CHANGED, _GONE = 1, -3, -4  # of the scripts; others: it can't be done to a job in this state
+Outcome = Literal["done", "changed", "gone", "refused"]
+Tell = Callable[[ShardKeys, str, Outcome], None]
+"""Is told what became of each job: its shard, its id, the outcome."""
+
+_OUTCOMES: dict[int, Outcome] = {1: "done", -3: "changed", -4: "gone"}  # by the scripts' codes; others: refused
 _DEAD_IN = re.compile(r"\|([^:|]+):d([^|]*)")
 
 
@@ -41,8 +46,11 @@ class Acted:
     def left_alone(self) -> int:
         return self.changed + self.gone + self.refused
 
+    def add(self, outcome: Outcome) -> None:
+        setattr(self, outcome, getattr(self, outcome) + 1)
 
-def cancel_found(search: Search, durable: str | None = None, tell: Callable[[int], None] | None = None) -> Op[Acted]:
+
+def cancel_found(search: Search, durable: str | None = None, tell: Tell | None = None) -> Op[Acted]:
     """Cancels what was found, as ``cancel`` does."""
 
     def script(scripts: Scripts, k: ShardKeys, settings: TopicSettings, shown: Sequence[_Known]) -> Op[list[int]]:
@@ -56,7 +64,7 @@ def reschedule_found(
     delay: Duration | None = None,
     at: Moment | None = None,
     durable: str | None = None,
-    tell: Callable[[int], None] | None = None,
+    tell: Tell | None = None,
 ) -> Op[Acted]:
     """Gives what was found a new due time, as ``reschedule`` does."""
     if delay is None and at is None:
@@ -80,22 +88,20 @@ def _each(
     search: Search,
     script: _Script,
     durable: str | None,
-    tell: Callable[[int], None] | None,
+    tell: Tell | None,
     pace: Pace | None = None,
 ) -> Op[Acted]:
     check_level(durable)
     yield from search.some()
-    store, acted, looked = search.store, Acted(), 0
+    store, acted, began = search.store, Acted(), False
     settings = yield from store.topics.latest(search.topic)
     for shard, part in _slices(search.plan, len(settings.groups)):
-        if pace and looked:
+        if pace and began:
             yield from pace.wait_ready(shard, settings.group_names)
         codes, settings = yield from _call(store, script, shard, settings, part, durable)
-        for code in codes:
-            _count(acted, code)
-        looked += len(part)
-        if tell is not None:
-            tell(looked)
+        outcomes = [_OUTCOMES.get(code, "refused") for code in codes]
+        _count(acted, tell, shard, zip((id for id, _ in part), outcomes, strict=True))
+        began = True
     return acted
 
 
@@ -131,24 +137,20 @@ def _slices(plan: Mapping[ShardKeys, Mapping[str, str]], groups: int) -> Iterato
             yield shard, part
 
 
-def _count(acted: Acted, code: int) -> None:
-    if code == _DONE:
-        acted.done += 1
-    elif code == _CHANGED:
-        acted.changed += 1
-    elif code == _GONE:
-        acted.gone += 1
-    else:
-        acted.refused += 1
+def _count(acted: Acted, tell: Tell | None, shard: ShardKeys, outcomes: Iterable[tuple[str, Outcome]]) -> None:
+    for id, outcome in outcomes:
+        acted.add(outcome)
+        if tell is not None:
+            tell(shard, id, outcome)
 
 
-def kick_found(search: Search, tell: Callable[[int], None] | None = None) -> Op[Acted]:
+def kick_found(search: Search, tell: Tell | None = None) -> Op[Acted]:
     """Sends back those of the jobs that were dead, in the group of the search or in each in which they were."""
     pace = Pace(search.store.session)
     return (yield from _each_letter(search, search.store.scripts.kick_each, tell, pace))
 
 
-def purge_found(search: Search, tell: Callable[[int], None] | None = None) -> Op[Acted]:
+def purge_found(search: Search, tell: Tell | None = None) -> Op[Acted]:
     """Deletes those of the jobs that were dead, in the group of the search or in each in which they were."""
     return (yield from _each_letter(search, search.store.scripts.purge_each, tell, None))
 
@@ -156,31 +158,31 @@ def purge_found(search: Search, tell: Callable[[int], None] | None = None) -> Op
 _LetterScript = Callable[[ShardKeys, str, Sequence[_Known]], Op[list[int]]]
 
 
-def _each_letter(
-    search: Search, script: _LetterScript, tell: Callable[[int], None] | None, pace: Pace | None
-) -> Op[Acted]:
+def _each_letter(search: Search, script: _LetterScript, tell: Tell | None, pace: Pace | None) -> Op[Acted]:
     yield from search.some()
-    store, acted, looked = search.store, Acted(), 0
+    store, acted, began = search.store, Acted(), False
     settings = yield from store.topics.latest(search.topic)
     for shard, part in _slices(search.plan, len(settings.groups)):
         of_groups = _letters(part, search.criteria.group)
         done: set[str] = set()
         for group, letters in of_groups.items():
-            if pace and looked:
+            if pace and began:
                 yield from pace.wait(shard, group)
             codes = yield from script(shard, group, letters)
             done |= {id for (id, _), code in zip(letters, codes, strict=True) if code == 1}
         dead = {id for letters in of_groups.values() for id, _ in letters}
         left = sorted(dead - done)
-        there = yield from reads.records_there(store.session, shard, left)
-        acted.done += len(done)
-        acted.changed += sum(there)
-        acted.gone += len(left) - sum(there)
-        acted.refused += len(part) - len(dead)
-        looked += len(part)
-        if tell is not None:
-            tell(looked)
+        there = dict(zip(left, (yield from reads.records_there(store.session, shard, left)), strict=True))
+        _count(acted, tell, shard, ((id, _became(id, done, there)) for id, _ in part))
+        began = True
     return acted
+
+
+def _became(id: str, done: Collection[str], there: Mapping[str, bool]) -> Outcome:
+    """``there``: of the dead ones to which it was not done, whether they are still there."""
+    if id in done:
+        return "done"
+    return "refused" if id not in there else "changed" if there[id] else "gone"
 
 
 def _letters(shown: Sequence[_Known], group: str | None) -> dict[str, list[_Known]]:

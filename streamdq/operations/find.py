@@ -5,13 +5,14 @@ What it has shown is its plan: ids, and which delivery each job had then. Action
 from __future__ import annotations
 
 import random
+import re
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ..errors import BodyUnreadable, InvalidInput
-from ..job import GroupProgress, Job, JobState, check_topic
+from ..job import GroupProgress, Job, JobState, check_id, check_topic
 from ..keys import ShardKeys, shard_of
 from ..link.session import Op
 from ..store import namespace, reads
@@ -23,6 +24,11 @@ from .inspect import get, job_of, known_group
 from .large_bodies import fetched
 
 _PAGE = 250
+# The number of the place and how many there are; then the cursor in it: HSCAN's, or time and member (in hex).
+_POSITION = re.compile(
+    r"(\d{1,6})\.(\d{1,6})\.(?:(\d{1,19}(?:\+\d{1,6})?)|(\d{1,16})m((?:[0-9a-f]{2}){0,2000}))", re.ASCII
+)
+_AS_SHOWN = re.compile(r"(\d{1,6})\.([!-~]{12,8000})", re.ASCII)
 
 
 class Progress(NamedTuple):
@@ -51,7 +57,8 @@ class Shown(NamedTuple):
 
 @dataclass(slots=True)
 class Search:
-    """A search, as far as it has come. ``limit``: it ends with that many jobs.
+    """A search, as far as it has come. ``limit``: it ends with that many jobs. ``after``: it begins at the ``position``
+    of another one with the same criteria.
 
     A job that matches all the time is found exactly once. One that comes, changes or ends meanwhile may be found or
     not.
@@ -62,6 +69,7 @@ class Search:
     criteria: Criteria
     limit: int | None = None
     tell: Callable[[Progress], None] | None = None
+    after: str = ""
     plan: dict[ShardKeys, dict[str, str]] = field(default_factory=dict)  # id -> deliveries
     found: int = 0
     looked: int = 0
@@ -74,6 +82,7 @@ class Search:
     _read: deque[tuple[Shown, Job | None]] = field(default_factory=deque)
     _due: tuple[int, int] = (0, NEVER_MS)
     _by_due: bool = False
+    _all_places: int = 0
     _most: int = _PAGE
 
     def __post_init__(self) -> None:
@@ -93,6 +102,26 @@ class Search:
         self._show(shown)
         assert job is not None, "it was read with the jobs"
         return job
+
+    def next_page(self) -> Op[list[tuple[Shown, Job]]]:
+        """The matches of the next page, which are then part of the plan; there may be none. For searches that are
+        continued elsewhere, at ``position``; their pages may have a job twice.
+        """
+        yield from self._page(jobs=True)
+        found = [(shown, job) for shown, job in self._read if job is not None]
+        self._read.clear()
+        for shown, _ in found:
+            self._show(shown)
+        return found
+
+    @property
+    def position(self) -> str:
+        """How far the pages have been read; "" at the end."""
+        if self.ended:
+            return ""
+        cursor = self._cursor
+        told = cursor.decode() if isinstance(cursor, bytes) else f"{cursor[0]}m{cursor[1].hex()}"
+        return f"{self._all_places - len(self._places)}.{self._all_places}.{told}"
 
     def rest(self) -> Op[None]:
         """Walks to the end. All matches are then part of the plan."""
@@ -130,9 +159,26 @@ class Search:
         self._by_due = wanted.by_due and not (yield from self._has_lanes(shards))
         groups = settings.group_names if wanted.group is None else (wanted.group,)
         self._places.extend(place for shard in shards for place in self._places_in(shard, groups))
-        self._cursor = self._start()
+        self._cursor, self._all_places = self._start(), len(self._places)
         places = [(place.zset or place.shard.jobs, *self._times(place)) for place in self._places]
         self.total = sum((yield from reads.sizes(self.store.session, places)))
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Goes to where the other search ended, if there was one."""
+        if not self.after:
+            return
+        found = _POSITION.fullmatch(self.after)
+        if found is None:
+            raise InvalidInput("after: not where a search ended")
+        number, places, cursor, time, member = found.groups()
+        if int(places) != self._all_places or int(number) >= self._all_places:
+            raise InvalidInput("after: another search ended there, or the topic has changed; search anew")
+        for _ in range(int(number)):
+            self._places.popleft()
+        if bool(self._places[0].zset) != (cursor is None):
+            raise InvalidInput("after: another search ended there, or the topic has changed; search anew")
+        self._cursor = (int(time), bytes.fromhex(member)) if cursor is None else cursor.encode()
 
     def _has_lanes(self, shards: Sequence[ShardKeys]) -> Op[bool]:
         """Whether jobs wait in the lanes of their keys; these are in no bucket."""
@@ -251,3 +297,38 @@ def sample(search: Search, count: int) -> Op[list[Job]]:
         if job is not None:
             jobs.append(job)
     return jobs
+
+
+def as_shown(shown: Shown) -> str:
+    """What shown_before takes back, with the id."""
+    return f"{shown.shard.shard}.{shown.deliveries}"
+
+
+def shown_before(
+    store: RedisStore, topic: str, group: str | None, jobs: Sequence[tuple[str, str]]
+) -> Op[tuple[Search, list[Shown]]]:
+    """A search as if it had shown these jobs; and them. ``jobs``: ids, and as_shown of each. ``group``: of the search.
+
+    Raises:
+        UnknownTopic, UnknownGroup
+        InvalidInput: they can't be read, or one is there twice.
+    """
+    if group is not None:
+        yield from known_group(store, topic, group)
+    yield from store.topics.latest(check_topic(topic))
+    shards, plan = store.topics.shards(topic), dict[ShardKeys, dict[str, str]]()
+    shown = [_shown_in(shards, check_id(id), text) for id, text in jobs]
+    for one in shown:
+        plan.setdefault(one.shard, {})[one.id] = one.deliveries
+    if sum(map(len, plan.values())) != len(shown):
+        raise InvalidInput("jobs: one is there twice")
+    return Search(store, topic, Criteria(group=group), plan=plan, found=len(shown), ended=True, _began=True), shown
+
+
+def _shown_in(shards: Sequence[ShardKeys], id: str, text: str) -> Shown:
+    found = _AS_SHOWN.fullmatch(text)
+    if found is None:
+        raise InvalidInput(f"as_shown: {text[:80]!r} does not come from a search")
+    if int(found[1]) >= len(shards):
+        raise InvalidInput("as_shown: the topic has fewer shards by now; search anew")
+    return Shown(shards[int(found[1])], id, found[2])

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from streamdq.errors import InvalidInput
 from streamdq.http import Tokens
-from streamdq.http.api import claims, health, jobs, schedules, topics
+from streamdq.http.api import claims, find, health, jobs, schedules, topics
 from streamdq.http.api.route import needs_of
 from streamdq.http.auth import Role, check_bind, hash_token, is_loopback, new_token, roles_in
 from tests.http.conftest import Open
@@ -24,7 +24,7 @@ MAY = {
     Role.PRODUCER: {
         "put_job", "post_job", "put_bulk", "cancel_job", "reschedule_job", "list_topics", "get_job", "list_schedules",
         "get_schedule", "put_schedule", "remove_schedule", "pause_schedule", "resume_schedule", "trigger_schedule",
-        "backfill_schedule",
+        "backfill_schedule", "cancel_shown", "reschedule_shown",
     },
     Role.WORKER: {
         "take_job", "finish_claim", "fail_claim", "bury_claim", "release_claim", "snooze_claim", "touch_claim",
@@ -32,14 +32,14 @@ MAY = {
     },
     Role.VIEWER: {
         "list_topics", "get_job", "get_stats", "get_upcoming", "list_dead", "list_keys", "get_metrics",
-        "list_schedules", "get_schedule",
+        "list_schedules", "get_schedule", "find_jobs",
     },
 }  # fmt: skip
 OPEN = {"get_alive", "get_ready"}
 
 
 def operations() -> dict[str, APIRoute]:
-    routes = [route for part in (jobs, claims, schedules, topics, health) for route in part.router.routes]
+    routes = [route for part in (jobs, find, claims, schedules, topics, health) for route in part.router.routes]
     return {route.name: route for route in routes if isinstance(route, APIRoute)}
 
 
@@ -51,6 +51,8 @@ def test_each_operation_has_its_roles() -> None:
     assert {
         "kick_dead",
         "purge_dead",
+        "kick_shown",
+        "purge_shown",
         "pause_topic",
         "resume_topic",
         "configure_topic",

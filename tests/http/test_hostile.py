@@ -19,7 +19,19 @@ from streamdq.durations import _to_ms, to_ms
 from streamdq.errors import InvalidInput
 from streamdq.http import create_app
 from streamdq.http.api.bulk import JobLine
-from streamdq.http.api.models import BuryIn, ClaimIn, DeadIn, FailIn, JobIn, TopicIn, TouchIn, WhenIn
+from streamdq.http.api.models import (
+    BuryIn,
+    ClaimIn,
+    DeadIn,
+    FailIn,
+    JobIn,
+    LettersIn,
+    ShownIn,
+    ShownWhenIn,
+    TopicIn,
+    TouchIn,
+    WhenIn,
+)
 from streamdq.http.limits import Crowd
 from streamdq.http.server import Patient
 from streamdq.retry import RetrySchedule
@@ -28,7 +40,20 @@ from tests.http.test_limits import ALIVE
 
 MEGABYTE = 1024 * 1024
 DESCRIPTION: dict[str, Any] = create_app("memory://unused").openapi()
-MODELS: list[type[BaseModel]] = [JobIn, JobLine, WhenIn, TopicIn, DeadIn, ClaimIn, FailIn, BuryIn, TouchIn]
+MODELS: list[type[BaseModel]] = [
+    JobIn,
+    JobLine,
+    WhenIn,
+    TopicIn,
+    DeadIn,
+    ClaimIn,
+    FailIn,
+    BuryIn,
+    TouchIn,
+    ShownIn,
+    ShownWhenIn,
+    LettersIn,
+]
 
 
 def filled(head: bytes, item: bytes, tail: bytes) -> bytes:
@@ -51,6 +76,13 @@ HOSTILE = {
     "a large number": ("PUT", "/v1/topics/t/jobs/a", b'{"body":1,"delay":' + b"9" * 4000 + b"}", "invalid-input"),
     "deep": ("PUT", "/v1/topics/t/jobs/a", b'{"body":' + b"[" * 10**6, "malformed"),
     "ids": ("POST", "/v1/topics/t/dead/kick", filled(b'{"ids":[', b"[]", b"]}"), "invalid-input"),
+    "shown jobs": ("POST", "/v1/topics/t/find/cancel", filled(b'{"jobs":[', b"{}", b"]}"), "invalid-input"),
+    "a long as_shown": (
+        "POST",
+        "/v1/topics/t/find/cancel",
+        b'{"jobs":[{"id":"a","as_shown":"' + b"0" * 10**6 + b'"}]}',
+        "invalid-input",
+    ),
     "groups": ("PATCH", "/v1/topics/t", filled(b'{"groups":[', b"[]", b"]}"), "invalid-input"),
     "a large count": ("PATCH", "/v1/topics/t", b'{"max_deliveries":' + b"9" * 4000 + b"}", "invalid-input"),
 }

@@ -1,0 +1,193 @@
+"""Searching over HTTP, and acting on what was shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from streamdq import NewJob, Queue
+from streamdq.http import Tokens
+from streamdq.http.api import find
+from streamdq.http.auth import Role, new_token
+from tests.http.conftest import Open
+from tests.http.harness import Api, kind
+from tests.http.site import work
+from tests.servers import Server
+
+FIND = "/v1/topics/t/find"
+
+
+async def found(api: Api, **query: Any) -> dict[str, Any]:
+    response = await api.client.get(FIND, params=query)
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+async def act(api: Api, how: str, jobs: list[dict[str, Any]], **more: Any) -> Any:
+    shown = [{"id": job["id"], "as_shown": job["as_shown"]} for job in jobs]
+    return await api.client.post(f"{FIND}/{how}", json={"jobs": shown, **more})
+
+
+async def test_a_search_has_the_words_of_the_command_line(api: Api, queue: Queue) -> None:
+    queue.enqueue_many("t", (NewJob({"user": n % 3, "n": n}, id=f"j{n}", delay=60 * (n + 1)) for n in range(9)))
+
+    async def ids(**query: Any) -> set[str]:
+        answer = await found(api, **query)
+        assert answer["next"] is None
+        return {job["id"] for job in answer["jobs"]}
+
+    assert await ids() == {f"j{n}" for n in range(9)}
+    assert await ids(where=["body.user=1", "body.n>1"]) == {"j4", "j7"}
+    assert await ids(state="delayed", due_until="150s") == {"j0", "j1"}
+    assert await ids(due_from="8m30s") == {"j8"}
+    assert await ids(id_prefix="j3") == {"j3"}
+    assert await ids(state="dead", group="default") == set()
+    (job,) = (await found(api, id_prefix="j3"))["jobs"]
+    plain = (await api.get("j3")).json()
+    assert {name: value for name, value in job.items() if name != "as_shown"} == plain
+
+
+@pytest.mark.parametrize("query", [{}, {"state": "delayed", "due_from": "now"}])
+async def test_a_search_goes_on_where_it_was_left(api: Api, queue: Queue, query: dict[str, str]) -> None:
+    queue.configure("t", shards=2)
+    queue.enqueue_many("t", (NewJob(n, id=f"j{n}", delay="1h") for n in range(1500)))
+    ids: list[str] = []
+    after: str | None = ""
+    answers = 0
+    while after is not None:
+        answer = await found(api, limit=1, after=after, **query)
+        ids += [job["id"] for job in answer["jobs"]]
+        after, answers = answer["next"], answers + 1
+    assert answers > 4
+    assert set(ids) == {f"j{n}" for n in range(1500)}
+
+
+@pytest.mark.parametrize(
+    "after", ["x", "0.1", "0.1.", "1.1.0", "0.2.0", "0.1.5m", "0.1.-1", "0.1.0+", "0.1.5m0g", "0" * 5000, "\u0660.1.0"]
+)
+async def test_what_is_no_end_of_a_search(api: Api, after: str) -> None:
+    await api.put("a", delay="1h")
+    assert kind(await api.client.get(FIND, params={"after": after})) == "invalid-input"
+
+
+@pytest.mark.parametrize(
+    "query", [{"state": "gone"}, {"where": "user=1"}, {"where": ["body=1"] * 21}, {"due_from": "soon"},
+              {"limit": 501}, {"group": "a b"}, {"where": "body=" + "x" * 2000}, {"id_prefix": "\n"}],
+)  # fmt: skip
+async def test_searches_that_are_refused(api: Api, query: dict[str, Any]) -> None:
+    await api.put("a", delay="1h")
+    assert kind(await api.client.get(FIND, params=query)) == "invalid-input"
+
+
+async def test_what_is_not_there(api: Api) -> None:
+    assert kind(await api.client.get(FIND)) == "unknown-topic"
+    await api.put("a", delay="1h")
+    assert kind(await api.client.get(FIND, params={"group": "none"})) == "unknown-group"
+    (job,) = (await found(api))["jobs"]
+    assert kind(await act(api, "kick", [job], group="none")) == "unknown-group"
+    assert kind(await api.client.post("/v1/topics/none/find/cancel", json={"jobs": [job_in(job)]})) == "unknown-topic"
+
+
+def job_in(job: dict[str, Any]) -> dict[str, Any]:
+    return {"id": job["id"], "as_shown": job["as_shown"]}
+
+
+async def test_large_bodies_end_an_answer(api: Api, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "_MOST_BYTES", 3000)
+    queue.enqueue_many("t", (NewJob("x" * 1000, id=f"j{n}", delay="1h") for n in range(6)))
+    answer = await found(api)
+    bodies = [job["body"] for job in answer["jobs"]]
+    assert 0 < bodies.count(None) < len(bodies) <= 6
+    assert all("large" in job["body_unreadable"] for job in answer["jobs"] if job["body"] is None)
+
+
+async def test_a_search_ends_in_time_and_goes_on(api: Api, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(find, "_LONGEST_S", -1.0)
+    queue.enqueue("t", 1, id="a", delay="1h")
+    answer = await found(api)
+    assert (answer["jobs"], answer["looked"]) == ([], 0)
+    assert answer["next"] is not None
+
+
+async def test_only_what_is_as_it_was_shown_is_cancelled(api: Api, queue: Queue) -> None:
+    queue.enqueue_many("t", (NewJob(n, id=f"j{n}", delay="1h") for n in range(4)))
+    jobs = (await found(api))["jobs"]
+    queue.reschedule("t", "j1", delay="2h")
+    queue.cancel("t", "j2")
+    answer = (await act(api, "cancel", jobs)).json()
+    assert {name: answer[name] for name in ("done", "changed", "gone", "refused")} == {
+        "done": 2, "changed": 1, "gone": 1, "refused": 0,
+    }  # fmt: skip
+    assert {one["id"]: one["outcome"] for one in answer["jobs"]} == {
+        "j0": "done", "j1": "changed", "j2": "gone", "j3": "done",
+    }  # fmt: skip
+    assert [one["id"] for one in answer["jobs"]] == [job["id"] for job in jobs]
+    assert [job["id"] for job in (await found(api))["jobs"]] == ["j1"]
+
+
+async def test_rescheduling(api: Api, queue: Queue) -> None:
+    before = queue.enqueue("t", 1, id="a", delay="1h")
+    jobs = (await found(api))["jobs"]
+    for when in ({}, {"delay": "2h", "at": 1900000000000}, {"at": "soon"}):
+        assert kind(await act(api, "reschedule", jobs, **when)) == "invalid-input"
+    assert (await act(api, "reschedule", jobs, delay="3h")).json()["done"] == 1
+    after = queue.get("t", "a")
+    assert after is not None
+    assert after.due_ms > before.due_ms
+    assert (await act(api, "reschedule", jobs, at=1900000000000)).json()["changed"] == 1
+
+
+async def test_dead_jobs_are_kicked_and_purged(api: Api, queue: Queue, redis_server: Server) -> None:
+    queue.enqueue_many("t", (NewJob(n, id=f"j{n}") for n in range(4)))
+    await work(redis_server, error="boom")
+    queue.enqueue("t", 1, id="waits", delay="1h")
+    jobs = {job["id"]: job for job in (await found(api))["jobs"]}
+    kicked = (await act(api, "kick", [jobs["j0"], jobs["waits"]], group="default")).json()
+    assert (kicked["done"], kicked["refused"]) == (1, 1)
+    purged = (await act(api, "purge", [jobs["j0"], jobs["j1"]])).json()
+    assert [one["outcome"] for one in purged["jobs"]] == ["changed", "done"]
+    assert (await act(api, "purge", [jobs["j1"]])).json()["gone"] == 1
+    assert queue.audit().balanced
+
+
+@pytest.mark.parametrize(
+    "as_shown",
+    ["", "x", "0.short", "9.0123456789abcdef", "0.0123456789abcdef\n", "1" * 9001, "\u0660.0123456789abcdef"],
+)
+async def test_what_no_search_has_shown(api: Api, as_shown: str) -> None:
+    await api.put("a", delay="1h")
+    assert kind(await act(api, "cancel", [{"id": "a", "as_shown": as_shown}])) == "invalid-input"
+
+
+async def test_what_is_made_up_is_left_alone(api: Api) -> None:
+    await api.put("a", delay="1h")
+    made_up = [{"id": "a", "as_shown": "0.0123456789abcdef"}, {"id": "b", "as_shown": "0.0123456789abcdef"}]
+    answer = (await act(api, "cancel", made_up)).json()
+    assert (answer["changed"], answer["gone"], answer["done"]) == (1, 1, 0)
+    assert kind(await act(api, "cancel", [made_up[0], made_up[0]])) == "invalid-input"
+    assert kind(await act(api, "cancel", [])) == "invalid-input"
+
+
+async def test_who_may(open_api: Open, queue: Queue) -> None:
+    tokens = {role: new_token(role.value, [role]) for role in Role}
+    partly, line = new_token("partly", list(Role), groups="default")
+    boss = await open_api(
+        token=tokens[Role.ADMIN][0], tokens=Tokens.parse("\n".join([line, *(one for _, one in tokens.values())]))
+    )
+    queue.enqueue("t", 1, id="a", delay="1h")
+    jobs = (await found(boss))["jobs"]
+    allowed: dict[str, set[Role]] = {
+        "": {Role.VIEWER, Role.ADMIN}, "cancel": {Role.PRODUCER, Role.ADMIN}, "reschedule": {Role.PRODUCER, Role.ADMIN},
+        "kick": {Role.ADMIN}, "purge": {Role.ADMIN},
+    }  # fmt: skip
+    for how, roles in allowed.items():
+        for token, may in [(partly, False), *((token, role in roles) for role, (token, _) in tokens.items())]:
+            boss.client.headers["Authorization"] = f"Bearer {token}"
+            if how:
+                more = {"delay": "1h"} if how == "reschedule" else {}
+                response = await act(boss, how, jobs, **more)
+            else:
+                response = await boss.client.get(FIND)
+            assert (response.status_code != 403) is may, (how, token)
