@@ -23,6 +23,7 @@ from .audit_log import AuditLog
 from .auth import Tokens
 from .backend import Backend
 from .pages import actions, pages
+from .pages import find as find_pages
 from .pages import schedules as schedule_pages
 
 _ABOUT = """Jobs that wait until they are due, for any language.
@@ -67,7 +68,10 @@ def create_app(
         async with backend.running():
             yield
 
-    parts = [part.router for part in (jobs, find, claims, schedules, topics, health, pages, schedule_pages, actions)]
+    parts = [
+        part.router
+        for part in (jobs, find, claims, schedules, topics, health, pages, find_pages, schedule_pages, actions)
+    ]
     routes = [route for part in parts for route in part.routes]
     # The routes as they are: include_router would make each of them anew for every app, before its first answers.
     app = FastAPI(

@@ -177,6 +177,15 @@ def condition_in(text: str) -> Condition:
         return _checked(field, how, written)
 
 
+def is_condition(text: str) -> bool:
+    """Whether condition_in can read it."""
+    try:
+        condition_in(text)
+    except InvalidInput:
+        return False
+    return True
+
+
 def _unquoted(text: str) -> str:
     """Texts need no quotes; those of a JSON text are taken off."""
     try:

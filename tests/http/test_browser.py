@@ -184,6 +184,25 @@ def test_cancel_asks_first(ann: Page, queue: Queue) -> None:
     assert queue.get("notify", "a") is None
 
 
+def test_what_a_search_shows_is_acted_on(ann: Page, queue: Queue) -> None:
+    queue.enqueue_many("orders", (NewJob({"user": n % 2}, id=f"s-{n}", delay="1h") for n in range(4)))
+    ann.go("/topics/orders")
+    ann.page.keyboard.press("/")
+    ann.page.keyboard.type("body.user=1")
+    ann.page.keyboard.press("Enter")
+    ann.sees("2 jobs found")
+    ann.page.get_by_label("Select s-3", exact=True).uncheck()
+    ann.page.get_by_text("Reschedule selected…").click()
+    ann.page.fill('input[name="delay"]', "5h")
+    ann.page.keyboard.press("Enter")  # it reschedules: no other button may be pressed by this
+    ann.sees("Rescheduled: 1.")
+    ann.page.get_by_label("Select all that are shown").uncheck()
+    ann.page.get_by_text("Cancel selected…").click()
+    assert ann.page.get_by_role("button", name="Cancel selected", exact=True).is_disabled()
+    dues = {id: job.due_ms for id in ("s-1", "s-3") if (job := queue.get("orders", id))}
+    assert dues["s-1"] > dues["s-3"]
+
+
 def test_dead_letters(ann: Page, queue: Queue) -> None:
     bury(queue, *(f"j{n}" for n in range(5)), error=f"{EVIL} refused")
     ann.go("/topics/notify?state=dead")
@@ -292,9 +311,10 @@ def test_pages_fit_and_can_be_read(browser: Any, live: Live, queue: Queue, schem
     queue.trigger("notify", "x" * 120)
     bury(queue, "x" * 120, error="ConnectionError: " + "merchant.example/" * 12)
     page = Page(browser, live, color_scheme=scheme, viewport={"width": width, "height": 800})
-    for path in ("/", "/schedules", "/topics/notify?state=dead", f"/topics/notify/jobs/{'x' * 120}"):
+    job = f"/topics/notify/jobs/{'x' * 120}"
+    for path in ("/", "/schedules", "/topics/notify?state=dead", job, "/topics/notify/search?where="):
         page.go(path)
-        page.sees("live", "#live-state")
+        page.sees(*(("Search jobs", "h1") if "search" in path else ("live", "#live-state")))
         for folded in page.page.locator(".times-after summary, .actions summary").all():
             folded.click()
         assert page.page.evaluate("document.documentElement.scrollWidth") <= width, path

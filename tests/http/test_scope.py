@@ -20,6 +20,7 @@ from streamdq.http.api import claims, find, health, jobs, schedules, topics
 from streamdq.http.api.route import needs_of
 from streamdq.http.auth import Identity, Role, new_token
 from streamdq.http.pages import actions, pages
+from streamdq.http.pages import find as find_pages
 from streamdq.http.pages import schedules as schedule_pages
 from streamdq.http.scope import ALL, Scope, scope_in
 from streamdq.job import check_topic
@@ -34,7 +35,7 @@ BOSS, BOSS_LINE = new_token("boss", [Role.ADMIN])
 TOKENS = Tokens.parse(f"{LINE}\n{TOPICS_LINE}\n{BOSS_LINE}")
 ROUTES = [
     route
-    for part in (jobs, find, claims, schedules, topics, health, pages, schedule_pages, actions)
+    for part in (jobs, find, claims, schedules, topics, health, pages, find_pages, schedule_pages, actions)
     for route in part.router.routes
     if isinstance(route, APIRoute) and needs_of(route).roles is not None
 ]
@@ -211,6 +212,11 @@ async def test_other_groups_are_refused(open_api: Open, route: APIRoute) -> None
         "reschedule_shown",
         "kick_shown",
         "purge_shown",
+        "search_page",
+        "found_cancel",
+        "found_reschedule",
+        "found_kick",
+        "found_purge",
         "get_metrics",
         "configure_topic",
         "delete_topic",

@@ -111,12 +111,13 @@ async def form_of(request: Request) -> dict[str, list[str]]:
 
 
 def get(
-    router: APIRouter, path: str, *, open: bool = False, sifts: bool = False
+    router: APIRouter, path: str, *, open: bool = False, sifts: bool = False, every_group: bool = False
 ) -> Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]:
     """Declares a page: viewers may see it, or with ``open`` everyone."""
 
     def declared(endpoint: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        declare(endpoint, Needs(None if open else frozenset({Role.VIEWER}), sifts=sifts))
+        roles = None if open else frozenset({Role.VIEWER})
+        declare(endpoint, Needs(roles, sifts=sifts, every_group=every_group))
         router.add_api_route(path, endpoint, methods=["GET"], include_in_schema=False, response_model=None)
         return endpoint
 

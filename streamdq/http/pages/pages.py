@@ -13,6 +13,7 @@ from ...errors import InvalidInput
 from ...job import Job, JobState, check_id, check_topic
 from ...keys import ShardKeys
 from ...link.session import Op
+from ...operations.conditions import is_condition
 from ...operations.inspect import job_of, shard_with
 from ...operations.large_bodies import fetched
 from ...operations.waiting_keys import KeyLoad, busiest
@@ -101,7 +102,7 @@ async def topic_page(
         cursor=cursor, states=[s.value for s in _STATES], chart=chart(coming), coming=coming, now=one.now_ms,
         horizon=horizon, horizons=list(HORIZONS), stats=one.stats.groups[group],
         consumers=await backend.do(consumers(store, one, group)), still=await backend.do(stands_still(store, coming)),
-        keys=await backend.do(_keys(store, one, group)),
+        keys=await backend.do(_keys(store, one, group)), searches=who.groups.is_all,
     )  # fmt: skip
 
 
@@ -123,9 +124,11 @@ async def _settings(backend: Backend, store: RedisStore, topic: str) -> TopicSet
 
 @get(router, "/topics/{topic:segment}/find")
 async def find_job(request: Request, topic: TopicPath, id: Text = "") -> Response:
-    """Redirects from the search field to the job's page."""
-    base = f"{base_of(request)}/topics/{segment(topic)}"
-    return redirect(f"{base}/jobs/{segment(check_id(id.strip()))}" if id.strip() else base)
+    """Redirects from the search field: to a job's page, or to a search if it is a condition, such as body.user=7."""
+    base, asked = f"{base_of(request)}/topics/{segment(topic)}", id.strip()
+    if is_condition(asked):
+        return redirect(f"{base}/search?where={segment(asked)}")
+    return redirect(f"{base}/jobs/{segment(check_id(asked))}" if asked else base)
 
 
 @get(router, "/topics/{topic:segment}/jobs/{id:segment}")

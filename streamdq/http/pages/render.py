@@ -133,6 +133,8 @@ _NOTES = {
     "rescheduled": "The job has a new due time.", "paused": "The topic is paused.", "resumed": "The topic is resumed.",
     "schedule-paused": "The schedule is paused.", "schedule-resumed": "The schedule is resumed.",
     "schedule-removed": "The schedule is removed.", "triggered": "A job is enqueued, due now.",
+    "found-cancelled": "Cancelled: {n}.", "found-rescheduled": "Rescheduled: {n}.", "found-kicked": "Sent back: {n}.",
+    "found-purged": "Deleted for good: {n}.",
 }  # fmt: skip
 _NOTHING = "Nothing was changed: the dead letters were gone already."
 
@@ -143,6 +145,20 @@ def _note(request: Request) -> str:
     count = request.query_params.get("n", "")
     if not text or "{n}" not in text:
         return text
-    if not (count.isascii() and count.isdigit() and len(count) < 10):
+    if not _is_count(count):
         return ""
+    left = request.query_params.get("left")
+    if left is not None:
+        return text.format(n=with_spaces(int(count))) + (_left_alone(int(left)) if _is_count(left) else "")
     return _NOTHING if int(count) == 0 else text.format(n=with_spaces(int(count)))
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
+
+
+def _left_alone(count: int) -> str:
+    """What is said of jobs that a search has shown, and to which an action was not done."""
+    if not count:
+        return ""
+    return f" Left alone: {with_spaces(count)}, as changed since shown, or in a state that does not allow it."

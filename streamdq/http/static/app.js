@@ -32,13 +32,13 @@ document.addEventListener("htmx:responseError", () => tell("lost", "no answer, t
 
 // Buttons that act on ticked rows wait until there are some.
 function prepare() {
-  const some = document.querySelector('#chosen input[name="id"]:checked') !== null;
+  const some = document.querySelector("#chosen td.tick input:checked") !== null;
   for (const button of document.querySelectorAll("[data-needs-choice]")) button.disabled = !some;
 }
 
 document.addEventListener("change", (event) => {
   if (event.target.matches("#chosen [data-all]")) {
-    for (const box of document.querySelectorAll('#chosen input[name="id"]')) box.checked = event.target.checked;
+    for (const box of document.querySelectorAll("#chosen td.tick input")) box.checked = event.target.checked;
   }
   prepare();
 });

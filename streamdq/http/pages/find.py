@@ -1,0 +1,151 @@
+"""The page that searches a topic's jobs, and its buttons, which act on exactly the jobs that it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, NamedTuple
+from urllib.parse import urlencode
+
+from fastapi import APIRouter, Query, Request, Response
+
+from ...errors import BodyUnreadable, InvalidInput
+from ...job import Job
+from ...operations.act import cancel_found, kick_found, purge_found, reschedule_found
+from ...operations.criteria import FINDABLE, Criteria, criteria_of
+from ...operations.find import Search, as_shown
+from ...store import namespace
+from ...store.redis_store import RedisStore
+from ..api.find import Action, FoundJob, acted_on, part_of
+from ..api.route import TopicPath, backend_of
+from ..audit_log import about
+from ..auth import Role
+from ..backend import Backend
+from .page_routes import PageRoute, form_of, get, post, redirect
+from .render import base_of, page, segment
+
+router = APIRouter(route_class=PageRoute)
+_TOPIC = "/topics/{topic:segment}"
+_MOST = 50
+_EXCERPT_CHARS = 160
+_FIELDS = ("state", "group", "due_from", "due_until", "key", "id_prefix", "where")
+Text = Annotated[str, Query(max_length=4096)]
+Position = Annotated[str, Query(max_length=5000)]
+
+
+class Line(NamedTuple):
+    """One of the jobs that were found. ``value``: what its checkbox sends."""
+
+    job: Job
+    value: str
+    body: str
+    error: str
+
+
+class Results(NamedTuple):
+    lines: list[Line]
+    search: Search
+    now_ms: int
+
+
+@get(router, _TOPIC + "/search", every_group=True)
+async def search_page(
+    request: Request,
+    topic: TopicPath,
+    state: Text = "",
+    group: Text = "",
+    due_from: Text = "",
+    due_until: Text = "",
+    key: Text = "",
+    id_prefix: Text = "",
+    where: Text = "",
+    after: Position = "",
+) -> Response:
+    """Searches if it has a query; otherwise it only shows the form."""
+    backend = backend_of(request)
+    store = await backend.store()
+    settings = await backend.do(store.topics.latest(topic))
+    given = dict(zip(_FIELDS, (state, group, due_from, due_until, key, id_prefix, where), strict=True))
+    results, why = None, ""
+    if any(field in request.query_params for field in _FIELDS):
+        try:
+            results = await _results(backend, store, topic, _criteria(given), after)
+        except InvalidInput as error:
+            why = str(error)
+    return page(
+        request, "find.html", 422 if why else 200, topic=topic, groups=settings.group_names, states=FINDABLE,
+        given=given, results=results, why=why,
+    )  # fmt: skip
+
+
+def _criteria(given: Mapping[str, str]) -> Criteria:
+    """What the form asks for. Each line of ``where`` is a condition; an empty field asks for nothing."""
+    due = (given["due_from"], given["due_until"])
+    return criteria_of(
+        state=given["state"] or None, group=given["group"] or None, due=due if any(due) else None,
+        key=given["key"] or None, id_prefix=given["id_prefix"],
+        where=[line for line in given["where"].splitlines() if line.strip()],
+    )  # fmt: skip
+
+
+async def _results(backend: Backend, store: RedisStore, topic: str, criteria: Criteria, after: str) -> Results:
+    search = Search(store, topic, criteria, after=after)
+    found = await part_of(backend, search, _MOST)
+    return Results([_line(one) for one in found], search, await backend.do(namespace.now_ms(store.session)))
+
+
+def _line(found: FoundJob) -> Line:
+    job = found.job
+    error = next((progress.error for progress in job.groups.values() if progress.error), "")
+    return Line(job, f"{as_shown(found.shown)} {job.id}", _excerpt(found), error)
+
+
+def _excerpt(found: FoundJob) -> str:
+    if not found.has_body:
+        return "(large)"
+    try:
+        return found.job.json[: 4 * _EXCERPT_CHARS].decode(errors="ignore")[:_EXCERPT_CHARS]
+    except BodyUnreadable as error:
+        return f"({error.why})"
+
+
+# -- the buttons
+
+
+async def _act(request: Request, topic: str, did: str, action: Action) -> Response:
+    """Acts on the ticked jobs; then searches again, as before."""
+    form = await form_of(request)
+    given = {field: form.get(field, [""])[0] for field in _FIELDS}
+    if given["group"]:
+        about(request, group=given["group"])
+    jobs = []
+    for value in form.get("job", []):
+        shown, _, id = value.partition(" ")
+        jobs.append((id, shown))
+    acted, _ = await acted_on(backend_of(request), topic, given["group"] or None, jobs, action)
+    told: dict[str, Any] = {"did": did, "n": acted.done, "left": acted.left_alone}
+    return redirect(f"{base_of(request)}/topics/{segment(topic)}/search?{urlencode({**given, **told})}")
+
+
+@post(router, _TOPIC + "/search/cancel", Role.PRODUCER, every_group=True)
+async def found_cancel(request: Request, topic: TopicPath) -> Response:
+    return await _act(request, topic, "found-cancelled", lambda search, tell: cancel_found(search, tell=tell))
+
+
+@post(router, _TOPIC + "/search/reschedule", Role.PRODUCER, every_group=True)
+async def found_reschedule(request: Request, topic: TopicPath) -> Response:
+    delay = (await form_of(request)).get("delay", [""])[0].strip()
+    if not delay:
+        raise InvalidInput("delay: enter how long from now, such as 10m")
+    return await _act(
+        request, topic, "found-rescheduled", lambda search, tell: reschedule_found(search, delay, tell=tell)
+    )
+
+
+@post(router, _TOPIC + "/search/kick", every_group=True)
+async def found_kick(request: Request, topic: TopicPath) -> Response:
+    return await _act(request, topic, "found-kicked", kick_found)
+
+
+@post(router, _TOPIC + "/search/purge", every_group=True)
+async def found_purge(request: Request, topic: TopicPath) -> Response:
+    return await _act(request, topic, "found-purged", purge_found)
