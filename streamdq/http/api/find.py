@@ -61,7 +61,7 @@ async def part_of(backend: Backend, search: Search, most: int) -> list[FoundJob]
 
 
 @operation(
-    router, "GET", _FIND, roles=(Role.VIEWER,), tag="Find", problems=_UNKNOWN, every_group=True,
+    router, "GET", _FIND, roles=(Role.VIEWER,), tag="Find", problems=[*_UNKNOWN, "malformed"], every_group=True,
     responses={200: {"description": "Jobs that match, in no order.", "model": FoundOut}},
 )  # fmt: skip
 async def find_jobs(
@@ -90,7 +90,8 @@ async def find_jobs(
     An answer has about `limit` jobs (up to a few hundred more), or as many as two seconds of searching or 1 MiB hold:
     there may be none in it, and yet more to come. Pass `next` as `after`, with the same criteria, to go on; it is null
     at the end. A job that matches all the time is found; in different answers it may come twice. `as_shown` tells how
-    the job was when it was found: pass it to the actions, which leave jobs alone that have changed since.
+    the job was when it was found: pass it to the actions, which leave jobs alone that have changed since. With more
+    conditions than a request's head has room for, 32 KiB, it is malformed.
     """
     due = None if due_from is None and due_until is None else (due_from, due_until)
     criteria = criteria_of(state=state, due=due, group=group, key=key, id_prefix=id_prefix, where=where)
