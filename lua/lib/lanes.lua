@@ -119,10 +119,8 @@ local function advance(k, group, lane, now, at_once)
     local first = redis.call('ZRANGEBYLEX', k.lanes, from, to, 'LIMIT', 0, 1)[1]
     if not first or given == 1 and is_paused(k, lane) then return false end
     taken = taken or limit > 0 and redis.call('ZLEXCOUNT', k.fronts, from, to) or -1
-    if taken > limit and given == 1 and limit > 0 then -- a lower limit; or they were due, and the clock was set back
-      pull_back(k, group, lane, now)
-      taken = redis.call('ZLEXCOUNT', k.fronts, from, to)
-    end
+    -- More than the limit, which was lowered: they were due, and the clock was set back.
+    if taken > limit and limit > 0 and given == 1 then pull_back(k, group, lane, now) end
     if taken < limit or limit == 0 then
       taken = taken + 1
     elseif given == 1 or at_once then

@@ -337,3 +337,27 @@ def test_a_key_over_its_limit_lets_nobody_in(shard: Shard) -> None:
     shard.enqueue("d", key="k")
     shard.move()
     assert shard.claim().rows == []
+
+
+def test_what_is_ready_keeps_its_place_when_the_clock_is_set_back(shard: Shard) -> None:
+    shard.topic(key_concurrency=1)
+    shard.enqueue("a", key="k")
+    shard.move()
+    shard.clock.now_ms -= 3_600_000
+    shard.enqueue("b", key="k")
+    assert [ticket[-1:] for ticket in shard.redis("ZRANGE", shard.k.fronts, 0, -1)] == [b"a"]
+    shard.clock.now_ms += 3_600_000
+    assert [row.id for row in shard.claim().rows] == [b"a"]
+
+
+def test_it_rings_for_what_is_due_before_all_others(shard: Shard) -> None:
+    shard.topic(key_concurrency=1)
+    shard.enqueue("a", key="k", delay="10s")
+    assert shard.rung_ms() == shard.clock.now_ms + 10_000
+    before = shard.rings()
+    shard.enqueue("b", key="l", delay="10s")
+    shard.enqueue("c", key="m", delay="20s")
+    shard.enqueue("d", key="k", delay="30s")
+    assert shard.rings() == before
+    shard.enqueue("e", key="n", delay="5s")
+    assert shard.rung_ms() == shard.clock.now_ms + 5_000
