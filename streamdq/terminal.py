@@ -138,10 +138,25 @@ def narrow() -> bool:
     return console().width < _WIDE
 
 
+class _Table(Table):
+    """Makes room for control characters as they are shown; else they are cut off at the width that they have."""
+
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        super().add_row(*map(_as_shown, cells), **options)
+
+
+def _as_shown(cell: RenderableType | None) -> RenderableType | None:
+    if isinstance(cell, str):
+        return visible(cell)
+    if isinstance(cell, Text) and (shown := visible(cell.plain)) != cell.plain:
+        return Text(shown, cell.style, justify=cell.justify, overflow=cell.overflow, no_wrap=cell.no_wrap)
+    return cell
+
+
 def table(*columns: str, title: str | None = None, numbers: Sequence[str] = ()) -> Table:
     """A table in the common style. ``numbers``: columns that are aligned to the right."""
     padding = (0, 0) if narrow() else (0, 1)
-    made = Table(
+    made = _Table(
         box=box.SIMPLE_HEAD, title=title, title_justify="left", pad_edge=False, show_edge=False, padding=padding
     )
     for name in columns:

@@ -68,6 +68,16 @@ def test_no_command_lets_a_control_character_through(run: Run, queue: Queue, tmp
     assert machine[0].json["body"] == body
 
 
+def test_ids_that_differ_do_not_look_alike(run: Run, queue: Queue) -> None:
+    queue.configure("t", key_concurrency=1)
+    for end in "aabb":
+        queue.enqueue("t", 1, id=f"id{EVIL}{end}", key=f"{EVIL}{end}", delay="1h", on_conflict="keep")
+        queue.enqueue("t", 1, key=f"{EVIL}{end}", delay="1h")
+    for words in (("find", "t"), ("keys", "t")):
+        shown = run(*words).out
+        assert all(f"{visible(EVIL)}{end}" in shown for end in "ab"), shown
+
+
 def test_a_log_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     written = io.StringIO()
     monkeypatch.setattr(sys, "stderr", written)
