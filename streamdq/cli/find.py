@@ -20,7 +20,7 @@ from .common import EXIT_INTERRUPTED, EXIT_NO, Durable, Json, Topic, commands, o
 from .input import parse_moment
 
 app = commands()
-_SHOWN = 20
+_SHOWN, _MOST_SHOWN = 20, 100_000
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before something is done.")]
 
@@ -42,7 +42,7 @@ def find(
         typer.Option(metavar="CONDITION", help="body.user=7, body.amount>100, error!=timeout; repeatable."),
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="End with so many.")] = None,
-    show: Annotated[int, typer.Option(min=0, help="How many of them to print.")] = _SHOWN,
+    show: Annotated[int, typer.Option(min=0, max=_MOST_SHOWN, help="How many of them to print.")] = _SHOWN,
     cancel: Annotated[bool, typer.Option("--cancel", help="Cancel them.")] = False,
     reschedule: Annotated[str | None, typer.Option(metavar="DELAY", help="Make them due after this long.")] = None,
     reschedule_at: Annotated[str | None, typer.Option(metavar="TIME", help="Make them due at this time.")] = None,

@@ -29,6 +29,7 @@ _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
 _OPERATORS = ("=", "!=", *_ORDERS)
+_LONE = re.compile(r"[\ud800-\udfff]")  # bytes of a command line that are not UTF-8; no job can contain them
 _MISSING = object()
 # What every writer of JSON writes in the same way. streamdq's has no spaces.
 _PLAIN = re.compile(r"[A-Za-z0-9 _.:@#+*,;()\[\]{}$!?=|~^-]*")
@@ -135,6 +136,8 @@ def conditions_in(where: Where | None) -> tuple[Condition, ...]:
         return ()
     if isinstance(where, str):
         where = [where]
+    if not isinstance(where, Mapping | Iterable):
+        raise InvalidInput(f"where: {where!r} is neither a dict nor a list of conditions")
     found = tuple(
         [_given(field, value) for field, value in where.items()]
         if isinstance(where, Mapping)
@@ -166,7 +169,7 @@ def condition_in(text: str) -> Condition:
         InvalidInput
     """
     found = _TEXT.fullmatch(text) if isinstance(text, str) and len(text) <= _MAX_CHARS else None
-    if found is None:
+    if found is None or _LONE.search(text):
         raise InvalidInput(f"where: can't read {str(text)[:80]!r}; write FIELD=VALUE, or with one of != < <= > >=")
     field, how, written = found.groups()
     if field.partition(".")[0] in (*OF_JOBS, "error", "reason"):

@@ -20,7 +20,7 @@ from ..store.batches import most_jobs
 from ..store.redis_store import RedisStore
 from ..store.replies import Match
 from .criteria import NEVER_MS, Criteria
-from .inspect import get, job_of, known_group
+from .inspect import job_of, known_group
 from .large_bodies import fetched
 
 _PAGE = 250
@@ -87,8 +87,8 @@ class Search:
 
     def __post_init__(self) -> None:
         check_topic(self.topic)
-        if self.limit is not None and (isinstance(self.limit, bool) or self.limit < 1):
-            raise InvalidInput(f"limit: {self.limit!r} is not a number of jobs; None for no limit")
+        if self.limit is not None:
+            _check_number(self.limit, "limit", 1)
 
     # -- walking
 
@@ -223,6 +223,8 @@ class Search:
         wanted = self.criteria
         whole = "job" if jobs or wanted.of_body else "plan" if wanted.is_all_in_script(self._by_due) else "head"
         texts = [text for condition in wanted.conditions if (text := condition.text)]
+        if wanted.key is not None:
+            texts.append(f"\x1f{wanted.key}\n")
         return wanted.state or "", place.group, wanted.id_prefix, whole, *texts
 
     def _asked(self, place: _Place, asked: Sequence[str]) -> Op[list[Match]]:
@@ -285,17 +287,24 @@ class Search:
         return all(one.holds_in(body) for one in self.criteria.of_body)
 
 
+def _check_number(value: object, what: str, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise InvalidInput(f"{what}: {value!r} is not a number of jobs, {least} or more")
+
+
 def sample(search: Search, count: int) -> Op[list[Job]]:
     """At most so many of the jobs that were found, chosen at random, as they are now; those that have ended are left
-    out.
+    out. Each is read where it was found: another job may have the same id with another key.
     """
+    _check_number(count, "count", 0)
     yield from search.some()
-    ids = [id for shown in search.plan.values() for id in shown]
+    places = [(shard, id) for shard, shown in search.plan.items() for id in shown]
     jobs = []
-    for id in random.sample(ids, min(count, len(ids))):
-        job = yield from get(search.store, search.topic, id)
-        if job is not None:
+    for shard, id in random.sample(places, min(count, len(places))):
+        found = yield from search.store.scripts.get(shard, id)
+        if (job := job_of(search.topic, id, found, search.store.session.bodies)) is not None:
             jobs.append(job)
+    yield from fetched(jobs)
     return jobs
 
 

@@ -45,7 +45,7 @@ def keys(
     """
     if by not in ("waiting", "running", "paused"):
         raise InvalidInput(f"by: {by!r} is not one of 'waiting', 'running', 'paused'")
-    if isinstance(limit, bool) or not 1 <= limit <= _MOST:
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= _MOST:
         raise InvalidInput(f"limit: {limit!r} is not between 1 and {_MOST}")
     settings = yield from known_group(store, topic, group, anew=True)
     shards = store.topics.shards(topic) if settings.key_limited else ()

@@ -115,6 +115,9 @@ def test_it_asks_first(run: Run, jobs: Queue, monkeypatch: pytest.MonkeyPatch) -
         (["--due-from", "soon"], "soon"),
         (["--reschedule", "never", "--yes"], "never"),
         (["--group", "none"], "none"),
+        (["--where", "id=\udcff"], "can't read 'id=\\udcff'"),
+        (["--where", "body.user=\udcff"], "can't read"),
+        (["--show", "99999999999999999999"], "--show"),
     ],
 )
 def test_bad_input_is_refused_and_nothing_is_done(run: Run, jobs: Queue, arguments: list[str], complaint: str) -> None:

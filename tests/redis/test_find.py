@@ -14,9 +14,13 @@ from streamdq.clock import ManualClock
 from streamdq.codec import Encrypt, Zstd
 from streamdq.codec.encrypt import new_key
 from streamdq.errors import InvalidInput, UnknownGroup, UnknownTopic
+from streamdq.keys import shard_of
+from streamdq.link.session import Op
 from streamdq.operations.act import Acted
 from streamdq.operations.find import Progress
 from streamdq.queue import Found
+from streamdq.store.replies import FoundPage
+from streamdq.store.scripts import Scripts
 from streamdq.testing import memory
 from tests.redis.harness import NAMESPACE, Space
 
@@ -154,12 +158,45 @@ def test_by_due_time(stepped: Space, clock: ManualClock) -> None:
     [
         {"state": "late"}, {"state": "ended"}, {"due": "1h"}, {"due": ("x", None)}, {"due": (5, None)},
         {"group": "a b"}, {"key": ""}, {"id_prefix": 7}, {"id_prefix": "\n"}, {"where": {"user": 7}}, {"limit": 0},
-        {"limit": True},
+        {"limit": True}, {"limit": "5"}, {"limit": 2.5}, {"where": 5}, {"where": ["id=\ud800"]},
     ],
 )  # fmt: skip
 def test_what_can_not_be_read(space: Space, wrong: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         space.queue.find("t", **wrong)
+
+
+@pytest.mark.parametrize("count", [-1, 2.5, "3", None])
+def test_samples_that_can_not_be_taken(space: Space, count: Any) -> None:
+    space.queue.enqueue("t", 1, delay="1h")
+    with pytest.raises(InvalidInput):
+        space.queue.find("t").sample(count)
+
+
+def test_a_sample_is_of_the_jobs_that_were_found(space: Space) -> None:
+    """Another job has the same id, with another key, in another shard."""
+    space.queue.configure("t", shards=8)
+    keys = {shard_of(key, 8): key for key in "abcdefghijklmnop"}
+    for number, key in enumerate(keys.values()):
+        space.queue.enqueue("t", number, id="same", key=key, delay="1h")
+    for number, key in enumerate(keys.values()):
+        (job,) = space.queue.find("t", where={"body": number}).sample()
+        assert (job.body, job.key) == (number, key)
+
+
+def test_of_jobs_with_another_key_nothing_is_sent(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(20):
+        space.queue.enqueue("t", number, key=f"k{number % 2}", delay="1h")
+    pages = []
+    find_jobs = Scripts.find_jobs
+
+    def noted(*args: Any) -> Op[FoundPage]:
+        pages.append((yield from find_jobs(*args)))
+        return pages[-1]
+
+    monkeypatch.setattr(Scripts, "find_jobs", noted)
+    assert space.queue.find("t", key="k1").count() == 10
+    assert sum(len(page.matches) for page in pages) == 10
 
 
 def test_no_such_topic_or_group(space: Space) -> None:

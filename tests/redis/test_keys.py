@@ -152,7 +152,7 @@ def test_which_keys_have_most_to_do(space: Space, shards: int, monkeypatch: pyte
         claim.finish()
     with pytest.raises(UnknownGroup):
         space.queue.keys("t", group="none")
-    for wrong in ({"limit": 0}, {"limit": 1001}, {"by": "both"}):
+    for wrong in ({"limit": 0}, {"limit": 1001}, {"limit": "5"}, {"limit": 1.5}, {"by": "both"}):
         with pytest.raises(InvalidInput):
             space.queue.keys("t", **wrong)
 
