@@ -88,13 +88,13 @@ for i = 6, #ARGV, 4 do
     longest = math.max(longest, #new)
     local key = limited and key_in(rest, 1)
     if not key then redis.call('ZADD', bucket, due, order .. id)
-    elseif enter(k, groups, id, key, order, due, now) then bytes = most_bytes end
+    else enter(k, groups, id, key, order, due, now) end
     take_id(k, id, t, rule, nonce, now, due)
     if rule.after and not topic[6] then topic[6] = redis.call('HSET', settings, 'after_finish', 1) end
     if not key and (not earliest or due < earliest) then earliest = due end
   end
   if record then bytes = bytes + #record end
-  if bytes >= most_bytes then
+  if bytes >= most_bytes or (k.lined_up or 0) >= LINED_UP_AT_ONCE then
     reply[3] = (i - 2) / 4
     break
   end

@@ -6,33 +6,48 @@ local function is_unbegun(states)
   return next(states) ~= nil
 end
 
--- line_up_anew(k, groups, states, id, due, before, key, now): the groups that have progress with the job wait for it anew, with
--- this due time and key. due '' = each keeps its own, which is that of the record, `before`, if its progress has none.
--- key nil = none. What they have in a stream is out of date from now on.
--- k = {bucket=, progress=, keyed=, lanes=, fronts=, crowds=, counts=, wake=, key_limit=}
-local function line_up_anew(k, groups, states, id, due, before, key, now)
-  local theirs, order = {}, later_order(reserve(k.counts, 1) + 1)
+-- line_up_anew(k, groups, states, id, sequence, due, before, key, now): the groups that have progress with the job wait for
+-- it anew, with this due time and key; all of them, if the topic limits keys. due '' = each keeps its own, which is that of
+-- the record, `before`, if its progress has none. key nil = none. What they have in a stream is out of date from now on.
+-- k = {bucket=, progress=, keyed=, lanes=, fronts=, crowds=, counts=, wake=, key_limit=, lined_up=}
+local function line_up_anew(k, groups, states, id, sequence, due, before, key, now)
+  local theirs, order, limited = {}, later_order(reserve(k.counts, 1) + 1), key and k.key_limit ~= '0'
   for _, group in ipairs(groups) do
-    if states[group] then theirs[#theirs + 1] = group end
+    if limited or states[group] then theirs[#theirs + 1] = group end
   end
-  withdraw(k, theirs, states, id, '', now)
+  local _, main = withdraw(k, theirs, states, id, sequence, now)
   for _, group in ipairs(theirs) do
     local p = states[group]
+      or {state = 'w', attempt = 0, snoozed = '', step = 0, crashes = 0, main = main,
+        entry = '', started = '', deadline = '', note = ''}
     p.sequence = order
     p.deadline = due ~= '' and due or p.deadline ~= '' and p.deadline or before
     redis.call('HSET', k.progress, field_of(group, id), format(p))
-    if key and k.key_limit ~= '0' then
+    if limited then
       advance(k, group, line_up(k, group, key, id, order, p.deadline), now)
     else
       redis.call('ZADD', k.bucket, p.deadline, member(order, group, id))
       redis.call('HINCRBY', k.counts, 'waiting:' .. group, 1)
     end
   end
+  k.lined_up = (k.lined_up or 0) + #theirs
+end
+
+-- takes_key(k, groups, id, sequence, due, key, now): a job that no group has begun, and that was put in without a place of
+-- this key, waits for one from now on. An entry that it has in a stream is out of date.
+-- k = {bucket=, progress=, keyed=, lanes=, fronts=, crowds=, counts=, wake=, key_limit=, lined_up=}
+-- returns its new sequence
+local function takes_key(k, groups, id, sequence, due, key, now)
+  withdraw(k, groups, {}, id, sequence, now)
+  local order = later_order(reserve(k.counts, 1) + 1)
+  enter(k, groups, id, key, order, due, now)
+  return order
 end
 
 -- postpone(k, groups, id, record, due, rest, now): gives a waiting job the rest of another record, and this due time if
 -- it is not due yet. Once it is due, it stays due: its next attempt has the new body.
--- k = {jobs=, bucket=, progress=, settings=, leaving=, keyed=, lanes=, fronts=, crowds=, counts=, wake=, key_limit=}
+-- k = {jobs=, bucket=, progress=, settings=, leaving=, keyed=, lanes=, fronts=, crowds=, counts=, wake=, key_limit=,
+-- lined_up=}
 -- returns the job's new record, and its due time; nil = nothing was changed, because an attempt is running or a group
 -- has ended the job
 local function postpone(k, groups, id, record, due, rest, now)
@@ -41,14 +56,18 @@ local function postpone(k, groups, id, record, due, rest, now)
   if #concerned == 0 then return nil end
   for _, p in pairs(states) do if p.state ~= 'w' then return nil end end
   local before, created = string.match(record, '^(%d+)\n(%d+)\n', 13)
-  if tonumber(before) > now and redis.call('ZSCORE', k.bucket, sequence .. id) then
+  local key = k.key_limit and key_in(rest, 1)
+  local other, is_due = k.key_limit and key ~= key_of(record), tonumber(before) <= now
+  if other and key and k.key_limit ~= '0' and next(states) == nil then
+    if is_due then due = tonumber(before) end
+    sequence = takes_key(k, concerned, id, sequence, due, key, now)
+  elseif not is_due and redis.call('ZSCORE', k.bucket, sequence .. id) then
     redis.call('ZADD', k.bucket, due, sequence .. id)
   else
-    local key = k.key_limit and key_in(rest, 1)
-    local put_off = k.key_limit and tonumber(before) > now and is_unbegun(states)
+    local put_off = k.key_limit and not is_due and is_unbegun(states)
     if not put_off then due = tonumber(before) end
-    if put_off or k.key_limit and key ~= key_of(record) then
-      line_up_anew(k, concerned, states, id, put_off and string.format('%.0f', due) or '', before, key, now)
+    if put_off or other then
+      line_up_anew(k, concerned, states, id, sequence, put_off and string.format('%.0f', due) or '', before, key, now)
     end
   end
   local new = sequence .. string.format('%.0f', due) .. '\n' .. created .. '\n' .. rest

@@ -93,8 +93,8 @@ class Walk:
 
     def postpone(self) -> None:
         key, id = self.random.choice(KEYS), self.any_id()
-        if self.limit == 0 or (id.encode() in self.key_of and self.key_of[id.encode()] is None):
-            return  # one that is not limited stays so
+        if self.limit == 0:
+            return
         self._put_over(
             id, key, lambda args: self.shard.scripts.enqueue_unique(self.shard.k, 1, "postpone", [*args, "|||"])
         )
@@ -105,10 +105,12 @@ class Walk:
 
     def _put_over(self, id: str, key: str, script: Any) -> None:
         args = self.shard.jobs(id, key=key, delay=self.random.choice((0, "5s")))
+        before = self.shard.get(id)
         reply = self.shard.run(script(args))
         job = self.shard.get(id)
-        was_limited = self.key_of.get(id.encode()) is not None
-        if not reply.taken or (was_limited and job is not None and job.key == key):  # it was replaced, or postponed
+        # An earlier one that is postponed is limited from now on, if its key is another one.
+        limited = self.key_of.get(id.encode()) is not None or (before is not None and before.key != key)
+        if not reply.taken or (limited and job is not None and job.key == key):  # it was replaced, or postponed
             self.key_of[id.encode()] = self._limited(key)
         self.shard.check()
 

@@ -264,3 +264,49 @@ def test_what_is_no_key_is_refused(space: Space, key: str) -> None:
         space.queue.configure("t")
         with pytest.raises(InvalidInput, match=r"^key: "):
             call()
+
+
+@pytest.mark.parametrize("due", ["1h", 0])
+@pytest.mark.parametrize("first_key", [None, "a"])
+def test_a_job_from_before_the_limit_that_is_postponed_to_another_key_is_limited(
+    space: Space, due: str | int, first_key: str | None
+) -> None:
+    """Also one that is ready, or waits for the next attempt of one group while another has not begun."""
+    queue = space.queue
+    queue.configure("t", groups=["default", "other"])
+    queue.enqueue("t", 1, id="old", key=first_key, delay=due)
+    queue.configure("t", key_concurrency=1)
+    queue.enqueue("t", 2, id="new", key="b", delay=due)
+    queue.enqueue("t", 3, id="old", key="b", delay=due, on_conflict="postpone")
+    for group in ("default", "other"):
+        (load,) = queue.keys("t", group=group)
+        assert (load.key, load.waiting) == ("b", 1)
+    if due == 0:
+        first = queue.take("t", timeout=5)
+        assert first is not None
+        assert queue.take("t", timeout=0) is None
+        first.finish()
+        assert queue.take("t", timeout=5) is not None
+    assert space.audit().balanced
+
+
+def test_a_retry_from_before_the_limit_that_is_postponed_to_another_key_is_limited(space: Space) -> None:
+    queue = space.queue
+    queue.configure("t", groups=["default", "other"])
+    queue.enqueue("t", 1, id="old", key="a")
+    claim = queue.take("t", timeout=5)
+    assert claim is not None
+    claim.fail("no", delay=0)
+    queue.configure("t", key_concurrency=1)
+    queue.enqueue("t", 2, id="new", key="b")
+    queue.enqueue("t", 3, id="old", key="b", on_conflict="postpone")
+    for group in ("default", "other"):
+        done = []
+        for _ in range(2):
+            claim = queue.take("t", group, timeout=5)
+            assert claim is not None
+            assert queue.take("t", group, timeout=0) is None, "the other one has to wait"
+            done.append(claim.job.body)
+            claim.finish()
+        assert sorted(done) == [2, 3]
+    assert space.audit().balanced
