@@ -31,9 +31,10 @@ _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
 _OPERATORS = ("=", "!=", *_ORDERS)
 _LONE = re.compile(r"[\ud800-\udfff]")  # bytes of a command line that are not UTF-8; no job can contain them
 _MISSING = object()
-# What every writer of JSON writes in the same way. streamdq's has no spaces.
+# What every writer of JSON writes in the same way, but for spaces and escaped letters, which lua/lib/search.lua looks
+# for. Some write 1.0E7 for ten million.
 _PLAIN = re.compile(r"[A-Za-z0-9 _.:@#+*,;()\[\]{}$!?=|~^-]*")
-_PLAIN_INT = 10**9
+_PLAIN_INT = 10**7
 
 
 class Condition(NamedTuple):

@@ -107,6 +107,17 @@ def test_an_encoded_body_is_not_looked_into(shard: Shard) -> None:
     assert found(shard, texts=['"user":7']) == ["j"]
 
 
+@pytest.mark.parametrize(
+    "body",
+    ['{"user": 7}', '{"user" :7}', '{"user":\t7}', '{"user"\t:7}', '{"\\u0075ser":7}', '{"u":{"user": 7}, "b": 1}'],
+)
+def test_a_body_of_another_program_is_not_looked_into(shard: Shard, body: str) -> None:
+    """An outbox's row may be written by any: with spaces, or letters escaped."""
+    id, when, rest = encode(NewJob({"user": 8}, id="j"), 1000)[:3]
+    shard.call("enqueue", 1, [id, when, rest.replace(b'{"user":8}', body.encode())])
+    assert found(shard, texts=['"user":7']) == ["j"]
+
+
 def test_a_job_that_only_leaving_groups_have_is_not_found(two: Shard) -> None:
     two.topic(groups=["a"])
     two.enqueue("j")
