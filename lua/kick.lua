@@ -16,7 +16,7 @@
 -- ARGV[2] group
 -- ARGV[3] history cap
 -- ARGV[4] limit: how many of the longest dead to kick if no id is given; fewer if the shard has large jobs
--- ARGV[5..] ids; 'ID\31DELIVERY' (letter_in): only if it is still the letter that was shown
+-- ARGV[5..] ids; 'ID\31DELIVERY/NONCE' (letter_in): only if it is still the letter that was shown
 -- returns how many were kicked; 0 = none was dead
 -- include: clock, sequence, progress, delivery, ring, lanes, requeue, go_on, history, largest, stored_format
 local own, dead, bucket, jobs, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds = unpack(KEYS)
@@ -34,9 +34,10 @@ if redis.call('EXISTS', dead) == 0 then return 0 end
 local sequence = reserve(counts, #ids)
 
 for _, argument in ipairs(ids) do
-  local id, shown = letter_in(argument)
+  local id, shown, nonce = letter_in(argument)
   local p = shown and parse(redis.call('HGET', progress, field_of(group, id)))
-  if (not shown or p and delivery_of(p) == shown) and redis.call('ZREM', dead, id) == 1 then
+  local same = not shown or p and delivery_of(p) == shown and has_nonce(jobs, id, nonce)
+  if same and redis.call('ZREM', dead, id) == 1 then
     kicked, sequence = kicked + 1, sequence + 1
     p = p or parse(redis.call('HGET', progress, field_of(group, id)))
     p.step, p.crashes, p.sequence, p.note = 0, 0, later_order(sequence), ''

@@ -9,7 +9,7 @@
 -- KEYS[8] taken_until  ZSET
 -- ARGV[1] group
 -- ARGV[2] limit: how many of the longest dead to purge if no id is given
--- ARGV[3..] ids; 'ID\31DELIVERY' (letter_in): only if it is still the letter that was shown
+-- ARGV[3..] ids; 'ID\31DELIVERY/NONCE' (letter_in): only if it is still the letter that was shown
 -- returns how many were purged
 -- include: clock, progress, settle, delivery, stored_format, taken
 local dead, ready, jobs, progress, counts, settings, taken, taken_until = unpack(KEYS)
@@ -22,9 +22,10 @@ local ids = {unpack(ARGV, 3)}
 if #ids == 0 then ids = redis.call('ZRANGE', dead, 0, ARGV[2] - 1) end
 
 for _, argument in ipairs(ids) do
-  local id, shown = letter_in(argument)
+  local id, shown, nonce = letter_in(argument)
   local p = shown and parse(redis.call('HGET', progress, field_of(group, id)))
-  if (not shown or p and delivery_of(p) == shown) and redis.call('ZREM', dead, id) == 1 then
+  local same = not shown or p and delivery_of(p) == shown and has_nonce(jobs, id, nonce)
+  if same and redis.call('ZREM', dead, id) == 1 then
     p = p or parse(redis.call('HGET', progress, field_of(group, id)))
     gone[#gone + 1], mains[#mains + 1] = id, p.main
   end

@@ -30,6 +30,7 @@ Tell = Callable[[ShardKeys, str, Outcome], None]
 """Is told what became of each job: its shard, its id, the outcome."""
 
 _OUTCOMES: dict[int, Outcome] = {1: "done", -3: "changed", -4: "gone"}  # by the scripts' codes; others: refused
+_SEQUENCE_LENGTH = 12
 _DEAD_IN = re.compile(r"\|([^:|]+):d([^|]*)")
 
 
@@ -186,10 +187,11 @@ def _became(id: str, done: Collection[str], there: Mapping[str, bool]) -> Outcom
 
 
 def _letters(shown: Sequence[_Known], group: str | None) -> dict[str, list[_Known]]:
-    """By group, the ids and deliveries of the jobs that were dead."""
+    """By group, the ids and deliveries of the jobs that were dead, with their nonces."""
     found: dict[str, list[_Known]] = {}
     for id, deliveries in shown:
+        nonce = deliveries[_SEQUENCE_LENGTH:].partition("|")[0]
         for name, delivery in _DEAD_IN.findall(deliveries):
             if group in (None, name):
-                found.setdefault(name, []).append((id, delivery))
+                found.setdefault(name, []).append((id, f"{delivery}/{nonce}"))
     return found

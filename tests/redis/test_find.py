@@ -327,6 +327,17 @@ def test_letters_that_changed_since_are_left_alone(space: Space) -> None:
     assert (space.state("again"), space.state("same")) == ("dead", "ready")
 
 
+def test_letters_of_a_topic_that_was_made_again_are_others(space: Space) -> None:
+    """Its jobs are counted from the beginning again: the new letter has the id, number and attempts of the old one."""
+    bury(space.queue, "j", body=1)
+    kicked, purged = space.queue.find("t", state="dead"), space.queue.find("t", state="dead")
+    assert ids(kicked) == ids(purged) == ["j"]
+    space.queue.delete_topic("t", force=True)
+    bury(space.queue, "j", body=2)
+    assert kicked.kick() == purged.purge() == Acted(changed=1)
+    assert space.state("j") == "dead"
+
+
 def test_letters_of_several_groups(space: Space) -> None:
     queue = space.queue
     queue.configure("t", groups=["a", "b"])
