@@ -155,6 +155,7 @@ def _bring_back(model: Model, call: Call, id: str, attempts: int, rest: bytes, l
     group = call.args[1].decode()
     _, ttr, expire, _, _, line, body = rest.split(b"\n", 6)
     serial, now_ms = json.loads(body)["n"], call.now_ms - 1
+    model.given_back.add(serial)
     job = model.live.get((call.shard, id))
     if job is not None and not job.gone and job.serial != serial and any(
         not job.of(name).ended or job.of(name).ended == "dead" for name in model.groups_of(job)

@@ -136,6 +136,7 @@ class Model:
             set()
         )  # serial, group, consumer, script: also what was forgotten
         self._forgotten: set[Serial] = set()
+        self.given_back: set[Serial] = set()  # by the archive, which keeps it no longer: also what was forgotten
         self._judging = True
         self._begin()
 
@@ -263,7 +264,7 @@ class Model:
         """Nothing is due any more. ``groups`` were there all the time; ``stored``: shard and id of each job that is
         still in Redis; ``counted``: Redis's counters; ``archived``: the serials of jobs in the archive.
         """
-        kept = set(archived)
+        kept = {*archived, *(self.given_back if self.lost_data else ())}
         for job in [job for job in self.live.values() if not job.gone]:
             for group in job.only or groups:
                 delivery = job.of(group)
