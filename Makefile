@@ -21,7 +21,7 @@ PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -n 4 --dist loadfile
 test: $(STAMP) ## run the tests, in four processes, on one version of Redis
 	@$(PYTEST) -m "not chaos and not thorough"
 
-test-thorough: $(STAMP) ## run what make test leaves out: other versions of Redis and databases, minutes of computing
+test-thorough: $(STAMP) ## run what make test leaves out: other versions of Redis and databases, and what takes long
 	@$(PYTEST) -m "thorough and not chaos"
 
 SIMULATE := $(if $(FIRST),--first $(FIRST)) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES))

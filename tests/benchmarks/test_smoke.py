@@ -194,6 +194,7 @@ def test_history_and_its_dump_are_measured(bench: Bench) -> None:
     assert rate.raw["rows"] == 1000
 
 
+@pytest.mark.thorough
 @needs_redis
 def test_limits_of_keys_are_measured(bench: Bench) -> None:
     median, most, *drains = keys(bench)

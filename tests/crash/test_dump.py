@@ -117,6 +117,7 @@ def test_a_dump_killed_at_each_step_where_a_rename_is_a_copy(server: Server, tmp
     assert killed_at_each_step(run, server, lambda step: f"copying:{tmp_path / str(step)}", later=True) > 15
 
 
+@pytest.mark.thorough
 def test_a_dump_into_a_bucket_killed_at_each_step(server: Server, bucket: Bucket) -> None:
     with runner("s3fs") as run:
         assert killed_at_each_step(run, server, lambda step: f"{bucket.url}/{step}", later=False) > 10
@@ -135,6 +136,7 @@ def test_a_compaction_killed_at_each_step_where_a_rename_is_a_copy(tmp_path: Pat
     assert compaction_killed_at_each_step(run, lambda step: f"copying:{tmp_path / str(step)}") > 20
 
 
+@pytest.mark.thorough
 def test_a_compaction_in_a_bucket_killed_at_each_step(bucket: Bucket) -> None:
     with runner("s3fs") as run:
         assert compaction_killed_at_each_step(run, lambda step: f"{bucket.url}/{step}", hours=1) > 8

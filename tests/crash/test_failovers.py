@@ -8,6 +8,7 @@ from tests.conftest import BINARIES, RECENT
 from tests.crash.failovers import KINDS, Tally
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_a_replica_confirmed_is_not_lost(kind: str) -> None:
     if not BINARIES:

@@ -176,6 +176,7 @@ def fill_redis(processes: WorkerProcesses, _: WorkerProcess) -> None:
             client.config_set("maxmemory", 0)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "trouble", [stall_redis, sleep_in_redis, pause_writes, refuse_writes, stop_mover, lose_signs, fill_redis]
 )

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from streamdq.http.auth import Role, new_token
 from tests.http.live import Live
 from tests.servers import Server
@@ -20,6 +22,7 @@ CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,re
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.thorough
 def test_generated_requests(redis_server: Server, tmp_path: Path) -> None:
     token, line = new_token("fuzz", [Role.ADMIN])
     (tmp_path / "tokens").write_text(line)

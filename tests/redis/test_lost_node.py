@@ -26,6 +26,8 @@ from tests.servers import Binary, Cluster, Server
 
 SHARDS = 12
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(params=EACH_BINARY)
 def breakable(request: pytest.FixtureRequest) -> Iterator[Cluster]:

@@ -158,6 +158,7 @@ async def test_shards_that_are_not_used_any_more_keep_their_figures_and_history(
     assert len(space.queue.history("t").rows) == 20
 
 
+@pytest.mark.thorough
 async def test_shards_change_on_a_cluster(spread: Space, redis_cluster: Cluster) -> None:
     assert redis_cluster.nodes
     for before, after in ((4, 2), (2, 4)):
