@@ -22,7 +22,8 @@
 -- ARGV[5] default TTR in ms, if the topic sets none
 -- ARGV[6] history cap
 -- ARGV[7] at_once: how many of them the caller starts at once; the others are claimed ahead (progress.lua). A job that
--- was lost with a consumer is not claimed ahead: it may be what kills consumers, and that must be counted.
+-- was lost with a consumer is not claimed ahead: it may be what kills consumers, and that must be counted. In a topic with
+-- a pace of keys, no job that has progress is: its claim is taken for its start.
 -- ARGV[8..] entries that a blocking XREADGROUP returned already: stream ('m' ready, 'g' ready:GROUP), entry, member;
 -- those that it has claimed, but got no reply, it claims again
 -- returns {status, now_ms, ttr_ms, unread, {claim, ...}, {id, ...}, {record, ...}, expired, generation, refused,
@@ -30,7 +31,7 @@
 -- delivery was out of date; for a first attempt the entry in the shared stream; otherwise
 -- 'main|entry|attempt|step|crashes|due_ms'. main: entry in the shared stream or '-'. attempt: as in the progress.
 -- due_ms: '' = see the record. unread: jobs still ready for this group. expired: how many were given up as too late.
--- generation: of the group. refused: jobs that were lost before, beyond at_once. unlooked: how many of the last entries
+-- generation: of the group. refused: jobs beyond at_once that are not claimed ahead. unlooked: how many of the last entries
 -- in ARGV[8..] were left for another call, because records are large.
 -- include: clock, read, progress, ring, settle, lanes, requeue, history, return_unclaimed, start_attempt, stored_format, taken
 local ready, own, jobs, progress, counts, settings, wake, history, bucket, taken, taken_until, lanes, fronts, keyed, crowds = unpack(KEYS)
@@ -70,11 +71,11 @@ for i = 1, n do
 end
 local records, states = redis.call('HMGET', jobs, unpack(ids)), redis.call('HMGET', progress, unpack(fields))
 
-k.holds_back = k.key_limit and redis.call('ZCOUNT', crowds, '-inf', '-1') > 0
+k.holds_back = k.key_limit and redis.call('ZCOUNT', crowds, -1, -1) > 0
+k.paced = k.key_limit and string.find(k.key_limit, '/')
 k.groups, k.ttr, k.count, k.at_once = groups, group_ttr, count, at_once
 k.now_text, k.left, k.refused, k.late, k.mains, k.expired = string.format('%.0f', now), 0, 0, {}, {}, {}
-local now_text, tail = k.now_text, tail_of(k, group_ttr, at_once == 0)
-local claims, marks, started = {}, {}, 0
+local claims, marks, started, now_text, tail = {}, {}, 0, k.now_text, tail_of(k, group_ttr, at_once == 0)
 
 for i = 1, n do
   local shared, entry, record, state = i > again, entries[i][1], records[i], states[i]

@@ -1,5 +1,5 @@
--- open_lanes: one step of applying a changed limit of keys to the jobs that wait for their keys, or have a place and are
--- not due yet. The shard keeps track of how far this is (settings field `opening`, which configure_shard sets: the last
+-- open_lanes: one step of applying a changed limit or pace of keys to the jobs that wait for their keys, or have a place and
+-- are not due yet. The shard keeps track of how far this is (settings field `opening`, which configure_shard sets: the last
 -- lane), so any process can continue, even several at once.
 -- KEYS[1] bucket    ZSET
 -- KEYS[2] counts    HASH
@@ -22,15 +22,17 @@ local k = {bucket = bucket, counts = counts, wake = wake, lanes = lanes, fronts 
 if not last then return 0 end
 for _ = 1, tonumber(ARGV[2]) do
   -- Each lane with jobs has at least one with a place, so those with a place lead to all lanes.
-  local from = last == '' and '-' or '(' .. last .. '\32'
-  local ticket = redis.call('ZRANGEBYLEX', fronts, from, '+', 'LIMIT', 0, 1)[1]
+  local from = last == '' and '\31' or last .. '\32'
+  local ticket = redis.call('ZRANGEBYLEX', fronts, '(' .. from, '+', 'LIMIT', 0, 1)[1]
   if not ticket then
+    if forget_paces(k) then return 1 end
     redis.call('HDEL', settings, 'opening')
     return 0
   end
   local lane = lane_in(ticket)
   local group = string.match(lane, '^[^\31]*')
-  local more = pull_back(k, group, lane, now)
+  local more = change_pace(k, group, lane, now)
+  more = pull_back(k, group, lane, now) or more
   if advance(k, group, lane, now, OUT_AT_ONCE) or more then return 1 end
   last = lane
   redis.call('HSET', settings, 'opening', last)

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from .durability import MEMORY, check_level
+from .durations import rate_in
 from .retry import DEFAULT_RETRY, RetrySchedule
 
 DEFAULT_GROUP = "default"
@@ -27,6 +28,10 @@ MAX_CLAIM = 250
 """Jobs in one claim or finish, the scripts that do most work per job: a call ends within 5 ms even if Redis shares a
 core and is interrupted. Twice as many jobs per call are hardly faster.
 """
+
+
+MAX_KEY_CONCURRENCY = 10_000
+"""Attempts of a key at once."""
 
 
 START_WITHIN_S = 1.0
@@ -179,6 +184,7 @@ class TopicSettings(BaseModel):
     durable: str | None = None
     key_concurrency: int | None = None
     key_order: Literal["hold", "pass"] | None = None
+    key_rate: str | None = None
     key_limited: bool = False  # it has, or had, a limit of keys: jobs may be in lanes
     paused: bool = False
     scheduled: bool = False  # its first shard may have schedules
@@ -226,12 +232,22 @@ class TopicSettings(BaseModel):
             "paused", int(self.paused),
             "rate", self.rate or 0,
             "ttr", self.ttr_ms,
-            "key_limit", (self.key_concurrency or 0) if self.key_limited else "",
+            "key_limit", self._key_limit,
             "key_order", self.key_order or "",
         ]  # fmt: skip
         for name, group in self.groups.items():
             fields += [f"ttr:{name}", "" if group.ttr_ms is None else group.ttr_ms]
         return fields
+
+    @property
+    def _key_limit(self) -> str:
+        """``"3"`` attempts of a key at once; ``"3/200.0"``: and 200 ms from the start of one to that of the next."""
+        if not self.key_limited:
+            return ""
+        if self.key_rate is None:
+            return str(self.key_concurrency or 0)
+        times, span_ms = rate_in(self.key_rate, "key_rate")
+        return f"{self.key_concurrency or MAX_KEY_CONCURRENCY}/{span_ms / times:.3f}"
 
 
 def read_text(path: Path | str) -> str:

@@ -21,6 +21,7 @@ MAX_DURATION_CHARS = 100
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
+_RATE = re.compile(r"([1-9][0-9]{0,5})/([0-9.]*)(ms|s|m|h|d|w)")
 _TEXT = re.compile(rf"(?:{_PART.pattern})+")
 
 
@@ -67,6 +68,21 @@ def _parse(text: str, what: str) -> float:
     if not _TEXT.fullmatch(text):
         raise InvalidInput(f"{what}: can't read {text!r}; write for example '250ms', '15s', '1h30m' or '2d'")
     return sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+
+
+def rate_in(text: str, what: str) -> tuple[int, int]:
+    """How many times, and in how many ms.
+
+    Raises:
+        InvalidInput: it is not like "3/h" or "1/10m".
+    """
+    found = _RATE.fullmatch(text.strip()) if isinstance(text, str) and len(text) <= 40 else None
+    if found is None:
+        raise InvalidInput(f"{what}: can't read {str(text)[:80]!r}; write '3/h' or '1/10m'")
+    span_ms = to_ms((found[2] or "1") + found[3], what)
+    if span_ms < 1:
+        raise InvalidInput(f"{what}: must be at least 1 ms")
+    return int(found[1]), span_ms
 
 
 def moment_ms(value: Moment) -> int:

@@ -456,6 +456,7 @@ def settings_view(topic: str, settings: TopicSettings) -> RenderableType:
         "durable": settings.durable or "default",
         "key_concurrency": str(settings.key_concurrency or "no limit"),
         "key_order": settings.key_order or "none",
+        "key_rate": settings.key_rate or "no limit",
         "paused": "yes" if settings.paused else "no",
     }
     for name, value in rows.items():

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Literal
 
 from pydantic_core import from_json
 
-from .durations import Duration, to_ms
+from .durations import Duration, rate_in, to_ms
 from .errors import InvalidInput
 
 MOST_TIMES = 100
@@ -21,7 +19,6 @@ NO_RULE = "|||"
 
 UniqueAfter = Literal["enqueue", "finish"]
 """From when ``unique_for`` counts."""
-_RATE = re.compile(r"([1-9][0-9]{0,5})/([0-9.]*)(ms|s|m|h|d|w)")
 _EXACT = 2**53
 
 
@@ -94,7 +91,7 @@ def rule_of(
     if id is None:
         raise InvalidInput("unique_for, rate_of_id, at_most: pass an id as well; a random one is never taken")
     window_ms = "" if unique_for is None else _at_least_1(to_ms(unique_for, "unique_for"), "unique_for")
-    times, per_ms = ("", "") if rate_of_id is None else rate_in(rate_of_id)
+    times, per_ms = ("", "") if rate_of_id is None else _rate_of_id(rate_of_id)
     at_most_ms = "" if at_most is None else to_ms(at_most, "at_most")
     return f"{after}{window_ms}|{times}|{per_ms}|{at_most_ms}"
 
@@ -115,23 +112,8 @@ def _at_least_1(ms: int, what: str) -> int:
     return ms
 
 
-@lru_cache(maxsize=1024)
-def _rate_in(text: str) -> tuple[int, int]:
-    found = _RATE.fullmatch(text.strip())
-    if found is None:
-        raise InvalidInput(f"rate_of_id: can't read {text[:80]!r}; write '3/h' or '1/10m'")
-    times = int(found[1])
+def _rate_of_id(text: str) -> tuple[int, int]:
+    times, per_ms = rate_in(text, "rate_of_id")
     if times > MOST_TIMES:
-        raise InvalidInput(f"rate_of_id: {text[:80]!r}: at most {MOST_TIMES} times; take a shorter span")
-    return times, _at_least_1(to_ms((found[2] or "1") + found[3], "rate_of_id"), "rate_of_id")
-
-
-def rate_in(text: str) -> tuple[int, int]:
-    """How many times, and in how many ms.
-
-    Raises:
-        InvalidInput: it is not like "3/h" or "1/10m".
-    """
-    if not isinstance(text, str) or len(text) > 40:
-        raise InvalidInput(f"rate_of_id: can't read {str(text)[:80]!r}; write '3/h' or '1/10m'")
-    return _rate_in(text)
+        raise InvalidInput(f"rate_of_id: {text!r}: at most {MOST_TIMES} times; take a shorter span")
+    return times, per_ms

@@ -1,14 +1,27 @@
 -- Jobs with a key, in a topic that limits how many attempts of a key run at once (settings field `key_limit`; 0 = no
--- longer, until the lanes are empty). Such a job is detached from the start and has progress with each group. For each
+-- longer, until the lanes are empty), and maybe how many start in a time ('places/pace', pace: ms from a start to the
+-- next). Such a job is detached from the start and has progress with each group. For each
 -- group, it waits in the lane of its key until it gets one of the key's places. With a place it goes through the bucket
 -- like a retry. It keeps the place until the group has ended the job, or its attempt has failed. A job that is not due
 -- yet may have a place, so that only the bucket has to be watched; it gives way to an earlier one.
 --   keyed   HASH  group\31id -> ticket: 'group\31key\31', due_ms (13 digits), sequence, id
 --   lanes   ZSET  tickets of those that wait for a place; all scores are 0, so they are in the order of their texts
---   fronts  ZSET  tickets of those that have one
---   crowds  ZSET  group\31key -> how many wait; \31key -> -1: the key is paused, it gives no places
+--   fronts  ZSET  tickets of those that have one; with a pace also \30ticket, until the job starts
+--   crowds  ZSET  group\31key -> how many wait; \31key -> -1: the key is paused, it gives no places; \30group\31key ->
+--                 minus the time in ms from which the next one may start, if there is a pace
+-- With a pace, a job comes out of the bucket when it may start, and only a few of a key are there before. The next one
+-- follows when one has started: so whatever happens to it, the lane goes on, and what comes late does not start in a heap.
 local OUT_AT_ONCE, AT_OTHER_TIMES = 50, 2 -- for each lane
 local LINED_UP_AT_ONCE = 150 -- groups × new jobs in one call
+local PACES_AT_ONCE = 500
+local LAG_MS = 50 -- what starts so much too late does not delay the next ones of its key
+
+-- limits_of(k): returns the number of places of each key, and the pace, nil if there is none
+-- k = {key_limit=}
+local function limits_of(k)
+  local places, pace = string.match(k.key_limit, '^(%d+)/?(.*)$')
+  return tonumber(places), tonumber(pace)
+end
 
 -- key_in(text, from): reads the key in the rest of a record, which begins at this position of the text (with its ttr).
 -- returns nil if the job has none
@@ -47,16 +60,31 @@ local function leave_lane(k, group, ticket)
   redis.call('HINCRBY', k.counts, 'aside:' .. group, -1)
 end
 
--- let_out(k, group, ticket): gives the job a place of its key.
+-- free_from(k, lane, pace, now): returns from when on the next job of the lane may start. If that is further ahead than it is
+-- ever set, the clock was set back, or the pace was another one.
+-- k = {crowds=}
+local function free_from(k, lane, pace, now)
+  local kept = redis.call('ZSCORE', k.crowds, '\30' .. lane)
+  if not kept or -kept <= now + LAG_MS + pace then return kept and -kept or now end
+  redis.call('ZADD', k.crowds, -now - pace, '\30' .. lane)
+  return now + pace
+end
+
+-- let_out(k, group, ticket, pace, now): gives the job a place of its key.
 -- k = {lanes=, fronts=, crowds=, counts=, bucket=, wake=}
-local function let_out(k, group, ticket)
-  local _, due, sequence, id = lane_in(ticket)
-  local head = head_ms(k.bucket)
+local function let_out(k, group, ticket, pace, now)
+  local lane, due, sequence, id = lane_in(ticket)
+  local head, at = head_ms(k.bucket), tonumber(due)
   leave_lane(k, group, ticket)
   redis.call('ZADD', k.fronts, 0, ticket)
-  redis.call('ZADD', k.bucket, due, member(sequence, group, id))
+  if pace then
+    local before = redis.call('ZLEXCOUNT', k.fronts, '[\30' .. lane .. '\31', '(\30' .. ticket)
+    at = math.max(at, math.ceil(free_from(k, lane, pace, now) + before * pace))
+    redis.call('ZADD', k.fronts, 0, '\30' .. ticket)
+  end
+  redis.call('ZADD', k.bucket, at, member(sequence, group, id))
   redis.call('HINCRBY', k.counts, 'waiting:' .. group, 1)
-  if not head or tonumber(due) < head then ring(k.wake, due) end
+  if not head or at < head then ring(k.wake, at) end
 end
 
 -- is_paused(k, lane): returns whether the lane's key is paused, by pause_key
@@ -68,21 +96,22 @@ local function is_paused(k, lane) return redis.call('ZSCORE', k.crowds, string.m
 -- returns its sequence in its lane, which its progress must have from now on, and its due time there
 local function set_aside(k, group, ticket)
   local lane, due, sequence = lane_in(ticket)
-  redis.call('ZREM', k.fronts, ticket)
+  redis.call('ZREM', k.fronts, ticket, '\30' .. ticket)
   redis.call('ZADD', k.lanes, 0, ticket)
   redis.call('ZINCRBY', k.crowds, 1, lane)
   redis.call('HINCRBY', k.counts, 'aside:' .. group, 1)
   return sequence, string.format('%.0f', due)
 end
 
--- goes_back(k, group, ticket, now): a job loses its place, if it is not due yet. Then it is in the bucket, where it was
--- put when it got the place; otherwise it stays.
+-- goes_back(k, group, ticket, now): a job loses its place, if it is not due yet, or may not start yet. Then it is in the
+-- bucket, where it was put when it got the place; otherwise it stays.
 -- k = {lanes=, fronts=, crowds=, counts=, bucket=}
 -- returns whether it did
 local function goes_back(k, group, ticket, now)
-  local _, due, sequence, id = lane_in(ticket)
-  if tonumber(due) <= now then return false end
-  if redis.call('ZREM', k.bucket, member(sequence, group, id)) == 0 then return false end
+  local _, at, sequence, id = lane_in(ticket)
+  local delivery = member(sequence, group, id)
+  if redis.call('ZSCORE', k.fronts, '\30' .. ticket) then at = redis.call('ZSCORE', k.bucket, delivery) or 0 end
+  if tonumber(at) <= now or redis.call('ZREM', k.bucket, delivery) == 0 then return false end
   redis.call('HINCRBY', k.counts, 'waiting:' .. group, -1)
   set_aside(k, group, ticket)
   return true
@@ -99,7 +128,7 @@ end
 -- k = {lanes=, fronts=, crowds=, counts=, bucket=, key_limit=}
 -- returns whether there may be more to take; then call it again
 local function pull_back(k, group, lane, now)
-  local from, to, limit = '[' .. lane .. '\31', '(' .. lane .. '\32', tonumber(k.key_limit)
+  local from, to, limit = '[' .. lane .. '\31', '(' .. lane .. '\32', limits_of(k)
   local over = limit > 0 and redis.call('ZLEXCOUNT', k.fronts, from, to) - limit or 0
   for _ = 1, math.min(over, OUT_AT_ONCE) do
     local last = redis.call('ZREVRANGEBYLEX', k.fronts, to, from, 'LIMIT', 0, 1)[1]
@@ -108,30 +137,93 @@ local function pull_back(k, group, lane, now)
   return over > OUT_AT_ONCE
 end
 
+-- change_pace(k, group, lane, now): places of a lane that were given at another pace, or at none, are taken away, as far
+-- as these jobs are not due yet, or may not start yet.
+-- k = {lanes=, fronts=, crowds=, counts=, bucket=, key_limit=}
+-- returns whether there may be more to take; then call it again
+local function change_pace(k, group, lane, now)
+  local _, pace = limits_of(k)
+  local from, to, more = lane .. '\31', lane .. '\32', false
+  for _, mark in ipairs(redis.call('ZRANGEBYLEX', k.fronts, '[\30' .. from, '(\30' .. to)) do
+    if not goes_back(k, group, string.sub(mark, 2), now) and not pace then redis.call('ZREM', k.fronts, mark) end
+  end
+  if not pace then return false end
+  for _, ticket in ipairs(redis.call('ZREVRANGEBYLEX', k.fronts, '(' .. to, '[' .. from, 'LIMIT', 0, OUT_AT_ONCE)) do
+    local paced = redis.call('ZSCORE', k.fronts, '\30' .. ticket)
+    more = not paced and goes_back(k, group, ticket, now) or more
+  end
+  return more
+end
+
+-- forget_paces(k): removes what is kept of starts, step by step, if there is no pace any more.
+-- k = {crowds=, key_limit=}
+-- returns whether there may be more to remove; then call it again
+local function forget_paces(k)
+  local _, pace = limits_of(k)
+  local kept = pace and {} or redis.call('ZRANGEBYSCORE', k.crowds, '-inf', '(-1', 'LIMIT', 0, PACES_AT_ONCE)
+  if #kept > 0 then redis.call('ZREM', k.crowds, unpack(kept)) end
+  return #kept == PACES_AT_ONCE
+end
+
+-- is_full(k, lane, taken, limit, pace): returns whether no place of the lane can be given, because as many are taken, or
+-- have not started yet
+-- k = {fronts=}
+local function is_full(k, lane, taken, limit, pace)
+  if limit > 0 and taken >= limit or not pace then return limit > 0 and taken >= limit end
+  local unbegun = redis.call('ZLEXCOUNT', k.fronts, '[\30' .. lane .. '\31', '(\30' .. lane .. '\32')
+  return unbegun >= math.max(1, math.floor(LAG_MS / pace))
+end
+
 -- advance(k, group, lane, now, at_once): gives the first jobs of a lane the places that are free, or belong to later jobs
--- that are not due yet. Call it when a job has come into the lane, or has lost its place: then there is one place to give,
--- or more while open_lanes applies a higher limit.
+-- that are not due yet. Call it when a job has come into the lane, or has lost its place, or has started: then there is one
+-- place to give, or more while open_lanes applies a higher limit.
 -- k = {lanes=, fronts=, crowds=, counts=, bucket=, wake=, key_limit=}
 -- returns whether there may be more than at_once to give; then call it again
 local function advance(k, group, lane, now, at_once)
-  local from, to, limit, taken = '[' .. lane .. '\31', '(' .. lane .. '\32', tonumber(k.key_limit), nil
+  local from, to, taken, limit, pace = '[' .. lane .. '\31', '(' .. lane .. '\32', nil, limits_of(k)
+  local mark = pace and '\30' or ''
   for given = 1, at_once or AT_OTHER_TIMES do
     local first = redis.call('ZRANGEBYLEX', k.lanes, from, to, 'LIMIT', 0, 1)[1]
     if not first or given == 1 and is_paused(k, lane) then return false end
     taken = taken or limit > 0 and redis.call('ZLEXCOUNT', k.fronts, from, to) or -1
     -- More than the limit, which was lowered: they were due, and the clock was set back.
     if taken > limit and limit > 0 and given == 1 then pull_back(k, group, lane, now) end
-    if taken < limit or limit == 0 then
+    if not is_full(k, lane, taken, limit, pace) then
       taken = taken + 1
     elseif given == 1 or at_once then
-      local last = redis.call('ZREVRANGEBYLEX', k.fronts, to, from, 'LIMIT', 0, 1)[1]
-      if order_of(last) <= order_of(first) or not goes_back(k, group, last, now) then return false end
+      local last = redis.call('ZREVRANGEBYLEX', k.fronts, '(' .. mark .. lane .. '\32', '[' .. mark .. lane .. '\31',
+        'LIMIT', 0, 1)[1]
+      last = last and string.sub(last, #mark + 1)
+      if not last or order_of(last) <= order_of(first) or not goes_back(k, group, last, now) then return false end
     else
       return false
     end
-    let_out(k, group, first)
+    let_out(k, group, first, pace, now)
   end
   return true
+end
+
+-- too_early(k, group, id, now): returns from when on the job may start, if that is not yet; in a topic with a pace
+-- k = {keyed=, crowds=, key_limit=}
+local function too_early(k, group, id, now)
+  local _, pace = limits_of(k)
+  local ticket = redis.call('HGET', k.keyed, field_of(group, id))
+  local from = ticket and math.ceil(free_from(k, (lane_in(ticket)), pace, now)) or now
+  return from - LAG_MS > now and from
+end
+
+-- note_start(k, group, id, now): an attempt of the job starts. In a topic with a pace, the next one of its key follows.
+-- k = {keyed=, lanes=, fronts=, crowds=, counts=, bucket=, wake=, key_limit=}
+local function note_start(k, group, id, now)
+  local _, pace = limits_of(k)
+  local ticket = redis.call('HGET', k.keyed, field_of(group, id))
+  if not pace or not ticket then return end
+  local lane = lane_in(ticket)
+  local from = math.max(free_from(k, lane, pace, now), now - LAG_MS) + pace
+  redis.call('ZADD', k.crowds, string.format('%.3f', -from), '\30' .. lane)
+  local idle = redis.call('ZRANGEBYSCORE', k.crowds, LAG_MS - now, '(-1', 'LIMIT', 0, 2)
+  if #idle > 0 then redis.call('ZREM', k.crowds, unpack(idle)) end
+  if redis.call('ZREM', k.fronts, '\30' .. ticket) == 1 then advance(k, group, lane, now) end
 end
 
 -- leave_key(k, group, id): the job needs no place any more. Idempotent, also for jobs that never needed one.
@@ -141,7 +233,7 @@ local function leave_key(k, group, id)
   local ticket = redis.call('HGET', k.keyed, field_of(group, id))
   if not ticket then return nil end
   redis.call('HDEL', k.keyed, field_of(group, id))
-  local waited = redis.call('ZREM', k.fronts, ticket) == 0
+  local waited = redis.call('ZREM', k.fronts, ticket, '\30' .. ticket) == 0
   if waited then leave_lane(k, group, ticket) end
   return lane_in(ticket), waited
 end

@@ -47,6 +47,7 @@ end
 local function unclaimed(p)
   if p.entry == '' then return nil end
   p.state, p.attempt, p.deadline, p.note = 'w', p.attempt - 1, p.due, ''
+  p.is_again = true
   return p
 end
 
@@ -65,26 +66,44 @@ local function hold_back(k, entry, id, p)
   return true
 end
 
+-- keeps_pace(k, stream, entry, id, p): sends a job back that may not start yet, because others of its key have started
+-- since it got its place; or counts its start.
+-- k = {jobs=, ready=, own=, bucket=, progress=, counts=, wake=, waits=, not_before=, groups=, group=, now=, keyed=,
+-- lanes=, fronts=, crowds=, key_limit=}
+-- returns whether it was sent back
+local function keeps_pace(k, stream, entry, id, p)
+  k.not_before = too_early(k, k.group, id, k.now)
+  if not k.not_before then
+    note_start(k, k.group, id, k.now)
+    return false
+  end
+  return_unclaimed(k, k.groups, stream, k.group, entry, id, p, p.deadline, k.now)
+  k.not_before = nil
+  return true
+end
+
 -- start_attempt(k, stream, entry, id, record, sequence, p, taken, tail): starts the attempt of an entry that is up to
 -- date, unless it has to wait or is too late. taken: how many this call has started; tail: from tail_of, for the
 -- group's TTR; p: nil = a first attempt. k.left and k.refused count jobs that are not started: those that are no longer
--- ready, and those that were lost with a consumer before and would not start at once. k.holds_back: a key is paused.
+-- ready, and those that are not claimed ahead and would not start at once. k.holds_back: a key is paused; k.paced: the topic
+-- has a pace of keys.
 -- k = {jobs=, ready=, own=, bucket=, progress=, counts=, wake=, waits=, not_before=, groups=, group=, consumer=, now=,
 -- now_text=, count=, at_once=, ttr=, left=, refused=, late=, mains=, expired=, keyed=, lanes=, fronts=,
--- crowds=, key_limit=, holds_back=}
+-- crowds=, key_limit=, holds_back=, paced=}
 -- returns the claim and the progress, like begun; nil = it is not started
 local function start_attempt(k, stream, entry, id, record, sequence, p, taken, tail)
   local due, ttr, expiry = string.match(record, '^(%d+)\n%d+\n(%d*)\n(%d*)\n', 13)
   if p and p.deadline ~= '' then due = p.deadline end
   if k.now < tonumber(due) then -- rescheduled before this group was added, or the clock was set back
     return_unclaimed(k, k.groups, stream, k.group, entry, id, p or fresh(sequence, entry), due, k.now)
-  elseif taken >= k.count or taken >= k.at_once and p and was_lost(p) then
+  elseif taken >= k.count or taken >= k.at_once and p and (k.paced or was_lost(p)) then
     if taken < k.count then k.refused = k.refused + 1 end
     local again = p and p.deadline or ''
     return_unclaimed(k, k.groups, stream, k.group, entry, id, p or fresh(sequence, entry), again, k.now)
   elseif expiry ~= '' and k.now > due + expiry then
     expire_entry(k, stream, entry, id, record, p, due)
-  elseif not (k.holds_back and p and stream == k.own and hold_back(k, entry, id, p)) then
+  elseif not (k.holds_back and p and stream == k.own and hold_back(k, entry, id, p))
+      and not (k.paced and p and not p.is_again and keeps_pace(k, stream, entry, id, p)) then
     return begun(k, stream, entry, ttr, sequence, p, taken, tail)
   end
   k.left = k.left + 1

@@ -182,6 +182,9 @@ def configure(
     key_order: Annotated[
         KeyOrder | None, typer.Option(help="Jobs of a key in order of their due times; pass: retries let others pass.")
     ] = None,
+    key_rate: Annotated[
+        str | None, typer.Option(help="Attempts of a key that start in a time at most: 5/s, 100/10m; 0 for no limit.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Create a topic, or change its settings.
@@ -194,7 +197,7 @@ def configure(
     with open_queue(context) as queue:
         settings = queue.configure(
             topic, ttr=ttr, retry=retry, shards=shards, max_deliveries=max_deliveries, groups=group, rate=rate,
-            durable=durable, key_concurrency=key_concurrency,
+            durable=durable, key_concurrency=key_concurrency, key_rate=key_rate,
             key_order=None if key_order is None else _KEY_ORDERS[key_order],
         )  # fmt: skip
     if as_json:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from ..config import TopicSettings
+from ..config import MAX_KEY_CONCURRENCY, TopicSettings
 from ..durability import check_level
-from ..durations import Duration
+from ..durations import Duration, rate_in
 from ..errors import InvalidInput
 from ..job import check_group, check_topic, check_ttr
 from ..link.session import Op
@@ -33,6 +33,7 @@ def configure(
     durable: str | None = None,
     key_concurrency: int | None = None,
     key_order: bool | Literal["pass"] | None = None,
+    key_rate: str | Literal[0] | None = None,
 ) -> Op[TopicSettings]:
     """Creates the topic, or changes the given settings. ``rate``: at most this many jobs become ready per second; 0
     for no limit. ``groups``: exactly these; others are removed, and their open jobs end. ``max_deliveries``: how
@@ -42,8 +43,9 @@ def configure(
     ``key_concurrency``: at most this many attempts of a key run at once, for each group; 0 for no limit.
     ``key_order``: jobs of a key start in the order of their due times, and one that waits for its next attempt holds
     the key, so that none of them overtakes it; "pass" lets the others pass; False for any order. Unless it is given,
-    ``key_concurrency`` is then 1. The first limit of a topic applies to jobs that are enqueued from now on
-    (docs/keys.md).
+    ``key_concurrency`` is then 1. ``key_rate``: this many attempts of a key start in a time, ``"5/s"`` or
+    ``"100/10m"``, spread evenly, for each group; 0 for no limit. The first limit of a topic applies to jobs that are
+    enqueued from now on (docs/keys.md).
 
     Raises:
         TopicNotEmpty: ``shards`` differs and the topic holds jobs.
@@ -63,7 +65,7 @@ def configure(
         changes["rate"] = rate or None
     if durable is not None:
         changes["durable"] = None if durable == _OF_PROCESS else check_level(durable)
-    changes |= _of_keys(key_concurrency, key_order)
+    changes |= _of_keys(key_concurrency, key_order, key_rate)
     exactly = None if groups is None else _checked_groups(groups)
     return (yield from store.topics.configure(topic, changes, exactly))
 
@@ -100,21 +102,36 @@ def resume(store: RedisStore, topic: str, *, key: str | None = None) -> Op[None]
         yield from pause_key(store, topic, key, False)
 
 
-def _of_keys(concurrency: int | None, order: bool | Literal["pass"] | None) -> dict[str, Any]:
+def _of_keys(
+    concurrency: int | None, order: bool | Literal["pass"] | None, rate: str | Literal[0] | None
+) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     if order is not None:
-        if order not in (True, False, "pass"):
-            raise InvalidInput(f"key_order: {order!r} is not one of True, False, 'pass'")
-        changes["key_order"] = {True: "hold", False: None, "pass": "pass"}[order]
-        if order and concurrency is None:
-            concurrency = 1
-    if changes or concurrency is not None:
-        changes["relimiting"] = True
+        changes["key_order"] = _key_order(order)
+        concurrency = 1 if order and concurrency is None else concurrency
     if concurrency is not None:
-        changes["key_concurrency"] = _in_range("key_concurrency", concurrency, 0, 10_000) or None
-        if concurrency:
-            changes["key_limited"] = True
-    return changes
+        changes["key_concurrency"] = _in_range("key_concurrency", concurrency, 0, MAX_KEY_CONCURRENCY) or None
+    if rate is not None:
+        changes["key_rate"] = _key_rate(rate)
+    if changes:
+        changes["relimiting"] = True
+    return changes | ({"key_limited": True} if concurrency or changes.get("key_rate") else {})
+
+
+def _key_order(order: bool | Literal["pass"]) -> str | None:
+    if order not in (True, False, "pass"):
+        raise InvalidInput(f"key_order: {order!r} is not one of True, False, 'pass'")
+    return {True: "hold", False: None, "pass": "pass"}[order]
+
+
+def _key_rate(rate: str | Literal[0]) -> str | None:
+    """As the registry keeps it; None for no limit."""
+    if rate in ("0", 0) and rate is not False:
+        return None
+    times, span_ms = rate_in(str(rate), "key_rate")
+    if times > span_ms:
+        raise InvalidInput(f"key_rate: {rate!r}: at most 1000 a second")
+    return str(rate).strip()
 
 
 def _check_rate(rate: float) -> None:

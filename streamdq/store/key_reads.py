@@ -23,7 +23,7 @@ def most_waiting(session: Session, shard: ShardKeys, group: str, limit: int) -> 
     found: dict[str, int] = {}
     name, rank = shard.crowds, 0
     while True:
-        flat = yield from one(session, name, "ZRANGE", name, rank, rank + _PAGE - 1, "REV", "WITHSCORES")
+        flat = yield from one(session, name, "ZREVRANGEBYSCORE", name, "+inf", 1, "WITHSCORES", "LIMIT", rank, _PAGE)
         for lane, waiting in zip(flat[::2], flat[1::2], strict=True):
             whose, key = lane_in(lane)
             if whose == group and len(found) < limit:
@@ -60,7 +60,7 @@ def running(session: Session, shard: ShardKeys, group: str) -> Op[Counter[str]]:
 
 def paused(session: Session, shard: ShardKeys, limit: int) -> Op[list[str]]:
     """Keys of the shard that are paused, at most ``limit``."""
-    found = yield from one(session, shard.crowds, "ZRANGEBYSCORE", shard.crowds, "-inf", "-1", "LIMIT", 0, limit)
+    found = yield from one(session, shard.crowds, "ZRANGEBYSCORE", shard.crowds, "-1", "-1", "LIMIT", 0, limit)
     return [lane_in(mark)[1] for mark in found]
 
 

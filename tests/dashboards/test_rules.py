@@ -34,11 +34,7 @@ def test_prometheus_takes_rules_for_another_scale(tmp_path: Path) -> None:
 
 
 @needs_promtool
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(path, marks=[pytest.mark.thorough] if path.stem.endswith("for_long") else []) for path in CASES],
-    ids=lambda path: path.stem,
-)
+@pytest.mark.parametrize("case", CASES, ids=lambda path: path.stem)
 def test_alerts_fire_when_they_should_and_only_then(case: Path) -> None:
     promtool("test", "rules", case)
 

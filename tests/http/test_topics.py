@@ -55,7 +55,11 @@ async def test_figures(api: Api) -> None:
 
 
 async def test_keys(api: Api) -> None:
-    await api.client.patch("/v1/topics/t", json={"key_concurrency": 1})
+    limits = {"key_concurrency": 1, "key_rate": "5/s"}
+    changed = (await api.client.patch("/v1/topics/t", json=limits)).json()
+    assert limits.items() <= changed.items()
+    assert kind(await api.client.patch("/v1/topics/t", json={"key_rate": "often"})) == "invalid-input"
+    assert (await api.client.patch("/v1/topics/t", json={"key_rate": "0"})).json()["key_rate"] is None
     for n in range(3):
         await api.put(f"j{n}", key="k")
     found = (await api.client.get("/v1/topics/t/keys")).json()

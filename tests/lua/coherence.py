@@ -15,6 +15,7 @@ from streamdq.link.command import Command
 from streamdq.link.session import Op, Session, checked
 
 MARK = b"\x1f"
+UNBEGUN = b"\x1e"
 _ENTRY = rb"(?:\d+-\d+|-)"
 _PAST = rb"\d+(?:\+\d+)?\|\d+\|\d+"  # attempt, step, crashes
 FORM = re.compile(
@@ -52,6 +53,15 @@ class Stored(NamedTuple):
     lanes: list[bytes]
     fronts: list[bytes]
     crowds: dict[bytes, bytes]
+
+    @property
+    def places(self) -> list[bytes]:
+        return [ticket for ticket in self.fronts if not ticket.startswith(UNBEGUN)]
+
+    @property
+    def unbegun(self) -> list[bytes]:
+        """Those that have a place and have not started, in a topic with a pace of keys."""
+        return [mark[1:] for mark in self.fronts if mark.startswith(UNBEGUN)]
 
     @property
     def groups(self) -> list[bytes]:
@@ -180,9 +190,11 @@ def _of_bucket(stored: Stored) -> list[str]:
 
 def _of_lanes(stored: Stored, now_ms: float) -> list[str]:
     """Each ticket is that of a job that waits, or has a place and has not ended. No key is stuck."""
-    found, limit = [], int(stored.settings.get(b"key_limit") or 0)
-    if sorted(stored.keyed.values()) != sorted(stored.lanes + stored.fronts):
+    found = []
+    if sorted(stored.keyed.values()) != sorted(stored.lanes + stored.places):
         found.append(f"tickets {stored.keyed}, in lanes {stored.lanes}, with a place {stored.fronts}")
+    if not set(stored.unbegun) <= set(stored.places):
+        found.append(f"{stored.unbegun} are to start, with a place {stored.places}")
     for field, ticket in stored.keyed.items():
         group, _, id = field.partition(MARK)
         _, _, rest = ticket.split(MARK, 2)
@@ -193,20 +205,34 @@ def _of_lanes(stored: Stored, now_ms: float) -> list[str]:
             good = int(rest[:13]) <= int(p.deadline) and rest[13:25] == p.sequence
         if not good:
             found.append(f"{ticket!r} of {field!r} is out of date")
+    return found + _of_waiting(stored, now_ms)
+
+
+def _of_waiting(stored: Stored, now_ms: float) -> list[str]:
+    """They are counted, and wait only for those that come before them."""
+    found = []
     waiting, out = (
-        Counter(ticket.rpartition(MARK)[0] for ticket in tickets) for tickets in (stored.lanes, stored.fronts)
+        Counter(ticket.rpartition(MARK)[0] for ticket in tickets) for tickets in (stored.lanes, stored.places)
     )
     paused = {lane for lane in stored.crowds if lane.startswith(MARK)}
-    if waiting != {lane: int(number) for lane, number in stored.crowds.items() if lane not in paused}:
+    crowds = {lane: int(number) for lane, number in stored.crowds.items() if lane[:1] not in (MARK, UNBEGUN)}
+    if waiting != crowds:
         found.append(f"waiting: {waiting}, counted {stored.crowds}")
     if b"opening" not in stored.settings:
         for lane, number in waiting.items():
             if lane[lane.index(MARK) :] in paused:
                 continue
-            if not limit or out[lane] < limit:
+            if _is_open(stored, lane, out[lane]):
                 found.append(f"{lane!r} has {number} waiting and {out[lane]} places taken")
             found += _overtaken(stored, lane, now_ms)
     return found
+
+
+def _is_open(stored: Stored, lane: bytes, taken: int) -> bool:
+    """Whether the lane has a place to give."""
+    most, _, pace = stored.settings.get(b"key_limit", b"0").partition(b"/")
+    unbegun = sum(ticket.rpartition(MARK)[0] == lane for ticket in stored.unbegun)
+    return (most == b"0" or taken < int(most)) and (not pace or unbegun < max(1, int(50 / float(pace))))
 
 
 def _due_of(ticket: bytes | None) -> float:
@@ -216,7 +242,8 @@ def _due_of(ticket: bytes | None) -> float:
 def _overtaken(stored: Stored, lane: bytes, now_ms: float) -> list[str]:
     """Of what is in the bucket with its first due time, none is later than what waits and not due."""
     first = min(ticket for ticket in stored.lanes if ticket.startswith(lane + MARK))
-    last = max((ticket for ticket in stored.fronts if ticket.startswith(lane + MARK)), default=b"")
+    given = stored.unbegun if b"/" in stored.settings.get(b"key_limit", b"") else stored.places
+    last = max((ticket for ticket in given if ticket.startswith(lane + MARK)), default=b"")
     group, rest = lane.partition(MARK)[0], last.rpartition(MARK)[2]
     member = rest[13:25] + MARK + group + MARK + rest[25:]
     early = last > first and member in stored.bucket and stored.bucket[member] > now_ms

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import NoReturn
+import time
+from typing import Any, NoReturn
 
 import pytest
 
@@ -126,6 +127,50 @@ async def test_a_key_that_has_much_to_do_delays_no_other(space: Space, seen: See
         assert sorted(await seen.count(3)) == ["many", "none", "one"]
         assert space.stats().aside == 1999
         held.set()
+
+
+async def test_starts_of_a_key_are_spread(space: Space, seen: Seen) -> None:
+    """However long the machine takes, no more start than may, and other keys don't wait."""
+    space.queue.configure("t", key_rate="20/s")
+    worker, began = space.worker(), time.monotonic()
+
+    @worker.handler("t")
+    async def handler(body: str) -> None:
+        seen.add((body, time.monotonic() - began))
+
+    space.queue.enqueue_many("t", [NewJob("paced", key="a") for _ in range(21)])
+    space.queue.enqueue_many("t", [NewJob("other", key=f"b{n}") for n in range(20)])
+    async with space.serving(worker):
+        all = await seen.count(41)
+    paced = [at for body, at in all if body == "paced"]
+    assert paced[-1] >= 20 * 0.05 - 0.05
+    assert [body for body, _ in all].index("other") < 10
+    assert space.audit().balanced
+
+
+@pytest.mark.parametrize("order", [True, "pass", False])
+def test_an_attempt_that_failed_waits_for_the_rate_of_its_key(space: Space, order: Any) -> None:
+    space.queue.configure("t", key_rate="1/h", key_order=order)
+    space.queue.enqueue_many("t", [NewJob(n, key="a") for n in range(2)])
+    claim = space.queue.take("t", timeout=5)
+    assert claim is not None
+    claim.fail("no", delay=0)
+    assert space.queue.take("t", timeout=0.2) is None
+    assert space.audit().balanced
+
+
+@pytest.mark.parametrize("rate", ["", "5", "5/x", "0/s", "1001/s", "-1/s", 5, True, False, 1.5, "9" * 50 + "/s"])
+def test_what_is_no_rate_of_keys_is_refused(space: Space, rate: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"^key_rate: "):
+        space.queue.configure("t", key_rate=rate)
+
+
+def test_a_rate_of_keys_is_kept_and_removed(space: Space) -> None:
+    assert space.queue.configure("t", key_rate=" 100/10m ").key_rate == "100/10m"
+    assert space.another_queue().configure("t").key_rate == "100/10m"
+    for none in (0, "0"):
+        space.queue.configure("t", key_rate="5/s")
+        assert space.queue.configure("t", key_rate=none).key_rate is None
 
 
 @pytest.mark.parametrize("shards", [1, SHARDS])

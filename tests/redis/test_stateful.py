@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
@@ -342,14 +341,6 @@ SETTINGS = settings(
 )
 
 
-def test_a_few_orders_of_calls(redis_server: Server) -> None:
-    class OnThisServer(Engine):
-        url = redis_server.url
-
-    run_state_machine_as_test(OnThisServer, settings=settings(SETTINGS, max_examples=25))
-
-
-@pytest.mark.thorough
 def test_any_order_of_calls(redis_server: Server) -> None:
     class OnThisServer(Engine):
         url = redis_server.url

@@ -36,6 +36,7 @@ _OUTCOMES = (
     "remove_consumer: handed back", "move: other groups", "move: no permit",
     "configure_shard: 1", "configure_shard: 0", "drop_shard: 1", "drop_shard: 0", "a group leaves",
     "take_over: some", "take_over: nothing", "a key at its limit: True", "a key at its limit: False",
+    "a start waited for the rate of its key",
     "pause_key: 1", "pause_key: -1",
     "fire: enqueued", "fire: skipped", "fire: unplanned", "retract: taken back", "retract: nothing",
     "schedule: changed meanwhile", "schedule: missed", "schedule: all accounted for",

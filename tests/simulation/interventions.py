@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from .model import Call, Delivery, Model, Shard, Step, Tracked, due_of, key_in, whole
+from .model import NO_LIMIT, Call, Delivery, KeyLimit, Model, Shard, Step, Tracked, due_of, key_in, whole
 
 _LETTERS = re.compile(rb"\|([^:|]+):d([^|]*)")
 
@@ -197,9 +197,11 @@ def configure_shard(model: Model, call: Call) -> None:
     if rate != model.rates.get(call.shard, 0.0):
         model.rates[call.shard] = rate
         model.moves.pop(call.shard[0], None)
-    limit = int(fields.get(b"key_limit") or 0)
-    if limit != model.key_limits.get(call.shard, (0, 0))[0]:
-        model.key_limits[call.shard] = limit, model.told
+    most, _, pace = (fields.get(b"key_limit") or b"0").decode().partition("/")
+    limit = KeyLimit(int(most), float(pace or 0), model.told)
+    if limit[:2] != model.key_limits.get(call.shard, NO_LIMIT)[:2]:
+        model.key_limits[call.shard] = limit
+        model.free_from = {lane: at for lane, at in model.free_from.items() if lane[0] != call.shard}
     for group in set(call.args[3].decode().split(",")) & before.keys():
         _leave(model, call.shard, group)
     model.fields.setdefault(call.shard, {}).update({name.decode(): value for name, value in fields.items()})
@@ -237,6 +239,7 @@ def drop_shard(model: Model, call: Call) -> None:
     model.lose([job for job in model.live.values() if job.shard == call.shard], "deleted", call.shard)
     for known in (model.groups, model.fields, model.rates, model.key_limits, model.counts):
         known.pop(call.shard, None)
+    model.free_from = {lane: at for lane, at in model.free_from.items() if lane[0] != call.shard}
     model.paused_keys = {key: at for key, at in model.paused_keys.items() if key[0] != call.shard}
 
 
@@ -252,7 +255,7 @@ def flushall(model: Model, _: Call) -> None:
     model.lost_data = True
     for known in (
         model.groups, model.fields, model.rates, model.key_limits, model.paused_keys, model.counts, model.moves,
-        model.versions,
+        model.versions, model.free_from,
     ):  # fmt: skip
         known.clear()
 

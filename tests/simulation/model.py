@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 _SHARD = re.compile(r"^[^{]*\{(.+):(\d+)\}:")
 
@@ -51,6 +51,17 @@ class Delivery:
 
     def open_again(self, due_ms: int) -> None:
         self.ended, self.due_ms, self.claim, self.lost, self.maybe_lost = "", due_ms, None, 0, 0
+
+
+class KeyLimit(NamedTuple):
+    """``most``: attempts of a key at once; ``pace``: ms between starts, 0 = none; ``since``: the call that said so."""
+
+    most: int
+    pace: float
+    since: int
+
+
+NO_LIMIT = KeyLimit(0, 0, 0)
 
 
 @dataclass
@@ -148,7 +159,8 @@ class Model:
         self.versions: dict[Shard, int] = {}
         self.fields: dict[Shard, dict[str, bytes]] = {}  # of each shard's settings
         self.rates: dict[Shard, float] = {}
-        self.key_limits: dict[Shard, tuple[int, int]] = {}  # how many attempts of a key, and the call that said so
+        self.key_limits: dict[Shard, KeyLimit] = {}
+        self.free_from: dict[tuple[Shard, str, str], float] = {}  # when the next one of a group and key may start
         self.paused_keys: dict[tuple[Shard, str], int] = {}  # and the call that paused it
         self.moves: dict[str, list[tuple[int, int]]] = {}  # of each topic at its present rate: when, how many
         self.counts: dict[Shard, Counter[str]] = {}  # as Redis should count

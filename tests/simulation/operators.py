@@ -52,7 +52,7 @@ async def pause_key(world: World, queue: AsyncQueue, topic: str) -> None:
 
 async def relimit(world: World, queue: AsyncQueue, topic: str) -> None:
     if world.plan.keyed:
-        await queue.configure(topic, **key_limits(world.random))
+        await queue.configure(topic, **key_limits(world.random, world.paces))
 
 
 async def kick(world: World, queue: AsyncQueue, topic: str) -> None:

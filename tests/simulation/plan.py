@@ -110,9 +110,10 @@ def key_of(id: str) -> dict[str, Any]:
     return {"key": KEYS[number]} if number < len(KEYS) else {}
 
 
-def key_limits(random: Random) -> dict[str, Any]:
+def key_limits(random: Random, paces: Random | None) -> dict[str, Any]:
     """Of a topic."""
-    return {"key_concurrency": random.choice((0, 1, 1, 2, 4)), "key_order": random.choice((True, False, "pass"))}
+    limits = {"key_concurrency": random.choice((0, 1, 1, 2, 4)), "key_order": random.choice((True, False, "pass"))}
+    return limits | ({"key_rate": paces.choice((0, "2/s", "10/s", "60/s"))} if paces else {})
 
 
 def uniqueness(random: Random) -> dict[str, Any]:

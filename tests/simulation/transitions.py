@@ -9,9 +9,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 from .interventions import INTERVENTIONS
-from .model import Call, Claim, Delivery, Model, Shard, Step, Tracked, due_of, key_in, whole
+from .model import NO_LIMIT, Call, Claim, Delivery, Model, Shard, Step, Tracked, due_of, key_in, whole
 from .uniqueness import check_new, postponed
 
+LAG_MS = 50
 _OF_CLAIM = {"finish": 4, "retry": 7, "bury": 6, "release": 4, "touch": 4}  # arguments for each claim
 
 # -- jobs come
@@ -226,17 +227,20 @@ def _give(
         delivery.lost += held.started
     if job.expire_ms is not None and now_ms > delivery.due_ms + job.expire_ms + 1:
         model.broken(f"job {serial} is claimed in {group}, though it has expired: {delivery}")
+    again = held is not None and (held.consumer, held.proof) == (consumer, given.proof)
     delivery.claim = given
     model.note_claim(serial, group, consumer)
     if job.key:
-        _check_key(model, job, group, now_ms)
+        _check_key(model, job, group, now_ms, again)
 
 
-def _check_key(model: Model, job: Tracked, group: str, now_ms: int) -> None:
+def _check_key(model: Model, job: Tracked, group: str, now_ms: int, again: bool) -> None:
     """Jobs that were put in before the limit was set don't count."""
-    limit, since = model.key_limits.get(job.shard, (0, 0))
+    limit, pace, since = model.key_limits.get(job.shard, NO_LIMIT)
     if not limit or job.at <= since:
         return
+    if pace and not again:
+        _check_pace(model, job, group, now_ms, pace)
     if model.paused_keys.get((job.shard, job.key), model.told) < model.told:
         model.broken(f"job {job.serial} is claimed in {group}, though its key is paused")
     others = [
@@ -247,6 +251,17 @@ def _check_key(model: Model, job: Tracked, group: str, now_ms: int) -> None:
     model.happened[f"a key at its limit: {len(others) == limit}"] += 1
     if len(others) > limit:
         model.broken(f"job {job.serial} is claimed in {group}, though {limit} of its key may run: {others}")
+
+
+def _check_pace(model: Model, job: Tracked, group: str, now_ms: int, pace: float) -> None:
+    """Starts of a key are spread, but for 50 ms that are made up for."""
+    lane = job.shard, group, job.key
+    free = model.free_from.get(lane, now_ms)
+    if lane in model.free_from and now_ms - free < 5:
+        model.happened["a start waited for the rate of its key"] += 1
+    if now_ms < free - LAG_MS and not model.clock_was_back:
+        model.broken(f"job {job.serial} starts in {group} {free - now_ms:.0f} ms too early for the rate of its key")
+    model.free_from[lane] = max(free, now_ms - LAG_MS) + pace
 
 
 def _accepted(model: Model, call: Call) -> Iterator[tuple[Tracked, Delivery, Sequence[bytes]]]:

@@ -55,6 +55,8 @@ class World:
         self.random = Random(f"{seed} what")
         self.plan = Plan.drawn(self.random, Random(f"{seed} later"))
         self.happened: Counter[str] = Counter()
+        paces = Random(f"{seed} starts")
+        self.paces = paces if paces.random() < 0.22 else None  # otherwise as before there were rates of keys
         self.loop = SimulatedLoop(Random(f"{seed} order"), self.plan.shuffled)
         self.clock_s = float(EPOCH_S)
         self.store = Store(lambda: self.clock_s + self.loop.time())
@@ -188,7 +190,7 @@ class World:
                 await queue.configure(
                     topic, groups=GROUPS[:2], shards=self.plan.shards, ttr=self.plan.ttr,
                     retry=self.random.choice(RETRIES), max_deliveries=deliveries[topic],
-                    **(key_limits(self.random) if self.plan.keyed else {}),
+                    **(key_limits(self.random, self.paces) if self.plan.keyed else {}),
                 )  # fmt: skip
 
     # -- for those who take part

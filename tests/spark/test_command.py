@@ -57,7 +57,6 @@ def told(spark: SparkSession, out: Path, table: str) -> dict[str, Any]:
 # -- the SLO
 
 
-@pytest.mark.thorough
 def test_the_slo_is_the_one_that_is_asked_for(
     command: Command, spark: SparkSession, dump: Path, tmp_path: Path
 ) -> None:
@@ -136,7 +135,6 @@ def weeks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.thorough
 def test_the_forecast_is_joined_with_what_waits_in_redis(
     command: Command, spark: SparkSession, newest: Server, weeks: Path, tmp_path: Path
 ) -> None:

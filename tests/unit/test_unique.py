@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from streamdq import NewJob
+from streamdq.durations import rate_in
 from streamdq.errors import InvalidInput
 from streamdq.store.records import encode
-from streamdq.unique import NO_RULE, rate_in, rule_of, unique
+from streamdq.unique import NO_RULE, rule_of, unique
 
 BODY = {"user": 7, "kind": "welcome", "order": {"id": "a"}, "at": 5}
 
@@ -61,16 +62,16 @@ def test_fields_are_names(fields: Any) -> None:
     [("3/h", (3, 3_600_000)), ("1/10m", (1, 600_000)), (" 100/1.5s ", (100, 1500)), ("2/d", (2, 86_400_000))],
 )
 def test_rates(text: str, expected: tuple[int, int]) -> None:
-    assert rate_in(text) == expected
+    assert rate_in(text, "rate") == expected
 
 
 @pytest.mark.parametrize(
     "text",
-    ["", "3", "3/", "/h", "0/h", "3/0s", "-1/h", "3/y", "3 / h", "101/h", "3/h" * 20, 3, None, "1/1.2.3s", "1/1h1m"],
+    ["", "3", "3/", "/h", "0/h", "3/0s", "-1/h", "3/y", "3 / h", "101/h", "3/h" * 20, 3, [], "1/1.2.3s", "1/1h1m"],
 )
 def test_rates_that_are_refused(text: Any) -> None:
     with pytest.raises(InvalidInput, match="rate_of_id"):
-        rate_in(text)
+        rule_of("j", None, text, None)
 
 
 def test_rules() -> None:

@@ -48,7 +48,7 @@ EXAMPLE_JOB: dict[str, Any] = {
 }  # fmt: skip
 EXAMPLE_TOPIC: dict[str, Any] = {
     "topic": "order.close", "shards": 1, "ttr_ms": 60000, "retry": "15000ms 180000ms", "max_deliveries": 5,
-    "rate": None, "durable": None, "key_concurrency": None, "key_order": None, "paused": False,
+    "rate": None, "durable": None, "key_concurrency": None, "key_order": None, "key_rate": None, "paused": False,
     "groups": {"default": {"ttr_ms": None, "retry": None}},
 }  # fmt: skip
 
@@ -350,6 +350,7 @@ class TopicOut(BaseModel):
     durable: str | None
     key_concurrency: int | None
     key_order: str | None = Field(description="`hold`: a job in retry holds its key; `pass`; or null.")
+    key_rate: str | None
     paused: bool
     groups: dict[str, GroupSettingsOut]
 
@@ -387,6 +388,9 @@ class TopicIn(In):
     key_order: StrictBool | Literal["pass"] | None = Field(
         default=None,
         description="Jobs of a key start by their due times; `pass`: retries let others pass.",
+    )
+    key_rate: Annotated[StrictStr, Field(max_length=40)] | None = Field(
+        default=None, description='Attempts of a key that start in a time at most: "5/s", "100/10m"; "0": no limit.'
     )
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"ttr": "30s", "retry": "15s 3m 10m"}]})
