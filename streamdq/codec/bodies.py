@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Any
 
 from ..errors import BodyDamaged, BodyUnreadable, InvalidInput, MissingExtra
 from ..job import ENCODED
@@ -18,6 +19,7 @@ Seal = Callable[[str, int, bytes], bytes]
 """Makes the stored body of a job's id, version and JSON."""
 
 _NO_STORAGE = "it is in a storage of large bodies, which is not configured here; see STREAMDQ_OFFLOAD"
+_SAMPLE = "pass for example [Zstd(), Encrypt(key)]; names such as 'zstd encrypt' are for STREAMDQ_CODEC"
 _NAME, _TAG = re.compile(LAYER), re.compile(f"(?:{TAG})?")
 
 
@@ -192,7 +194,7 @@ class Bodies:
 
 def _split(write: Sequence[Codec]) -> tuple[list[Codec], Offload | None]:
     """The codecs, and the last one apart if it is Offload."""
-    given = [_checked(codec) for codec in write]
+    given = [_checked(codec) for codec in _listed(write)]
     if len({codec.name for codec in given}) < len(given):
         raise InvalidInput("codec: the same codec twice")
     if any(isinstance(codec, Offload) for codec in given[:-1]):
@@ -201,10 +203,25 @@ def _split(write: Sequence[Codec]) -> tuple[list[Codec], Offload | None]:
     return (given[:-1], last) if isinstance(last, Offload) else (given, None)
 
 
-def _checked(codec: Codec) -> Codec:
+def _listed(write: object) -> Iterable[Any]:
+    if isinstance(write, str) or not isinstance(write, Iterable):
+        raise InvalidInput(f"codec: {_shown(write)} is not a list of codecs; {_SAMPLE}")
+    return write
+
+
+def _checked(codec: Any) -> Codec:
+    parts = (getattr(codec, "name", None), getattr(codec, "tag", None))
+    if isinstance(codec, type) or not all(isinstance(part, str) for part in parts):
+        raise InvalidInput(f"codec: {_shown(codec)} is not a codec; {_SAMPLE}")
     if not _NAME.fullmatch(codec.name) or not _TAG.fullmatch(codec.tag):
         raise InvalidInput(
             f"codec: {codec.name!r} with the tag {codec.tag!r}; a name is up to 32 of a-z 0-9 _ -, a tag up to 64 of "
             "A-Z a-z 0-9 . _ -"
         )
-    return codec
+    checked: Codec = codec
+    return checked
+
+
+def _shown(given: object) -> str:
+    """What was passed where codecs belong. A text is not quoted: it may be a key."""
+    return f"the class {given.__name__}" if isinstance(given, type) else f"an object of type {type(given).__name__}"

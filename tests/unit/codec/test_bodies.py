@@ -186,6 +186,21 @@ def test_a_name_that_can_t_be_stored_is_refused(name: str, tag: str) -> None:
         bodies(Misnamed())
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("zstd encrypt", "an object of type str is not a list of codecs"),
+        (Encrypt(NEW), "an object of type Encrypt is not a list of codecs"),
+        ([NEW], "an object of type str is not a codec"),
+        ([Encrypt], "the class Encrypt is not a codec"),
+    ],
+)
+def test_what_is_not_a_codec_is_refused_and_not_quoted(given: Any, said: str) -> None:
+    with pytest.raises(InvalidInput, match=rf"^codec: {said}; .*\[Zstd\(\), Encrypt\(key\)\].*STREAMDQ_CODEC") as error:
+        Bodies("ns", 1000, 1000, given)
+    assert NEW not in str(error.value)
+
+
 def test_the_same_codec_twice_is_refused() -> None:
     with pytest.raises(InvalidInput, match="twice"):
         bodies(Encrypt(NEW), Encrypt(OLD))
