@@ -22,7 +22,7 @@ from .input import parse_moment
 app = commands()
 _SHOWN, _MOST_SHOWN = 20, 100_000
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask before something is done.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask for confirmation.")]
 
 
 @app.command()
@@ -32,16 +32,16 @@ def find(
     state: Annotated[str | None, typer.Option(help=f"One of {', '.join(FINDABLE)}.")] = None,
     group: Annotated[str | None, typer.Option(help="The consumer group that has them in this state.")] = None,
     due_from: Annotated[
-        str | None, typer.Option(help="Due from then on: a time, now, or from now on counted: 10m, -1h.")
+        str | None, typer.Option(help="Due at this time or later: a time, now, or counted from now: 10m, -1h.")
     ] = None,
-    due_until: Annotated[str | None, typer.Option(help="Due until then, likewise.")] = None,
+    due_until: Annotated[str | None, typer.Option(help="Due at this time or earlier, written in the same way.")] = None,
     key: Annotated[str | None, typer.Option(help="Only jobs with this key.")] = None,
     id_prefix: Annotated[str | None, typer.Option(help="Only ids that begin with this.")] = None,
     where: Annotated[
         list[str] | None,
         typer.Option(metavar="CONDITION", help="body.user=7, body.amount>100, error!=timeout; repeatable."),
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="End with so many.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Stop after this many.")] = None,
     show: Annotated[int, typer.Option(min=0, max=_MOST_SHOWN, help="How many of them to print.")] = _SHOWN,
     cancel: Annotated[bool, typer.Option("--cancel", help="Cancel them.")] = False,
     reschedule: Annotated[str | None, typer.Option(metavar="DELAY", help="Make them due after this long.")] = None,

@@ -70,10 +70,12 @@ def enqueue(
         str | None, typer.Option(help="Give the job up if it would start this long after its due time.")
     ] = None,
     tz: Annotated[str | None, typer.Option(help="The time zone of --at and --quiet, such as Europe/Paris.")] = None,
-    quiet: Annotated[str | None, typer.Option(help="Not due in these hours but when they end: 21:00-08:00.")] = None,
+    quiet: Annotated[str | None, typer.Option(help="If due in these hours, put off to their end: 21:00-08:00.")] = None,
     window: Annotated[str | None, typer.Option(help="Due up to this much later, when the fewest jobs are.")] = None,
     key: Annotated[str | None, typer.Option(help="What the job belongs to, such as a customer.")] = None,
-    version: Annotated[int | None, typer.Option("--body-version", help="Of the body's shape; 1 if not given.")] = None,
+    version: Annotated[
+        int | None, typer.Option("--body-version", help="The version of the body's shape; 1 if not given.")
+    ] = None,
     unique_for: Annotated[str | None, typer.Option(help="How long the id stays taken, ended or not.")] = None,
     unique_after: Annotated[
         UniqueAfterChoice, typer.Option(help="Whether that counts from now, or from the job's end.")

@@ -98,7 +98,7 @@ def add(
     expire: Annotated[
         str | None, typer.Option(help="Give a job up if it would start this long after its due time.")
     ] = None,
-    version: Annotated[int, typer.Option("--body-version", help="Of the body's shape.")] = 1,
+    version: Annotated[int, typer.Option("--body-version", help="The version of the body's shape.")] = 1,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show when it would run.")] = False,
     as_json: Json = False,
 ) -> None:

@@ -111,12 +111,14 @@ PausedKey = Annotated[str | None, typer.Option("--key", help="Only this key's jo
 def keys(
     context: typer.Context,
     topic: Topic,
-    by: Annotated[KeysBy, typer.Option(help="With most jobs that wait for them, or run; or paused.")] = KeysBy.WAITING,
+    by: Annotated[
+        KeysBy, typer.Option(help="Sort by jobs that wait or that run; or list paused keys.")
+    ] = KeysBy.WAITING,
     group: GroupOption = DEFAULT_GROUP,
     limit: Annotated[int, typer.Option(help="How many keys at most.")] = 20,
     as_json: Json = False,
 ) -> None:
-    """Show which keys have most to do.
+    """Show the keys with the most jobs.
 
     How many jobs of a key wait for the others of the key, and how many run. For topics with a limit of keys.
     """

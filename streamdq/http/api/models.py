@@ -104,7 +104,7 @@ class JobIn(In):
             examples=["21:00-08:00"],
         ),
     ] = None
-    version: Annotated[StrictInt, Field(ge=1, le=MAX_VERSION, description="Of the body's shape.")] = 1
+    version: Annotated[StrictInt, Field(ge=1, le=MAX_VERSION, description="The version of the body's shape.")] = 1
     unique_for: Annotated[
         DurationIn | None,
         Field(description=f"The id stays taken for this long from now on, also after the job has ended. {DURATION}"),
@@ -208,7 +208,7 @@ class JobOut(BaseModel):
     state: JobState = Field(description="The state of the most active group.")
     body: Any = Field(description="Null if the server can't read it; `body_unreadable` tells why.")
     body_unreadable: str | None = Field(default=None, description="Why the body is null, such as a missing key.")
-    version: int = Field(default=1, description="Of the body's shape.")
+    version: int = Field(default=1, description="The version of the body's shape.")
     due_ms: int
     created_ms: int
     attempt: int

@@ -64,7 +64,7 @@ class ScheduleIn(In):
         Annotated[StrictStr, Field(max_length=4096)] | None,
         Field(description="The URL to which a callback worker POSTs the body."),
     ] = None
-    version: Annotated[StrictInt, Field(ge=1, le=MAX_VERSION, description="Of the body's shape.")] = 1
+    version: Annotated[StrictInt, Field(ge=1, le=MAX_VERSION, description="The version of the body's shape.")] = 1
 
     model_config = ConfigDict(
         extra="forbid",
@@ -114,7 +114,7 @@ class ScheduleOut(BaseModel):
     retry: str | None
     url: str | None
     expire_ms: int | None
-    version: int = Field(description="Of the body's shape.")
+    version: int = Field(description="The version of the body's shape.")
     body: Any
 
     model_config = example(EXAMPLE_SCHEDULE)
