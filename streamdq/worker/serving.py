@@ -58,7 +58,7 @@ class Orders:
     turns: Turns
     on_dead: list[Callable[..., Any]]
     declared: list[Declared]
-    prune: bool  # it removes schedules that are declared no more
+    prune: bool  # it removes schedules that the code no longer declares
 
 
 class Serving:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -108,7 +109,7 @@ def queue(server: Server) -> Iterator[Queue]:
 def test_each_block_is_run_by_a_test_here() -> None:
     ways = {
         "python": ["closing order", "while claim"],
-        "console": ["make demo", "--processes", "serve", "take?", "dump"],
+        "console": ["make demo", "-m venv", "--processes", "serve", "take?", "dump"],
     }
     for language, marks in ways.items():
         found = [text for kind, text in BLOCKS if kind == language]
@@ -120,6 +121,13 @@ def test_each_block_is_run_by_a_test_here() -> None:
     for why in RUN_ELSEWHERE.values():
         file = why.partition(":")[0]
         assert not file.endswith(".py") or (README.parent / file).exists()
+
+
+def test_each_extra_that_it_names_exists_and_none_is_missing() -> None:
+    project = tomllib.loads((README.parent / "pyproject.toml").read_text())["project"]
+    sentence = README.read_text().partition("The extra `embedded`")[2].partition("Without an extra")[0]
+    named = {"embedded", "uvloop", "mysql", *re.findall(r"`(\w+)`", sentence)}  # docs/outbox.md names mysql
+    assert named == project["optional-dependencies"].keys() - {"dev"}
 
 
 def test_the_first_example_runs_and_stands_in_the_first_forty_lines(shell: Shell) -> None:
