@@ -23,7 +23,9 @@ def most_waiting(session: Session, shard: ShardKeys, group: str, limit: int) -> 
     found: dict[str, int] = {}
     name, rank = shard.crowds, 0
     while True:
-        flat = yield from one(session, name, "ZREVRANGEBYSCORE", name, "+inf", 1, "WITHSCORES", "LIMIT", rank, _PAGE)
+        flat = yield from one(
+            session, name, "ZRANGE", name, "+inf", 1, "BYSCORE", "REV", "LIMIT", rank, _PAGE, "WITHSCORES"
+        )
         for lane, waiting in zip(flat[::2], flat[1::2], strict=True):
             whose, key = lane_in(lane)
             if whose == group and len(found) < limit:

@@ -139,7 +139,7 @@ def test_the_topics_live(ann: Page, queue: Queue) -> None:
     ann.go("/")
     ann.sees("live", "#live-state")
     ann.page.evaluate(READ_OUT)
-    queue.enqueue_many("orders", (NewJob(n, delay=30 * n + 5) for n in range(40)))
+    queue.enqueue_many("orders", (NewJob(n, delay=30 * n + 600) for n in range(40)))
     ann.sees("orders", "table")  # without a reload
     ann.sees("40 due within 1h")
     assert ann.page.evaluate("window.readOut") == 0, "what did not change is not read out again"

@@ -14,7 +14,7 @@ from tests.lua.shard import Shard
 from tests.servers import Pool
 
 
-@pytest.fixture(params=[*EACH_BINARY, pytest.param("memory", id="fakeredis")])
+@pytest.fixture(params=[*EACH_BINARY, pytest.param("memory", id="fakeredis", marks=pytest.mark.thorough)])
 def url(request: pytest.FixtureRequest, servers: Pool) -> Iterator[str]:
     """An empty server of each kind in turn."""
     if request.param == "memory":
