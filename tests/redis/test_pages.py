@@ -28,6 +28,15 @@ def code_of(page: str) -> str:
     return "\n".join(blocks)
 
 
+def test_the_page_of_tests_is_a_test_that_passes(tmp_path: Path) -> None:
+    (tmp_path / "test_orders.py").write_text(code_of("testing"))
+    (tmp_path / "pytest.ini").touch()
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q"], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "1 passed" in done.stdout, done.stdout
+
+
 @pytest.mark.parametrize("page", PRINTED)
 def test_a_page_runs_as_it_stands(page: str, redis_server: Server, tmp_path: Path) -> None:
     (tmp_path / "page.py").write_text(code_of(page).replace("s3://bucket", f"file://{tmp_path}"))

@@ -125,7 +125,9 @@ def test_each_block_is_run_by_a_test_here() -> None:
 
 def test_each_extra_that_it_names_exists_and_none_is_missing() -> None:
     project = tomllib.loads((README.parent / "pyproject.toml").read_text())["project"]
-    sentence = README.read_text().partition("The extra `embedded`")[2].partition("Without an extra")[0]
+    sentence = (
+        " ".join(README.read_text().split()).partition("The extra `embedded`")[2].partition("Without an extra")[0]
+    )
     named = {"embedded", "uvloop", "mysql", *re.findall(r"`(\w+)`", sentence)}  # docs/outbox.md names mysql
     assert named == project["optional-dependencies"].keys() - {"dev"}
 
