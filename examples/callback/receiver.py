@@ -1,10 +1,10 @@
 """A receiver of streamdq's callbacks: checks the signature, and does each job once.
 
-    export WEBHOOK_SECRET=whsec_...        # during a rotation: both, separated by a space python receiver.py
-    # http://127.0.0.1:9000/hooks, for a proxy that speaks https before it
+    export WEBHOOK_SECRET=whsec_...     # while it is replaced: 'whsec_NEW... whsec_OLD...'
+    python receiver.py                  # http://127.0.0.1:9000/hooks; put a proxy with TLS in front of it
 
-Needs aiohttp and standardwebhooks. The same in any other language: the headers are those of the Standard Webhooks
-specification, which has libraries for most.
+Needs aiohttp and standardwebhooks, which `pip install 'streamdq[http]'` brings as well. The same in any other
+language: the headers are those of the Standard Webhooks specification, which has libraries for most.
 """
 
 from __future__ import annotations

@@ -44,7 +44,8 @@ def translate(error: BaseException, sent: bool) -> Exception:
 def _as_ours(error: BaseException, sent: bool) -> Exception:
     meaning = meaning_of(error)
     if meaning is Meaning.LOGIN:
-        return AuthenticationFailed(f"Redis refused the login ({error}); check user name and password in the URL")
+        why = str(error).rstrip(".")
+        return AuthenticationFailed(f"Redis refused the login ({why}); check user name and password in the URL")
     if isinstance(error, InvalidResponse) or type(error).__name__ == "ProtocolError":
         return UnsupportedServer(f"the server does not speak Redis's protocol ({error}); check host and port")
     if type(error).__name__ == "MasterNotFoundError":  # its text describes every sentinel's connection at length

@@ -112,7 +112,7 @@ class Topics:
 
     def unknown(self, topic: str) -> UnknownTopic:
         where = f"no topic {topic!r} in namespace {self._session.keys.namespace!r}"
-        return UnknownTopic(f"{where}: check its name; a topic is made by its first job, its worker, or configure")
+        return UnknownTopic(f"{where}: check its name; a topic is made by its first job, a worker, take or configure")
 
     def _read(self, topic: str, within_s: float = float("inf")) -> Op[TopicSettings | None]:
         key = self._session.keys.topics

@@ -5,7 +5,7 @@ import redis
 from redis import exceptions
 
 from streamdq.errors import AuthenticationFailed, UnsupportedServer
-from streamdq.link.failures import KINDS, calls_of, count_call, count_reply
+from streamdq.link.failures import KINDS, calls_of, count_call, count_reply, translate
 from tests.metrics import sample
 
 
@@ -64,3 +64,11 @@ def test_calls_without_an_answer(error: Exception, seen_as: Exception, kind: str
     count_call(error, seen_as)
 
     assert grown(before) == [kind]
+
+
+def test_what_redis_says_of_a_login_is_quoted_without_its_full_stop() -> None:
+    refused = redis.AuthenticationError("invalid username-password pair or user is disabled.")
+
+    said = str(translate(refused, sent=False))
+
+    assert said.startswith("Redis refused the login (invalid username-password pair or user is disabled); check ")
