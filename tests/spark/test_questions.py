@@ -24,6 +24,7 @@ from tests.spark.frames import assert_same, collected, frame
 from tests.spark.logs import MONDAY, corners, done, random_log
 from tests.spark.plain import DAY, HOUR, Happened, Table
 
+pytestmark = pytest.mark.thorough  # make test compares them for one real history: test_real_history.py
 Answer = Callable[[DataFrame], DataFrame]
 ByHand = Callable[[Sequence[Happened]], Table]
 ANSWERS: list[tuple[Answer, ByHand]] = [
