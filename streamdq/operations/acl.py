@@ -9,8 +9,7 @@ COMMANDS = (
     "hlen", "hmget", "hscan", "hset", "hsetnx", "hstrlen", "info", "persist", "pexpire", "pttl", "select", "set",
     "time", "unlink", "wait", "xack", "xadd", "xautoclaim", "xclaim", "xdel", "xgroup", "xinfo", "xlen", "xpending",
     "xrange", "xread", "xreadgroup", "xrevrange", "xtrim", "zadd", "zcard", "zcount", "zincrby", "zlexcount", "zrange",
-    "zrangebylex", "zrangebyscore", "zrem", "zremrangebyrank", "zrevrangebylex", "zrevrangebyscore",
-    "zscan", "zscore",
+    "zrangebylex", "zrangebyscore", "zrem", "zremrangebyrank", "zrevrangebylex", "zscan", "zscore",
 )  # fmt: skip
 CLUSTER_COMMANDS = ("asking", "cluster|slots")
 """What clients of a Cluster send as well: to learn which node serves which slot, and while a slot migrates."""

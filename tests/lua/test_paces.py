@@ -228,6 +228,24 @@ def test_a_higher_rate_holds_at_once(shard: Shard, rate: str | int) -> None:
     assert unbegun(shard) == 0
 
 
+def test_one_that_is_ready_keeps_its_turn_when_the_rate_is_changed(paced: Shard) -> None:
+    paced.enqueue("a", "b", key="k")
+    paced.move()
+    paced.topic(key_rate="1/h")
+    assert unbegun(paced) == 1
+    assert started(paced) == [b"a"]
+    assert started(paced) == []
+
+
+def test_without_a_rate_nothing_is_to_start_in_turn(paced: Shard) -> None:
+    """Otherwise it would keep others waiting once there is a rate again, until it has ended."""
+    paced.enqueue("a", "b", key="k")
+    paced.move()
+    paced.topic(key_rate=0)
+    assert unbegun(paced) == 0
+    assert started(paced) == [b"a", b"b"]
+
+
 def test_a_first_rate_holds_for_what_is_not_due(shard: Shard) -> None:
     shard.topic(key_concurrency=100)
     shard.enqueue(*(f"j{n:02}" for n in range(80)), key="k", delay="1h")
