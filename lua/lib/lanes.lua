@@ -149,8 +149,7 @@ local function change_pace(k, group, lane, now)
   end
   if not pace then return false end
   for _, ticket in ipairs(redis.call('ZREVRANGEBYLEX', k.fronts, '(' .. to, '[' .. from, 'LIMIT', 0, OUT_AT_ONCE)) do
-    local paced = redis.call('ZSCORE', k.fronts, '\30' .. ticket)
-    more = not paced and goes_back(k, group, ticket, now) or more
+    more = goes_back(k, group, ticket, now) or more
   end
   return more
 end
