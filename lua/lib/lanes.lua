@@ -137,15 +137,26 @@ local function pull_back(k, group, lane, now)
   return over > OUT_AT_ONCE
 end
 
+-- is_delayed(k, group, ticket): returns whether a job that has got a place has not come out of the bucket since
+-- k = {bucket=}
+local function is_delayed(k, group, ticket)
+  local _, _, sequence, id = lane_in(ticket)
+  return redis.call('ZSCORE', k.bucket, member(sequence, group, id))
+end
+
 -- change_pace(k, group, lane, now): places of a lane that were given at another pace, or at none, are taken away, as far
--- as these jobs are not due yet, or may not start yet.
+-- as these jobs are not due yet, or may not start yet. A job that is ready counts no more as one that has not started: it may
+-- have started while there was no pace, and then nothing would tell.
 -- k = {lanes=, fronts=, crowds=, counts=, bucket=, key_limit=}
 -- returns whether there may be more to take; then call it again
 local function change_pace(k, group, lane, now)
   local _, pace = limits_of(k)
   local from, to, more = lane .. '\31', lane .. '\32', false
   for _, mark in ipairs(redis.call('ZRANGEBYLEX', k.fronts, '[\30' .. from, '(\30' .. to)) do
-    if not goes_back(k, group, string.sub(mark, 2), now) and not pace then redis.call('ZREM', k.fronts, mark) end
+    local ticket = string.sub(mark, 2)
+    if not goes_back(k, group, ticket, now) and not (pace and is_delayed(k, group, ticket)) then
+      redis.call('ZREM', k.fronts, mark)
+    end
   end
   if not pace then return false end
   for _, ticket in ipairs(redis.call('ZREVRANGEBYLEX', k.fronts, '(' .. to, '[' .. from, 'LIMIT', 0, OUT_AT_ONCE)) do
@@ -199,16 +210,17 @@ local function advance(k, group, lane, now, at_once)
     end
     let_out(k, group, first, pace, now)
   end
-  return true
+  return not pace -- at_once is as many as are out before they start
 end
 
--- too_early(k, group, id, now): returns from when on the job may start, if that is not yet; in a topic with a pace
+-- too_early(k, group, id, now): returns from when on the job may start, and its ticket, if that is not yet; in a topic with
+-- a pace
 -- k = {keyed=, crowds=, key_limit=}
 local function too_early(k, group, id, now)
   local _, pace = limits_of(k)
   local ticket = redis.call('HGET', k.keyed, field_of(group, id))
   local from = ticket and math.ceil(free_from(k, (lane_in(ticket)), pace, now)) or now
-  return from - LAG_MS > now and from
+  if from - LAG_MS > now then return from, ticket end
 end
 
 -- note_start(k, group, id, now): an attempt of the job starts. In a topic with a pace, the next one of its key follows.

@@ -51,34 +51,49 @@ local function unclaimed(p)
   return p
 end
 
--- hold_back(k, entry, id, p): the entry of a job whose key is paused: it goes back into its lane.
--- k = {own=, progress=, counts=, group=, keyed=, lanes=, fronts=, crowds=}
--- returns whether it did; a job without a place of its key does not
-local function hold_back(k, entry, id, p)
-  local ticket = redis.call('HGET', k.keyed, field_of(k.group, id))
-  if not ticket or not is_paused(k, (lane_in(ticket))) then return false end
+-- back_into_lane(k, entry, id, p, ticket): the entry of a job that has a place of its key: it goes back into its lane.
+-- k = {own=, progress=, counts=, group=, lanes=, fronts=, crowds=}
+local function back_into_lane(k, entry, id, p, ticket)
   drop_entry(k.own, k.group, entry, true)
   local due
   p.sequence, due = set_aside(k, k.group, ticket)
   if p.deadline == '' then p.deadline = due end -- a retry that held its key has a due time of its own, and expires by it
   p.state, p.entry, p.started = 'w', '', ''
   redis.call('HSET', k.progress, field_of(k.group, id), format(p))
+end
+
+-- hold_back(k, entry, id, p): a job whose key is paused goes back into its lane.
+-- k = {own=, progress=, counts=, group=, keyed=, lanes=, fronts=, crowds=}
+-- returns whether it did; a job without a place of its key does not
+local function hold_back(k, entry, id, p)
+  local ticket = redis.call('HGET', k.keyed, field_of(k.group, id))
+  if not ticket or not is_paused(k, (lane_in(ticket))) then return false end
+  back_into_lane(k, entry, id, p, ticket)
   return true
 end
 
--- keeps_pace(k, stream, entry, id, p): sends a job back that may not start yet, because others of its key have started
--- since it got its place; or counts its start.
+-- keeps_pace(k, entry, id, p): sends a job back that may not start yet, because others of its key have started since it
+-- got its place; or counts its start. It goes into its lane, where it comes before those that have not been out; so of many
+-- that were ready, only the next one comes out again. A retry that holds its key keeps its place, and comes out just
+-- before another one would: otherwise that one might start each time.
 -- k = {jobs=, ready=, own=, bucket=, progress=, counts=, wake=, waits=, not_before=, groups=, group=, now=, keyed=,
 -- lanes=, fronts=, crowds=, key_limit=}
 -- returns whether it was sent back
-local function keeps_pace(k, stream, entry, id, p)
-  k.not_before = too_early(k, k.group, id, k.now)
-  if not k.not_before then
+local function keeps_pace(k, entry, id, p)
+  local from, ticket = too_early(k, k.group, id, k.now)
+  if not from then
     note_start(k, k.group, id, k.now)
     return false
   end
-  return_unclaimed(k, k.groups, stream, k.group, entry, id, p, p.deadline, k.now)
-  k.not_before = nil
+  local lane, _, sequence = lane_in(ticket)
+  if p.sequence == sequence then
+    back_into_lane(k, entry, id, p, ticket)
+    advance(k, k.group, lane, k.now)
+  else
+    k.not_before = from - 1
+    return_unclaimed(k, k.groups, k.own, k.group, entry, id, p, p.deadline, k.now)
+    k.not_before = nil
+  end
   return true
 end
 
@@ -103,7 +118,7 @@ local function start_attempt(k, stream, entry, id, record, sequence, p, taken, t
   elseif expiry ~= '' and k.now > due + expiry then
     expire_entry(k, stream, entry, id, record, p, due)
   elseif not (k.holds_back and p and stream == k.own and hold_back(k, entry, id, p))
-      and not (k.paced and p and not p.is_again and keeps_pace(k, stream, entry, id, p)) then
+      and not (k.paced and p and not p.is_again and keeps_pace(k, entry, id, p)) then
     return begun(k, stream, entry, ttr, sequence, p, taken, tail)
   end
   k.left = k.left + 1

@@ -271,3 +271,48 @@ def test_what_is_kept_of_starts_goes(shard: Shard) -> None:
     shard.topic(key_rate=0)
     assert shard.redis("ZCARD", shard.k.crowds) == 0
     assert shard.empty()
+
+
+def test_what_was_ready_before_the_first_rate_comes_out_again_one_by_one(shard: Shard) -> None:
+    shard.topic(key_concurrency=100)
+    shard.enqueue(*(f"j{n:02}" for n in range(20)), key="k")
+    shard.move()
+    shard.topic(key_rate="5/s")
+    assert started(shard, 30) == [b"j00"]
+    for n in range(1, 20):
+        assert shard.redis("ZCARD", shard.k.bucket) == 1
+        shard.clock.advance(PACE_S)
+        assert started(shard, 30) == [f"j{n:02}".encode()]
+
+
+def test_a_retry_that_holds_its_key_comes_before_those_that_wait(shard: Shard) -> None:
+    shard.topic(key_rate="5/s", key_order=True, key_concurrency=30)
+    shard.enqueue("a", "b", key="k")
+    shard.move()
+    row = shard.take()
+    shard.clock.advance(PACE_S)
+    assert started(shard) == [b"b"]
+    shard.enqueue(*(f"j{n:02}" for n in range(20)), key="k")
+    shard.retry(row, delay_ms=50)
+    shard.clock.advance(0.05)
+    assert started(shard) == []
+    shard.clock.advance(PACE_S - 0.05)
+    assert started(shard) == [b"a"]
+    shard.clock.advance(PACE_S)
+    assert started(shard) == [b"j00"]
+
+
+def test_one_that_started_while_there_was_no_rate_keeps_nobody_waiting(shard: Shard) -> None:
+    """The process that removed the rate was killed before the shard's lanes knew; then there is one again."""
+    shard.topic(key_rate="5/s")
+    shard.enqueue("a", "b", "c", key="k")
+    shard.move()
+    limit = shard.redis("HGET", shard.k.settings, "key_limit")
+    shard.redis("HSET", shard.k.settings, "key_limit", "0", "opening", "")
+    assert [row.id for row in shard.claim().rows] == [b"a"]
+    shard.redis("HSET", shard.k.settings, "key_limit", limit, "opening", "")
+    while shard.run(shard.scripts.open_lanes(shard.k, 10)):
+        pass
+    assert started(shard) == [b"b"]
+    shard.clock.advance(PACE_S)
+    assert started(shard) == [b"c"]
