@@ -32,7 +32,7 @@
 -- 'main|entry|attempt|step|crashes|due_ms'. main: entry in the shared stream or '-'. attempt: as in the progress.
 -- due_ms: '' = see the record. unread: jobs still ready for this group. expired: how many were given up as too late.
 -- generation: of the group. refused: jobs beyond at_once that are not claimed ahead. unlooked: how many of the last entries
--- in ARGV[8..] were left for another call, because records are large.
+-- in ARGV[8..] were left for another call, because records are large, or the topic has a pace of keys.
 -- include: clock, read, progress, ring, settle, lanes, requeue, history, return_unclaimed, start_attempt, stored_format, taken
 local ready, own, jobs, progress, counts, settings, wake, history, bucket, taken, taken_until, lanes, fronts, keyed, crowds = unpack(KEYS)
 local now, group, consumer, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
@@ -44,15 +44,16 @@ local topic = redis.call('HMGET', settings, 'paused', 'ttr:' .. group, 'ttr', 'w
 check_format(topic[9])
 local paused, groups, generation = topic[1] == '1', names(topic[5]), topic[7] or '0'
 if not has(groups, group) then return {-1} end
-k.waits, k.key_limit = waits(topic[1], topic[6]), topic[11]
-local count = paused and 0 or tonumber(ARGV[4])
+k.waits, k.key_limit, k.paced = waits(topic[1], topic[6]), topic[11], string.find(topic[11] or '', '/')
+local most = k.paced and math.min(tonumber(ARGV[4]), PACED_AT_ONCE) or tonumber(ARGV[4])
+local count = paused and 0 or most
 local group_ttr, at_once = tonumber(topic[2] or topic[3] or ARGV[5]), math.min(count, tonumber(ARGV[7]))
 local given, unlooked = {[own] = {}, [ready] = {}}, 0
 local budget = budget_of(jobs, topic[8], count + #ARGV / 3)
 for i = 8, #ARGV, 3 do
   local stream, entry = ARGV[i] == 'm' and ready or own, {ARGV[i + 1], {'j', ARGV[i + 2]}}
   -- A consumer that was stopped between its read and this call has lost the entry: it was handed over with another id.
-  if unlooked > 0 or not fits(budget, length_of(budget, entry)) then
+  if unlooked > 0 or k.paced and i >= 8 + 3 * PACED_AT_ONCE or not fits(budget, length_of(budget, entry)) then
     unlooked = unlooked + 1
   elseif is_held(stream, group, consumer, entry) then
     table.insert(given[stream], entry)
@@ -72,7 +73,6 @@ end
 local records, states = redis.call('HMGET', jobs, unpack(ids)), redis.call('HMGET', progress, unpack(fields))
 
 k.holds_back = k.key_limit and redis.call('ZCOUNT', crowds, -1, -1) > 0
-k.paced = k.key_limit and string.find(k.key_limit, '/')
 k.groups, k.ttr, k.count, k.at_once = groups, group_ttr, count, at_once
 k.now_text, k.left, k.refused, k.late, k.mains, k.expired = string.format('%.0f', now), 0, 0, {}, {}, {}
 local claims, marks, started, now_text, tail = {}, {}, 0, k.now_text, tail_of(k, group_ttr, at_once == 0)

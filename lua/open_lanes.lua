@@ -33,8 +33,9 @@ for _ = 1, tonumber(ARGV[2]) do
   local group = string.match(lane, '^[^\31]*')
   local more = change_pace(k, group, lane, now)
   more = pull_back(k, group, lane, now) or more
-  if advance(k, group, lane, now, OUT_AT_ONCE) or more then return 1 end
+  if advance(k, group, lane, now, more and AT_OTHER_TIMES or OUT_AT_ONCE) or more then return 1 end
   last = lane
   redis.call('HSET', settings, 'opening', last)
+  if are_enough_given() then break end
 end
 return 1

@@ -29,5 +29,8 @@ if ARGV[4] == '1' then
 end
 redis.call('ZREM', crowds, lane)
 local more = false
-for _, group in ipairs(names(topic[2])) do more = advance(k, group, group .. lane, now, OUT_AT_ONCE) or more end
+for _, group in ipairs(names(topic[2])) do
+  more = advance(k, group, group .. lane, now, OUT_AT_ONCE) or more
+  if are_enough_given() then return 0 end
+end
 return more and 0 or 1

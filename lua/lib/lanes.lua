@@ -12,8 +12,9 @@
 -- With a pace, a job comes out of the bucket when it may start, and only a few of a key are there before. The next one
 -- follows when one has started: so whatever happens to it, the lane goes on, and what comes late does not start in a heap.
 local OUT_AT_ONCE, AT_OTHER_TIMES = 50, 2 -- for each lane
-local LINED_UP_AT_ONCE = 150 -- groups × new jobs in one call
+local LINED_UP_AT_ONCE = 100 -- groups × jobs in one call, new ones or those that get places
 local PACES_AT_ONCE = 500
+local places_given = 0 -- in this call
 local LAG_MS = 50 -- what starts so much too late does not delay the next ones of its key
 
 -- limits_of(k): returns the number of places of each key, and the pace, nil if there is none
@@ -84,8 +85,12 @@ local function let_out(k, group, ticket, pace, now)
   end
   redis.call('ZADD', k.bucket, at, member(sequence, group, id))
   redis.call('HINCRBY', k.counts, 'waiting:' .. group, 1)
+  places_given = places_given + 1
   if not head or at < head then ring(k.wake, at) end
 end
+
+-- are_enough_given(): returns whether this call has given enough places
+local function are_enough_given() return places_given >= LINED_UP_AT_ONCE end
 
 -- is_paused(k, lane): returns whether the lane's key is paused, by pause_key
 -- k = {crowds=}
@@ -213,22 +218,18 @@ local function advance(k, group, lane, now, at_once)
   return not pace -- at_once is as many as are out before they start
 end
 
--- too_early(k, group, id, now): returns from when on the job may start, and its ticket, if that is not yet; in a topic with
--- a pace
--- k = {keyed=, crowds=, key_limit=}
-local function too_early(k, group, id, now)
+-- too_early(k, ticket, now): returns from when on the job may start, if that is not yet; in a topic with a pace
+-- k = {crowds=, key_limit=}
+local function too_early(k, ticket, now)
   local _, pace = limits_of(k)
-  local ticket = redis.call('HGET', k.keyed, field_of(group, id))
-  local from = ticket and math.ceil(free_from(k, (lane_in(ticket)), pace, now)) or now
-  if from - LAG_MS > now then return from, ticket end
+  local from = math.ceil(free_from(k, (lane_in(ticket)), pace, now))
+  return from - LAG_MS > now and from
 end
 
--- note_start(k, group, id, now): an attempt of the job starts. In a topic with a pace, the next one of its key follows.
--- k = {keyed=, lanes=, fronts=, crowds=, counts=, bucket=, wake=, key_limit=}
-local function note_start(k, group, id, now)
+-- note_start(k, group, ticket, now): an attempt of the job starts, in a topic with a pace. The next one of its key follows.
+-- k = {lanes=, fronts=, crowds=, counts=, bucket=, wake=, key_limit=}
+local function note_start(k, group, ticket, now)
   local _, pace = limits_of(k)
-  local ticket = redis.call('HGET', k.keyed, field_of(group, id))
-  if not pace or not ticket then return end
   local lane = lane_in(ticket)
   local from = math.max(free_from(k, lane, pace, now), now - LAG_MS) + pace
   redis.call('ZADD', k.crowds, string.format('%.3f', -from), '\30' .. lane)

@@ -1,3 +1,5 @@
+local PACED_AT_ONCE = 60 -- entries in one claim of a topic with a pace of keys: each start lets another job out
+
 -- How claim handles jobs that are not plain first attempts: those with progress, or with options of their own.
 
 -- tail_of(k, ttr, ahead): returns the end of the progress of an attempt that is claimed now: started, deadline,
@@ -80,9 +82,11 @@ end
 -- lanes=, fronts=, crowds=, key_limit=}
 -- returns whether it was sent back
 local function keeps_pace(k, entry, id, p)
-  local from, ticket = too_early(k, k.group, id, k.now)
+  local ticket = redis.call('HGET', k.keyed, field_of(k.group, id))
+  if not ticket then return false end
+  local from = too_early(k, ticket, k.now)
   if not from then
-    note_start(k, k.group, id, k.now)
+    note_start(k, k.group, ticket, k.now)
     return false
   end
   local lane, _, sequence = lane_in(ticket)

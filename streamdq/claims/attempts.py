@@ -45,7 +45,7 @@ class Outcome(StrEnum):
 _body_of = attrgetter("held.job.raw_body")
 # Jobs per call, by how much work each outcome costs: no call takes more than a few milliseconds.
 _MOST = {Outcome.DONE: MAX_CLAIM, Outcome.RETRY: 200, Outcome.SNOOZED: 200, Outcome.DEAD: 200, Outcome.RELEASED: 200}
-_MOST_OF_KEYS = 200  # each also gives the place of its key to another job
+_MOST_OF_KEYS = 100  # each also gives the place of its key to another job
 
 
 class DeadReason(StrEnum):

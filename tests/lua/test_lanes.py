@@ -262,8 +262,8 @@ def test_a_call_lines_up_a_bounded_number(two: Shard, how: str) -> None:
     else:
         reply = two.run(getattr(two.scripts, how)(two.k, 1, jobs))
         two.check()
-    assert reply.looked == 75
-    assert two.counts["enqueued"] == two.redis("HLEN", two.k.jobs) == 75
+    assert reply.looked == 50
+    assert two.counts["enqueued"] == two.redis("HLEN", two.k.jobs) == 50
 
 
 def test_one_that_was_put_in_before_the_limit_is_limited_once_it_is_rescheduled(two: Shard) -> None:

@@ -92,7 +92,7 @@ def test_jobs_of_keys_are_lined_up_in_parts(space: Space, calls: Calls, on_confl
     calls.clear()
     jobs = [NewJob(n, id=f"j{n}", key=f"k{n % 7}", delay="1h") for n in range(500)]
     assert space.queue.enqueue_many("t", jobs, on_conflict=on_conflict).created == 500
-    assert len(calls.of("enqueue") + calls.of("replace") + calls.of("enqueue_unique")) == 10
+    assert len(calls.of("enqueue") + calls.of("replace") + calls.of("enqueue_unique")) == 15
 
 
 async def test_jobs_of_keys_end_in_smaller_batches(space: Space, calls: Calls, seen: Seen) -> None:
@@ -106,7 +106,30 @@ async def test_jobs_of_keys_end_in_smaller_batches(space: Space, calls: Calls, s
 
     await space.burst(worker)
     assert sorted(seen.all) == list(range(500))
-    assert max((len(arguments) - 4) // 4 for arguments in calls.of("finish")) <= 200
+    assert max((len(arguments) - 4) // 4 for arguments in calls.of("finish")) <= 100
+
+
+async def test_few_jobs_of_keys_with_a_rate_start_in_one_call(space: Space, calls: Calls, seen: Seen) -> None:
+    space.queue.configure("t", key_rate="1/s")
+    space.queue.enqueue_many("t", [NewJob(n, key=f"k{n}") for n in range(200)])
+    worker = space.worker(concurrency=200)
+
+    @worker.handler("t")
+    async def handler(body: int) -> None:
+        seen.add(body)
+
+    await space.burst(worker)
+    assert sorted(seen.all) == list(range(200))
+    assert len(calls.of("claim")) >= 4
+
+
+def test_a_higher_limit_is_applied_to_many_keys_in_steps(space: Space, calls: Calls) -> None:
+    space.queue.configure("t", key_concurrency=1)
+    space.queue.enqueue_many("t", [NewJob(n, key=f"k{n % 15}", delay="1h") for n in range(15 * 21)])
+    calls.clear()
+    space.queue.configure("t", key_concurrency=21)
+    assert 3 <= len(calls.of("open_lanes")) <= 6
+    assert {load.waiting for load in space.queue.keys("t")} <= {0}
 
 
 async def test_outcomes_of_a_topic_with_many_groups_go_in_smaller_batches(
