@@ -184,7 +184,8 @@ end
 -- have not started yet
 -- k = {fronts=}
 local function is_full(k, lane, taken, limit, pace)
-  if limit > 0 and taken >= limit or not pace then return limit > 0 and taken >= limit end
+  if limit > 0 and taken >= limit then return true end
+  if not pace then return false end
   local unbegun = redis.call('ZLEXCOUNT', k.fronts, '[\30' .. lane .. '\31', '(\30' .. lane .. '\32')
   return unbegun >= math.max(1, math.floor(LAG_MS / pace))
 end

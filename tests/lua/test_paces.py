@@ -238,6 +238,15 @@ def test_one_that_is_ready_keeps_its_turn_when_the_rate_is_changed(paced: Shard)
     assert started(paced) == []
 
 
+def test_what_has_started_counts_though_the_rate_is_changed(paced: Shard) -> None:
+    paced.enqueue("a", "b", key="k")
+    assert started(paced) == [b"a"]
+    paced.topic(key_rate="4/s")
+    assert started(paced) == []
+    paced.clock.advance(PACE_S)
+    assert started(paced) == [b"b"]
+
+
 def test_without_a_rate_nothing_is_to_start_in_turn(paced: Shard) -> None:
     """Otherwise it would keep others waiting once there is a rate again, until it has ended."""
     paced.enqueue("a", "b", key="k")
