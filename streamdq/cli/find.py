@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from .. import terminal
+from ..durations import to_ms
 from ..errors import InvalidInput
 from ..operations import json_out
 from ..operations.act import Acted
@@ -96,6 +97,10 @@ def _actions(
 ) -> dict[str, Callable[[Found], Acted]]:
     """By name, what is to be done: one action, or none."""
     moment = None if at is None else parse_moment(at)
+    if delay is not None and moment is not None:
+        raise InvalidInput("find: pass only one of --reschedule, --reschedule-at")
+    if delay is not None:
+        to_ms(delay)  # now, because the search may take long
     known: dict[str, tuple[bool, Callable[[Found], Acted]]] = {
         "cancel": (cancel, lambda found: found.cancel(durable=durable)),
         "reschedule": (

@@ -127,6 +127,15 @@ def test_bad_input_is_refused_and_nothing_is_done(run: Run, jobs: Queue, argumen
     assert jobs.find("t", state="delayed").count() == 9
 
 
+@pytest.mark.parametrize("more", [["foo"], ["1h", "--reschedule-at", "2030-01-01T00:00Z"]])
+def test_a_bad_time_is_refused_before_the_search(run: Run, jobs: Queue, more: list[str]) -> None:
+    """Though no job matches."""
+    refused = run("find", "t", "--id-prefix", "none-", "--reschedule", *more)
+    assert refused.code == 2
+    assert not refused.out
+    assert jobs.find("t", state="delayed").count() == 9
+
+
 def test_bodies_that_cannot_be_read_are_counted(run: Run, redis_server: Server) -> None:
     with Queue(redis_server.url, codec=[Encrypt(new_key("a"))]) as other:
         other.enqueue("t", {"user": 1}, delay="1h")
