@@ -79,7 +79,9 @@ def _check_due(model: Model, job: Tracked, due_ms: int, wanted_ms: int, rule: by
         before = span or Span(job)
         span = Span(job, before.until_ms, before.after_ms, times=before.times)
         model.spans[job.shard, job.id] = span
-    if not span.latest_ms and at_most:
+    # When that time is over, it is forgotten sooner or later; the job has been rescheduled since, or is due.
+    forgotten = span.latest_ms < model.now_ms and due_ms == min(wanted_ms, job.due_ms + int(at_most or 0))
+    if at_most and (forgotten or not span.latest_ms):
         span.latest_ms = job.due_ms + int(at_most)
     latest_ms = span.latest_ms or wanted_ms
     if due_ms not in (wanted_ms, min(wanted_ms, latest_ms), job.due_ms) and not model.clock_was_back:
