@@ -14,12 +14,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from streamdq import NewJob
-from streamdq.claims.attempts import DeadReason, End, Held, Outcome, ends_together, held_of, settle
 from streamdq.config import MAX_CLAIM
 from streamdq.link.command import Command
 from streamdq.link.connection import Link
 from streamdq.link.session import Op, open_session, run
 from streamdq.operations import audit, jobs, topics
+from streamdq.operations.attempts import DeadReason, End, Held, Outcome, ends_together, held_of, settle
 from streamdq.store.batches import MAX_BYTES
 from streamdq.store.redis_store import RedisStore
 

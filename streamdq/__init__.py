@@ -1,9 +1,9 @@
 """streamdq: a delay queue on Redis. Jobs wait in sorted sets, and are delivered through streams when they are due."""
 
 from .errors import JobExists, StaleClaim, StreamdqError
-from .job import Job, JobState, NewJob
+from .job.job import Job, JobState, NewJob
+from .job.retry import Bury, Retry, RetrySchedule, Snooze
 from .queue import AsyncQueue, Claim, Queue
-from .retry import Bury, Retry, RetrySchedule, Snooze
 from .version import __version__
 from .worker.worker import Worker
 

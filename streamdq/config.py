@@ -14,9 +14,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from .durability import MEMORY, check_level
-from .durations import rate_in
-from .retry import DEFAULT_RETRY, RetrySchedule
+from .job.durability import MEMORY, check_level
+from .job.retry import DEFAULT_RETRY, RetrySchedule
+from .times.durations import rate_in
 
 DEFAULT_GROUP = "default"
 DEFAULT_NAMESPACE = "streamdq"

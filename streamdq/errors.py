@@ -25,7 +25,7 @@ class JobExists(StreamdqError):
     def __init__(self, topic: str, id: str, why: str = "") -> None:
         super().__init__(
             f"job {id!r} is already in topic {topic!r}{why}: use another id, cancel it, "
-            "or pass on_conflict='keep' or 'replace'"
+            "or pass on_conflict='keep', 'replace' or 'postpone'"
         )
         self.topic = topic
         self.id = id

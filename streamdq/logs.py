@@ -3,6 +3,9 @@ shows only warnings and errors.
 
 The commands call ``configure``: text on a terminal, JSON lines elsewhere. Bodies, passwords and tokens are never
 logged.
+
+What strangers wrote, such as ids, bodies and errors, is made ``visible`` before a terminal shows it: a terminal acts on
+control characters, 8-bit ones included, and characters that set the writing direction make one name look like another.
 """
 
 from __future__ import annotations
@@ -18,7 +21,6 @@ import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
 
 from .errors import StreamdqError
-from .printable import visible
 
 _MOST_CALLS = 50
 LEVELS = ("debug", "info", "warning", "error")
@@ -36,6 +38,11 @@ _PARAMETER = re.compile(
     r"[^&;#\s'\"]+"
 )
 _BEARER = re.compile(r"(?i)\b(bearer|basic)\s+[A-Za-z0-9+/=._~-]{8,}")
+# C0 except tab and newline, DEL, C1; the marks, embeddings, overrides and isolates of Unicode's bidirectional
+# algorithm; line and paragraph separators; the byte order mark; surrogates, which can't be written at all.
+_OBEYED = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
+)
 
 
 def _standard(name: str) -> Any:
@@ -163,3 +170,13 @@ def configure(level: str = "info", *, json: bool | None = None) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+
+
+def visible(text: str) -> str:
+    r"""The text with characters that a terminal would act on escaped as in Python: ``\x9b``, ``\u202e``."""
+    return _OBEYED.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def visible_json(text: str) -> str:
+    """JSON with these characters escaped. Its meaning stays the same, as they can only occur in strings."""
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

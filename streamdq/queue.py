@@ -10,18 +10,16 @@ from inspect import Parameter, signature
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from .claims.attempts import Held
-from .clock import RedisClock
 from .codec.protocol import Codec
 from .config import DEFAULT_GROUP, Settings
-from .durations import Duration, Moment
-from .job import Job, JobState
+from .job.job import Job, JobState
 from .link.connection import AsyncLink, Link
 from .link.session import Op, arun, open_session, run
 from .mover.mover import MoverThread
 from .operations import inspect, jobs, topics, waiting_keys
 from .operations import schedules as scheduling
 from .operations.act import Acted, cancel_found, kick_found, purge_found, reschedule_found
+from .operations.attempts import Held
 from .operations.audit import audit as audit_operation
 from .operations.conditions import Where
 from .operations.criteria import Bound, criteria_of
@@ -29,6 +27,8 @@ from .operations.doctor import doctor as doctor_operation
 from .operations.find import Progress, Search, sample
 from .operations.take import bury, fail, finish, leaving, take, touch
 from .store.redis_store import RedisStore
+from .times.clock import RedisClock
+from .times.durations import Duration, Moment
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -18,20 +18,18 @@ from rich.table import Table
 from rich.text import Text
 
 from .config import GroupSettings, TopicSettings
-from .durations import show_ms
-from .errors import BodyUnreadable
-from .job import Job
-from .logs import hide_credentials
+from .job.job import Job
+from .job.retry import RetrySchedule
+from .logs import hide_credentials, visible, visible_json
 from .operations.act import Acted
 from .operations.audit import Audit, Balance
 from .operations.doctor import Finding
 from .operations.inspect import Stats, TopicStats
 from .operations.schedules import PutSchedule, Schedule
 from .operations.waiting_keys import KeyLoad
-from .printable import visible, visible_json
-from .retry import RetrySchedule
 from .schedules.civil import zone
 from .schedules.definition import Definition
+from .times.durations import show_ms
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -180,10 +178,8 @@ def count_cell(value: int, style: str) -> Text:
 
 
 def _body_text(job: Job) -> Text:
-    try:
-        return Text(json.dumps(job.body, ensure_ascii=False))
-    except BodyUnreadable as error:
-        return Text(f"({error.why})", "yellow")
+    why = job.why_unreadable
+    return Text(f"({why})", "yellow") if why else Text(json.dumps(job.body, ensure_ascii=False))
 
 
 def job_view(job: Job) -> RenderableType:

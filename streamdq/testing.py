@@ -12,15 +12,15 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from uuid import uuid4
 
-from .clock import ManualClock
 from .config import MAX_BATCH, Settings, TopicSettings
-from .durations import Duration, to_ms
 from .keys import ShardKeys
 from .link.connection import forget_memory
 from .queue import AsyncQueue, Queue, carry_out_async, store_of
 from .store import reads
 from .store.counters import Counters, GroupCounter
 from .store.replies import RATED, Moved, ShardStats
+from .times.clock import ManualClock
+from .times.durations import Duration, to_ms
 from .worker.worker import Worker, has_begun, serves_every_topic
 
 __all__ = ["ManualClock", "Memory", "drain", "memory"]

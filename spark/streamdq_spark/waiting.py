@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from streamdq import Queue
-from streamdq.clock import wall_now
+from streamdq.times.clock import wall_now
 
 HOURS = 24
 _HOUR = timedelta(hours=1)

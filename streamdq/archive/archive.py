@@ -12,18 +12,18 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from ..claims.attempts import DeadReason
 from ..codec.configured import bodies_of
 from ..codec.envelope import from_text
 from ..codec.protocol import Codec
 from ..config import Settings
-from ..durations import Duration, to_ms
 from ..errors import InvalidInput, UnknownGroup, UnknownTopic
-from ..job import ENCODED, check_id, check_topic
+from ..job.job import ENCODED, check_id, check_topic
 from ..keys import ShardKeys
 from ..link.session import Op
+from ..operations.attempts import DeadReason
 from ..operations.pace import Pace
 from ..queue import Queue, carry_out, store_of
+from ..times.durations import Duration, to_ms
 from .dead_letters import GIVEN, PAGE, TAKEN, ArchivedLetter, Letter, Letters, RowState, Wanted
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from aiohttp.http_parser import RawResponseMessage
 from aiohttp.streams import StreamReader
 from yarl import URL
 
-from ..clock import wall_s
-from ..retry import Retry
+from ..job.retry import Retry
+from ..times.clock import wall_s
 from ..version import __version__
 from .address import AddressRefused
 from .lookup import Lookup

@@ -14,8 +14,8 @@ from pydantic import Field, FilePath, SecretStr, ValidationError, field_validato
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from ..config import read_text
-from ..durations import MAX_DELAY_MS
 from ..errors import InvalidInput
+from ..times.durations import MAX_DELAY_MS
 
 Words = Annotated[tuple[str, ...], NoDecode]
 """In the environment: words separated by spaces or commas."""

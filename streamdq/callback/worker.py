@@ -9,12 +9,12 @@ from typing import Any
 
 from yarl import URL
 
-from ..clock import RedisClock, wall_s
 from ..config import DEFAULT_GROUP, Settings
-from ..job import Job
+from ..job.job import Job
+from ..job.retry import Bury, Retry, Snooze
 from ..logs import log
 from ..metrics import declared
-from ..retry import Bury, Retry, Snooze
+from ..times.clock import RedisClock, wall_s
 from ..worker.worker import Worker
 from .breaker import Endpoints, NotNow
 from .client import CallbackFailed, Client, Reply

@@ -12,8 +12,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from .. import terminal
-from ..durations import to_ms
 from ..errors import InvalidInput, MissingExtra
+from ..times.durations import to_ms
 from .common import Json, commands, open_queue
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from rich.text import Text
 from .. import terminal
 from ..archive.archive import Archive, Kicked, Stored
 from ..archive.dead_letters import ArchivedLetter, RowState, Wanted
-from ..durations import show_ms, to_ms
 from ..errors import ArchiveUnavailable, BodyUnreadable, InvalidInput, ServerError
+from ..times.durations import show_ms, to_ms
 from .common import EXIT_NO, Json, WithId, answer, commands, open_queue, run_until_signal
 from .input import parse_json
 

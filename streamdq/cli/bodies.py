@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 
 from .. import terminal
-from ..clock import wall_now
 from ..codec.encrypt import new_key
-from ..durations import to_ms
 from ..errors import InvalidInput
 from ..operations.large_bodies import sweep as run_sweep
 from ..queue import carry_out, store_of
+from ..times.clock import wall_now
+from ..times.durations import to_ms
 from .common import Json, answer, commands, open_queue
 
 _LEAST_AGE_MS = 3_600_000

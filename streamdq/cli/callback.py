@@ -10,7 +10,7 @@ import typer
 
 from ..config import DEFAULT_GROUP
 from ..errors import InvalidInput
-from ..processes import command_line
+from ..worker.processes import command_line
 from .common import GroupOption, commands, given_globals
 from .metrics import LOOPBACK, AlsoGauges, LogLevel, MetricsHost, MetricsPort, Serving, begin_logs, run_worker
 

@@ -11,12 +11,12 @@ from typing import Annotated
 import typer
 
 from .. import terminal
-from ..durations import to_ms
 from ..errors import InvalidInput
 from ..operations import json_out
 from ..operations.act import Acted
 from ..operations.criteria import FINDABLE
 from ..queue import Found
+from ..times.durations import to_ms
 from .common import EXIT_INTERRUPTED, EXIT_NO, Durable, Json, Topic, commands, open_queue
 from .input import parse_moment
 

@@ -15,9 +15,9 @@ from ..demo.simulated import START_MS, simulate
 from ..dump.compaction import compact
 from ..dump.dumper import Dumped, Dumper
 from ..dump.open_folder import open_folder
-from ..durations import to_ms
 from ..errors import FolderBusy, FolderError, InvalidInput, ServerError
 from ..terminal import counted
+from ..times.durations import to_ms
 from .common import EXIT_NO, Json, answer, commands, open_queue, run_until_signal
 
 app = commands()

@@ -10,15 +10,15 @@ from typing import Any, BinaryIO
 from pydantic_core import from_json
 
 from ..config import MAX_BATCH
-from ..durability import check_level
-from ..durations import Moment
 from ..errors import InvalidInput, StreamdqError
-from ..job import NewJob, check_topic
+from ..job.durability import check_level
+from ..job.job import NewJob, check_topic
 from ..operations.jobs import OnConflict, check_at_most, put
 from ..operations.ndjson import Lines, NumberedLine, longest_line
 from ..queue import Queue, carry_out, store_of
 from ..store.records import Encoded, encode
 from ..terminal import counted
+from ..times.durations import Moment
 
 JOB_FIELDS = tuple(NewJob.__dataclass_fields__)
 SHOWN_IDS = 100

@@ -11,7 +11,7 @@ import typer
 from .. import logs
 from ..errors import InvalidInput
 from ..exporter.exporter import ProcessFiles, RedisCollector, served
-from ..processes import Supervisor, end_with_parent
+from ..worker.processes import Supervisor, end_with_parent
 from ..worker.signals import Stop, drop_at_exit, install
 from ..worker.worker import Worker
 from .common import commands

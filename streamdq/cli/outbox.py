@@ -13,7 +13,6 @@ from rich.text import Text
 
 from .. import terminal
 from ..config import Settings
-from ..durations import show_ms
 from ..errors import (
     InvalidInput,
     MissingExtra,
@@ -24,9 +23,10 @@ from ..errors import (
     StreamdqError,
 )
 from ..exporter.exporter import served
-from ..job import check_id
+from ..job.job import check_id
 from ..link.session import check_namespace
 from ..logs import log, what
+from ..times.durations import show_ms
 from .common import Json, OptionalTopic, answer, commands, open_queue, run_until_signal
 from .metrics import LOOPBACK, LogLevel, MetricsHost, MetricsPort, begin_logs
 

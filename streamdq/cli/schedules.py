@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from .. import terminal
-from ..job import NewJob
+from ..job.job import NewJob
 from ..operations import json_out
 from ..operations.schedules import PutSchedule, Schedule, preview_schedule, put_schedule
 from ..queue import carry_out, store_of

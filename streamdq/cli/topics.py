@@ -14,12 +14,12 @@ from rich.live import Live
 
 from .. import terminal
 from ..config import DEFAULT_GROUP, Settings
-from ..durations import to_ms
 from ..link.session import check_namespace
 from ..operations import json_out
 from ..operations.acl import rights
 from ..operations.waiting_keys import By
 from ..queue import Queue
+from ..times.durations import to_ms
 from .common import EXIT_NO, GroupOption, Json, OptionalTopic, Topic, answer, commands, open_queue
 
 app = commands()

@@ -15,9 +15,9 @@ from rich.text import Text
 
 from .. import terminal
 from ..errors import InvalidInput, StreamdqError
-from ..processes import command_line, import_worker
 from ..queue import Queue, carry_out, store_of
 from ..worker.handlers import Handler
+from ..worker.processes import command_line, import_worker
 from ..worker.rehearsal import Rehearsed
 from ..worker.rehearsal import rehearse as run_rehearsal
 from ..worker.worker import Worker, codec_of, handlers_of, serves_every_topic

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from ..errors import BodyDamaged, BodyUnreadable, InvalidInput, MissingExtra
-from ..job import ENCODED
+from ..job.job import ENCODED
 from .encrypt import no_key
 from .envelope import LAYER, TAG, Envelope, Layer, envelope_in, version_in
 from .offload import Offload

@@ -13,11 +13,10 @@ from base64 import b64decode, b64encode
 from typing import NamedTuple
 
 from ..errors import BodyDamaged, InvalidInput
-from ..job import ENCODED
+from ..job.job import ENCODED, MAX_VERSION
 
 LAYER = r"[a-z][a-z0-9_-]{0,31}"
 TAG = r"[A-Za-z0-9._-]{1,64}"
-MAX_VERSION = 10**6
 _HEAD = re.compile(rf"\xff([1-9][0-9]{{0,6}})((?:;{LAYER}(?::{TAG})?){{0,8}})\n".encode("latin-1"))
 ENCODED_TEXT = "~"
 """Begins an encoded body in a database's text column."""

@@ -21,9 +21,9 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from ..clock import wall_now
-from ..durations import Duration, to_ms
 from ..errors import BodyDamaged, BodyStorageUnavailable, BodyUnreadable, InvalidInput, MissingExtra
+from ..times.clock import wall_now
+from ..times.durations import Duration, to_ms
 from .local_folder import LocalFolder
 from .protocol import Context
 from .storage_calls import StorageCalls

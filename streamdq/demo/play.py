@@ -16,14 +16,14 @@ from functools import partial
 from itertools import count, islice
 from pathlib import Path
 
-from ..clock import wall_ms
 from ..config import Settings
-from ..durations import show_ms
 from ..errors import StreamdqError
-from ..job import JobState
+from ..job.job import JobState
 from ..operations.inspect import Stats
 from ..queue import Queue
 from ..store.history import Event, HistoryRow
+from ..times.clock import wall_ms
+from ..times.durations import show_ms
 from .shop import (
     ANALYST_GROUP,
     CLOSE,

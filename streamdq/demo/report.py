@@ -15,13 +15,13 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ..durations import show_ms
+from ..job.retry import DEFAULT_RETRY, RetrySchedule
 from ..operations.audit import Audit
 from ..operations.inspect import Stats
 from ..operations.json_out import audit_json
-from ..retry import DEFAULT_RETRY, RetrySchedule
 from ..store.history import Event, HistoryRow
 from ..terminal import balances_view, count_cell, table
+from ..times.durations import show_ms
 from .shop import NOTIFY, SHOP_GROUP, Scale, effects_file
 
 UNSETTLED_S = 5.0  # after a kill: the TTR has to pass, and perhaps the mover's lease

@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
-from ..durations import show_ms
 from ..embedded import supervisor
+from ..job.retry import DEFAULT_RETRY
 from ..queue import Queue
-from ..retry import DEFAULT_RETRY
 from ..terminal import console, print_json
+from ..times.durations import show_ms
 from .analysis import as_json as page_json
 from .analysis import keep_history, say_where, write_up
 from .play import Play

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from ..job import Job
-from ..retry import DEFAULT_RETRY, RetrySchedule
+from ..job.job import Job
+from ..job.retry import DEFAULT_RETRY, RetrySchedule
 from ..worker.worker import Worker
 
 SPEED_VARIABLE, DIRECTORY_VARIABLE = "STREAMDQ_DEMO_SPEED", "STREAMDQ_DEMO_DIRECTORY"

@@ -20,7 +20,7 @@ from ..dump.arrow import arrow_schema, pyarrow, write_parquet
 from ..dump.folder import Folder
 from ..dump.manifest import DumpFile, Manifest, load_manifest, path_of, remove_strays, update_manifest
 from ..errors import InvalidInput, MissingExtra
-from ..retry import DEFAULT_RETRY, RetrySchedule
+from ..job.retry import DEFAULT_RETRY, RetrySchedule
 from ..store.history import Event
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Self
 
 from ..errors import StreamdqError
-from ..processes import command_line
+from ..worker.processes import command_line
 from .shop import ANALYST_GROUP, DIRECTORY_VARIABLE, SHOP_GROUP, SPEED_VARIABLE, Scale
 
 _END_S = 15.0

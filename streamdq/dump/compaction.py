@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, Any
 
-from ..clock import wall_ms, wall_s
 from ..errors import FolderBusy, HistoryUnreadable
+from ..times.clock import wall_ms, wall_s
 from .arrow import arrow_schema, parquet_options, pyarrow
 from .folder import Folder
 from .manifest import DumpFile, Manifest, Replaced, path_of, remove_strays, require_manifest, update_manifest

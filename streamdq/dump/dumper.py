@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..config import Settings
 from ..errors import FolderBusy, InvalidInput, ServerUnavailable
-from ..job import check_topic
+from ..job.job import check_topic
 from ..keys import ShardKeys
 from ..link.connection import Link
 from ..link.session import Op, open_session, run

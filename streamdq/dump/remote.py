@@ -22,8 +22,8 @@ from pathlib import PurePosixPath
 from tempfile import NamedTemporaryFile
 from typing import Any, BinaryIO, cast
 
-from ..clock import wall_now
 from ..errors import FolderBusy, FolderError, InvalidInput, MissingExtra, StreamdqError
+from ..times.clock import wall_now
 from .folder import Folder, temporary_name
 
 # In these stores folders are only names, and creating one would create the bucket.

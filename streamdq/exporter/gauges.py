@@ -8,7 +8,6 @@ import time
 from collections.abc import Collection, Iterator, Sequence
 
 from ..config import TopicSettings
-from ..durations import to_ms
 from ..errors import ServerUnavailable
 from ..keys import ShardKeys
 from ..link.session import Op
@@ -20,6 +19,7 @@ from ..store import namespace, reads
 from ..store.counters import GroupCounter, ShardCounter
 from ..store.redis_store import RedisStore
 from ..store.replies import ShardStats
+from ..times.durations import to_ms
 from ..version import __version__
 
 _WINDOWS = {window: to_ms(window) for window in ("1m", "10m", "1h", "1d")}

@@ -10,9 +10,9 @@ from typing import Any
 
 from fastapi import Request
 
-from ..clock import wall_now
 from ..errors import InvalidInput
 from ..logs import Log, log
+from ..times.clock import wall_now
 from .auth import Identity
 from .refusals import peer_of
 

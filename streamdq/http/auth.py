@@ -14,11 +14,11 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ..clock import wall_s
 from ..config import read_text
-from ..durations import Duration, to_ms
 from ..errors import InvalidInput
-from ..job import check_group, check_topic
+from ..job.job import check_group, check_topic
+from ..times.clock import wall_s
+from ..times.durations import Duration, to_ms
 from .scope import ALL, Scope, scope_in
 
 PREFIX = "sdq_"

@@ -7,7 +7,7 @@ from copy import copy
 from dataclasses import replace
 
 from ..config import DEFAULT_GROUP, TopicSettings
-from ..job import Job
+from ..job.job import Job
 from ..operations.audit import Audit
 from ..operations.inspect import GroupStats, Stats, TopicStats, led
 from ..store.history import HistoryRow

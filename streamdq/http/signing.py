@@ -13,10 +13,10 @@ import time
 from hashlib import sha256
 from typing import Any
 
-from ..claims.attempts import Held
-from ..clock import wall_s
-from ..job import Job, JobState
+from ..job.job import Job, JobState
+from ..operations.attempts import Held
 from ..store.redis_store import RedisStore
+from ..times.clock import wall_s
 
 _VERSION = "v1"
 _MAC_BYTES = 16

@@ -19,13 +19,13 @@ from typing import Any, TypeVar
 
 from redis.exceptions import ResponseError
 
-from ..clock import RedisClock
 from ..codec.bodies import Bodies
 from ..codec.configured import bodies_of
 from ..codec.protocol import Codec
 from ..config import Settings
 from ..errors import InvalidInput, ServerUnavailable, TooManyCalls
 from ..keys import NamespaceKeys
+from ..times.clock import RedisClock
 from . import failures
 from .address import Target
 from .command import Command

@@ -10,8 +10,6 @@ from . import declared
 if TYPE_CHECKING:
     import prometheus_client
 
-    from ..keys import ShardKeys
-
 
 @cache
 def _of_topic(metric: prometheus_client.Counter, namespace: str, topic: str) -> prometheus_client.Counter:
@@ -35,19 +33,19 @@ def not_put_in(namespace: str, topic: str, count: int) -> None:
     _count(declared.DUPLICATE, namespace, topic, count)
 
 
-def moved(shard: ShardKeys, count: int, took_s: float) -> None:
+def moved(namespace: str, topic: str, count: int, took_s: float) -> None:
     """Counts the jobs that one call moved, and how long it took."""
-    _count(declared.MOVED, shard.namespace, shard.topic, count)
+    _count(declared.MOVED, namespace, topic, count)
     if declared.counting():
-        _move_batch(shard.namespace).observe(took_s)
+        _move_batch(namespace).observe(took_s)
 
 
-def reclaimed(shard: ShardKeys, group: str, *, late: int = 0, silent: int = 0) -> None:
+def reclaimed(namespace: str, topic: str, group: str, *, late: int = 0, silent: int = 0) -> None:
     """Counts claims taken over. Both counts may be 0; that creates the group's counters."""
     if declared.counting():
-        topic = declared.topic_labels().of(shard.namespace, shard.topic)
+        topic = declared.topic_labels().of(namespace, topic)
         for reason, count in zip(declared.TAKE_OVERS, (late, silent), strict=True):
-            declared.RECLAIMED.labels(shard.namespace, topic, group, reason).inc(count)
+            declared.RECLAIMED.labels(namespace, topic, group, reason).inc(count)
 
 
 def outbox(namespace: str, topic: str, outcome: str, count: int) -> None:

@@ -8,7 +8,6 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from ..clock import RedisTime
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
@@ -18,6 +17,7 @@ from ..store.replies import Fired
 from ..store.schedules import LOOK_AGAIN_MS, Schedules
 from ..store.scripts import Scripts
 from ..store.topics import Topics
+from ..times.clock import RedisTime
 from .shard_timers import NEVER, ShardTimers
 
 _LOOK_S = 10.0  # in case a ring was lost

@@ -20,7 +20,6 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from ..clock import RedisClock
 from ..config import Settings
 from ..errors import NewerFormat, ServerUnavailable
 from ..keys import ShardKeys
@@ -30,6 +29,7 @@ from ..logs import log
 from ..loop import Failures, cancel_and_wait, supervise
 from ..store.scripts import Scripts
 from ..store.topics import Topics
+from ..times.clock import RedisClock
 from .firing import Firing
 from .janitor import Janitor
 from .lease import Lease

@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from itertools import compress, count
 
-from ..clock import RedisTime
 from ..config import MAX_BATCH, TopicSettings
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
@@ -25,6 +24,7 @@ from ..store import reads
 from ..store.replies import RATED, Moved
 from ..store.scripts import Scripts
 from ..store.topics import Topics, changing
+from ..times.clock import RedisTime
 from .rate import is_rated
 from .reclaim import Reclaimer
 from .shard_timers import NEVER, ShardTimers
@@ -128,7 +128,7 @@ class NodeMover:
         arrived = time.monotonic()
         self._time.observe(reply.now_ms, arrived)
         if reply.moved > 0:
-            recorded.moved(shard, reply.moved, arrived - called)
+            recorded.moved(shard.namespace, shard.topic, reply.moved, arrived - called)
         if reply.open > 0:
             self._reclaimer.watch(shard)
         return reply

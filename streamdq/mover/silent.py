@@ -117,7 +117,7 @@ class SilentWorkers:
             call = self._scripts.take_over(shard, group, topic, name, silent_ms, _LIMIT, _CALL_S)
             reply = await arun(self._link, call)
             taken += reply.taken
-            recorded.reclaimed(shard, group, silent=reply.taken)
+            recorded.reclaimed(shard.namespace, shard.topic, group, silent=reply.taken)
             if reply.lost:
                 log.error("jobs lost: Redis no longer has them", topic=shard.topic, group=group, jobs=reply.lost)
             if not reply.more:

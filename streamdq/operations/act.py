@@ -9,9 +9,8 @@ from itertools import islice
 from typing import Literal
 
 from ..config import TopicSettings
-from ..durability import check_level
-from ..durations import Duration, Moment
 from ..errors import InvalidInput
+from ..job.durability import check_level
 from ..keys import ShardKeys
 from ..link.session import Op
 from ..store import namespace, reads
@@ -21,6 +20,7 @@ from ..store.redis_store import RedisStore
 from ..store.replies import OUTDATED
 from ..store.scripts import Scripts
 from ..store.topics import changing
+from ..times.durations import Duration, Moment
 from .find import Search
 from .inspect import REPAIRS
 from .pace import SLICE, Pace

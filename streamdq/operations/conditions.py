@@ -7,6 +7,7 @@ url, key, attempts, error and reason.
 from __future__ import annotations
 
 import json
+import math
 import operator
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from ..errors import InvalidInput
-from ..job import GroupProgress, Job
+from ..job.job import GroupProgress, Job
 
 Where = Mapping[str, Any] | Iterable[str]
 """``{"body.user": 7, "body.amount": (">", 100)}``, or the same as texts: ``["body.user=7", "body.amount>100"]``."""
@@ -78,14 +79,16 @@ class Condition(NamedTuple):
 
     @property
     def text(self) -> str:
-        """A text that is in every record whose body fulfills it; '' = none is known."""
-        if not self.of_body or self.operator != "=":
-            return ""
-        value = _plain_json(self.value)
+        """What every record has whose body fulfills it, in the form of lua/lib/search.lua; '' = nothing is known."""
         name = self.path[-1]
-        if len(self.path) > 1 and not name.isdigit() and _PLAIN.fullmatch(name):
-            return f'"{name}":{value}'
-        return value
+        named = len(self.path) > 1 and not name.isdigit() and _PLAIN.fullmatch(name)
+        if not self.of_body or self.operator == "!=":
+            return ""
+        if self.operator == "=":
+            value = _plain_json(self.value)
+            return f'"{name}":{value}' if named else value
+        bound = _as_double(self.value)
+        return f'{self.operator[0]}{bound} "{name}":' if named and bound else ""
 
     def __str__(self) -> str:
         return f"{'.'.join(self.path)}{self.operator}{to_json(self.value).decode()}"
@@ -100,6 +103,17 @@ def _plain_json(value: Any) -> str:
     if isinstance(value, int) and abs(value) < _PLAIN_INT:
         return str(value) if value else ""  # 0 is -0.0 as well
     return ""
+
+
+def _as_double(value: Any) -> str:
+    """A number as Lua reads it; '' if it is none. Lua rounds both numbers of a comparison, so unequal ones may be equal
+    there.
+    """
+    try:
+        number = float(value) if _is_number(value) else math.inf
+    except OverflowError:
+        return ""
+    return repr(number) if math.isfinite(number) else ""
 
 
 def _is_number(value: Any) -> bool:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple
 
-from ..durations import Duration, Moment, moment_ms, to_ms
 from ..errors import InvalidInput
-from ..job import JobState, check_group, check_id, check_key
+from ..job.job import JobState, check_group, check_id, check_key
 from ..schedules.civil import civil_moment_ms
+from ..times.durations import Duration, Moment, moment_ms, to_ms
 from .conditions import Condition, Where, conditions_in
 
 Bound = Moment | str | timedelta

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ..durability import MEMORY
+from ..job.durability import MEMORY
 from ..link.session import Op
 from ..store import history_reads, namespace
 from ..store.durability import Durable

@@ -6,14 +6,14 @@ import random
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..durations import to_ms
 from ..errors import InvalidInput
-from ..job import NewJob
+from ..job.job import NewJob
 from ..link.session import Op
 from ..schedules.civil import after_quiet, civil_moment_ms, quiet_hours, zone
 from ..store import reads
 from ..store.namespace import now_ms
 from ..store.redis_store import RedisStore
+from ..times.durations import to_ms
 
 _SLOT_MS, _MOST_SLOTS = 60_000, 60
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ..config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
-from ..durations import to_ms
 from ..errors import UnknownGroup, UnknownTopic
-from ..job import Decoder, GroupProgress, Job, JobState, check_group, check_id, check_key, check_topic
+from ..job.job import Decoder, GroupProgress, Job, JobState, check_group, check_id, check_key, check_topic
 from ..keys import ShardKeys, shard_of
 from ..link.session import Op
 from ..store import history_reads, reads
@@ -20,6 +19,7 @@ from ..store.records import job_in
 from ..store.redis_store import RedisStore
 from ..store.replies import OUTDATED, FoundJob, FoundProgress, ShardStats
 from ..store.topics import changing
+from ..times.durations import to_ms
 from .large_bodies import fetched
 
 T = TypeVar("T")

@@ -8,14 +8,14 @@ from itertools import islice
 from typing import Any, Literal, NamedTuple, get_args
 
 from ..config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
-from ..durability import check_level
-from ..durations import Duration, Moment
 from ..errors import IdTaken, InvalidInput, JobExists, NotDurable
-from ..job import Decoder, Job, JobState, NewJob, check_topic
+from ..job.durability import check_level
+from ..job.job import Decoder, Job, JobState, NewJob, check_topic
+from ..job.retry import RetryInput
+from ..job.uniqueness import NO_RULE, DerivedId, UniqueAfter
 from ..keys import ShardKeys, shard_of
 from ..link.session import Op
 from ..metrics import recorded
-from ..retry import RetryInput
 from ..store import reads
 from ..store.batches import MAX_BYTES, REPLACED_BYTES, most_jobs, parts
 from ..store.records import Encoded, encode, encode_when, ended_until_ms, job_in, nonce_of
@@ -23,7 +23,7 @@ from ..store.redis_store import RedisStore
 from ..store.replies import Enqueued
 from ..store.scripts import Scripts
 from ..store.topics import changing
-from ..unique import NO_RULE, DerivedId, UniqueAfter
+from ..times.durations import Duration, Moment
 from .due import settled
 from .inspect import REPAIRS, ask, known_group, shard_with
 from .large_bodies import put_away, take_back
@@ -99,7 +99,7 @@ def enqueue(
     after its first due time. A call that is repeated after a lost connection finds its own job. ``version``: of the
     body's shape (``Worker.upcast``).
 
-    ``id``: a text, or ``unique("user", "kind")`` for one made of these fields of the body (streamdq.unique).
+    ``id``: a text, or ``unique("user", "kind")`` for one made of these fields of the body (``streamdq.job.unique``).
     ``unique_for``: it stays taken for this long from now on, whatever becomes of the job; with ``unique_after``
     "finish", from when the job has ended. ``rate_of_id``: at most so
     many jobs may get it, "3/h" in any hour. If only a job that has ended is in the way, "keep" returns what is known of

@@ -6,8 +6,7 @@ import dataclasses
 from typing import Any
 
 from ..config import TopicSettings
-from ..errors import BodyUnreadable
-from ..job import GroupProgress, Job
+from ..job.job import GroupProgress, Job
 from .audit import Audit
 from .inspect import Stats
 from .schedules import Schedule
@@ -16,10 +15,9 @@ from .schedules import Schedule
 def job_json(job: Job) -> dict[str, Any]:
     """A body that can't be read here is null, with the reason in ``body_unreadable``."""
     fields = job_fields(job)
-    try:
-        return {**fields, "body": job.body}
-    except BodyUnreadable as error:
-        return {**fields, "body": None, "body_unreadable": error.why}
+    if why := job.why_unreadable:
+        return {**fields, "body": None, "body_unreadable": why}
+    return {**fields, "body": job.body}
 
 
 def job_fields(job: Job) -> dict[str, Any]:

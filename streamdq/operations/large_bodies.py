@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar
 from ..codec.envelope import envelope_in
 from ..codec.offload import Offload, StoredBody
 from ..errors import BodyDamaged, BodyStorageUnavailable, InvalidInput
-from ..job import Job
+from ..job.job import Job
 from ..keys import ShardKeys, shard_of
 from ..link.session import Op, Session, Work
 from ..store import reads

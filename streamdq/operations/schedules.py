@@ -11,17 +11,17 @@ from pydantic_core import from_json
 
 from ..codec.envelope import Envelope, envelope_in, from_text
 from ..config import MAX_BATCH
-from ..durations import Duration, Moment
 from ..errors import InvalidInput, ScheduleMissing
-from ..job import Job, NewJob, check_id, check_topic
+from ..job.job import Job, NewJob, check_id, check_topic
+from ..job.retry import RetryInput
 from ..link.session import Op
-from ..retry import RetryInput
 from ..schedules.definition import Definition, Overlap, define, named_moment, shown
 from ..schedules.plan import MAX_ID_BYTES, occurrence_id
 from ..schedules.recurrence import Dst
 from ..store.records import Encoded, encode, encode_when, fields_in, rest_of
 from ..store.redis_store import RedisStore
 from ..store.schedules import AHEAD_MS, Changed, Schedules, ScheduleState, StoredSchedule
+from ..times.durations import Duration, Moment
 from .jobs import put
 
 _SHOWN = 5

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ..claims.attempts import DeadReason, End, Held, Outcome, failed, held_of, settle, too_late, unreadable
 from ..config import TopicSettings
-from ..durations import Duration, to_ms
 from ..errors import BodyUnreadable, GroupMissing, StaleClaim
-from ..job import JobState, check_topic, check_ttr
+from ..job.job import JobState, check_topic, check_ttr
+from ..job.retry import Bury
 from ..keys import ShardKeys
 from ..link.session import Op, Pause
-from ..retry import Bury
 from ..store.blocking import Entries, read_streams
 from ..store.redis_store import RedisStore
+from ..times.durations import Duration, to_ms
+from .attempts import DeadReason, End, Held, Outcome, failed, held_of, settle, too_late, unreadable
 from .inspect import known_group
 from .large_bodies import EndedJob, drop_ended, fetched
 

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from ..config import MAX_KEY_CONCURRENCY, TopicSettings
-from ..durability import check_level
-from ..durations import Duration, rate_in
 from ..errors import InvalidInput
-from ..job import check_group, check_topic, check_ttr
+from ..job.durability import check_level
+from ..job.job import check_group, check_topic, check_ttr
+from ..job.retry import RetryInput, RetrySchedule
 from ..link.session import Op
-from ..retry import RetryInput, RetrySchedule
 from ..store.redis_store import RedisStore
+from ..times.durations import Duration, rate_in
 from .waiting_keys import pause_key
 
 MAX_SHARDS = 256

@@ -8,7 +8,7 @@ from typing import Literal
 
 from ..config import DEFAULT_GROUP
 from ..errors import InvalidInput
-from ..job import check_key, check_topic
+from ..job.job import check_key, check_topic
 from ..keys import ShardKeys, shard_of
 from ..link.session import Op
 from ..store import key_reads
@@ -79,7 +79,9 @@ def _in_shard(store: RedisStore, shard: ShardKeys, by: By, group: str, limit: in
 
 
 def pause_key(store: RedisStore, topic: str, key: str, paused: bool) -> Op[None]:
-    """Pauses a key, or lets it go on. Safe to repeat; if the call that lets it go on is killed, repeat it."""
+    """Pauses a key, or lets it go on. Safe to repeat. If the call that lets it go on is killed, jobs may wait until
+    others of their key have ended; repeat it.
+    """
     settings = yield from store.topics.get(check_topic(topic))
     check_key(key)
     for _ in range(REPAIRS):

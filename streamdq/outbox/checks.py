@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import from_json
 
 from ..codec.envelope import ENCODED_TEXT, envelope_in, from_text
-from ..durations import MAX_DELAY_MS, moment_ms
 from ..errors import BodyDamaged, InvalidInput
-from ..job import ENCODED, check_id, check_key, check_topic, check_url
+from ..job.job import ENCODED, check_id, check_key, check_topic, check_url
+from ..job.retry import RetrySchedule
 from ..operations.jobs import OnConflict, check_conflict
-from ..retry import RetrySchedule
+from ..times.durations import MAX_DELAY_MS, moment_ms
 
 if TYPE_CHECKING:
     from sqlalchemy import RowMapping

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, overload
 from ..codec.bodies import Bodies
 from ..codec.configured import bodies_of
 from ..config import Settings
-from ..durations import Duration, Moment
 from ..errors import InvalidInput, MissingExtra
-from ..job import NewJob, check_topic
+from ..job.job import NewJob, check_topic
+from ..job.retry import RetryInput
+from ..job.uniqueness import DerivedId
 from ..link.session import check_namespace
 from ..operations.jobs import OnConflict
-from ..retry import RetryInput
 from ..store.records import Encoded, encode, fields_in, url_and_key
-from ..unique import DerivedId
+from ..times.durations import Duration, Moment
 from .checks import check_relayed
 
 if TYPE_CHECKING:

@@ -19,12 +19,12 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from ..config import TopicSettings
-from ..durations import Duration, to_ms
 from ..errors import InvalidInput, NewerFormat, OutboxError, ServerError, StreamdqError
 from ..link.session import Op
 from ..logs import log, what
 from ..metrics import recorded
 from ..queue import Queue, carry_out, store_of
+from ..times.durations import Duration, to_ms
 from .redis_side import Code, Fate, FencedOff, Outdated, RedisSide
 from .rows import Batch, LeaseLost, Placed, Row, Rows, RowState, Unfit
 from .wakeups import Wakeups

@@ -9,8 +9,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from zoneinfo import TZPATH, ZoneInfo, available_timezones
 
-from ..durations import Moment, moment_ms
 from ..errors import InvalidInput
+from ..times.durations import Moment, moment_ms
 
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - naive, as all local times here
 _SECOND = timedelta(seconds=1)

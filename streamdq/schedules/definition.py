@@ -12,8 +12,8 @@ from typing import Any, Literal
 from zlib import crc32
 from zoneinfo import ZoneInfo
 
-from ..durations import MAX_DELAY_MS, Duration, Moment, moment_ms, show_ms, to_ms
 from ..errors import InvalidInput
+from ..times.durations import MAX_DELAY_MS, Duration, Moment, moment_ms, show_ms, to_ms
 from .civil import zone
 from .recurrence import SHORTEST_MS, Cron, Dst, Every, Recurrence, cron, in_words
 

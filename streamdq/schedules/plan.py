@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple
 
-from ..durations import MAX_DELAY_MS
 from ..keys import shard_of
+from ..times.durations import MAX_DELAY_MS
 from .definition import Definition, shown
 
 LATE_MS = 30_000

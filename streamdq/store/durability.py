@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 from redis.exceptions import ResponseError
 
-from ..durability import replicas_of
 from ..errors import DurabilityUnsupported, NotDurable
+from ..job.durability import replicas_of
 from ..link import failures
 from ..link.command import Behind, Command, Waiting
 from ..link.session import Op, Session, checked

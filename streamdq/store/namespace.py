@@ -7,9 +7,9 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from ..clock import wall_s
 from ..link.command import Command
 from ..link.session import Op, Session, checked
+from ..times.clock import wall_s
 from . import registry
 from .commands import one
 

@@ -13,12 +13,12 @@ from typing import Any, NamedTuple
 
 from ..codec.bodies import Seal
 from ..codec.envelope import Envelope, as_text, check_version, from_text
-from ..durations import Duration, Moment, to_ms
 from ..errors import InvalidInput
-from ..job import ENCODED, Decoder, Job, NewJob, check_id, check_key, check_ttr, check_url, encode_body
-from ..retry import RetrySchedule
+from ..job.job import ENCODED, Decoder, Job, NewJob, check_id, check_key, check_ttr, check_url, encode_body
+from ..job.retry import RetrySchedule
+from ..job.uniqueness import DerivedId, rule_of
 from ..schedules.civil import civil_moment_ms
-from ..unique import DerivedId, rule_of
+from ..times.durations import Duration, Moment, to_ms
 
 # Ids are base64 with characters that need no escape in a URL. "-" is avoided: options begin with it on a command line.
 _SEPARATOR = "\x1f"

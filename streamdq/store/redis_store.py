@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..config import TopicSettings
-from ..durability import MEMORY, check_level
+from ..job.durability import MEMORY, check_level
 from ..link.session import Session
 from .durability import Durable
 from .scripts import Scripts

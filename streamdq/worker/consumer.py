@@ -11,20 +11,20 @@ import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
-from ..claims import measured
-from ..claims.attempts import Held, held_of
-from ..clock import RedisTime
 from ..config import MAX_CLAIM
 from ..errors import GroupMissing, ServerError
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
 from ..loop import Failures, cancel_and_wait, wait
+from ..operations import measured
+from ..operations.attempts import Held, held_of
 from ..store import blocking, reads
 from ..store.blocking import Entries, read_streams
 from ..store.replies import Claimed
 from ..store.scripts import Scripts
 from ..store.topics import Topics
+from ..times.clock import RedisTime
 from .turns import Limit, Turns
 
 T = TypeVar("T")

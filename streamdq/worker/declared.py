@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ..job import NewJob
+from ..job.job import NewJob
 from ..link.connection import AsyncLink
 from ..link.session import arun
 from ..logs import log

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 
-from ..claims.attempts import End
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
+from ..operations.attempts import End
 from ..operations.large_bodies import EndedJob, drop_ended
 
 _LATER_S = 60.0

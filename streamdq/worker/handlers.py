@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from ..config import MAX_BATCH
 from ..errors import BodyUnreadable, InvalidInput
-from ..job import Job
+from ..job.job import Job
 
 
 @dataclass(slots=True)

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..job import Job
+from ..job.job import Job
 from ..logs import log, what
 from ..loop import cancel_and_wait
 from ..threads import HandlerThreads

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from ..claims.attempts import End, Outcome, ends_together, settle
 from ..errors import ServerError
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import arun
 from ..logs import log
 from ..loop import cancel_and_wait
+from ..operations.attempts import End, Outcome, ends_together, settle
 from ..store.scripts import Scripts
 from ..store.topics import Topics
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from pydantic import ValidationError
 
-from ..claims.attempts import is_a, told_of
 from ..errors import BodyUnreadable, UnknownTopic
-from ..job import Job
+from ..job.job import Job
 from ..keys import ShardKeys
 from ..link.session import Op
+from ..operations.attempts import is_a, told_of
 from ..store import reads
 from ..store.progress import Phase, Progress
 from ..store.records import job_in

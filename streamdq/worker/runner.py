@@ -12,7 +12,11 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from ..claims.attempts import (
+from ..config import MAX_BATCH
+from ..errors import BodyUnreadable
+from ..job.job import ENCODED, GroupProgress, Job, JobState, begin_attempt, check_ttr
+from ..logs import log, way, what, where
+from ..operations.attempts import (
     MAX_ERROR_CHARS,
     DeadReason,
     End,
@@ -25,13 +29,9 @@ from ..claims.attempts import (
     too_late,
     unreadable,
 )
-from ..config import MAX_BATCH
-from ..durations import Duration
-from ..errors import BodyUnreadable
-from ..job import ENCODED, GroupProgress, Job, JobState, begin_attempt, check_ttr
-from ..logs import log, way, what, where
 from ..store.topics import Topics
 from ..threads import HandlerThreads
+from ..times.durations import Duration
 from .handlers import Handler
 from .on_dead import DeadLetterNotices
 from .user_functions import called, completed, drop

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, TypeVar
 
-from ..claims.attempts import End, Held, Outcome
-from ..clock import RedisClock
 from ..codec.protocol import Codec
 from ..config import MAX_BATCH, Settings
 from ..errors import NewerFormat, UnknownTopic
@@ -22,9 +20,11 @@ from ..link.session import arun, open_session
 from ..logs import log, what
 from ..loop import cancel_and_wait, running_loop, supervise
 from ..mover.mover import Mover
+from ..operations.attempts import End, Held, Outcome
 from ..operations.inspect import stats
 from ..store.blocking import listen
 from ..store.redis_store import RedisStore
+from ..times.clock import RedisClock
 from .consumer import BLOCK_S, Consumer, Limits
 from .declared import Declared, DeclaredSchedules
 from .ended_files import EndedFiles

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from ..claims.attempts import Held
 from ..errors import NewerFormat, ServerError
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import arun
 from ..logs import log
+from ..operations.attempts import Held
 from ..store.scripts import Scripts
 from ..store.topics import Topics
 

@@ -9,7 +9,7 @@ from math import ceil
 from typing import NamedTuple
 
 from ..errors import InvalidInput
-from ..job import check_topic
+from ..job.job import check_topic
 from ..keys import ShardKeys
 
 _LEAST_WEIGHT, _MOST_WEIGHT = 0.001, 1_000_000  # far from where sums of jobs by weight lose their digits

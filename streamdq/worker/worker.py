@@ -8,19 +8,19 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-from ..clock import RedisClock
 from ..codec.envelope import check_version
 from ..codec.protocol import Codec
 from ..config import DEFAULT_GROUP, Settings
-from ..durations import Duration, Moment
 from ..errors import InvalidInput
-from ..job import NewJob, check_group, check_topic, check_ttr
+from ..job.job import NewJob, check_group, check_topic, check_ttr
+from ..job.retry import RetryInput, RetrySchedule
 from ..loop import running_loop
 from ..operations.schedules import check_schedule_id
-from ..retry import RetryInput, RetrySchedule
 from ..schedules.definition import Overlap, define
 from ..schedules.recurrence import Dst
 from ..store.records import encode
+from ..times.clock import RedisClock
+from ..times.durations import Duration, Moment
 from .declared import Declared
 from .handlers import Handler, Handlers, Upcast, handler_of, upcast_of, with_upcasts
 from .heap import settled

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from streamdq.callback import CallbackSettings, CallbackWorker
-from streamdq.clock import ManualClock
+from streamdq.times.clock import ManualClock
 from tests.callback.receiver import Receiver, receiving
 from tests.redis.harness import NAMESPACE, Space, opened
 from tests.servers import Server

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from yarl import URL
 
 from streamdq.callback.breaker import FIRST_OPEN_S, LONGEST_OPEN_S, OPENS_AFTER, Endpoint, Endpoints, NotNow
-from streamdq.clock import ManualClock
 from streamdq.metrics import declared
 from streamdq.store.history import Event, HistoryRow
 from streamdq.testing import drain
+from streamdq.times.clock import ManualClock
 from tests.callback.conftest import caller
 from tests.callback.receiver import Receiver, Request, answer, receiving
 from tests.redis.harness import NAMESPACE, Space, eventually

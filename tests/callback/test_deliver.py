@@ -14,9 +14,9 @@ from itertools import pairwise
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from streamdq.clock import ManualClock
 from streamdq.metrics import declared
 from streamdq.testing import drain
+from streamdq.times.clock import ManualClock
 from tests.callback.conftest import caller
 from tests.callback.receiver import Receiver, Request, answer, receiving
 from tests.redis.harness import Space, eventually

@@ -14,11 +14,11 @@ from yarl import URL
 
 from streamdq.callback.breaker import FIRST_OPEN_S, OPENS_AFTER, Endpoint, Endpoints, NotNow
 from streamdq.callback.shared import LOOK_EVERY_S, MOST, Shared
-from streamdq.clock import ManualClock
 from streamdq.config import Settings
 from streamdq.keys import NamespaceKeys
 from streamdq.link.connection import AsyncLink
 from streamdq.link.session import open_session
+from streamdq.times.clock import ManualClock
 from tests.callback.conftest import caller
 from tests.callback.receiver import Receiver, answer
 from tests.redis.harness import NAMESPACE, Space, eventually

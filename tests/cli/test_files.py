@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from streamdq import Queue
-from streamdq.job import encode_body
+from streamdq.job.job import encode_body
 from streamdq.store import records
 from tests.cli.conftest import Run, Start
 from tests.servers import Server, until

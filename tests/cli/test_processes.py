@@ -189,11 +189,11 @@ def test_signals_that_come_while_it_ends_are_the_same_one(server: Server, tmp_pa
 
 INTERRUPTED = """
 import asyncio, atexit, signal, sys
-import streamdq.processes, streamdq.worker.serving, streamdq.worker.signals
+import streamdq.worker.processes, streamdq.worker.serving, streamdq.worker.signals
 from streamdq import Worker
 from streamdq.worker.signals import drop_at_exit
 
-for module in (streamdq.processes, streamdq.worker.serving, streamdq.worker.signals):
+for module in (streamdq.worker.processes, streamdq.worker.serving, streamdq.worker.signals):
     module.ONE_SIGNAL_S = 600
 
 met = set()
@@ -222,7 +222,7 @@ else:
 """
 TOLD_TO_STOP = INTERRUPTED_WORKER.replace("    sys.setprofile", "    worker.stop()\n    sys.setprofile")
 INTERRUPTED_SUPERVISOR = """
-supervisor = streamdq.processes.Supervisor(["sleep", "60"], 1)
+supervisor = streamdq.worker.processes.Supervisor(["sleep", "60"], 1)
 start = supervisor._start
 
 def interrupted_start(number):
@@ -235,7 +235,7 @@ sys.exit(supervisor.run())
 
 
 TOLD_TWICE = """
-supervisor = streamdq.processes.Supervisor(["sleep", "60"], 1)
+supervisor = streamdq.worker.processes.Supervisor(["sleep", "60"], 1)
 start, stop, kill = supervisor._start, supervisor._stop, supervisor._kill
 
 def told_start(number):

@@ -20,7 +20,7 @@ from dashboards.alerts import PAGES, alerts
 from dashboards.promql import Scale, Where, fill
 from dashboards.records import AHEAD
 from dashboards.slo import ON_TIME_LE
-from streamdq.job import JobState
+from streamdq.job.job import JobState
 from streamdq.link import failures
 from streamdq.metrics import declared
 from streamdq_spark.questions import punctuality

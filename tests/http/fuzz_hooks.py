@@ -6,8 +6,8 @@ from typing import Any
 
 import schemathesis
 
-from streamdq.durations import to_ms
 from streamdq.errors import InvalidInput
+from streamdq.times.durations import to_ms
 
 
 @schemathesis.serializer("application/x-ndjson")

@@ -15,7 +15,6 @@ from pydantic import BaseModel, ValidationError
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from streamdq.durations import _to_ms, to_ms
 from streamdq.errors import InvalidInput
 from streamdq.http import create_app
 from streamdq.http.api.bulk import JobLine
@@ -34,7 +33,8 @@ from streamdq.http.api.models import (
 )
 from streamdq.http.limits import Crowd
 from streamdq.http.server import Patient
-from streamdq.retry import RetrySchedule
+from streamdq.job.retry import RetrySchedule
+from streamdq.times.durations import _to_ms, to_ms
 from tests.http.harness import JSON, Api, kind
 from tests.http.test_limits import ALIVE
 

@@ -23,7 +23,7 @@ from streamdq.http.pages import actions, pages
 from streamdq.http.pages import find as find_pages
 from streamdq.http.pages import schedules as schedule_pages
 from streamdq.http.scope import ALL, Scope, scope_in
-from streamdq.job import check_topic
+from streamdq.job.job import check_topic
 from tests.http.conftest import Open
 from tests.http.harness import NAMESPACE, Api, kind
 from tests.redis.harness import eventually

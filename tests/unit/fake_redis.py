@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from streamdq.clock import RedisClock
 from streamdq.config import Settings, TopicSettings
 from streamdq.link.address import Target
 from streamdq.link.command import Command
@@ -21,6 +20,7 @@ from streamdq.link.session import Session
 from streamdq.store.assembly import load_script, lua_directory
 from streamdq.store.scripts import Scripts
 from streamdq.store.topics import Topics
+from streamdq.times.clock import RedisClock
 
 LOST = LinkError(TimeoutError("no reply"), sent=True)
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from streamdq.config import GroupSettings, Settings, TopicSettings, topic_patch
-from streamdq.retry import DEFAULT_RETRY, RetrySchedule
+from streamdq.job.retry import DEFAULT_RETRY, RetrySchedule
 from streamdq.store.registry import settings_in
 
 

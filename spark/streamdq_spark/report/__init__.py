@@ -8,9 +8,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamdq.clock import wall_now
 from streamdq.dump.folder import Folder
 from streamdq.dump.local import LocalFolder
+from streamdq.times.clock import wall_now
 
 from .data import load_tables
 from .page import TABLES, About, render

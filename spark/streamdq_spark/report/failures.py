@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from streamdq.retry import RetrySchedule
+from streamdq.job.retry import RetrySchedule
 
 from .charts import Axis, bars, matrix
 from .parts import Figure, Section, TableRow, Tables, figure, grid, grouped, has_groups, subject, total

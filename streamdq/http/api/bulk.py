@@ -12,7 +12,7 @@ from pydantic import Field, StrictStr, ValidationError
 
 from ...config import MAX_BATCH
 from ...errors import BodyStorageUnavailable, DurabilityUnsupported, InvalidInput, NotDurable, ServerError
-from ...job import check_topic
+from ...job.job import check_topic
 from ...link.session import Op
 from ...loop import cancel_and_wait
 from ...operations.jobs import OnConflict, check_at_most, put

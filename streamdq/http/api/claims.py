@@ -10,15 +10,15 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request, Response
 from pydantic_core import to_json
 
-from ...claims.attempts import Held, Outcome
-from ...durations import to_ms
 from ...errors import InvalidInput
+from ...job.retry import Snooze
 from ...link.session import Op
 from ...loop import cancel_and_wait
 from ...operations import take as engine
+from ...operations.attempts import Held, Outcome
 from ...queue import held_by
-from ...retry import Snooze
 from ...store.redis_store import RedisStore
+from ...times.durations import to_ms
 from ..audit_log import about
 from ..auth import Role
 from ..backend import Backend

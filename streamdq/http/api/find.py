@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from pydantic_core import to_json
 
 from ...errors import InvalidInput
-from ...job import MAX_KEY_CHARS, Job
+from ...job.job import MAX_KEY_CHARS, Job
 from ...keys import ShardKeys
 from ...link.session import Op
 from ...operations.act import Acted, Outcome, Tell, cancel_found, kick_found, purge_found, reschedule_found

@@ -8,9 +8,9 @@ from urllib.parse import quote
 from fastapi import APIRouter, Query, Request, Response
 from pydantic_core import to_json
 
-from ...durability import PATTERN
 from ...errors import BodyUnreadable, IdTaken, JobExists
-from ...job import MAX_KEY_CHARS, Job, JobState, NewJob, check_topic
+from ...job.durability import PATTERN
+from ...job.job import MAX_KEY_CHARS, Job, JobState, NewJob, check_topic
 from ...link.session import Op
 from ...operations.jobs import OnConflict, put, refusal
 from ...operations.json_out import job_fields
@@ -60,10 +60,9 @@ _DURABILITY = ["not-durable", "durability-unsupported"]
 def job_bytes(job: Job) -> bytes:
     """The job as JSON; that of its body is copied. A body that can't be read here is null, with the reason."""
     fields = to_json(job_fields(job))[:-1]
-    try:
-        return fields + b',"body":' + job.json + b"}"
-    except BodyUnreadable as error:
-        return fields + b',"body":null,"body_unreadable":' + to_json(error.why) + b"}"
+    if why := job.why_unreadable:
+        return fields + b',"body":null,"body_unreadable":' + to_json(why) + b"}"
+    return fields + b',"body":' + job.json + b"}"
 
 
 def job_response(job: Job, status: int = 200, headers: dict[str, str] | None = None) -> Response:

@@ -8,13 +8,12 @@ from typing import Annotated, Any, Literal, overload
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from ...codec.envelope import MAX_VERSION
-from ...durability import PATTERN
-from ...durations import MAX_DURATION_CHARS
 from ...errors import InvalidInput
-from ...job import MAX_KEY_CHARS, JobState, NewJob
-from ...retry import MAX_STEPS
-from ...unique import UniqueAfter
+from ...job.durability import PATTERN
+from ...job.job import MAX_KEY_CHARS, MAX_VERSION, JobState, NewJob
+from ...job.retry import MAX_STEPS
+from ...job.uniqueness import UniqueAfter
+from ...times.durations import MAX_DURATION_CHARS
 
 # Limits of length are on the list or text itself: on a union they would only apply after all items were validated.
 _DurationText = Annotated[StrictStr, Field(max_length=MAX_DURATION_CHARS)]

@@ -6,8 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr
 
-from ...codec.envelope import MAX_VERSION
-from ...job import NewJob
+from ...job.job import MAX_VERSION, NewJob
 from ...schedules.definition import Definition, define
 from .models import DURATION, DurationIn, In, RetryIn, Ttr, due_from, example
 

@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 
-from ...errors import BodyUnreadable, InvalidInput
-from ...job import Job
+from ...errors import InvalidInput
+from ...job.job import Job
 from ...operations.act import cancel_found, kick_found, purge_found, reschedule_found
 from ...operations.criteria import FINDABLE, Criteria, criteria_of
 from ...operations.find import Search, as_shown
@@ -102,10 +102,9 @@ def _line(found: FoundJob) -> Line:
 def _excerpt(found: FoundJob) -> str:
     if not found.has_body:
         return "(large)"
-    try:
-        return found.job.json[: 4 * _EXCERPT_CHARS].decode(errors="ignore")[:_EXCERPT_CHARS]
-    except BodyUnreadable as error:
-        return f"({error.why})"
+    if why := found.job.why_unreadable:
+        return f"({why})"
+    return found.job.json[: 4 * _EXCERPT_CHARS].decode(errors="ignore")[:_EXCERPT_CHARS]
 
 
 # -- the buttons

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from ...errors import InvalidInput
-from ...job import JobState
+from ...job.job import JobState
 from ...keys import ShardKeys
 from ...link.session import Op
 from ...operations.inspect import known_group

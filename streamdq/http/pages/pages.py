@@ -10,7 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 
 from ...config import TopicSettings
 from ...errors import InvalidInput
-from ...job import Job, JobState, check_id, check_topic
+from ...job.job import Job, JobState, check_id, check_topic
 from ...keys import ShardKeys
 from ...link.session import Op
 from ...operations.conditions import is_condition

@@ -13,9 +13,8 @@ from fastapi.responses import HTMLResponse
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic_core import from_json
 
-from ...errors import BodyUnreadable
-from ...job import Job
-from ...retry import RetrySchedule
+from ...job.job import Job
+from ...job.retry import RetrySchedule
 from ...version import __version__
 from ..api.route import backend_of
 from ..auth import Role
@@ -72,10 +71,8 @@ def pretty(raw: bytes) -> str:
 
 def shown_body(job: Job) -> str:
     """The job's body for people, or why it can't be shown."""
-    try:
-        return pretty(job.json)
-    except BodyUnreadable as error:
-        return f"({error.why})"
+    why = job.why_unreadable
+    return f"({why})" if why else pretty(job.json)
 
 
 def schedule(text: str) -> str:

@@ -10,7 +10,6 @@ from urllib.parse import urlencode
 
 from fastapi import APIRouter, Query, Request, Response
 
-from ...durations import show_ms
 from ...link.session import Op
 from ...operations.schedules import Schedule
 from ...schedules.civil import zone
@@ -18,6 +17,7 @@ from ...schedules.plan import occurrence_in
 from ...store import history_reads, namespace
 from ...store.history import Event, HistoryRow, known_row_in
 from ...store.redis_store import RedisStore
+from ...times.durations import show_ms
 from .. import redact
 from ..api.route import TopicPath, backend_of, who_asks
 from ..api.schedules import ScheduleId, schedules_page

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...durations import show_ms
-from ...job import GroupProgress, Job, JobState
+from ...job.job import GroupProgress, Job, JobState
 from ...keys import ShardKeys
 from ...link.session import Op
 from ...store import history_reads
 from ...store.entries import ms_of
 from ...store.history import Event, HistoryRow, known_row_in, may_concern
 from ...store.redis_store import RedisStore
+from ...times.durations import show_ms
 
 LOOKBACK_ROWS = 10_000
 _PAGE = 500

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from streamdq.codec import Codec, Context, Encrypt, Zstd
 from streamdq.codec.bodies import Bodies
 from streamdq.codec.encrypt import new_key
-from streamdq.codec.envelope import MAX_VERSION, Envelope, Layer, as_text, envelope_in, from_text, version_in
+from streamdq.codec.envelope import Envelope, Layer, as_text, envelope_in, from_text, version_in
 from streamdq.errors import BodyDamaged, BodyUnreadable, InvalidInput
+from streamdq.job.job import MAX_VERSION
 
 OLD, NEW = new_key("2026-05"), new_key("2026-11")
 LARGE = json.dumps({"text": "a secret " * 2000}).encode()

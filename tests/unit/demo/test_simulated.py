@@ -18,7 +18,7 @@ from streamdq.dump.arrow import arrow_schema
 from streamdq.dump.local import LocalFolder
 from streamdq.dump.manifest import require_manifest
 from streamdq.errors import InvalidInput
-from streamdq.retry import DEFAULT_RETRY, RetrySchedule
+from streamdq.job.retry import DEFAULT_RETRY, RetrySchedule
 from streamdq.store.history import COLUMNS, Event
 
 ROWS, DAYS = 20_000, 3

@@ -14,7 +14,6 @@ from redis.exceptions import (
     ResponseError,
 )
 
-from streamdq.clock import RedisClock
 from streamdq.config import Settings
 from streamdq.errors import (
     AuthenticationFailed,
@@ -29,6 +28,7 @@ from streamdq.link.address import Target
 from streamdq.link.command import Command
 from streamdq.link.connection import Link, LinkError
 from streamdq.link.session import Op, Session, arun, checked, consumer_name, open_session, run
+from streamdq.times.clock import RedisClock
 
 COMMANDS = [Command("k", ("GET", "k"))]
 UNSENT, SENT = LinkError(ConnectionError("refused"), sent=False), LinkError(TimeoutError("no reply"), sent=True)

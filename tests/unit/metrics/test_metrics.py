@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
 
-from streamdq.claims import measured
-from streamdq.claims.attempts import DeadReason, End, Outcome
 from streamdq.keys import ShardKeys
 from streamdq.link import failures
 from streamdq.metrics import declared, recorded
+from streamdq.operations import measured
+from streamdq.operations.attempts import DeadReason, End, Outcome
 from tests.metrics import sample
 
 
@@ -80,7 +80,7 @@ def test_series_are_there_before_they_grow() -> None:
     labels = {"namespace": "n", "topic": "seen.early", "group": "default"}
 
     measured.expect("n", {"seen.early": 2}, "default")
-    recorded.reclaimed(ShardKeys("n", "seen.late", 0), "default")
+    recorded.reclaimed("n", "seen.late", "default")
     recorded.not_put_in("n", "seen.early", 0)
 
     steps = [sample("streamdq_job_retries_total", labels | {"step": step}) for step in "123"]
@@ -133,8 +133,8 @@ def test_counting_can_be_left_off(monkeypatch: pytest.MonkeyPatch) -> None:
     try:
         recorded.not_put_in("n", "left-off", 1)
         measured.expect("n", {"left-off": 1}, "default")
-        recorded.reclaimed(ShardKeys("n", "left-off", 0), "default", late=1)
-        recorded.moved(ShardKeys("n", "left-off", 0), 1, 0.1)
+        recorded.reclaimed("n", "left-off", "default", late=1)
+        recorded.moved("n", "left-off", 1, 0.1)
         assert b"left-off" not in generate_latest()
     finally:
         declared.counting.cache_clear()

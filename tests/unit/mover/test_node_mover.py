@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from redis.exceptions import ResponseError
 
-from streamdq.clock import ManualClock, RedisClock
 from streamdq.config import MAX_BATCH, GroupSettings, TopicSettings
 from streamdq.keys import ShardKeys
 from streamdq.mover import node_mover as module
 from streamdq.mover.node_mover import NodeMover
 from streamdq.store.replies import RATED
+from streamdq.times.clock import ManualClock, RedisClock
 from tests.unit.fake_redis import LOST, Call, Rig
 from tests.unit.mover.buckets import EPOCH_MS, Buckets, now_ms
 from tests.unit.virtual_time import in_virtual_time

@@ -10,10 +10,10 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from streamdq.clock import ManualClock, RedisClock
 from streamdq.config import GroupSettings, TopicSettings
 from streamdq.keys import ShardKeys
 from streamdq.mover.silent import SilentWorkers
+from streamdq.times.clock import ManualClock, RedisClock
 from tests.unit.fake_redis import LOST, Call, Rig
 from tests.unit.virtual_time import in_virtual_time
 

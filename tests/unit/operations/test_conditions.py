@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pydantic_core import to_json
 
 from streamdq.errors import InvalidInput
-from streamdq.job import GroupProgress, Job, JobState
+from streamdq.job.job import GroupProgress, Job, JobState
 from streamdq.operations.conditions import Condition, condition_in, conditions_in
 
 BODY = {"user": 7, "items": [{"sku": "a"}, {"sku": "b"}], "name": "Ada", "paid": True, "none": None, "3": "x"}
@@ -107,7 +107,10 @@ def test_what_holds_in_a_group() -> None:
         ("body.user=true", '"user":true'), ("body.user=null", '"user":null'), ("body.user=0", '"user":'),
         ("body.user=1.5", '"user":'), ("body.user=[1]", '"user":'), ("body.user=é", '"user":'),
         ("body.user=a/b", '"user":'), ("body.user=10000000", '"user":'), ("body.items.1=x", '"x"'),
-        ("body=x", '"x"'), ("body.é=7", "7"), ("body.user>7", ""), ("body.user!=7", ""), ("id=7", ""),
+        ("body=x", '"x"'), ("body.é=7", "7"), ("body.user!=7", ""), ("id=7", ""),
+        ("body.user>7", '>7.0 "user":'), ("body.user>=7", '>7.0 "user":'), ("body.a.user<-1.5", '<-1.5 "user":'),
+        ("body.user<=1e22", '<1e+22 "user":'), ("body.user>x", ""), ("body.user>true", ""), ("body.items.1>7", ""),
+        ("body>7", ""), ("body.é>7", ""), (f"body.user>1{'0' * 400}", ""), ("attempts>7", ""),
     ],
 )  # fmt: skip
 def test_the_text_that_a_record_must_have(text: str, needed: str) -> None:

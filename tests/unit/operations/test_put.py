@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from streamdq.clock import RedisClock
 from streamdq.config import Settings, TopicSettings
 from streamdq.errors import JobExists
-from streamdq.job import NewJob
+from streamdq.job.job import NewJob
 from streamdq.link.address import Target
 from streamdq.link.session import Op, Session
 from streamdq.operations import jobs
 from streamdq.operations.jobs import EnqueueResult, Put
 from streamdq.store.records import Encoded, encode
 from streamdq.store.redis_store import RedisStore
+from streamdq.times.clock import RedisClock
 from tests.metrics import sample
 
 NOW_MS = 1_800_000_000_000

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from redis.exceptions import NoPermissionError, NoScriptError, ResponseError
 
-from streamdq.clock import RedisClock
 from streamdq.config import Settings, TopicSettings
 from streamdq.errors import DurabilityUnsupported, InvalidInput, NotDurable
 from streamdq.link.address import Target
@@ -16,6 +15,7 @@ from streamdq.link.command import Command
 from streamdq.link.session import Op, Request, Session
 from streamdq.store.durability import Durable
 from streamdq.store.redis_store import RedisStore
+from streamdq.times.clock import RedisClock
 
 WRITE = Command("{ns:t:0}:jobs", ("EVALSHA", "abc"))
 RIGHT = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no", "appendfilename": "a"}

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 import pytest
 from redis.exceptions import ResponseError
 
-from streamdq.clock import RedisClock, wall_s
 from streamdq.config import Settings
 from streamdq.errors import GroupMissing, ServerError
 from streamdq.link.address import Target
@@ -16,6 +15,7 @@ from streamdq.store import blocking, history_reads, namespace, reads
 from streamdq.store.commands import STEP, one
 from streamdq.store.progress import progress_in
 from streamdq.store.reads import Entry, GroupConsumer, PendingEntry
+from streamdq.times.clock import RedisClock, wall_s
 
 T = TypeVar("T")
 NO_GROUP = ResponseError("NOGROUP No such key 'x' or consumer group 'g'")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamdq.errors import InvalidInput
-from streamdq.job import Job, NewJob, check_id
+from streamdq.job.job import Job, NewJob, check_id
 from streamdq.store.records import Encoded, Record, encode, encode_when, fields_in, job_in, nonce_of, record_in, rest_of
 
 LIMIT = 256 * 1024

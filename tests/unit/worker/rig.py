@@ -8,10 +8,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
-from streamdq.claims.attempts import End, Held, Outcome
 from streamdq.config import START_WITHIN_S, TopicSettings
-from streamdq.job import Job
+from streamdq.job.job import Job
 from streamdq.keys import ShardKeys
+from streamdq.operations.attempts import End, Held, Outcome
 from streamdq.worker.handlers import handler_of
 from streamdq.worker.runner import Runner
 

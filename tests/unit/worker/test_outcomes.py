@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from redis.exceptions import ResponseError
 
-from streamdq.claims.attempts import End, Outcome
 from streamdq.config import GroupSettings, TopicSettings
 from streamdq.keys import ShardKeys
+from streamdq.operations.attempts import End, Outcome
 from streamdq.worker.outcomes import OutcomeSender
 from tests.unit.fake_redis import LOST, Call, Rig
 from tests.unit.virtual_time import in_virtual_time

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from streamdq import Job
-from streamdq.claims.attempts import DeadReason, End, Outcome
-from streamdq.retry import Bury, Retry, Snooze
+from streamdq.job.retry import Bury, Retry, Snooze
+from streamdq.operations.attempts import DeadReason, End, Outcome
 from streamdq.worker import runner as module
 from tests.unit.virtual_time import in_virtual_time
 from tests.unit.worker.rig import Rig, held

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamdq.claims.attempts import Outcome
+from streamdq.operations.attempts import Outcome
 from streamdq.worker import runner as module
 from tests.unit.virtual_time import in_virtual_time
 from tests.unit.worker.rig import Rig, held

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from streamdq.claims.attempts import Outcome
 from streamdq.config import START_WITHIN_S
+from streamdq.operations.attempts import Outcome
 from tests.unit.worker.rig import Rig, held
 
 

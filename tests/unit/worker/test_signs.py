@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any
 
-from streamdq.clock import ManualClock, RedisClock
+from streamdq.times.clock import ManualClock, RedisClock
 from streamdq.worker.signs import Signs
 from tests.unit.fake_redis import LOST, Call, Rig
 from tests.unit.virtual_time import in_virtual_time

@@ -6,7 +6,7 @@ import pytest
 
 from streamdq.http.pages.overview import lateness_of
 from streamdq.http.pages.timeline import Attempt, brief, story_of, why
-from streamdq.job import GroupProgress, Job, JobState
+from streamdq.job.job import GroupProgress, Job, JobState
 from streamdq.store.history import Event, HistoryRow
 
 T = 1_800_000_000_000

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
-from .durations import Duration, show_ms, to_ms
-from .errors import InvalidInput
+from ..errors import InvalidInput
+from ..times.durations import Duration, show_ms, to_ms
 
 MAX_STEPS = 100
 DEFAULT_RETRY = "15s 3m 10m 30m 30m 1h 2h 6h 15h"

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from pydantic_core import from_json
 
-from .durations import Duration, rate_in, to_ms
-from .errors import InvalidInput
+from ..errors import InvalidInput
+from ..times.durations import Duration, rate_in, to_ms
 
 MOST_TIMES = 100
 """Of a ``rate_of_id``: Redis keeps the time of each."""

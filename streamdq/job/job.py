@@ -14,14 +14,16 @@ from urllib.parse import urlsplit
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from .durations import Duration, Moment, to_ms
-from .errors import BodyUnreadable, InvalidInput, StaleClaim
+from ..errors import BodyUnreadable, InvalidInput, StaleClaim
+from ..times.durations import Duration, Moment, to_ms
 from .retry import RetryInput
-from .unique import DerivedId, UniqueAfter
+from .uniqueness import DerivedId, UniqueAfter
 
 MAX_ID_BYTES = 255
 MAX_URL_BYTES = 2048
 MAX_KEY_CHARS = 200
+MAX_VERSION = 10**6
+"""Of a body's shape."""
 ENCODED = b"\xff"
 """Begins a stored body that is not plain JSON (codec/envelope.py)."""
 
@@ -143,6 +145,15 @@ class _HasBody:
         if isinstance(self._json, BodyUnreadable):
             raise self._json
         return self._json
+
+    @property
+    def why_unreadable(self) -> str:
+        """Why this process can't read the body; '' if it can. It may read it from where it is, as ``json`` does."""
+        try:
+            self.json  # noqa: B018
+        except BodyUnreadable as error:
+            return error.why
+        return ""
 
     def fetch(self) -> None:
         """Reads the body from where it is, so that ``json`` and ``body`` don't block later. It may block itself."""

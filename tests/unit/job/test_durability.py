@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from streamdq.config import Settings
-from streamdq.durability import check_level, replicas_of
 from streamdq.errors import InvalidInput
+from streamdq.job.durability import check_level, replicas_of
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from streamdq.claims.attempts import DeadReason, End, Held, Outcome, ends_together, settle
 from streamdq.config import MAX_CLAIM
-from streamdq.job import Job
+from streamdq.job.job import Job
 from streamdq.keys import ShardKeys
 from streamdq.link.session import Request
+from streamdq.operations.attempts import DeadReason, End, Held, Outcome, ends_together, settle
 from streamdq.store.history import SEPARATOR, Event
 from streamdq.store.scripts import Scripts
 from tests.unit.fake_redis import LOST, Call, call_of, session_of

@@ -12,10 +12,10 @@ from typing import Any, TypeGuard, TypeVar
 
 from ..config import MAX_CLAIM, START_WITHIN_S
 from ..errors import BodyDamaged, BodyUnreadable, StreamdqError
-from ..job import Decoder, Job, JobState
+from ..job.job import Decoder, Job, JobState
+from ..job.retry import Bury, Retry, RetrySchedule, Snooze
 from ..keys import ShardKeys
 from ..link.session import Op
-from ..retry import Bury, Retry, RetrySchedule, Snooze
 from ..store.batches import FREED_BYTES, MAX_BYTES, most_jobs, parts
 from ..store.history import SEPARATOR, Event, moved_ms
 from ..store.records import job_in

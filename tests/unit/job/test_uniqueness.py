@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from streamdq import NewJob
-from streamdq.durations import rate_in
 from streamdq.errors import InvalidInput
+from streamdq.job.uniqueness import NO_RULE, rule_of, unique
 from streamdq.store.records import encode
-from streamdq.unique import NO_RULE, rule_of, unique
+from streamdq.times.durations import rate_in
 
 BODY = {"user": 7, "kind": "welcome", "order": {"id": "a"}, "at": 5}
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdq.durations import MAX_DELAY_MS, moment_ms, show_ms, to_ms
 from streamdq.errors import InvalidInput
+from streamdq.times.durations import MAX_DELAY_MS, moment_ms, show_ms, to_ms
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from streamdq import processes
-from streamdq.processes import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, Supervisor
+from streamdq.worker import processes
+from streamdq.worker.processes import FIRST_BACKOFF_S, LONGEST_BACKOFF_S, Supervisor
 
 
 class Process:

@@ -6,7 +6,7 @@ import re
 from datetime import datetime, timedelta
 from functools import lru_cache
 
-from .errors import InvalidInput
+from ..errors import InvalidInput
 
 Duration = float | int | str | timedelta
 """Seconds, a timedelta, or text such as ``"250ms"``, ``"15s"``, ``"1h30m"``, ``"2d"``."""

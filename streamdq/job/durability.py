@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from .errors import InvalidInput
+from ..errors import InvalidInput
 
 MEMORY = "memory"
 """In the memory of the server that made it."""

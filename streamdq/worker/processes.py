@@ -20,11 +20,11 @@ from queue import Empty, SimpleQueue
 from types import FrameType
 from typing import Any
 
-from .errors import InvalidInput
-from .exporter.exporter import ProcessFiles
-from .logs import log
-from .worker.signals import ONE_SIGNAL_S, install, uninstall
-from .worker.worker import Worker
+from ..errors import InvalidInput
+from ..exporter.exporter import ProcessFiles
+from ..logs import log
+from .signals import ONE_SIGNAL_S, install, uninstall
+from .worker import Worker
 
 FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.5, 30.0
 _HEALTHY_S = 10.0

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 import streamdq
 import streamdq_spark
-from streamdq import clock
-from streamdq.clock import ManualClock, RedisClock, RedisTime
 from streamdq.errors import InvalidInput
+from streamdq.times import clock
+from streamdq.times.clock import ManualClock, RedisClock, RedisTime
 
 
 def test_the_real_clock_leaves_it_to_redis() -> None:

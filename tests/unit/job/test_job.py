@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic_core import from_json
 
 from streamdq.errors import InvalidInput, StaleClaim
-from streamdq.job import (
+from streamdq.job.job import (
     Job,
     check_group,
     check_id,

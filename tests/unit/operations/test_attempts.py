@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from streamdq.claims.attempts import MAX_ERROR_CHARS, DeadReason, End, Held, Outcome, class_of, failed, held_of, row_of
 from streamdq.errors import HistoryUnreadable
-from streamdq.job import Job, JobState
+from streamdq.job.job import Job, JobState
+from streamdq.job.retry import Bury, Retry, RetrySchedule
 from streamdq.keys import ShardKeys
-from streamdq.retry import Bury, Retry, RetrySchedule
+from streamdq.operations.attempts import (
+    MAX_ERROR_CHARS,
+    DeadReason,
+    End,
+    Held,
+    Outcome,
+    class_of,
+    failed,
+    held_of,
+    row_of,
+)
 from streamdq.store.history import FIELDS, SEPARATOR, Event, moved_ms, row_in
 from streamdq.store.replies import Claimed, ClaimedRow
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamdq.durations import MAX_DELAY_MS
 from streamdq.errors import InvalidInput
-from streamdq.retry import DEFAULT_RETRY, MAX_STEPS, Bury, Retry, RetrySchedule, Snooze
+from streamdq.job.retry import DEFAULT_RETRY, MAX_STEPS, Bury, Retry, RetrySchedule, Snooze
+from streamdq.times.durations import MAX_DELAY_MS
 
 
 @pytest.mark.parametrize(

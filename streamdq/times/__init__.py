@@ -1,0 +1,1 @@
+"""Redis's time and this machine's, and durations and moments as users write them."""
