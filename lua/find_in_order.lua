@@ -15,7 +15,7 @@
 -- ARGV[6] group, or ''
 -- ARGV[7] beginning of the id, or ''
 -- ARGV[8] how much of a match to return: 'job', 'head' or 'plan'
--- ARGV[9..] texts that the record must contain
+-- ARGV[9..] texts that the record must have, as in lib/search.lua
 -- returns {member, at_ms, looked, match, ...}: where this page ends; looked = how many members it has, 0 = there are no
 -- more; each match as `matches` returns it. A member that is there all the time comes exactly once
 -- include: progress, ring, settle, lanes, leaving_groups, group_states, delivery, deliveries, job_row, largest, search, stored_format
@@ -52,5 +52,5 @@ for i = 1, #page, 2 do
   local rest = index == bucket and string.sub(page[i], 13) or page[i]
   ids[looked] = string.match(rest, '^\31[^\31]*\31(.*)$') or rest
 end
-local records = looked > 0 and values_of(jobs, ids) or {}
+local records = values_of(jobs, ids)
 return {place, at, looked, unpack(matches(k, names(topic[1]), q, ids, records))}

@@ -11,7 +11,7 @@
 -- ARGV[4] group, or ''
 -- ARGV[5] beginning of the id, or ''
 -- ARGV[6] how much of a match to return: 'job', 'head' or 'plan'
--- ARGV[7..] texts that the record must contain
+-- ARGV[7..] texts that the record must have, as in lib/search.lua
 -- returns {cursor, looked, match, ...}: cursor '0' = this was the last page; looked = how many jobs the page has; each
 -- match as `matches` returns it. A job that is there all the time comes at least once
 -- include: progress, ring, settle, lanes, leaving_groups, group_states, delivery, deliveries, job_row, largest, scan, search, stored_format

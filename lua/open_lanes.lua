@@ -22,8 +22,7 @@ local k = {bucket = bucket, counts = counts, wake = wake, lanes = lanes, fronts 
 if not last then return 0 end
 for _ = 1, tonumber(ARGV[2]) do
   -- Each lane with jobs has at least one with a place, so those with a place lead to all lanes.
-  local from = last == '' and '\31' or last .. '\32'
-  local ticket = redis.call('ZRANGEBYLEX', fronts, '(' .. from, '+', 'LIMIT', 0, 1)[1]
+  local ticket = redis.call('ZRANGEBYLEX', fronts, '(' .. last .. '\32', '+', 'LIMIT', 0, 1)[1]
   if not ticket then
     if forget_paces(k) then return 1 end
     redis.call('HDEL', settings, 'opening')

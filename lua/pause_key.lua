@@ -28,8 +28,10 @@ if ARGV[4] == '1' then
   return 1
 end
 redis.call('ZREM', crowds, lane)
-local more = false
-for _, group in ipairs(names(topic[2])) do
+local groups, more = names(topic[2]), false
+-- If the caller is killed before it calls again: where a job is out, the others follow it.
+for _, group in ipairs(groups) do advance(k, group, group .. lane, now, 1) end
+for _, group in ipairs(groups) do
   more = advance(k, group, group .. lane, now, OUT_AT_ONCE) or more
   if are_enough_given() then return 0 end
 end

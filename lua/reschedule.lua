@@ -55,8 +55,7 @@ elseif untouched then
   redis.call('ZADD', bucket, due, order .. id)
 else
   for _, group in ipairs(withdrawn) do
-    local p = states[group]
-      or {attempt = 0, snoozed = '', step = 0, crashes = 0, main = main, started = '', note = ''}
+    local p = states[group] or fresh(order, main)
     p.state, p.entry, p.sequence, p.deadline = 'w', '', order, string.format('%.0f', due)
     redis.call('HSET', progress, field_of(group, id), format(p))
     if key then

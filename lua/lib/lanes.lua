@@ -94,7 +94,7 @@ local function are_enough_given() return places_given >= LINED_UP_AT_ONCE end
 
 -- is_paused(k, lane): returns whether the lane's key is paused, by pause_key
 -- k = {crowds=}
-local function is_paused(k, lane) return redis.call('ZSCORE', k.crowds, string.match(lane, '\31.*$')) and true or false end
+local function is_paused(k, lane) return redis.call('ZSCORE', k.crowds, string.match(lane, '\31.*$')) end
 
 -- set_aside(k, group, ticket): a job that is ready loses its place, though it is due; the caller removes its entry.
 -- k = {lanes=, fronts=, crowds=, counts=}

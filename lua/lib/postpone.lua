@@ -1,7 +1,8 @@
--- is_unbegun(states): returns whether no group has begun an attempt of the job, which has progress because of its key
+-- is_unbegun(states): returns whether no group has begun an attempt of the job, which has progress all the same: because of
+-- its key, or as a worker handed it back
 local function is_unbegun(states)
   for _, p in pairs(states) do
-    if p.main ~= '-' or attempt_of(p, 0) ~= '0' then return false end
+    if attempt_of(p, 0) ~= '0' then return false end
   end
   return next(states) ~= nil
 end
@@ -17,9 +18,7 @@ local function line_up_anew(k, groups, states, id, sequence, due, before, key, n
   end
   local _, main = withdraw(k, theirs, states, id, sequence, now)
   for _, group in ipairs(theirs) do
-    local p = states[group]
-      or {state = 'w', attempt = 0, snoozed = '', step = 0, crashes = 0, main = main,
-        entry = '', started = '', deadline = '', note = ''}
+    local p = states[group] or fresh(order, main)
     p.sequence = order
     p.deadline = due ~= '' and due or p.deadline ~= '' and p.deadline or before
     redis.call('HSET', k.progress, field_of(group, id), format(p))
@@ -64,7 +63,7 @@ local function postpone(k, groups, id, record, due, rest, now)
   elseif not is_due and redis.call('ZSCORE', k.bucket, sequence .. id) then
     redis.call('ZADD', k.bucket, due, sequence .. id)
   else
-    local put_off = k.key_limit and not is_due and is_unbegun(states)
+    local put_off = not is_due and is_unbegun(states)
     if not put_off then due = tonumber(before) end
     if put_off or other then
       line_up_anew(k, concerned, states, id, sequence, put_off and string.format('%.0f', due) or '', before, key, now)

@@ -28,6 +28,12 @@ local function parse(value)
   return p
 end
 
+-- fresh(sequence, main): returns the progress of a group that has not started the job yet, in the form of parse
+local function fresh(sequence, main)
+  return {state = 'w', attempt = 0, snoozed = '', step = 0, crashes = 0, main = main, sequence = sequence, entry = '',
+    started = '', deadline = '', note = '', due = ''}
+end
+
 -- is_ahead(p): returns whether p is a running attempt that is not known to have started
 local function is_ahead(p) return string.sub(p.started, 1, 1) == '-' end
 

@@ -24,9 +24,3 @@ end
 -- waits(paused, rate): whether every job goes through the bucket, and why, by these two fields of the settings.
 -- returns 'paused'; true = it has a rate; or false
 local function waits(paused, rate) return paused == '1' and 'paused' or tonumber(rate or 0) > 0 end
-
--- fresh(sequence, main): returns the progress of a group that has not started the job yet, in the form of parse
-local function fresh(sequence, main)
-  return {state = 'w', attempt = 0, snoozed = '', step = 0, crashes = 0, main = main, sequence = sequence, entry = '',
-    started = '', deadline = '', note = '', due = ''}
-end

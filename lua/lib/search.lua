@@ -2,18 +2,41 @@
 -- state, group  the job must be in this state, in this group; '' = any
 -- prefix        of the id
 -- whole         how much of a match to return: 'job'; 'head' = the body is null; 'plan' = only which deliveries it has
--- texts         must be in the record. One that has an encoded body (codec/envelope.py), or one that may be written in
---               another way, is not looked into: it matches
+-- texts         must be in the record. One that begins with < or > stands for a number that is at most, or at least, so
+--               much: '<5 "user":' for one after '"user":'. A record that has an encoded body (codec/envelope.py), or that
+--               may be written in another way, is not looked into: it matches
 local STATES = {r = 'running', d = 'dead', x = 'done'}
 
 -- What streamdq writes into no record's header and into JSON at most within a text: the beginning of an encoded body, spaces
 -- around colons, and escaped letters. A row of an outbox may be written by any program.
 local UNUSUAL = {'\255', '": ', '":\t', '" :', '"\t:', '\\u'}
 
--- has_texts(record, texts): returns whether a record may have a body that contains these texts
-local function has_texts(record, texts)
-  for _, text in ipairs(texts) do
-    if not string.find(record, text, 1, true) then
+-- wanted_in(texts): returns {{text, sign, bound}, ...}, of q.texts; sign and bound are nil without a number
+local function wanted_in(texts)
+  local wanted = {}
+  for i, text in ipairs(texts) do
+    local sign, bound, before = string.match(text, '^([<>])(%S+) (.*)$')
+    wanted[i] = {before or text, sign, tonumber(bound)}
+  end
+  return wanted
+end
+
+-- has_text(record, text, sign, bound): returns whether the record has the text, with such a number after it if there is a sign
+local function has_text(record, text, sign, bound)
+  local at = 1
+  while true do
+    local _, last = string.find(record, text, at, true)
+    if not sign or not last then return last ~= nil end
+    local number = tonumber(string.match(record, '^%-?%d[%d.eE+-]*', last + 1))
+    if number and (sign == '<' and number <= bound or sign == '>' and number >= bound) then return true end
+    at = last + 1
+  end
+end
+
+-- may_match(record, wanted): returns whether a record may have a body that has all that is wanted
+local function may_match(record, wanted)
+  for _, each in ipairs(wanted) do
+    if not has_text(record, unpack(each)) then
       for _, one in ipairs(UNUSUAL) do
         if string.find(record, one, 1, true) then return true end
       end
@@ -46,9 +69,9 @@ end
 -- returns {{id, deliveries, record, delayed, group, progress, waits, ...}, ...}, for each match: deliveries as
 -- deliveries_in, the rest as job_row, but none with q.whole 'plan'
 local function matches(k, groups, q, ids, records)
-  local names_of, these, out = {}, {}, {}
+  local names_of, these, out, wanted = {}, {}, {}, wanted_in(q.texts)
   for i, id in ipairs(ids) do
-    if records[i] and string.sub(id, 1, #q.prefix) == q.prefix and has_texts(records[i], q.texts) then
+    if records[i] and string.sub(id, 1, #q.prefix) == q.prefix and may_match(records[i], wanted) then
       names_of[#names_of + 1], these[#these + 1] = id, records[i]
     end
   end

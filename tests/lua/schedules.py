@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from streamdq.job import NewJob
+from streamdq.job.job import NewJob
 from streamdq.schedules.definition import Definition
 from streamdq.schedules.plan import Occurrence
 from streamdq.store.records import encode

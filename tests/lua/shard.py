@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streamdq.clock import ManualClock, RedisClock
 from streamdq.config import MAX_BATCH, Settings, TopicSettings, topic_patch
-from streamdq.job import Job, NewJob
+from streamdq.job.job import Job, NewJob
 from streamdq.link.connection import Link
 from streamdq.link.session import Op, open_session, run
 from streamdq.operations import audit, topics
@@ -16,6 +15,7 @@ from streamdq.store.commands import one
 from streamdq.store.records import encode
 from streamdq.store.redis_store import RedisStore
 from streamdq.store.replies import Claimed, ClaimedRow, Enqueued, Moved, Reclaimed, Refused, TakenOver
+from streamdq.times.clock import ManualClock, RedisClock
 from tests.lua.coherence import contradictions, read
 
 START_MS = 1_700_000_000_000

@@ -114,3 +114,14 @@ def test_a_group_that_is_removed_takes_its_counter_along(two: Shard) -> None:
     assert "archived:a" not in two.counts
     two.finish(two.take("b"), group="b")
     assert two.empty()
+
+
+def test_an_id_that_stays_taken_after_the_end_is_taken_from_then_on(shard: Shard) -> None:
+    shard.enqueue_unique("j", rule="f60000|||")
+    shard.move()
+    shard.bury(shard.take())
+    lives = shard.redis("ZSCORE", shard.k.taken_until, "j")
+    assert shard.call("archive", "default", letters(shard)) == [True]
+    assert shard.redis("HEXISTS", shard.k.jobs, "j") == 0
+    assert shard.redis("ZSCORE", shard.k.taken_until, "j") != lives
+    assert shard.enqueue_unique("j").taken != {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamdq.job import NewJob
+from streamdq.job.job import NewJob
 from streamdq.store.records import encode
 from tests.lua.shard import Shard
 

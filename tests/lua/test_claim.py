@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from streamdq.errors import GroupMissing
-from streamdq.job import NewJob
+from streamdq.job.job import NewJob
 from streamdq.operations import jobs, topics
 from streamdq.store.records import encode
 from tests.lua.shard import START_MS, Shard
 
 
-def read_ahead(shard: Shard, group: str | None = None) -> list[bytes | str]:
+def read_ahead(shard: Shard, group: str | None = None, count: int = 10) -> list[bytes | str]:
     """What a blocking read would have returned: pending in Redis, not claimed."""
     name = group or shard.group
     found: list[bytes | str] = []
     for kind, stream in (("g", shard.k.ready_of(name)), ("m", shard.k.ready)):
-        reply = shard.redis("XREADGROUP", "GROUP", name, shard.consumer, "COUNT", 10, "STREAMS", stream, ">")
+        reply = shard.redis("XREADGROUP", "GROUP", name, shard.consumer, "COUNT", count, "STREAMS", stream, ">")
         for entry, fields in reply[0][1] if reply else []:
             found += [kind, entry, fields[1]]
     return found

@@ -14,7 +14,7 @@ def settings_of(shard: Shard) -> dict[str, str]:
     return {name.decode(): value.decode() for name, value in zip(flat[::2], flat[1::2], strict=True)}
 
 
-def later(shard: Shard, by: int, **changes: int) -> TopicSettings:
+def later(shard: Shard, by: int, **changes: int | None) -> TopicSettings:
     """The topic's settings after so many changes more."""
     return shard.settings.model_copy(update={"version": shard.settings.version + by, **changes})
 
@@ -263,3 +263,19 @@ def test_a_stream_that_is_something_else_is_an_error(shard: Shard) -> None:
     with pytest.raises(StreamdqError, match="WRONGTYPE"):
         shard.call("configure_shard", late)
     shard.redis("DEL", shard.k.ready_of("late"))
+
+
+def test_a_changed_limit_of_keys_leads_through_their_lanes(shard: Shard) -> None:
+    first = later(shard, 1, key_concurrency=1, key_limited=True)
+    shard.call("configure_shard", first)
+    shard.call("configure_shard", first)
+    assert "opening" not in settings_of(shard), "nothing waits in a lane"
+    shard.call("configure_shard", later(shard, 2, key_concurrency=2, key_limited=True))
+    assert settings_of(shard)["opening"] == ""
+
+
+def test_a_registry_that_was_lost_does_not_know_that_jobs_may_wait_in_lanes(shard: Shard) -> None:
+    shard.topic(key_concurrency=1)
+    shard.call("configure_shard", later(shard, 1, key_concurrency=None, key_limited=False))
+    found = settings_of(shard)
+    assert (found["key_limit"], found["opening"]) == ("0", "")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from streamdq.job import NewJob
+import pytest
+
+from streamdq.job.job import NewJob
 from streamdq.operations import topics
 from streamdq.store.records import encode, job_in, nonce_of
 from tests.lua.shard import START_MS, Shard
@@ -199,3 +201,18 @@ def test_records_that_hold_ids_are_returned_up_to_the_bytes_allowed(shard: Shard
         jobs = shard.jobs("i", "j", "k", "l")[: 3 * 4]
         reply = shard.run(shard.scripts._run("enqueue", keys, (str(START_MS), 1, most, *jobs)))
         assert reply[:3] == [1, START_MS, looked]
+
+
+@pytest.mark.parametrize("unique", [True, False])
+def test_without_the_limit_that_there_was_jobs_with_keys_wait_for_nothing(shard: Shard, unique: bool) -> None:
+    for limit in (1, 0):
+        shard.topic(key_concurrency=limit)
+    (shard.enqueue_unique if unique else shard.enqueue)("a", "b", key="k")
+    assert shard.redis("HLEN", shard.k.keyed) == shard.redis("HLEN", shard.k.progress) == 0
+    shard.move()
+    assert len(shard.claim().rows) == 2
+
+
+def test_a_unique_job_with_a_key_and_no_limit_has_no_place(shard: Shard) -> None:
+    shard.enqueue_unique("a", key="k")
+    assert shard.redis("HLEN", shard.k.keyed) == 0

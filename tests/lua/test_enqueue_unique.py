@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamdq.job import NewJob
+from streamdq.job.job import NewJob
 from streamdq.store.records import encode, record_in
 from streamdq.store.replies import Enqueued
 from tests.lua.shard import START_MS, Shard

@@ -108,3 +108,23 @@ def test_a_member_without_a_record_is_no_match(shard: Shard) -> None:
     shard.redis("HDEL", shard.k.jobs, "i")
     one = page(shard, (0, b""))
     assert (one.looked, [match.id for match in one.matches]) == (2, ["j"])
+
+
+def test_of_a_match_as_much_as_is_wanted_and_only_with_the_texts(shard: Shard) -> None:
+    shard.enqueue("one", "two", delay=1)
+    (match,) = page(shard, (0, b""), wanted=("", "", "", "head", '"id":"two"')).matches
+    assert match.id == "two"
+    assert match.found is not None
+    assert match.found.record.endswith(b"\nnull")
+    assert page(shard, (0, b""), wanted=("", "", "", "plan", '"id":"two"')).matches[0].found is None
+
+
+def test_a_job_that_only_leaving_groups_have_is_no_match(two: Shard) -> None:
+    two.topic(groups=["a"])
+    two.enqueue("j")
+    two.retry(two.take(), delay_ms=5000)
+    two.topic(groups=["a", "b"])
+    assert walk(two) == ["j"]
+    two.begin_to_leave("a")
+    two.checked = False
+    assert walk(two) == []

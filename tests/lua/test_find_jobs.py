@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from streamdq.job import ENCODED, NewJob
+from streamdq.job.job import ENCODED, NewJob
+from streamdq.operations.conditions import Condition
 from streamdq.store.progress import Phase
 from streamdq.store.records import encode
 from streamdq.store.replies import Match
@@ -99,6 +100,40 @@ def test_records_with_all_the_texts(shard: Shard) -> None:
     assert found(shard, texts=['"user":7', '"sms"']) == ["one"]
     assert found(shard, texts=['"user":9']) == []
     assert found(shard, texts=["%d"]) == [], "it is no pattern"
+
+
+NUMBERS: tuple[Any, ...] = (
+    7, -7, 0, -0.0, 6.999, 7.001, 1e22, -1.5e-9, 2**53 + 1, 10**30, "7", "8 9", True, None, [8], {"user": 8},
+    {"user": "x"},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["<", "<=", ">", ">="])
+@pytest.mark.parametrize("bound", [7, 7.0, -7, 0, 6.9995, 1e22, 2**53, 2**53 + 1, -1e-9])
+def test_records_with_a_number(shard: Shard, how: str, bound: float) -> None:
+    """All whose number fulfills the condition. One that is next to the bound may be taken for it, as Lua rounds."""
+    put(shard, **{f"n{n}": {"a": {"user": value}, "b": 10**9} for n, value in enumerate(NUMBERS)})
+    condition = Condition(("body", "a", "user"), how, bound)
+    numbers = {f"n{n}": value for n, value in enumerate(NUMBERS) if type(value) in (int, float)}
+    fulfill = {id for id, value in numbers.items() if condition.holds(value)}
+    equal = {id for id, value in numbers.items() if float(value) == float(bound)}
+    inside = {f"n{NUMBERS.index({'user': 8})}"} if Condition(condition.path, how, bound).holds(8) else set()
+    assert set(found(shard, texts=[condition.text])) == fulfill | equal | inside
+
+
+def test_a_number_of_any_that_has_the_name(shard: Shard) -> None:
+    put(shard, one={"x": [{"n": 1}, {"n": "5"}, {"n": 5}]}, other={"n": None, "m": 5}, third={"n": []})
+    assert found(shard, texts=['>5.0 "n":']) == ["one"]
+    assert found(shard, texts=['<0.5 "n":']) == []
+    assert found(shard, texts=['>5.0 "n":', '<0.5 "n":']) == []
+    assert found(shard, texts=['>5.0 "n":', '"n":1']) == ["one"]
+
+
+@pytest.mark.parametrize("body", ['{"n": 5}', '{"n":5.0E0}', '{"\\u006e":5}', '{"n" :5}'])
+def test_a_number_of_another_program(shard: Shard, body: str) -> None:
+    id, when, rest = encode(NewJob({"user": 8}, id="j"), 1000)[:3]
+    shard.call("enqueue", 1, [id, when, rest.replace(b'{"user":8}', body.encode())])
+    assert found(shard, texts=['>5.0 "n":']) == ["j"]
 
 
 def test_an_encoded_body_is_not_looked_into(shard: Shard) -> None:

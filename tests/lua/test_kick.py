@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamdq.operations import topics
+from streamdq.store.records import record_in
 from tests.lua.shard import START_MS, Shard
 from tests.lua.test_claim import large
 
@@ -143,3 +144,26 @@ def test_only_letters_as_they_were_shown(shard: Shard) -> None:
     assert shard.run(shard.scripts.kick_each(shard.k, "default", shown)) == [0, 0, 1]
     shard.check()
     assert (shard.state("again"), shard.state("same")) == ("dead", "ready")
+
+
+@pytest.mark.parametrize("name", ["kick_each", "purge_each"])
+def test_a_letter_of_another_job_with_the_same_id_and_delivery_is_left_alone(shard: Shard, name: str) -> None:
+    """A topic that was made again counts its deliveries anew."""
+    bury_all(shard, "j")
+    nonce = record_in(shard.redis("HGET", shard.k.jobs, "j")).nonce
+    shown = shard.redis("HGET", shard.k.progress, b"default\x1fj").split(b"|")
+    delivery = f"{shown[5].decode()}/{shown[1].decode()}"
+    assert shard.call(name, "default", [("j", f"{delivery}/other")]) == [0]
+    assert shard.call(name, "default", [("j", f"{delivery}/{nonce}")]) == [1]
+
+
+@pytest.mark.parametrize("limits", [(), (1, 0)])
+def test_with_a_key_and_no_limit_it_is_ready_at_once(shard: Shard, limits: tuple[int, ...]) -> None:
+    """A limit that there was has left its mark in the settings."""
+    for limit in limits:
+        shard.topic(key_concurrency=limit)
+    shard.enqueue("j", key="k")
+    shard.bury(shard.take())
+    assert shard.call("kick", "default", 0, ["j"]) == 1
+    assert shard.redis("HLEN", shard.k.keyed) == 0
+    assert shard.take().id == b"j"

@@ -380,3 +380,108 @@ def test_it_rings_for_what_is_due_before_all_others(shard: Shard) -> None:
     assert shard.rings() == before
     shard.enqueue("e", key="n", delay="5s")
     assert shard.rung_ms() == shard.clock.now_ms + 5_000
+
+
+@pytest.mark.parametrize(("limit", "key"), [(0, None), (0, "k"), (1, None), (1, "k")])
+@pytest.mark.parametrize("begun", [True, False])
+def test_who_was_rescheduled_is_postponed_if_no_attempt_has_begun(
+    shard: Shard, begun: bool, limit: int, key: str | None
+) -> None:
+    shard.topic(key_concurrency=limit)
+    shard.enqueue("a", key=key)
+    shard.move()
+    row = shard.take()
+    if begun:
+        shard.retry(row, delay_ms=1000)
+    else:
+        shard.release(row)
+    assert shard.call("reschedule", "a", "+60000") == 1
+    at_ms = shard.clock.now_ms
+    shard.enqueue_unique("a", how="postpone", delay=90, key=key)
+    job = shard.get("a")
+    assert job is not None
+    assert job.groups["default"].due_ms == job.due_ms == at_ms + (60_000 if begun else 90_000)
+    shard.clock.advance(60)
+    shard.move()
+    assert len(shard.claim().rows) == begun
+    shard.clock.advance(30)
+    shard.move()
+    assert len(shard.claim().rows) == 1 - begun
+
+
+def test_a_begun_job_that_is_postponed_to_a_key_waits_for_it_with_each_group(two: Shard) -> None:
+    """A group that has not begun it has nothing but the first due time."""
+    two.topic(key_concurrency=1)
+    first_ms = two.clock.now_ms
+    two.enqueue("j")
+    two.retry(two.take(), delay_ms=60_000)
+    two.enqueue_unique("j", how="postpone", delay="1h", key="k")
+    job = two.get("j")
+    assert job is not None
+    begun, other = job.groups["a"], job.groups["b"]
+    assert (begun.attempt, begun.step, begun.error, begun.due_ms) == (1, 1, "Oops: again", first_ms + 60_000)
+    assert (other.attempt, other.step, other.crashes, other.error, other.due_ms) == (0, 0, 0, None, first_ms)
+    two.move()
+    assert [row.id for row in two.claim(group="b").rows] == [b"j"]
+    assert two.claim().rows == []
+    two.clock.advance(60)
+    two.move()
+    (row,) = two.claim().rows
+    assert row.parts()[2] is not None, "the second attempt"
+
+
+@pytest.mark.parametrize("key", ["k", None])
+def test_who_is_postponed_comes_before_who_is_rescheduled_after_it(shard: Shard, key: str | None) -> None:
+    shard.topic(key_concurrency=1)
+    shard.enqueue("z", "a", delay=60, key=key)
+    shard.enqueue_unique("z", how="postpone", delay=90, key="k")
+    assert shard.call("reschedule", "a", "+90000") == 1
+    shard.clock.advance(90)
+    shard.move(1)
+    assert [row.id for row in shard.claim().rows] == [b"z"]
+
+
+@pytest.mark.parametrize("delay", [0, 60])
+def test_who_had_no_key_is_postponed_to_one(shard: Shard, delay: int) -> None:
+    """If it is due, it stays so."""
+    shard.topic(key_concurrency=1)
+    shard.enqueue("a", delay=delay)
+    shard.enqueue_unique("a", how="postpone", delay=90, key="k")
+    shard.clock.advance(delay)
+    shard.move()
+    assert len(shard.claim().rows) == (delay == 0)
+    shard.clock.advance(90)
+    shard.move()
+    assert len(shard.claim().rows) == (delay > 0)
+
+
+def test_a_call_postpones_so_many_jobs_with_keys_at_most(shard: Shard) -> None:
+    shard.topic(key_concurrency=1)
+    ids = [f"j{n:03}" for n in range(120)]
+    shard.enqueue(*ids[:60], delay=60, key="k")
+    shard.enqueue(*ids[60:], delay=60, key="k")
+    assert shard.enqueue_unique(*ids, how="postpone", delay=90, key="k").looked == 100
+
+
+def test_nobody_is_lined_up_while_the_last_lanes_are_opened(shard: Shard) -> None:
+    shard.topic(key_concurrency=1)
+    shard.enqueue("a", "b", delay=60, key="k")
+    shard.enqueue("c", delay=60)
+    shard.redis("HSET", shard.k.settings, "key_limit", 0, "opening", "")
+    for id in "abc":
+        shard.enqueue_unique(id, how="postpone", delay=90, key="other")
+    assert shard.redis("ZCARD", shard.k.lanes) == shard.redis("HLEN", shard.k.keyed) == 0
+    shard.clock.advance(90)
+    shard.move()
+    assert len(shard.claim().rows) == 3
+
+
+@pytest.mark.parametrize("key", ["k", None])
+def test_who_came_before_the_limit_is_postponed_without_a_place(shard: Shard, key: str | None) -> None:
+    shard.enqueue("a", delay=60, key="k")
+    shard.topic(key_concurrency=1)
+    shard.enqueue_unique("a", how="postpone", delay=90, key=key)
+    assert shard.redis("HLEN", shard.k.keyed) == 0
+    shard.clock.advance(90)
+    shard.move()
+    assert shard.take().id == b"a"

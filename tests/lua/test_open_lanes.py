@@ -58,6 +58,7 @@ def test_a_step_goes_on_where_the_last_one_ended(shard: Shard) -> None:
         steps += 1
     assert steps == 3
     assert waiting(shard) == 0
+    assert shard.redis("HEXISTS", shard.k.settings, "opening") == 0
     assert shard.run(shard.scripts.open_lanes(shard.k, 2)) is False
     shard.check()
 
@@ -69,3 +70,49 @@ def test_whoever_changes_it_is_killed_and_another_goes_on(shard: Shard, limit: i
     shard.redis("HSET", shard.k.settings, "key_limit", limit, "opening", "")
     shard.topic(key_concurrency=limit)
     assert waiting(shard) == 0
+
+
+def test_a_step_gives_a_hundred_places_at_most(shard: Shard) -> None:
+    shard.topic(key_concurrency=1)
+    for n in range(110):
+        shard.enqueue(f"a{n}", f"b{n}", key=f"key {n}")
+    shard.checked = False
+    shard.redis("HSET", shard.k.settings, "key_limit", 2, "opening", "")
+    left = []
+    while shard.run(shard.scripts.open_lanes(shard.k, 500)):
+        left.append(waiting(shard))
+    assert left == [10]
+    assert waiting(shard) == 0
+
+
+def test_what_is_due_keeps_its_place_if_nobody_moved_it(shard: Shard) -> None:
+    shard.topic(key_concurrency=2)
+    shard.enqueue("a", "b", key="k", delay="1s")
+    shard.clock.advance("1s")
+    shard.topic(key_concurrency=1)
+    assert waiting(shard) == 0
+
+
+def test_removing_a_limit_leaves_alone_what_has_a_place(shard: Shard) -> None:
+    shard.topic(key_concurrency=1)
+    shard.enqueue("a", key="k", delay="1h")
+    shard.checked = False
+    shard.redis("HSET", shard.k.settings, "key_limit", 0, "opening", "")
+    shard.redis("XTRIM", shard.k.wake, "MAXLEN", 0)
+    assert shard.run(shard.scripts.open_lanes(shard.k, 10)) is False
+    assert shard.rung_ms() is None
+
+
+@pytest.mark.parametrize(("delay", "kept"), [("1h", 2), (0, 120)])
+def test_of_many_places_all_are_taken_away_that_can_be(shard: Shard, delay: str | int, kept: int) -> None:
+    """Those of jobs that are due can't; then it ends all the same."""
+    shard.topic(key_concurrency=120)
+    for part in "ab":
+        shard.enqueue(*(f"{part}{n}" for n in range(60)), key="k", delay=delay)
+    shard.checked = False
+    shard.redis("HSET", shard.k.settings, "key_limit", 2, "opening", "")
+    steps = 1
+    while shard.run(shard.scripts.open_lanes(shard.k, 1)):
+        steps += 1
+        assert steps < 10
+    assert waiting(shard) == 120 - kept

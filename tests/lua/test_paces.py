@@ -6,6 +6,7 @@ import pytest
 
 from streamdq.store.replies import ClaimedRow
 from tests.lua.shard import Shard
+from tests.lua.test_claim import read_ahead
 
 PACE_S = 0.2
 
@@ -191,6 +192,8 @@ def test_a_retry_that_holds_its_key_waits_for_those_that_have_started(shard: Sha
     assert started(shard) == [b"b"]
     shard.clock.advance(0.05)
     assert started(shard) == []
+    assert shard.state("a") == "delayed"
+    assert shard.rung_ms() == shard.clock.now_ms + 149  # just before another one might start
     shard.clock.advance(PACE_S - 0.05)
     assert started(shard) == [b"a"]
 
@@ -326,3 +329,98 @@ def test_one_that_started_while_there_was_no_rate_keeps_nobody_waiting(shard: Sh
     assert started(shard) == [b"b"]
     shard.clock.advance(PACE_S)
     assert started(shard) == [b"c"]
+
+
+def test_a_call_claims_sixty_at_most(paced: Shard) -> None:
+    """With many keys, each start lets another job out."""
+    paced.enqueue(*(f"j{n}" for n in range(70)))
+    assert [len(started(paced, count)) for count in (5, 100, 100)] == [5, 60, 5]
+
+
+def test_of_more_that_were_read_the_rest_stays_read(paced: Shard) -> None:
+    paced.enqueue(*(f"j{n}" for n in range(70)))
+    paced.move()
+    paced.checked = False
+    read = read_ahead(paced, count=62)
+    first = paced.claim(100, read=read)
+    assert (len(first.rows), first.unlooked) == (60, 2)
+    rest = paced.claim(100, read=read[-3 * first.unlooked :])
+    assert (len(rest.rows), rest.unlooked) == (10, 0)
+
+
+def test_without_a_pace_a_call_claims_more(shard: Shard) -> None:
+    shard.topic(key_concurrency=1)
+    shard.enqueue(*(f"j{n}" for n in range(70)))
+    shard.move()
+    shard.checked = False
+    reply = shard.claim(70, read=read_ahead(shard, count=62))
+    assert (len(reply.rows), reply.unlooked) == (70, 0)
+
+
+def test_after_the_clock_was_set_back_the_pace_goes_on_from_there(paced: Shard) -> None:
+    paced.enqueue("a", key="k")
+    assert started(paced) == [b"a"]
+    paced.clock.now_ms -= 3_600_000
+    paced.enqueue("b", "c", key="k")
+    assert paced.rung_ms() == paced.clock.now_ms + 200
+    assert started(paced) == []
+    paced.clock.advance(PACE_S)
+    assert started(paced) == [b"b"]
+    assert paced.rung_ms() == paced.clock.now_ms + 200
+
+
+def test_a_start_as_early_as_can_be_counts_from_its_time(paced: Shard) -> None:
+    """What was handed back may start again 50 ms early; the next one comes a pace after the time that was its own."""
+    paced.enqueue("a", key="k")
+    paced.move()
+    paced.release(paced.take())
+    paced.clock.advance(PACE_S - 0.05)
+    paced.take()
+    paced.enqueue("b", key="k")
+    assert paced.rung_ms() == paced.clock.now_ms + 250
+
+
+def test_what_is_due_and_was_not_moved_counts_as_before_when_the_rate_changes(paced: Shard) -> None:
+    paced.enqueue("a", "b", key="k")
+    paced.topic(key_rate="10/s")
+    assert paced.redis("ZCARD", paced.k.lanes) == 1
+    assert unbegun(paced) == 1
+
+
+def test_a_start_counts_though_the_rate_is_changed_while_nothing_waits(paced: Shard) -> None:
+    paced.enqueue("a", key="k")
+    assert started(paced) == [b"a"]
+    paced.topic(key_rate="10/s")
+    paced.enqueue("b", key="k")
+    assert paced.rung_ms() == paced.clock.now_ms + 100
+
+
+def test_what_runs_is_not_asked_to_give_way(paced: Shard) -> None:
+    """It is due after both; the one that is out is the one that gives way to an earlier one."""
+    paced.enqueue("runs", key="k")
+    assert started(paced) == [b"runs"]
+    paced.enqueue("late", key="k", at=paced.clock.now_ms - 1000)
+    paced.enqueue("early", key="k", at=paced.clock.now_ms - 2000)
+    paced.clock.advance(PACE_S)
+    assert started(paced) == [b"early"]
+
+
+def test_who_is_sent_back_beside_one_that_waits_for_its_turn_stays_ready(shard: Shard) -> None:
+    shard.topic(key_rate="5/s", key_order=True, key_concurrency=2)
+    shard.enqueue("a", "b", key="k")
+    shard.move()
+    shard.retry(shard.take(), delay_ms=250)
+    shard.clock.advance(PACE_S)
+    assert started(shard) == [b"b"]
+    shard.clock.advance(0.05)
+    shard.move()
+    shard.enqueue("c", key="l")
+    shard.enqueue("d", key="m")
+    shard.move()
+    assert [row.id for row in shard.claim(10, at_once=1).rows] == [b"c"]
+    assert [shard.state(id) for id in "acd"] == ["delayed", "running", "ready"]
+
+
+def test_a_job_without_a_key_and_with_a_ttr_of_its_own_starts_as_elsewhere(paced: Shard) -> None:
+    paced.enqueue("a", ttr="5s")
+    assert started(paced) == [b"a"]

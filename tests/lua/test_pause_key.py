@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from tests.lua.shard import Shard
+from tests.lua.test_claim import read_ahead
 
 
 def pause(shard: Shard, key: str = "k") -> None:
@@ -115,3 +118,93 @@ def test_refused(shard: Shard) -> None:
     shard.topic(key_concurrency=0)
     assert shard.call("pause_key", shard.settings, "k", True) == -1
     assert shard.redis("EXISTS", shard.k.crowds) == 0
+
+
+def test_a_kicked_job_that_is_held_back_expires_as_before(shard: Shard) -> None:
+    """Its due time is that of the kick, not that of its record."""
+    shard.topic(key_concurrency=1)
+    shard.enqueue("j", key="k", expire="1m")
+    shard.move()
+    shard.bury(shard.take())
+    shard.clock.advance("1h")
+    shard.call("kick", "default", 0, ["j"])
+    shard.move()
+    pause(shard)
+    assert claimed(shard) == []
+    resume(shard)
+    assert claimed(shard) == [b"j"]
+
+
+def test_a_claim_whose_reply_was_lost_goes_back_as_it_was(shard: Shard) -> None:
+    shard.topic(key_concurrency=1)
+    shard.enqueue("a", key="k", delay="1s")
+    shard.clock.advance("1s")
+    due_ms = shard.clock.now_ms
+    shard.move()
+    read = read_ahead(shard)
+    assert len(shard.claim(read=read).rows) == 1
+    pause(shard)
+    shard.clock.advance("1s")
+    assert shard.claim(read=read).rows == []
+    job = shard.get("a")
+    assert job is not None
+    progress = job.groups["default"]
+    assert (progress.state.value, progress.attempt, progress.due_ms) == ("delayed", 0, due_ms)
+    resume(shard)
+    assert claimed(shard) == [b"a"]
+
+
+def test_what_goes_on_keeps_the_pace(shard: Shard) -> None:
+    shard.topic(key_rate="5/s")
+    shard.enqueue("a", "b", key="k")
+    assert claimed(shard) == [b"a"]
+    pause(shard)
+    shard.clock.advance(0.1)
+    resume(shard)
+    assert claimed(shard) == []
+    shard.clock.advance(0.1)
+    assert claimed(shard) == [b"b"]
+
+
+def test_a_call_gives_about_a_hundred_places_and_each_group_one(shard: Shard) -> None:
+    shard.topic(groups=["a", "b", "c"], key_concurrency=100)
+    pause(shard)
+    for part in "xy":
+        shard.enqueue(*(f"{part}{n}" for n in range(30)), key="k")
+    shard.checked = False
+    left = []
+    while not (done := shard.call("pause_key", shard.settings, "k", False)):
+        waiting = Counter(ticket[:1] for ticket in shard.redis("ZRANGE", shard.k.lanes, 0, -1))
+        left.append([waiting[group] for group in (b"a", b"b", b"c")])
+    assert left == [[9, 9, 59], [0, 0, 8]]
+    assert done == 1
+    shard.check()
+
+
+def test_if_the_caller_is_killed_each_group_gets_all_jobs_all_the_same(shard: Shard) -> None:
+    shard.topic(groups=["a", "b", "c"], key_concurrency=100)
+    pause(shard)
+    for part in "xy":
+        shard.enqueue(*(f"{part}{n}" for n in range(30)), key="k")
+    shard.checked = False
+    assert shard.call("pause_key", shard.settings, "k", False) == 0
+    done = 0
+    while shard.move().moved:
+        for group in "abc":
+            rows = shard.claim(200, group=group).rows
+            shard.finish(*rows, group=group)
+            done += len(rows)
+    assert done == 180
+    assert shard.empty()
+
+
+def test_there_is_more_to_do_though_the_last_group_has_nothing(shard: Shard) -> None:
+    shard.topic(groups=["a"], key_concurrency=100)
+    pause(shard)
+    shard.enqueue(*(f"j{n}" for n in range(60)), key="k")
+    shard.topic(groups=["a", "b"])
+    shard.checked = False
+    assert shard.call("pause_key", shard.settings, "k", False) == 0
+    assert shard.call("pause_key", shard.settings, "k", False) == 1
+    assert shard.redis("ZCARD", shard.k.lanes) == 0
+    shard.check()

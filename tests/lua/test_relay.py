@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamdq.job import NewJob
+from streamdq.job.job import NewJob
 from streamdq.store.records import encode
 from streamdq.store.replies import RelayReply
 from tests.lua.shard import START_MS, Shard

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamdq.job import NewJob
+from streamdq.job.job import NewJob
 from streamdq.store.records import encode
 from tests.lua.shard import START_MS, Shard
 

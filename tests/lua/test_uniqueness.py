@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 import pytest
 
 from streamdq.errors import IdTaken, JobExists
-from streamdq.job import Job, JobState
+from streamdq.job.job import Job, JobState
 from streamdq.operations import jobs
 from streamdq.operations.jobs import OnConflict
 from streamdq.store.records import record_in

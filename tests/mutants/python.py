@@ -15,24 +15,24 @@ from .mutant import Edit, Mutant, mutants_of
 
 DECISIONS = {
     "callback/retry_after": ("tests/callback/test_settings.py",),
-    "claims/attempts": ("tests/unit/claims", "tests/unit/worker"),
-    "clock": ("tests/unit/test_clock.py", "tests/unit/test_durations.py"),
-    "durations": ("tests/unit/test_durations.py", "tests/unit/test_config.py", "tests/unit/test_job.py"),
-    "job": ("tests/unit/test_job.py", "tests/unit/store/test_records.py"),
+    "job/job": ("tests/unit/job/test_job.py", "tests/unit/store/test_records.py"),
+    "job/retry": ("tests/unit/job/test_retry.py", "tests/unit/test_config.py", "tests/unit/operations"),
     "keys": ("tests/unit/test_keys.py",),
     "mover/rate": ("tests/unit/mover",),
     "mover/shard_timers": ("tests/unit/mover",),
+    "operations/attempts": ("tests/unit/operations", "tests/unit/worker"),
     "operations/pace": ("tests/unit/operations",),
-    "retry": ("tests/unit/test_retry.py", "tests/unit/test_config.py", "tests/unit/claims"),
     "store/batches": ("tests/unit/store", "tests/unit/operations"),
     "store/counters": ("tests/unit/store",),
     "store/entries": ("tests/unit/store",),
-    "store/history": ("tests/unit/store", "tests/unit/claims"),
+    "store/history": ("tests/unit/store", "tests/unit/operations"),
     "store/members": ("tests/unit/store",),
     "store/progress": ("tests/unit/store",),
     "store/records": ("tests/unit/store",),
     "store/registry": ("tests/unit/store", "tests/unit/test_config.py"),
     "store/replies": ("tests/unit/store", "tests/unit/mover", "tests/unit/worker"),
+    "times/clock": ("tests/unit/times",),
+    "times/durations": ("tests/unit/times", "tests/unit/test_config.py", "tests/unit/job/test_job.py"),
 }
 """Each module of decisions, and the tests that should notice."""
 

@@ -8,8 +8,8 @@ from inspect import CO_OPTIMIZED
 
 import pytest
 
-from streamdq import retry
-from streamdq.retry import RetrySchedule
+from streamdq.job import retry
+from streamdq.job.retry import RetrySchedule
 from tests.mutants import python
 from tests.mutants.mutant import ROOT, Mutant
 
@@ -62,7 +62,7 @@ def test_every_decision_has_mutants_and_tests() -> None:
 
 
 def test_a_mutant_takes_effect_where_the_module_was_imported_from() -> None:
-    file = "streamdq/retry.py"
+    file = "streamdq/job/retry.py"
     mutants = python.python_mutants(file, (ROOT / file).read_text())
     seen = {_in_child(mutant) for mutant in mutants}
     assert len(seen) > 1, "some of them change what the schedule says"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from streamdq import Queue
-from streamdq.clock import ManualClock
+from streamdq.times.clock import ManualClock
 from tests.redis.harness import Seen, Space, opened
 from tests.servers import Cluster, Server
 

@@ -11,10 +11,10 @@ from typing import Any
 import redis
 
 from streamdq import Job, JobState, Queue, Worker
-from streamdq.clock import RedisClock
 from streamdq.config import Settings
 from streamdq.operations.audit import Audit
 from streamdq.operations.inspect import GroupStats
+from streamdq.times.clock import RedisClock
 
 NAMESPACE = "test"
 WITHIN_S = 10.0

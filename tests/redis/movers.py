@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from streamdq.clock import RedisClock
 from streamdq.link.connection import AsyncLink
 from streamdq.link.session import arun, open_session
 from streamdq.mover.mover import Mover
 from streamdq.store.scripts import Scripts
 from streamdq.store.topics import Topics
+from streamdq.times.clock import RedisClock
 from tests.redis.harness import NAMESPACE, SETTINGS, eventually
 
 

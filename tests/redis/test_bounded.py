@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from streamdq import NewJob
-from streamdq.clock import ManualClock
 from streamdq.link.session import Op
 from streamdq.operations.pace import SLICE
 from streamdq.store.batches import FREED_BYTES, MAX_BYTES, REPLACED_BYTES
 from streamdq.store.scripts import Scripts
+from streamdq.times.clock import ManualClock
 from tests.redis.harness import Seen, Space, eventually
 
 LARGE = "x" * 100_000

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from streamdq import AsyncQueue, Job, JobExists, NewJob, Queue, StaleClaim
-from streamdq.clock import ManualClock
 from streamdq.config import Settings
 from streamdq.errors import ServerRefusesWrites, ServerUnavailable
 from streamdq.testing import drain
+from streamdq.times.clock import ManualClock
 from tests.metrics import sample
 from tests.redis.harness import NAMESPACE, eventually, opened
 from tests.servers import Server, free_port

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from streamdq import NewJob
-from streamdq.clock import ManualClock
 from streamdq.errors import InvalidInput
+from streamdq.times.clock import ManualClock
 from tests.redis.harness import Space
 
 MINUTE = 60_000

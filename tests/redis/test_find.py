@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from streamdq import AsyncQueue, NewJob, Queue
-from streamdq.clock import ManualClock
 from streamdq.codec import Encrypt, Zstd
 from streamdq.codec.encrypt import new_key
 from streamdq.errors import InvalidInput, UnknownGroup, UnknownTopic
@@ -22,6 +21,7 @@ from streamdq.queue import Found
 from streamdq.store.replies import FoundPage
 from streamdq.store.scripts import Scripts
 from streamdq.testing import memory
+from streamdq.times.clock import ManualClock
 from tests.redis.harness import NAMESPACE, Space
 
 

@@ -14,7 +14,6 @@ import pytest
 import redis
 
 from streamdq import AsyncQueue, NewJob, Queue, __version__
-from streamdq.clock import ManualClock
 from streamdq.config import Settings
 from streamdq.dump import Dumper
 from streamdq.dump.local import LocalFolder
@@ -25,6 +24,7 @@ from streamdq.operations.inspect import ALIVE_MS, alive
 from streamdq.queue import carry_out, store_of
 from streamdq.store.reads import GroupConsumer
 from streamdq.store.schedules import Schedules
+from streamdq.times.clock import ManualClock
 from tests.redis.harness import NAMESPACE, Space, eventually, opened
 from tests.servers import Cluster, Server, until
 

@@ -9,8 +9,8 @@ from uuid import uuid4
 import pytest
 
 from streamdq import AsyncQueue, Job, JobExists, NewJob, Queue, Worker
-from streamdq.clock import ManualClock
 from streamdq.errors import InvalidInput
+from streamdq.times.clock import ManualClock
 from tests.redis.harness import Seen, Space, eventually, opened, recorder
 
 

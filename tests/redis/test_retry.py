@@ -8,9 +8,9 @@ import pytest
 from pydantic import BaseModel
 
 from streamdq import Bury, Job, JobState, Retry, Snooze
-from streamdq.clock import ManualClock
-from streamdq.retry import DEFAULT_RETRY, RetrySchedule
+from streamdq.job.retry import DEFAULT_RETRY, RetrySchedule
 from streamdq.testing import drain
+from streamdq.times.clock import ManualClock
 from tests.redis.harness import Seen, Space
 
 

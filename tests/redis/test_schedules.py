@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from streamdq import AsyncQueue, Job
-from streamdq.clock import ManualClock
 from streamdq.errors import InvalidInput, ScheduleMissing, TopicNotEmpty, UnknownTopic
 from streamdq.keys import ShardKeys
 from streamdq.link.session import Op
@@ -24,6 +23,7 @@ from streamdq.schedules.plan import make_plan
 from streamdq.store.replies import Fired, Written
 from streamdq.store.schedules import Schedules, StoredSchedule
 from streamdq.testing import drain, memory
+from streamdq.times.clock import ManualClock
 from tests.redis.harness import Seen, Space, eventually, recorder
 from tests.redis.movers import mover_at
 from tests.servers import Server

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from streamdq.job import JobState
+from streamdq.job.job import JobState
 from streamdq.operations import audit, topics
 from tests.lua.shard import START_MS, Shard
 from tests.redis.model import TTR_MS, Model, ModelClaim, ModelJob, Standing

@@ -11,7 +11,7 @@ import pytest
 
 from streamdq import Bury, Job, Retry
 from streamdq.errors import InvalidInput
-from streamdq.retry import DEFAULT_RETRY, RetrySchedule
+from streamdq.job.retry import DEFAULT_RETRY, RetrySchedule
 from streamdq.testing import ManualClock, Memory, drain, memory
 from tests.conftest import EACH_BINARY
 from tests.servers import Pool

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from streamdq import Job, JobState, NewJob
-from streamdq.clock import ManualClock
 from streamdq.config import GroupSettings, TopicSettings
 from streamdq.errors import InvalidInput, TopicNotEmpty, UnknownTopic
 from streamdq.keys import ShardKeys, shard_of
@@ -19,6 +18,7 @@ from streamdq.link.session import arun, open_session
 from streamdq.mover.rate import RatedTopic
 from streamdq.store.scripts import Scripts
 from streamdq.store.topics import Topics
+from streamdq.times.clock import ManualClock
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually, recorder
 from tests.servers import Server
 

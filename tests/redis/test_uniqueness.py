@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from streamdq import JobExists, JobState, NewJob
-from streamdq.clock import ManualClock
 from streamdq.errors import IdTaken, InvalidInput
+from streamdq.job.uniqueness import unique
 from streamdq.testing import memory
-from streamdq.unique import unique
+from streamdq.times.clock import ManualClock
 from tests.redis.harness import Seen, Space, recorder
 from tests.servers import Server
 
