@@ -165,6 +165,8 @@ def _bring_back(model: Model, call: Call, id: str, attempts: int, rest: bytes, l
         job = Tracked(serial, call.shard, id, now_ms, whole(ttr), whole(expire), model.told, key_in(line), only={group})
         model.jobs[serial] = model.live[call.shard, id] = job
     delivery = job.deliveries.get(group)
+    if delivery == Delivery(job.due_ms) and group not in model.groups_of(job):
+        delivery = None  # the group left with what it had of the job, and joined again
     if delivery is not None and delivery.ended != "archived" and not (late or model.lost_data):
         model.broken(f"job {serial} came back from the archive, though it was {delivery} in {group}")
     others = [job.deliveries.get(name) for name in model.groups[call.shard] if name != group]

@@ -31,12 +31,12 @@ _FAR_OFF_MS = 60_000
 async def come_to_rest(world: World) -> None:
     await _calm_down(world)
     async with AsyncQueue(settings=world.settings) as queue:
+        await asyncio.sleep(LATEST_S + 1.0)  # what was sent before has arrived: a job, a schedule, a pause, perhaps
         for topic in world.topics:
             await _until_done(partial(queue.configure, topic, rate=0))
             await _until_done(partial(queue.resume, topic))
             for key in KEYS:
                 await _until_done(partial(queue.resume, topic, key=key))
-        await asyncio.sleep(LATEST_S + 1.0)  # what was sent before has arrived: a job, or a schedule, perhaps
         await _until_done(partial(end_schedules, world, queue))
         await _until_nothing_is_due(world, queue)
         if world.plan.night_s:

@@ -45,11 +45,15 @@ def check_new(model: Model, now_ms: int, job: Tracked, rule: bytes) -> None:
 
 
 def _end_ms(model: Model, span: Span) -> int:
-    """Until when an id is taken that is so from the end of its job on, if the model knows that end."""
-    deliveries = [span.job.of(group) for group in model.groups_of(span.job)]
-    if not span.after_ms or span.job.gone or not deliveries or not all(one.ended for one in deliveries):
+    """Until when an id is taken that is so from the end of its job on, if the model knows that end: in a group that
+    joined after the job it may be open, or not be there at all.
+    """
+    job = span.job
+    deliveries = [job.deliveries.get(group) for group in job.only or model.groups.get(job.shard, {})]
+    ends = [one.ended_ms for one in deliveries if one is not None and one.ended]
+    if not span.after_ms or job.gone or not ends or len(ends) < len(deliveries):
         return 0
-    return max(one.ended_ms for one in deliveries) + span.after_ms
+    return max(ends) + span.after_ms
 
 
 def postponed(model: Model, call: Call, shard: Shard, id: str, args: tuple[bytes, bytes, bytes], record: bytes) -> bool:
