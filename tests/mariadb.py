@@ -35,7 +35,9 @@ class Mariadb:
         self.directory = Path(tempfile.mkdtemp(prefix="streamdq-maria-", dir=directory))
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
-        self._words = ["--no-defaults", f"--datadir={self.directory}/data"]
+        # Temporary files of its own: a server that starts deletes all temporary tables that it finds.
+        (self.directory / "tmp").mkdir()
+        self._words = ["--no-defaults", f"--datadir={self.directory}/data", f"--tmpdir={self.directory}/tmp"]
         self._words += ["--user=root"] if os.geteuid() == 0 else []  # it refuses to run as root unless told to
         atexit.register(self.close)
         try:
