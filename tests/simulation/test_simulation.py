@@ -25,6 +25,7 @@ FOUND = {
     1795416850087: "after the clock was set back, what was kept of an id could not be read, and no job could end",
     1795473012116: "the judge forgot that a group which joins again has nothing left of an archived job",
     1795476311078: "the judge took a job for ended that was replaced while it waited in a group which had joined again",
+    977699659535128: "the judge forgot that a job from before the limit of its key had started, and is made up for",
 }
 """Seeds that broke a promise once, or seemed to."""
 

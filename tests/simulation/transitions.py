@@ -254,9 +254,11 @@ def _check_key(model: Model, job: Tracked, group: str, now_ms: int, again: bool)
 
 
 def _check_pace(model: Model, job: Tracked, group: str, now_ms: int, pace: float) -> None:
-    """Starts of a key are spread, but for 50 ms that are made up for."""
+    """Starts of a key are spread, but for 50 ms that are made up for. One that was put in before the limit was set may
+    have started before: then even the first start that is judged makes up for them.
+    """
     lane = job.shard, group, job.key
-    free = model.free_from.get(lane, now_ms)
+    free = model.free_from.get(lane, now_ms - LAG_MS)
     if lane in model.free_from and now_ms - free < 5:
         model.happened["a start waited for the rate of its key"] += 1
     if now_ms < free - LAG_MS and not model.clock_was_back:
