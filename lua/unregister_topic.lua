@@ -2,7 +2,8 @@
 -- KEYS[1] topics    HASH    topic -> JSON of its settings
 -- KEYS[2] wake      STREAM  of the namespace: tells the mover
 -- ARGV[1] topic
--- ARGV[2] version: if the topic has another one, it was changed since, and stays
+-- ARGV[2] version: if the topic has another one, it was changed since, and stays; so does one that isn't to be deleted:
+--         versions are times and may run ahead of the clock, so after a loss of data two changes may share one
 -- returns 1 = it is gone; 0 = it stays
 -- include: stored_format
 local topics, wake, topic, version = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
@@ -10,7 +11,7 @@ local stored = redis.call('HGET', topics, topic)
 if not stored then return 1 end
 stored = cjson.decode(stored)
 check_format(stored.format)
-if stored.version ~= tonumber(version) then return 0 end
+if stored.version ~= tonumber(version) or not stored.deleting then return 0 end
 redis.call('HDEL', topics, topic)
 redis.call('XADD', wake, 'MAXLEN', 1, '*', 'topic', topic)
 return 1

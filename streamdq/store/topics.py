@@ -275,7 +275,7 @@ class Topics:
             else:
                 # Redis may have lost the change that we carried out, with the end of its append-only file.
                 current = yield from self._read(topic)
-                if current is not None and current.version == settings.version:
+                if current == settings:  # the version alone may be that of another change, made since the loss
                     break
                 settings = current
         return settings
@@ -315,6 +315,8 @@ class Topics:
         if gone:
             for shard in shards:  # again, as Redis may have lost it with the end of its append-only file
                 yield from self._scripts.drop_shard(shard, settings)
+            # Somebody may have made the topic again, at a version that these shards took for the deleted one's.
+            yield from self._conform(topic, (yield from self._read(topic)))
         return gone
 
     # -- operators' changes

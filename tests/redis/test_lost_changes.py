@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Callable
 from typing import Any
@@ -143,7 +142,6 @@ async def test_shards_follow_the_registry_though_redis_lost_a_part_of_the_change
                     assert cut > 4
                     return
                 lose_since(client, kept)
-                await asyncio.sleep(0.003)  # Redis takes longer to start
                 with contextlib.suppress(UnknownTopic):
                     if other is not None:
                         another = space.another_queue()
