@@ -33,7 +33,7 @@
 -- due_ms: '' = see the record. unread: jobs still ready for this group. expired: how many were given up as too late.
 -- generation: of the group. refused: jobs beyond at_once that are not claimed ahead. unlooked: how many of the last entries
 -- in ARGV[8..] were left for another call, because records are large, or the topic has a pace of keys.
--- include: clock, read, progress, ring, settle, lanes, requeue, history, return_unclaimed, start_attempt, stored_format, taken
+-- include: clock, stream_groups, read, progress, ring, settle, lanes, requeue, history, return_unclaimed, start_attempt, stored_format, taken
 local ready, own, jobs, progress, counts, settings, wake, history, bucket, taken, taken_until, lanes, fronts, keyed, crowds = unpack(KEYS)
 local now, group, consumer, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3], ARGV[6]
 local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts, bucket = bucket, wake = wake,

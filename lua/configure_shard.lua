@@ -17,7 +17,7 @@
 -- leaving groups; its version (if it is newer than ARGV[1], nothing was changed); and its number of shards. A dropped
 -- shard
 -- returns the lowest version that the next topic of that name may have
--- include: sequence, ring, settle, relook, stored_format
+-- include: stream_groups, sequence, ring, settle, relook, stored_format
 local settings, jobs, bucket, ready, counts, wake = unpack(KEYS)
 local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving', 'format')
 check_format(known[5])
@@ -41,11 +41,14 @@ local delayed = redis.call('ZCARD', bucket) - waiting_in(counts)
 local detached = tonumber(redis.call('HGET', counts, 'detached') or 0)
 local wanted, changed = names(ARGV[3]), known[1] ~= ARGV[1]
 
-local function make(stream, group)
-  local made = redis.pcall('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
-  -- tostring: fakeredis puts something into err that is not a Lua string
-  if type(made) ~= 'table' or not made.err then return true end
-  return not string.find(tostring(made.err), 'BUSYGROUP', 1, true) and made
+local function groups_of(stream)
+  return redis.call('EXISTS', stream) == 1 and groups_on(stream) or {}
+end
+
+local function make(stream, group, there)
+  if there[group] then return end
+  redis.call('XGROUP', 'CREATE', stream, group, '0', 'MKSTREAM')
+  changed = true
 end
 
 -- The group's own keys are removed at once, and with them every claim. Its progress, and the jobs that only it held
@@ -68,13 +71,11 @@ for i, group in ipairs(names(ARGV[4])) do
   end
 end
 
+local reading = groups_of(ready)
 for i, group in ipairs(wanted) do
   if not has(leaving, group) then
-    for _, stream in ipairs({ready, KEYS[6 + i]}) do
-      local made = make(stream, group)
-      if type(made) == 'table' then return error(tostring(made.err)) end
-      changed = changed or made
-    end
+    make(ready, group, reading)
+    make(KEYS[6 + i], group, groups_of(KEYS[6 + i]))
     if not has(had, group) then
       had[#had + 1] = group
       -- A new group gets every job that is not detached; jobs that were enqueued before and have ended are not counted.

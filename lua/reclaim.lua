@@ -28,7 +28,7 @@
 -- yet; if it died in between, it never will. missing: jobs that are ready by the counters and in no stream. lost: jobs
 -- that were missing in the last check as well; they count as lost from now on, as do claims whose record is gone. The
 -- consumers are those with pending entries.
--- include: clock, progress, ring, settle, lanes, requeue, hand_over, history, crash, missing_jobs, relook, largest, stored_format
+-- include: clock, progress, ring, settle, lanes, requeue, hand_over, history, crash, stream_groups, missing_jobs, relook, largest, stored_format
 local ready, own, jobs, bucket, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts,

@@ -1,14 +1,3 @@
--- has_unread(stream, group): returns whether the stream has entries that the group, which must exist, has not read
-local function has_unread(stream, group)
-  for _, info in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-    local at = {}
-    for i = 1, #info, 2 do at[info[i]] = info[i + 1] end
-    if at.name == group then
-      return #redis.call('XRANGE', stream, '(' .. at['last-delivered-id'], '+', 'COUNT', 1) > 0
-    end
-  end
-end
-
 -- missing_jobs(k, group, pending): counts jobs that are ready for `group` by the counters, but in no stream: their
 -- records or entries are gone, though nobody ended them. (Cancelling a job also corrects the counter.) A ready job is
 -- either unread, or read and not claimed yet; then it is pending, like the running ones. So once nothing is unread, the
@@ -20,6 +9,6 @@ local function missing_jobs(k, group, pending)
   local ready, running = tonumber(both[1] or 0), tonumber(both[2] or 0)
   -- A claim whose stream was deleted keeps running without being pending; until it ends, the sum says nothing.
   if ready <= pending - running or pending < running then return 0 end
-  if has_unread(k.own, group) or has_unread(k.ready, group) then return 0 end
+  if #next_unread(k.own, group, 1) > 0 or #next_unread(k.ready, group, 1) > 0 then return 0 end
   return ready - (pending - running)
 end

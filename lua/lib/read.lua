@@ -57,11 +57,7 @@ end
 local function following(stream, group, most)
   if most <= 0 then return {} end
   redis.call('XPENDING', stream, group)
-  for _, info in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-    local at = {}
-    for i = 1, #info, 2 do at[info[i]] = info[i + 1] end
-    if at.name == group then return redis.call('XRANGE', stream, '(' .. at['last-delivered-id'], '+', 'COUNT', most) end
-  end
+  return next_unread(stream, group, most)
 end
 
 -- shares(b, streams, group, most, turn): how many entries to read from each of two streams: one from each in turn,
