@@ -253,7 +253,13 @@ class Topics:
 
     def _conform(self, topic: str, settings: TopicSettings | None) -> Op[TopicSettings | None]:
         """Makes the shards match the registry, and completes the change recorded there; None if the topic is gone."""
+        applied: TopicSettings | None = None
         while settings is not None:
+            if applied is not None and settings.reach < applied.reach:
+                # The registry was lost and made again meanwhile, and does not know of shards that we may have made.
+                beyond = {"most_shards": applied.reach}
+                settings = yield from self._register(topic, beyond, {}, expected=settings.version)
+                continue
             if settings.deleting:
                 if (yield from self._drop(topic, settings)):
                     self.known.pop(topic, None)
@@ -261,7 +267,7 @@ class Topics:
                 ended: dict[str, Any] = {"deleting": None}
                 settings = yield from self._register(topic, ended, {}, expected=settings.version)
                 continue
-            found = yield from self._apply(topic, settings)
+            found, applied = (yield from self._apply(topic, settings)), settings
             changes, unknown = (yield from self._owing(topic, settings, found)), _unknown_groups(settings, found)
             if changes:
                 settings = yield from self._register(topic, changes, {}, expected=settings.version)
@@ -278,7 +284,14 @@ class Topics:
                 if current == settings:  # the version alone may be that of another change, made since the loss
                     break
                 settings = current
+        if settings is None and applied is not None and (yield from self._has_shards(topic, applied)):
+            return (yield from self._make(topic))  # the registry lost it: who deletes a topic drops its shards first
         return settings
+
+    def _has_shards(self, topic: str, settings: TopicSettings) -> Op[bool]:
+        keys = [self._session.keys.shard(topic, number).settings for number in range(settings.reach)]
+        replies = yield from self._session.call([Command(key, ("HEXISTS", key, "shards")) for key in keys])
+        return any(checked(reply) for reply in replies)
 
     def _apply(self, topic: str, settings: TopicSettings) -> Op[list[Configured]]:
         """Configures every shard, and removes leaving groups; returns the last reply of each shard."""

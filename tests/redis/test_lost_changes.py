@@ -150,3 +150,37 @@ async def test_shards_follow_the_registry_though_redis_lost_a_part_of_the_change
                         pass
                 assert await disagreement(space, client) == [], f"before call {cut}, lost from {lost} on"
     raise AssertionError("it never ends")
+
+
+@pytest.mark.parametrize("made_anew", [True, False])
+async def test_shards_that_are_made_after_redis_was_emptied_are_known_to_the_registry(
+    space: Space, redis_server: Server, made_anew: bool
+) -> None:
+    """Someone brings shards up to date and is overtaken by the loss, perhaps also by one who makes the topic anew and
+    knows nothing of its three shards.
+    """
+    with redis_server.client() as client:
+        for cut in range(1, 40):
+            client.flushall()
+            space.another_queue().configure("t", shards=3)
+            slow, producer = space.another_queue(), space.another_queue()
+            run(producer._link, producer._store.topics.refresh())
+            renewing = steps(slow, slow._store.topics.renew("t"))
+            done = sum(1 for _, _ in zip(range(cut), renewing, strict=False))
+            client.flushall()
+            if made_anew:
+                space.another_queue().configure("t")
+            for _ in renewing:
+                pass
+            ids = {f"{cut}-{n}" for n in range(12)}
+            producer.enqueue_many("t", [NewJob(id, id=id) for id in ids])
+            fresh = space.another_queue()
+            known = run(fresh._link, fresh._store.topics.refresh())["t"]
+            shards = [space.queue._store.session.keys.shard("t", number) for number in range(5)]
+            holding = {number for number in range(5) if client.exists(shards[number].jobs)}
+            assert holding <= set(range(known.shards)), f"cut off before call {cut}"
+            await all_run(space, ids)
+            if done < cut:
+                assert cut > 4
+                return
+    raise AssertionError("it never ends")

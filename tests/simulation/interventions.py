@@ -120,11 +120,12 @@ def archive(model: Model, call: Call) -> None:
             continue
         job = model.live.get((call.shard, id.decode()))
         delivery = job.of(group) if job and not job.gone else None
-        if delivery is None or (delivery.ended, delivery.ended_ms) != ("dead", int(buried_ms)):
+        if job is None or delivery is None or (delivery.ended, delivery.ended_ms) != ("dead", int(buried_ms)):
             model.broken(f"{id!r} of {group} left Redis for the archive, but it is {delivery}")
             continue
         model.receipts.add(receipt)
         delivery.end("archived", call.now_ms)
+        delivery.archived_as = job.serial
         model.count(call.shard, "archived", group)
 
 

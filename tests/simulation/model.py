@@ -41,6 +41,7 @@ class Delivery:
     claim: Claim | None = None
     ended: str = ""  # done, dead, purged, expired, archived
     ended_ms: int = 0
+    archived_as: Serial = 0  # the job's serial then; a job that is postponed for other groups gets another one
     least: int = 0  # attempts that count, before the current one
     most: int = 0  # the same, with those that may have been lost with their consumers
     lost: int = 0  # times in a row that it was lost with a consumer which had started it
@@ -282,8 +283,8 @@ class Model:
                 delivery = job.of(group)
                 if not delivery.ended and not job.may_be_late(self.now_ms, group):
                     self.broken(f"job {job.serial} ({job.id} in {job.shard}) was never done in {group}: {delivery}")
-                elif delivery.ended == "archived" and job.serial not in kept:
-                    self.broken(f"job {job.serial} left Redis for the archive, which does not have it")
+                elif delivery.ended == "archived" and delivery.archived_as not in kept:
+                    self.broken(f"job {delivery.archived_as} left Redis for the archive, which does not have it")
         for shard, id in stored:
             self._should_be_stored(shard, id)
         for shard, counters in (counted or {}).items():
