@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from streamdq.job.job import NewJob
 from streamdq.store.records import encode
 from streamdq.store.replies import RelayReply
 from tests.lua.shard import START_MS, Shard
 
 
-def rows(*ids: str, delay: Any = 0, replace: bool = False, body: Any = "b") -> list[Any]:
+def rows(*ids: str, delay: Any = 0, replace: bool = False, body: Any = "b", key: str | None = None) -> list[Any]:
     """Jobs in the form that relay takes; the receipt is `ID's`."""
     out: list[Any] = []
     for id in ids:
-        out += [*encode(NewJob(body, id=id, delay=delay), 1_000_000)[:3], f"{id}'s", int(replace)]
+        out += [*encode(NewJob(body, id=id, delay=delay, key=key), 1_000_000)[:3], f"{id}'s", int(replace)]
     return out
 
 
@@ -170,3 +172,62 @@ def test_the_last_record_read_is_the_one_that_reaches_the_bytes_allowed(shard: S
     for most, looked in ((2 * length, 2), (2 * length + 1, 3)):
         args = (str(START_MS), 1, shard.settings.version, 100, most, "o", 1, *rows("a", "b", "c", "d"))
         assert shard.run(shard.scripts._run("relay", keys, args)) == [1] + [0] * looked
+
+
+# Jobs with keys
+
+
+def fronts(shard: Shard) -> list[bytes]:
+    found: list[bytes] = shard.redis("ZRANGE", shard.k.fronts, 0, -1)
+    return found
+
+
+def test_where_keys_have_a_limit_jobs_wait_for_a_place(shard: Shard) -> None:
+    shard.topic(key_concurrency=1)
+    assert relay(shard, rows("a", "b", key="m") + rows("c")).codes == [1, 1, 1]
+    assert [ticket.split(b"\x1f")[:2] for ticket in fronts(shard)] == [[b"default", b"m"]]
+    assert shard.redis("ZCARD", shard.k.lanes) == 1
+    shard.move()
+    first = shard.claim().rows
+    assert sorted(row.id for row in first) == [b"a", b"c"]
+    shard.finish(*first)
+    shard.move()
+    assert shard.take().id == b"b"
+
+
+@pytest.mark.parametrize("limited", ["never", "no longer"])
+def test_without_a_limit_a_key_is_but_kept(shard: Shard, limited: str) -> None:
+    if limited == "no longer":
+        shard.topic(key_concurrency=1)
+        shard.topic(key_concurrency=0)
+    relay(shard, rows("a", "b", key="m"))
+    assert fronts(shard) == []
+    assert shard.redis("ZCARD", shard.k.bucket) == 2
+    job = shard.get("a")
+    assert job is not None
+    assert job.key == "m"
+
+
+def test_so_many_jobs_with_keys_that_it_is_called_again(shard: Shard) -> None:
+    shard.topic(key_concurrency=1)
+    jobs = rows(*(f"j{n}" for n in range(120)), key="m")
+    codes = relay(shard, jobs).codes
+    assert len(codes) < 120
+    assert set(codes) == {1}
+    relay(shard, jobs[5 * len(codes) :])
+    assert shard.counts["enqueued"] == 120
+
+
+def test_an_id_that_stays_taken_after_the_end_of_its_job_is_so_after_it_was_replaced(shard: Shard) -> None:
+    shard.enqueue_unique("a", rule="f90000|||", delay=60)
+    before = shard.redis("ZSCORE", shard.k.taken_until, "a")
+    assert relay(shard, rows("a", replace=True)).codes == [1]
+    assert float(before) > 1e15
+    assert float(shard.redis("ZSCORE", shard.k.taken_until, "a")) == START_MS + 90_000
+
+
+def test_a_key_goes_on_when_its_job_is_replaced(shard: Shard) -> None:
+    shard.topic(key_concurrency=1)
+    shard.enqueue("a", "b", delay=60, key="m")
+    assert relay(shard, rows("a", delay=60, replace=True)).codes == [1]
+    assert [ticket[-1:] for ticket in fronts(shard)] == [b"b"]
