@@ -135,7 +135,7 @@ def restore(model: Model, call: Call) -> None:
         model.happened["restore: settings out of date"] += 1
         return
     for i, code in enumerate(codes):
-        id, receipt, attempt, _, rest = call.args[4 + 5 * i : 9 + 5 * i]
+        id, receipt, attempt, due_ms, rest = call.args[4 + 5 * i : 9 + 5 * i]
         model.happened[f"restore: {code}"] += 1
         late = receipt in model.cleared
         if code == 1 and (late or receipt not in model.receipts):
@@ -143,7 +143,7 @@ def restore(model: Model, call: Call) -> None:
                 model.happened["restore: came late"] += 1
             model.receipts.add(receipt)
             model.cleared.discard(receipt)
-            _bring_back(model, call, id.decode(), int(attempt), rest, late)
+            _bring_back(model, call, id.decode(), int(attempt), int(due_ms), rest, late)
 
 
 def clear_receipts(model: Model, call: Call) -> None:
@@ -152,7 +152,7 @@ def clear_receipts(model: Model, call: Call) -> None:
         model.cleared |= model.receipts & {*call.args[1:]}
 
 
-def _bring_back(model: Model, call: Call, id: str, attempts: int, rest: bytes, late: bool) -> None:
+def _bring_back(model: Model, call: Call, id: str, attempts: int, due_ms: int, rest: bytes, late: bool) -> None:
     group = call.args[1].decode()
     _, ttr, expire, _, _, line, body = rest.split(b"\n", 6)
     serial, now_ms = json.loads(body)["n"], call.now_ms - 1
@@ -163,7 +163,7 @@ def _bring_back(model: Model, call: Call, id: str, attempts: int, rest: bytes, l
     ):  # fmt: skip
         model.broken(f"job {serial} came back from the archive and took the place of {job.serial}")
     if job is None or job.gone or job.serial != serial:
-        job = Tracked(serial, call.shard, id, now_ms, whole(ttr), whole(expire), model.told, key_in(line), only={group})
+        job = Tracked(serial, call.shard, id, due_ms, whole(ttr), whole(expire), model.told, key_in(line), only={group})
         model.jobs[serial] = model.live[call.shard, id] = job
     delivery = job.deliveries.get(group)
     if delivery == Delivery(job.due_ms) and group not in model.groups_of(job):
