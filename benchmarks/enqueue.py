@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import time
 from collections.abc import Callable
 
 import redis
 
-from streamdq import Queue
+from streamdq import AsyncQueue, Queue
 
+from . import timers
 from .figures import Figure
 from .harness import BATCH, NAMESPACE, TOPIC, Bench, body, hours, in_turn, median, new_jobs, spread, timed
 
@@ -30,6 +33,36 @@ def one_by_one(bench: Bench) -> list[Figure]:
 
         rates = _after_warm_up(bench, subject, floor)
     return [_beside_floor("enqueue", "one by one, sync", "bare EVALSHA", rates, None)]
+
+
+def at_once(bench: Bench) -> list[Figure]:
+    """32 tasks that each enqueue one job after the other, beside one task."""
+    count = bench.jobs(3_000, least=64)
+    with bench.server() as server:
+
+        async def rates() -> list[list[float]]:
+            async with AsyncQueue(server.url, NAMESPACE) as queue:
+
+                async def enqueue_all(tasks: int) -> float:
+                    async def some(first: int) -> None:
+                        for i in range(first, count, tasks):
+                            await queue.enqueue(TOPIC, body(i), delay=hours(i))
+
+                    began = time.perf_counter()
+                    await asyncio.gather(*(some(first) for first in range(tasks)))
+                    return count / (time.perf_counter() - began)
+
+                await enqueue_all(1)
+                measured = [(await enqueue_all(32), await enqueue_all(1)) for _ in range(bench.rounds(_SLICES))]
+            return [list(column) for column in zip(*measured, strict=True)]
+
+        together, alone = timers.run(rates())
+    return [
+        Figure(
+            "enqueue", "32 tasks at once, async", median(together), "/s", median(alone), "one task",
+            at_least=20_000, ratio_at_least=3.0, raw={"measured": spread(together), "floor": spread(alone)},
+        )
+    ]  # fmt: skip
 
 
 def many(bench: Bench) -> list[Figure]:

@@ -15,6 +15,7 @@ import socket
 import time
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from redis.exceptions import ResponseError
@@ -28,6 +29,7 @@ from ..keys import NamespaceKeys
 from ..times.clock import RedisClock
 from . import failures
 from .address import Target
+from .batcher import Batched, Batcher
 from .command import Command
 from .connection import AsyncLink, ConnectionLimits, Link, LinkError
 from .error_replies import as_streamdq
@@ -61,7 +63,7 @@ class Work:
     function: Callable[[], Any]
 
 
-Op = Generator[Request | Pause | Work, Any, T]
+Op = Generator[Request | Pause | Work | Batched, Any, T]
 
 
 class Session:
@@ -83,6 +85,7 @@ class Session:
         self.is_cluster = target.kind == "cluster"
         self.is_fake = target.kind == "memory"
         self.consumer = consumer_name()
+        self.batcher = Batcher(settings.call_timeout_s)
         self.node_of: Callable[[str], str] = lambda _: ""  # on Cluster, the node that serves a key
         failures.expect(namespace)
 
@@ -185,8 +188,32 @@ def outcome_of(function: Callable[[], T]) -> tuple[T | None, Exception | None]:
 
 
 def _carried_out(op: Op[T], result: Any, error: Exception | None) -> Any:
-    """The operation's next step, after its Work was done."""
+    """The operation's next step, after one that is no request."""
     return op.send(result) if error is None else op.throw(error)
+
+
+def _wait_for(link: Link, step: Pause | Work | Batched) -> tuple[Any, Exception | None]:
+    """What the step results in, and the error that it raises."""
+    if isinstance(step, Pause):
+        time.sleep(step.seconds)
+        return None, None
+    if isinstance(step, Work):
+        return outcome_of(step.function)
+    results, error = outcome_of(partial(run, link, step.operation([step.item])))
+    return (results[0] if results else None), error
+
+
+async def _await(link: AsyncLink, step: Pause | Work | Batched) -> tuple[Any, Exception | None]:
+    if isinstance(step, Pause):
+        await asyncio.sleep(step.seconds)
+        return None, None
+    if isinstance(step, Work):
+        found: tuple[Any, Exception | None] = await link.in_thread(outcome_of, step.function)
+        return found
+    try:
+        return await step.batcher.result(step, partial(arun, link)), None
+    except Exception as error:
+        return None, error
 
 
 def run(link: Link, op: Op[T]) -> T:
@@ -194,12 +221,8 @@ def run(link: Link, op: Op[T]) -> T:
     try:
         step = next(op)
         while True:
-            if isinstance(step, Pause):
-                time.sleep(step.seconds)
-                step = op.send(None)
-                continue
-            if isinstance(step, Work):
-                step = _carried_out(op, *outcome_of(step.function))
+            if not isinstance(step, Request):
+                step = _carried_out(op, *_wait_for(link, step))
                 continue
             try:
                 replies = link.send(step.commands, step.timeout_s, step.blocking)
@@ -217,12 +240,8 @@ async def arun(link: AsyncLink, op: Op[T]) -> T:
     try:
         step = next(op)
         while True:
-            if isinstance(step, Pause):
-                await asyncio.sleep(step.seconds)
-                step = op.send(None)
-                continue
-            if isinstance(step, Work):
-                step = _carried_out(op, *(await link.in_thread(outcome_of, step.function)))
+            if not isinstance(step, Request):
+                step = _carried_out(op, *(await _await(link, step)))
                 continue
             try:
                 replies = await link.send(step.commands, step.timeout_s, step.blocking)

@@ -14,6 +14,7 @@ from ..job.job import Decoder, Job, JobState, NewJob, check_topic
 from ..job.retry import RetryInput
 from ..job.uniqueness import NO_RULE, DerivedId, UniqueAfter
 from ..keys import ShardKeys, shard_of
+from ..link.batcher import Batched
 from ..link.session import Op
 from ..metrics import recorded
 from ..store import reads
@@ -50,6 +51,11 @@ class Put(NamedTuple):
     taken: dict[int, bytes]  # a job whose id was taken -> the record with that id: its own if the call was a repetition
     existing: list[int]  # those of them that were not enqueued, as another job has their id
     decoder: Decoder | None = None
+
+    def of(self, index: int) -> Put:
+        """What became of one of them."""
+        taken = {0: self.taken[index]} if index in self.taken else {}
+        return Put(self.now_ms, taken, [0] if index in self.existing else [], self.decoder)
 
     def job(self, topic: str, given: Encoded, index: int = 0) -> Job:
         """The job that has the id now, or had it last: that one's body is None, its state ``ended``."""
@@ -131,8 +137,9 @@ def enqueue(
         new = yield from settled(store, topic, new)
     bodies = store.session.bodies
     job = encode(new, bodies.most_bytes, bodies.seal(topic))
+    check_at_most([job], on_conflict)
     try:
-        reply = yield from put(store, topic, [job], on_conflict, check_level(durable))
+        reply = yield from _put_with_others(store, topic, job, on_conflict, check_level(durable))
     except NotDurable as error:
         raise NotDurable(error.level, error.why, job.id) from None
     if reply.existing and on_conflict != "keep":
@@ -206,6 +213,23 @@ def _put(
             return Put(now_ms, taken, existing, store.session.bodies)
         left, settings = outdated, (yield from store.topics.shared(topic, store.topics.repair))
     raise changing(topic)
+
+
+def _put_with_others(
+    store: RedisStore, topic: str, job: Encoded, on_conflict: OnConflict, durable: str | None
+) -> Op[Put]:
+    """Like put. Jobs for the same shard that tasks enqueue at the same time go together."""
+    settings = store.topics.settled(topic)
+    if settings is None:
+        return (yield from put(store, topic, [job], on_conflict, durable))
+
+    def together(jobs: Sequence[Encoded]) -> Op[list[Put]]:
+        done = yield from put(store, topic, jobs, on_conflict, durable)
+        return [done.of(i) for i in range(len(jobs))]
+
+    kind = topic, shard_of(job.id, settings.shards, job.key), on_conflict, durable
+    done: Put = yield Batched(store.session.batcher, kind, job, together)
+    return done
 
 
 def check_at_most(jobs: Sequence[Encoded], on_conflict: OnConflict) -> None:

@@ -255,38 +255,38 @@ class Topics:
         """Makes the shards match the registry, and completes the change recorded there; None if the topic is gone."""
         applied: TopicSettings | None = None
         while settings is not None:
-            if applied is not None and settings.reach < applied.reach:
-                # The registry was lost and made again meanwhile, and does not know of shards that we may have made.
-                beyond = {"most_shards": applied.reach}
-                settings = yield from self._register(topic, beyond, {}, expected=settings.version)
-                continue
-            if settings.deleting:
+            changes = _forgotten(settings, applied)
+            if settings.deleting and not changes:
                 if (yield from self._drop(topic, settings)):
                     self.known.pop(topic, None)
                     return None
-                ended: dict[str, Any] = {"deleting": None}
-                settings = yield from self._register(topic, ended, {}, expected=settings.version)
-                continue
-            found, applied = (yield from self._apply(topic, settings)), settings
-            changes, unknown = (yield from self._owing(topic, settings, found)), _unknown_groups(settings, found)
+                changes = {"deleting": None}
             if changes:
                 settings = yield from self._register(topic, changes, {}, expected=settings.version)
-            elif settings.leaving or unknown:
-                # Shards have a group that the registry does not have: the registry was lost and restored by a process
-                # that did not know the group. Jobs wait for it.
-                groups: dict[str, dict[str, Any]] = {name: {} for name in unknown}
-                settings = yield from self._register(
-                    topic, {}, groups, left=sorted(settings.leaving), expected=settings.version
-                )
-            else:
-                # Redis may have lost the change that we carried out, with the end of its append-only file.
-                current = yield from self._read(topic)
-                if current == settings:  # the version alone may be that of another change, made since the loss
-                    break
-                settings = current
-        if settings is None and applied is not None and (yield from self._has_shards(topic, applied)):
-            return (yield from self._make(topic))  # the registry lost it: who deletes a topic drops its shards first
-        return settings
+                continue
+            applied, settings = settings, (yield from self._brought_up(topic, settings))
+            if applied == settings:  # the version alone may be that of another change, made since a loss
+                return settings
+        return (yield from self._lost(topic, applied)) if applied is not None else None
+
+    def _brought_up(self, topic: str, settings: TopicSettings) -> Op[TopicSettings | None]:
+        """Applies the settings to the shards. Returns what the registry has afterwards: the same, once all agree."""
+        found = yield from self._apply(topic, settings)
+        changes, unknown = (yield from self._owing(topic, settings, found)), _unknown_groups(settings, found)
+        if changes:
+            return (yield from self._register(topic, changes, {}, expected=settings.version))
+        if settings.leaving or unknown:
+            # Shards have a group that the registry does not have: the registry was lost and restored by a process that
+            # did not know the group. Jobs wait for it.
+            groups: dict[str, dict[str, Any]] = {name: {} for name in unknown}
+            left = sorted(settings.leaving)
+            return (yield from self._register(topic, {}, groups, left=left, expected=settings.version))
+        # Redis may have lost the change that we carried out, with the end of its append-only file.
+        return (yield from self._read(topic))
+
+    def _lost(self, topic: str, applied: TopicSettings) -> Op[TopicSettings | None]:
+        """The registry has the topic no more. If its shards are there, nobody deleted it; then it is made again."""
+        return (yield from self._make(topic)) if (yield from self._has_shards(topic, applied)) else None
 
     def _has_shards(self, topic: str, settings: TopicSettings) -> Op[bool]:
         keys = [self._session.keys.shard(topic, number).settings for number in range(settings.reach)]
@@ -443,6 +443,11 @@ def changing(topic: str) -> ServerUnavailable:
 
 def _unknown_groups(settings: TopicSettings, shards: Sequence[Configured]) -> set[str]:
     return {group for shard in shards for group in shard.groups} - settings.groups.keys()
+
+
+def _forgotten(settings: TopicSettings, applied: TopicSettings | None) -> dict[str, Any]:
+    """What a registry that was lost and made again does not know of: shards that these settings may have made."""
+    return {} if applied is None or applied.reach <= settings.reach else {"most_shards": applied.reach}
 
 
 def _owed(settings: TopicSettings, shards: Sequence[Configured]) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from typing import Any
 
 import pytest
 
@@ -64,6 +65,45 @@ async def test_a_round_trip(space: Space) -> None:
         assert (await queue.audit()).balanced
         assert await queue.purge("t") == 0
     assert space.stats().delayed == 1200  # what one wrote, the other reads
+
+
+async def test_jobs_that_are_enqueued_at_the_same_time_go_together(space: Space, redis_server: Server) -> None:
+    space.queue.configure("t", shards=2)
+    async with AsyncQueue(space.url, NAMESPACE, settings=SETTINGS) as queue:
+        await queue.enqueue("t", "first", delay="1h")  # from now on it knows the topic
+        with redis_server.client() as client:
+            client.config_resetstat()
+            made = await asyncio.gather(*(queue.enqueue("t", n, id=f"j{n}", delay=60 + n) for n in range(300)))
+            calls = client.info("commandstats")["cmdstat_evalsha"]["calls"]
+    assert calls <= 20
+    assert [(job.id, job.body) for job in made] == [(f"j{n}", n) for n in range(300)]
+    for job in made[::30]:
+        found = space.queue.get("t", job.id)
+        assert found is not None
+        assert (found.body, found.due_ms, found.created_ms) == (job.body, job.due_ms, job.created_ms)
+
+
+@pytest.mark.parametrize("on_conflict", ["reject", "keep", "replace", "postpone"])
+async def test_of_those_with_the_same_id_each_gets_its_own_answer(space: Space, on_conflict: Any) -> None:
+    space.queue.configure("t")
+    async with AsyncQueue(space.url, NAMESPACE, settings=SETTINGS) as queue:
+        ids = [f"j{n % 7}" for n in range(100)]
+        made = await asyncio.gather(
+            *(queue.enqueue("t", n, id=id, delay="1h", on_conflict=on_conflict) for n, id in enumerate(ids)),
+            return_exceptions=True,
+        )
+        left = {job.body for n in range(7) if (job := await queue.get("t", f"j{n}")) is not None}
+    kept = [job.body for job in made if not isinstance(job, BaseException)]
+    assert len(left) == 7
+    if on_conflict == "reject":
+        assert sorted(kept) == sorted(left)
+        assert all(isinstance(error, JobExists) for error in made if isinstance(error, BaseException))
+    elif on_conflict == "keep":
+        assert set(kept) == left
+        assert len(kept) == 100
+    else:
+        assert sorted(kept) == list(range(100))
+    assert space.audit().balanced
 
 
 async def test_claims_as_context_managers(space: Space) -> None:

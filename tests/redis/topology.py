@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from streamdq import Queue
-from streamdq.link.session import Op, Pause, Work
+from streamdq.link.session import Op, Request
 from streamdq.operations import topics
 from tests.redis.harness import Seen, Space
 
@@ -17,7 +17,7 @@ def steps(queue: Queue, op: Op[Any]) -> Iterator[None]:
     try:
         while True:
             yield
-            assert not isinstance(step, Pause | Work)
+            assert isinstance(step, Request)
             step = op.send(queue._link.send(step.commands, step.timeout_s, step.blocking))
     except StopIteration:
         return

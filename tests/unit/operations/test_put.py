@@ -10,6 +10,7 @@ from streamdq.config import Settings, TopicSettings
 from streamdq.errors import JobExists
 from streamdq.job.job import NewJob
 from streamdq.link.address import Target
+from streamdq.link.batcher import Batched
 from streamdq.link.session import Op, Session
 from streamdq.operations import jobs
 from streamdq.operations.jobs import EnqueueResult, Put
@@ -39,10 +40,12 @@ def other(id: str) -> bytes:
 
 def answered(op: Op[Any], taken: dict[int, bytes], jobs: int = 1) -> Any:
     """What the operation returns when its one script call finds these ids taken."""
-    next(op)
     flat = [value for i, record in taken.items() for value in (i + 1, record)]
+    step, reply = next(op), [[1, NOW_MS, jobs, *flat]]
+    if isinstance(step, Batched):
+        reply = answered(step.operation([step.item]), taken)[0]
     with pytest.raises(StopIteration) as returned:
-        op.send([[1, NOW_MS, jobs, *flat]])
+        op.send(reply)
     return returned.value.value
 
 
@@ -65,9 +68,8 @@ def test_what_became_of_each(store: RedisStore) -> None:
 def test_a_single_one_is_counted_once(store: RedisStore, on_conflict: Any, body: str | None) -> None:
     before, op = duplicates(), jobs.enqueue(store, "t", 1, id="j", on_conflict=on_conflict)
     if body is None:
-        next(op)
         with pytest.raises(JobExists):
-            op.send([[1, NOW_MS, 1, 1, other("j")]])
+            answered(op, {0: other("j")})
     else:
         assert answered(op, {0: other("j")}).body == body
     assert duplicates() - before == 1
