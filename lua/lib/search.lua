@@ -2,20 +2,21 @@
 -- state, group  the job must be in this state, in this group; '' = any
 -- prefix        of the id
 -- whole         how much of a match to return: 'job'; 'head' = the body is null; 'plan' = only which deliveries it has
--- texts         must be in the record. One that begins with < or > stands for a number that is at most, or at least, so
---               much: '<5 "user":' for one after '"user":'. A record that has an encoded body (codec/envelope.py), or that
---               may be written in another way, is not looked into: it matches
+-- texts         must be in the record. One that begins with <, > or = stands for a number that is at most, at least, or just
+--               so much: '<5 "user":' for one after '"user":'. A record that has an encoded body (codec/envelope.py), or
+--               that may be written in another way, is not looked into: it matches
 local STATES = {r = 'running', d = 'dead', x = 'done'}
 
 -- What streamdq writes into no record's header and into JSON at most within a text: the beginning of an encoded body, spaces
--- around colons, and escaped letters. A row of an outbox may be written by any program.
-local UNUSUAL = {'\255', '": ', '":\t', '" :', '"\t:', '\\u'}
+-- after colons, and escaped letters; and spaces between a name and its colon. A row of an outbox may be written by any
+-- program.
+local UNUSUAL, SPACES = {'\255', '": ', '":\t', '":\r', '\\u'}, {'" ', '"\t', '"\r'}
 
 -- wanted_in(texts): returns {{text, sign, bound}, ...}, of q.texts; sign and bound are nil without a number
 local function wanted_in(texts)
   local wanted = {}
   for i, text in ipairs(texts) do
-    local sign, bound, before = string.match(text, '^([<>])(%S+) (.*)$')
+    local sign, bound, before = string.match(text, '^([<>=])(%S+) (.*)$')
     wanted[i] = {before or text, sign, tonumber(bound)}
   end
   return wanted
@@ -28,20 +29,30 @@ local function has_text(record, text, sign, bound)
     local _, last = string.find(record, text, at, true)
     if not sign or not last then return last ~= nil end
     local number = tonumber(string.match(record, '^%-?%d[%d.eE+-]*', last + 1))
-    if number and (sign == '<' and number <= bound or sign == '>' and number >= bound) then return true end
+    if number and (number == bound or sign == '<' and number < bound or sign == '>' and number > bound) then return true end
     at = last + 1
   end
+end
+
+-- is_unusual(record): returns whether the record may be written in another way than streamdq does
+local function is_unusual(record)
+  for _, one in ipairs(UNUSUAL) do
+    if string.find(record, one, 1, true) then return true end
+  end
+  for _, one in ipairs(SPACES) do
+    local _, last = string.find(record, one, 1, true)
+    while last do
+      if string.find(record, '^[ \t\r]*:', last + 1) then return true end
+      _, last = string.find(record, one, last + 1, true)
+    end
+  end
+  return false
 end
 
 -- may_match(record, wanted): returns whether a record may have a body that has all that is wanted
 local function may_match(record, wanted)
   for _, each in ipairs(wanted) do
-    if not has_text(record, unpack(each)) then
-      for _, one in ipairs(UNUSUAL) do
-        if string.find(record, one, 1, true) then return true end
-      end
-      return false
-    end
+    if not has_text(record, unpack(each)) then return is_unusual(record) end
   end
   return true
 end

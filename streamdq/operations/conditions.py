@@ -33,9 +33,8 @@ _OPERATORS = ("=", "!=", *_ORDERS)
 _LONE = re.compile(r"[\ud800-\udfff]")  # bytes of a command line that are not UTF-8; no job can contain them
 _MISSING = object()
 # What every writer of JSON writes in the same way, but for spaces and escaped letters, which lua/lib/search.lua looks
-# for. Some write 1.0E7 for ten million.
+# for. Numbers are not: some write 1e+05 for a hundred thousand.
 _PLAIN = re.compile(r"[A-Za-z0-9 _.:@#+*,;()\[\]{}$!?=|~^-]*")
-_PLAIN_INT = 10**7
 
 
 class Condition(NamedTuple):
@@ -84,11 +83,10 @@ class Condition(NamedTuple):
         named = len(self.path) > 1 and not name.isdigit() and _PLAIN.fullmatch(name)
         if not self.of_body or self.operator == "!=":
             return ""
-        if self.operator == "=":
-            value = _plain_json(self.value)
-            return f'"{name}":{value}' if named else value
-        bound = _as_double(self.value)
-        return f'{self.operator[0]}{bound} "{name}":' if named and bound else ""
+        if self.operator != "=" or _is_number(self.value):
+            return _number_after(name, self.operator[0], self.value) if named else ""
+        value = _plain_json(self.value)
+        return f'"{name}":{value}' if named else value
 
     def __str__(self) -> str:
         return f"{'.'.join(self.path)}{self.operator}{to_json(self.value).decode()}"
@@ -100,9 +98,12 @@ def _plain_json(value: Any) -> str:
         return json.dumps(value)
     if isinstance(value, str) and _PLAIN.fullmatch(value):
         return f'"{value}"'
-    if isinstance(value, int) and abs(value) < _PLAIN_INT:
-        return str(value) if value else ""  # 0 is -0.0 as well
     return ""
+
+
+def _number_after(name: str, sign: str, value: Any) -> str:
+    bound = _as_double(value)
+    return f'{sign}{bound} "{name}":' if bound else ""
 
 
 def _as_double(value: Any) -> str:

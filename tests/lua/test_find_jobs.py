@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamdq.job.job import ENCODED, NewJob
-from streamdq.operations.conditions import Condition
+from streamdq.operations.conditions import Condition, condition_in
 from streamdq.store.progress import Phase
 from streamdq.store.records import encode
 from streamdq.store.replies import Match
@@ -108,7 +108,7 @@ NUMBERS: tuple[Any, ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("how", ["<", "<=", ">", ">="])
+@pytest.mark.parametrize("how", ["=", "<", "<=", ">", ">="])
 @pytest.mark.parametrize("bound", [7, 7.0, -7, 0, 6.9995, 1e22, 2**53, 2**53 + 1, -1e-9])
 def test_records_with_a_number(shard: Shard, how: str, bound: float) -> None:
     """All whose number fulfills the condition. One that is next to the bound may be taken for it, as Lua rounds."""
@@ -136,6 +136,20 @@ def test_a_number_of_another_program(shard: Shard, body: str) -> None:
     assert found(shard, texts=['>5.0 "n":']) == ["j"]
 
 
+@pytest.mark.parametrize("number", ["100000", "100000.0", "1e5", "1e+05", "1E5", "1000000.0E-1"])
+def test_a_number_that_another_program_has_written(shard: Shard, number: str) -> None:
+    id, when, rest = encode(NewJob({"user": 8}, id="j"), 1000)[:3]
+    shard.call("enqueue", 1, [id, when, rest.replace(b"8", number.encode())])
+    for text in ("body.user=100000", "body.user=1e5", "body.user<=100000", "body.user>=1e5"):
+        assert found(shard, texts=[condition_in(text).text]) == ["j"]
+    assert found(shard, texts=[condition_in("body.user=99999").text]) == []
+
+
+def test_spaces_within_texts_are_usual(shard: Shard) -> None:
+    put(shard, one={"a": " b", "c": "\td", "e": "\rf", "g": '"h" i'})
+    assert found(shard, texts=['"user":7']) == []
+
+
 def test_an_encoded_body_is_not_looked_into(shard: Shard) -> None:
     id, when, rest = encode(NewJob({"user": 8}, id="j"), 1000)[:3]
     shard.call("enqueue", 1, [id, when, rest.replace(b'{"user":8}', ENCODED + b"2\n{}")])
@@ -144,8 +158,11 @@ def test_an_encoded_body_is_not_looked_into(shard: Shard) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    ['{"user": 7}', '{"user" :7}', '{"user":\t7}', '{"user"\t:7}', '{"\\u0075ser":7}', '{"u":{"user": 7}, "b": 1}'],
-)
+    [
+        '{"user": 7}', '{"user" :7}', '{"user":\t7}', '{"user"\t:7}', '{"\\u0075ser":7}', '{"u":{"user": 7}, "b": 1}',
+        '{"user":\r7}', '{"user"\r:7}', '{"user" \t:7}', '{"a":" b","c":"\td","e":"\rf","user"\t\r :7}',
+    ],
+)  # fmt: skip
 def test_a_body_of_another_program_is_not_looked_into(shard: Shard, body: str) -> None:
     """An outbox's row may be written by any: with spaces, or letters escaped."""
     id, when, rest = encode(NewJob({"user": 8}, id="j"), 1000)[:3]
