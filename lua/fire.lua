@@ -38,7 +38,7 @@ local function start(s, occurrence)
   local due, _, id, text = parse_occurrence(occurrence)
   if redis.call('HEXISTS', jobs, id) == 1 then return skip(s) end
   local order = first_order(redis.call('HINCRBY', counts, 'enqueued', 1))
-  local record = order .. string.format('%.0f', due) .. prefix .. string.gsub(s.job, '{due}', text)
+  local record = order .. string.format('%.0f', due) .. prefix .. fill_in(s.job, text)
   redis.call('HSET', jobs, id, record)
   redis.call('ZADD', bucket, due, order .. id)
   bytes = bytes + #record

@@ -44,6 +44,13 @@ local function parse_occurrence(text)
   return tonumber(due), time, id, shown
 end
 
+-- fill_in(job, text): returns the rest of an occurrence's record, with the text in place of {due}; in the url, where + means
+-- a space, with %2B.
+local function fill_in(job, text)
+  local head, body = string.match(job, '^([^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n)(.*)$')
+  return string.gsub(head, '{due}', (string.gsub(text, '+', '%%%%2B'))) .. string.gsub(body, '{due}', text)
+end
+
 -- settle_ahead(s, now): the occurrence whose job was enqueued ahead of its time becomes the last one, once it is due.
 local function settle_ahead(s, now)
   if s.ahead == '' then return end

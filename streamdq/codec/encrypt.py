@@ -14,6 +14,7 @@ from .protocol import Context
 
 _ID = re.compile(TAG)
 _KEY_BYTES, _NONCE_BYTES, _MARK_BYTES = 32, 12, 4
+_LEAST_BYTES = _MARK_BYTES + _NONCE_BYTES + 16  # with GCM's tag
 
 
 class Encrypt:
@@ -49,6 +50,8 @@ class Encrypt:
         if tag not in self._ciphers:
             raise no_key(tag)
         mark, cipher = self._ciphers[tag]
+        if len(data) < _LEAST_BYTES:
+            raise BodyDamaged("it was truncated")
         if data[:_MARK_BYTES] != mark:
             raise BodyUnreadable(f"it was encrypted with another key of the id {tag!r} than the one configured here")
         nonce, sealed = data[_MARK_BYTES : _MARK_BYTES + _NONCE_BYTES], data[_MARK_BYTES + _NONCE_BYTES :]

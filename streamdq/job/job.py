@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from ..errors import BodyUnreadable, InvalidInput, StaleClaim
+from ..errors import BodyDamaged, BodyUnreadable, InvalidInput, StaleClaim
 from ..times.durations import Duration, Moment, to_ms
 from .retry import RetryInput
 from .uniqueness import DerivedId, UniqueAfter
@@ -126,8 +126,14 @@ class _HasBody:
 
         Raises:
             BodyUnreadable: as ``json``.
+            BodyDamaged: what is stored is no JSON.
         """
-        return from_json(self.json)
+        json = self.json
+        try:
+            return from_json(json)
+        except ValueError:
+            what = f"the body of job {self.id!r} in topic {self.topic!r} can't be read"
+            raise BodyDamaged("it is not JSON", what) from None
 
     @property
     def json(self) -> bytes:
@@ -148,9 +154,9 @@ class _HasBody:
 
     @property
     def why_unreadable(self) -> str:
-        """Why this process can't read the body; '' if it can. It may read it from where it is, as ``json`` does."""
+        """Why this process can't read the body; '' if it can. It may read it from where it is, as ``body`` does."""
         try:
-            self.json  # noqa: B018
+            self.body  # noqa: B018
         except BodyUnreadable as error:
             return error.why
         return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import count, islice
 from typing import Any, Literal, NamedTuple
 
 from pydantic_core import from_json
@@ -279,9 +279,14 @@ def trigger(store: RedisStore, topic: str, id: str = "default") -> Op[Job]:
         ServerUnavailable: no reply in time; the job may have been enqueued.
     """
     known, now_ms = yield from _read(store, topic, id)
-    job = _job_at(store, topic, id, known, now_ms, now_ms)
-    reply = yield from put(store, topic, [job])
-    return reply.job(topic, job)
+    own = {one.time_ms for one in (*known.plan, known.ahead, known.held) if one}
+    for time_ms in count(now_ms):  # not one that an occurrence, or somebody else at the same time, has the id of
+        if time_ms not in own:
+            job = _job_at(store, topic, id, known, time_ms, now_ms)
+            reply = yield from put(store, topic, [job])
+            if not reply.existing:
+                return reply.job(topic, job)
+    raise AssertionError
 
 
 def backfill(store: RedisStore, topic: str, id: str, start: Moment, end: Moment) -> Op[int]:
@@ -317,11 +322,18 @@ def _until(times: Iterator[int], end_ms: int) -> Iterator[int]:
 
 
 def _job_at(store: RedisStore, topic: str, id: str, known: StoredSchedule, time_ms: int, due_ms: int) -> Encoded:
-    text = shown(time_ms, known.definition.tz)
     new = encode(NewJob(0), 1)  # for its nonce
-    rest = rest_of(**{**fields_in(known.job.replace(_DUE, text.encode())), "nonce": new.nonce})
+    job = _filled_in(known.job, shown(time_ms, known.definition.tz).encode())
+    rest = rest_of(**{**fields_in(job), "nonce": new.nonce})
     name = occurrence_id(id, time_ms, store.topics.settings_of(topic).shards)
     return Encoded(name, encode_when(None, due_ms), rest, new.nonce)
+
+
+def _filled_in(job: bytes, time: bytes) -> bytes:
+    """With the time in place of ``{due}``. As ``fill_in`` of lua/lib/schedule.lua."""
+    *head, body = job.split(b"\n", 5)
+    in_url = time.replace(b"+", b"%2B")  # where + means a space
+    return b"\n".join([*(line.replace(_DUE, in_url) for line in head), body.replace(_DUE, time)])
 
 
 def check_schedule_id(id: str) -> str:

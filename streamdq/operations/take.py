@@ -116,7 +116,7 @@ def _unfit(held: Held, settings: TopicSettings) -> End | None:
     if held.start_by <= time.monotonic():
         return too_late(held, settings.retry_of(held.group), held.started_ms)
     try:
-        held.job.json  # noqa: B018 - kept for the caller
+        held.job.body  # noqa: B018 - its JSON is kept for the caller
     except BodyUnreadable as error:
         return unreadable(held, error)
     return None

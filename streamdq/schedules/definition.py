@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from functools import lru_cache
-from itertools import islice, pairwise
-from typing import Any, Literal
+from itertools import chain, islice, pairwise
+from typing import Any, Literal, NamedTuple
 from zlib import crc32
 from zoneinfo import ZoneInfo
 
@@ -20,6 +20,13 @@ from .recurrence import SHORTEST_MS, Cron, Dst, Every, Recurrence, cron, in_word
 Overlap = Literal["allow", "skip", "queue"]
 CatchUp = Literal["none", "last"] | int
 """Of occurrences that were missed: none runs, the last one, or those that are at most so many ms late."""
+
+
+class Due(NamedTuple):
+    """When an occurrence comes by the clock, and when it is due, jitter included."""
+
+    time_ms: int
+    due_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +46,7 @@ class Definition:
     declared: bool = False  # by a worker's code, which may remove it again
 
     def times(self, after_ms: int) -> Iterator[int]:
-        """When occurrences come after that moment, by the clock; ``due_ms`` adds the jitter."""
+        """When occurrences come after that moment, by the clock; ``occurrences`` adds the jitter."""
         first = after_ms if self.start_ms is None else max(after_ms, self.start_ms - 1)
         for time_ms in self._recurrence().after(first):
             if self.until_ms is not None and time_ms > self.until_ms:
@@ -47,10 +54,21 @@ class Definition:
             yield time_ms
 
     def due_ms(self, id: str, time_ms: int) -> int:
-        """The same for the same occurrence on all hosts; spread evenly over the jitter."""
+        """With jitter: the same for the same occurrence on all hosts; spread evenly."""
         if not self.jitter_ms:
             return time_ms
         return time_ms + (crc32(f"{id}\n{time_ms}".encode()) * (self.jitter_ms + 1) >> 32)
+
+    def occurrences(self, id: str, after_ms: int) -> Iterator[Due]:
+        """As ``times``, each with the moment when it is due, jitter included: before the next one comes, which may be
+        soon, as where clocks are set forward.
+        """
+        times = self.times(after_ms)
+        if not self.jitter_ms:
+            yield from (Due(time_ms, time_ms) for time_ms in times)
+            return
+        for time_ms, next_ms in pairwise(chain(times, [_NEVER_MS])):
+            yield Due(time_ms, min(self.due_ms(id, time_ms), next_ms - 1))
 
     def next(self, after_ms: int, count: int = 5) -> list[int]:
         return list(islice(self.times(after_ms), count))
@@ -149,6 +167,7 @@ def _shortest_gap(given: Definition) -> int:
 
 
 _SOME_MS = 1_800_000_000_000
+_NEVER_MS = 10**14
 
 
 def named_moment(name: str, value: Moment) -> int:

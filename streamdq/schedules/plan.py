@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ..keys import shard_of
 from ..times.durations import MAX_DELAY_MS
-from .definition import Definition, shown
+from .definition import CatchUp, Definition, Due, shown
 
 LATE_MS = 30_000
 """An occurrence that is later than this was missed: ``catch_up`` decides. Longer than a mover or a primary takes to be
@@ -84,53 +84,52 @@ def make_plan(definition: Definition, id: str, last_ms: int, now_ms: int, shards
     """The occurrences after ``last_ms``: of those that are due already, the ones that ``catch_up`` lets run, and then
     the next ones. If many were missed, they take several plans; each says that more follow. The jobs belong to shard 0.
     """
-    times = definition.times(last_ms)
-    overdue, first, whole = _overdue(definition, id, times, now_ms)
-    runs = _to_run(definition, id, overdue, now_ms, late_ms, whole)
+    dues = definition.occurrences(id, last_ms)
+    overdue, first, whole = _overdue(dues, now_ms)
+    runs = _to_run(definition.catch_up, overdue, now_ms, late_ms, whole)
     missed = len(overdue) - len(runs)
     cut = not whole or len(runs) > _LET_THROUGH
     runs = runs[:_LET_THROUGH]
-    ahead, more = ([], cut) if cut or first is None else _ahead(first, times, now_ms)
+    ahead, more = ([], cut) if cut or first is None else _ahead(first, dues, now_ms)
     occurrences = [
-        Occurrence(definition.due_ms(id, time), time, occurrence_id(id, time, shards), shown(time, definition.tz))
-        for time in (*runs, *ahead)
+        Occurrence(due, time, occurrence_id(id, time, shards), shown(time, definition.tz))
+        for time, due in (*runs, *ahead)
     ]
     return Plan(
         occurrences,
-        last_ms=overdue[missed - 1] if missed else last_ms,
+        last_ms=overdue[missed - 1].time_ms if missed else last_ms,
         late_ms=occurrences[len(runs) - 1].due_ms if runs else 0,
         missed=missed,
         more=more,
     )
 
 
-def _overdue(definition: Definition, id: str, times: Iterator[int], now_ms: int) -> tuple[list[int], int | None, bool]:
+def _overdue(dues: Iterator[Due], now_ms: int) -> tuple[list[Due], Due | None, bool]:
     """Those that are due, some at a time, the first that is not, and whether these are all that are due."""
-    overdue: list[int] = []
-    for time_ms in times:
-        if definition.due_ms(id, time_ms) > now_ms:
-            return overdue, time_ms, True
+    overdue: list[Due] = []
+    for one in dues:
+        if one.due_ms > now_ms:
+            return overdue, one, True
         if len(overdue) == _OVERDUE:
             return overdue, None, False
-        overdue.append(time_ms)
+        overdue.append(one)
     return overdue, None, True
 
 
-def _to_run(definition: Definition, id: str, overdue: list[int], now_ms: int, late_ms: int, whole: bool) -> list[int]:
+def _to_run(catch_up: CatchUp, overdue: list[Due], now_ms: int, late_ms: int, whole: bool) -> list[Due]:
     """The last few of them, as each is later than the one after it."""
-    catch_up = definition.catch_up
     oldest_ms = now_ms - max(late_ms, catch_up if isinstance(catch_up, int) else 0)
-    runs = [time_ms for time_ms in overdue if definition.due_ms(id, time_ms) >= oldest_ms]
+    runs = [one for one in overdue if one.due_ms >= oldest_ms]
     if not runs and whole and catch_up == "last":
         return overdue[-1:]
     return runs
 
 
-def _ahead(first: int, times: Iterator[int], now_ms: int) -> tuple[list[int], bool]:
+def _ahead(first: Due, dues: Iterator[Due], now_ms: int) -> tuple[list[Due], bool]:
     """The next ones, and whether others follow them."""
     ahead = [first]
-    for time_ms in times:
-        if len(ahead) == _AHEAD or (len(ahead) > 1 and time_ms > now_ms + _AHEAD_MS):
+    for one in dues:
+        if len(ahead) == _AHEAD or (len(ahead) > 1 and one.time_ms > now_ms + _AHEAD_MS):
             return ahead, True
-        ahead.append(time_ms)
+        ahead.append(one)
     return ahead, False

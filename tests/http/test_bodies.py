@@ -61,6 +61,18 @@ async def test_a_server_without_the_key_tells_why(open_api: Open, redis_server: 
     assert SECRET not in page
 
 
+async def test_a_body_that_is_no_json_spoils_no_answer(api: Api, queue: Queue, redis_server: Server) -> None:
+    await api.put("j", {"a": 1}, delay="1h")
+    with redis_server.client() as client:
+        (jobs,) = client.keys(f"{NAMESPACE}:*:jobs")
+        client.hset(jobs, "j", client.hget(jobs, "j")[:-1])
+    job = (await api.get("j")).json()
+    assert (job["body"], job["body_unreadable"]) == (None, "it is not JSON")
+    assert "it is not JSON" in await see(api, "/topics/t/jobs/j")
+    assert (await api.put("j", {"a": 1}, delay="1h")).status_code == 409
+    queue.cancel("t", "j")
+
+
 async def test_a_version_must_be_a_number(api: Api) -> None:
     for version in (0, "2", 1.5, True, 10**9):
         assert (await api.put("j", 1, version=version)).status_code == 422, version

@@ -25,8 +25,10 @@ def stored(
 ) -> StoredSchedule:
     """A schedule with these occurrences planned, and no more."""
     job = encode(NewJob(body), 10**6).rest
-    given: dict[str, Any] = {"shards": 1, "last_ms": START_MS, "plan": at(*after_ms, id=id), "more": False} | fields
-    return StoredSchedule(definition=Definition(every_ms=1_000, overlap=overlap), job=job, **given)
+    given: dict[str, Any] = {
+        "shards": 1, "last_ms": START_MS, "plan": at(*after_ms, id=id), "more": False, "job": job, **fields
+    }  # fmt: skip
+    return StoredSchedule(definition=Definition(every_ms=1_000, overlap=overlap), **given)
 
 
 def write(

@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from streamdq.job.job import NewJob
+from streamdq.store.records import encode
 from streamdq.store.replies import Written
 from tests.lua.schedules import AGAIN_MS, LATE_MS, at, fire, look, stored, there, waiting, write
 from tests.lua.shard import START_MS, Shard
@@ -45,6 +47,17 @@ def test_the_text_stands_wherever_the_body_names_it(shard: Shard) -> None:
     job = shard.get("s@0")
     assert job is not None
     assert job.body == {"a": ["T0", "T0 T0"], "T0": "{other}", "%": "%1"}
+
+
+def test_in_the_url_no_plus_means_a_space(shard: Shard) -> None:
+    (occurrence,) = at(0)
+    job = encode(NewJob("{due}\n+", url="https://x.example/{due}?at={due}"), 10**6).rest
+    write(shard, stored(plan=[occurrence._replace(text="T0+02:00")], job=job))
+    fire(shard)
+    job_made = shard.get("s@0")
+    assert job_made is not None
+    assert job_made.url == "https://x.example/T0%2B02:00?at=T0%2B02:00"
+    assert job_made.body == "T0+02:00\n+"
 
 
 def test_without_a_next_one_it_has_ended(shard: Shard) -> None:

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from streamdq import Bury, Job, JobExists, NewJob, Retry, Worker
 from streamdq.codec.encrypt import new_key
 from streamdq.errors import BodyDamaged, BodyUnreadable, InvalidInput
+from streamdq.operations.json_out import job_json
 from streamdq.queue import Queue
 from streamdq.testing import drain, memory
 from tests.metrics import sample
@@ -170,6 +171,35 @@ async def test_a_body_that_was_exchanged_is_buried(space: Space, seen: Seen) -> 
     assert space.job("mine").groups["default"].reason == "invalid"
     queue.purge("t")
     queue.cancel("t", "yours")
+
+
+@pytest.mark.parametrize(
+    "stored", [b'{"pay": 1', b"\xff2\n{", b"", b'"\xe4"'], ids=["cut", "versioned", "empty", "latin-1"]
+)
+def test_what_is_no_json_is_damaged_and_in_nobody_s_way(space: Space, stored: bytes) -> None:
+    queue = space.queue
+    for id in ("bad", "good"):
+        queue.enqueue("t", {"pay": 1}, id=id, delay="1h")
+    if space.url.startswith("memory://"):
+        pytest.skip("nobody else can write into this process's memory")
+    with redis.Redis.from_url(space.url) as client:
+        (jobs,) = client.keys(f"{NAMESPACE}:*:jobs")
+        record = client.hget(jobs, "bad")
+        assert record is not None
+        client.hset(jobs, "bad", record[: record.index(b"{")] + stored)
+    job = space.job("bad")
+    with pytest.raises(BodyDamaged, match="the body of job 'bad' in topic 't' can't be read: it is not JSON"):
+        _ = job.body
+    shown = job_json(job)
+    assert (shown["body"], shown["body_unreadable"]) == (None, "it is not JSON")
+    found = queue.find("t", where={"body.pay": 1})
+    assert [one.id for one in found] == ["good"]
+    assert found.unreadable == (b"pay" in stored or stored[:1] == b"\xff"), "no other plain one is looked into"
+    queue.reschedule("t", "bad", delay=0)
+    assert queue.take("t", timeout=0.2) is None
+    assert space.job("bad").groups["default"].reason == "invalid"
+    queue.purge("t")
+    queue.cancel("t", "good")
 
 
 async def test_keys_are_rotated_while_jobs_wait(space: Space, seen: Seen) -> None:

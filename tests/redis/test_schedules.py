@@ -302,6 +302,23 @@ def test_trigger_enqueues_one_now_and_changes_nothing(stepped: Space, clock: Man
     assert stepped.state(job.id) == "ready"
 
 
+def test_each_trigger_enqueues_one(stepped: Space, clock: ManualClock) -> None:
+    """Two at the same moment, and one in the very moment in which an occurrence is due that no mover has enqueued."""
+    queue = stepped.queue
+    next_ms = queue.schedule("t", "{due}", id="s", every="10m", url="https://x.example/?at={due}").next_ms[0]
+    clock.now_ms = next_ms
+    first, second = queue.trigger("t", "s"), queue.trigger("t", "s")
+    assert (first.id, second.id) == ("s@2027-01-15T08:10:00.001Z", "s@2027-01-15T08:10:00.002Z")
+    assert {first.due_ms, second.due_ms} == {next_ms}
+    assert first.url == "https://x.example/?at=2027-01-15T08:10:00.001%2B00:00"
+    fired = stored(stepped, lambda schedules: schedules.fire(store_of(queue).session.keys.shard("t", 0), 1))
+    assert (fired.jobs, fired.skipped) == (["s@2027-01-15T08:10:00Z"], 0)
+    assert stepped.job("s@2027-01-15T08:10:00Z").url == "https://x.example/?at=2027-01-15T08:10:00%2B00:00"
+    third = queue.trigger("t", "s")
+    assert third.id == "s@2027-01-15T08:10:00.003Z"
+    assert queue.stats("t").topics["t"].enqueued == 4
+
+
 def test_backfill_enqueues_what_would_have_been(stepped: Space, clock: ManualClock) -> None:
     stepped.queue.schedule("t", {"at": "{due}"}, id="s", cron="0 */6 * * *")
     begin, end = datetime(2027, 1, 13, tzinfo=UTC), datetime(2027, 1, 15, tzinfo=UTC)

@@ -104,6 +104,14 @@ def test_a_wrong_key_of_the_same_id_is_not_taken_for_damage() -> None:
     assert not isinstance(error.value, BodyDamaged)
 
 
+@pytest.mark.parametrize("left", [0, 3, 4, 15, 31])
+def test_one_that_was_truncated_is_not_taken_for_another_key(left: int) -> None:
+    raw = sealed(bodies(Encrypt(NEW)))
+    cut = raw[: raw.index(b"\n") + 1 + left]
+    with pytest.raises(BodyDamaged, match="truncated"):
+        bodies(Encrypt(NEW)).decode("t", "j", cut)
+
+
 @pytest.mark.parametrize(("topic", "id"), [("t", "other"), ("other", "j"), ("tj", "")])
 def test_a_body_is_that_of_its_job_alone(topic: str, id: str) -> None:
     made = bodies(Encrypt(NEW))

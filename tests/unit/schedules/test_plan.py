@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from streamdq.keys import shard_of
@@ -109,6 +111,23 @@ def test_jitter_is_even_and_the_same_everywhere() -> None:
     assert 14_000 < sum(dues) / len(dues) < 16_000
     plan = make_plan(definition, "s", NOW, NOW, 1)
     assert [one.due_ms for one in plan.occurrences] == [definition.due_ms("s", one.time_ms) for one in plan.occurrences]
+
+
+def test_jitter_ends_before_the_next_one_comes() -> None:
+    """Where clocks are set forward from 2:00 to 3:00, half an hour lies between them instead of an hour."""
+    before_ms = int(datetime(2027, 3, 27, 12, tzinfo=UTC).timestamp() * 1000)
+    halves_ms = before_ms + 13 * HOUR + MINUTE * 30
+    definition = define(cron="30 2,3 * * *", tz="Europe/Paris", jitter="45m", catch_up="none")
+    late = set()
+    for i in range(100):
+        first, second = make_plan(definition, f"s{i}", before_ms, before_ms, 1).occurrences[:2]
+        assert (first.time_ms, second.time_ms) == (halves_ms - 30 * MINUTE, halves_ms)
+        assert first.due_ms < second.time_ms <= second.due_ms <= second.time_ms + 45 * MINUTE
+        late.add(first.due_ms)
+        again = make_plan(definition, f"s{i}", first.time_ms, first.due_ms, 1)
+        assert again.occurrences[0] == second
+        assert make_plan(definition, f"s{i}", before_ms, second.due_ms - 1, 1).occurrences[-1] != first
+    assert max(late) == halves_ms - 1
 
 
 def test_ids_belong_to_the_first_shard() -> None:
