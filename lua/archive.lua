@@ -9,18 +9,19 @@
 -- KEYS[7] archive     HASH
 -- KEYS[8] taken       HASH
 -- KEYS[9] taken_until  ZSET
--- ARGV[1] group
--- ARGV[2..] per letter: id, receipt, buried_ms, sequence, attempt
+-- ARGV[1] now_ms or ''
+-- ARGV[2] group
+-- ARGV[3..] per letter: id, receipt, buried_ms, sequence, attempt
 -- returns {code, ...}: 1 = gone, now or by an earlier call that left its receipt; 0 = not dead, or buried again
 -- include: clock, progress, settle, stored_format, taken
 local dead, ready, jobs, progress, counts, settings, archive, taken, taken_until = unpack(KEYS)
-local group, reply, gone, mains = ARGV[1], {}, {}, {}
+local group, reply, gone, mains = ARGV[2], {}, {}, {}
 local k = {jobs = jobs, progress = progress, counts = counts, ready = ready}
 local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish')
 check_format(topic[2])
 local groups = names(topic[1])
 
-for i = 2, #ARGV, 5 do
+for i = 3, #ARGV, 5 do
   local id, receipt, code = ARGV[i], ARGV[i + 1], 0
   if redis.call('HEXISTS', archive, receipt) == 1 then
     code = 1
@@ -35,7 +36,7 @@ for i = 2, #ARGV, 5 do
   end
   reply[#reply + 1] = code
 end
-k.gone = leaving_pool(topic[3], taken, taken_until, now_ms(''))
+k.gone = leaving_pool(topic[3], taken, taken_until, now_ms(ARGV[1]))
 settle(k, groups, group, gone, mains)
 if #gone > 0 then redis.call('HINCRBY', counts, 'archived:' .. group, #gone) end
 return reply

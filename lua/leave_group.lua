@@ -13,18 +13,19 @@
 -- KEYS[10] fronts  ZSET
 -- KEYS[11] keyed  HASH
 -- KEYS[12] crowds  ZSET
--- ARGV[1] group
--- ARGV[2] limit: about how many fields of progress to look at; fewer if records are large
+-- ARGV[1] now_ms or ''
+-- ARGV[2] group
+-- ARGV[3] limit: about how many fields of progress to look at; fewer if records are large
 -- returns 1 = there is more to do; 0 = the group is gone, or is not leaving
 -- include: clock, progress, ring, settle, lanes, leaving_groups, largest, stored_format, taken
 local settings, jobs, bucket, ready, progress, counts, taken, taken_until, lanes, fronts, keyed, crowds = unpack(KEYS)
 local k = {jobs = jobs, progress = progress, counts = counts, ready = ready,
   lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
-local group, bytes = ARGV[1], 0
+local group, bytes = ARGV[2], 0
 local topic = redis.call('HMGET', settings, 'groups', 'leaving', 'left:' .. group, 'left_at:' .. group, 'format',
   'after_finish')
 check_format(topic[5])
-k.gone = leaving_pool(topic[6], taken, taken_until, now_ms(''))
+k.gone = leaving_pool(topic[6], taken, taken_until, now_ms(ARGV[1]))
 local groups, leaving = names(topic[1]), names(topic[2])
 if not has(leaving, group) then return 0 end
 
@@ -54,7 +55,7 @@ end
 local info = redis.pcall('INFO', 'server') -- fakeredis does not have INFO in a script
 local run = type(info) == 'string' and string.match(info, 'run_id:(%w+)') or ''
 local cursor = string.match(topic[3] or '', '^' .. run .. ':(%d+)$') or '0'
-local page = redis.call('HSCAN', progress, cursor, 'COUNT', ARGV[2])
+local page = redis.call('HSCAN', progress, cursor, 'COUNT', ARGV[3])
 for i = 1, #page[2], 2 do
   local field, p = page[2][i], parse(page[2][i + 1])
   local whose, id = string.match(field, '^([^\31]*)\31(.*)$')

@@ -7,19 +7,20 @@
 -- KEYS[6] settings    HASH
 -- KEYS[7] taken       HASH
 -- KEYS[8] taken_until  ZSET
--- ARGV[1] group
--- ARGV[2] limit: how many of the longest dead to purge if no id is given
--- ARGV[3..] ids; 'ID\31DELIVERY/NONCE' (letter_in): only if it is still the letter that was shown
+-- ARGV[1] now_ms or ''
+-- ARGV[2] group
+-- ARGV[3] limit: how many of the longest dead to purge if no id is given
+-- ARGV[4..] ids; 'ID\31DELIVERY/NONCE' (letter_in): only if it is still the letter that was shown
 -- returns how many were purged
 -- include: clock, progress, settle, delivery, stored_format, taken
 local dead, ready, jobs, progress, counts, settings, taken, taken_until = unpack(KEYS)
-local group, gone, mains = ARGV[1], {}, {}
+local group, gone, mains = ARGV[2], {}, {}
 local k = {jobs = jobs, progress = progress, counts = counts, ready = ready}
 local topic = redis.call('HMGET', settings, 'groups', 'format', 'after_finish')
 check_format(topic[2])
 local groups = names(topic[1])
-local ids = {unpack(ARGV, 3)}
-if #ids == 0 then ids = redis.call('ZRANGE', dead, 0, ARGV[2] - 1) end
+local ids = {unpack(ARGV, 4)}
+if #ids == 0 then ids = redis.call('ZRANGE', dead, 0, ARGV[3] - 1) end
 
 for _, argument in ipairs(ids) do
   local id, shown, nonce = letter_in(argument)
@@ -30,7 +31,7 @@ for _, argument in ipairs(ids) do
     gone[#gone + 1], mains[#mains + 1] = id, p.main
   end
 end
-k.gone = leaving_pool(topic[3], taken, taken_until, now_ms(''))
+k.gone = leaving_pool(topic[3], taken, taken_until, now_ms(ARGV[1]))
 settle(k, groups, group, gone, mains)
 if #gone > 0 then redis.call('HINCRBY', counts, 'purged:' .. group, #gone) end
 return #gone

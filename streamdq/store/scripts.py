@@ -518,7 +518,7 @@ class Scripts:
 
     def _purging(self, k: ShardKeys, group: str, limit: int, ids: Sequence[str]) -> _ScriptCall:
         keys = (k.dead_of(group), k.ready, k.jobs, k.progress, k.counts, k.settings, k.taken, k.taken_until)
-        return keys, (group, limit, *ids)
+        return keys, (self._now(), group, limit, *ids)
 
     def dead_letters(
         self, k: ShardKeys, group: str, until_ms: int, offset: int, limit: int, max_bytes: int
@@ -535,7 +535,7 @@ class Scripts:
         keys = (
             k.dead_of(group), k.ready, k.jobs, k.progress, k.counts, k.settings, k.archive, k.taken, k.taken_until,
         )  # fmt: skip
-        reply = yield from self._run("archive", keys, (group, *letters))
+        reply = yield from self._run("archive", keys, (self._now(), group, *letters))
         return [code == 1 for code in reply]
 
     def restore(self, k: ShardKeys, group: str, shards: int, jobs: Sequence[Any]) -> Op[list[bool] | None]:
@@ -634,7 +634,7 @@ class Scripts:
     def leave_group(self, k: ShardKeys, group: str, limit: int) -> Op[bool]:
         """Returns True if there is more to do, False if the group is gone from the shard."""
         keys = (k.settings, k.jobs, k.bucket, k.ready, k.progress, k.counts, k.taken, k.taken_until, *k.of_keys)
-        reply = yield from self._run("leave_group", keys, (group, limit))
+        reply = yield from self._run("leave_group", keys, (self._now(), group, limit))
         return bool(reply == 1)
 
     def open_lanes(self, k: ShardKeys, limit: int) -> Op[bool]:

@@ -10,6 +10,7 @@ from streamdq.job.job import NewJob
 from streamdq.store.records import encode, record_in
 from streamdq.store.replies import Enqueued
 from tests.lua.shard import START_MS, Shard
+from tests.lua.test_archive import letters
 
 MINUTE = "60000|||"
 
@@ -539,24 +540,30 @@ def test_every_way_out_is_told(shard: Shard) -> None:
     assert found == [65_000, 70_000, 70_000]
 
 
-def test_a_purged_job_is_told_by_the_clock_of_redis(timed: Shard) -> None:
-    timed.enqueue_unique("j", rule=AFTER)
-    timed.move()
-    timed.bury(timed.take())
-    assert list(timed.enqueue_unique("j", rule=AFTER).taken) == [0]
-    assert timed.call("purge", "default", 0, ["j"]) == 1
-    reply = timed.enqueue_unique("j", rule=AFTER)
-    assert 0 < ended(reply)[0] - reply.now_ms <= 60_000
+@pytest.mark.parametrize("clock_ms", [START_MS, START_MS - 10**10], ids=["", "behind"])
+@pytest.mark.parametrize("how", ["purge", "archive"])
+def test_a_letter_that_leaves_is_told_by_the_clock_of_the_call(shard: Shard, how: str, clock_ms: int) -> None:
+    shard.clock.now_ms = clock_ms
+    shard.enqueue_unique("j", rule=AFTER)
+    shard.move()
+    shard.bury(shard.take())
+    shard.clock.advance("5s")
+    if how == "purge":
+        assert shard.call("purge", "default", 0, ["j"]) == 1
+    else:
+        assert shard.call("archive", "default", letters(shard)) == [True]
+    assert until_of(shard) == clock_ms + 65_000
 
 
-def test_a_removed_group_ends_jobs_as_well(timed: Shard) -> None:
-    timed.topic(groups=["a", "b"])
-    timed.enqueue_unique("j", rule=AFTER)
-    timed.move()
-    timed.finish(timed.take("a"), group="a")
-    timed.topic(groups=["a"])
-    reply = timed.enqueue_unique("j", rule=AFTER)
-    assert 0 < ended(reply)[0] - reply.now_ms <= 60_000
+@pytest.mark.parametrize("clock_ms", [START_MS, START_MS - 10**10], ids=["", "behind"])
+def test_a_removed_group_ends_jobs_as_well(two: Shard, clock_ms: int) -> None:
+    two.clock.now_ms = clock_ms
+    two.enqueue_unique("j", rule=AFTER)
+    two.move()
+    two.finish(two.take("a"), group="a")
+    two.clock.advance("5s")
+    two.topic(groups=["a"])
+    assert until_of(two) == clock_ms + 65_000
 
 
 def test_the_time_of_a_lost_job_begins_with_the_next_call(shard: Shard) -> None:
