@@ -41,8 +41,8 @@ local before = redis.call('HINCRBY', counts, 'enqueued', count) - count -- alway
 local reply, created, earliest, bytes, longest = {1, now, count}, 0, nil, 0, 0
 
 local function later(id, record, due, rest, rule, t, nonce)
-  local was_due, made = string.match(record, '^(%d+)\n(%d+)\n', 13)
-  local known = t and t.latest > 0 and t.created == tonumber(made)
+  local was_due, made, its_nonce = string.match(record, '^(%d+)\n(%d+)\n[^\n]*\n[^\n]*\n([^\n]*)\n', 13)
+  local known = t and t.latest > 0 and t.nonce == its_nonce
   local latest = known and t.latest or rule.at_most and was_due + rule.at_most
   local new, new_due = postpone(k, groups, id, record, latest and math.min(due, latest) or due, rest, now)
   if not new then return record end

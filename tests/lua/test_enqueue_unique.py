@@ -308,6 +308,16 @@ def test_at_most_counts_from_a_job_that_had_no_rule(shard: Shard) -> None:
     assert job.due_ms == START_MS + 4000
 
 
+def test_at_most_is_not_that_of_another_job_of_the_same_millisecond(shard: Shard) -> None:
+    shard.enqueue_unique("j", rule="|||4000", how="postpone", delay="2s")
+    shard.call("replace", 1, shard.jobs("j", delay="8s"))
+    for rule, delay, due_ms in (("|||", "20s", 20_000), ("|||4000", "1h", 24_000)):
+        shard.enqueue_unique("j", rule=rule, how="postpone", delay=delay)
+        job = shard.get("j")
+        assert job is not None
+        assert job.due_ms == START_MS + due_ms
+
+
 def test_a_postponed_job_keeps_its_id_for_as_long_as_it_was_told_first(shard: Shard) -> None:
     shard.enqueue_unique("j", rule="60000|1|90000|", delay="1s")
     for delay in ("2s", "3s", "4s"):
