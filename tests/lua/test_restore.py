@@ -259,3 +259,19 @@ def test_archived_again(shard: Shard) -> None:
         assert row.past.split(b"|")[0] == b"%d" % attempt
         shard.bury(row)
     assert shard.counts == {"enqueued": 1, "dead:default": 1, "detached": 1}
+
+
+def test_where_keys_have_a_limit_it_needs_a_place(shard: Shard) -> None:
+    shard.topic(key_concurrency=1)
+    shard.enqueue("a", "b", key="m")
+    shard.move()
+    shard.bury(shard.take())
+    jobs = archive(shard)
+    shard.move()
+    running = shard.take()
+    assert shard.call("restore", "default", 1, jobs) == [True]
+    assert shard.redis("ZCARD", shard.k.lanes) == 1
+    assert shard.claim().rows == []
+    shard.finish(running)
+    shard.move()
+    assert shard.take().id == b"a"

@@ -78,3 +78,24 @@ def test_what_a_caller_rescheduled_stays(shard: Shard) -> None:
     assert retract(shard) == ""
     assert waiting(shard) == [("s@5000", 8_000)]
     assert (there(shard).plan, there(shard).ahead) == (at(90_000), None)
+
+
+def test_the_next_one_of_its_key_gets_its_place(shard: Shard) -> None:
+    """Somebody has put in a job of a key in the place of the schedule's."""
+    shard.topic(key_concurrency=1)
+    write(shard, stored(5_000, 90_000), ahead_ms=AHEAD_MS)
+    fire(shard, ahead_ms=AHEAD_MS)
+    shard.call("replace", 1, shard.jobs("s@5000", delay=5, key="m"))
+    shard.enqueue("later", key="m", delay=60)
+    assert shard.redis("ZCARD", shard.k.lanes) == 1
+    assert retract(shard) == "s@5000"
+    assert [ticket[-5:] for ticket in shard.redis("ZRANGE", shard.k.fronts, 0, -1)] == [b"later"]
+
+
+def test_an_id_that_stays_taken_after_the_end_of_its_job_is_so_from_then_on(shard: Shard) -> None:
+    write(shard, stored(5_000, 90_000), ahead_ms=AHEAD_MS)
+    fire(shard, ahead_ms=AHEAD_MS)
+    shard.enqueue_unique("s@5000", how="replace", rule="f60000|||", delay=5)
+    assert float(shard.redis("ZSCORE", shard.k.taken_until, "s@5000")) > 1e15
+    assert retract(shard) == "s@5000"
+    assert float(shard.redis("ZSCORE", shard.k.taken_until, "s@5000")) == START_MS + 60_000

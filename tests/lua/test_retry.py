@@ -179,3 +179,51 @@ def test_a_batch_has_retried_and_snoozed_and_taken_over_attempts(shard: Shard) -
     assert retried(shard, (i, 10, 1), (j, 10, 1), (k, 10, -1), (h, 10, 1)).stale == {1}
     assert (shard.counts["retried:default"], shard.counts["snoozed:default"]) == (2, 1)
     assert [shard.attempt(id) for id in "ikh"] == [1, 0, 1]
+
+
+# Keys
+
+
+def fronts(shard: Shard) -> list[str]:
+    """The jobs that have a place of their key."""
+    return [ticket.decode()[-1] for ticket in shard.redis("ZRANGE", shard.k.fronts, 0, -1)]
+
+
+def test_the_next_one_of_its_key_gets_its_place(shard: Shard) -> None:
+    shard.topic(key_concurrency=1)
+    shard.enqueue("a", "b", key="m")
+    shard.move()
+    shard.retry(shard.take(), delay_ms=5_000)
+    assert fronts(shard) == ["b"]
+    shard.clock.advance("5s")
+    shard.move()
+    b = shard.take()
+    assert b.id == b"b"
+    shard.finish(b)
+    shard.move()
+    assert shard.take().id == b"a"
+
+
+def test_in_a_topic_that_keeps_its_keys_in_order_it_holds_its_place(shard: Shard) -> None:
+    shard.topic(key_concurrency=1, key_order=True)
+    shard.enqueue("a", "b", key="m")
+    shard.move()
+    shard.retry(shard.take(), delay_ms=5_000)
+    assert fronts(shard) == ["a"]
+    shard.clock.advance("5s")
+    shard.move()
+    assert shard.take().id == b"a"
+
+
+def test_when_the_limit_is_no_more_it_waits_for_no_place(shard: Shard) -> None:
+    shard.topic(key_concurrency=1)
+    shard.enqueue("a", "b", key="m")
+    shard.move()
+    row = shard.take()
+    shard.topic(key_concurrency=0)
+    shard.retry(row, delay_ms=5_000)
+    assert shard.redis("HEXISTS", shard.k.keyed, "default\x1fa") == 0
+    assert shard.redis("ZSCORE", shard.k.bucket, "f00000000001\x1fdefault\x1fa") is not None
+    shard.clock.advance("5s")
+    shard.move()
+    assert sorted(row.id for row in shard.claim().rows) == [b"a", b"b"]

@@ -265,3 +265,91 @@ def test_reclaim_tells_whose_claims_there_are(two: Shard) -> None:
     two.clock.advance("60s")
     assert two.reclaim("a").consumers == []
     assert two.reclaim("b").consumers == []
+
+
+# Keys
+
+
+def fronts(shard: Shard) -> list[str]:
+    """The jobs that have a place of their key."""
+    return [ticket.decode()[-1] for ticket in shard.redis("ZRANGE", shard.k.fronts, 0, -1)]
+
+
+@pytest.mark.parametrize("how", ["take_over", "reclaim"])
+def test_the_place_of_a_job_that_is_lost_goes_to_the_next_one(shard: Shard, how: str) -> None:
+    shard.topic(key_concurrency=1, ttr="10s")
+    shard.enqueue("a", "b", key="m")
+    shard.move()
+    shard.take()
+    shard.clock.advance("11s")
+    shard.redis("HDEL", shard.k.jobs, "a")
+    shard.checked = False
+    getattr(shard, how)()
+    assert fronts(shard) == ["b"]
+    shard.move()
+    assert shard.take().id == b"b"
+
+
+@pytest.mark.parametrize("how", ["take_over", "reclaim"])
+def test_one_that_is_taken_over_keeps_its_place(shard: Shard, how: str) -> None:
+    shard.topic(key_concurrency=1, ttr="10s")
+    shard.enqueue("a", "b", key="m")
+    shard.move()
+    shard.take()
+    shard.clock.advance("11s")
+    getattr(shard, how)()
+    assert fronts(shard) == ["a"]
+    assert shard.take().id == b"a"
+
+
+def read(shard: Shard) -> None:
+    """Its retry is ready, and its consumer reads it and does not claim it."""
+    shard.move()
+    shard.redis("XREADGROUP", "GROUP", "default", "me", "STREAMS", shard.k.ready_of("default"), ">")
+
+
+def progress(shard: Shard, id: str) -> bytes:
+    found: bytes = shard.redis("HGET", shard.k.progress, f"default\x1f{id}")
+    return found
+
+
+def test_a_retry_that_was_read_keeps_its_place_and_its_progress(shard: Shard) -> None:
+    shard.topic(key_concurrency=1, key_order=True)
+    shard.enqueue("a", "b", key="m")
+    shard.move()
+    shard.retry(shard.take())
+    read(shard)
+    shard.clock.advance("3s")
+    before = progress(shard, "a").split(b"|")[:4]
+    shard.take_over()
+    assert fronts(shard) == ["a"]
+    assert progress(shard, "a").split(b"|")[:4] == before
+    assert shard.take().id == b"a"
+
+
+def test_what_a_job_waits_for_now_is_not_forgotten_with_an_old_entry(shard: Shard) -> None:
+    """It was read, and then rescheduled; its record is gone."""
+    shard.enqueue("j")
+    shard.retry(shard.take())
+    read(shard)
+    shard.call("reschedule", "j", "+60000")
+    shard.redis("HDEL", shard.k.jobs, "j")
+    shard.checked = False
+    shard.clock.advance("3s")
+    shard.take_over()
+    assert progress(shard, "j") is not None, "what is in the bucket finds it"
+
+
+def test_another_ones_claim_is_not_forgotten_with_an_entry_that_is_there_twice(shard: Shard) -> None:
+    shard.enqueue("j")
+    shard.retry(shard.take())
+    shard.move()
+    row = shard.take()
+    twice = shard.redis("XRANGE", shard.k.ready_of("default"), row.entry, row.entry)[0][1]
+    shard.checked = False
+    shard.redis("XADD", shard.k.ready_of("default"), "*", *twice)
+    shard.redis("XREADGROUP", "GROUP", "default", "other", "STREAMS", shard.k.ready_of("default"), ">")
+    shard.redis("HDEL", shard.k.jobs, "j")
+    shard.clock.advance("3s")
+    shard.take_over("other")
+    assert progress(shard, "j").startswith(b"r")
