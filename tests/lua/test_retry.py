@@ -227,3 +227,14 @@ def test_when_the_limit_is_no_more_it_waits_for_no_place(shard: Shard) -> None:
     shard.clock.advance("5s")
     shard.move()
     assert sorted(row.id for row in shard.claim().rows) == [b"a", b"b"]
+
+
+def test_before_the_lanes_are_open_the_next_one_follows_when_it_fails(shard: Shard) -> None:
+    """The limit is no more, and nobody has let out yet what waits."""
+    shard.topic(key_concurrency=1)
+    shard.enqueue("a", "b", key="m")
+    shard.move()
+    row = shard.take()
+    shard.redis("HSET", shard.k.settings, "key_limit", "0", "opening", "")
+    shard.retry(row, delay_ms=5_000)
+    assert fronts(shard) == ["b"]
