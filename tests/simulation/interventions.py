@@ -88,8 +88,8 @@ def kick(model: Model, call: Call) -> None:
 
 
 def purge(model: Model, call: Call) -> None:
-    group = call.args[0].decode()
-    for delivery in _dead(model, call.shard, group, call.args[2:], call.reply):
+    group = call.args[1].decode()
+    for delivery in _dead(model, call.shard, group, call.args[3:], call.reply):
         delivery.end("purged", call.now_ms)
         model.count(call.shard, "purged", group)
 
@@ -112,9 +112,9 @@ def _dead(model: Model, shard: Shard, group: str, ids: Sequence[bytes], count: i
 
 
 def archive(model: Model, call: Call) -> None:
-    group = call.args[0].decode()
+    group = call.args[1].decode()
     for i, code in enumerate(call.reply):
-        id, receipt, buried_ms, *_ = call.args[1 + 5 * i : 6 + 5 * i]
+        id, receipt, buried_ms, *_ = call.args[2 + 5 * i : 7 + 5 * i]
         model.happened[f"archive: {code}"] += 1
         if code == 0 or receipt in model.receipts:
             continue

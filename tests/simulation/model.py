@@ -199,7 +199,8 @@ class Model:
             # One loss does not count: a job that is claimed ahead has not started, as far as Redis knows.
             if self.deliveries_at_most and delivery.lost > self.deliveries_at_most + 1:
                 self.broken(f"job {serial} starts in {group}, though it was lost {delivery.lost} times in a row")
-        elif self._claimed.get((serial, group, consumer), self.told) >= self.undisturbed_from:
+        # If it had the job in a claim that Redis has forgotten, that one's outcome may have ended the claim of now.
+        elif self._first_claimed.get((serial, group, consumer), self.told) >= self.undisturbed_from:
             what = "unknown" if job is None or delivery is None else job.gone or delivery.ended or str(delivery.claim)
             self.broken(f"job {serial} starts in {group} on {consumer}, which does not hold it: {what}")
 

@@ -70,7 +70,7 @@ class Story:
         self.end("bury", b"buried", b"no")
 
     def archive(self, receipt: bytes = b"taken") -> None:
-        self.call("archive", [1], b"g", b"a", receipt, b"%d" % self.now, b"000000000001", b"1")
+        self.call("archive", [1], b"", b"g", b"a", receipt, b"%d" % self.now, b"000000000001", b"1")
 
     def restore(self, group: bytes = b"g") -> None:
         rest = b'%d\n\n\nnonc\n\n\n{"n":1}' % NOW

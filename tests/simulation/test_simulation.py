@@ -29,6 +29,7 @@ FOUND = {
     20261124075: "the judge looked in the archive for the body that a job got for its other groups",
     20261124239: "who made shards while Redis was emptied left two behind of which the registry did not know",
     20261125093: "the judge took the time at which a job came back from the archive for its due time",
+    20261126059: "the judge forgot that the outcome of a claim which Redis lost ends the next one of that consumer",
     20261124491: "the same, where the topic had been deleted and made anew",
 }
 """Seeds that broke a promise once, or seemed to."""
