@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough simulate mutants faults chaos lint types check bench bench-spark dashboards picture wheel clean
+.PHONY: help demo test test-thorough simulate mutants faults chaos lint types check bench bench-peers bench-spark dashboards picture wheel clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
@@ -50,6 +50,9 @@ check: lint types test ## lint, types and test
 
 bench: $(STAMP) ## measure speed and lateness
 	@$(BIN)/python -m benchmarks
+
+bench-peers: $(STAMP) ## measure streamdq beside other queues, a quarter of an hour; PEERS="huey rq" WORKLOADS=drain
+	@$(BIN)/python -m benchmarks.peers $(if $(PEERS),--peers "$(PEERS)") $(if $(WORKLOADS),--workloads "$(WORKLOADS)")
 
 bench-spark: $(STAMP) ## measure the analysis of 1, 3 and 10 million events, some minutes
 	@$(BIN)/python -m benchmarks.spark --json bench-spark.json

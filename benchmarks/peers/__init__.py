@@ -1,0 +1,1 @@
+"""streamdq beside other queues: the same workloads for all, judged by one driver."""

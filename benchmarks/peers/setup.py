@@ -1,0 +1,79 @@
+"""Makes the environment of each peer: a virtual environment or node's modules, in a folder that git ignores."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+ENVIRONMENTS = HERE / ".environments"
+
+
+class Missing(Exception):
+    """A program that has to be installed before."""
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """One queue, as peers.toml has it."""
+
+    name: str
+    program: str
+    server: str  # redis, beanstalkd
+    language: str
+    settings: str
+    pip: list[str] = field(default_factory=list)
+    npm: list[str] = field(default_factory=list)
+
+    @property
+    def folder(self) -> Path:
+        return ENVIRONMENTS / self.name
+
+    def command(self) -> list[str]:
+        """What runs its adapter."""
+        program = str(HERE / "adapters" / self.program)
+        if self.npm:
+            return ["node", program]
+        return [str(self.folder / "bin" / "python") if self.pip else sys.executable, program]
+
+    def environment(self) -> dict[str, str]:
+        ours = {"PYTHONPATH": str(HERE.parent.parent)} if not self.pip else {}
+        return {**os.environ, **ours, "PEER_MODULES": str(self.folder)}
+
+
+def peers() -> dict[str, Peer]:
+    found: dict[str, dict[str, Any]] = tomllib.loads((HERE / "peers.toml").read_text())
+    return {name: Peer(name, **options) for name, options in found.items()}
+
+
+def prepare(peer: Peer) -> None:
+    """Installs what the peer needs, once for each set of versions.
+
+    Raises:
+        Missing: node, npm or beanstalkd is not there.
+    """
+    for program in ("node", "npm") if peer.npm else ("beanstalkd",) if peer.server == "beanstalkd" else ():
+        if shutil.which(program) is None:
+            raise Missing(f"{peer.name} needs {program}, which is not on the path: install it first")
+    wanted = " ".join([*peer.pip, *peer.npm])
+    stamp = peer.folder / "installed.txt"
+    if not wanted or (stamp.exists() and stamp.read_text() == wanted):
+        return
+    shutil.rmtree(peer.folder, ignore_errors=True)
+    peer.folder.mkdir(parents=True)
+    if peer.pip:
+        _run(sys.executable, "-m", "venv", str(peer.folder))
+        _run(str(peer.folder / "bin" / "pip"), "install", "--quiet", "--disable-pip-version-check", *peer.pip)
+    else:
+        _run("npm", "install", "--silent", "--prefix", str(peer.folder), *peer.npm)
+    stamp.write_text(wanted)
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
