@@ -12,7 +12,7 @@ from streamdq import NewJob
 from streamdq.errors import GroupMissing
 from streamdq.operations import jobs
 from streamdq.store.replies import Refused
-from tests.lua.shard import Shard
+from tests.lua.shard import START_MS, Shard
 from tests.lua.test_relay import relay, rows
 from tests.lua.test_restore import archive
 
@@ -395,3 +395,25 @@ def test_a_lost_record_is_not_counted_where_the_counters_are_lost_too(detached: 
     while step(detached, "default"):
         pass
     assert "detached" not in detached.counts
+
+
+def test_of_what_waits_for_a_place_of_its_key_nothing_is_left(two: Shard) -> None:
+    two.topic(key_concurrency=1)
+    two.enqueue("x", "y", "z", key="m")
+    assert two.counts["aside:b"] == 2
+    two.begin_to_leave("b")
+    while step(two, "b"):
+        pass
+    assert b"aside:b" not in two.redis("HKEYS", two.k.counts)
+    assert {ticket.split(b"\x1f")[0] for ticket in two.redis("ZRANGE", two.k.lanes, 0, -1)} == {b"a"}
+
+
+def test_an_id_that_stays_taken_after_the_end_of_its_job_is_so_from_then_on(two: Shard) -> None:
+    two.enqueue_unique("j", rule="f60000|||")
+    two.move()
+    two.finish(two.take("b"), group="b")
+    assert float(two.redis("ZSCORE", two.k.taken_until, "j")) > 1e15
+    two.begin_to_leave("a")
+    while step(two, "a"):
+        pass
+    assert float(two.redis("ZSCORE", two.k.taken_until, "j")) == START_MS + 60_000
