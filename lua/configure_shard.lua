@@ -13,7 +13,7 @@
 -- ARGV[4] groups that leave, 'c,d'
 -- ARGV[5..] field, value, ... ('' removes the field)
 -- returns {status, groups, leaving, version, shards}: status 1 = done, 0 = refused: the number of shards can't change
--- while the shard holds jobs. Then what the shard has now: its groups, even those that ARGV[3] does not name; its
+-- while the shard holds jobs, nor become smaller before the shard was closed. Then what the shard has now: its groups, even those that ARGV[3] does not name; its
 -- leaving groups; its version (if it is newer than ARGV[1], nothing was changed); and its number of shards. A dropped
 -- shard
 -- returns the lowest version that the next topic of that name may have
@@ -29,7 +29,10 @@ local dropped = known[1] and not known[2] -- all that drop_shard left, which exp
 if dropped and tonumber(known[1]) >= tonumber(ARGV[1]) then return answer(1, known[1] + 1, 0) end
 if tonumber(known[1] or 0) > tonumber(ARGV[1]) then return answer(1, known[1], known[2]) end
 local live = redis.call('HLEN', jobs)
-if known[2] and known[2] ~= ARGV[2] and live > 0 then return answer(0, known[1], known[2]) end
+local count, wanted_count = tonumber(known[2]), tonumber(ARGV[2])
+-- A registry that was lost, and made again by one who does not know that there are more shards, would never find them.
+local forgotten = wanted_count > 0 and wanted_count < (count or 0)
+if count and count ~= wanted_count and (live > 0 or forgotten) then return answer(0, known[1], known[2]) end
 if dropped then
   local ended = redis.call('HGET', settings, 'history_ended')
   redis.call('DEL', settings)

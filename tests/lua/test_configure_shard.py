@@ -198,6 +198,17 @@ def test_an_older_version_learns_what_the_shard_has(two: Shard) -> None:
     assert two.call("configure_shard", old) == (True, ("a", "b"), (), new.version, 1)
 
 
+def test_an_empty_shard_is_one_of_fewer_only_after_it_was_closed(shard: Shard) -> None:
+    """Without that, a lost registry was made again by one who does not know how many there are."""
+    shard.topic(shards=3)
+    version = shard.settings.version
+    assert shard.call("configure_shard", later(shard, 9, shards=2)) == (False, ("default",), (), version, 3)
+    assert shard.call("configure_shard", later(shard, 9, shards=4)).done is True
+    assert shard.call("configure_shard", later(shard, 10, resharding=1)).done is True
+    assert shard.call("configure_shard", later(shard, 11, shards=1)).done is True
+    assert settings_of(shard)["shards"] == "1"
+
+
 def test_a_shard_with_jobs_tells_what_it_has_when_it_refuses_another_number_of_shards(shard: Shard) -> None:
     shard.enqueue("j")
     version = shard.settings.version
