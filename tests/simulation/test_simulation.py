@@ -30,6 +30,7 @@ FOUND = {
     20261124239: "who made shards while Redis was emptied left two behind of which the registry did not know",
     20261125093: "the judge took the time at which a job came back from the archive for its due time",
     20261126059: "the judge forgot that the outcome of a claim which Redis lost ends the next one of that consumer",
+    20261127558: "the judge lost patience with handlers that hang, one after the other, for a TTR of a minute",
     20261124491: "the same, where the topic had been deleted and made anew",
     846215747445095: "the same, where the process that made the shards was killed before it could tell",
 }
