@@ -31,6 +31,7 @@ from .shard_timers import NEVER, ShardTimers
 from .silent import Holders
 
 _TRIES = 5
+_FIRST_BATCH = 64  # so that the first of many jobs that are due at once can start before the others are moved
 _BEAT_S = 1.15  # at one second, an idle worker would send up to three commands within the same second
 _HEADS = 64  # per beat: a round trip of some 100 µs; with this many shards a missed job waits a second or two
 _COUNTERS_EVERY = 10  # passes
@@ -60,6 +61,7 @@ class NodeMover:
         self._rated = rated
         self._time = RedisTime()
         self._timers = ShardTimers()
+        self._batches: dict[ShardKeys, int] = {}  # the next batch of shards that have more due jobs
         self._failures = Failures("mover", session.keys.namespace)
         self._reclaimer = Reclaimer(link, session, scripts, topics, hold)
         self._changed = False  # the registry, since the current pass over the shards began
@@ -113,8 +115,13 @@ class NodeMover:
         if is_rated(topic):
             self._rated(shard)
             return NEVER
-        reply = await self._move_some(shard, MAX_BATCH, permitted=False)
-        return NEVER if reply is None else self._next_look(reply)
+        limit = self._batches.pop(shard, _FIRST_BATCH)
+        reply = await self._move_some(shard, limit, permitted=False)
+        if reply is None:
+            return NEVER
+        if reply.moved == limit:
+            self._batches[shard] = min(2 * limit, MAX_BATCH)
+        return self._next_look(reply)
 
     async def move_permitted(self, shard: ShardKeys, count: int) -> None:
         """Moves at most ``count`` jobs of a topic with a rate; the caller has permits for them."""

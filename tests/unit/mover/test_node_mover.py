@@ -102,15 +102,17 @@ async def test_where_nothing_waits_it_does_not_look_again() -> None:
 
 
 @in_virtual_time
-async def test_what_is_due_beyond_a_batch_is_moved_at_once() -> None:
+async def test_of_many_due_at_once_the_first_few_go_first_so_that_they_start_before_all_are_moved() -> None:
     rig = Moving()
-    rig.add("t", *[0] * (2 * MAX_BATCH + 1))
+    rig.add("t", *[0] * 1_501)
     began = now_ms()
     async with rig.running():
+        rig.add("t", 50)
+        rig.mover.look_at(rig.shard())
         await asyncio.sleep(0.1)
-    assert [(when - began, count) for _, when, count in rig.moved] == [
-        (0, MAX_BATCH), (0, MAX_BATCH), (0, 1),
-    ]  # fmt: skip
+    counts = [count for when, count in ((when - began, count) for _, when, count in rig.moved) if when == 0]
+    assert counts == [64, 128, 256, MAX_BATCH, MAX_BATCH, 53]
+    assert [count for _, _, count in rig.moved][len(counts) :] == [1], "no batch goes over into the next moment"
 
 
 @in_virtual_time
