@@ -32,6 +32,7 @@ WORKLOADS: dict[str, Workload] = {
     "drain": drain.drain,
     "stampede": timing.stampede,
     "trickle": timing.trickle,
+    "topics": timing.topics,
     "schedules": timing.schedules,
     "keys": keys.keys,
     "find": find.find,

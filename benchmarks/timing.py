@@ -1,4 +1,6 @@
-"""Punctuality: a stampede of jobs due in the same millisecond, and a trickle with random delays."""
+"""Punctuality: a stampede of jobs due in the same millisecond, and a trickle with random delays, alone or among many
+topics.
+"""
 
 from __future__ import annotations
 
@@ -166,6 +168,42 @@ def trickle(bench: Bench) -> list[Figure]:
         Figure(name, "lateness, most", *at(100)),
         Figure(name, "early starts", _early(late_ms), "jobs", at_most=0),
     ]
+
+
+def topics(bench: Bench) -> list[Figure]:
+    """A trickle in one topic, while as many jobs go to others, each of which may ring there: with five thousand others,
+    and with one.
+    """
+    count, others = int(_PER_SECOND * bench.seconds(10)), max(50, int(5_000 * bench.scale))
+    with bench.server() as server:
+        few_ms, many_ms = (_among(server, count, number) for number in (1, others))
+    name, floor_is = "topics", "two topics"
+    return [
+        Figure(name, f"{others + 1} topics: lateness, p50", percentile(many_ms, 50), "ms", percentile(few_ms, 50),
+               floor_is, at_most=2, raw={"jobs": count, "most_ms": max(many_ms)}),
+        Figure(name, f"{others + 1} topics: lateness, p99", percentile(many_ms, 99), "ms", percentile(few_ms, 99),
+               floor_is, at_most=10),
+    ]  # fmt: skip
+
+
+def _among(server: RedisServer, count: int, others: int) -> list[float]:
+    """Lateness in ms of half of the jobs; the others are due in minutes, many before all else in their topic."""
+    server.empty()
+    with Queue(server.url, NAMESPACE) as queue:
+        for number in range(others):
+            queue.configure(f"other-{number}")
+    chance = random.Random(1)
+    with _idle_worker(server) as worker, Queue(server.url, NAMESPACE) as queue:
+        first = time.monotonic() + 2.0  # by then the mover has looked at each topic
+        for i in range(count):
+            time.sleep(max(0.0, first + i / _PER_SECOND - time.monotonic()))
+            if i % 2:
+                queue.enqueue(TOPIC, body(i), delay=chance.uniform(0.5, 5))
+            else:
+                queue.enqueue(f"other-{chance.randrange(others)}", body(i), delay=chance.uniform(600, 3600))
+        must(lambda: server.count(SHARD.counts, DONE) >= count // 2, f"{count // 2} jobs are done", 15)
+        worker.stop()
+        return _lateness_ms(worker, count // 2)
 
 
 def _produce(server: RedisServer, count: int) -> None:

@@ -66,6 +66,7 @@ class Mover:
         self._node_movers: dict[str, NodeMover] = {}
         self._rated: dict[str, tuple[RatedTopic, asyncio.Task[None]]] = {}
         self._node_of: dict[ShardKeys, str] = {}
+        self._rung_by: dict[str, ShardKeys] = {}  # by the name of the stream
         self._running: set[asyncio.Task[None]] = set()
         self._broken: asyncio.Future[None]  # gets the error of a task in _running that failed
         self._failures = Failures("janitor", session.keys.namespace)
@@ -130,12 +131,9 @@ class Mover:
 
     def _look_for_shards(self) -> None:
         """Gives each known shard to its node's mover, which looks at new ones and drops those that left its node."""
-        nodes: dict[str, set[ShardKeys]] = {}
-        for shard in self._known_shards():
-            # While the Cluster's topology is not known, a shard stays where it was.
-            node = self._link.node_of(shard.bucket) or self._node_of.get(shard, "")
-            nodes.setdefault(node, set()).add(shard)
+        nodes = self._shards_by_node()
         self._node_of = {shard: node for node, shards in nodes.items() for shard in shards}
+        self._rung_by = {shard.wake: shard for shard in self._node_of}
         for node, shards in nodes.items():
             node_mover = self._node_mover(node)
             for shard in shards:
@@ -147,6 +145,14 @@ class Mover:
             self._rated.pop(topic)[1].cancel()
         self._listener.look_again()
         self._firing.look_for_shards()
+
+    def _shards_by_node(self) -> dict[str, set[ShardKeys]]:
+        nodes: dict[str, set[ShardKeys]] = {}
+        for shard in self._known_shards():
+            # While the Cluster's topology is not known, a shard stays where it was.
+            node = self._link.node_of(shard.bucket) or self._node_of.get(shard, "")
+            nodes.setdefault(node, set()).add(shard)
+        return nodes
 
     def _node_mover(self, node: str) -> NodeMover:
         if node not in self._node_movers:
@@ -202,9 +208,9 @@ class Mover:
             self._look_for_shards()
             for node_mover in self._node_movers.values():
                 node_mover.check_versions()
-        for shard, node in self._node_of.items():
-            if shard.wake in rung:
-                self._node_movers[node].look_at(shard)
+        for name in rung:
+            if shard := self._rung_by.get(name):
+                self._look_at(shard)
                 self._firing.look_at(shard)
 
     def _missed(self, shard: ShardKeys) -> None:

@@ -84,7 +84,10 @@ class NodeMover:
 
     def keep(self, shards: set[ShardKeys]) -> None:
         """Drops all other shards."""
-        self._timers.drop([shard for shard in self._timers.shards if shard not in shards])
+        gone = [shard for shard in self._timers.shards if shard not in shards]
+        self._timers.drop(gone)
+        for shard in gone:
+            self._batches.pop(shard, None)
 
     async def run(self) -> None:
         self.look_everywhere()

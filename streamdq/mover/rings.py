@@ -1,5 +1,8 @@
 """Listens to ``wake`` streams. A shard's rings when a job with an earlier due time arrives, the namespace's when the
 registry changes.
+
+Redis goes through all streams of a blocked read each time that one of them rings. So there are several reads, of a part
+of the streams each; on a Cluster one for each stream, as a read covers only one slot.
 """
 
 from __future__ import annotations
@@ -12,7 +15,8 @@ from ..link.session import Session, arun
 from ..loop import Failures, cancel_and_wait, wait
 from ..store.blocking import listen
 
-BLOCK_S = 10.0
+BLOCK_S, _LONGEST_BLOCK_S = 10.0, 60.0
+_MOST = 100  # streams in one blocked read: at each ring Redis goes through all of them, which takes it 2 us each
 
 
 class Listener:
@@ -48,32 +52,43 @@ class Listener:
         self._changed.set()
 
     async def run(self) -> None:
-        """Never returns. On a Cluster each stream has its own blocked read, as one read covers only one slot."""
-        if not self._link.is_cluster:
-            await self._listen(self._streams)
-        listening: dict[str, asyncio.Task[None]] = {}
+        """Never returns."""
+        parts: dict[asyncio.Task[None], list[str]] = {}
         try:
             while True:
                 self._changed.clear()
-                names = self._streams()
-                for name in names:
-                    if name not in listening:
-                        listening[name] = asyncio.create_task(self._listen_to(name))
-                await cancel_and_wait([listening.pop(name) for name in listening.keys() - set(names)])
+                await self._divide(parts)
                 await wait(self._changed, BLOCK_S)
         finally:
-            await cancel_and_wait(listening.values())
+            await cancel_and_wait(parts)
 
-    async def _listen_to(self, name: str) -> None:
-        await self._listen(lambda: [name])
+    async def _divide(self, parts: dict[asyncio.Task[None], list[str]]) -> None:
+        """Gives each part of the streams its own blocked read. Whole parts stay as they are; of the others, new parts
+        are made when streams have come or gone.
+        """
+        wanted = dict.fromkeys(self._streams())
+        if wanted.keys() == {name for part in parts.values() for name in part}:
+            return
+        most = 1 if self._link.is_cluster else _MOST
+        block_s = min(_LONGEST_BLOCK_S, BLOCK_S * max(1, len(wanted) // _MOST))
+        for task, part in list(parts.items()):
+            if len(part) == most and wanted.keys() >= set(part):
+                for name in part:
+                    del wanted[name]
+            else:
+                del parts[task]
+                await cancel_and_wait([task])
+        left = list(wanted)
+        for begin in range(0, len(left), most):
+            part = left[begin : begin + most]
+            parts[asyncio.create_task(self._listen(part, block_s))] = part
 
-    async def _listen(self, streams: Callable[[], Sequence[str]]) -> None:
+    async def _listen(self, names: Sequence[str], block_s: float) -> None:
         while True:
-            names = streams()
             try:
-                rung = await arun(self._link, listen(self._session, names, self._seen, BLOCK_S))
-                self._seen.update(rung)
+                rung = await arun(self._link, listen(self._session, names, self._seen, block_s))
                 await self._heard(rung)
+                self._seen.update(rung)  # not before: a task that is ended meanwhile must hear them again
             except Exception as error:
                 for name in names:
                     self.forget(name)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
+from itertools import count
 
 from ..keys import ShardKeys
 from ..loop import wait
 
 NEVER = float("inf")
+_OUTDATED = 100  # and as many as there are shards, before the heap is made anew
 
 
 class ShardTimers:
@@ -22,6 +25,8 @@ class ShardTimers:
 
     def __init__(self) -> None:
         self._at: dict[ShardKeys, float] = {}
+        self._queue: list[tuple[float, int, ShardKeys]] = []  # a heap; what ``_at`` no longer says is out of date
+        self._numbers = count()
         self._uncertain: set[ShardKeys] = set()
         self._sooner = asyncio.Event()
 
@@ -38,6 +43,10 @@ class ShardTimers:
         if when >= before:
             return 0.0
         self._at[shard] = when
+        heappush(self._queue, (when, next(self._numbers), shard))
+        if len(self._queue) > 2 * len(self._at) + _OUTDATED:
+            self._queue = [(when, next(self._numbers), shard) for shard, when in self._at.items() if when < NEVER]
+            heapify(self._queue)
         self._sooner.set()
         return before - when
 
@@ -67,15 +76,22 @@ class ShardTimers:
 
     def take_due(self) -> list[ShardKeys]:
         """The shards whose time has come."""
-        now = time.monotonic()
-        due = [shard for shard, when in self._at.items() if when <= now]
-        for shard in due:
+        due, now = [], time.monotonic()
+        while self._first() <= now:
+            shard = heappop(self._queue)[2]
             self._at[shard] = NEVER
+            due.append(shard)
         self._uncertain.update(due)
         return due
 
+    def _first(self) -> float:
+        """The earliest time."""
+        while self._queue and self._at.get(self._queue[0][2]) != self._queue[0][0]:
+            heappop(self._queue)
+        return self._queue[0][0] if self._queue else NEVER
+
     async def wait(self) -> None:
         """Waits until some shard's time may have come."""
-        while (first := min(self._at.values(), default=NEVER)) > (now := time.monotonic()):
+        while (first := self._first()) > (now := time.monotonic()):
             self._sooner.clear()
             await wait(self._sooner, None if first == NEVER else first - now)

@@ -36,6 +36,7 @@ _LEAVE_LIMIT = 100
 _REPAIR_S = 0.05  # between repairs, in case another client keeps breaking things
 _PAUSED_S = 1.0  # how often it looks at paused topics
 _HEARTBEAT_S = 60.0
+_TOGETHER = 50  # shards in one blocked read: Redis goes through all of them when one has a job
 
 
 _NONE = Limit(0, 0)
@@ -339,9 +340,10 @@ class Consumer:
                     self._activate(shard)
 
     def _read(self, shards: list[ShardKeys], limits: Limits, block_s: float) -> None:
-        """Starts blocked reads: one per shard on Cluster, otherwise one for all shards."""
-        block_ms = max(1, int(block_s * 1000))
-        for together in [(shard,) for shard in shards] if self._link.is_cluster else [tuple(shards)] if shards else []:
+        """Starts blocked reads: one per shard on Cluster, otherwise one for some dozens of shards."""
+        block_ms, most = max(1, int(block_s * 1000)), 1 if self._link.is_cluster else _TOGETHER
+        for begin in range(0, len(shards), most):
+            together = tuple(shards[begin : begin + most])
             room = min(limits[shard.topic].most for shard in together)
             count = min(max(1, room // (2 * len(together))), MAX_CLAIM)
             read = read_streams(self._session, self.group, self.name, together, count, block_ms)

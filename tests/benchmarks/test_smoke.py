@@ -17,6 +17,7 @@ from benchmarks.harness import Bench, Order, Results, body, in_turn, new_jobs, p
 from benchmarks.history import dump, history
 from benchmarks.keys import keys
 from benchmarks.metrics import scrape
+from benchmarks.timing import topics
 from streamdq.embedded.binary import find_server
 from streamdq.store.records import encode
 from tests.conftest import BINARIES
@@ -174,6 +175,14 @@ def test_a_scrape_is_measured(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> 
     took, commands = scrape(bench)
     assert took.raw["jobs"] == 2500
     assert 5 < commands.value < 20
+
+
+@pytest.mark.thorough
+@needs_redis
+def test_lateness_among_many_topics_is_measured(bench: Bench) -> None:
+    median, most = topics(bench)
+    assert 0 < median.value <= most.value
+    assert median.raw["jobs"] == 200
 
 
 @needs_redis

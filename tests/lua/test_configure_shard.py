@@ -202,7 +202,7 @@ def test_an_empty_shard_is_one_of_fewer_only_after_it_was_closed(shard: Shard) -
     """Without that, a lost registry was made again by one who does not know how many there are."""
     shard.topic(shards=3)
     version = shard.settings.version
-    assert shard.call("configure_shard", later(shard, 9, shards=2)) == (False, ("default",), (), version, 3)
+    assert shard.call("configure_shard", later(shard, 9, shards=1)) == (False, ("default",), (), version, 3)
     assert shard.call("configure_shard", later(shard, 9, shards=4)).done is True
     assert shard.call("configure_shard", later(shard, 10, resharding=1)).done is True
     assert shard.call("configure_shard", later(shard, 11, shards=1)).done is True

@@ -14,6 +14,7 @@ from streamdq.link.session import run
 from streamdq.mover.node_mover import NodeMover
 from streamdq.store.replies import Moved
 from tests.redis.harness import Seen, Space, eventually, recorder
+from tests.redis.movers import mover_at
 from tests.servers import Server
 
 SHARDS = 64
@@ -151,3 +152,50 @@ async def test_a_topic_whose_ring_was_lost_is_found(
         claim.finish()
         seen.add("taken")
         await seen.count(1)
+
+
+async def test_many_streams_are_listened_to_in_parts(
+    space: Space, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time that one of a blocked read's streams rings, Redis goes through all of them."""
+    monkeypatch.setattr("streamdq.mover.rings._MOST", 3)
+    monkeypatch.setattr(NodeMover, "_look_for_missed", _nothing)
+    for number in range(7):
+        space.queue.configure(f"t{number}")
+    with redis_server.client() as client:
+
+        async def listens(reads: int) -> None:
+            await eventually(lambda: client.info("clients")["blocked_clients"] == reads, f"{reads} parts")
+
+        async with mover_at(redis_server.url, "m"):
+            await listens(3)  # with the namespace's own: eight streams
+            for number in range(7, 9):
+                space.queue.configure(f"t{number}")
+            await listens(4)
+            for number in range(4):
+                space.queue.delete_topic(f"t{number}")
+            await listens(2)
+            for number in range(4, 9):
+                space.queue.enqueue(f"t{number}", "x", delay="20ms")
+            await eventually(lambda: space.queue.stats().ready == 5, "all rings were heard", 1.5)
+    for number in range(4, 9):
+        space.queue.delete_topic(f"t{number}", force=True)
+
+
+async def test_a_worker_with_many_topics_reads_them_in_parts(
+    space: Space, redis_server: Server, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamdq.worker.consumer._TOGETHER", 3)
+    worker = space.worker()
+    for number in range(8):
+        worker.handler(f"t{number}")(recorder(seen))
+    with redis_server.client() as client:
+        async with space.serving(worker):
+            await eventually(
+                lambda: client.info("clients")["blocked_clients"] == 3 + 2, "three reads, and two for rings"
+            )
+            for number in range(8):
+                space.queue.enqueue(f"t{number}", number)
+            assert sorted(await seen.count(8)) == list(range(8))
+            await eventually(lambda: space.queue.stats().ready == 0, "all are claimed")
+            await eventually(lambda: client.info("clients")["blocked_clients"] > 2, "it reads on")

@@ -56,6 +56,19 @@ def test_shards_that_are_gone_are_not_looked_at() -> None:
     assert timers.take_due() == [B]
 
 
+def test_times_that_became_earlier_again_and_again_are_not_kept() -> None:
+    """As with a job in an hour, and others before it that come one by one."""
+    timers, later = ShardTimers(), time.monotonic() + 3600
+    for _ in range(1_000):
+        timers.at(A, later)
+        timers.at(A)
+        assert timers.take_due() == [A]
+    timers.at(A, later)
+    timers.at(B, later - 1)
+    assert len(timers._queue) < 250
+    assert timers._first() == later - 1
+
+
 async def test_waiting_ends_with_the_first_time_or_an_earlier_one() -> None:
     timers = ShardTimers()
     timers.at(A, time.monotonic() + 0.05)
