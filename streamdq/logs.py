@@ -15,15 +15,16 @@ import re
 import sys
 import traceback
 from collections import deque
-from typing import Any
-
-import structlog
-from structlog.typing import EventDict, Processor, WrappedLogger
+from typing import TYPE_CHECKING, Any
 
 from .errors import StreamdqError
 
+if TYPE_CHECKING:
+    from structlog.typing import EventDict, Processor, WrappedLogger
+
 _MOST_CALLS = 50
 LEVELS = ("debug", "info", "warning", "error")
+_NUMBERS = {level: getattr(logging, level.upper()) for level in LEVELS}
 _SECRET = frozenset({
     "body", "bodies", "raw_body", "password", "passwd", "secret", "secrets", "token", "tokens", "api_key",
     "authorization", "cookie", "headers", "signature",
@@ -45,12 +46,19 @@ _OBEYED = re.compile(
 )
 
 
-def _standard(name: str) -> Any:
-    return structlog.wrap_logger(
-        logging.getLogger(name),
-        processors=[structlog.stdlib.filter_by_level, structlog.processors.KeyValueRenderer(key_order=["event"])],
-        wrapper_class=structlog.stdlib.BoundLogger,
-    )
+def _configured() -> Any:
+    """structlog, if the program has configured it. It is not imported for that: its import takes longer than that of
+    any other library here, as it brings what formats lines for terminals.
+    """
+    if "structlog" not in sys.modules:
+        return None
+    import structlog  # waits if another thread is about to import it
+
+    return structlog if structlog.is_configured() else None
+
+
+def _unheard(_event: str, **_fields: Any) -> None:
+    """Takes a line that the standard logger would not show."""
 
 
 class Log:
@@ -60,15 +68,26 @@ class Log:
 
     def __init__(self, name: str = "streamdq") -> None:
         self._name = name
-        self._plain = _standard(name)
 
     def __getattr__(self, level: str) -> Any:
-        write = getattr(structlog.get_logger(self._name) if structlog.is_configured() else self._plain, level)
+        if (number := _NUMBERS.get(level)) is None:
+            raise AttributeError(level)
+        if (structlog := _configured()) is not None:
+            write = getattr(structlog.get_logger(self._name), level)
 
-        def line(event: str, **fields: Any) -> None:
-            write(event, **_without_secrets(fields))
+            def line(event: str, **fields: Any) -> None:
+                write(event, **_without_secrets(fields))
 
-        return line
+            return line
+        standard = logging.getLogger(self._name)
+        if not standard.isEnabledFor(number):
+            return _unheard
+
+        def plain(event: str, **fields: Any) -> None:
+            words = {"event": event, **_without_secrets(fields)}
+            standard.log(number, " ".join(f"{name}={value!r}" for name, value in words.items()), stacklevel=2)
+
+        return plain
 
 
 log = Log()
@@ -132,6 +151,8 @@ def _for_people(_logger: WrappedLogger, _method: str, event: EventDict) -> Event
 
 def configure(level: str = "info", *, json: bool | None = None) -> None:
     """Sends structlog and the standard loggers to stderr; as JSON if ``json``, or if None and stderr is no terminal."""
+    import structlog
+
     json = not sys.stderr.isatty() if json is None else json
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
