@@ -19,7 +19,7 @@ from streamdq.link.command import Command
 from streamdq.link.connection import Link
 from streamdq.link.session import Op, open_session, run
 from streamdq.operations import audit, jobs, topics
-from streamdq.operations.attempts import DeadReason, End, Held, Outcome, ends_together, held_of, settle
+from streamdq.operations.attempts import DeadReason, End, Held, Outcome, ends_together, held_in, settle
 from streamdq.store.batches import MAX_BYTES
 from streamdq.store.redis_store import RedisStore
 
@@ -100,7 +100,7 @@ class _Redis:
     def claim(self, group: str, count: int = MAX_CLAIM) -> list[Held]:
         scripts, asked = self.store.scripts, time.monotonic()
         claimed = self.run(scripts.claim(self.shard, group, self.consumer, count, 60_000))
-        return [held_of(self.shard, group, row, claimed, asked) for row in claimed.rows]
+        return held_in(self.shard, group, claimed, asked)
 
     def claim_all(self, group: str) -> None:
         held = self.claimed[group] = []

@@ -233,9 +233,10 @@ class Job(_HasBody):
         Raises:
             StaleClaim: this job is not being run by a worker here.
         """
-        if self._touch is None or self._held is None or self._held.ended:
+        held, touch = self._held, self._touch
+        if touch is None or held is None or held.ended:
             raise StaleClaim(f"job {self.id!r} is not running here; touch belongs in its handler")
-        self._touch(self._held, ttr)
+        touch(held, ttr)
 
     def time_left_s(self) -> float:
         """How many seconds the running attempt has until its TTR passes; ``touch`` gives it more.
@@ -243,9 +244,10 @@ class Job(_HasBody):
         Raises:
             StaleClaim: this job is not being run by a worker here.
         """
-        if self._held is None or self._held.ended:
+        held = self._held
+        if held is None or held.ended:
             raise StaleClaim(f"job {self.id!r} is not running here; time_left_s belongs in its handler")
-        return max(0.0, self._held.deadline - time.monotonic())
+        return max(0.0, held.deadline - time.monotonic())
 
 
 class RunningAttempt(Protocol):
@@ -261,6 +263,11 @@ A = TypeVar("A", bound=RunningAttempt)
 def begin_attempt(job: Job, held: A, touch: Callable[[A, Duration | None], None]) -> None:
     """Ties the job's methods to this attempt. The worker that runs it calls this."""
     job._held, job._touch = held, touch
+
+
+def end_attempt(job: Job) -> None:
+    """Unties them. The attempt and its job no longer refer to each other, so that they need no garbage collection."""
+    job._held = job._touch = None
 
 
 def _shown(value: object) -> str:

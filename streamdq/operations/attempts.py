@@ -19,7 +19,7 @@ from ..link.session import Op
 from ..store.batches import FREED_BYTES, MAX_BYTES, most_jobs, parts
 from ..store.history import SEPARATOR, Event, moved_ms
 from ..store.records import job_in
-from ..store.replies import Claimed, ClaimedRow, Refused
+from ..store.replies import Claimed, Refused
 from ..store.scripts import Scripts
 from . import measured
 
@@ -33,6 +33,8 @@ _CLASS = re.compile(r"[^\W\d][\w.]{0,99}(?=: )")
 
 class Outcome(StrEnum):
     """How an attempt ended; also the value of the metrics' label."""
+
+    __hash__ = str.__hash__  # that of Enum is a function in Python, and every end of an attempt calls it
 
     DONE = "done"
     RETRY = "retry"
@@ -70,19 +72,19 @@ class Held:
     main: bytes
     entry: bytes
     due_ms: int  # of this attempt
+    generation: str = "0"  # the group's generation when it was claimed
+    ttr_ms: int = 0
+    deadline: float = 0.0  # when its TTR passes, on this host's monotonic clock
+    start_by: float = float("inf")  # the latest start, on this host's monotonic clock
     crashes: int = 0
     started_ms: int = 0
     begun: bool = False  # its handler was called
     ended: bool = False
     late: bool = False  # its TTR passed here
-    ttr_ms: int = 0
-    start_by: float = float("inf")  # the latest start, on this host's monotonic clock
-    deadline: float = 0.0  # when its TTR passes, on this host's monotonic clock
     touching: bool = False  # a touch of `touch_ms` is about to be sent
     touch_ms: int = 0
     took_s: float = 0.0
     consumer: str = ""  # the consumer that claimed it, if another one ends it
-    generation: str = "0"  # the group's generation when it was claimed
     receipt: bool = False  # Redis keeps a receipt of its end: callers over HTTP may lose the answer and ask again
 
 
@@ -106,27 +108,27 @@ class End:
             self.error = "".join(c if c.isprintable() else " " for c in self.error[:MAX_ERROR_CHARS])
 
 
-def held_of(
-    shard: ShardKeys, group: str, row: ClaimedRow, claimed: Claimed, asked: float, decoder: Decoder | None = None
-) -> Held:
-    """The claimed job in a row. ``asked``: when the call was about to be sent, on the monotonic clock. The TTR counts
-    from then, because another worker may have taken the job over by the time the reply is read. ``decoder``: reads the
-    body, if that is not plain JSON.
+def held_in(shard: ShardKeys, group: str, claimed: Claimed, asked: float, decoder: Decoder | None = None) -> list[Held]:
+    """The claimed jobs. ``asked``: when the call was about to be sent, on the monotonic clock. The TTR counts from
+    then, because another worker may have taken a job over by the time the reply is read. ``decoder``: reads the bodies
+    that are not plain JSON.
     """
-    job = job_in(shard.topic, row.id.decode(), row.record, decoder)
-    job.state = JobState.RUNNING
-    main, entry, past = row.parts()
-    held = Held(shard, group, job, main, entry, job.due_ms)
-    held.generation = claimed.generation
-    held.ttr_ms = job.ttr_ms or claimed.ttr_ms
-    held.deadline = asked + held.ttr_ms / 1000
-    held.start_by = min(held.deadline, asked + START_WITHIN_S)
-    job.attempt = 1
-    if past is not None:
-        job.attempt, job.snoozed, job.step, held.crashes, due_ms = past
-        if due_ms is not None:
-            held.due_ms = due_ms
-    return held
+    topic, generation, topic_ttr_ms, latest = shard.topic, claimed.generation, claimed.ttr_ms, asked + START_WITHIN_S
+    running, all_held = JobState.RUNNING, []
+    for row in claimed.rows:
+        job = job_in(topic, row.id.decode(), row.record, decoder)
+        job.state, job.attempt = running, 1
+        main, entry, past = row.parts()
+        ttr_ms = job.ttr_ms or topic_ttr_ms
+        deadline = asked + ttr_ms / 1000
+        start_by = latest if latest < deadline else deadline  # noqa: FURB136 - min() takes longer
+        held = Held(shard, group, job, main, entry, job.due_ms, generation, ttr_ms, deadline, start_by)
+        if past is not None:
+            job.attempt, job.snoozed, job.step, held.crashes, due_ms = past
+            if due_ms is not None:
+                held.due_ms = due_ms
+        all_held.append(held)
+    return all_held
 
 
 def is_a(value: object, kind: type[T]) -> TypeGuard[T]:
@@ -197,9 +199,9 @@ def too_late(held: Held, schedule: RetrySchedule, now_ms: int) -> End:
     return failed(held, f"TimeoutError: its TTR of {held.ttr_ms} ms passed before the attempt could start", schedule)
 
 
-def row_of(event: Event, held: Held, consumer: str, error: str = "", reason: str = "") -> str:
-    """The attempt as a history row, without the time when it finished. ``error`` is a class, never a message, because
-    messages may quote the body.
+def row_of(event: str, held: Held, consumer: str, error: str = "", reason: str = "") -> str:
+    """The attempt as a history row, without the time when it finished. ``event``: an Event's value, as text, because an
+    Event takes long to format. ``error`` is a class, never a message, because messages may quote the body.
     """
     job, s = held.job, SEPARATOR
     return (
@@ -237,12 +239,13 @@ def settle(scripts: Scripts, shard: ShardKeys, group: str, consumer: str, ends: 
     repeated batch changes nothing.
     """
     outcome = ends[0].outcome
-    event = Event.RELEASED if outcome is Outcome.SNOOZED else Event(outcome)
+    event = (Event.RELEASED if outcome is Outcome.SNOOZED else Event(outcome)).value
+    keeps_history = scripts.keeps_history
     args: list[Any] = []
     for end in ends:
         held = end.held
         error = class_of(end) if end.error else ""
-        row = row_of(event, held, consumer, error, end.reason) if scripts.keeps_history else ""
+        row = row_of(event, held, consumer, error, end.reason) if keeps_history else ""
         args += [held.main, held.entry, held.job.id, row]
         if outcome in (Outcome.RETRY, Outcome.SNOOZED):
             args += [end.delay_ms, _NO_ATTEMPT if outcome is Outcome.SNOOZED else end.steps, end.error]

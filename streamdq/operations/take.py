@@ -14,7 +14,7 @@ from ..link.session import Op, Pause
 from ..store.blocking import Entries, read_streams
 from ..store.redis_store import RedisStore
 from ..times.durations import Duration, to_ms
-from .attempts import DeadReason, End, Held, Outcome, failed, held_of, settle, too_late, unreadable
+from .attempts import DeadReason, End, Held, Outcome, failed, held_in, settle, too_late, unreadable
 from .inspect import known_group
 from .large_bodies import EndedJob, drop_ended, fetched
 
@@ -83,8 +83,7 @@ def _claim_any(
         paused |= claimed.paused
         if claimed.unlooked:
             turns.insert(0, (shard, read[-3 * claimed.unlooked :]))
-        for row in claimed.rows:
-            held = held_of(shard, group, row, claimed, asked, store.session.bodies)
+        for held in held_in(shard, group, claimed, asked, store.session.bodies):
             held.started_ms = claimed.now_ms
             if (yield from _is_kept(store, held, settings, room=kept is None)):
                 kept = held

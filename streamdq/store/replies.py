@@ -95,10 +95,10 @@ class ClaimedRow(NamedTuple):
 
     def parts(self) -> tuple[bytes, bytes, Past | None]:
         """Main, entry and past (None for a first attempt), parsed at once because every claim needs them."""
-        main, _, rest = self.claim.partition(b"|")
-        if not rest:
-            return main, b"", None
-        entry, attempts, step, crashes, due = rest.split(b"|")
+        claim = self.claim
+        if b"|" not in claim:
+            return claim, b"", None
+        main, entry, attempts, step, crashes, due = claim.split(b"|")
         return main, entry, Past(*attempts_in(attempts.decode()), int(step), int(crashes), int(due) if due else None)
 
     @property
@@ -134,7 +134,7 @@ def claimed_in(reply: Sequence[Any]) -> Claimed | None:
     if reply[0] < 0:
         return None
     status, now_ms, ttr_ms, unread, claims, ids, records, expired, generation, refused, unlooked = reply
-    rows = [ClaimedRow(*row) for row in zip(claims, ids, records, strict=True) if row[0]]
+    rows = [row for row in map(ClaimedRow, claims, ids, records) if row.claim]
     return Claimed(status == 0, now_ms, ttr_ms, unread, rows, expired, generation.decode(), refused, unlooked)
 
 

@@ -18,7 +18,7 @@ from ..link.connection import AsyncLink
 from ..link.session import Session, arun
 from ..loop import Failures, cancel_and_wait, wait
 from ..operations import measured
-from ..operations.attempts import Held, held_of
+from ..operations.attempts import Held, held_in
 from ..store import blocking, reads
 from ..store.blocking import Entries, read_streams
 from ..store.replies import Claimed
@@ -83,7 +83,8 @@ class Consumer:
 
     def now_ms(self) -> int:
         """Redis's time, or the injected one."""
-        return int(self._session.clock.argument() or self.time.now_ms())
+        clock = self._session.clock
+        return int(clock.argument()) if clock.manual else int(self.time.now_ms())
 
     @property
     def crowded(self) -> bool:
@@ -299,8 +300,7 @@ class Consumer:
             self._activate(shard)
         if claimed.rows:
             self._turns.took(shard.topic, len(claimed.rows))
-        bodies = self._session.bodies
-        held = [held_of(shard, self.group, row, claimed, asked, bodies) for row in claimed.rows]
+        held = held_in(shard, self.group, claimed, asked, self._session.bodies)
         if count > 0:
             self._note_crowd(shard, claimed, held, min(count, limit.at_once))
         return held

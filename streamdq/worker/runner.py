@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from ..config import MAX_BATCH
 from ..errors import BodyUnreadable
-from ..job.job import ENCODED, GroupProgress, Job, JobState, begin_attempt, check_ttr
+from ..job.job import ENCODED, GroupProgress, Job, JobState, begin_attempt, check_ttr, end_attempt
 from ..logs import log, way, what, where
 from ..operations.attempts import (
     MAX_ERROR_CHARS,
@@ -34,7 +34,7 @@ from ..threads import HandlerThreads
 from ..times.durations import Duration
 from .handlers import Handler
 from .on_dead import DeadLetterNotices
-from .user_functions import called, completed, drop
+from .user_functions import called, completed, drop, run
 
 _WATCHDOG_S = 0.05
 _DEAF_S = 1.0  # how long the drain waits for a handler that ignores its cancellation
@@ -44,6 +44,7 @@ _COMPLAIN_S = 10.0  # between warnings of bodies that can't be read
 _NO_MORE_S = 1.0  # how long nothing is claimed ahead after jobs had to go back
 
 
+_DONE = Outcome.DONE  # each look into the class of an Enum takes as long as a call
 _is_elsewhere = attrgetter("job.is_elsewhere")
 
 
@@ -56,17 +57,19 @@ class RecentCount:
         self._before = self._now = 0
 
     def count(self, now: float) -> None:
-        self._roll(now)
+        if now - self._since >= self._span_s:
+            self._roll(now)
         self._now += 1
 
     def recent(self) -> int:
-        self._roll(time.monotonic())
+        now = time.monotonic()
+        if now - self._since >= self._span_s:
+            self._roll(now)
         return max(self._before, self._now)
 
     def _roll(self, now: float) -> None:
-        if now - self._since >= self._span_s:
-            self._before = self._now if now - self._since < 2 * self._span_s else 0
-            self._since, self._now = now, 0
+        self._before = self._now if now - self._since < 2 * self._span_s else 0
+        self._since, self._now = now, 0
 
 
 class Runner:
@@ -149,8 +152,11 @@ class Runner:
         self._give_up_at_last()
 
     def _start(self) -> None:
+        if not self._waiting:
+            return
+        now = time.monotonic()
         while self._waiting and self._busy < self._concurrency:
-            held = self._in_time(self._waiting.popleft()[1])
+            held = self._in_time(self._waiting.popleft()[1], now)
             if not held:
                 continue
             self._busy += 1
@@ -180,9 +186,8 @@ class Runner:
         for one in held:
             self._end(one, End(one, Outcome.RELEASED), 0)
 
-    def _in_time(self, held: list[Held]) -> list[Held]:
+    def _in_time(self, held: list[Held], now: float) -> list[Held]:
         """The jobs that may still start. For others the time passed while they waited here, as after a SIGSTOP."""
-        now = time.monotonic()
         for one in held:
             if now >= one.start_by:
                 self._too_late(one)
@@ -221,7 +226,10 @@ class Runner:
         fit, bodies = self._check(handler, held)
         if not fit:
             return
-        error = await (self._in_loop if handler.is_async else self._in_thread)(handler, fit, bodies)
+        if handler.is_async:
+            error = await run(self._call, handler, fit, bodies)
+        else:
+            error = await self._in_thread(handler, fit, bodies)
         ended = time.monotonic()
         took_s = ended - started
         self._ended_lately.count(ended)
@@ -230,26 +238,23 @@ class Runner:
             if not one.begun:
                 self._too_late(one)
             else:
-                self._end(one, End(one, Outcome.DONE) if error is None else self._end_of(one, error), took_s)
+                self._end(one, End(one, _DONE) if error is None else self._end_of(one, error), took_s)
 
     def _check(self, handler: Handler, held: list[Held]) -> tuple[list[Held], list[Any]]:
         """The jobs whose bodies the handler's type accepts, with these bodies. Ends the attempts of the others."""
-        fit, bodies = [], []
+        fit, bodies, upcasts = [], [], handler.upcasts
         for one in held:
             if one.crashes and one.crashes >= self._topics.settings_of(one.job.topic).max_deliveries:
                 text = f"lost with its consumer {one.crashes} times in a row"
                 self._end(one, End(one, Outcome.DEAD, text, reason=DeadReason.CRASHED), 0)
                 continue
             raw = one.job.raw_body
-            if raw[:1] == ENCODED or handler.upcasts:
-                body, error = called(handler.accept, one.job)
-            else:
-                body, error = called(handler.validate, raw)
-            if error is None:
-                bodies.append(body)
-                fit.append(one)
-            else:
+            try:
+                bodies.append(handler.accept(one.job) if raw[:1] == ENCODED or upcasts else handler.validate(raw))
+            except BaseException as error:  # whatever the user's code raises
                 self._refuse(one, error)
+            else:
+                fit.append(one)
         return fit, bodies
 
     def _refuse(self, held: Held, error: BaseException) -> None:
@@ -274,10 +279,11 @@ class Runner:
         last moment, because the process may have been stopped since the claim: by now another worker may have the
         jobs, or they were cancelled, or their topic was paused.
         """
-        now = time.monotonic()
+        now, on_time = time.monotonic(), True
         for one in fit:
             one.begun = now < one.start_by
-        if not all(one.begun for one in fit):
+            on_time = on_time and one.begun
+        if not on_time:
             bodies = [body for one, body in zip(fit, bodies, strict=True) if one.begun]
             fit = [one for one in fit if one.begun]
             if not fit:
@@ -286,14 +292,10 @@ class Runner:
             return handler.call(bodies[0], fit[0].job)
         return handler.call(bodies, [one.job for one in fit])
 
-    async def _in_loop(self, handler: Handler, fit: list[Held], bodies: list[Any]) -> BaseException | None:
-        result, error = called(self._call, handler, fit, bodies)
-        return await completed(result) if error is None else error
-
     async def _in_thread(self, handler: Handler, fit: list[Held], bodies: list[Any]) -> BaseException | None:
-        run = contextvars.copy_context().run
+        in_context = contextvars.copy_context().run
         try:
-            result, error = await self._threaded(run, called, self._call, handler, fit, bodies)
+            result, error = await self._threaded(in_context, called, self._call, handler, fit, bodies)
         except asyncio.CancelledError as cancelled:
             return cancelled
         return await completed(result) if error is None else error
@@ -343,6 +345,7 @@ class Runner:
         if held.ended:
             return
         held.ended, held.took_s = True, took_s
+        end_attempt(held.job)
         self._tell_ended(end)
 
     # -- TTR

@@ -23,6 +23,17 @@ def called(function: Callable[..., Any], *args: Any) -> tuple[Any, BaseException
         return None, error
 
 
+async def run(function: Callable[..., Any], *args: Any) -> BaseException | None:
+    """Calls the function and awaits what it returns, as ``completed`` does; returns the exception."""
+    try:
+        result = function(*args)
+        if type(result) is CoroutineType:  # an async def's, and nearly always the only thing to await
+            result = await result
+    except BaseException as error:
+        return error
+    return None if result is None else await completed(result)
+
+
 async def completed(result: Any) -> BaseException | None:
     """Awaits the result of a call, and the results of that, until nothing is left to await; returns the exception. A
     plain function may return the coroutine, Task or Future that does its work. A generator is an error, because none

@@ -16,7 +16,7 @@ from streamdq.operations.attempts import (
     Outcome,
     class_of,
     failed,
-    held_of,
+    held_in,
     row_of,
 )
 from streamdq.store.history import FIELDS, SEPARATOR, Event, moved_ms, row_in
@@ -89,22 +89,27 @@ def test_an_error_that_can_not_be_written_as_utf8_is_made_so() -> None:
 CLAIMED = Claimed(False, 0, 60_000, 0, [], 0, "3", 0, 0)
 
 
+def claimed_as(row: ClaimedRow) -> Held:
+    (one,) = held_in(SHARD, "g", CLAIMED._replace(rows=[row]), 10.0)
+    return one
+
+
 def test_a_first_attempt() -> None:
-    claimed = held_of(SHARD, "g", ClaimedRow(b"5-0", b"j", RECORD % (b"", b"")), CLAIMED, 10.0)
+    claimed = claimed_as(ClaimedRow(b"5-0", b"j", RECORD % (b"", b"")))
     assert (claimed.job.attempt, claimed.job.step, claimed.crashes, claimed.due_ms) == (1, 0, 0, 1_800_000_000_000)
     assert (claimed.job.state, claimed.ttr_ms, claimed.deadline) == (JobState.RUNNING, 60_000, 70.0)
 
 
 def test_a_later_attempt_knows_its_past() -> None:
     row = ClaimedRow(b"-|7-1|4|2|1|1800000060000", b"j", RECORD % (b"5000", b"1000ms"))
-    claimed = held_of(SHARD, "g", row, CLAIMED, 10.0)
+    claimed = claimed_as(row)
     assert (claimed.job.attempt, claimed.job.step, claimed.crashes, claimed.due_ms) == (4, 2, 1, 1_800_000_060_000)
     assert (claimed.ttr_ms, claimed.job.retry) == (5_000, "1000ms")
 
 
 def test_a_later_attempt_may_be_due_as_the_record_says() -> None:
     row = ClaimedRow(b"-|7-1|2|0|0|", b"j", RECORD % (b"", b""))
-    assert held_of(SHARD, "g", row, CLAIMED, 10.0).due_ms == 1_800_000_000_000
+    assert claimed_as(row).due_ms == 1_800_000_000_000
 
 
 def test_a_row_of_history_is_read_as_it_was_written() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from streamdq import Job
+from streamdq import Job, StaleClaim
 from streamdq.job.retry import Bury, Retry, Snooze
 from streamdq.operations.attempts import DeadReason, End, Outcome
 from streamdq.worker import runner as module
@@ -106,6 +107,41 @@ async def test_a_jobs_own_schedule_comes_before_its_topics(own: str, step: int, 
     one.job.retry, one.job.step = own, step
     await rig.run(one)
     assert [(end.outcome, end.delay_ms) for end in rig.ends] == [ends]
+
+
+async def test_what_has_ended_and_is_settled_leaves_nothing_to_the_garbage_collector() -> None:
+    """A job and its attempt that refer to each other would, each time; and the collector stops everything."""
+
+    async def handle(body: int, _job: Job) -> None:
+        if body == 7002:
+            raise ValueError("no")
+
+    def left() -> list[Job]:
+        return [one for one in gc.get_objects() if type(one) is Job and one.id in ("7001", "7002")]
+
+    rig = Rig(handle, retry="1s")
+    gc.disable()
+    try:
+        await rig.run(held("7001"), held("7002"))
+        assert len(left()) == 2
+        rig.ends.clear()
+        assert left() == []
+    finally:
+        gc.enable()
+
+
+async def test_a_job_of_an_attempt_that_has_ended_is_no_longer_running_here() -> None:
+    kept: list[Job] = []
+
+    async def handle(_body: int, job: Job) -> None:
+        job.touch()
+        assert job.time_left_s() > 0
+        kept.append(job)
+
+    await Rig(handle).run(held("1"))
+    for call in (kept[0].touch, kept[0].time_left_s):
+        with pytest.raises(StaleClaim, match="job '1' is not running here"):
+            call()
 
 
 # -- TTR
