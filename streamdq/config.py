@@ -9,10 +9,9 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from ipaddress import ip_network
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from .job.durability import MEMORY, check_level
 from .job.retry import DEFAULT_RETRY, RetrySchedule
@@ -46,10 +45,24 @@ SIGN_S = 1.0
 """How often a worker gives a sign of life while it holds claims."""
 
 
-class Settings(BaseSettings):
+class FromEnvironment(BaseModel):
+    """Settings from environment variables; what is given comes before them. Not pydantic-settings': every process that
+    enqueues or works needs these, and to import what reads files and command lines as well takes 30 ms.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+    env_prefix: ClassVar[str]
+
+    def __init__(self, **given: Any) -> None:
+        there = {name.upper(): value for name, value in os.environ.items()}
+        names = {name: f"{self.env_prefix}{name.upper()}" for name in type(self).model_fields}
+        super().__init__(**{name: there[theirs] for name, theirs in names.items() if theirs in there} | given)
+
+
+class Settings(FromEnvironment):
     """The settings of a process, from environment variables with the prefix ``STREAMDQ_``."""
 
-    model_config = SettingsConfigDict(env_prefix="STREAMDQ_", frozen=True, extra="ignore")
+    env_prefix = "STREAMDQ_"
 
     url: str = Field(default="embedded://", repr=False)
     namespace: str = Field(default=DEFAULT_NAMESPACE, description="The prefix of every key: one queue among several.")
@@ -128,10 +141,10 @@ class Settings(BaseSettings):
         return timeout_s
 
 
-class HttpSettings(BaseSettings):
+class HttpSettings(FromEnvironment):
     """The settings of the HTTP server, from environment variables with the prefix ``STREAMDQ_HTTP_``."""
 
-    model_config = SettingsConfigDict(env_prefix="STREAMDQ_HTTP_", frozen=True, extra="ignore")
+    env_prefix = "STREAMDQ_HTTP_"
 
     tokens: str = Field(default="", description="Lines as in a file of tokens, ended by newlines or semicolons.")
     max_request_bytes: int = Field(default=1024 * 1024, ge=1024, description="A larger body is refused.")

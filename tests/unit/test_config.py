@@ -20,6 +20,14 @@ def test_the_environment_sets_the_process(monkeypatch: pytest.MonkeyPatch) -> No
     assert (settings.url, settings.call_timeout_s) == ("redis://elsewhere", 1.5)
 
 
+def test_what_is_given_comes_before_the_environment_whose_names_may_be_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("streamdq_lease_ms", "1000")
+    monkeypatch.setenv("STREAMDQ_GRACE_S", "3")
+    monkeypatch.setenv("LEASE_MS", "2000")
+    settings = Settings(grace_s=4)
+    assert (settings.lease_ms, settings.grace_s) == (1000, 4.0)
+
+
 def test_without_it_the_server_is_embedded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("STREAMDQ_URL", raising=False)
     assert Settings().url == "embedded://"

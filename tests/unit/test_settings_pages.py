@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from pydantic_settings import BaseSettings
+from pydantic import BaseModel
 
 from streamdq.callback import CallbackSettings
 from streamdq.config import HttpSettings, Settings
@@ -55,9 +55,15 @@ def test_the_callback_page_has_all_settings() -> None:
         assert not isinstance(default, int | float) or number(told) == default
 
 
-@pytest.mark.parametrize("settings", [Settings, HttpSettings, CallbackSettings])
-def test_no_page_names_a_setting_that_is_none(settings: type[BaseSettings]) -> None:
-    prefix = settings.model_config["env_prefix"]
+@pytest.mark.parametrize(
+    ("settings", "prefix"),
+    [
+        (Settings, Settings.env_prefix),
+        (HttpSettings, HttpSettings.env_prefix),
+        (CallbackSettings, CallbackSettings.model_config["env_prefix"]),
+    ],
+)
+def test_no_page_names_a_setting_that_is_none(settings: type[BaseModel], prefix: str) -> None:
     others = (
         {"HTTP", "CALLBACK", "ARCHIVE", "OUTBOX", "REDIS_SERVER", "SPARK_MEMORY"} if settings is Settings else set()
     )
