@@ -148,7 +148,7 @@ def test_small_workloads_give_every_figure(bench: Bench) -> None:
     results = run(["enqueue", "enqueue-many", "move", "drain"], bench, Console(quiet=True))
     assert results.failures == {}
     assert [figure.workload for figure in results.figures] == [
-        "enqueue", "enqueue_many", "move", "move", "move", *["drain"] * 5,
+        "enqueue", "enqueue_many", "move", "move", "move", *["drain"] * 9,
     ]  # fmt: skip
     assert all(figure.value > 0 for figure in results.figures)
     found = environment(bench)
