@@ -118,7 +118,7 @@ def held_in(shard: ShardKeys, group: str, claimed: Claimed, asked: float, decode
     for row in claimed.rows:
         job = job_in(topic, row.id.decode(), row.record, decoder)
         job.state, job.attempt = running, 1
-        main, entry, past = row.parts()
+        main, entry, past = (row.claim, b"", None) if b"|" not in row.claim else row.parts()
         ttr_ms = job.ttr_ms or topic_ttr_ms
         deadline = asked + ttr_ms / 1000
         start_by = latest if latest < deadline else deadline  # noqa: FURB136 - min() takes longer

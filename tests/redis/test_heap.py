@@ -24,15 +24,18 @@ def test_a_worker_that_has_its_process_leaves_little_to_look_at(space: Space, se
 
     @worker.handler("t")
     async def handler(_body: int) -> None:
-        seen.all.append((gc.get_freeze_count(), len(gc.get_objects())))
+        seen.all.append((gc.get_freeze_count(), len(gc.get_objects()), gc.get_threshold()[0]))
 
+    before = gc.get_threshold()
     space.queue.enqueue("t", 1)
     if frozen_before:
         gc.freeze()
     worker.run(burst=True)
-    ((frozen, looked_at),) = seen.all
+    ((frozen, looked_at, young),) = seen.all
     assert looked_at < frozen / 10
     assert bool(gc.get_freeze_count()) == frozen_before, "by another, for the whole process"
+    assert young > 10 * 700
+    assert gc.get_threshold() == before
 
 
 def test_in_a_thread_of_another_program_its_memory_is_left_alone(space: Space, seen: Seen) -> None:

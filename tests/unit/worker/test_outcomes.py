@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import time
+from functools import partial
 from typing import Any
 
 import pytest
 from redis.exceptions import ResponseError
 
-from streamdq.config import GroupSettings, TopicSettings
+from streamdq.config import MAX_CLAIM, GroupSettings, TopicSettings
 from streamdq.keys import ShardKeys
+from streamdq.loop import cancel_and_wait
 from streamdq.operations.attempts import End, Outcome
+from streamdq.worker import outcomes as module
 from streamdq.worker.outcomes import OutcomeSender
 from tests.unit.fake_redis import LOST, Call, Rig
 from tests.unit.virtual_time import in_virtual_time
@@ -63,6 +67,33 @@ async def test_what_ends_while_a_call_is_under_way_travels_together_in_the_next(
         await rig.sender.drained()
     assert rig.sent == [("finish", 0, ["1", "2"]), ("finish", 0, ["3", "4", "5"])]
     assert (rig.sender.size, rig.settled) == (0, [(["1", "2"], set()), (["3", "4", "5"], set())])
+
+
+@in_virtual_time
+async def test_what_the_next_iterations_of_the_loop_bring_travels_along_up_to_a_whole_batch() -> None:
+    rig = Sending()
+    async with rig.running():
+        for number in range(400):
+            rig.put(str(number))
+            if number % 50 == 49:  # the attempts of one iteration have ended, and others take their slots
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+        await rig.sender.drained()
+    assert [len(ids) for _, _, ids in rig.sent] == [MAX_CLAIM, 400 - MAX_CLAIM]
+
+
+async def test_no_end_waits_for_long_though_others_follow_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_GATHER_S", 0.05)
+    rig = Sending()
+    task = asyncio.create_task(rig.run())
+    busy, began = partial(time.sleep, 0.01), time.monotonic()  # a handler that keeps the event loop to itself
+    while not rig.sent:
+        assert time.monotonic() - began < 5
+        rig.put(str(rig.sender.size))
+        busy()
+        await asyncio.sleep(0)
+    assert 2 <= len(rig.sent[0][2]) <= 50
+    await cancel_and_wait([task])
 
 
 @in_virtual_time
