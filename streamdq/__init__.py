@@ -1,11 +1,16 @@
 """streamdq: a delay queue on Redis. Jobs wait in sorted sets, and are delivered through streams when they are due."""
 
-from .errors import JobExists, StaleClaim, StreamdqError
-from .job.job import Job, JobState, NewJob
-from .job.retry import Bury, Retry, RetrySchedule, Snooze
-from .queue import AsyncQueue, Claim, Queue
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .version import __version__
-from .worker.worker import Worker
+
+if TYPE_CHECKING:
+    from .errors import JobExists, StaleClaim, StreamdqError
+    from .job.job import Job, JobState, NewJob
+    from .job.retry import Bury, Retry, RetrySchedule, Snooze
+    from .queue import AsyncQueue, Claim, Queue
+    from .worker.worker import Worker
 
 __all__ = [
     "AsyncQueue",
@@ -24,3 +29,26 @@ __all__ = [
     "Worker",
     "__version__",
 ]
+_MODULES = {
+    ".errors": ("JobExists", "StaleClaim", "StreamdqError"),
+    ".job.job": ("Job", "JobState", "NewJob"),
+    ".job.retry": ("Bury", "Retry", "RetrySchedule", "Snooze"),
+    ".queue": ("AsyncQueue", "Claim", "Queue"),
+    ".worker.worker": ("Worker",),
+}
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a module when the first of its names is used: a program that only enqueues does without the worker, and a
+    worker without what only a Queue can do.
+    """
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(_MODULE_OF[name], __name__)
+    globals().update({one: getattr(module, one) for one in _MODULES[_MODULE_OF[name]]})
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

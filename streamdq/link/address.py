@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote, urlsplit
 
 import redis
 
-from ..embedded.server import EmbeddedServer
 from ..errors import InvalidInput
 from ..logs import hide_credentials
+
+if TYPE_CHECKING:
+    from ..embedded.server import EmbeddedServer
 
 SCHEMES = "redis:// rediss:// unix:// redis+cluster:// redis+sentinel:// embedded:// memory://"
 
@@ -62,6 +64,8 @@ def parse_url(url: str) -> Target:
     if scheme == "memory":
         return Target("memory", url)
     if scheme == "embedded":
+        from ..embedded.server import EmbeddedServer  # few programs need it
+
         server = EmbeddedServer.open(Path(rest).expanduser() if rest else None)
         return Target("node", f"unix://{quote(str(server.socket_path))}", embedded=server)
     if scheme in ("redis", "rediss", "unix"):
