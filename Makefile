@@ -51,7 +51,7 @@ check: lint types test ## lint, types and test
 bench: $(STAMP) ## measure speed and lateness
 	@$(BIN)/python -m benchmarks
 
-bench-peers: $(STAMP) ## measure streamdq beside other queues, a quarter of an hour; PEERS="huey rq" WORKLOADS=drain
+bench-peers: $(STAMP) ## measure streamdq beside twelve other queues, over an hour; PEERS="huey rq" WORKLOADS=drain
 	@$(BIN)/python -m benchmarks.peers $(if $(PEERS),--peers "$(PEERS)") $(if $(WORKLOADS),--workloads "$(WORKLOADS)")
 
 bench-spark: $(STAMP) ## measure the analysis of 1, 3 and 10 million events, some minutes

@@ -1,5 +1,5 @@
 """``python -m benchmarks.peers``: measures streamdq and other queues side by side, and writes the results as JSON;
-``--table`` prints those of a file as Markdown.
+``--table`` prints those of a file as Markdown, ``--chart`` makes a picture of them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any
 
 from streamdq.embedded.binary import find_server
 
+from .chart import chart
 from .driver import WORKLOADS, Bench, Measured
 from .setup import Missing, Peer, peers, prepare
 from .table import markdown
@@ -42,6 +43,7 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--scale", type=float, default=1.0, help="0.1: a tenth of the jobs; does it still run?")
     parser.add_argument("--json", type=Path, default=Path("bench-peers.json"), help="results (%(default)s); added to")
     parser.add_argument("--table", action="store_true", help="print the results of that file, and measure nothing")
+    parser.add_argument("--chart", type=Path, metavar="SVG", help="draw the results of that file, and measure nothing")
     return parser.parse_args(arguments)
 
 
@@ -68,8 +70,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 1 if a peer or a workload failed."""
     options = _arguments(arguments)
     results: dict[str, Any] = json.loads(options.json.read_text()) if options.json.exists() else {"peers": {}}
+    if options.chart:
+        options.chart.write_text(chart(results))
     if options.table:
         print(markdown(results))
+    if options.chart or options.table:
         return 0
     failed = False
     for name in options.peers:

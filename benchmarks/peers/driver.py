@@ -5,168 +5,148 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-import psutil
-
-from benchmarks.server import RedisServer, free_port
 from streamdq.embedded.binary import ServerBinary
 
 from .judge import Delivery, Ran, lateness_ms, per_second, rows
+from .servers import SERVERS, Server, until
 from .setup import Peer
 
-HOUR_S = 3600.0
-_READY_S, _ALL_S, _LOOK_S = 30.0, 180.0, 0.02
-_GIVEN_UP_S = 15.0
+HOURS_S = (3600.0, 7200.0)
+DELAYS_S = (0.5, 5.0)
+_READY_S, _ANSWER_S, _LOOK_S = 30.0, 300.0, 0.1
+_PATIENCE_S = 20.0  # with jobs that should come at once
+_TAKEN_OVER_S = 120.0  # with those of a dead worker
+_SETTLE_S = 1.0  # for jobs that come twice
 _WORK_S = 0.05
+_FIRST = -1  # the number of the job that shows that a worker serves
 
 Measured = dict[str, Any]
 
 
-class Server(Protocol):
-    url: str
+class PeerProcess:
+    """A process of a peer's adapter, with those that it starts itself."""
 
-    def memory_bytes(self) -> int: ...
+    def __init__(self, peer: Peer, errors: Path, *words: str) -> None:
+        self._errors = errors
+        with errors.open("ab") as file:
+            self._process = subprocess.Popen(
+                [*peer.command(), *words], env=peer.environment(), text=True, start_new_session=True,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file,
+            )  # fmt: skip
 
-    def commands(self) -> int | None: ...
+    def line(self, within_s: float) -> str:
+        """The next one that it prints.
 
+        Raises:
+            RuntimeError: it has ended, or was killed because it took longer.
+        """
+        assert self._process.stdout is not None
+        timer = threading.Timer(within_s, self._kill_all)
+        timer.start()
+        line = self._process.stdout.readline()
+        timer.cancel()
+        if not line:
+            raise RuntimeError(self._ended())
+        return line
 
-class Redis:
-    """Redis without persistence."""
+    def order(self, order: Mapping[str, Any]) -> dict[str, Any]:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        found: dict[str, Any] = json.loads(self.line(_ANSWER_S))
+        return found
 
-    def __init__(self, server: RedisServer) -> None:
-        self.url, self._server = server.url, server
+    def must_live(self) -> None:
+        if self._process.poll() is not None:
+            raise RuntimeError(self._ended())
 
-    def memory_bytes(self) -> int:
-        return int(self._server.info("memory")["used_memory"])
+    def told(self) -> str:
+        """The end of what it wrote to standard error."""
+        return self._errors.read_text(errors="replace")[-800:].strip()
 
-    def commands(self) -> int | None:
-        """Commands so far, those that scripts send among them, without the question for them."""
-        stats = self._server.info("commandstats")
-        return sum(int(row["calls"]) for name, row in stats.items() if "info" not in name)
+    def _ended(self) -> str:
+        return f"its process ended with {self._process.wait()}: {self.told()}"
 
+    def _kill_all(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
 
-class Beanstalkd:
-    """A beanstalkd without a log on disk."""
-
-    def __init__(self) -> None:
-        port = free_port()
-        self.url = f"beanstalk://127.0.0.1:{port}"
-        self._process = psutil.Popen(["beanstalkd", "-l", "127.0.0.1", "-p", str(port)])
-        until(lambda: _answers(port), "beanstalkd answers", _READY_S)
-
-    def memory_bytes(self) -> int:
-        return int(self._process.memory_info().rss)
-
-    def commands(self) -> int | None:
-        return None
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
-def _answers(port: int) -> bool:
-    with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
-
-
-def until(condition: Callable[[], bool], what: str, within_s: float) -> None:
-    """Waits.
-
-    Raises:
-        TimeoutError
-    """
-    deadline = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"not within {within_s:.0f} s: {what}")
-        time.sleep(_LOOK_S)
+    def kill(self) -> None:
+        self._kill_all()
+        with suppress(BrokenPipeError), self._process:  # closes its pipes
+            pass
 
 
 class Producer:
     """A peer's process that enqueues."""
 
-    def __init__(self, peer: Peer, url: str) -> None:
-        command = [*peer.command(), "produce", url]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=peer.environment()
+    def __init__(self, process: PeerProcess) -> None:
+        self._process = process
+        self.about = process.order({"do": "about"})
+
+    def enqueue(self, count: int, how: str, *, first: int = 0, due_ns: int = 0, hours: bool = False) -> float:
+        """Returns the seconds that it took. ``how``: one, or bulk if it can. The jobs are due in one to two hours, at
+        ``due_ns``, or at once.
+        """
+        how = "one" if self.about["no_bulk"] else how
+        when = {"between_s": HOURS_S} if hours else {"due_ns": due_ns}
+        return float(self._process.order({"do": how, "first": first, "count": count, **when})["seconds"])
+
+    def trickle(self, count: int, per_second: float) -> None:
+        self._process.order(
+            {"do": "trickle", "first": 0, "count": count, "between_s": DELAYS_S, "per_second": per_second}
         )
-        self.about = self._ask({"do": "about"})
-
-    def _ask(self, order: Mapping[str, Any]) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(order) + "\n")
-        self._process.stdin.flush()
-        line = self._process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"the producer ended: exit code {self._process.wait()}")
-        found: dict[str, Any] = json.loads(line)
-        return found
-
-    def enqueue(self, count: int, how: str, *, first: int = 0, delay_s: float = 0.0, due_ns: int = 0) -> float:
-        """Returns the seconds that it took. ``how``: one, or bulk if it can."""
-        how = how if self.about["bulk"] else "one"
-        order = {"do": how, "first": first, "count": count, "delay_s": delay_s, "due_ns": due_ns}
-        return float(self._ask(order)["seconds"])
-
-    def trickle(self, count: int, per_second: float, delay_s: float) -> None:
-        order = {"first": 0, "count": count, "delay_s": delay_s, "due_ns": 0, "per_second": per_second}
-        self._ask({"do": "trickle", **order})
-
-    def close(self) -> None:
-        with self._process:  # closes its pipes
-            self._process.kill()
 
 
 class Worker:
-    """A peer's one worker process, with those that it starts itself."""
+    """A peer's one worker process. What it did is in a log, to which the one after it appends."""
 
-    def __init__(self, peer: Peer, url: str, log: Path, work_s: float = 0.0, crash: bool = False) -> None:
-        self.log = log
-        command = [*peer.command(), "work", url, str(log), str(work_s), str(int(crash))]
-        self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, text=True, env=peer.environment(), start_new_session=True
-        )
-        assert self._process.stdout is not None
-        if self._process.stdout.readline() != "ready\n":
-            raise RuntimeError(f"the worker ended: exit code {self._process.wait()}")
+    def __init__(self, process: PeerProcess, log: Path) -> None:
+        self._process, self._log = process, log
+        if process.line(_READY_S) != "ready\n":
+            raise RuntimeError("the worker said something else than ready")
+
+    def all_ran(self) -> list[Ran]:
+        return rows(self._log)
 
     def ran(self) -> list[Ran]:
-        return rows(self.log)
+        """Without the first job, which is none of the workload's."""
+        return [row for row in rows(self._log) if row.number != _FIRST]
 
-    def wait_for(self, count: int, within_s: float = _ALL_S) -> list[Ran]:
-        """Waits until so many jobs have run."""
-        with suppress(TimeoutError):  # what is missing is counted
-            until(lambda: _lines(self.log) >= count, "all jobs ran", within_s)
+    def wait_for_half(self, count: int) -> None:
+        until(lambda: self._numbers() >= count // 2, "half of the jobs ran", _ANSWER_S)
+
+    def wait_for(self, count: int, patience_s: float = _PATIENCE_S) -> list[Ran]:
+        """Waits until so many different jobs have run, or none has for ``patience_s``, and then a while for what comes
+        twice. What is missing is counted.
+        """
+        seen, since = -1, time.monotonic()
+        while (found := self._numbers()) < count and time.monotonic() < since + patience_s:
+            if found > seen:
+                seen, since = found, time.monotonic()
+            self._process.must_live()
+            time.sleep(_LOOK_S)
+        time.sleep(_SETTLE_S)
+        self._process.must_live()
+        if not found:
+            raise RuntimeError(f"no job ran within {patience_s:g} s: {self._process.told()}")
         return self.ran()
 
-    def wait_until_nothing_comes(self, count: int) -> list[Ran]:
-        """Waits until all jobs have run, or none has for a quarter of a minute: then what is missing is lost."""
-        seen, since = 0, time.monotonic()
-        while len({row.number for row in self.ran()}) < count and time.monotonic() < since + _GIVEN_UP_S:
-            time.sleep(0.1)
-            if (lines := _lines(self.log)) > seen:
-                seen, since = lines, time.monotonic()
-        return self.ran()
+    def _numbers(self) -> int:
+        return len({row.number for row in self.ran()})
 
     def kill(self) -> None:
-        with self._process, suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-
-
-def _lines(log: Path) -> int:
-    return log.read_bytes().count(b"\n") if log.exists() else 0
+        self._process.kill()
 
 
 class Bench:
@@ -180,23 +160,25 @@ class Bench:
     def jobs(self, count: int) -> int:
         return max(20, int(count * self._scale))
 
+    def many_jobs(self) -> int:
+        return self.jobs(self._peer.most)
+
     @contextmanager
     def _started(self) -> Iterator[tuple[Server, Producer, Callable[..., Worker]]]:
         with ExitStack() as stack:
-            server: Server
-            if self._peer.server == "beanstalkd":
-                server = stack.enter_context(closing(Beanstalkd()))
-            else:
-                server = Redis(stack.enter_context(RedisServer(self._binary)))
-            producer = stack.enter_context(closing(Producer(self._peer, server.url)))
+            server = stack.enter_context(SERVERS[self._peer.server](self._binary))
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamdq-peers-")))
 
-            def worker(work_s: float = 0.0, crash: bool = False) -> Worker:
-                started = Worker(self._peer, server.url, folder / "log", work_s, crash)
+            def process(*words: str) -> PeerProcess:
+                started = PeerProcess(self._peer, folder / "errors", *words)
                 stack.callback(started.kill)
                 return started
 
-            yield server, producer, worker
+            def worker(work_s: float = 0.0, crash: bool = False) -> Worker:
+                words = ("work", server.url, str(folder / "log"), str(work_s), str(int(crash)))
+                return Worker(process(*words), folder / "log")
+
+            yield server, Producer(process("produce", server.url)), worker
 
     def version(self) -> str:
         with self._started() as (_, producer, _):
@@ -207,19 +189,19 @@ class Bench:
     def one_by_one(self) -> Measured:
         count = self.jobs(2_000)
         with self._started() as (_, producer, _):
-            producer.enqueue(100, "one", delay_s=HOUR_S)
-            return {"per_second": count / producer.enqueue(count, "one", first=100, delay_s=HOUR_S)}
+            producer.enqueue(100, "one", hours=True)
+            return {"per_second": count / producer.enqueue(count, "one", first=100, hours=True)}
 
     def bulk(self) -> Measured:
         count = self.jobs(20_000)
         with self._started() as (_, producer, _):
-            if not producer.about["bulk"]:
-                return {"none": "it enqueues one job in a call"}
-            producer.enqueue(500, "bulk", delay_s=HOUR_S)
-            return {"per_second": count / producer.enqueue(count, "bulk", first=500, delay_s=HOUR_S)}
+            if producer.about["no_bulk"]:
+                return {"none": producer.about["no_bulk"]}
+            producer.enqueue(500, "bulk", hours=True)
+            return {"per_second": count / producer.enqueue(count, "bulk", first=500, hours=True)}
 
     def drain(self) -> Measured:
-        count = self.jobs(20_000)
+        count = self.many_jobs()
         with self._started() as (_, producer, start):
             producer.enqueue(count, "bulk")
             ran = start().wait_for(count)
@@ -227,39 +209,44 @@ class Bench:
 
     def stampede(self) -> Measured:
         """All jobs are due in the same millisecond, long after they were enqueued."""
-        count = self.jobs(20_000)
+        count = self.many_jobs()
         with self._started() as (_, producer, start):
             probe = min(count, 500)
-            took_s = producer.enqueue(probe, "bulk", first=count, delay_s=HOUR_S) / probe * count
-            due_ns = (time.time_ns() // 1_000_000_000 + int(2 * took_s) + 6) * 1_000_000_000
-            worker = start()
+            took_s = producer.enqueue(probe, "bulk", first=count, hours=True) / probe * count
+            due_ns = (time.time_ns() // 1_000_000_000 + int(2 * took_s) + 8) * 1_000_000_000
+            worker = self._serving(producer, start)
             producer.enqueue(count, "bulk", due_ns=due_ns)
             if time.time_ns() > due_ns:
                 raise RuntimeError("enqueueing took longer than was planned for")
-            ran = worker.wait_for(count, (due_ns - time.time_ns()) / 1e9 + _ALL_S)
-        return {
-            "first_ms": lateness_ms(ran, 0), "p99_ms": lateness_ms(ran, 99), **asdict(Delivery.of(ran, count))
-        }  # fmt: skip
+            time.sleep(max(0, due_ns - time.time_ns()) / 1e9)
+            return self._punctuality(worker.wait_for(count), count)
+
+    def _serving(self, producer: Producer, start: Callable[..., Worker]) -> Worker:
+        """A worker that has done a first job."""
+        worker = start()
+        producer.enqueue(1, "one", first=_FIRST)
+        until(lambda: bool(worker.all_ran()), "the first job ran", 2 * _READY_S)
+        return worker
+
+    def _punctuality(self, ran: list[Ran], count: int) -> Measured:
+        late = {f"{name}_ms": lateness_ms(ran, percent) for name, percent in _LATENESS.items()}
+        return {**late, **asdict(Delivery.of(ran, count))}
 
     def trickle(self) -> Measured:
-        """200 jobs a second, each due after a second."""
-        count = self.jobs(2_000)
+        """200 jobs a second with delays of 0.5 to 5 s."""
+        count = self.jobs(4_000)
         with self._started() as (_, producer, start):
-            worker = start()
-            producer.trickle(count, 200.0, 1.0)
-            ran = worker.wait_for(count)
-        return {
-            "p50_ms": lateness_ms(ran, 50), "p99_ms": lateness_ms(ran, 99), **asdict(Delivery.of(ran, count))
-        }  # fmt: skip
+            worker = self._serving(producer, start)
+            producer.trickle(count, 200.0)
+            return self._punctuality(worker.wait_for(count), count)
 
     def idle(self) -> Measured:
         """A worker waits, and a job that is due in an hour."""
         with self._started() as (server, producer, start):
-            before = server.commands()
-            if before is None:
-                return {"none": "its workers wait in a call"}
-            producer.enqueue(1, "one", delay_s=HOUR_S)
-            start()
+            if server.commands() is None:
+                return {"none": "its workers wait in a call, or get jobs without asking"}
+            self._serving(producer, start)
+            producer.enqueue(1, "one", hours=True)
             time.sleep(5.0)
             seconds = max(2.0, 20.0 * self._scale)
             before = server.commands() or 0
@@ -269,26 +256,28 @@ class Bench:
     def memory(self) -> Measured:
         count = self.jobs(20_000)
         with self._started() as (server, producer, _):
-            producer.enqueue(100, "bulk", delay_s=HOUR_S)
+            producer.enqueue(100, "bulk", hours=True)
             before = server.memory_bytes()
-            producer.enqueue(count, "bulk", first=100, delay_s=HOUR_S)
+            producer.enqueue(count, "bulk", first=100, hours=True)
             return {"bytes": (server.memory_bytes() - before) / count}
 
     def crash(self) -> Measured:
         """A worker with 20 handlers of 50 ms is killed half way, and another one is started at once."""
-        count = self.jobs(1_000)
+        count = max(200, self.jobs(1_000))
         with self._started() as (_, producer, start):
             producer.enqueue(count, "bulk")
             worker = start(_WORK_S, crash=True)
-            worker.wait_for(count // 2)
+            worker.wait_for_half(count)
             worker.kill()
             killed_ns = time.time_ns()
             another = start(_WORK_S, crash=True)
-            ran = another.wait_until_nothing_comes(count)
+            ran = another.wait_for(count, _TAKEN_OVER_S)
         first_ends = {row.number: row.at_ns for row in reversed(ran)}
         took_s = (max(killed_ns, *first_ends.values()) - killed_ns) / 1e9
         return {"seconds": took_s, **asdict(Delivery.of(ran, count))}
 
+
+_LATENESS = {"first": 0, "p50": 50, "p99": 99, "last": 100}
 
 WORKLOADS: dict[str, Callable[[Bench], Measured]] = {
     "one": Bench.one_by_one,

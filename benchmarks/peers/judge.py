@@ -48,9 +48,9 @@ class Delivery:
 
 
 def per_second(ran: Sequence[Ran]) -> float:
-    """From the first run to the last."""
+    """From the first run to the last; 0 if there are not two."""
     times = sorted(row.at_ns for row in ran)
-    return (len(times) - 1) / ((times[-1] - times[0]) / 1e9)
+    return (len(times) - 1) / ((times[-1] - times[0]) / 1e9) if len(times) > 1 else 0.0
 
 
 def lateness_ms(ran: Sequence[Ran], percent: float) -> float:

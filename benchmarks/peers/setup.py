@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .servers import PROGRAMS
+
 HERE = Path(__file__).parent
 ENVIRONMENTS = HERE / ".environments"
 
@@ -25,9 +27,10 @@ class Peer:
 
     name: str
     program: str
-    server: str  # redis, beanstalkd
+    server: str  # redis, beanstalkd or rabbitmq
     language: str
     settings: str
+    most: int = 20_000  # jobs in a drain or a stampede: less for those that would take minutes
     pip: list[str] = field(default_factory=list)
     npm: list[str] = field(default_factory=list)
 
@@ -56,11 +59,11 @@ def prepare(peer: Peer) -> None:
     """Installs what the peer needs, once for each set of versions.
 
     Raises:
-        Missing: node, npm or beanstalkd is not there.
+        Missing: node, npm or the server is not there.
     """
-    for program in ("node", "npm") if peer.npm else ("beanstalkd",) if peer.server == "beanstalkd" else ():
+    for program in (*(("node", "npm") if peer.npm else ()), *PROGRAMS.get(peer.server, ())):
         if shutil.which(program) is None:
-            raise Missing(f"{peer.name} needs {program}, which is not on the path: install it first")
+            raise Missing(f"{peer.name} needs {program}, which is not on this machine: install it first")
     wanted = " ".join([*peer.pip, *peer.npm])
     stamp = peer.folder / "installed.txt"
     if not wanted or (stamp.exists() and stamp.read_text() == wanted):

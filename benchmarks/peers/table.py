@@ -17,18 +17,25 @@ class Column(NamedTuple):
     more_is_better: bool = False
 
 
-COLUMNS = (
-    Column("one", "per_second", "enqueue, one by one: jobs/s", 0, True),
-    Column("bulk", "per_second", "enqueue in bulk: jobs/s", 0, True),
-    Column("drain", "per_second", "drain: jobs/s", 0, True),
-    Column("stampede", "first_ms", "stampede: first, ms", 1),
-    Column("stampede", "p99_ms", "stampede: p99, ms", 0),
-    Column("trickle", "p50_ms", "trickle: p50, ms", 1),
-    Column("trickle", "p99_ms", "trickle: p99, ms", 1),
-    Column("idle", "per_second", "idle: commands/s", 1),
-    Column("memory", "bytes", "memory per job, bytes", 0),
-    Column("crash", "seconds", "kill -9: all done after, s", 1),
-)
+TABLES = {
+    "How much": (
+        Column("one", "per_second", "enqueue, one by one, jobs/s", 0, True),
+        Column("bulk", "per_second", "enqueue in bulk, jobs/s", 0, True),
+        Column("drain", "per_second", "drain, jobs/s", 0, True),
+    ),
+    "How punctual": (
+        Column("stampede", "first_ms", "stampede: first, ms", 1),
+        Column("stampede", "p99_ms", "stampede: p99, ms", 0),
+        Column("trickle", "p50_ms", "trickle: p50, ms", 1),
+        Column("trickle", "p99_ms", "trickle: p99, ms", 1),
+    ),
+    "What it takes": (
+        Column("idle", "per_second", "idle, commands/s", 1),
+        Column("memory", "bytes", "memory per job, bytes", 0),
+        Column("crash", "seconds", "kill -9: all done after, s", 1),
+    ),
+}
+"""What is told, by the heading under which it stands."""
 
 
 def cell(runs: Sequence[Mapping[str, Any]], column: Column) -> str:
@@ -49,15 +56,17 @@ def _of(runs: Iterable[Mapping[str, Any]], what: str) -> list[int]:
 
 
 def markdown(results: Results) -> str:
-    """One row for each figure, one column for each peer."""
+    """A table for each group of figures, one row for each peer; then what each peer is, and the machine."""
     peers = results["peers"]
-    lines = [f"| | {' | '.join(peers)} |", f"| --- |{' --- |' * len(peers)}"]
-    for column in COLUMNS:
-        cells = [cell(peer["runs"].get(column.workload, []), column) for peer in peers.values()]
-        if any(cells):
-            lines.append(f"| {column.title} | {' | '.join(cells)} |")
-    lines += [
-        "",
-        *(f"- **{name}** {peer['version']} ({peer['language']}): {peer['settings']}." for name, peer in peers.items()),
-    ]
-    return "\n".join([*lines, "", f"Measured on {results['machine']}."])
+    lines = []
+    for heading, columns in TABLES.items():
+        rows = {name: [cell(peer["runs"].get(c.workload, []), c) for c in columns] for name, peer in peers.items()}
+        if any(any(cells) for cells in rows.values()):
+            titles = " | ".join(column.title for column in columns)
+            lines += [f"## {heading}", "", f"| | {titles} |", f"| --- |{' ---: |' * len(columns)}"]
+            lines += [f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()]
+            lines += [""]
+    about = (
+        f"- **{name}** {peer['version']} ({peer['language']}): {peer['settings']}." for name, peer in peers.items()
+    )
+    return "\n".join([*lines, "## Versions and settings", "", *about, "", f"Measured on {results['machine']}."])

@@ -1,15 +1,14 @@
-"""beanstalkd, a queue server of its own. Delays are whole seconds."""
+"""beanstalkd, a queue server of its own. Delays are whole seconds: rounded up, or jobs would be early."""
 
 from __future__ import annotations
 
 import json
-import math
 import threading
 from importlib.metadata import version
 from urllib.parse import urlsplit
 
 from greenstalk import Client
-from peer import Log, Producer, ready, run
+from peer import Log, Producer, delay_ms, dumped, ready, run
 
 
 def client(url: str) -> Client:
@@ -21,10 +20,12 @@ class BeanstalkdProducer(Producer):
     version = f"greenstalk {version('greenstalk')}"
 
     def __init__(self, url: str) -> None:
+        super().__init__(url)
         self._client = client(url)
 
-    def one(self, job: dict, delay_s: float) -> None:
-        self._client.put(json.dumps(job, separators=(",", ":")), delay=math.ceil(delay_s), ttr=2)
+    def one(self, job: dict, due_ns: int | None) -> None:
+        delay_s = 0 if due_ns is None else -(-delay_ms(due_ns) // 1000)
+        self._client.put(dumped(job), delay=delay_s, ttr=2)
 
 
 def work(url: str, log: Log, crash: bool) -> None:

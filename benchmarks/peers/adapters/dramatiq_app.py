@@ -9,7 +9,7 @@ from importlib.metadata import version
 import dramatiq
 from dramatiq.brokers.redis import RedisBroker
 from dramatiq.middleware import Retries
-from peer import Log, Producer, ready, run
+from peer import Log, Producer, delay_ms, ready, run
 
 CRASH = sys.argv[-1] == "1"
 # Every 20th command looks for workers that are gone, instead of every 1 000th: the crash waits for that.
@@ -27,10 +27,10 @@ def handle(job: dict) -> None:
 class DramatiqProducer(Producer):
     version = version("dramatiq")
 
-    def __init__(self, _: str) -> None: ...
+    bulk = "no call for many messages"
 
-    def one(self, job: dict, delay_s: float) -> None:
-        handle.send_with_options(args=(job,), delay=int(delay_s * 1000) or None)
+    def one(self, job: dict, due_ns: int | None) -> None:
+        handle.send_with_options(args=(job,), delay=None if due_ns is None else delay_ms(due_ns))
 
 
 def work(_: str, given: Log, crash: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from importlib.metadata import version
 
 from huey import RedisHuey
@@ -20,13 +21,13 @@ def handle(job: dict) -> None:
 class HueyProducer(Producer):
     version = version("huey")
 
-    def __init__(self, _: str) -> None: ...
+    bulk = "no call for many tasks"
 
-    def one(self, job: dict, delay_s: float) -> None:
-        if delay_s:
-            handle.schedule((job,), delay=delay_s)
-        else:
+    def one(self, job: dict, due_ns: int | None) -> None:
+        if due_ns is None:
             handle(job)
+        else:
+            handle.schedule((job,), eta=datetime.fromtimestamp(due_ns / 1e9, UTC))
 
 
 def work(_: str, given: Log, crash: bool) -> None:

@@ -1,5 +1,5 @@
 """What every adapter in Python shares. It runs in the environment of its queue, so it imports nothing but the standard
-library.
+library, and uvloop where that is installed.
 
     PROGRAM produce URL     reads orders from standard input, one line of JSON each, and answers each with one line
     PROGRAM work URL LOG WORK_S CRASH     works until it is killed
@@ -10,19 +10,36 @@ WORK_S is logged at its end.
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import json
-import math
 import os
+import random
 import sys
 import time
 
 BODY_BYTES = 165
+BATCH = 500
+MS = 1_000_000
 
 
 def body(number: int, due_ns: int) -> dict:
     """Its JSON has exactly 165 bytes."""
     plain = {"n": number, "due": due_ns, "pad": ""}
-    return {**plain, "pad": "x" * (BODY_BYTES - len(json.dumps(plain, separators=(",", ":"))))}
+    return {**plain, "pad": "x" * (BODY_BYTES - len(dumped(plain)))}
+
+
+def dumped(job: dict) -> str:
+    return json.dumps(job, separators=(",", ":"))
+
+
+def now_ms() -> int:
+    return time.time_ns() // MS
+
+
+def delay_ms(due_ns: int) -> int:
+    """From now until then, and never less: for queues that take no moment but a delay."""
+    return max(0, -((time.time_ns() - due_ns) // MS))
 
 
 class Log:
@@ -38,6 +55,12 @@ class Log:
             time.sleep(self.work_s)
         self.ended(job)
 
+    async def note_async(self, job: dict) -> None:
+        """As ``note``, in a handler that is a coroutine."""
+        if self.work_s:
+            await asyncio.sleep(self.work_s)
+        self.ended(job)
+
     def ended(self, job: dict) -> None:
         os.write(self._file, b"%d %d %d\n" % (job["n"], job["due"], time.time_ns()))
 
@@ -48,53 +71,98 @@ def ready() -> None:
 
 
 class Producer:
-    """Subclasses enqueue. ``version``: of the queue. ``bulk`` None: it has no way to enqueue several jobs in a call."""
+    """Subclasses enqueue: ``one(job, due_ns)``, where None is at once, and ``bulk(jobs, dues)`` or the reason why there
+    is none. Both may be coroutine functions; so may ``start``. ``version``: of the queue.
+    """
 
     version = ""
-    bulk = None
+    bulk: object = "it enqueues one job in a call"
 
-    def one(self, job: dict, delay_s: float) -> None:
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+    def start(self) -> object:
+        """Called once, in the event loop."""
+
+    def one(self, job: dict, due_ns: int | None) -> object:
         raise NotImplementedError
 
-    def _carry_out(self, order: dict) -> dict:
-        if order["do"] == "about":
-            return {"version": self.version, "bulk": self.bulk is not None}
-        first, count, delay_s, due_ns = (order[name] for name in ("first", "count", "delay_s", "due_ns"))
-        began = time.time_ns()
-        if order["do"] == "trickle":
-            self._trickle(first, count, delay_s, order["per_second"])
-        elif order["do"] == "bulk":
-            for start in range(first, first + count, 500):
-                numbers = range(start, min(start + 500, first + count))
-                left_s = _left_s(delay_s, due_ns)
-                self.bulk([body(number, due_ns or began + int(delay_s * 1e9)) for number in numbers], left_s)
-        else:
-            for number in range(first, first + count):
-                self.one(body(number, due_ns or began + int(delay_s * 1e9)), _left_s(delay_s, due_ns))
-        return {"seconds": (time.time_ns() - began) / 1e9}
+    async def serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        await _settled(self.start())
+        while line := await loop.run_in_executor(None, sys.stdin.readline):
+            print(json.dumps(await self._carry_out(json.loads(line))), flush=True)
 
-    def _trickle(self, first: int, count: int, delay_s: float, per_second: float) -> None:
-        began = time.monotonic()
+    async def _carry_out(self, order: dict) -> dict:
+        do = order.pop("do")
+        if do == "about":
+            return {"version": self.version, "no_bulk": self.bulk if isinstance(self.bulk, str) else ""}
+        carry_out = {"trickle": self._trickle, "bulk": self._bulk, "one": self._one}[do]
+        return {"seconds": await carry_out(**order)}
+
+    async def _one(self, **order: object) -> float:
+        jobs = _jobs(**order)
+        began = time.perf_counter()
+        for job, due_ns in jobs:
+            await _settled(self.one(job, due_ns))
+        return time.perf_counter() - began
+
+    async def _bulk(self, **order: object) -> float:
+        jobs = _jobs(**order)
+        began = time.perf_counter()
+        for start in range(0, len(jobs), BATCH):
+            batch = jobs[start : start + BATCH]
+            await _settled(self.bulk([job for job, _ in batch], [due_ns for _, due_ns in batch]))
+        return time.perf_counter() - began
+
+    async def _trickle(self, first: int, count: int, between_s: list, per_second: float) -> float:
+        """One after the other, at an even pace."""
+        chance = random.Random(1)
+        began = time.perf_counter()
         for i in range(count):
-            time.sleep(max(0.0, began + i / per_second - time.monotonic()))
-            # Taken after the delay is known to begin: what starts before it is early.
-            self.one(body(first + i, time.time_ns() + int(delay_s * 1e9)), delay_s)
-
-    def serve(self) -> None:
-        for line in sys.stdin:
-            print(json.dumps(self._carry_out(json.loads(line))), flush=True)
+            await asyncio.sleep(max(0.0, began + i / per_second - time.perf_counter()))
+            due_ns = (now_ms() + round(chance.uniform(*between_s) * 1000)) * MS
+            await _settled(self.one(body(first + i, due_ns), due_ns))
+        return time.perf_counter() - began
 
 
-def _left_s(delay_s: float, due_ns: int) -> float:
-    """In whole milliseconds, rounded up: what most queues take."""
-    return delay_s if not due_ns else max(0, math.ceil((due_ns - time.time_ns()) / 1e6)) / 1000
+async def _settled(found: object) -> None:
+    if found is not None and inspect.isawaitable(found):
+        await found
+
+
+def _jobs(first: int, count: int, due_ns: int = 0, between_s: list | None = None) -> list:
+    """Jobs with their due times: none, all the same, or spread over a time. They are whole milliseconds: what most
+    queues take. They are made before the clock runs.
+    """
+    now = now_ms()
+    if between_s:
+        least, most = (round(s * 1000) for s in between_s)
+        dues = [(now + least + number * 7919 % (most - least)) * MS for number in range(first, first + count)]
+        return [(body(first + i, due), due) for i, due in enumerate(dues)]
+    return [(body(number, due_ns or now * MS), due_ns or None) for number in range(first, first + count)]
+
+
+def loop() -> asyncio.AbstractEventLoop:
+    """uvloop's, where it is installed."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
 
 
 def run(producer: object, work: object) -> None:
-    """The program. ``producer(url)`` makes a Producer; ``work(url, log, crash)`` serves until it is killed."""
+    """The program. ``producer(url)`` makes a Producer; ``work(url, log, crash)`` serves until it is killed. It may be a
+    coroutine function.
+    """
     role, url, *rest = sys.argv[1:]
     if role == "produce":
-        producer(url).serve()
-    else:
-        log, work_s, crash = rest
-        work(url, Log(log, float(work_s)), crash == "1")
+        with asyncio.Runner(loop_factory=loop) as runner:
+            runner.run(producer(url).serve())
+        return
+    log, work_s, crash = rest
+    found = work(url, Log(log, float(work_s)), crash == "1")
+    if inspect.isawaitable(found):
+        with asyncio.Runner(loop_factory=loop) as runner:
+            runner.run(found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from datetime import timedelta
+from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,28 +12,37 @@ from redis import Redis
 
 if __name__ == "__main__":
     from peer import Log, Producer, ready, run
-    from rq import Queue, SimpleWorker
+    from rq import Queue, Retry, SimpleWorker
 
     class RqProducer(Producer):
         version = version("rq")
 
         def __init__(self, url: str) -> None:
+            super().__init__(url)
             self._queue = Queue("t", connection=Redis.from_url(url))
 
-        def one(self, job: dict, delay_s: float) -> None:
-            if delay_s:
-                self._queue.enqueue_in(timedelta(seconds=delay_s), "rq_app.handle", job, result_ttl=0)
+        def one(self, job: dict, due_ns: int | None, pipe: object = None) -> None:
+            made = self._queue.create_job("rq_app.handle", (job,), result_ttl=0, timeout=2, retry=Retry(max=3))
+            if due_ns is None:
+                self._queue.enqueue_job(made, pipeline=pipe)
             else:
-                self._queue.enqueue("rq_app.handle", job, result_ttl=0)
+                self._queue.schedule_job(made, datetime.fromtimestamp(due_ns / 1e9, UTC), pipeline=pipe)
 
-    def work(url: str, log: Log, _: bool) -> None:
+        def bulk(self, jobs: list[dict], dues: list) -> None:
+            with self._queue.connection.pipeline() as pipe:
+                for job, due_ns in zip(jobs, dues, strict=True):
+                    self.one(job, due_ns, pipe)
+                pipe.execute()
+
+    def work(url: str, log: Log, crash: bool) -> None:
         logging.disable(logging.CRITICAL)
         sys.path.insert(0, str(Path(__file__).parent))
         import rq_app  # the worker imports the handler by name
 
         rq_app.log = log
         ready()
-        SimpleWorker([Queue("t", connection=Redis.from_url(url))]).work(with_scheduler=True)
+        looks = {"maintenance_interval": 2} if crash else {}
+        SimpleWorker([Queue("t", connection=Redis.from_url(url))], **looks).work(with_scheduler=True)
 
     run(RqProducer, work)
 

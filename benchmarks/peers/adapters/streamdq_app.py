@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-import math
-
-from peer import Log, Producer, ready, run
+from peer import MS, Log, Producer, ready, run
 
 from streamdq import NewJob, Queue, Worker
 from streamdq.version import __version__
-
-
-def due(job: dict, delay_s: float) -> dict:
-    return {"at": math.ceil(job["due"] / 1e6)} if delay_s else {}
 
 
 class StreamdqProducer(Producer):
     version = __version__
 
     def __init__(self, url: str) -> None:
+        super().__init__(url)
         self._queue = Queue(url)
         self._queue.configure("t")
 
-    def one(self, job: dict, delay_s: float) -> None:
-        self._queue.enqueue("t", job, **due(job, delay_s))
+    def one(self, job: dict, due_ns: int | None) -> None:
+        self._queue.enqueue("t", job, at=due_ns and due_ns // MS)
 
-    def bulk(self, jobs: list[dict], delay_s: float) -> None:
-        self._queue.enqueue_many("t", [NewJob(job, **due(job, delay_s)) for job in jobs])
+    def bulk(self, jobs: list[dict], dues: list) -> None:
+        made = [NewJob(job, at=due_ns and due_ns // MS) for job, due_ns in zip(jobs, dues, strict=True)]
+        self._queue.enqueue_many("t", made)
 
 
 def work(url: str, log: Log, crash: bool) -> None:
@@ -34,9 +29,7 @@ def work(url: str, log: Log, crash: bool) -> None:
 
     @worker.handler("t", ttr="2s" if crash else "30s")
     async def handle(body: dict) -> None:
-        if log.work_s:
-            await asyncio.sleep(log.work_s)
-        log.ended(body)
+        await log.note_async(body)
 
     ready()
     worker.run()
