@@ -18,7 +18,7 @@ from ..store.scripts import Scripts
 from ..store.topics import Topics
 
 _BACKOFF_S = 0.2
-_GATHER_S = 0.002  # the longest that the first end of a batch waits for others
+_GATHER_S = 0.001  # the longest that the first end of a batch waits for others
 
 
 _Key = tuple[ShardKeys, Outcome, str]  # shard, outcome, generation of the group
