@@ -46,12 +46,12 @@ def check_new(model: Model, now_ms: int, job: Tracked, rule: bytes) -> None:
 
 def _end_ms(model: Model, span: Span) -> int:
     """Until when an id is taken that is so from the end of its job on, if the model knows that end: in a group that
-    joined after the job it may be open, or not be there at all.
+    joined after the job it may be open, or not be there at all. One that came back from the archive had left before.
     """
     job = span.job
-    deliveries = [job.deliveries.get(group) for group in job.only or model.groups.get(job.shard, {})]
+    deliveries = [job.deliveries.get(group) for group in model.groups.get(job.shard, {})]
     ends = [one.ended_ms for one in deliveries if one is not None and one.ended]
-    if not span.after_ms or job.gone or not ends or len(ends) < len(deliveries):
+    if not span.after_ms or job.gone or job.only or not ends or len(ends) < len(deliveries):
         return 0
     return max(ends) + span.after_ms
 
