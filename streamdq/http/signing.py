@@ -75,11 +75,11 @@ def unpack(store: RedisStore, values: list[Any]) -> Held:
         topic, id, bytes(body_bytes), due_ms, created_ms, ttr_ms=ttr_ms, retry=retry, state=JobState.RUNNING,
         attempt=attempt, step=step,
     )  # fmt: skip
-    held = Held(
-        store.session.keys.shard(topic, shard), group, job, main.encode(), entry.encode(), due_ms, crashes, started_ms
-    )
-    held.ttr_ms, held.consumer, held.receipt = ttr_ms, consumer, True
-    held.generation = rest[0] if rest else "0"  # claims from an older server have none
-    # By this host's clock: it only affects a metric.
-    held.deadline = time.monotonic() + ttr_ms / 1000 - max(0.0, wall_s() - started_ms / 1000)
-    return held
+    return Held(
+        store.session.keys.shard(topic, shard), group, job, main.encode(), entry.encode(), due_ms,
+        generation=rest[0] if rest else "0",  # claims from an older server have none
+        ttr_ms=ttr_ms,
+        # By this host's clock: it only affects a metric.
+        deadline=time.monotonic() + ttr_ms / 1000 - max(0.0, wall_s() - started_ms / 1000),
+        crashes=crashes, started_ms=started_ms, consumer=consumer, receipt=True,
+    )  # fmt: skip

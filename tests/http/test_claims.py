@@ -67,7 +67,7 @@ async def test_a_claim_outlives_the_server(open_api: Open, redis_server: Server)
     with Queue(redis_server.url, NAMESPACE) as queue:
         rows = queue.history("t").rows
         assert [row.event for row in rows] == ["dead", "done"]
-        assert all(row.consumer and row.started_ms and row.created_ms for row in rows)
+        assert all(row.consumer and row.started_ms and row.created_ms for row in rows), rows
 
 
 async def test_a_claim_that_was_taken_over_is_refused(api: Api, redis_server: Server) -> None:
