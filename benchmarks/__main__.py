@@ -19,7 +19,23 @@ from rich.console import Console
 
 from streamdq.embedded.binary import ServerBinary, find_server
 
-from . import callback, calls, crash, drain, enqueue, find, growth, history, idle, keys, metrics, move, timing, web
+from . import (
+    callback,
+    calls,
+    crash,
+    drain,
+    enqueue,
+    find,
+    growth,
+    history,
+    idle,
+    keys,
+    metrics,
+    move,
+    storm,
+    timing,
+    web,
+)
 from .figures import table
 from .harness import Bench, Results, Workload
 from .timers import event_loop
@@ -40,6 +56,7 @@ WORKLOADS: dict[str, Workload] = {
     "memory": enqueue.memory,
     "calls": calls.calls,
     "crash": crash.crash,
+    "storm": storm.storm,
     "callback": callback.callback,
     "web": web.web,
     "growth": growth.growth,

@@ -48,7 +48,8 @@ class RedisServer:
             **({"unixsocket": sock} if unix else {}),
         }  # fmt: skip
         words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
-        self._process = subprocess.Popen([binary.path, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self._command = [str(binary.path), *words]
+        self._process = self._start()
         try:
             self._wait()
             # redis-py types every reply as that of either kind of client.
@@ -56,6 +57,9 @@ class RedisServer:
         except BaseException:
             self.close()
             raise
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self._command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
     def _wait(self) -> None:
         deadline = monotonic() + _START_S
@@ -73,6 +77,18 @@ class RedisServer:
         self._process.kill()
         self._process.wait()
         shutil.rmtree(self._directory, ignore_errors=True)
+
+    def restart(self, down_s: float) -> float:
+        """Saves the data, kills the server, and starts it again after a while. Returns when it answered, by
+        ``time.time``: it has loaded its data then.
+        """
+        self.client.save()
+        self._process.kill()
+        self._process.wait()
+        sleep(down_s)
+        self._process = self._start()
+        self._wait()
+        return time()
 
     def __enter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -23,7 +24,7 @@ import psutil
 from streamdq import Job, Worker
 
 from .harness import GROUP, NAMESPACE, TOPIC, Order
-from .timers import measure
+from .timers import measure, run
 
 _ROOT = Path(__file__).parent.parent
 _STOP_S = 15.0
@@ -142,6 +143,30 @@ def _witness(worker: Worker, log: Path, ttr_s: str, work_s: str) -> None:
     worker.run()
 
 
+def _herd(worker: Worker, log: Path, count: str) -> None:
+    """Many workers in one process, each with connections of its own; they record at once when each attempt began."""
+    logging.getLogger("streamdq").setLevel(logging.ERROR)  # that Redis is gone is no news here
+    file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    async def close(_order: Order, job: Job) -> None:
+        os.write(file, f"{json.dumps([job.due_ms, time.time_ns()])}\n".encode())
+
+    workers = [Worker(worker.url, worker.namespace, GROUP, worker.concurrency) for _ in range(int(count))]
+    for each in workers:
+        each.handler(TOPIC)(close)
+
+    def stop() -> None:
+        for each in workers:
+            each.stop()
+
+    async def serve() -> None:
+        serving = asyncio.gather(*(each.serve() for each in workers))
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
+        await serving
+
+    run(serve())
+
+
 def _callback(url: str) -> None:
     """Runs a callback worker."""
     from streamdq.callback import CallbackSettings, CallbackWorker
@@ -149,7 +174,7 @@ def _callback(url: str) -> None:
     CallbackWorker(url, NAMESPACE, topics=[TOPIC], callback=CallbackSettings(allow=("127.0.0.1",))).run()
 
 
-_ROLES: dict[str, Callable[..., None]] = {"noop": _noop, "stamp": _stamp, "witness": _witness}
+_ROLES: dict[str, Callable[..., None]] = {"noop": _noop, "stamp": _stamp, "witness": _witness, "herd": _herd}
 
 
 def _main(url: str, role: str, log: str, *options: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Hashable, Iterable
@@ -18,7 +19,7 @@ _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S, _HEALTHY_S = 0.05, 2.0, 10.0
 
 async def supervise(name: str, body: Callable[[], Awaitable[None]], stopping: asyncio.Event, namespace: str) -> None:
     """Runs ``body`` until it returns or ``stopping`` is set. A body that raises is logged, counted, and run again
-    after a pause that doubles from 50 ms to 2 s; ten healthy seconds reset it.
+    after a pause that doubles from 50 ms to 2 s, less up to half of it at random; ten healthy seconds reset it.
 
     Raises:
         NewerFormat: waiting can't help; the process has to end.
@@ -38,8 +39,13 @@ async def supervise(name: str, body: Callable[[], Awaitable[None]], stopping: as
                 log.debug("loop traceback", loop=name, trace="".join(traceback.format_tb(error.__traceback__)))
         if time.monotonic() - started > _HEALTHY_S:
             backoff_s = _FIRST_BACKOFF_S
-        await wait(stopping, backoff_s)
+        await wait(stopping, _spread(backoff_s))
         backoff_s = min(backoff_s * 2, _LONGEST_BACKOFF_S)
+
+
+def _spread(pause_s: float) -> float:
+    """Processes that lost Redis at the same moment must not all come back at the same moment."""
+    return pause_s * random.uniform(0.5, 1)  # noqa: S311 - no secret
 
 
 def _newer_format(error: BaseException) -> NewerFormat | None:
@@ -66,7 +72,9 @@ async def cancel_and_wait(tasks: Iterable[asyncio.Future[Any]]) -> None:
 
 
 class Failures:
-    """Backoff per thing that failed: 50 ms, doubling to 2 s. Logs the first failure in a row and the next success."""
+    """Backoff per thing that failed: 50 ms, doubling to 2 s, less up to half of it at random. Logs the first failure in
+    a row and the next success.
+    """
 
     def __init__(self, loop: str, namespace: str) -> None:
         self._loop = loop
@@ -86,7 +94,7 @@ class Failures:
             log.warning("failed, trying again", loop=self._loop, of=str(name), error=what(error))
         pause_s = self._pauses_s.get(name, _FIRST_BACKOFF_S)
         self._pauses_s[name] = min(pause_s * 2, _LONGEST_BACKOFF_S)
-        return pause_s
+        return _spread(pause_s)
 
     def worked(self, name: Hashable) -> None:
         if name in self._pauses_s:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import re
 import secrets
 import socket
@@ -123,7 +124,8 @@ class Session:
                 left_s = deadline - time.monotonic() - pause_s
                 if left_s <= 0 or (error.sent and not repeatable):
                     raise self.unavailable(error) from error
-            yield Pause(pause_s)
+            # Clients that lost Redis at the same moment must not all come back at the same moment.
+            yield Pause(pause_s * random.uniform(0.5, 1))  # noqa: S311 - no secret
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
     def unavailable(self, error: LinkError) -> ServerUnavailable:

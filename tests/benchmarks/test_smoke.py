@@ -17,6 +17,7 @@ from benchmarks.harness import Bench, Order, Results, body, in_turn, new_jobs, p
 from benchmarks.history import dump, history
 from benchmarks.keys import keys
 from benchmarks.metrics import scrape
+from benchmarks.storm import storm
 from benchmarks.timing import topics
 from streamdq.embedded.binary import find_server
 from streamdq.store.records import encode
@@ -194,6 +195,17 @@ def test_a_crash_is_measured_and_writes_nothing_between_the_progress_lines(
     lost, _, again = crash(bench)
     assert (lost.value, again.value > 0) == (0, True), "jobs of the killed one were taken over"
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.thorough
+@needs_redis
+def test_a_restart_under_many_connections_is_measured(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("benchmarks.storm._DUE_FOR_S", 4.0)
+    first, again, early, *most = storm(bench)
+    assert 0 <= first.value <= again.value
+    assert early.value == 0
+    assert first.raw["workers"] == 10
+    assert all(figure.value > 0 for figure in most)
 
 
 @needs_redis

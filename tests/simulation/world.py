@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import tempfile
 import time
 import warnings
@@ -103,6 +104,7 @@ class World:
                 (serving_module, "install", self.loop.install),
                 (serving_module, "uninstall", self.loop.uninstall),
                 (mover_module, "AsyncLink", link),
+                (random, "uniform", lambda _least, most: most),  # pauses before another try are their longest
                 (queue_module, "MoverThread", SimulatedMoverThread),
                 (AsyncQueue, "_link_class", staticmethod(link)),
                 (Queue, "_link_class", staticmethod(lambda *_: BlockingLink(link()))),

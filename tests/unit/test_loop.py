@@ -46,3 +46,12 @@ def test_what_met_a_newer_format_is_not_tried_again() -> None:
     assert failures.failed("shard", ServerUnavailable("away")) > 0
     with pytest.raises(NewerFormat):
         failures.failed("shard", NewerFormat(NEWER))
+
+
+def test_clients_that_failed_together_do_not_try_again_together() -> None:
+    first, second = Failures("test", "ns"), Failures("test", "ns")
+    error = ServerUnavailable("away")
+    pauses = [(first.failed("shard", error), second.failed("shard", error)) for _ in range(8)]
+    longest = [0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+    assert all(most / 2 <= pause <= most for both, most in zip(pauses, longest, strict=True) for pause in both)
+    assert all(one != other for one, other in pauses)

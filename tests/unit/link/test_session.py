@@ -109,7 +109,7 @@ def test_what_may_be_repeated_is_repeated(session: Session, carry: Carry, error:
     reply, wire = carry(lambda: session.call(COMMANDS), error, error, error, [b"v"])
     assert reply == [b"v"]
     assert len(wire.timeouts_s) == 4
-    assert wire.pauses_s == [0.02, 0.04, 0.08]
+    assert len(wire.pauses_s) == 3
 
 
 def test_what_must_not_run_twice_is_sent_again_only_if_it_was_not_sent(session: Session, carry: Carry) -> None:
@@ -145,9 +145,11 @@ def test_pauses_grow_to_half_a_second(session: Session, monkeypatch: pytest.Monk
     monkeypatch.setattr("streamdq.link.session.time.sleep", wire.sleep)
     with pytest.raises(ServerUnavailable):
         run(wire, session.call(COMMANDS))
-    assert wire.pauses_s[:6] == [0.02, 0.04, 0.08, 0.16, 0.32, 0.5]
-    assert max(wire.pauses_s) == 0.5
+    longest = [0.02, 0.04, 0.08, 0.16, 0.32, *[0.5] * (len(wire.pauses_s) - 5)]
+    assert all(most / 2 <= pause <= most for pause, most in zip(wire.pauses_s, longest, strict=True))
+    assert len(wire.pauses_s) > 5
     assert sum(wire.pauses_s) <= 5.0
+    assert wire.pauses_s[:5] != longest[:5], "clients that lost Redis together don't come back together"
 
 
 def test_a_blocking_call_is_sent_once(session: Session, carry: Carry) -> None:
