@@ -41,7 +41,7 @@ chaos: $(STAMP) ## let everything fail and change at random under load; MINUTES=
 lint: $(STAMP) ## check style, format, and which room imports which
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/lint-imports --config pyproject.toml --no-logo
+	@$(BIN)/lint-imports --no-logo
 
 types: $(STAMP) ## check types
 	@$(BIN)/mypy
