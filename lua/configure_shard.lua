@@ -12,18 +12,18 @@
 -- ARGV[3] groups, 'a,b'
 -- ARGV[4] groups that leave, 'c,d'
 -- ARGV[5..] field, value, ... ('' removes the field)
--- returns {status, groups, leaving, version, shards}: status 1 = done, 0 = refused: the number of shards can't change
+-- returns {status, groups, leaving, version, shards, keyed}: status 1 = done, 0 = refused: the number of shards can't change
 -- while the shard holds jobs, nor become smaller before the shard was closed. Then what the shard has now: its groups, even those that ARGV[3] does not name; its
--- leaving groups; its version (if it is newer than ARGV[1], nothing was changed); and its number of shards. A dropped
--- shard
--- returns the lowest version that the next topic of that name may have
+-- leaving groups; its version (if it is newer than ARGV[1], nothing was changed); its number of shards; and 1 if it is marked as keyed. A
+-- dropped shard returns the lowest version that the next topic of that name may have
 -- include: stream_groups, sequence, ring, settle, relook, stored_format
 local settings, jobs, bucket, ready, counts, wake = unpack(KEYS)
 local known = redis.call('HMGET', settings, 'version', 'shards', 'groups', 'leaving', 'format')
 check_format(known[5])
 local had, leaving = names(known[3]), names(known[4])
 local function answer(status, version, shards)
-  return {status, table.concat(had, ','), table.concat(leaving, ','), tonumber(version), tonumber(shards or 0)}
+  return {status, table.concat(had, ','), table.concat(leaving, ','), tonumber(version), tonumber(shards or 0),
+    redis.call('HEXISTS', settings, 'keyed')}
 end
 local dropped = known[1] and not known[2] -- all that drop_shard left, which expires
 if dropped and tonumber(known[1]) >= tonumber(ARGV[1]) then return answer(1, known[1] + 1, 0) end

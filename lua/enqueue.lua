@@ -11,20 +11,20 @@
 -- KEYS[10] keyed    HASH
 -- KEYS[11] crowds   ZSET
 -- ARGV[1] now_ms or ''
--- ARGV[2] the topic's number of shards, as the caller knows it
+-- ARGV[2] the topic's number of shards, as lib/is_current.lua takes it
 -- ARGV[3] most bytes of records to return
 -- ARGV[4..] per job: id, when ('+delay_ms', or due_ms), rest of the record
 -- returns {status, now_ms, looked, i, record_i, ...}: status 1 = done, 0 = the caller's settings of the topic are out
 -- of date, nothing was written. looked: how many of the jobs were enqueued or had a taken id, at least one; the rest is
 -- left for another call. i (from 1) are the jobs whose id was taken, each with the record that has it.
--- include: clock, sequence, progress, ring, settle, lanes, largest, stored_format
+-- include: clock, sequence, progress, ring, settle, lanes, largest, stored_format, is_current
 local jobs, bucket, ready, counts, settings, wake, progress, lanes, fronts, keyed, crowds = unpack(KEYS)
 local now, shards, most_bytes = now_ms(ARGV[1]), ARGV[2], tonumber(ARGV[3])
 
 local topic = redis.call('HMGET', settings, 'shards', 'paused', 'rate', 'groups', 'watch_until', 'largest', 'format',
-  'key_limit')
+  'key_limit', 'keyed')
 check_format(topic[7])
-if topic[1] ~= shards then return {0, now, 0} end
+if not is_current(topic[1], topic[9], shards) then return {0, now, 0} end
 
 local limited = topic[8] and topic[8] ~= '0'
 local k = {counts = counts, bucket = bucket, wake = wake, progress = progress, lanes = lanes,

@@ -15,7 +15,7 @@
 -- KEYS[13] taken     HASH    id -> who had it last, and for how long it is taken
 -- KEYS[14] taken_until  ZSET  id -> when that is over
 -- ARGV[1] now_ms or ''
--- ARGV[2] shards
+-- ARGV[2] the topic's number of shards, as lib/is_current.lua takes it
 -- ARGV[3] history cap
 -- ARGV[4] most bytes of records to read
 -- ARGV[5] if a job has the id: 'keep' it; or, if it waits, 'replace' or 'postpone' it
@@ -24,12 +24,13 @@
 -- has the id, or had it; or that are there already, as they were postponed or the call is repeated. record_i: the job
 -- that has the id. If it has ended, body `null` in its record, and the sequence is until when (ms, hexadecimal) the id
 -- is taken.
--- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, lanes, withdraw, drop_job, largest, stored_format, taken, postpone
+-- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, lanes, withdraw, drop_job, largest, stored_format, is_current, taken, postpone
 local jobs, bucket, ready, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, taken, taken_until = unpack(KEYS)
 local now, most_bytes, how = now_ms(ARGV[1]), tonumber(ARGV[4]), ARGV[5]
-local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit')
+local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit',
+  'keyed')
 check_format(topic[5])
-if topic[1] ~= ARGV[2] then return {0, now, 0} end
+if not is_current(topic[1], topic[8], ARGV[2]) then return {0, now, 0} end
 local groups = names(topic[2])
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
   history = history, cap = ARGV[3], leaving = topic[4], taken = taken, taken_until = taken_until,

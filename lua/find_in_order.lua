@@ -11,28 +11,14 @@
 -- ARGV[2] the member at which the previous page ended, at from_ms; '' = begin with this time
 -- ARGV[3] until_ms: the last time
 -- ARGV[4] limit: how many members to look at; fewer if the shard has large jobs
--- ARGV[5] state, or ''
--- ARGV[6] group, or ''
--- ARGV[7] beginning of the id, or ''
--- ARGV[8] how much of a match to return: 'job', 'head' or 'plan'
--- ARGV[9..] texts that the record must have, as in lib/search.lua
+-- ARGV[5..] what is looked for, and how much of a match to return, as `query_in` of lib/search.lua reads it
 -- returns {member, at_ms, looked, match, ...}: where this page ends; looked = how many members it has, 0 = there are no
 -- more; each match as `matches` returns it. A member that is there all the time comes exactly once
--- include: progress, ring, settle, lanes, leaving_groups, group_states, delivery, deliveries, job_row, largest, search, stored_format
+-- include: progress, ring, settle, lanes, leaving_groups, group_states, delivery, deliveries, job_row, largest, search_groups, search, stored_format
 local index, jobs, bucket, progress, settings, lanes, keyed = unpack(KEYS)
 local topic = redis.call('HMGET', settings, 'groups', 'largest', 'leaving', 'format')
 check_format(topic[4])
 local k = {bucket = bucket, progress = progress, settings = settings, leaving = topic[3], lanes = lanes, keyed = keyed}
-local q = {state = ARGV[5], group = ARGV[6], prefix = ARGV[7], whole = ARGV[8], texts = {unpack(ARGV, 9)}}
-
--- Lua compares texts by the locale; Redis sorts members by their bytes.
-local function is_after(one, other)
-  for i = 1, math.min(#one, #other) do
-    local a, b = string.byte(one, i), string.byte(other, i)
-    if a ~= b then return a > b end
-  end
-  return #one > #other
-end
 
 -- The rank of the first member after the previous page, also if that page's last member has left since: equal times are
 -- sorted by member, so a search by halves finds the place in a few steps.
@@ -53,4 +39,4 @@ for i = 1, #page, 2 do
   ids[looked] = string.match(rest, '^\31[^\31]*\31(.*)$') or rest
 end
 local records = values_of(jobs, ids)
-return {place, at, looked, unpack(matches(k, names(topic[1]), q, ids, records))}
+return {place, at, looked, unpack(matches(k, names(topic[1]), query_in({unpack(ARGV, 5)}), ids, records))}

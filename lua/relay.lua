@@ -16,7 +16,7 @@
 -- KEYS[14] taken    HASH
 -- KEYS[15] taken_until  ZSET
 -- ARGV[1] now_ms or ''
--- ARGV[2] shards
+-- ARGV[2] the topic's number of shards, as lib/is_current.lua takes it
 -- ARGV[3] version of the topic before the caller read its rows: in a topic that was deleted and made again since, neither
 -- receipts nor the epoch would tell that another relay was there
 -- ARGV[4] history cap
@@ -27,13 +27,13 @@
 -- returns {status, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date, nothing was
 -- written. code of each job that was looked at, at least one: 1 = enqueued now, 2 = by an earlier call, 0 = another job
 -- has the id. {-1, epoch}: the fence; a relay with this higher epoch has been here, nothing was written.
--- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, lanes, withdraw, drop_job, largest, stored_format, taken
+-- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, lanes, withdraw, drop_job, largest, stored_format, is_current, taken
 local jobs, bucket, ready, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, outbox, taken, taken_until = unpack(KEYS)
 local now, most_bytes, fence, epoch = now_ms(ARGV[1]), tonumber(ARGV[5]), 'relay:' .. ARGV[6], tonumber(ARGV[7])
 local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'version', fence,
-  'after_finish', 'key_limit')
+  'after_finish', 'key_limit', 'keyed')
 check_format(topic[5])
-if topic[1] ~= ARGV[2] or topic[6] ~= ARGV[3] then return {0} end
+if not is_current(topic[1], topic[10], ARGV[2]) or topic[6] ~= ARGV[3] then return {0} end
 local last = tonumber(topic[7] or 0)
 if last > epoch then return {-1, last} end
 if last < epoch then redis.call('HSET', settings, fence, ARGV[7]) end

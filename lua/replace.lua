@@ -15,18 +15,19 @@
 -- KEYS[13] taken     HASH
 -- KEYS[14] taken_until  ZSET
 -- ARGV[1] now_ms or ''
--- ARGV[2] shards
+-- ARGV[2] the topic's number of shards, as lib/is_current.lua takes it
 -- ARGV[3] history cap
 -- ARGV[4] most bytes of records to read
 -- ARGV[5..] per job: id, when ('+delay_ms', or due_ms), rest of the record
 -- returns {status, now_ms, looked, i, record_i, ...} as enqueue does; i are the jobs that could not replace the old
 -- one, because an attempt is running or the old job is dead; or that are there already, as the call is repeated.
--- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, lanes, withdraw, drop_job, largest, stored_format, taken
+-- include: clock, sequence, progress, ring, settle, history, leaving_groups, group_states, lanes, withdraw, drop_job, largest, stored_format, is_current, taken
 local jobs, bucket, ready, progress, counts, settings, history, wake, lanes, fronts, keyed, crowds, taken, taken_until = unpack(KEYS)
 local now, most_bytes = now_ms(ARGV[1]), tonumber(ARGV[4])
-local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit')
+local topic = redis.call('HMGET', settings, 'shards', 'groups', 'largest', 'leaving', 'format', 'after_finish', 'key_limit',
+  'keyed')
 check_format(topic[5])
-if topic[1] ~= ARGV[2] then return {0, now, 0} end
+if not is_current(topic[1], topic[8], ARGV[2]) then return {0, now, 0} end
 local groups = names(topic[2])
 local k = {jobs = jobs, bucket = bucket, ready = ready, progress = progress, counts = counts, settings = settings,
   history = history, cap = ARGV[3], leaving = topic[4],

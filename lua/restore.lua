@@ -16,23 +16,23 @@
 -- ARGV[1] now_ms or ''
 -- ARGV[2] group
 -- ARGV[3] history cap
--- ARGV[4] the topic's number of shards, as the caller knows it
+-- ARGV[4] the topic's number of shards, as lib/is_current.lua takes it
 -- ARGV[5..] per job: id, receipt, attempt, due_ms, rest of the record from created_ms on
 -- returns {status, code, ...}: status 1 = done, 0 = the caller's settings of the topic are out of date, or the group
 -- does not exist, nothing was written; code 1 = ready, now or by an earlier call that left its receipt; 0 = the id is
 -- live
--- include: clock, sequence, progress, ring, settle, lanes, requeue, go_on, history, largest, stored_format
+-- include: clock, sequence, progress, ring, settle, lanes, requeue, go_on, history, largest, stored_format, is_current
 local own, bucket, jobs, progress, counts, settings, history, archive, wake, lanes, fronts, keyed, crowds = unpack(KEYS)
 local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {own = own, jobs = jobs, bucket = bucket, progress = progress, counts = counts, wake = wake,
   lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
-local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit')
+local topic = redis.call('HMGET', settings, 'shards', 'groups', 'paused', 'rate', 'largest', 'format', 'key_limit', 'keyed')
 check_format(topic[6])
 local others, served = {}, false
 for _, name in ipairs(names(topic[2])) do
   if name == group then served = true else others[#others + 1] = name end
 end
-if topic[1] ~= ARGV[4] or not served then return {0} end
+if not is_current(topic[1], topic[8], ARGV[4]) or not served then return {0} end
 k.key_limit = topic[7]
 k.waits = waits(topic[3], topic[4])
 

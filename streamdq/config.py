@@ -226,6 +226,15 @@ class TopicSettings(BaseModel):
         """The number of shards that producers must name; 0 refuses all, because the number is being changed."""
         return 0 if self.resharding is not None else self.shards
 
+    @property
+    def leads_to_keys(self) -> bool:
+        """Whether jobs are looked for in the shards of their keys."""
+        return self.keyed or self.shards == 1
+
+    def named(self, *, by_key: bool) -> str:
+        """The number of shards, as scripts take it that add jobs. ``by_key``: one is in the shard of its key."""
+        return f"{self.shards}k" if by_key and self.shards > 1 else str(self.shards)
+
     @cached_property
     def group_names(self) -> tuple[str, ...]:
         """Sorted, so that every client and every script names them in the same order."""
@@ -248,6 +257,8 @@ class TopicSettings(BaseModel):
             "key_limit", self._key_limit,
             "key_order", self.key_order or "",
         ]  # fmt: skip
+        if self.keyed:  # otherwise a mark stays: a registry that was lost does not know of it
+            fields += ["keyed", 1]
         for name, group in self.groups.items():
             fields += [f"ttr:{name}", "" if group.ttr_ms is None else group.ttr_ms]
         return fields

@@ -1,11 +1,10 @@
--- A search looks through the jobs of a page: q = {state=, group=, prefix=, whole=, texts=}
--- state, group  the job must be in this state, in this group; '' = any
--- prefix        of the id
--- whole         how much of a match to return: 'job'; 'head' = the body is null; 'plan' = only which deliveries it has
--- texts         must be in the record. One that begins with <, > or = stands for a number that is at most, at least, or just
---               so much: '<5 "user":' for one after '"user":'. A record that has an encoded body (codec/envelope.py), or
---               that may be written in another way, is not looked into: it matches
-local STATES = {r = 'running', d = 'dead', x = 'done'}
+-- A search looks through the jobs of a page: q = {whole=, prefix=, texts=}, and what lib/search_groups.lua asks of groups.
+-- whole   how much of a match to return: 'job'; 'record' = without its groups; 'head' = the same, with null as its body;
+--         'plan' = only which deliveries it has
+-- prefix  of the id
+-- texts   must be in the record. One that begins with <, > or = stands for a number that is at most, at least, or just
+--         so much: '<5 "user":' for one after '"user":'. A record that has an encoded body (codec/envelope.py), or
+--         that may be written in another way, is not looked into: it matches
 
 -- What streamdq writes into no record's header and into JSON at most within a text: the beginning of an encoded body, spaces
 -- after colons, and escaped letters; and spaces between a name and its colon. A row of an outbox may be written by any
@@ -57,28 +56,24 @@ local function may_match(record, wanted)
   return true
 end
 
--- is_in(row, state, group): whether a group has the job in this state. row: of job_row; state, group: '' = any.
--- returns true or false
-local function is_in(row, state, group)
-  for i = 3, #row, 3 do
-    if group == '' or row[i] == group then
-      local phase = string.sub(row[i + 1], 1, 1)
-      local waits = row[phase == '' and 2 or i + 2] == 1 and 'delayed' or 'ready'
-      if state == '' or (STATES[phase] or waits) == state then return true end
-    end
-  end
-  return false
-end
-
 -- head_of(record): returns the record with null as its body
 local function head_of(record)
   return string.match(record, '^[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n[^\n]*\n') .. 'null'
 end
 
+-- query_in(args): returns q. args: whole, state, group, prefix, from, to; how many of_groups, and these; texts
+local function query_in(args)
+  local q, count = {of_groups = {}}, tonumber(args[7])
+  q.whole, q.state, q.group, q.prefix, q.from, q.to = unpack(args, 1, 6)
+  for i = 1, count do q.of_groups[i] = {unpack(args, 4 + 4 * i, 7 + 4 * i)} end
+  q.texts = {unpack(args, 8 + 4 * count)}
+  return q
+end
+
 -- matches(k, groups, q, ids, records): looks through the jobs of a page.
 -- k = {bucket=, progress=, settings=, leaving=, lanes=, keyed=}
 -- returns {{id, deliveries, record, delayed, group, progress, waits, ...}, ...}, for each match: deliveries as
--- deliveries_in, the rest as job_row, but none with q.whole 'plan'
+-- deliveries_in, the rest as job_row, as far as q.whole goes
 local function matches(k, groups, q, ids, records)
   local names_of, these, out, wanted = {}, {}, {}, wanted_in(q.texts)
   for i, id in ipairs(ids) do
@@ -88,13 +83,13 @@ local function matches(k, groups, q, ids, records)
   end
   local values = states_of(k, groups, names_of)
   for i, id in ipairs(names_of) do
-    local before = (i - 1) * #groups
-    local row = job_row(k, groups, id, these[i], values, before)
-    if is_in(row, q.state, q.group) then
-      local match = {id, deliveries_in(groups, these[i], values, before)}
-      if q.whole ~= 'plan' then
-        if q.whole == 'head' then row[1] = head_of(row[1]) end
-        for _, value in ipairs(row) do match[#match + 1] = value end
+    local before, record = (i - 1) * #groups, these[i]
+    if is_wanted(k, groups, q, id, record, values, before) then
+      local match = {id, deliveries_in(groups, record, values, before)}
+      if q.whole == 'record' then match[3] = record end
+      if q.whole == 'head' then match[3] = head_of(record) end
+      if q.whole == 'job' then
+        for j, value in ipairs(job_row(k, groups, id, record, values, before)) do match[2 + j] = value end
       end
       out[#out + 1] = match
     end

@@ -211,12 +211,15 @@ class Letters:
         back: dict[str, bool] = {}
         for _ in range(_REPAIRS):
             settings = yield from known_group(self._store, topic, group)
+            if any(letter.key is not None for letter in letters):
+                settings = yield from self._topics.expect_keys(topic)
             current = True
             for part in _parts(letters, settings.shards):
                 shard = self._session.keys.shard(topic, shard_of(part[0].id, settings.shards, part[0].key))
                 # From now on, Redis alone has the job: as durable as a job that is enqueued to the topic.
                 scripts = self._store.at(None, settings)
-                reply = yield from scripts.restore(shard, group, settings.shards, _restored(part))
+                by_key = any(letter.key is not None for letter in part)
+                reply = yield from scripts.restore(shard, group, settings.named(by_key=by_key), _restored(part))
                 if reply is None:
                     current = False
                     break

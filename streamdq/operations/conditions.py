@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from ..errors import InvalidInput
-from ..job.job import GroupProgress, Job
+from ..job.job import Job
+from ..store.wanted import OfGroup
 
 Where = Mapping[str, Any] | Iterable[str]
 """``{"body.user": 7, "body.amount": (">", 100)}``, or the same as texts: ``["body.user=7", "body.amount>100"]``."""
@@ -25,6 +26,7 @@ OF_JOBS = ("id", "url", "key")
 OF_GROUPS = ("attempts", "error", "reason")
 MAX_CONDITIONS = 20
 _MAX_CHARS = 2000
+_BEYOND = 2**53  # no number that is compared with one of this size comes near it
 _TEXT = re.compile(r"\s*([^=<>!]+?)\s*(!=|<=|>=|=|<|>)\s*(.*?)\s*", re.DOTALL)
 _ORDERS: dict[str, Callable[[Any, Any], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
@@ -71,10 +73,14 @@ class Condition(NamedTuple):
         value = getattr(job, self.path[0])
         return self.holds(_MISSING if value is None else value)
 
-    def holds_with(self, progress: GroupProgress) -> bool:
-        name = "attempt" if self.path[0] == "attempts" else self.path[0]
-        value = getattr(progress, name)
-        return self.holds(_MISSING if value is None else value)
+    def in_script(self) -> OfGroup:
+        """One that concerns a group's progress, as the script takes it."""
+        name, value = self.path[0], self.value
+        if isinstance(value, str):
+            return OfGroup(name, self.operator, "string", value)
+        if _is_number(value):
+            return OfGroup(name, self.operator, "number", repr(max(-_BEYOND, min(_BEYOND, value))))
+        return OfGroup(name, self.operator, "", "")
 
     @property
     def text(self) -> str:

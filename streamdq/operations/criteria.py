@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import NamedTuple
 
 from ..errors import InvalidInput
 from ..job.job import JobState, check_group, check_id, check_key
 from ..schedules.civil import civil_moment_ms
+from ..store.wanted import OfGroup, Whole
 from ..times.durations import Duration, Moment, moment_ms, to_ms
 from .conditions import Condition, Where, conditions_in
 
@@ -33,7 +35,7 @@ class Time(NamedTuple):
         return now_ms + self.ms if self.relative else self.ms
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Criteria:
     """What a search looks for. ``due``: from and until, in ms since 1970 or relative to now."""
 
@@ -49,21 +51,34 @@ class Criteria:
         """Whether the jobs can be read from the buckets, by due time."""
         return self.state is JobState.DELAYED and self.due is not None
 
-    @property
+    @cached_property
     def of_body(self) -> tuple[Condition, ...]:
         return tuple(condition for condition in self.conditions if condition.of_body)
 
-    @property
-    def of_groups(self) -> tuple[Condition, ...]:
-        return tuple(condition for condition in self.conditions if condition.of_group)
-
-    @property
+    @cached_property
     def of_jobs(self) -> tuple[Condition, ...]:
         return tuple(one for one in self.conditions if not one.of_body and not one.of_group)
 
-    def is_all_in_script(self, by_due: bool) -> bool:
-        """Whether the script alone can tell what matches. ``by_due``: it reads from the buckets."""
-        return not self.conditions and self.key is None and (self.due is None or (by_due and not self.group))
+    @property
+    def of_groups(self) -> list[OfGroup]:
+        """The script alone decides these."""
+        return [condition.in_script() for condition in self.conditions if condition.of_group]
+
+    @property
+    def of_body_alone(self) -> bool:
+        """Whether all that the script can't decide are conditions on the body."""
+        return bool(self.of_body) and not self.of_jobs and self.key is None
+
+    @property
+    def needed(self) -> Whole:
+        """How much of a job it takes to decide what the script can't."""
+        return "record" if self.of_body else "head" if self.of_jobs or self.key is not None else "plan"
+
+    @property
+    def texts(self) -> list[str]:
+        """What the record of every match has."""
+        texts = [text for condition in self.conditions if (text := condition.text)]
+        return texts if self.key is None else [*texts, f"\x1f{self.key}\n"]
 
 
 def criteria_of(

@@ -200,7 +200,7 @@ def _put(
         scripts = store.at(durable, settings)
         for shard, part in _by_shard(store, topic, settings, jobs, left, on_conflict):
             while part:  # usually once; more often if large jobs have the ids: a call reads a bounded number of bytes
-                reply = yield from _call(scripts, shard, settings.shards, [jobs[i] for i in part], on_conflict)
+                reply = yield from _call(scripts, shard, settings, [jobs[i] for i in part], on_conflict)
                 now_ms = reply.now_ms
                 taken |= _by_job(reply.taken, part)
                 part = part[reply.looked :]
@@ -238,9 +238,10 @@ def check_at_most(jobs: Sequence[Encoded], on_conflict: OnConflict) -> None:
 
 
 def _call(
-    scripts: Scripts, shard: ShardKeys, shards: int, jobs: Sequence[Encoded], on_conflict: OnConflict
+    scripts: Scripts, shard: ShardKeys, settings: TopicSettings, jobs: Sequence[Encoded], on_conflict: OnConflict
 ) -> Op[Enqueued]:
     """All of the jobs are unique, or none is."""
+    shards = settings.named(by_key=any(job.key is not None for job in jobs))
     if _is_unique(jobs[0], on_conflict):
         how = "keep" if on_conflict == "reject" else on_conflict
         args = [value for job in jobs for value in (*job[:3], job.rule or NO_RULE)]
@@ -255,7 +256,7 @@ def _is_unique(job: Encoded, on_conflict: OnConflict) -> bool:
 
 def _with_keys(store: RedisStore, topic: str, settings: TopicSettings, jobs: Sequence[Encoded]) -> Op[TopicSettings]:
     """The settings, marked before the first job of the topic is in a shard that its id alone does not lead to."""
-    if settings.shards == 1 or settings.keyed or all(job.key is None for job in jobs):
+    if settings.leads_to_keys or all(job.key is None for job in jobs):
         return settings
     return (yield from store.topics.expect_keys(topic))
 

@@ -88,7 +88,7 @@ class RedisSide:
 
     def _expect_keys(self, topic: str, settings: TopicSettings, rows: Sequence[Row]) -> Op[None]:
         """Marks the topic before the first of its jobs is in a shard that its id alone does not lead to."""
-        if settings.shards > 1 and not settings.keyed and any(row.placed.key is not None for row in rows):
+        if any(row.placed.key is not None for row in rows) and not settings.leads_to_keys:
             yield from self._store.topics.expect_keys(topic)
             raise Outdated(f"topic {topic!r} has keys from now on")
 
@@ -100,7 +100,8 @@ class RedisSide:
             args: list[str | int | bytes] = []
             for row in rows:
                 args += [row.id, batch.when(row), row.job.rest, row.placed.receipt, int(row.replaces)]
-            reply = yield from scripts.relay(shard, settings, self._outbox, epoch, args)
+            by_key = any(row.placed.key is not None for row in rows)
+            reply = yield from scripts.relay(shard, settings, self._outbox, epoch, args, by_key)
             if reply.fence:
                 raise FencedOff(reply.fence)
             if not reply.current:

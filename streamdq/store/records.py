@@ -183,6 +183,11 @@ def job_in(topic: str, id: str, record: bytes, decoder: Decoder | None = None) -
     return job
 
 
+def body_in(record: bytes) -> bytes:
+    """What is stored of the body in a record."""
+    return record.split(b"\n", 7)[7]
+
+
 def record_in(record: bytes) -> Record:
     head, created, ttr, expire, nonce, retry, line, body = record.split(b"\n", 7)
     url, key = url_and_key(line.decode())

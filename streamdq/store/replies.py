@@ -204,7 +204,8 @@ class Match(NamedTuple):
 
     id: str
     deliveries: str
-    found: FoundJob | None  # None: only the two were asked for
+    found: FoundJob | None  # None: only the two were asked for, or these and the record
+    record: bytes = b""
 
 
 class FoundPage(NamedTuple):
@@ -225,8 +226,10 @@ class FoundInOrder(NamedTuple):
 
 
 def _match_in(row: Sequence[Any]) -> Match:
-    id, deliveries, *rest = row
-    return Match(id.decode(), deliveries.decode(), found_in(rest) if rest else None)
+    id, deliveries = row[0].decode(), row[1].decode()
+    if len(row) < 4:
+        return Match(id, deliveries, None, row[2] if len(row) == 3 else b"")
+    return Match(id, deliveries, found_in(row[2:]), row[2])
 
 
 def found_page_in(reply: Sequence[Any]) -> FoundPage:
@@ -293,11 +296,12 @@ class Configured(NamedTuple):
     leaving: tuple[str, ...]
     version: int  # the shard's; if it is newer than the caller's, nothing was changed
     shards: int  # in the shard's settings; 0: the shard is closed
+    keyed: bool  # jobs may be in the shards of their keys
 
 
 def configured_in(reply: Sequence[Any]) -> Configured:
-    status, groups, leaving, version, shards = reply
-    return Configured(status == 1, _names(groups), _names(leaving), version, shards)
+    status, groups, leaving, version, shards, keyed = reply
+    return Configured(status == 1, _names(groups), _names(leaving), version, shards, keyed == 1)
 
 
 class DumpRegistration(NamedTuple):

@@ -49,6 +49,7 @@ from .replies import (
     relay_reply_in,
     stats_in,
 )  # fmt: skip
+from .wanted import Wanted
 
 _OTHER_ENDS = ("retry", "snoozed", "dead", "released")  # as in receipts; a receipt of a finished claim names no end
 _STATS_STEP = 50  # Redis runs all that a client has sent at once before it serves others
@@ -135,8 +136,8 @@ class Scripts:
     def _now(self) -> str:
         return self._session.clock.argument()
 
-    def enqueue(self, k: ShardKeys, shards: int, jobs: list[Any]) -> Op[Enqueued]:
-        """``jobs``: id, when, rest of the record, for each job."""
+    def enqueue(self, k: ShardKeys, shards: int | str, jobs: list[Any]) -> Op[Enqueued]:
+        """``shards``: as ``TopicSettings.named``. ``jobs``: id, when, rest of the record, for each job."""
         reply = yield from self._run(
             "enqueue",
             (k.jobs, k.bucket, k.ready, k.counts, k.settings, k.wake, k.progress, *k.of_keys),
@@ -144,7 +145,7 @@ class Scripts:
         )
         return enqueued_in(reply)
 
-    def replace(self, k: ShardKeys, shards: int, jobs: list[Any]) -> Op[Enqueued]:
+    def replace(self, k: ShardKeys, shards: int | str, jobs: list[Any]) -> Op[Enqueued]:
         reply = yield from self._run(
             "replace",
             (
@@ -164,7 +165,7 @@ class Scripts:
         )
         return enqueued_in(reply)
 
-    def enqueue_unique(self, k: ShardKeys, shards: int, how: str, jobs: list[Any]) -> Op[Enqueued]:
+    def enqueue_unique(self, k: ShardKeys, shards: int | str, how: str, jobs: list[Any]) -> Op[Enqueued]:
         """``how``: keep, replace or postpone the job that has an id. ``jobs``: id, when, rest of the record, rule."""
         keys = (
             k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake, *k.of_keys,
@@ -404,19 +405,18 @@ class Scripts:
         reply = yield from self._run("get", (k.jobs, k.bucket, k.progress, k.settings, k.lanes, k.keyed), (id, shards))
         return None if reply is None else found_in(reply)
 
-    def find_jobs(self, k: ShardKeys, cursor: bytes, limit: int, wanted: Sequence[Any]) -> Op[FoundPage]:
-        """``wanted``: state, group, prefix of the id, how much of a match to return, and texts in the record."""
+    def find_jobs(self, k: ShardKeys, cursor: bytes, limit: int, wanted: Wanted) -> Op[FoundPage]:
         keys = (k.jobs, k.bucket, k.progress, k.settings, k.lanes, k.keyed)
-        return found_page_in((yield from self._run("find_jobs", keys, (cursor, limit, *wanted))))
+        return found_page_in((yield from self._run("find_jobs", keys, (cursor, limit, *wanted.args()))))
 
     def find_in_order(
-        self, k: ShardKeys, index: str, after: tuple[Any, bytes], until: Any, limit: int, wanted: Sequence[Any]
+        self, k: ShardKeys, index: str, after: tuple[Any, bytes], until: Any, limit: int, wanted: Wanted
     ) -> Op[FoundInOrder]:
         """``index``: the bucket, or a group's dead letters. ``after``: the first time in ms, and the member at which
-        the previous page ended, or b"". ``wanted``: as for find_jobs.
+        the previous page ended, or b"".
         """
         keys = (index, k.jobs, k.bucket, k.progress, k.settings, k.lanes, k.keyed)
-        return found_in_order_in((yield from self._run("find_in_order", keys, (*after, until, limit, *wanted))))
+        return found_in_order_in((yield from self._run("find_in_order", keys, (*after, until, limit, *wanted.args()))))
 
     def audit_jobs(self, k: ShardKeys, cursor: bytes, limit: int) -> Op[tuple[bytes, list[tuple[str, str]]]]:
         """The next cursor, b"0" at the end; and the jobs that should be in a stream: id, and the group for its own
@@ -538,7 +538,7 @@ class Scripts:
         reply = yield from self._run("archive", keys, (self._now(), group, *letters))
         return [code == 1 for code in reply]
 
-    def restore(self, k: ShardKeys, group: str, shards: int, jobs: Sequence[Any]) -> Op[list[bool] | None]:
+    def restore(self, k: ShardKeys, group: str, shards: int | str, jobs: Sequence[Any]) -> Op[list[bool] | None]:
         """``jobs``: id, receipt, attempt, due_ms, rest of the record, for each. Returns which of them are ready; None
         if the caller's settings are out of date and nothing was written.
         """
@@ -550,17 +550,17 @@ class Scripts:
         return [code == 1 for code in codes] if status == 1 else None
 
     def relay(
-        self, k: ShardKeys, settings: TopicSettings, outbox: str, epoch: int, jobs: Sequence[Any]
+        self, k: ShardKeys, settings: TopicSettings, outbox: str, epoch: int, jobs: Sequence[Any], by_key: bool = False
     ) -> Op[RelayReply]:
         """``settings``: as known before the rows were read. ``jobs``: id, when, rest of the record, receipt, whether it
-        replaces another, for each.
+        replaces another, for each. ``by_key``: one of them has a key.
         """
         keys = (
             k.jobs, k.bucket, k.ready, k.progress, k.counts, k.settings, k.history, k.wake, *k.of_keys, k.outbox,
             k.taken, k.taken_until,
         )  # fmt: skip
         # Not repeatable: a delay is shorter when the call comes later. The relay reads its rows again.
-        topic = (settings.shards, settings.version)
+        topic = (settings.named(by_key=by_key), settings.version)
         args = (self._now(), *topic, self._history, REPLACED_BYTES, outbox, epoch, *jobs)
         return relay_reply_in((yield from self._run("relay", keys, args, repeatable=False)))
 

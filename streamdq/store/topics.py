@@ -312,8 +312,12 @@ class Topics:
         return found
 
     def _owing(self, topic: str, settings: TopicSettings, found: Sequence[Configured]) -> Op[dict[str, Any]]:
-        """What the registry has yet to take over from the shards; if it was lost, also that the topic has schedules."""
+        """What the registry has yet to take over from the shards; if it was lost, also that the topic has schedules, or
+        keys.
+        """
         changes = _owed(settings, found)
+        if not changes and not settings.keyed and any(shard.keyed for shard in found):
+            return {"keyed": True}
         if not changes and not settings.scheduled and (yield from self._has_schedules(topic)):
             return {"scheduled": True}
         return changes
@@ -414,9 +418,17 @@ class Topics:
         return settings
 
     def expect_keys(self, topic: str) -> Op[TopicSettings]:
-        """Has all processes look for jobs of the topic, which exists, in the shards of their keys as well."""
+        """Has all processes look for jobs of the topic, which exists, in the shards of their keys as well. First marks
+        the shards: with a registry that is lost before it has the mark, or later, whoever finds it there makes it good.
+        """
         settings = self.settled(topic)
-        return settings if settings and settings.keyed else (yield from self._change(topic, {"keyed": True}, {}))
+        for _ in range(_RACES):
+            if settings is not None and settings.leads_to_keys:
+                return settings
+            settings = (yield from self.renew(topic)) or (yield from self.ensure(topic))
+            if not settings.leads_to_keys:
+                settings = yield from self._conform(topic, settings.model_copy(update={"keyed": True}))
+        raise changing(topic)
 
     def pause(self, topic: str, paused: bool) -> Op[None]:
         yield from self.get(topic)

@@ -66,6 +66,18 @@ def test_a_job_with_a_key_goes_and_comes_back_to_the_shard_of_its_key(queue: Que
     assert not any(row.letter.key != "merchant-7" for row in rows(archive))
 
 
+def test_a_job_with_a_key_is_found_by_its_id_in_a_topic_that_had_no_key_before(queue: Queue, archive: Archive) -> None:
+    queue.configure("t", shards=8)
+    for number in range(20):
+        queue.enqueue("t", number, id=f"j{number}", key="merchant-7")
+    take(queue, 20)
+    archive.store(queue)
+    queue.delete_topic("t", force=True)
+    queue.configure("t", shards=8)
+    assert archive.kick(queue) == Kicked(kicked=20)
+    assert all(queue.get("t", f"j{number}") for number in range(20))
+
+
 def test_all_of_them_in_batches(queue: Queue, archive: Archive) -> None:
     ids = sorted(f"j{number}" for number in range(250))
     bury(queue, *ids)

@@ -143,11 +143,19 @@ class Shard:
         steps: int = 1,
         group: str | None = None,
         consumer: str | None = None,
+        error: str = "Oops: again",
     ) -> Refused:
-        return self._end(self.scripts.retry, rows, group, consumer, delay_ms, steps, "Oops: again")
+        return self._end(self.scripts.retry, rows, group, consumer, delay_ms, steps, error)
 
-    def bury(self, *rows: ClaimedRow, group: str | None = None, consumer: str | None = None) -> Refused:
-        return self._end(self.scripts.bury, rows, group, consumer, "exhausted", "Oops: enough")
+    def bury(
+        self,
+        *rows: ClaimedRow,
+        group: str | None = None,
+        consumer: str | None = None,
+        reason: str = "exhausted",
+        error: str = "Oops: enough",
+    ) -> Refused:
+        return self._end(self.scripts.bury, rows, group, consumer, reason, error)
 
     def _end(
         self, script: Any, rows: Sequence[ClaimedRow], group: str | None, consumer: str | None, *rest: Any

@@ -10,6 +10,7 @@ import pytest
 from streamdq.config import GroupSettings, TopicSettings
 from streamdq.store.replies import OUTDATED
 from streamdq.store.scripts import Scripts
+from streamdq.store.wanted import Wanted
 from tests.lua.shard import Shard
 
 CANCELLED, NOTHING, RUNNING, CHANGED, GONE = 1, 0, -1, -3, -4
@@ -138,7 +139,7 @@ def test_an_attempt_of_any_group_keeps_the_job_whatever_the_others_wait_for(two:
 
 
 def deliveries(shard: Shard, id: str) -> str:
-    page = shard.run(shard.scripts.find_jobs(shard.k, b"0", 100, ("", "", id, "plan")))
+    page = shard.run(shard.scripts.find_jobs(shard.k, b"0", 100, Wanted(prefix=id)))
     return next(match.deliveries for match in page.matches if match.id == id)
 
 

@@ -53,7 +53,7 @@ def test_each_shard_knows_the_topics_rate(shard: Shard) -> None:
 def test_again_it_changes_nothing(shard: Shard) -> None:
     shard.enqueue("j")
     before = settings_of(shard), shard.counts, shard.rings()
-    assert shard.call("configure_shard", shard.settings) == (True, ("default",), (), shard.settings.version, 1)
+    assert shard.call("configure_shard", shard.settings) == (True, ("default",), (), shard.settings.version, 1, False)
     assert (settings_of(shard), shard.counts, shard.rings()) == before
 
 
@@ -195,14 +195,14 @@ def test_a_shard_with_jobs_can_not_be_closed(shard: Shard) -> None:
 def test_an_older_version_learns_what_the_shard_has(two: Shard) -> None:
     old, new = two.settings, later(two, 3)
     two.call("configure_shard", new)
-    assert two.call("configure_shard", old) == (True, ("a", "b"), (), new.version, 1)
+    assert two.call("configure_shard", old) == (True, ("a", "b"), (), new.version, 1, False)
 
 
 def test_an_empty_shard_is_one_of_fewer_only_after_it_was_closed(shard: Shard) -> None:
     """Without that, a lost registry was made again by one who does not know how many there are."""
     shard.topic(shards=3)
     version = shard.settings.version
-    assert shard.call("configure_shard", later(shard, 9, shards=1)) == (False, ("default",), (), version, 3)
+    assert shard.call("configure_shard", later(shard, 9, shards=1)) == (False, ("default",), (), version, 3, False)
     assert shard.call("configure_shard", later(shard, 9, shards=4)).done is True
     assert shard.call("configure_shard", later(shard, 10, resharding=1)).done is True
     assert shard.call("configure_shard", later(shard, 11, shards=1)).done is True
@@ -212,16 +212,27 @@ def test_an_empty_shard_is_one_of_fewer_only_after_it_was_closed(shard: Shard) -
 def test_a_shard_with_jobs_tells_what_it_has_when_it_refuses_another_number_of_shards(shard: Shard) -> None:
     shard.enqueue("j")
     version = shard.settings.version
-    assert shard.call("configure_shard", later(shard, 9, shards=2)) == (False, ("default",), (), version, 1)
+    assert shard.call("configure_shard", later(shard, 9, shards=2)) == (False, ("default",), (), version, 1, False)
+
+
+def test_the_mark_of_keys_stays_until_the_shard_is_dropped(shard: Shard) -> None:
+    """A registry that was lost, and made again by one who does not know of keys, learns of them."""
+    keyed = later(shard, 4).model_copy(update={"keyed": True})
+    assert shard.call("configure_shard", keyed).keyed
+    assert shard.call("configure_shard", shard.settings).keyed, "also if it is out of date"
+    assert shard.call("configure_shard", later(shard, 5)).keyed
+    shard.checked = False
+    assert shard.run(shard.scripts.drop_shard(shard.k, later(shard, 6)))
+    assert not shard.call("configure_shard", later(shard, 7)).keyed
 
 
 def test_a_dropped_shard_tells_from_which_version_on_it_may_come_back(shard: Shard) -> None:
     old = shard.settings
     shard.checked = False
     assert shard.run(shard.scripts.drop_shard(shard.k, later(shard, 4)))
-    assert shard.call("configure_shard", old) == (True, (), (), old.version + 5, 0)
-    assert shard.call("configure_shard", later(shard, 4)) == (True, (), (), old.version + 5, 0)
-    assert shard.call("configure_shard", later(shard, 5)) == (True, ("default",), (), old.version + 5, 1)
+    assert shard.call("configure_shard", old) == (True, (), (), old.version + 5, 0, False)
+    assert shard.call("configure_shard", later(shard, 4)) == (True, (), (), old.version + 5, 0, False)
+    assert shard.call("configure_shard", later(shard, 5)) == (True, ("default",), (), old.version + 5, 1, False)
     assert shard.redis("PTTL", shard.k.settings) == -1, "what was left of it would expire"
 
 
@@ -247,7 +258,7 @@ def test_nothing_is_left_of_a_group_that_leaves_but_what_is_still_in_the_bucket(
     two.redis("HSET", two.k.settings, "relook:a", "0|0")
     leaving = TopicSettings(version=two.settings.version + 1, groups={"b": GroupSettings()}, leaving={"a": True})
     found = two.call("configure_shard", leaving)
-    assert found == (True, ("b",), ("a",), leaving.version, 1)
+    assert found == (True, ("b",), ("a",), leaving.version, 1, False)
     flat = two.redis("HKEYS", two.k.counts)
     assert [name for name in flat if name.endswith(b":a")] == [b"waiting:a"]
     assert [name for name in settings_of(two) if name.endswith(":a")] == ["left_at:a"]

@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from streamdq.store.replies import FoundInOrder
+from streamdq.store.wanted import Wanted
 from tests.lua.shard import START_MS, Shard
 
-WANTED = ("", "", "", "plan")
+WANTED = Wanted()
 
 
 def page(
@@ -41,8 +42,8 @@ def test_a_retry_is_found_by_its_own_due_time(two: Shard) -> None:
     two.enqueue("j")
     two.retry(two.take("a"), delay_ms=5000)
     assert walk(two, START_MS + 5000) == ["j"]
-    assert walk(two, START_MS + 5000, wanted=("delayed", "a", "", "plan")) == ["j"]
-    assert walk(two, START_MS + 5000, wanted=("delayed", "b", "", "plan")) == []
+    assert walk(two, START_MS + 5000, wanted=Wanted(state="delayed", group="a")) == ["j"]
+    assert walk(two, START_MS + 5000, wanted=Wanted(state="delayed", group="b")) == []
 
 
 def test_dead_letters_by_burial(shard: Shard) -> None:
@@ -52,7 +53,7 @@ def test_dead_letters_by_burial(shard: Shard) -> None:
         shard.clock.advance("1s")
     assert walk(shard, dead="default") == ["b1", "a2", "c3"]
     assert walk(shard, START_MS + 1000, dead="default") == ["a2", "c3"]
-    assert walk(shard, dead="default", wanted=("dead", "default", "c", "plan")) == ["c3"]
+    assert walk(shard, dead="default", wanted=Wanted(state="dead", group="default", prefix="c")) == ["c3"]
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 250])
@@ -112,11 +113,10 @@ def test_a_member_without_a_record_is_no_match(shard: Shard) -> None:
 
 def test_of_a_match_as_much_as_is_wanted_and_only_with_the_texts(shard: Shard) -> None:
     shard.enqueue("one", "two", delay=1)
-    (match,) = page(shard, (0, b""), wanted=("", "", "", "head", '"id":"two"')).matches
+    (match,) = page(shard, (0, b""), wanted=Wanted("head", texts=['"id":"two"'])).matches
     assert match.id == "two"
-    assert match.found is not None
-    assert match.found.record.endswith(b"\nnull")
-    assert page(shard, (0, b""), wanted=("", "", "", "plan", '"id":"two"')).matches[0].found is None
+    assert match.record.endswith(b"\nnull")
+    assert page(shard, (0, b""), wanted=Wanted(texts=['"id":"two"'])).matches[0].record == b""
 
 
 def test_a_job_that_only_leaving_groups_have_is_no_match(two: Shard) -> None:

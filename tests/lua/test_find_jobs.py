@@ -8,24 +8,16 @@ import pytest
 
 from streamdq.job.job import ENCODED, NewJob
 from streamdq.operations.conditions import Condition, condition_in
-from streamdq.store.progress import Phase
 from streamdq.store.records import encode
 from streamdq.store.replies import Match
-from tests.lua.shard import Shard
+from streamdq.store.wanted import Wanted, Whole
+from tests.lua.shard import START_MS, Shard
 
 
-def pages_of(
-    shard: Shard,
-    limit: int = 250,
-    state: str = "",
-    group: str = "",
-    prefix: str = "",
-    whole: str = "job",
-    texts: Any = (),
-) -> list[list[Match]]:
+def pages_of(shard: Shard, limit: int = 250, whole: Whole = "job", **wanted: Any) -> list[list[Match]]:
     pages, cursor = [], b""
     while cursor != b"0":
-        page = shard.run(shard.scripts.find_jobs(shard.k, cursor or b"0", limit, (state, group, prefix, whole, *texts)))
+        page = shard.run(shard.scripts.find_jobs(shard.k, cursor or b"0", limit, Wanted(whole, **wanted)))
         pages.append(page.matches)
         cursor = page.cursor
     return pages
@@ -74,17 +66,72 @@ def test_how_much_of_a_match(shard: Shard) -> None:
     shard.bury(shard.take())
     record = shard.redis("HGET", shard.k.jobs, "j")
     ((job,),) = pages_of(shard, whole="job")
+    ((whole,),) = pages_of(shard, whole="record")
     ((head,),) = pages_of(shard, whole="head")
     ((plan,),) = pages_of(shard, whole="plan")
     assert job.found == shard.run(shard.scripts.get(shard.k, "j"))
-    assert head.found is not None
-    assert head.found.record == record.rpartition(b"\n")[0] + b"\nnull"
-    assert head.found.groups[0].progress is not None
-    assert head.found.groups[0].progress.phase is Phase.DEAD
-    assert plan.found is None
-    assert job.deliveries == head.deliveries == plan.deliveries
+    assert (whole.found, whole.record) == (None, record)
+    assert (head.found, head.record) == (None, record.rpartition(b"\n")[0] + b"\nnull")
+    assert (plan.found, plan.record) == (None, b"")
+    assert job.deliveries == whole.deliveries == head.deliveries == plan.deliveries
     nonce = record.split(b"\n")[4].decode()
     assert plan.deliveries == f"000000000001{nonce}|default:d000000000001/1"
+
+
+@pytest.mark.parametrize("how", ["=", "!=", "<", "<=", ">", ">="])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("attempts", 1), ("attempts", 1.5), ("attempts", -(10**400)), ("attempts", 10**400), ("attempts", "1"),
+        ("attempts", True), ("attempts", None), ("error", "late"), ("error", "la"), ("error", "lates"), ("error", ""),
+        ("error", "Zürich"), ("error", "a|b"), ("error", 7), ("error", None), ("reason", "failed"), ("reason", [1]),
+    ],
+)  # fmt: skip
+def test_what_a_group_knows(shard: Shard, how: str, name: str, value: Any) -> None:
+    """Each job whose own field fulfills the condition, as it does for a field of a body."""
+    fields: dict[str, dict[str, Any]] = {
+        "new": {"attempts": 0}, "running": {"attempts": 1}, "no-error": {"attempts": 1},
+        "late": {"attempts": 1, "error": "late"}, "odd": {"attempts": 1, "error": "Zürich|a"},
+        "dead": {"attempts": 1, "error": "a|b", "reason": "failed"},
+        "silent": {"attempts": 1, "error": "", "reason": "failed"},
+    }  # fmt: skip
+    shard.enqueue("running", "no-error", "late", "odd", "dead", "silent")
+    shard.enqueue("new", delay="1h")
+    rows = {row.id.decode(): row for row in shard.claim(count=10).rows}
+    for id in ("no-error", "late", "odd"):
+        shard.retry(rows[id], delay_ms=1000, error=fields[id].get("error", ""))
+    for id in ("dead", "silent"):
+        shard.bury(rows[id], reason="failed", error=fields[id]["error"])
+    condition = Condition((name,), how, value)
+    fulfill = [id for id in fields if Condition(("body", name), how, value).holds_in(fields[id])]
+    assert found(shard, of_groups=[condition.in_script()]) == sorted(fulfill)
+
+
+def test_what_is_asked_of_groups_is_true_in_one_of_them(two: Shard) -> None:
+    late, broken = condition_in("error=late").in_script(), condition_in("error=broken").in_script()
+    two.enqueue("j")
+    two.retry(two.take("a"), delay_ms=5000, error="late")
+    two.bury(two.take("b"), group="b", reason="failed", error="broken")
+    due = (START_MS + 5000, START_MS + 5000)
+    assert found(two, of_groups=[late]) == found(two, of_groups=[broken]) == ["j"]
+    assert found(two, of_groups=[late, broken]) == []
+    assert found(two, of_groups=[late], state="delayed", due=due) == ["j"]
+    assert found(two, of_groups=[broken], state="delayed") == found(two, of_groups=[broken], due=due) == []
+    assert found(two, of_groups=[late], group="a") == ["j"]
+    assert found(two, of_groups=[late], group="b") == []
+
+
+def test_when_it_is_due(shard: Shard) -> None:
+    shard.enqueue("running", "dead", "retried")
+    shard.enqueue("delayed", delay=4)
+    rows = {row.id.decode(): row for row in shard.claim(count=10).rows}
+    shard.retry(rows["retried"], delay_ms=5000)
+    shard.bury(rows["dead"])
+    assert found(shard, due=(START_MS, START_MS)) == ["dead", "running"]
+    assert found(shard, due=(START_MS + 1, START_MS + 4999)) == ["delayed"]
+    assert found(shard, due=(START_MS + 4000, START_MS + 5000)) == ["delayed", "retried"]
+    assert found(shard, due=(START_MS + 4001, START_MS + 5000), state="delayed") == ["retried"]
+    assert found(shard, due=(START_MS + 5001, 10**15)) == []
 
 
 def test_ids_that_begin_with_a_text(shard: Shard) -> None:
@@ -200,5 +247,5 @@ def test_of_large_jobs_a_page_has_few(shard: Shard) -> None:
 def test_it_changes_nothing(shard: Shard) -> None:
     shard.enqueue("j", delay="1h")
     assert shard.is_fake or not shard.writes(
-        shard.scripts.find_jobs(shard.k, b"0", 10, ("delayed", "default", "", "job", "x"))
+        shard.scripts.find_jobs(shard.k, b"0", 10, Wanted("job", "delayed", "default", texts=["x"]))
     )

@@ -6,6 +6,7 @@ import pytest
 
 from streamdq.operations import topics
 from streamdq.store.records import record_in
+from streamdq.store.wanted import Wanted
 from tests.lua.shard import START_MS, Shard
 from tests.lua.test_claim import large
 
@@ -129,7 +130,7 @@ def test_a_shard_that_was_deleted_meanwhile_keeps_nothing(shard: Shard) -> None:
 
 
 def letters(shard: Shard) -> list[tuple[str, str]]:
-    page = shard.run(shard.scripts.find_jobs(shard.k, b"0", 10, ("dead", "", "", "plan")))
+    page = shard.run(shard.scripts.find_jobs(shard.k, b"0", 10, Wanted(state="dead")))
     return sorted((match.id, match.deliveries.partition(":d")[2]) for match in page.matches)
 
 

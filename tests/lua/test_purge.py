@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from streamdq.store.wanted import Wanted
 from tests.lua.shard import Shard
 from tests.lua.test_kick import bury_all
 
@@ -66,7 +67,7 @@ def test_those_named_and_no_others(shard: Shard) -> None:
 def test_only_letters_as_they_were_shown(shard: Shard) -> None:
     shard.enqueue("again", "gone", "same")
     shard.bury(*shard.claim().rows)
-    page = shard.run(shard.scripts.find_jobs(shard.k, b"0", 10, ("dead", "", "", "plan")))
+    page = shard.run(shard.scripts.find_jobs(shard.k, b"0", 10, Wanted(state="dead")))
     shown = sorted((match.id, match.deliveries.partition(":d")[2]) for match in page.matches)
     shard.call("purge", "default", 0, ["gone"])
     shard.call("kick", "default", 0, ["again"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from streamdq.store.scripts import Scripts
+from streamdq.store.wanted import Wanted
 from tests.lua.shard import START_MS, Shard
 
 MOVED, NOTHING, RUNNING, OUTDATED = 1, 0, -1, -2
@@ -208,7 +209,7 @@ def test_as_early_as_another_job_needs_no_ring(shard: Shard) -> None:
 
 def test_only_as_it_was_shown(shard: Shard) -> None:
     shard.enqueue("same", "changed", "gone", "runs", delay="1s")
-    page = shard.run(shard.scripts.find_jobs(shard.k, b"0", 10, ("", "", "", "plan")))
+    page = shard.run(shard.scripts.find_jobs(shard.k, b"0", 10, Wanted()))
     shown = sorted((match.id, match.deliveries) for match in page.matches)
     shard.call("reschedule", "changed", "+5000")
     shard.call("cancel", "gone")

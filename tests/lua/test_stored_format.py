@@ -13,6 +13,7 @@ import pytest
 from streamdq.config import topic_patch
 from streamdq.errors import FORMAT, NewerFormat
 from streamdq.store.assembly import load_script, lua_directory
+from streamdq.store.wanted import Wanted
 from tests.lua.shard import Shard
 from tests.lua.test_contract import calls_in, code_of
 
@@ -38,8 +39,8 @@ CALLS: dict[str, Callable[[Shard], Any]] = {
     "enqueue": lambda shard: shard.scripts.enqueue(shard.k, 1, shard.jobs("new")),
     "enqueue_unique": lambda shard: shard.scripts.enqueue_unique(shard.k, 1, "keep", [*shard.jobs("new"), "|||"]),
     "fire": lambda shard: shard.scripts.fire(shard.k, 1, 10, late_ms=30_000, again_ms=1_000, ahead_ms=0),
-    "find_in_order": lambda shard: shard.scripts.find_in_order(shard.k, shard.k.bucket, (0, b""), 1, 1, [""] * 4),
-    "find_jobs": lambda shard: shard.scripts.find_jobs(shard.k, b"0", 10, [""] * 4),
+    "find_in_order": lambda shard: shard.scripts.find_in_order(shard.k, shard.k.bucket, (0, b""), 1, 1, Wanted()),
+    "find_jobs": lambda shard: shard.scripts.find_jobs(shard.k, b"0", 10, Wanted()),
     "finish": lambda shard: shard.scripts.finish(shard.k, "default", "1", "me", [*CLAIM, "row"]),
     "get": lambda shard: shard.scripts.get(shard.k, "ready"),
     "kick": lambda shard: shard.scripts.kick(shard.k, "default", 10, []),

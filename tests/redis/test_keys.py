@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from streamdq import Bury, Job, JobState, NewJob
+from streamdq import Bury, Job, JobState, NewJob, Queue
 from streamdq.errors import InvalidInput, JobExists, UnknownGroup, UnknownTopic
 from streamdq.keys import shard_of
 from streamdq.operations import doctor
@@ -297,6 +297,69 @@ async def test_the_registry_is_lost_while_jobs_wait_for_their_key(space: Space, 
     await space.burst(worker)
     assert sorted(seen.all) == list(range(101))
     assert space.audit().balanced
+
+
+def lose_the_registry(space: Space) -> None:
+    session = store_of(space.queue).session
+    carry_out(space.queue, one(session, session.keys.topics, "DEL", session.keys.topics))
+
+
+def is_found(queue: Queue) -> bool:
+    job = queue.get("t", ELSEWHERE)
+    return job is not None and job.key == KEY
+
+
+def test_the_registry_is_lost_and_made_again_by_one_who_knows_no_keys(space: Space) -> None:
+    space.queue.configure("t", shards=SHARDS)
+    space.queue.enqueue("t", 1, id=ELSEWHERE, key=KEY, delay="1h")
+    lose_the_registry(space)
+    fresh = space.another_queue()
+    fresh.enqueue("t", 2, id="x")
+    assert is_found(fresh)
+    assert is_found(space.another_queue())
+    assert space.another_queue().cancel("t", ELSEWHERE)
+
+
+@pytest.mark.parametrize("by", ["enqueue", "replace", "postpone"])
+def test_one_who_knows_of_keys_tells_the_others_after_redis_lost_everything(space: Space, by: Any) -> None:
+    space.queue.configure("t", shards=SHARDS)
+    space.queue.enqueue("t", 1, id=ELSEWHERE, key=KEY, delay="1h")
+    session = store_of(space.queue).session
+    carry_out(space.queue, one(session, session.keys.topics, "FLUSHDB"))
+    fresh = space.another_queue()
+    fresh.configure("t", shards=SHARDS)
+    space.queue.enqueue("t", 1, id=ELSEWHERE, key=KEY, delay="1h", on_conflict="reject" if by == "enqueue" else by)
+    assert is_found(fresh)
+    assert is_found(space.another_queue())
+
+
+def test_the_registry_is_lost_before_it_is_told_of_keys(space: Space, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shards know first."""
+    space.queue.configure("t", shards=SHARDS)
+    other, register = space.another_queue(), Scripts.register_topic
+
+    def forgotten(self: Scripts, topic: str, patch: Any, *args: Any) -> Any:
+        if '"keyed": true' in patch[0]:
+            raise KeyboardInterrupt
+        return register(self, topic, patch, *args)
+
+    monkeypatch.setattr(Scripts, "register_topic", forgotten)
+    with pytest.raises(KeyboardInterrupt):
+        space.queue.enqueue("t", 1, id=ELSEWHERE, key=KEY, delay="1h")
+    monkeypatch.undo()
+    lose_the_registry(space)
+    other.enqueue("t", 1, id=ELSEWHERE, key=KEY, delay="1h")
+    assert is_found(space.another_queue())
+
+
+def test_who_does_not_know_of_keys_is_not_told_of_them_for_nothing(space: Space) -> None:
+    """One shard needs no mark, nor do jobs without keys."""
+    space.queue.enqueue("t", 1, key=KEY, delay="1h")
+    space.queue.configure("u", shards=SHARDS)
+    space.queue.enqueue("u", 1, delay="1h")
+    topics = carry_out(space.queue, store_of(space.queue).topics.refresh())
+    assert not topics["t"].keyed
+    assert not topics["u"].keyed
 
 
 @pytest.mark.parametrize("key", ["", "a\nb", "x" * 201])

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pydantic_core import to_json
 
 from streamdq.errors import InvalidInput
-from streamdq.job.job import GroupProgress, Job, JobState
+from streamdq.job.job import Job
 from streamdq.operations.conditions import Condition, condition_in, conditions_in
 
 BODY = {"user": 7, "items": [{"sku": "a"}, {"sku": "b"}], "name": "Ada", "paid": True, "none": None, "3": "x"}
@@ -91,14 +91,6 @@ def test_what_holds_for_a_job() -> None:
         assert condition_in(text).holds_for(job)
     assert not condition_in("key=k").holds_for(Job("t", "j", b"1", 1, 1))
     assert condition_in("key!=k").holds_for(Job("t", "j", b"1", 1, 1))
-
-
-def test_what_holds_in_a_group() -> None:
-    dead = GroupProgress("g", JobState.DEAD, attempt=3, reason="exhausted", error="Oops: 7")
-    for text in ("attempts=3", "attempts>2", "reason=exhausted", "error=Oops: 7", "error>=Oops"):
-        assert condition_in(text).holds_with(dead)
-    assert not condition_in("error=Oops").holds_with(dead)
-    assert not condition_in("error=x").holds_with(GroupProgress("g", JobState.READY))
 
 
 @pytest.mark.parametrize(
