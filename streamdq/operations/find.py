@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from pydantic_core import from_json
 
+from ..config import TopicSettings
 from ..errors import BodyUnreadable, InvalidInput
 from ..job.job import ENCODED, Job, JobState, check_id, check_topic
 from ..keys import ShardKeys, shard_of
@@ -162,9 +163,7 @@ class Search:
         shards = self.store.topics.shards(self.topic)
         if wanted.key is not None:
             shards = [shards[shard_of("", settings.shards, wanted.key)]]
-        lanes = yield from self._has_lanes(shards)
-        self._most = most_jobs(_PAGE, _OF_JOB + (_OF_GROUP + lanes * _OF_LANE) * len(settings.groups))
-        self._by_due = wanted.by_due and not lanes
+        yield from self._look_at_keys(shards, settings)
         groups = settings.group_names if wanted.group is None else (wanted.group,)
         self._places.extend(place for shard in shards for place in self._places_in(shard, groups))
         self._cursor, self._all_places = self._start(), len(self._places)
@@ -188,9 +187,14 @@ class Search:
             raise InvalidInput("after: another search ended there, or the topic has changed; search anew")
         self._cursor = (int(time), bytes.fromhex(member)) if cursor is None else cursor.encode()
 
-    def _has_lanes(self, shards: Sequence[ShardKeys]) -> Op[bool]:
-        """Whether jobs wait in the lanes of their keys; these are in no bucket."""
-        return any((yield from reads.sizes(self.store.session, [(shard.lanes, 0, 0) for shard in shards])))
+    def _look_at_keys(self, shards: Sequence[ShardKeys], settings: TopicSettings) -> Op[None]:
+        """Jobs that wait in the lanes of their keys are in no bucket; with a rate of keys, those that have places come
+        out of it later than they are due.
+        """
+        lanes = any((yield from reads.sizes(self.store.session, [(shard.lanes, 0, 0) for shard in shards])))
+        fronts = yield from reads.sizes(self.store.session, [(shard.fronts, 0, 0) for shard in shards])
+        self._most = most_jobs(_PAGE, _OF_JOB + (_OF_GROUP + lanes * _OF_LANE) * len(settings.groups))
+        self._by_due = self.criteria.by_due and not lanes and not (settings.key_rate and any(fronts))
 
     def _places_in(self, shard: ShardKeys, groups: Sequence[str]) -> list[_Place]:
         if self._by_due:

@@ -87,6 +87,17 @@ def test_jobs_that_wait_for_their_key_are_found_by_due_time(space: Space) -> Non
     assert queue.find("t", state="delayed").cancel() == Acted(done=6)
 
 
+def test_a_job_that_may_not_start_when_it_is_due_is_found_by_due_time(stepped: Space) -> None:
+    """Because of the rate of its key, it comes out of the bucket later."""
+    queue = stepped.queue
+    queue.configure("t", key_rate="1/10m")
+    queue.enqueue("t", 1, key="k")
+    take(queue).finish()
+    queue.enqueue("t", 2, id="j", key="k", delay="1m")
+    assert ids(queue.find("t", state="delayed", due=("30s", "90s"))) == ["j"]
+    assert ids(queue.find("t", state="delayed", due=("9m", "11m"))) == []
+
+
 def test_by_state_and_by_what_a_group_knows(space: Space) -> None:
     queue = space.queue
     bury(queue, "dead", "card expired")
