@@ -90,8 +90,8 @@ def test_stats() -> None:
 
 
 def test_configured() -> None:
-    assert configured_in([1, b"a,b", b"", 7, 2]) == Configured(True, ("a", "b"), (), 7, 2)
-    assert configured_in([0, b"", b"c", 7, 0]) == Configured(False, (), ("c",), 7, 0)
+    assert configured_in([1, b"a,b", b"", 7, 2, 1]) == Configured(True, ("a", "b"), (), 7, 2, True)
+    assert configured_in([0, b"", b"c", 7, 0, 0]) == Configured(False, (), ("c",), 7, 0, False)
 
 
 def test_a_dumps_registration() -> None:
