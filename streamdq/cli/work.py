@@ -20,7 +20,7 @@ from ..worker.handlers import Handler
 from ..worker.processes import command_line, import_worker
 from ..worker.rehearsal import Rehearsed
 from ..worker.rehearsal import rehearse as run_rehearsal
-from ..worker.worker import Worker, codec_of, handlers_of, serves_every_topic
+from ..worker.worker import Worker, codec_of, declared_in, handlers_of, serves_every_topic
 from .common import EXIT_NO, Json, commands, given, given_globals
 from .metrics import LOOPBACK, AlsoGauges, LogLevel, MetricsHost, MetricsPort, Serving, begin_logs, run_worker
 
@@ -137,7 +137,8 @@ def rehearse(
     """Check waiting jobs against a new release's handlers.
 
     Reads the jobs that the worker's group has not ended (delayed, ready, retrying, running, dead), page by page, and
-    checks their bodies with the types and upcast functions of the handlers. No handler runs, and nothing is changed.
+    the next job of each schedule, and checks their bodies with the types and upcast functions of the handlers. No
+    handler runs, and nothing is changed.
     Exit code 1: some bodies would be refused, or can't be read here.
     """
     found = _import_worker(target)
@@ -151,7 +152,7 @@ def rehearse(
     ):
         store = store_of(queue)
         results = [
-            carry_out(queue, run_rehearsal(store, handler, found.group, limit, bar.reach))
+            carry_out(queue, run_rehearsal(store, handler, found.group, limit, bar.reach, declared_in(found)))
             for handler in _rehearsed(queue, found, topic)
         ]
     refused = sum(result.refused for result in results)

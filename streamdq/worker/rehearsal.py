@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from pydantic import ValidationError
@@ -12,6 +12,7 @@ from ..job.job import Job
 from ..keys import ShardKeys
 from ..link.session import Op
 from ..operations.attempts import is_a, told_of
+from ..operations.schedules import jobs_to_come
 from ..store import reads
 from ..store.progress import Phase, Progress
 from ..store.records import job_in
@@ -30,7 +31,7 @@ class Refusal:
     """A job that the handler would not get."""
 
     id: str
-    state: str  # delayed, ready, retrying, running or dead
+    state: str  # delayed, ready, retrying, running or dead; schedule: a job that it will make
     why: str
 
 
@@ -46,16 +47,24 @@ class Rehearsed:
 
 
 def rehearse(
-    store: RedisStore, handler: Handler, group: str, most: int | None, tell: Callable[[int], None] = lambda _: None
+    store: RedisStore,
+    handler: Handler,
+    group: str,
+    most: int | None,
+    tell: Callable[[int], None] = lambda _: None,
+    declared: Collection[tuple[str, str]] = (),
 ) -> Op[Rehearsed]:
     """Checks the jobs of one topic that the group has not ended, dead ones included; about ``most`` at most. Jobs that
-    come meanwhile may be left out. ``tell`` is called with the number of jobs so far.
+    come meanwhile may be left out. Before them, the next job of each schedule, but for those that the worker itself has
+    ``declared`` (topic and id) and will change. ``tell`` is called with the number of jobs so far.
     """
     found = Rehearsed(handler.topic)
     try:
         settings = yield from store.topics.latest(handler.topic)
     except UnknownTopic:
         return found
+    if settings.scheduled:
+        yield from _check_schedules(store, found, handler, declared)
     for shard in store.topics.shards(handler.topic):
         now_ms = (yield from store.scripts.stats(shard, ())).now_ms
         cursor = b"0"
@@ -63,9 +72,7 @@ def rehearse(
             cursor, page = yield from reads.jobs_page(store.session, shard, cursor, _PAGE)
             jobs = [job_in(handler.topic, id, record, store.session.bodies) for id, record in page]
             states = yield from _states(store, shard, group, settings.group_names, jobs, now_ms)
-            for job, state in zip(jobs, states, strict=True):
-                if state is not None:
-                    _check(found, handler, job, state)
+            _check_each(found, handler, zip(jobs, states, strict=True))
             tell(found.checked)
             if cursor == b"0":
                 break
@@ -73,6 +80,14 @@ def rehearse(
                 found.complete = False
                 return found
     return found
+
+
+def _check_schedules(
+    store: RedisStore, found: Rehearsed, handler: Handler, declared: Collection[tuple[str, str]]
+) -> Op[None]:
+    for id, job in (yield from jobs_to_come(store, handler.topic)).items():
+        if (handler.topic, id) not in declared:
+            _check(found, handler, job, "schedule", id)
 
 
 def _states(
@@ -97,14 +112,20 @@ def _state(job: Job, own: Progress | None, others: Sequence[Progress | None], no
     return "delayed" if job.due_ms > now_ms else "ready"
 
 
-def _check(found: Rehearsed, handler: Handler, job: Job, state: str) -> None:
+def _check_each(found: Rehearsed, handler: Handler, jobs: Iterable[tuple[Job, str | None]]) -> None:
+    for job, state in jobs:
+        if state is not None:
+            _check(found, handler, job, state)
+
+
+def _check(found: Rehearsed, handler: Handler, job: Job, state: str, id: str | None = None) -> None:
     found.checked += 1
     _, error = called(handler.accept, job)
     if error is None:
         return
     found.refused += 1
     if len(found.refusals) < _SHOWN:
-        found.refusals.append(Refusal(job.id, state, _why(job, error)))
+        found.refusals.append(Refusal(id or job.id, state, _why(job, error)))
 
 
 def _why(job: Job, error: BaseException) -> str:

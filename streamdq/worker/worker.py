@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 from ..codec.envelope import check_version
@@ -278,6 +278,11 @@ def handlers_of(worker: Worker) -> Handlers:
         InvalidInput: an upcast function does not fit its handler.
     """
     return Handlers(with_upcasts(worker._handlers, worker._upcasts), worker._every)
+
+
+def declared_in(worker: Worker) -> Collection[tuple[str, str]]:
+    """Topic and id of each schedule that the worker's code declares. For other modules of streamdq."""
+    return worker._declared.keys()
 
 
 def codec_of(worker: Worker) -> Sequence[Codec] | None:

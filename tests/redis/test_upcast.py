@@ -12,7 +12,7 @@ from streamdq.codec.encrypt import new_key
 from streamdq.errors import InvalidInput
 from streamdq.queue import carry_out, store_of
 from streamdq.worker.rehearsal import Refusal, Rehearsed, rehearse
-from streamdq.worker.worker import handlers_of
+from streamdq.worker.worker import declared_in, handlers_of
 from tests.redis.harness import Seen, Space, eventually
 
 
@@ -127,7 +127,7 @@ def test_what_does_not_fit_together_is_refused(space: Space) -> None:
 def rehearsed(space: Space, worker: Worker, most: int | None = None, **settings: Any) -> Rehearsed:
     queue = space.another_queue(**settings)
     (handler,) = handlers_of(worker).values()
-    return carry_out(queue, rehearse(store_of(queue), handler, worker.group, most))
+    return carry_out(queue, rehearse(store_of(queue), handler, worker.group, most, declared=declared_in(worker)))
 
 
 async def test_a_rehearsal_tells_what_would_be_refused(stepped: Space, seen: Seen) -> None:
@@ -169,6 +169,24 @@ async def test_a_rehearsal_tells_what_would_be_refused(stepped: Space, seen: See
     locked = [one for one in rehearsed(stepped, worker, body_keys=key).refusals if one.id == "locked"]
     assert locked == [Refusal("locked", "delayed", "KeyError: its message is not kept, as the body is encrypted")]
     queue.delete_topic("order.close", force=True)
+
+
+def test_a_rehearsal_tells_what_schedules_would_make(space: Space, seen: Seen) -> None:
+    """They go on after the release. Those that the code declares are made anew by it."""
+    space.queue.schedule("order.close", {"order": 1}, id="old", cron="0 9 * * *")
+    space.queue.schedule("order.close", {"id": 1}, id="fine", every="1h")
+    space.queue.schedule("order.close", {"order_id": "{due}"}, id="time", every="1h", version=2)
+    space.queue.pause_schedule("order.close", "time")
+    worker = space.worker()
+    new_release(worker, seen)
+    found = rehearsed(space, worker)
+    why = "order_id: Input should be a valid integer, unable to parse string as an integer"
+    assert (found.checked, found.refused) == (3, 2)
+    assert found.refusals == [Refusal("old", "schedule", "KeyError: 'id'"), Refusal("time", "schedule", why)]
+    worker.schedule("order.close", {"id": 1}, id="old", every="1h")(handlers_of(worker)["order.close"].function)
+    assert [one.id for one in rehearsed(space, worker).refusals] == ["time"]
+    assert space.queue.stats("order.close").delayed == 0
+    space.queue.delete_topic("order.close", force=True)
 
 
 def test_a_rehearsal_goes_by_pages(space: Space, seen: Seen) -> None:
