@@ -118,7 +118,10 @@ def _times(due: tuple[Bound | None, Bound | None] | None) -> tuple[Time, Time] |
         return None
     if not isinstance(due, tuple | list) or len(due) != 2:
         raise InvalidInput("due: pass a pair of the first and the last time; None for no limit")
-    return _time(due[0]), _time(due[1])
+    try:
+        return _time(due[0]), _time(due[1])
+    except InvalidInput as error:
+        raise InvalidInput(re.sub("^at:", "due:", str(error))) from None
 
 
 def _prefix(text: str) -> str:

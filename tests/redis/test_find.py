@@ -173,8 +173,10 @@ def test_by_due_time(stepped: Space, clock: ManualClock) -> None:
     ],
 )  # fmt: skip
 def test_what_can_not_be_read(space: Space, wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidInput):
+    with pytest.raises(InvalidInput) as caught:
         space.queue.find("t", **wrong)
+    if "due" in wrong:
+        assert str(caught.value).startswith("due: ")
 
 
 @pytest.mark.parametrize("count", [-1, 2.5, "3", None])
