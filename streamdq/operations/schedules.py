@@ -315,13 +315,13 @@ def backfill(store: RedisStore, topic: str, id: str, start: Moment, end: Moment)
 
 
 def jobs_to_come(store: RedisStore, topic: str) -> Op[dict[str, Job]]:
-    """By the schedule's id, the job that each next makes, or made if none follows. Nothing is enqueued."""
+    """By the schedule's id, the job that each makes next, also if it is paused. Nothing is enqueued."""
     known, now_ms = (yield from _schedules(store).all_of(topic)), (yield from _schedules(store).now_ms(topic))
     jobs = {}
     for id in sorted(known):
-        time_ms = next(known[id].definition.times(now_ms), now_ms)
-        made = _job_at(store, topic, id, known[id], time_ms, time_ms)
-        jobs[id] = made.job(topic, now_ms, store.session.bodies)
+        for time_ms in known[id].definition.next(now_ms, 1):
+            made = _job_at(store, topic, id, known[id], time_ms, time_ms)
+            jobs[id] = made.job(topic, now_ms, store.session.bodies)
     return jobs
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -177,6 +178,7 @@ def test_a_rehearsal_tells_what_schedules_would_make(space: Space, seen: Seen) -
     space.queue.schedule("order.close", {"id": 1}, id="fine", every="1h")
     space.queue.schedule("order.close", {"order_id": "{due}"}, id="time", every="1h", version=2)
     space.queue.pause_schedule("order.close", "time")
+    space.queue.schedule("order.close", {"order": 1}, id="over", every="1h", until=datetime(2020, 1, 1, tzinfo=UTC))
     worker = space.worker()
     new_release(worker, seen)
     found = rehearsed(space, worker)
