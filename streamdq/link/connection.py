@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import socket
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -50,6 +51,15 @@ _ASYNC = _Flavour(
 )  # fmt: skip
 # No limits of redis-py's pools: node.py has its own.
 _OPTIONS = {"protocol": 2, "socket_timeout": None, "max_connections": 2**31}
+# The system asks whether a connection's other end is still there, so a blocked read that waits in vain ends after ten
+# seconds. (TCP_KEEPALIVE is what macOS calls TCP_KEEPIDLE.)
+_KEEPALIVE = {"TCP_KEEPIDLE": 2, "TCP_KEEPALIVE": 2, "TCP_KEEPINTVL": 2, "TCP_KEEPCNT": 4}
+_OVER_TCP = {
+    "socket_keepalive": True,
+    "socket_keepalive_options": {
+        getattr(socket, name): value for name, value in _KEEPALIVE.items() if hasattr(socket, name)
+    },
+}
 # Don't send redis-py's name and version to Redis: this saves two round trips. Versions differ in the arguments' names.
 # Given to it, not taken from it later: redis-py 8 looks up its version in the installed package's files for each
 # connection that is to send it, which takes longer than to connect.
@@ -74,7 +84,9 @@ class _Routes:
         self.target: Target = parse_url(url)
         self._flavour = flavour
         self._limits = limits
-        self._options = {**_OPTIONS, "retry": flavour.retry(NoBackoff(), 0), "socket_connect_timeout": timeout_s}
+        over_tcp = {} if self.target.url.startswith("unix") else _OVER_TCP
+        again = {"retry": flavour.retry(NoBackoff(), 0)}
+        self._options = {**_OPTIONS, **over_tcp, **again, "socket_connect_timeout": timeout_s}
         self._timeout_s = timeout_s
         self._nodes: dict[str, Any] = {}
         self._sentinels: list[Any] = []

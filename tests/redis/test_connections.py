@@ -42,6 +42,26 @@ def cut_all(client: redis.Redis) -> None:
     client.client_kill_filter(_type="normal", skipme=True)
 
 
+# -- kept alive
+
+
+async def test_the_system_asks_whether_the_other_end_is_there(redis_server: Server) -> None:
+    """So a blocked read may last for long."""
+    with Queue(redis_server.url, NAMESPACE, settings=SETTINGS) as queue:
+        async with AsyncQueue(redis_server.url, NAMESPACE, settings=SETTINGS) as other:
+            queue.stats()
+            await other.stats()
+            pools = queue._link._nodes[""], other._link._nodes[""]
+            taken = pools[0]._idle.take(), pools[1]._idle.take()
+            for one in (taken[0]._sock, taken[1]._writer.get_extra_info("socket")):
+                assert one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+                options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+                idle_s, pause_s, times = (one.getsockopt(socket.IPPROTO_TCP, name) for name in options)
+                assert idle_s + pause_s * times <= 10
+            for pool, connection in zip(pools, taken, strict=True):
+                pool._idle.put(connection)
+
+
 # -- lost and made anew
 
 
