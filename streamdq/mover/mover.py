@@ -197,7 +197,7 @@ class Mover:
     # -- rings
 
     def _new_listener(self) -> Listener:
-        return Listener(self._link, self._session, self._streams, self._heard)
+        return Listener(self._link, self._session, self._streams, self._heard, self._deaf)
 
     def _streams(self) -> list[str]:
         return [self._session.keys.wake, *(shard.wake for shard in self._known_shards())]
@@ -209,13 +209,19 @@ class Mover:
             for node_mover in self._node_movers.values():
                 node_mover.check_versions()
         for name in rung:
-            if shard := self._rung_by.get(name):
-                self._look_at(shard)
+            shard = self._rung_by.get(name)
+            if shard in self._node_of:
+                self._node_movers[self._node_of[shard]].rung(shard)
                 self._firing.look_at(shard)
+
+    def _deaf(self) -> None:
+        """Rings were not heard for a while, and Redis may have lost its last writes."""
+        for node_mover in self._node_movers.values():
+            node_mover.check_versions()
 
     def _missed(self, shard: ShardKeys) -> None:
         log.debug("a ring was missed", topic=shard.topic, shard=shard.shard)
-        self._listener.forget(shard.wake)
+        self._listener.mistrust(shard.wake)
 
     # -- housekeeping
 

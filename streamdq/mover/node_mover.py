@@ -2,9 +2,10 @@
 a Cluster each node has its own NodeMover, so a node that does not answer does not hold up the others. Neither does a
 failing shard.
 
-A ring may be lost with Redis's data, or because another client deletes its entry. So about once a second the NodeMover
-reads the heads of up to 64 buckets in one round trip; in every tenth pass over its shards, and after the registry has
-changed, also their counters and versions.
+A ring can be lost only if its entry is deleted before it was read, or if Redis no longer gives out higher ids. So when
+something has rung, and once more after the last ring, the NodeMover goes through the heads of its buckets, up to 64 in
+one round trip, about one a second; in every tenth of these passes, after trouble, and after the registry has changed,
+also through their counters and versions. While nothing rings, it looks at a few shards every now and then.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ..config import MAX_BATCH, TopicSettings
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
-from ..loop import Failures
+from ..loop import Failures, wait
 from ..metrics import recorded
 from ..store import reads
 from ..store.replies import RATED, Moved
@@ -32,9 +33,12 @@ from .silent import Holders
 
 _TRIES = 5
 _FIRST_BATCH = 64  # so that the first of many jobs that are due at once can start before the others are moved
-_BEAT_S = 1.15  # at one second, an idle worker would send up to three commands within the same second
+_BEAT_S = 1.15  # by then the blocked read that returned with a ring is under way again
 _HEADS = 64  # per beat: a round trip of some 100 µs; with this many shards a missed job waits a second or two
 _COUNTERS_EVERY = 10  # passes
+_QUIET_S = 11.5  # between looks while nothing rings
+_QUIET_SHARDS = 20  # in one such look, however many there are
+_VERSIONS_EVERY = 5  # passes of such looks
 _MISSED_S = 0.1  # a head that is earlier than expected by more than this means a missed ring
 
 
@@ -64,7 +68,9 @@ class NodeMover:
         self._batches: dict[ShardKeys, int] = {}  # the next batch of shards that have more due jobs
         self._failures = Failures("mover", session.keys.namespace)
         self._reclaimer = Reclaimer(link, session, scripts, topics, hold)
-        self._changed = False  # the registry, since the current pass over the shards began
+        self._rung = asyncio.Event()  # since the current pass over the shards began
+        self._changed = False  # the registry, since then
+        self._quiet_passes, self._looked_at = 0, 0  # and how many shards the current one has looked at
 
     def __contains__(self, shard: ShardKeys) -> bool:
         return shard in self._timers
@@ -76,11 +82,17 @@ class NodeMover:
         self._timers.everywhere()
         self._reclaimer.look_now()
 
+    def rung(self, shard: ShardKeys) -> None:
+        """Something earlier arrived there."""
+        self.look_at(shard)
+        self._rung.set()
+
     def check_versions(self) -> None:
-        """Makes the next pass over the shards a thorough one: the registry has changed, and who changed it may have
-        been killed before all shards knew.
+        """Begins a thorough pass over the shards: the registry has changed, and who changed it may have been killed
+        before all shards knew; or Redis may have lost its last writes.
         """
         self._changed = True
+        self._rung.set()
 
     def keep(self, shards: set[ShardKeys]) -> None:
         """Drops all other shards."""
@@ -189,20 +201,42 @@ class NodeMover:
     # -- missed rings
 
     async def _walk(self) -> None:
-        for number in count(1):
-            shards, thorough = self._timers.shards, self._changed or number % _COUNTERS_EVERY == 0
-            self._changed = False
-            for begin in range(0, max(1, len(shards)), _HEADS):
-                await asyncio.sleep(_BEAT_S)
-                if not self._session.clock.manual:
-                    await self._beat(shards[begin : begin + _HEADS], thorough)
+        self._rung.set()  # before anything is heard, the listener must have begun to read
+        passes = count(1)
+        while True:
+            if await wait(self._rung, _QUIET_S):
+                await self._pass(next(passes))
+            else:
+                shards = self._next_few()
+                await self._beat(shards, counters=True, versions=self._quiet_passes % _VERSIONS_EVERY == 0)
 
-    async def _beat(self, shards: list[ShardKeys], thorough: bool) -> None:
+    async def _pass(self, number: int) -> None:
+        """Looks at all shards. Each ring is followed by a look that begins a beat after it."""
+        thorough, self._changed = self._changed or number % _COUNTERS_EVERY == 0, False
+        if not self._link.is_cluster:  # there, a slot may move away from under a blocked read at any time
+            self._rung.clear()
+        shards = self._timers.shards
+        for begin in range(0, max(1, len(shards)), _HEADS):
+            await asyncio.sleep(_BEAT_S)
+            await self._beat(shards[begin : begin + _HEADS], counters=thorough, versions=thorough)
+
+    def _next_few(self) -> list[ShardKeys]:
+        shards, begin = self._timers.shards, self._looked_at
+        if begin >= len(shards):
+            self._quiet_passes, begin = self._quiet_passes + 1, 0
+        self._looked_at = begin + _QUIET_SHARDS
+        return shards[begin : self._looked_at]
+
+    async def _beat(self, shards: list[ShardKeys], counters: bool, versions: bool) -> None:
+        if self._session.clock.manual:
+            return
         try:
-            await self._look_for_missed(shards, counters=thorough)
-            if thorough and shards:
+            await self._look_for_missed(shards, counters)
+            if versions and shards:
                 await self.bring_up(shards)
         except Exception as error:
+            self._changed = True
+            self._rung.set()
             await asyncio.sleep(self._failures.failed("heads", error))
         else:
             self._failures.worked("heads")
@@ -220,12 +254,18 @@ class NodeMover:
         groups = [self._topics.settings_of(k.topic).group_names for k in shards] if counters else None
         seen = await arun(self._link, reads.watch(self._session, shards, groups))
         if seen.now_ms is not None:
-            self._time.observe(seen.now_ms, time.monotonic())
+            self._observe(seen.now_ms, time.monotonic())
         for shard, due_ms in zip(shards, seen.due_ms, strict=True):
             if due_ms is not None:
                 self._saw_head(shard, due_ms)
         for shard in compress(shards, seen.open):  # empty without counters
             self._reclaimer.notice(shard)
+
+    def _observe(self, now_ms: int, arrived: float) -> None:
+        """If Redis's clock was set forward, each bucket's head is due earlier than was reckoned."""
+        if self._time.to_monotonic(now_ms) - arrived > _MISSED_S:
+            self.check_versions()
+        self._time.observe(now_ms, arrived)
 
     def _saw_head(self, shard: ShardKeys, due_ms: int) -> None:
         if self._timers.is_uncertain(shard):  # the look under way finds this; after a failure it waits

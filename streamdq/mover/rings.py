@@ -8,23 +8,25 @@ of the streams each; on a Cluster one for each stream, as a read covers only one
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from itertools import chain
 
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
 from ..loop import Failures, cancel_and_wait, wait
 from ..store.blocking import listen
 
-BLOCK_S, _LONGEST_BLOCK_S = 10.0, 60.0
+_BLOCK_S = 60.0  # a dead connection is noticed before that, as the system asks whether it is alive
+_DIVIDE_S = 10.0
 _MOST = 100  # streams in one blocked read: at each ring Redis goes through all of them, which takes it 2 us each
 
 
 class Listener:
-    """Calls ``heard`` with the streams that rang; with none if ten seconds passed without a ring.
+    """Calls ``heard`` with the streams that rang; with none if a read ended without a ring.
 
     A ring stays in its stream, so a ring that comes while nobody reads is heard with the next read. When a read fails,
-    the listener forgets what it has heard, because the next ids may come from another primary; then each stream that
-    ever rang is heard again.
+    the listener forgets what it has heard, because the next ids may come from another primary, and calls ``deaf``; then
+    each stream that ever rang is heard again.
     """
 
     def __init__(
@@ -33,18 +35,24 @@ class Listener:
         session: Session,
         streams: Callable[[], Sequence[str]],
         heard: Callable[[Collection[str]], Awaitable[None]],
+        deaf: Callable[[], None],
     ) -> None:
         self._link = link
         self._session = session
         self._streams = streams
         self._heard = heard
+        self._deaf = deaf
         self._seen: dict[str, bytes] = {}
+        self._mistrusted: set[str] = set()
         self._failures = Failures("rings", session.keys.namespace)
         self._changed = asyncio.Event()
 
-    def forget(self, stream: str) -> None:
-        """Makes the stream's last ring be heard again: the id seen last may be ahead of those that Redis issues now."""
-        self._seen.pop(stream, None)
+    def mistrust(self, stream: str) -> None:
+        """Reads the stream anew from its beginning: the id seen last may be ahead of those that Redis issues now, or
+        the connection of the read that waits for it may be dead.
+        """
+        self._mistrusted.add(stream)
+        self._changed.set()
 
     def look_again(self) -> None:
         """Asks again which streams to listen to, and forgets the others."""
@@ -58,40 +66,43 @@ class Listener:
             while True:
                 self._changed.clear()
                 await self._divide(parts)
-                await wait(self._changed, BLOCK_S)
+                await wait(self._changed, _DIVIDE_S)
         finally:
             await cancel_and_wait(parts)
 
     async def _divide(self, parts: dict[asyncio.Task[None], list[str]]) -> None:
         """Gives each part of the streams its own blocked read. Whole parts stay as they are; of the others, new parts
-        are made when streams have come or gone.
+        are made when streams have come or gone, or are mistrusted.
         """
         wanted = dict.fromkeys(self._streams())
-        if wanted.keys() == {name for part in parts.values() for name in part}:
+        mistrusted, self._mistrusted = self._mistrusted, set()
+        if not mistrusted and wanted.keys() == set(chain(*parts.values())):
             return
         most = 1 if self._link.is_cluster else _MOST
-        block_s = min(_LONGEST_BLOCK_S, BLOCK_S * max(1, len(wanted) // _MOST))
         for task, part in list(parts.items()):
-            if len(part) == most and wanted.keys() >= set(part):
-                for name in part:
-                    del wanted[name]
-            else:
+            if len(part) < most or not wanted.keys() - mistrusted >= set(part):
                 del parts[task]
                 await cancel_and_wait([task])
-        left = list(wanted)
+        self._forget(mistrusted)
+        kept = set(chain(*parts.values()))
+        left = [name for name in wanted if name not in kept]
         for begin in range(0, len(left), most):
             part = left[begin : begin + most]
-            parts[asyncio.create_task(self._listen(part, block_s))] = part
+            parts[asyncio.create_task(self._listen(part))] = part
 
-    async def _listen(self, names: Sequence[str], block_s: float) -> None:
+    def _forget(self, names: Iterable[str]) -> None:
+        for name in names:
+            self._seen.pop(name, None)
+
+    async def _listen(self, names: Sequence[str]) -> None:
         while True:
             try:
-                rung = await arun(self._link, listen(self._session, names, self._seen, block_s))
+                rung = await arun(self._link, listen(self._session, names, self._seen, _BLOCK_S))
                 await self._heard(rung)
                 self._seen.update(rung)  # not before: a task that is ended meanwhile must hear them again
             except Exception as error:
-                for name in names:
-                    self.forget(name)
+                self._forget(names)
+                self._deaf()
                 await asyncio.sleep(self._failures.failed(names[0], error))
             else:
                 self._failures.worked(names[0])

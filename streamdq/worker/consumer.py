@@ -28,7 +28,7 @@ from ..times.clock import RedisTime
 from .turns import Limit, Turns
 
 T = TypeVar("T")
-BLOCK_S = 10.0
+BLOCK_S = 20.0
 _SWEEP_S = 0.01  # how often a busy consumer looks at its quiet topics
 _PATIENCE_S, _SHORT_PATIENCE_S = 0.05, 0.005  # how long to wait for a claim; the short one while another is late
 _FAILING_S = 0.2

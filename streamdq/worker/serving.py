@@ -39,7 +39,8 @@ from .turns import Limit, Turns
 T = TypeVar("T")
 _MOST_UNSENT = 4 * MAX_BATCH
 _BURST_WAIT_S = 0.2
-_REGISTRY_S = 20.0  # how often it looks at the registry if no ring comes
+_REGISTRY_S = 60.0  # how often it looks at the registry if no ring comes
+_SCHEDULES_S = 20.0  # the same if it declares schedules: no ring tells that Redis has lost them
 
 
 @dataclass(frozen=True)
@@ -172,14 +173,15 @@ class Serving:
     # -- topics
 
     async def _watch_topics(self) -> None:
-        """A loop's body: looks at the registry, and at the declared schedules, whenever the registry changes, and every
-        ``_REGISTRY_S`` in any case.
+        """A loop's body: looks at the registry, and at the declared schedules, whenever the registry changes, and in
+        any case now and then.
         """
         seen: dict[str, bytes] = {}
+        block_s = _SCHEDULES_S if self._orders.declared else _REGISTRY_S
         while True:
             await self._look_for_topics()
             await self._schedules.keep()
-            seen |= await arun(self.link, listen(self.session, [self.session.keys.wake], seen, _REGISTRY_S))
+            seen |= await arun(self.link, listen(self.session, [self.session.keys.wake], seen, block_s))
 
     async def _look_for_topics(self) -> None:
         """Serves all shards of the topics with handlers. A handler for every topic serves the topics that have the

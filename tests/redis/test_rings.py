@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import pytest
 
 from streamdq.keys import ShardKeys, shard_of
 from streamdq.link.session import run
+from streamdq.mover.mover import Mover
 from streamdq.mover.node_mover import NodeMover
 from streamdq.store.replies import Moved
 from tests.redis.harness import Seen, Space, eventually, recorder
@@ -131,6 +132,60 @@ async def test_rings_are_heard_after_a_flush_with_the_clock_set_back(
         await seen.count(2)
         assert time.monotonic() - started < 2.5
         await space.becomes("a", "gone")
+
+
+async def test_rings_are_heard_again_once_one_was_missed(
+    space: Space, redis_server: Server, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The read that waits for ids which Redis no longer gives out is given up, not only what it knows."""
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    shard = space.queue._store.session.keys.shard("t", 0)
+    async with space.serving(worker):
+        with redis_server.client() as client:
+            seconds, _ = client.time()
+            client.xadd(shard.wake, {"due": "0"}, id=f"{(seconds + 3600) * 1000}-0")
+            space.queue.enqueue("t", "before")
+            await seen.count(1)
+            client.delete(shard.wake)
+        space.queue.enqueue("t", "found", delay="50ms")
+        await seen.count(2)
+        await asyncio.sleep(0.1)  # it reads anew
+        monkeypatch.setattr(NodeMover, "_look_for_missed", _nothing)
+        space.queue.enqueue("t", "heard", id="a", delay="50ms")
+        await seen.count(3)
+        await space.becomes("a", "gone")
+
+
+async def test_a_ring_that_is_deleted_between_two_reads_is_made_up_for(
+    space: Space, redis_server: Server, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The only moment at which one can be lost: nobody waits for it, and another client deletes its entry."""
+    monkeypatch.setattr("streamdq.mover.node_mover._QUIET_S", 600.0)
+    worker = space.worker()
+    worker.handler("t")(recorder(seen))
+    shard = space.queue._store.session.keys.shard("t", 0)
+    heard = Mover._heard
+    deleted = asyncio.Event()
+
+    async def disturbed(self: Mover, rung: Collection[str]) -> None:
+        await heard(self, rung)
+        if shard.wake in rung and not deleted.is_set():
+            await asyncio.sleep(0.2)  # the look that this ring led to is over
+            space.queue.enqueue("t", "x", id="a", delay="50ms")
+            with redis_server.client() as client:
+                assert client.delete(shard.wake) == 1
+            deleted.set()
+
+    monkeypatch.setattr(Mover, "_heard", disturbed)
+    async with space.serving(worker):
+        space.queue.enqueue("t", "later", id="b", delay="1h")
+        await asyncio.wait_for(deleted.wait(), 5)
+        started = time.monotonic()
+        await seen.count(1)
+        assert time.monotonic() - started < 2.5
+        await space.becomes("a", "gone")
+    assert space.queue.cancel("t", "b")
 
 
 async def test_a_topic_whose_ring_was_lost_is_found(

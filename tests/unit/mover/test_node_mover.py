@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
@@ -239,18 +239,89 @@ async def test_a_deleted_topic_is_not_looked_at_any_more() -> None:
     assert len(rig.looks) == 1
 
 
+@pytest.mark.parametrize(
+    ("disturb", "within_s"),
+    [
+        (lambda _: None, module._QUIET_S),
+        (lambda rig: rig.mover.rung(rig.shard()), module._BEAT_S),
+        (lambda rig: rig.mover.check_versions(), module._BEAT_S),
+    ],
+    ids=["out of the blue", "after a ring", "after trouble"],
+)
 @in_virtual_time
-async def test_a_head_that_no_ring_told_of_is_found_within_a_beat() -> None:
+async def test_a_head_that_no_ring_told_of_is_found(disturb: Callable[[Moving], None], within_s: float) -> None:
     rig = Moving()
     async with rig.running():
         await asyncio.sleep(60)
         assert rig.missed == []
+        disturb(rig)
+        await asyncio.sleep(0.01)
         rig.add("t", 0)
         began = now_ms()
-        await asyncio.sleep(module._BEAT_S + 0.01)
+        await asyncio.sleep(within_s + 0.02)
         assert rig.missed == [rig.shard()]
     ((_, when, count),) = rig.moved
-    assert (when - began <= module._BEAT_S * 1000, count) == (True, 1)
+    assert (when - began <= within_s * 1000, count) == (True, 1)
+
+
+@in_virtual_time
+async def test_a_ring_during_a_pass_over_many_shards_is_followed_by_another() -> None:
+    rig = Moving(None, **{f"t{n}": TOPIC for n in range(3 * module._HEADS)})
+    async with rig.running():
+        await asyncio.sleep(60)
+        rig.mover.rung(rig.shard("t0"))
+        await asyncio.sleep(2.5 * module._BEAT_S)  # by then it has looked at most of them
+        rig.mover.rung(rig.shard("t0"))
+        await asyncio.sleep(0.01)
+        for n in range(3 * module._HEADS):
+            rig.add(f"t{n}", 0)
+        await asyncio.sleep(4.1 * module._BEAT_S)
+        assert len(rig.moved) == 3 * module._HEADS
+
+
+@in_virtual_time
+async def test_a_look_that_fails_is_made_up_for() -> None:
+    rig = Moving()
+    heads = rig.link.answers["ZRANGE"]
+    async with rig.running():
+        await asyncio.sleep(60)
+        rig.link.answers["ZRANGE"] = lambda _: LOST
+        rig.mover.rung(rig.shard())
+        await asyncio.sleep(2 * module._BEAT_S)
+        rig.add("t", 0)
+        rig.link.answers["ZRANGE"] = heads
+        await asyncio.sleep(2 * module._BEAT_S + 2)
+        assert rig.missed == [rig.shard()]
+
+
+@pytest.mark.parametrize(("topics", "a_second"), [(1, 0.3), (20, 5.5), (500, 5.5)])
+@in_virtual_time
+async def test_while_nothing_rings_it_asks_little_however_many_topics_there_are(topics: int, a_second: float) -> None:
+    rig = Moving(None, **{f"t{n}": TOPIC for n in range(topics)})
+    async with rig.running():
+        await asyncio.sleep(60)
+        before = sum(map(len, rig.link.calls.values()))
+        await asyncio.sleep(600)
+        asked = sum(map(len, rig.link.calls.values())) - before
+        looked = {call.args[0] for call in rig.link.calls["ZRANGE"][-topics:]}
+    assert asked / 600 < a_second
+    assert len(looked) == topics, "all have their turn"
+    assert rig.link.calls["HGET"]
+
+
+@in_virtual_time
+async def test_when_the_clock_was_set_forward_all_shards_are_looked_at() -> None:
+    count = 3 * module._QUIET_SHARDS
+    rig = Moving(None, **{f"t{n}": TOPIC for n in range(count)})
+    for n in range(count):
+        rig.add(f"t{n}", 3_000_000)
+    async with rig.running():
+        await asyncio.sleep(60)
+        ahead_ms = 3_600_000
+        rig.link.answers["TIME"] = lambda _: [(now_ms() + ahead_ms) // 1000, now_ms() % 1000 * 1000]
+        rig.looks.clear()
+        await asyncio.sleep(module._QUIET_S + 2 * module._BEAT_S)
+        assert {topic for topic, _ in rig.looks} == {f"t{n}" for n in range(count)}
 
 
 @in_virtual_time
@@ -282,7 +353,7 @@ async def test_a_ring_that_is_missed_after_a_failure_is_found_once_the_shard_wor
         rig.link.answers["move"] = move
         await asyncio.sleep(2.1)
         rig.add("t", 0)
-        await asyncio.sleep(module._BEAT_S + 0.01)
+        await asyncio.sleep(module._QUIET_S + 0.01)
         assert rig.missed == [rig.shard()]
     assert [topic for topic, _, _ in rig.moved] == ["t"]
 
