@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from streamdq import AsyncQueue, NewJob, Queue
-from streamdq.errors import AuthenticationFailed, ServerUnavailable
+from streamdq.codec.encrypt import new_key
+from streamdq.errors import AuthenticationFailed, IdTaken, ServerUnavailable
 from tests.conftest import BINARIES
 from tests.redis.harness import NAMESPACE, Seen, Space, eventually, opened, recorder
 from tests.sentinels import SERVICE, Sentinels
@@ -38,6 +39,24 @@ def test_a_wrong_password(sentinels: Sentinels) -> None:
     with Queue(url) as queue, pytest.raises(AuthenticationFailed) as caught:
         queue.enqueue("t", 1)
     assert "wr0ng" not in str(caught.value)
+
+
+async def test_schedules_keys_unique_ids_searches_and_codecs(sentinels: Sentinels, seen: Seen) -> None:
+    with opened(sentinels.url, codec="encrypt", body_keys=new_key("k")) as space:
+        queue, worker = space.queue, space.worker()
+        queue.configure("t", shards=4, key_concurrency=1)
+        queue.schedule("t", id="s", every="1s")
+        queue.enqueue_many("t", [NewJob(f"late {n}", id=f"late-{n}", delay="1h") for n in range(20)])
+        worker.handler("t")(recorder(seen))
+        async with space.serving(worker):
+            queue.enqueue("t", "hidden", id="u", key="k", unique_for="1h")
+            await eventually(lambda: "hidden" in seen.all and {} in seen.all, "the job and an occurrence have run")
+            await eventually(lambda: queue.get("t", "u") is None, "it has ended")
+            with pytest.raises(IdTaken):
+                queue.enqueue("t", "again", id="u", key="k", unique_for="1h")
+        assert queue.find("t", where={"body": "late 7"}).cancel().done == 1
+        assert queue.find("t", id_prefix="late-").count() == 19
+        queue.delete_topic("t", force=True)
 
 
 async def test_the_primary_dies_and_the_work_goes_on(sentinels: Sentinels, seen: Seen) -> None:
