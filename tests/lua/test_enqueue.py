@@ -216,3 +216,17 @@ def test_without_the_limit_that_there_was_jobs_with_keys_wait_for_nothing(shard:
 def test_a_unique_job_with_a_key_and_no_limit_has_no_place(shard: Shard) -> None:
     shard.enqueue_unique("a", key="k")
     assert shard.redis("HLEN", shard.k.keyed) == 0
+
+
+@pytest.mark.parametrize(
+    ("keyed", "named", "taken"),
+    [
+        (False, "3", True), (False, "3k", False), (False, "2", False), (True, "3", True), (True, "3k", True),
+        (True, "2k", False), (True, "33k", False), (True, "3kk", False), (True, "", False),
+    ],
+)  # fmt: skip
+def test_where_a_key_decides_the_shard_it_must_be_marked(shard: Shard, keyed: bool, named: str, taken: bool) -> None:
+    shard.topic(shards=3)
+    if keyed:
+        shard.call("configure_shard", shard.settings.model_copy(update={"keyed": True}))
+    assert shard.run(shard.scripts.enqueue(shard.k, named, shard.jobs("j"))).current is taken
