@@ -259,7 +259,7 @@ local function free_place(k, group, id, now)
   if not k.key_limit then return false end
   local lane, waited = leave_key(k, group, id)
   if lane then advance(k, group, lane, now) end
-  return waited or false
+  return waited
 end
 
 -- lose(k, group, id, now): forgets the group's progress with a job whose record is gone.
@@ -287,5 +287,5 @@ end
 -- k = {keyed=, lanes=}
 local function is_aside(k, group, id)
   local ticket = redis.call('HGET', k.keyed, field_of(group, id))
-  return ticket and redis.call('ZSCORE', k.lanes, ticket) and true or false
+  return ticket and redis.call('ZSCORE', k.lanes, ticket)
 end

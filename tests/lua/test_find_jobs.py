@@ -207,7 +207,7 @@ def test_an_encoded_body_is_not_looked_into(shard: Shard) -> None:
     "body",
     [
         '{"user": 7}', '{"user" :7}', '{"user":\t7}', '{"user"\t:7}', '{"\\u0075ser":7}', '{"u":{"user": 7}, "b": 1}',
-        '{"user":\r7}', '{"user"\r:7}', '{"user" \t:7}', '{"a":" b","c":"\td","e":"\rf","user"\t\r :7}',
+        '{"a\\" " :7}', '{"user":\r7}', '{"user"\r:7}', '{"user" \t:7}', '{"a":" b","c":"\td","e":"\rf","user"\t\r :7}',
     ],
 )  # fmt: skip
 def test_a_body_of_another_program_is_not_looked_into(shard: Shard, body: str) -> None:

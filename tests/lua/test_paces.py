@@ -286,6 +286,15 @@ def test_what_is_kept_of_starts_goes(shard: Shard) -> None:
     assert shard.empty()
 
 
+def test_even_if_it_is_of_a_single_start_it_goes(paced: Shard) -> None:
+    for key in ("k", "other"):
+        paced.enqueue(key, key=key)
+        paced.move()
+        paced.finish(paced.take())
+        assert paced.redis("ZCARD", paced.k.crowds) == 1
+        paced.clock.advance(1)
+
+
 def test_what_was_ready_before_the_first_rate_comes_out_again_one_by_one(shard: Shard) -> None:
     shard.topic(key_concurrency=100)
     shard.enqueue(*(f"j{n:02}" for n in range(20)), key="k")

@@ -13,6 +13,11 @@ def test_a_new_id_is_simply_put_in(shard: Shard) -> None:
     assert shard.counts == {"enqueued": 1}
 
 
+def test_a_job_with_a_key_and_no_limit_has_no_place(shard: Shard) -> None:
+    assert shard.call("replace", 1, shard.jobs("j", key="k")).taken == {}
+    assert shard.redis("HLEN", shard.k.keyed) == shard.redis("HLEN", shard.k.progress) == 0
+
+
 def test_a_delayed_job_is_cancelled_and_followed(two: Shard) -> None:
     two.enqueue("j", delay="1s", ttr="1s")
     assert two.call("replace", 1, two.jobs("j", delay="2s")).taken == {}

@@ -204,6 +204,14 @@ def test_as_early_as_another_job_needs_no_ring(shard: Shard) -> None:
     assert shard.rung_ms() == START_MS + 999
 
 
+def test_without_the_limit_that_there_was_a_job_with_a_key_has_no_place(shard: Shard) -> None:
+    for limit in (1, 0):
+        shard.topic(key_concurrency=limit)
+    shard.enqueue("j", key="k", delay="1h")
+    assert shard.call("reschedule", "j", "+1000") == MOVED
+    assert shard.redis("HLEN", shard.k.keyed) == shard.redis("HLEN", shard.k.progress) == 0
+
+
 # -- as it was shown
 
 
