@@ -10,8 +10,6 @@ UNREACHED = {
     "open_breaker": "only callbacks need it, whose receivers are no part of the simulation",
     "try_breaker": "only callbacks need it, whose receivers are no part of the simulation",
     "register_dump": "no job passes it: a dump reads the history",
-    "relay": "the outbox's database is no part of the simulation",
-    "relayed": "the outbox's database is no part of the simulation",
     "rotate_secret": "no job passes it: the HTTP server signs with the secret",
 }
 """Scripts that no history calls, and why."""
@@ -22,7 +20,11 @@ _REDIS = ("restart", "fail_over", "flush", "flush_scripts", "jump")
 _STATES = ("delayed", "ready", "running", "dead", "done")
 _ENDS = ("finish", "retry", "bury", "release")
 _FAULTS = ("request lost", "reply lost", "late", "refused")
-_CALLS = ("claim", "finish", "retry", "enqueue", "move", "reclaim", "lease", "register_topic", "configure_shard")
+_CALLS = (
+    "claim", "finish", "retry", "enqueue", "move", "reclaim", "lease", "register_topic", "configure_shard", "relay",
+)  # fmt: skip
+_RELAYED = ("enqueued", "by an earlier call", "id taken", "fenced off", "settings out of date")
+_KILLED_IN = ("finish", "enqueue", "configure_shard", "register_topic", "leave_group", "relay")
 
 _OUTCOMES = (
     "bury: buried", "bury: crashed", "bury: exhausted", "retry: a step", "retry: no step", "retry: snoozed",
@@ -40,6 +42,8 @@ _OUTCOMES = (
     "pause_key: 1", "pause_key: -1",
     "fire: enqueued", "fire: skipped", "fire: unplanned", "retract: taken back", "retract: nothing",
     "schedule: changed meanwhile", "schedule: missed", "schedule: all accounted for",
+    *(f"relay: {what}" for what in _RELAYED),
+    *(f"relayed: {what}" for what in ("unknown", "live", "ended")),
     "archive: 1", "archive: 0", "restore: 1", "restore: 0", "restore: settings out of date",
 )  # fmt: skip
 
@@ -48,17 +52,19 @@ EXPECTED = frozenset({
     *(f"call {script}" for script in set(scripts().values()) - UNREACHED.keys()),
     *(f"handler {what}" for what in _HANDLERS),
     *(f"taker: {what}" for what in _TAKERS),
+    "committed", "rolled back", *(f"the database fails {when} a transaction" for when in ("before", "after")),
     "taken", "nothing taken", "again: StaleClaim", "acknowledged", "killed", "stopped", "terminated", "drained",
     *(f"network {what}" for what in ("lossy", "slow", "cut", "fine")),
     *(f"{fault}: {call}" for fault in _FAULTS for call in _CALLS),
-    *(f"{what} while {state}" for what in (*_REDIS, "destroy_group") for state in _STATES),
+    *(f"{what} while {state}" for what in (*_REDIS, "destroy_group", "relay", "reconcile") for state in _STATES),
     *(f"{what} in {call}" for what in ("killed", "stopped", "terminated") for call in ("claim", "XREADGROUP")),
-    *(f"killed in {call}" for call in ("finish", "enqueue", "configure_shard", "register_topic", "leave_group")),
+    *(f"killed in {call}" for call in _KILLED_IN),
 })  # fmt: skip
 """What some history must have. Those of one run may lack what is rare."""
 
 RARE = frozenset({
-    "archive: 0", "call trim_history", "configure_shard: 0", "killed in leave_group", "restore: settings out of date",
+    "archive: 0", "call trim_history", "configure_shard: 0", "killed in leave_group", "killed in relay",
+    "restore: settings out of date",
 })  # fmt: skip
 """What the fixed set of histories lacks; longer runs have it."""
 

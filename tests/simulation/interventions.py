@@ -237,9 +237,11 @@ def drop_shard(model: Model, call: Call) -> None:
     if call.reply != 1 or model.versions.get(call.shard, 0) > int(call.args[0]):
         return  # it holds jobs, or has newer settings
     jobs = [job for job in model.live.values() if job.shard == call.shard and not job.gone]
-    if call.args[1] != b"1":
+    if call.args[1] == b"1":
+        model.outbox.forget(call.shard)
+    else:
         _must_be_empty(model, call.shard, jobs)
-    model.lose([job for job in model.live.values() if job.shard == call.shard], "deleted", call.shard)
+    model.lose([job for job in model.jobs.values() if job.shard == call.shard], "deleted", call.shard)
     for known in (model.groups, model.fields, model.rates, model.key_limits, model.counts):
         known.pop(call.shard, None)
     model.free_from = {lane: at for lane, at in model.free_from.items() if lane[0] != call.shard}
@@ -254,7 +256,8 @@ def _must_be_empty(model: Model, shard: Shard, jobs: Sequence[Tracked]) -> None:
 
 
 def flushall(model: Model, _: Call) -> None:
-    model.lose(list(model.live.values()), "lost")
+    model.lose(list(model.jobs.values()), "lost")  # also those whose ids others have got
+    model.outbox.forget()
     model.lost_data = True
     for known in (
         model.groups, model.fields, model.rates, model.key_limits, model.paused_keys, model.counts, model.moves,

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from .outbox import Outbox
+
 _SHARD = re.compile(r"^[^{]*\{(.+):(\d+)\}:")
 
 Shard = tuple[str, int]  # topic, number
@@ -150,6 +152,7 @@ class Model:
         self._forgotten: set[Serial] = set()
         self.given_back: set[Serial] = set()  # by the archive, which keeps it no longer: also what was forgotten
         self._judging = True
+        self.outbox = Outbox()
         self._begin()
 
     def _begin(self) -> None:
@@ -165,6 +168,7 @@ class Model:
         self.paused_keys: dict[tuple[Shard, str], int] = {}  # and the call that paused it
         self.moves: dict[str, list[tuple[int, int]]] = {}  # of each topic at its present rate: when, how many
         self.counts: dict[Shard, Counter[str]] = {}  # as Redis should count
+        self.outbox.forget()
         self.receipts: set[bytes] = set()  # of the archive
         self.cleared: set[bytes] = set()  # those that Redis has no more
         self.shown: dict[tuple[Shard, bytes, bytes], Any] = {}  # by id and deliveries, what a search has shown

@@ -16,6 +16,7 @@ from .archiver import serials_in
 from .link import LATEST_S
 from .model import Broken, Shard
 from .plan import GROUPS, KEYS
+from .relays import left_in, put_back, relay_all
 from .schedulers import end_schedules
 from .troubles import heal
 from .workers import terminate, work
@@ -39,7 +40,11 @@ async def come_to_rest(world: World) -> None:
             for key in KEYS:
                 await _until_done(partial(queue.resume, topic, key=key))
         await _until_done(partial(end_schedules, world, queue))
+        if world.relays:
+            await _until_done(partial(relay_all, world))
         await _until_nothing_is_due(world, queue)
+        if world.relays:
+            await _until_rows_are_settled(world, queue)
         if world.plan.night_s:
             await asyncio.sleep(world.plan.night_s)
         world.check()
@@ -78,6 +83,12 @@ async def _until_done(operation: Callable[[], Awaitable[Any]]) -> None:
         except StreamdqError:
             await asyncio.sleep(0.5)
     raise Broken("operations go on failing, though nothing is broken any more")
+
+
+async def _until_rows_are_settled(world: World, queue: AsyncQueue) -> None:
+    while await put_back(world):
+        await _until_nothing_is_due(world, queue)
+    world.model.outbox.at_rest(world.model, left_in(world.database))
 
 
 async def _until_nothing_is_due(world: World, queue: AsyncQueue) -> None:

@@ -84,6 +84,29 @@ def _create(model: Model, call: Call, now_ms: int, id: str, when: str, rest: byt
     return job
 
 
+# -- the outbox
+
+
+def relay(model: Model, call: Call) -> None:
+    status, *codes = call.reply
+    if status != 1:
+        model.happened["relay: fenced off" if status < 0 else "relay: settings out of date"] += 1
+        return
+    for number, code in enumerate(codes):
+        id, when, rest, receipt, replaces = call.args[7 + 5 * number : 12 + 5 * number]
+        model.outbox.relayed(model, call, code, receipt, when.decode(), rest)
+        if code == 1:
+            _create(model, call, call.now_ms, id.decode(), when.decode(), rest, replaces == b"1")
+
+
+def relayed(model: Model, call: Call) -> None:
+    if call.reply is None:
+        model.happened["relayed: settings out of date"] += 1
+        return
+    for receipt, code in zip(call.args[2::2], call.reply, strict=True):
+        model.outbox.tells(model, code, receipt)
+
+
 # -- schedules
 
 
@@ -380,6 +403,8 @@ STEPS: dict[str, Step] = {
         enqueue,
         enqueue_unique,
         replace,
+        relay,
+        relayed,
         schedule,
         fire,
         retract,

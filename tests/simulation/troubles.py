@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from .world import World
 
 READY = re.compile(r":ready(:|$)")
+STOPPED_S = 8.0
+"""How long a process is stopped at most."""
+
 Trouble = Callable[["World"], Coroutine[Any, Any, None]]
 
 
@@ -41,7 +44,7 @@ async def kill_some(world: World) -> None:
         else:
             world.note("stopped", process)
             world.loop.stop_process(process)
-            world.loop.call_later(world.random.choice((0.1, 1.0, 3.0, 8.0)), world.loop.continue_process, process)
+            world.loop.call_later(world.random.choice((0.1, 1.0, 3.0, STOPPED_S)), world.loop.continue_process, process)
 
 
 async def deploy(world: World) -> None:

@@ -17,6 +17,8 @@ from random import Random
 from typing import Any
 from unittest.mock import patch
 
+from sqlalchemy import Engine, event
+
 from streamdq import AsyncQueue, Queue, Worker
 from streamdq import queue as queue_module
 from streamdq.config import Settings
@@ -25,17 +27,19 @@ from streamdq.keys import ShardKeys
 from streamdq.link import session as session_module
 from streamdq.link.address import Target
 from streamdq.mover import mover as mover_module
+from streamdq.outbox import relay as relay_module
 from streamdq.worker import serving as serving_module
 
 from . import clients, operators, troubles, workers
 from .archiver import keep_archive
 from .calls import call_of
 from .finders import find_and_act
-from .link import Network, SimulatedLink
+from .link import LATEST_S, Network, SimulatedLink
 from .loop import Process, SimulatedLoop, running
 from .model import Broken, Model
 from .movers import SimulatedMoverThread
 from .plan import DEFAULT_DELIVERIES, GROUPS, MAX_DELIVERIES, RETRIES, Plan, key_limits
+from .relays import Database, relay, sell
 from .rest import come_to_rest
 from .schedulers import keep_schedules
 from .store import Fields, HalfDone, Store
@@ -64,6 +68,9 @@ class World:
         self.network = Network(self.loop, self.store, Random(f"{seed} network"), self._applied, self.note)
         self.model = Model(STEPS)
         self.model.lives = self._lives
+        trades = Random(f"{seed} trades")  # with an outbox, but those of the fixed set keep their histories
+        self.relays = trades.choice((1, 2, 2)) if 0.63 < trades.random() < 0.81 else 0
+        self.model.outbox.clock, self.model.outbox.keeps = self.loop.time, trades.random() < 0.6
         self.serving: dict[Process, Worker] = {}
         self.troubled_at = 0.0  # the network or Redis; infinite while it lasts
         self.topics = [f"t{i}" for i in range(self.plan.topics)] + ["fleeting"] * self.plan.fleeting
@@ -82,12 +89,14 @@ class World:
 
     def run(self) -> None:
         """Raises Broken, or whatever else went wrong."""
-        with self._simulated(), tempfile.TemporaryDirectory() as directory:
+        with tempfile.TemporaryDirectory() as directory:
             self.archive_url = f"sqlite:///{directory}/archive.db"
-            try:
-                self.loop.run_until_complete(self.loop.create_task(self._history()))
-            finally:
-                self.happened.update(self.model.happened)
+            self.database = Database(self, f"sqlite:///{directory}/outbox.db")
+            with self._simulated():
+                try:
+                    self.loop.run_until_complete(self.loop.create_task(self._history()))
+                finally:
+                    self.happened.update(self.model.happened)
 
     @contextmanager
     def _simulated(self) -> Iterator[None]:
@@ -106,12 +115,15 @@ class World:
                 (mover_module, "AsyncLink", link),
                 (random, "uniform", lambda _least, most: most),  # pauses before another try are their longest
                 (queue_module, "MoverThread", SimulatedMoverThread),
+                (relay_module, "Rows", self.database.rows),
                 (AsyncQueue, "_link_class", staticmethod(link)),
                 (Queue, "_link_class", staticmethod(lambda *_: BlockingLink(link()))),
                 # sets of shards are ordered by it, and by default it is the address
                 (ShardKeys, "__hash__", lambda keys: hash(keys.prefix)),
             ):
                 stack.enter_context(patch.object(target, name, value))
+            event.listen(Engine, "connect", self.database.connected)
+            stack.callback(event.remove, Engine, "connect", self.database.connected)
             asyncio.set_event_loop(self.loop)
             try:
                 yield
@@ -155,6 +167,8 @@ class World:
     async def _history(self) -> None:
         plan = self.plan
         await self._configure_all()
+        if self.relays:
+            self.database.create()
         self._start_all()
         for trouble in troubles.planned(plan):
             self._tasks.append((None, self.loop.create_task(trouble(self))))
@@ -181,12 +195,15 @@ class World:
                 self.start(kind, partial(main, self))
         if plan.archive:
             self.start("archiver", partial(keep_archive, self))
+        for main in [sell, *[relay] * self.relays] if self.relays else ():
+            self.start(main.__name__, partial(main, self))
 
     async def _configure_all(self) -> None:
         deliveries = {topic: self.random.choice(MAX_DELIVERIES) for topic in self.topics}
         self.model.deliveries_at_most = max(DEFAULT_DELIVERIES, *deliveries.values())
         self.model.deliveries_at_least = min(DEFAULT_DELIVERIES, *deliveries.values())
         self.model.judges_rates = not (self.plan.network or self.plan.crashes or self.plan.server)
+        self.model.outbox.late_s = 1.0 if self.model.judges_rates else LATEST_S + troubles.STOPPED_S + 5.0
         async with AsyncQueue(settings=self.settings) as queue:
             for topic in self.topics:
                 await queue.configure(
