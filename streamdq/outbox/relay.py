@@ -80,6 +80,7 @@ class Relay:
         self._cleared: list[int] = []  # rows whose receipts are gone; the next transaction deletes them
         self._held: dict[str, tuple[float, StreamdqError]] = {}  # topics that failed: they wait until then
         self._failed: StreamdqError | None = None  # the last of these failures
+        self._in_doubt = False  # a call that failed may still reach Redis
         self._leftovers = False  # rows of topics that failed have receipts that have to be cleared
         self._check: Iterator[None] | None = None
         self._check_at = 0.0
@@ -212,7 +213,19 @@ class Relay:
         while not stopping() and self._relay_some():
             pass
 
+    def _lead_anew(self) -> None:
+        """Under a higher epoch: what was sent under this one, and arrives late, has no effect any more.
+
+        Raises:
+            LeaseLost
+        """
+        self._in_doubt = False
+        if not self._lead():
+            raise LeaseLost
+
     def _relay_some(self) -> bool:
+        if self._in_doubt:
+            self._lead_anew()
         now = time.monotonic()
         self._held = {topic: held for topic, held in self._held.items() if held[0] > now}
         known = self._redis.known()  # before the rows: a topic that was changed since may have been another relay's
@@ -241,7 +254,7 @@ class Relay:
             raise
         except StreamdqError as error:
             self._hold(topic, error)
-            self._suspect = self._rows.last()
+            self._suspect, self._in_doubt = self._rows.last(), True
         return {}
 
     def _hold(self, topic: str, error: StreamdqError) -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from streamdq import Queue
 from streamdq.errors import ServerUnavailable
+from streamdq.outbox.redis_side import FencedOff
 from streamdq.outbox.relay import Relay
 from streamdq.queue import store_of
-from tests.outbox.orders import Shop, finish, receipts
+from tests.outbox.orders import TOPIC, Shop, finish, receipts
 from tests.servers import Server
 
 Lose = Callable[[], None]
@@ -59,6 +60,39 @@ def test_receipts_that_can_not_be_cleared_hold_up_no_others(
     relay.run(burst=True)
     assert finish(queue, "lost") == ["a"]
     assert (shop.states(), receipts(server)) == ({}, [])
+
+
+@pytest.mark.parametrize("keep", [False, True], ids=["", "keep"])
+def test_a_call_that_arrives_late_has_no_effect(
+    shop: Shop, relay: Relay, queue: Queue, server: Server, monkeypatch: pytest.MonkeyPatch, keep: bool
+) -> None:
+    """The connection to its node was cut. Meanwhile another call has done its work, and the job has ended."""
+    relay._keep = keep
+    late: list[Any] = []
+    enqueue = relay._redis.enqueue
+
+    def cut_off_once(*args: Any) -> Any:
+        if not late:
+            late.append(enqueue(*args))
+            raise ServerUnavailable("its node is lost")
+        return enqueue(*args)
+
+    monkeypatch.setattr(store_of(queue).session, "is_cluster", True)
+    monkeypatch.setattr(relay._redis, "enqueue", cut_off_once)
+    queue.configure(TOPIC)
+    shop.order("a")
+    relay._turn()
+    assert late
+    relay._held = {}
+    relay._turn()
+    assert finish(queue) == ["a"]
+    for _ in relay._check_kept():
+        relay._relay_some()
+    relay._relay_some()
+    assert (shop.states(), receipts(server)) == ({}, [])
+    with pytest.raises(FencedOff):
+        relay._run(late[0])
+    assert finish(queue) == []
 
 
 def test_kept_rows_that_can_not_be_looked_at_hold_up_no_others(
