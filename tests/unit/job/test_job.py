@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +15,7 @@ import pytest
 from pydantic import BaseModel
 from pydantic_core import from_json
 
-from streamdq.errors import InvalidInput, StaleClaim
+from streamdq.errors import BodyDamaged, InvalidInput, StaleClaim
 from streamdq.job.job import (
     Job,
     check_group,
@@ -60,6 +61,22 @@ def nested(depth: int) -> list[Any]:
     for _ in range(depth):
         body = [body]
     return body
+
+
+def test_a_body_that_is_no_json_is_damaged() -> None:
+    with pytest.raises(BodyDamaged, match="the body of job 'j' in topic 't' can't be read: it is not JSON"):
+        _ = Job("t", "j", b"{", 0, 0).body
+
+
+def test_a_running_attempt_is_touched() -> None:
+    touched: list[Any] = []
+    job = Job("t", "j", b"1", 0, 0)
+    job._held, job._touch = SimpleNamespace(ended=False), lambda _, ttr: touched.append(ttr)
+    job.touch("1s")
+    assert touched == ["1s"]
+    job._held = SimpleNamespace(ended=True)
+    with pytest.raises(StaleClaim):
+        job.touch()
 
 
 def test_the_deepest_body_is_read_again() -> None:

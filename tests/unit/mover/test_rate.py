@@ -146,11 +146,18 @@ async def test_a_rate_that_is_raised_counts_at_once() -> None:
     assert rig.moved_in() == {0: 3}
 
 
-@pytest.mark.parametrize("change", [{"rate": None}, {"paused": True}], ids=["without a rate", "paused"])
+@pytest.mark.parametrize(
+    "change", [{"rate": None}, {"paused": True}, None], ids=["without a rate", "paused", "deleted"]
+)
 @in_virtual_time
-async def test_a_topic_that_does_not_go_by_its_rate_any_more_is_given_back_at_once(change: dict[str, Any]) -> None:
+async def test_a_topic_that_does_not_go_by_its_rate_any_more_is_given_back_at_once(
+    change: dict[str, Any] | None,
+) -> None:
     rig = Rated()
-    rig.topics.known["t"] = TOPIC.model_copy(update=change)
+    if change is None:
+        del rig.topics.known["t"]
+    else:
+        rig.topics.known["t"] = TOPIC.model_copy(update=change)
     rig.add(0, 0)
     async with rig.running():
         await asyncio.sleep(0.01)

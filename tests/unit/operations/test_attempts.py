@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from streamdq.errors import HistoryUnreadable
+from streamdq.errors import BodyUnreadable, HistoryUnreadable
 from streamdq.job.job import Job, JobState
 from streamdq.job.retry import Bury, Retry, RetrySchedule
 from streamdq.keys import ShardKeys
@@ -18,6 +18,7 @@ from streamdq.operations.attempts import (
     failed,
     held_in,
     row_of,
+    unreadable,
 )
 from streamdq.store.history import FIELDS, SEPARATOR, Event, moved_ms, row_in
 from streamdq.store.replies import Claimed, ClaimedRow
@@ -42,6 +43,14 @@ def test_each_failure_takes_the_next_step() -> None:
 def test_a_jobs_own_list_comes_first() -> None:
     assert failed(held(retry="7000ms"), ValueError(), SCHEDULE).delay_ms == 7000
     assert failed(held(step=1, retry="7000ms"), ValueError(), SCHEDULE).reason == DeadReason.EXHAUSTED
+
+
+@pytest.mark.parametrize(("snoozed", "delay_ms"), [(0, 1000), (1, 2000), (5, 32_000), (99, 60_000)])
+def test_a_body_that_nobody_here_can_read_comes_again_later_and_later(snoozed: int, delay_ms: int) -> None:
+    claimed = held()
+    claimed.job.snoozed = snoozed
+    end = unreadable(claimed, BodyUnreadable("no key"))
+    assert (end.outcome, end.delay_ms, end.error) == (Outcome.SNOOZED, delay_ms, "BodyUnreadable: no key")
 
 
 @pytest.mark.parametrize("retry", ["none", ""])
@@ -96,6 +105,7 @@ def claimed_as(row: ClaimedRow) -> Held:
 
 def test_a_first_attempt() -> None:
     claimed = claimed_as(ClaimedRow(b"5-0", b"j", RECORD % (b"", b"")))
+    assert (claimed.start_by, claimed.deadline) == (11.0, 70.0)
     assert (claimed.job.attempt, claimed.job.step, claimed.crashes, claimed.due_ms) == (1, 0, 0, 1_800_000_000_000)
     assert (claimed.job.state, claimed.ttr_ms, claimed.deadline) == (JobState.RUNNING, 60_000, 70.0)
 

@@ -125,10 +125,21 @@ def test_what_was_not_given_is_none() -> None:
     assert round_trip(NewJob(1, retry=[])).retry == "none"
 
 
+@pytest.mark.parametrize(
+    ("given", "rate", "at_most"),
+    [({}, False, False), ({"unique_for": "1m"}, False, False), ({"rate_of_id": "3/h"}, True, False),
+     ({"at_most": "1m"}, False, True)],
+)  # fmt: skip
+def test_whether_it_has_a_rate_or_a_latest_time(given: dict[str, Any], rate: bool, at_most: bool) -> None:
+    encoded = encode(NewJob(1, id="j", **given), LIMIT)
+    assert (encoded.has_rate, encoded.has_at_most) == (rate, at_most)
+
+
 def test_random_ids_differ_and_are_valid() -> None:
     ids = {encode(NewJob(1), LIMIT).id for _ in range(1000)}
     assert len(ids) == 1000
     assert {check_id(id) for id in ids} == ids
+    assert {len(id) for id in ids} == {14}, "the nonce has the letters after these"
     assert not [id for id in ids if id.startswith("-")], "a command would take it for an option"
 
 

@@ -58,6 +58,13 @@ def test_redis_time_is_behind_by_less_than_the_quickest_round_trip() -> None:
     assert time.to_monotonic(1_005_000) == pytest.approx(15.001)
 
 
+def test_redis_time_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    redis_time = RedisTime()
+    redis_time.observe(1_000_000, 10.0)
+    monkeypatch.setattr(time, "monotonic", lambda: 12.5)
+    assert redis_time.now_ms() == pytest.approx(1_002_500)
+
+
 def test_redis_time_follows_a_clock_that_was_set_back() -> None:
     time = RedisTime()
     time.observe(1_000_000, 10.0)
