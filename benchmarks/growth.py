@@ -22,13 +22,14 @@ from .figures import Figure
 from .harness import BATCH, GROUP, NAMESPACE, Bench, body, hours, median, must, new_jobs, spread
 from .server import RedisServer
 
-_FEW, _MANY = 10_000, 2_000_000
+FEW = 10_000
+_MANY = 2_000_000
 _ROUNDS = 40
 _ONES = 5  # single calls in a round
 _BARE_FIRST = 1 << 40  # numbers that no job here has
 _RECORD = "0" * 60 + json.dumps(body(0))
-_ALWAYS, _ANYWHERE = "one delay", "random dues"
-_DELAYS: dict[str, Callable[[int], float]] = {_ALWAYS: lambda _: 7200.0, _ANYWHERE: hours}
+ALWAYS, ANYWHERE = "one delay", "random dues"
+_DELAYS: dict[str, Callable[[int], float]] = {ALWAYS: lambda _: 7200.0, ANYWHERE: hours}
 
 
 def _from(delay: Callable[[int], float], first: int) -> Callable[[int], float]:
@@ -36,7 +37,7 @@ def _from(delay: Callable[[int], float], first: int) -> Callable[[int], float]:
 
 
 @dataclass(slots=True)
-class _Topic:
+class Topic:
     """One of the two, and Redis's µs for each of its calls."""
 
     name: str
@@ -49,27 +50,33 @@ class _Topic:
 
 def growth(bench: Bench) -> list[Figure]:
     """Two topics in one Redis, a few jobs in one and many in the other; their calls take turns."""
-    few, many = _Topic("few", _FEW), _Topic("many", bench.jobs(_MANY, least=2 * _FEW))
+    few, many = Topic("few", FEW), Topic("many", bench.jobs(_MANY, least=2 * FEW))
     with bench.server() as server, Queue(server.url, NAMESPACE) as queue:
         for topic in (few, many):
-            pages = (new_jobs(BATCH, hours, first) for first in range(0, topic.waiting, BATCH))
-            queue.enqueue_many(topic.name, (job for page in pages for job in page))
-        calls = _Calls(server, queue)
+            fill(queue, topic.name, 0, topic.waiting)
+        calls = Calls(server, queue)
         for topic in (few, many):
             calls.warm_up(topic)
-        _in_turns(bench, calls.both, few, many)
-        _in_turns(bench, calls.bare, few, many)  # separately, or they would evict the others' data from the caches
+        rounds = bench.rounds(_ROUNDS)
+        in_turns(rounds, calls.both, few, many)
+        in_turns(rounds, calls.bare, few, many)  # separately, or they would evict the others' data from the caches
         calls.close()
     return _figures(few, many)
 
 
-def _in_turns(bench: Bench, call: Callable[[_Topic], None], few: _Topic, many: _Topic) -> None:
-    for i in range(bench.rounds(_ROUNDS)):
+def fill(queue: Queue, topic: str, first: int, until: int) -> None:
+    """Enqueues the jobs of these numbers, with random dues."""
+    pages = (new_jobs(min(BATCH, until - i), hours, i) for i in range(first, until, BATCH))
+    queue.enqueue_many(topic, (job for page in pages for job in page))
+
+
+def in_turns(rounds: int, call: Callable[[Topic], None], few: Topic, many: Topic) -> None:
+    for i in range(rounds):
         for topic in (few, many) if i % 2 else (many, few):
             call(topic)
 
 
-def _figures(few: _Topic, many: _Topic) -> list[Figure]:
+def _figures(few: Topic, many: Topic) -> list[Figure]:
     label = f"{many.waiting:,} jobs wait".replace(",", " ")
     return [
         *[_figure(f"enqueue, {delays}, {label}", few.one_us[delays], many.one_us[delays], few.waiting, 1.3)
@@ -92,8 +99,11 @@ def _figure(
     )  # fmt: skip
 
 
-class _Calls:
+class Calls:
     """One batch of each kind, and how long Redis says it took."""
+
+    ADDED = 3 * BATCH + len(_DELAYS) * _ONES
+    """Jobs that a topic has more after ``both``."""
 
     def __init__(self, server: RedisServer, queue: Queue) -> None:
         self._server = server
@@ -101,15 +111,15 @@ class _Calls:
         self._link, session = open_session(server.url, NAMESPACE, None, None, Link)
         self._scripts = Scripts(session)
 
-    def warm_up(self, topic: _Topic) -> None:
+    def warm_up(self, topic: Topic) -> None:
         """The script of a move is loaded; that of enqueue is since the topics were filled."""
         self._move(topic)
 
-    def _move(self, topic: _Topic) -> int:
+    def _move(self, topic: Topic) -> int:
         shard = NamespaceKeys(NAMESPACE).shard(topic.name, 0)
         return run(self._link, self._scripts.move(shard, (GROUP,), BATCH)).moved
 
-    def both(self, topic: _Topic) -> None:
+    def both(self, topic: Topic) -> None:
         for delays, delay in _DELAYS.items():
             ones, many = topic.one_us[delays], topic.many_us[delays]
             for i in range(_ONES):
@@ -126,7 +136,7 @@ class _Calls:
         if moved != [BATCH]:
             raise RuntimeError(f"a move of {BATCH} due jobs moved {moved[0]}")
 
-    def bare(self, topic: _Topic) -> None:
+    def bare(self, topic: Topic) -> None:
         """The same jobs, by one HSET and one ZADD of a topic of that size without streamdq; then out of it again."""
         shard = NamespaceKeys(NAMESPACE).shard(topic.name, 0)
         first = _BARE_FIRST + BATCH * len(topic.bare_us)

@@ -15,7 +15,7 @@ Results = Mapping[str, Any]
 SHOWN = (("drain", "per_second"), ("one", "per_second"), ("stampede", "p99_ms"), ("trickle", "p99_ms"))
 _OURS = "streamdq"
 _PANEL, _NAMES, _VALUES, _ROW, _TOP, _GAP = 430, 96, 76, 20, 46, 18
-_STYLE = """
+STYLE = """
     text { font: 13px system-ui, sans-serif; fill: #3d4852 } .h { font-weight: 600; fill: #1b242c } .v { fill: #66737f }
     .b { fill: #ffffff } .g { stroke: #e3e8ec } .r { stroke: #9fb3c4; stroke-width: 2 } .d { fill: #7590a6 }
     .us { font-weight: 600; fill: #b3470f } .r.us { stroke: #e8935f } .d.us { fill: #d9601a }
@@ -45,7 +45,7 @@ def chart(results: Results) -> str:
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size}" role="img">',
             "<title>streamdq beside other queues</title>",
-            f"<style>{_STYLE}\n</style>",
+            f"<style>{STYLE}\n</style>",
             '<rect class="b" width="100%" height="100%" rx="6"/>',
             *lines,
             "</svg>\n",
