@@ -1,7 +1,7 @@
 """``python -m benchmarks.growth_chart``: what a call costs Redis while more and more jobs wait, up to twenty million,
 compared with ten thousand. ``--json`` writes the figures, ``--chart`` draws them, ``--from`` takes those of a file.
 
-Twenty million take 8 GB of memory and eight minutes.
+Twenty million take 8 GB of memory and some minutes.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from html import escape
 from math import log10
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +25,7 @@ from streamdq.embedded.binary import ServerBinary, find_server
 
 from .__main__ import environment
 from .growth import ALWAYS, ANYWHERE, FEW, Calls, Topic, fill, in_turns
-from .harness import BATCH, Bench, median
+from .harness import BATCH, NAMESPACE, Bench, median
 from .peers.chart import STYLE
 from .server import RedisServer
 
@@ -32,6 +34,7 @@ Results = dict[str, Any]
 # Pairs: one that a power of two is just ahead of, and one that Redis's hash tables have just begun to grow at.
 SIZES = (100_000, 300_000, 1_000_000, 1_200_000, 2_000_000, 2_400_000, 4_000_000, 5_000_000, 8_000_000, 10_000_000,
          16_000_000, 20_000_000)  # fmt: skip
+_PRODUCERS = 2
 _ROUNDS, _OF_EACH = 16, 4  # so many rounds with the same few jobs, before their hash table grows as well
 
 # name -> samples of a topic; how many jobs a call has; the class of its line
@@ -55,16 +58,26 @@ def is_rehashing(jobs: int) -> bool:
 def measure(bench: Bench, up_to: int, tell: Callable[[str], None] = lambda _: None) -> Results:
     """One topic that is filled step by step. At each size its calls and those of a topic with few jobs take turns."""
     points: list[dict[str, Any]] = []
-    with bench.server() as server, Queue(server.url, "streamdq") as queue:
+    processes = ProcessPoolExecutor(_PRODUCERS, get_context("spawn"))
+    with bench.server() as server, Queue(server.url, NAMESPACE) as queue, processes:
         calls, waiting = Calls(server, queue), 0
         for size in [*(size for size in SIZES if size < up_to), up_to]:
-            fill(queue, "many", waiting, size)
+            parts = range(waiting, size, max(1, (size - waiting) // _PRODUCERS))
+            filling = [processes.submit(_produce, server.url, i, min(i + parts.step, size)) for i in parts]
+            for part in filling:
+                part.result()
             taken = _turns(bench, queue, calls, size)
             waiting = size + bench.rounds(_ROUNDS) * Calls.ADDED
             points.append(_point(server, size, *taken))
             tell(f"{size:,}: " + ", ".join(f"{name} {was['ratio']:.2f}" for name, was in points[-1]["calls"].items()))
         calls.close()
     return {"few": FEW, "points": points, "environment": environment(bench)}
+
+
+def _produce(url: str, first: int, until: int) -> None:
+    """In a process of its own: two of them keep Redis busy."""
+    with Queue(url, NAMESPACE) as queue:
+        fill(queue, "many", first, until)
 
 
 def _turns(bench: Bench, queue: Queue, calls: Calls, size: int) -> tuple[list[Topic], Topic]:
@@ -97,16 +110,16 @@ def table(results: Results) -> Table:
     """Redis's µs for a job, and times as much as with few."""
     out = Table("jobs wait", *_LINES, title="Redis's µs for a job (× of 10 000)")
     few = {name: median(point["calls"][name]["few_us"] for point in results["points"]) for name in _LINES}
-    out.add_row(_short(results["few"]), *(f"{us:.1f}" for us in few.values()))
+    out.add_row(short(results["few"]), *(f"{us:.1f}" for us in few.values()))
     for point in results["points"]:
         found = [point["calls"][name] for name in _LINES]
-        size = f"{_short(point['waiting'])}{' *' * point['rehashing']}"
+        size = f"{short(point['waiting'])}{' *' * point['rehashing']}"
         out.add_row(size, *(f"{was['us']:.1f} ({was['ratio']:.2f})" for was in found))
     out.caption = "* while Redis's hash tables grow"
     return out
 
 
-def _short(jobs: int) -> str:
+def short(jobs: int) -> str:
     for unit, name in ((1_000_000, "M"), (1_000, "k")):
         if jobs >= unit:
             return f"{jobs / unit:g} {name}"
@@ -147,7 +160,7 @@ class _Plane(NamedTuple):
             *(f'<path class="g" d="M{_LEFT} {self.y(n)}H{_EDGE}"/>' for n in ratios),
             *(f'<text class="v" text-anchor="end" x="{_LEFT - 8}" y="{self.y(n) + 4}">{n} ×</text>' for n in ratios),
             *(f'<path class="g" d="M{self.x(n)} {_TOP}V{_FLOOR}"/>' for n in sizes),
-            *(f'<text class="v" text-anchor="middle" x="{self.x(n)}" y="{_FLOOR + 20}">{_short(n)}</text>'
+            *(f'<text class="v" text-anchor="middle" x="{self.x(n)}" y="{_FLOOR + 20}">{short(n)}</text>'
               for n in sizes),
         ]  # fmt: skip
 
@@ -168,10 +181,10 @@ def chart(results: Results) -> str:
     return "\n".join(
         [
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_FLOOR + 44}" role="img">',
-            f"<title>What a call costs Redis while up to {_short(plane.most)} jobs wait</title>",
+            f"<title>What a call costs Redis while up to {short(plane.most)} jobs wait</title>",
             f"<style>{STYLE}{_OWN_STYLE}\n</style>",
             '<rect class="b" width="100%" height="100%" rx="6"/>',
-            f'<text class="h" x="16" y="28">Time in Redis, compared with {_short(plane.few)} waiting jobs</text>',
+            f'<text class="h" x="16" y="28">Time in Redis, compared with {short(plane.few)} waiting jobs</text>',
             '<text class="v" x="16" y="48">hollow: while its hash tables grow</text>',
             *plane.grid(),
             *(part for name, (*_, kind) in _LINES.items() for part in plane.line(points, name, kind)),
@@ -191,20 +204,20 @@ def _apart(places: Mapping[str, float], space: float = 18) -> dict[str, float]:
     return found
 
 
-def _jobs(text: str) -> int:
+def jobs_in(text: str) -> int:
     units = {"k": 1_000, "M": 1_000_000}
     try:
         jobs = int(float(text.rstrip("kM")) * units.get(text[-1:], 1))
     except ValueError:
         jobs = 0
     if jobs <= FEW:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 500k or 20M, above {_short(FEW)}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number such as 500k or 20M, above {short(FEW)}")
     return jobs
 
 
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.growth_chart", description=__doc__)
-    parser.add_argument("--up-to", type=_jobs, default=2_000_000, metavar="JOBS", help="such as 20M (2M)")
+    parser.add_argument("--up-to", type=jobs_in, default=2_000_000, metavar="JOBS", help="such as 20M (2M)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
     parser.add_argument("--from", type=Path, dest="source", metavar="FILE", help="measure nothing, take these figures")
     parser.add_argument("--chart", type=Path, metavar="SVG", help="draw them")
