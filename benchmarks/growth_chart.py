@@ -126,7 +126,7 @@ def short(jobs: int) -> str:
     return str(jobs)
 
 
-_WIDTH, _LEFT, _EDGE, _TOP, _FLOOR = 860, 48, 610, 66, 366
+_WIDTH, _LEFT, _EDGE, _TOP, _FLOOR = 860, 48, 590, 66, 366
 _OWN_STYLE = """
     .l { fill: none; stroke-width: 2 } .l.us { stroke: #d9601a } .l.one { stroke: #3478b5 } .l.bare { stroke: #9fb3c4 }
     .l.thin { stroke-dasharray: 5 4 } .e { stroke-width: 2 }
@@ -160,7 +160,7 @@ class _Plane(NamedTuple):
             *(f'<path class="g" d="M{_LEFT} {self.y(n)}H{_EDGE}"/>' for n in ratios),
             *(f'<text class="v" text-anchor="end" x="{_LEFT - 8}" y="{self.y(n) + 4}">{n} ×</text>' for n in ratios),
             *(f'<path class="g" d="M{self.x(n)} {_TOP}V{_FLOOR}"/>' for n in sizes),
-            *(f'<text class="v" text-anchor="middle" x="{self.x(n)}" y="{_FLOOR + 20}">{short(n)}</text>'
+            *(f'<text class="v" text-anchor="middle" x="{self.x(n)}" y="{_FLOOR + 26}">{short(n)}</text>'
               for n in sizes),
         ]  # fmt: skip
 
