@@ -5,7 +5,7 @@
 -- KEYS[4] counts    HASH
 -- KEYS[5] settings  HASH
 -- KEYS[6] wake      STREAM
--- KEYS[7] progress  HASH
+-- KEYS[7] progress  HASH    from here on only given if a job has a key
 -- KEYS[8] lanes     ZSET
 -- KEYS[9] fronts    ZSET
 -- KEYS[10] keyed    HASH
@@ -27,13 +27,14 @@ check_format(topic[7])
 if not is_current(topic[1], topic[9], shards) then return {0, now, 0} end
 
 local limited = topic[8] and topic[8] ~= '0'
-local k = {counts = counts, bucket = bucket, wake = wake, progress = progress, lanes = lanes,
+local k = limited and {counts = counts, bucket = bucket, wake = wake, progress = progress, lanes = lanes,
   fronts = fronts, keyed = keyed, crowds = crowds, key_limit = topic[8]}
 local head = head_ms(bucket)
 local straight = topic[2] == '0' and topic[3] == '0' and not (head and head <= now)
 local count = (#ARGV - 3) / 3
 -- Written even if all ids turn out to be taken: WAIT behind a repeated call must cover the write of the first one.
-local before = redis.call('HINCRBY', counts, 'enqueued', count) - count
+-- Numbers as texts where they are at hand: to write one costs Redis about as much as a small command.
+local before = redis.call('HINCRBY', counts, 'enqueued', count == 1 and '1' or count) - count
 local reply, waiting, earliest, created, moved, bytes, longest = {1, now, count}, {}, nil, 0, 0, 0, 0
 local prefix = '\n' .. now .. '\n' -- 13 digits: Lua writes up to 14 in full
 
@@ -41,7 +42,8 @@ for i = 4, #ARGV, 3 do
   local id, when = ARGV[i], ARGV[i + 1]
   local order, due = first_order(before + created + 1), tonumber(when)
   if string.byte(when) == 43 then due = now + due end
-  local record = order .. due .. prefix .. ARGV[i + 2]
+  local due_text = string.format('%.0f', due)
+  local record = order .. due_text .. prefix .. ARGV[i + 2]
   if redis.call('HSETNX', jobs, id, record) == 0 then
     local held = redis.call('HGET', jobs, id)
     reply[#reply + 1] = (i - 1) / 3
@@ -64,7 +66,7 @@ for i = 4, #ARGV, 3 do
       redis.call('XADD', ready, '*', 'j', order .. id)
       moved = moved + 1
     else
-      waiting[#waiting + 1] = due
+      waiting[#waiting + 1] = due_text
       waiting[#waiting + 1] = order .. id
       if not earliest or due < earliest then earliest = due end
     end

@@ -11,6 +11,7 @@
 --                 minus the time in ms from which the next one may start, if there is a pace
 -- With a pace, a job comes out of the bucket when it may start, and only a few of a key are there before. The next one
 -- follows when one has started: so whatever happens to it, the lane goes on, and what comes late does not start in a heap.
+-- made when called: most topics have no lanes.
 local OUT_AT_ONCE, AT_OTHER_TIMES = 50, 2 -- for each lane
 local LINED_UP_AT_ONCE = 100 -- groups × jobs in one call, new ones or those that get places
 local PACES_AT_ONCE = 500

@@ -1,11 +1,11 @@
 -- head_ms(bucket): returns the earliest due time in the bucket, or nil
 local function head_ms(bucket)
-  return tonumber(redis.call('ZRANGE', bucket, 0, 0, 'WITHSCORES')[2])
+  return tonumber(redis.call('ZRANGE', bucket, '0', '0', 'WITHSCORES')[2])
 end
 
 -- ring(wake, due_ms): tells the mover about an earlier job than it knows of. Only one entry is kept: a ring is a hint.
 local function ring(wake, due_ms)
-  redis.call('XADD', wake, 'MAXLEN', 1, '*', 'due', string.format('%.0f', due_ms))
+  redis.call('XADD', wake, 'MAXLEN', '1', '*', 'due', string.format('%.0f', due_ms))
 end
 
 -- is_watched(until_ms, now): whether the mover checks the shard's claims in any case until then (reclaim). A time

@@ -246,8 +246,10 @@ def _call(
         how = "keep" if on_conflict == "reject" else on_conflict
         args = [value for job in jobs for value in (*job[:3], job.rule or NO_RULE)]
         return scripts.enqueue_unique(shard, shards, how, args)
-    script = scripts.replace if on_conflict == "replace" else scripts.enqueue
-    return script(shard, shards, [value for job in jobs for value in job[:3]])
+    args = [value for job in jobs for value in job[:3]]
+    if on_conflict == "replace":
+        return scripts.replace(shard, shards, args)
+    return scripts.enqueue(shard, shards, args, keyed=any([job.key for job in jobs]))
 
 
 def _is_unique(job: Encoded, on_conflict: OnConflict) -> bool:

@@ -1,5 +1,7 @@
 """Loads Lua scripts and assembles each: its includes come first, without the functions that it does not use. Redis
 creates every function of a script at each call; leaving them out saved about 5 % of Redis's time in a call for one job.
+Those of an include that says ``-- made when called`` are created by the first call of one of them: the lanes, which few
+topics have, were a fifth of the time that one ``enqueue`` took.
 """
 
 from __future__ import annotations
@@ -13,7 +15,8 @@ from typing import NamedTuple
 
 _INCLUDE = re.compile(r"^-- include: (.+)$", re.MULTILINE)
 _COMMENT = re.compile(r"(?:^|(?<=\s))--.*$", re.MULTILINE)
-_WORD = re.compile(r"\w+")
+_WORD = re.compile(r"(?<!\w\.)(?<!\w)\w+")  # not the field of a table, as in string.format
+_WHEN_CALLED = re.compile(r"^-- made when called\b", re.MULTILINE)
 _FUNCTION = re.compile(r"^local function (\w+)\((?:.* end\n|.*\n(?:.*\n)*?end\n)", re.MULTILINE)
 
 
@@ -80,11 +83,31 @@ def assembled(includes: Sequence[str], script: str) -> str:
     names.
     """
     used, kept = set(_words(script)), [script]
-    for include in reversed(includes):
-        needed: list[str] = []
+    for number, include in enumerate(reversed(includes)):
+        named, needed = frozenset(used), list[_Piece]()
         for piece in reversed(_pieces(include)):
             if not piece.name or piece.name in used:
                 used |= piece.words
-                needed.insert(0, piece.text)
-        kept.insert(0, "".join(needed))
+                needed.insert(0, piece)
+        if _WHEN_CALLED.search(include):
+            kept.insert(0, _made_when_called(f"part_{number}", needed, named))
+        else:
+            kept.insert(0, "".join(piece.text for piece in needed))
     return "\n".join(kept)
+
+
+def _made_when_called(part: str, pieces: Sequence[_Piece], named: frozenset[str]) -> str:
+    """An include whose functions are created by a function, at the first call of one of those that are ``named``
+    outside. What stands before the first of them, such as constants, is outside of that.
+    """
+    start = next((i for i, piece in enumerate(pieces) if piece.name), len(pieces))
+    offered = [piece.name for piece in pieces if piece.name in named]
+    if not offered:
+        return "".join(piece.text for piece in pieces)
+    fields = ", ".join(f"{name} = {name}" for name in offered)
+    calls = [
+        f"local function {name}(...)\n  if not {part} then make_{part}() end\n  return {part}.{name}(...)\nend\n"
+        for name in offered
+    ]
+    head, functions = ("".join(piece.text for piece in some) for some in (pieces[:start], pieces[start:]))
+    return f"{head}local {part}\nlocal function make_{part}()\n{functions}{part} = {{{fields}}}\nend\n{''.join(calls)}"

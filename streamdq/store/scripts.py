@@ -136,14 +136,14 @@ class Scripts:
     def _now(self) -> str:
         return self._session.clock.argument()
 
-    def enqueue(self, k: ShardKeys, shards: int | str, jobs: list[Any]) -> Op[Enqueued]:
-        """``shards``: as ``TopicSettings.named``. ``jobs``: id, when, rest of the record, for each job."""
-        reply = yield from self._run(
-            "enqueue",
-            (k.jobs, k.bucket, k.ready, k.counts, k.settings, k.wake, k.progress, *k.of_keys),
-            (self._now(), shards, MAX_BYTES, *jobs),
-        )
-        return enqueued_in(reply)
+    def enqueue(self, k: ShardKeys, shards: int | str, jobs: Sequence[Any], keyed: bool = True) -> Op[Enqueued]:
+        """``shards``: as ``TopicSettings.named``. ``jobs``: id, when, rest of the record, for each job. ``keyed``: one of
+        them has a key.
+        """
+        keys: tuple[str, ...] = (k.jobs, k.bucket, k.ready, k.counts, k.settings, k.wake)
+        if keyed:
+            keys = (*keys, k.progress, *k.of_keys)
+        return enqueued_in((yield from self._run("enqueue", keys, (self._now(), shards, MAX_BYTES, *jobs))))
 
     def replace(self, k: ShardKeys, shards: int | str, jobs: list[Any]) -> Op[Enqueued]:
         reply = yield from self._run(

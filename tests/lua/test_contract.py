@@ -259,7 +259,7 @@ def test_every_function_is_used_by_a_script(function: Function) -> None:
 def test_k_has_the_fields_that_its_functions_use(path: Path) -> None:
     """But for those that say `may be nil`."""
     code = code_of(path.read_text())
-    given = set(re.findall(r"(\w+) = ", "".join(re.findall(r"local k = \{([^}]*)\}", code)) + " "))
+    given = set(re.findall(r"(\w+) = ", "".join(re.findall(r"local k = (?:\w+ and )?\{([^}]*)\}", code)) + " "))
     for left_side in re.findall(r"^ *((?:[\w.]+, )*[\w.]+) = ", code, re.MULTILINE):
         given |= set(re.findall(r"\bk\.(\w+)", left_side))
     for name in calls_in(code) & OFFERED.keys():

@@ -50,6 +50,33 @@ def test_a_function_that_is_handed_on_is_used() -> None:
     assert functions(assembled([LIB], "return each(list, one)")) == ["one"]
 
 
+def test_a_field_of_a_table_is_no_use() -> None:
+    assert functions(assembled([LIB], "return string.one(1)")) == []
+    assert functions(assembled([LIB], "return 'x' ..one(1)")) == ["one"]
+
+
+RARE = """-- made when called
+local made = 0
+local function four(x) return x and two(4) end
+local function five(...) return four(...) end
+local function six() return 6 end
+"""
+
+
+def test_what_is_made_when_called_is_within_a_function() -> None:
+    source = assembled([LIB, RARE], "return five(1)")
+    before, _, factory = source.partition("local function make_part_0()\n")
+    within, _, after = factory.partition("\nend\n")
+    assert functions(before) == ["one", "two"]
+    assert "local made = 0" in before
+    assert functions(within) == ["four", "five"]
+    assert functions(after) == ["five"]
+
+
+def test_what_is_made_when_called_is_left_out_if_it_is_not_used() -> None:
+    assert functions(assembled([LIB, RARE], "return one(1)")) == ["one"]
+
+
 @pytest.mark.parametrize("name", sorted(path.stem for path in lua_directory().glob("*.lua")))
 def test_each_script_has_no_function_that_it_does_not_use(name: str) -> None:
     source = load_script(name).source
