@@ -7,6 +7,7 @@ deadline of its call, on any connection, a sentinel's as well as the node's. Onl
 
 from __future__ import annotations
 
+import select
 import threading
 import time
 from functools import cache
@@ -42,6 +43,12 @@ class _Socket:
         self._sock = sock
         self._own_s = own_s
         self._timeout_s = -1.0  # the socket's; not known yet
+        self._look = select.poll()  # select() can't handle descriptors from 1024 on
+        self._look.register(sock, select.POLLIN)
+
+    def has_something(self) -> bool:
+        """Whether there is something to read, or the server has closed the connection, or this side has."""
+        return bool(self._look.poll(0))
 
     def _wait(self) -> None:
         left_s = _calling.deadline - time.monotonic()

@@ -62,7 +62,8 @@ def expect(namespace: str) -> None:
 
 def calls_of(namespace: str) -> None:
     """Counts failed calls of this thread or task for this namespace; connections don't know theirs."""
-    _namespace.set(namespace)
+    if _namespace.get() != namespace:  # to set it costs more
+        _namespace.set(namespace)
 
 
 def count(kind: str) -> None:

@@ -188,7 +188,7 @@ class Connections:
     def _take(self) -> Any:
         """An idle connection that the server has not closed, if there is one."""
         while (connection := self._idle.take()) is not None:
-            if not self._packed or not _was_closed(connection._sock):
+            if not self._packed or (connection._sock is not None and not connection._sock.has_something()):
                 return connection
             connection.disconnect()
         return None
@@ -200,6 +200,9 @@ class Connections:
                 connection.send_command(*command.args)
                 replies.append(_read(connection))
             return replies
+        if len(commands) == 1:
+            connection.send_packed_command([pack_command(commands[0].args)], check_health=False)
+            return [_read(connection)]
         packed = b"".join([pack_command(command.args) for command in commands])  # one system call
         connection.send_packed_command([packed], check_health=False)
         return [_read(connection) for _ in commands]

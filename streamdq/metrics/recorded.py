@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from . import declared
@@ -16,6 +16,12 @@ def _of_topic(metric: prometheus_client.Counter, namespace: str, topic: str) -> 
     return metric.labels(namespace, topic)
 
 
+@lru_cache(maxsize=4096)
+def _expect(metric: prometheus_client.Counter, namespace: str, topic: str) -> None:
+    """Creates the counter at 0."""
+    _of_topic(metric, namespace, declared.topic_labels().of(namespace, topic))
+
+
 @cache
 def _move_batch(namespace: str) -> declared.BatchHistogram:
     return declared.MOVE_BATCH.labels(namespace)
@@ -23,9 +29,10 @@ def _move_batch(namespace: str) -> declared.BatchHistogram:
 
 def _count(metric: prometheus_client.Counter, namespace: str, topic: str, count: int) -> None:
     if declared.counting():
-        counter = _of_topic(metric, namespace, declared.topic_labels().of(namespace, topic))
         if count:
-            counter.inc(count)
+            _of_topic(metric, namespace, declared.topic_labels().of(namespace, topic)).inc(count)
+        else:
+            _expect(metric, namespace, topic)
 
 
 def not_put_in(namespace: str, topic: str, count: int) -> None:

@@ -33,7 +33,9 @@ class Enqueued(NamedTuple):
 
 
 def enqueued_in(reply: Sequence[Any]) -> Enqueued:
-    taken = {i - 1: record for i, record in zip(reply[3::2], reply[4::2], strict=True)} if len(reply) > 3 else {}
+    if len(reply) == 3:  # nearly always
+        return Enqueued(reply[0] == 1, reply[1], {}, reply[2])
+    taken = {i - 1: record for i, record in zip(reply[3::2], reply[4::2], strict=True)}
     return Enqueued(reply[0] == 1, reply[1], taken, reply[2])
 
 

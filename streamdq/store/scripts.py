@@ -5,7 +5,7 @@ Methods are operations (see link/session.py): use them with ``yield from``, or p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -108,8 +108,9 @@ class Scripts:
         args: Iterable[Any],
         repeatable: bool = True,
         within_s: float | None = None,
+        read: Callable[[Any], Any] | None = None,
     ) -> Op[Any]:
-        """``within_s``: of a call that is not durable, the deadline."""
+        """``within_s``: of a call that is not durable, the deadline. ``read``: makes the value of the reply."""
         call: Call = self._call if within_s is None else partial(self._session.call, within_s=within_s)
         script = load_script(name)
         rest = (len(keys), *keys, *args)
@@ -119,7 +120,7 @@ class Scripts:
         replies = yield from call([Command(keys[0], (*first, *rest))], repeatable=repeatable)
         if _is_missing(replies[0]):
             replies = yield from call([Command(keys[0], ("EVAL", script.source, *rest))], repeatable=repeatable)
-        return checked(replies[0])
+        return checked(replies[0]) if read is None else read(checked(replies[0]))
 
     def _run_each(self, name: str, calls: Sequence[_ScriptCall]) -> Op[list[Any]]:
         """The replies of several calls of a script on one shard, in their order. They are sent together, and not
@@ -143,7 +144,7 @@ class Scripts:
         keys: tuple[str, ...] = (k.jobs, k.bucket, k.ready, k.counts, k.settings, k.wake)
         if keyed:
             keys = (*keys, k.progress, *k.of_keys)
-        return enqueued_in((yield from self._run("enqueue", keys, (self._now(), shards, MAX_BYTES, *jobs))))
+        return self._run("enqueue", keys, (self._now(), shards, MAX_BYTES, *jobs), read=enqueued_in)
 
     def replace(self, k: ShardKeys, shards: int | str, jobs: list[Any]) -> Op[Enqueued]:
         reply = yield from self._run(
