@@ -44,6 +44,10 @@ class IdTaken(JobExists):
         self.until_ms = until_ms
 
 
+class NotSent(StreamdqError):
+    """A pipeline did not send the job: its block has not ended, or it raised an exception."""
+
+
 class UnknownTopic(StreamdqError, LookupError):
     """The topic does not exist: nobody has configured it, enqueued to it or served it."""
 

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from functools import wraps
-from inspect import Parameter, signature
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
@@ -25,6 +24,8 @@ from .operations.conditions import Where
 from .operations.criteria import Bound, criteria_of
 from .operations.doctor import doctor as doctor_operation
 from .operations.find import Progress, Search, sample
+from .operations.methods import as_method
+from .operations.pipeline import AsyncPipeline, Pipeline
 from .operations.take import bury, fail, finish, leaving, take, touch
 from .store.redis_store import RedisStore
 from .times.clock import RedisClock
@@ -34,19 +35,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def _as_method(method: Any, operation: Callable[..., Any]) -> None:
-    """Gives a method the operation's signature, with ``self`` instead of the store."""
-    given = signature(operation)
-    store, *rest = given.parameters.values()
-    method.__signature__ = given.replace(parameters=[store.replace(name="self", annotation=Parameter.empty), *rest])
-
-
 def _blocking(operation: Callable[Concatenate[RedisStore, P], Op[T]]) -> Callable[Concatenate[Queue, P], T]:
     @wraps(operation)
     def method(self: Queue, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return run(self._link, operation(self._store, *args, **kwargs))
 
-    _as_method(method, operation)
+    as_method(method, operation)
     return method
 
 
@@ -57,7 +51,7 @@ def _awaited(
     async def method(self: AsyncQueue, /, *args: P.args, **kwargs: P.kwargs) -> T:
         return await arun(self._link, operation(self._store, *args, **kwargs))
 
-    _as_method(method, operation)
+    as_method(method, operation)
     return method
 
 
@@ -166,6 +160,12 @@ class Queue(_Base):
         criteria = criteria_of(state=state, due=due, group=group, key=key, id_prefix=id_prefix, where=where)
         return Found(self, Search(self._store, topic, criteria, limit, progress))
 
+    def pipeline(self) -> Pipeline:
+        """For many single jobs: ``with queue.pipeline() as pipe: order = pipe.enqueue("order.close", body)``. The jobs
+        travel together, when the block ends; then ``order.job`` is the job, or raises what ``enqueue`` would.
+        """
+        return Pipeline(self._link, self._store)
+
     def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> Claim | None:
         """Claims one job, waiting up to ``timeout`` for one to be ready; None if there was none. For programs
         without a Worker: from the first call on, this process runs a mover. Finish, fail or bury the job within its
@@ -241,6 +241,10 @@ class AsyncQueue(_Base):
         """Like Queue.find. It is not awaited itself; the methods of the result are."""
         criteria = criteria_of(state=state, due=due, group=group, key=key, id_prefix=id_prefix, where=where)
         return AsyncFound(self, Search(self._store, topic, criteria, limit, progress))
+
+    def pipeline(self) -> AsyncPipeline:
+        """Like Queue.pipeline, for ``async with``. It is not awaited itself; its ``enqueue`` is."""
+        return AsyncPipeline(self._link, self._store)
 
     async def take(self, topic: str, group: str = DEFAULT_GROUP, timeout: Duration = 5) -> AsyncClaim | None:
         """Like Queue.take, but awaited."""

@@ -1,10 +1,11 @@
-"""Joins what several tasks want at the same time into one call, as databases do with group commit. A task that is alone
-does not wait; under load the calls grow, and their number does not.
+"""Joins what several tasks, or threads, want at the same time into one call, as databases do with group commit. Who is
+alone does not wait; under load the calls grow, and their number does not.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Awaitable, Callable, Generator, Hashable, Sequence
@@ -12,17 +13,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 AT_ONCE = 2  # calls of one kind: with one alone, a task would wait for the call before its own; more are smaller
-MOST = 100  # tasks in one call: so it takes Redis some hundred µs
+MOST = 100  # tasks or threads in one call: so it takes Redis some hundred µs
 
 
 @dataclass(slots=True)
 class Batched:
-    """A part of an operation. ``operation`` carries it out for several tasks whose ``kind`` is the same, and returns a
+    """A part of an operation. ``operation`` carries it out for several steps whose ``kind`` is the same, and returns a
     result for each.
     """
 
-    batcher: Batcher
-    kind: Hashable
+    kind: tuple[Hashable, ...]
     item: Any
     operation: Callable[[Sequence[Any]], Generator[Any, Any, Sequence[Any]]]
 
@@ -76,7 +76,7 @@ class Batcher:
             if one.future.done():  # its task was cancelled
                 continue
             if failed is not None and one.since < too_long:
-                one.future.set_exception(_twin(failed))
+                one.future.set_exception(twin(failed))
             else:
                 batch.append(one)
         if batch:
@@ -97,7 +97,7 @@ class Batcher:
             failed = error
             for one in batch:
                 if not one.future.done():
-                    one.future.set_exception(_twin(error))
+                    one.future.set_exception(twin(error))
         except BaseException:  # the loop ends
             for one in batch:
                 one.future.cancel()
@@ -110,7 +110,128 @@ class Batcher:
             self._go_on(first.kind, run, failed)
 
 
-def _twin(error: Exception) -> Exception:
+# -- threads
+
+
+class _Turn:
+    """A thread that waits: for its result, or until it is to carry out the next call for itself and others."""
+
+    __slots__ = ("batch", "error", "lock", "result", "since", "step", "waits")
+
+    def __init__(self, step: Batched) -> None:
+        self.step = step
+        self.since = time.monotonic()
+        self.lock = threading.Lock()
+        self.lock.acquire()
+        self.batch: list[_Turn] | None = None
+        self.result: Any = None
+        self.error: Exception | None = None
+        self.waits = True
+
+    def end(self, result: Any, error: Exception | None = None) -> None:
+        """It has its result, or what to raise."""
+        self.result, self.error = result, error
+        if self.lock.locked():
+            self.lock.release()
+        self.waits = False
+
+
+class ThreadBatcher:
+    """Like Batcher, for threads. A call is carried out by the first of the threads that wait for it: none is needed for
+    that alone.
+    """
+
+    def __init__(self, patience_s: float) -> None:
+        """``patience_s``: as for Batcher."""
+        self._patience_s = patience_s
+        self.after_fork()
+
+    def after_fork(self) -> None:
+        """A forked child must not wait for its parent's threads."""
+        self._lock = threading.Lock()
+        self._under_way: dict[Hashable, int] = {}
+        self._waiting: dict[Hashable, deque[_Turn]] = {}
+
+    def result(self, step: Batched, run: Callable[[Generator[Any, Any, Sequence[Any]]], Sequence[Any]]) -> Any:
+        """Like Batcher.result, with a ``run`` that blocks."""
+        kind = step.kind
+        with self._lock:
+            under_way = self._under_way.get(kind, 0)
+            if under_way < AT_ONCE:
+                self._under_way[kind] = under_way + 1
+                turn = None
+            else:
+                turn = _Turn(step)
+                self._waiting.setdefault(kind, deque()).append(turn)
+        if turn is not None:
+            self._wait(turn)
+            if turn.error is not None:
+                raise turn.error
+            if turn.batch is None:
+                return turn.result
+        return self._carry_out(step, turn.batch if turn is not None and turn.batch else [], run)
+
+    def _wait(self, turn: _Turn) -> None:
+        try:
+            turn.lock.acquire()
+        except BaseException:  # a signal's handler has raised
+            with self._lock:
+                waiting = self._waiting.get(turn.step.kind)
+                if waiting and turn in waiting:
+                    waiting.remove(turn)
+                    raise
+            if turn.batch is not None:
+                self._go_on(turn.step.kind, turn.batch, None)
+            raise
+
+    def _carry_out(self, step: Batched, others: list[_Turn], run: Any) -> Any:
+        """Carries out the call for this thread and ``others``, which wait."""
+        failed = None
+        try:
+            mine, *theirs = run(step.operation([step.item, *(other.step.item for other in others)]))
+            for other, result in zip(others, theirs, strict=True):
+                other.end(result)
+            return mine
+        except Exception as error:
+            failed = error
+            for other in others:
+                other.end(None, twin(error))
+            raise
+        finally:  # if this thread is interrupted, the others have no answer
+            self._go_on(step.kind, [other for other in others if other.waits], failed)
+
+    def _go_on(self, kind: Hashable, unanswered: list[_Turn], failed: Exception | None) -> None:
+        """A call has ended: the first of those that waited meanwhile carries out the next one. ``unanswered``: those of
+        a call that an interrupted thread was to carry out; they are first.
+        """
+        with self._lock:
+            waiting = self._waiting.setdefault(kind, deque()) if unanswered else self._waiting.get(kind)
+            batch = [] if waiting is None else self._next(waiting, unanswered, failed)
+            if not batch:
+                self._waiting.pop(kind, None)
+                self._under_way[kind] -= 1
+                if self._under_way[kind] == 0:
+                    del self._under_way[kind]
+                return
+            first = batch[0]
+            first.batch = batch[1:]
+        first.lock.release()
+
+    def _next(self, waiting: deque[_Turn], unanswered: list[_Turn], failed: Exception | None) -> list[_Turn]:
+        """Those whom the next call is for."""
+        batch: list[_Turn] = []
+        too_long = 0.0 if failed is None else time.monotonic() - self._patience_s
+        waiting.extendleft(reversed(unanswered))
+        while waiting and len(batch) < MOST:
+            one = waiting.popleft()
+            if failed is not None and one.since < too_long:
+                one.end(None, twin(failed))
+            else:
+                batch.append(one)
+        return batch
+
+
+def twin(error: Exception) -> Exception:
     """A copy: an exception that several tasks raise would collect the tracebacks of all."""
     twin = type(error).__new__(type(error), *error.args)
     twin.__dict__.update(error.__dict__)

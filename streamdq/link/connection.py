@@ -18,6 +18,7 @@ from redis.backoff import NoBackoff
 from ..errors import InvalidInput
 from ..threads import HandlerThreads
 from .address import Target, parse_url
+from .batcher import Batcher, ThreadBatcher
 from .cluster import Exchange, Learn, Slots, Steps, learning, routed
 from .command import Command
 from .deadline import timed
@@ -171,11 +172,13 @@ class Link(_Routes):
 
     def __init__(self, url: str, timeout_s: float, limits: ConnectionLimits) -> None:
         super().__init__(url, timeout_s, limits, _SYNC)
+        self.batcher = ThreadBatcher(timeout_s)
         self.after_fork()
         renew_in_child(self)
 
     def after_fork(self) -> None:
         self._learning = FairSemaphore(1)
+        self.batcher.after_fork()
 
     def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
         """The replies, including error replies, within ``timeout_s``.
@@ -236,6 +239,7 @@ class AsyncLink(_Routes):
 
     def __init__(self, url: str, timeout_s: float, limits: ConnectionLimits) -> None:
         super().__init__(url, timeout_s, limits, _ASYNC)
+        self.batcher = Batcher(timeout_s)
         self._learning = asyncio.Lock()
         self._threads = HandlerThreads(_WORK_THREADS)
 

@@ -30,7 +30,7 @@ from ..keys import NamespaceKeys
 from ..times.clock import RedisClock
 from . import failures
 from .address import Target
-from .batcher import Batched, Batcher
+from .batcher import Batched
 from .command import Command
 from .connection import AsyncLink, ConnectionLimits, Link, LinkError
 from .error_replies import as_streamdq
@@ -86,7 +86,6 @@ class Session:
         self.is_cluster = target.kind == "cluster"
         self.is_fake = target.kind == "memory"
         self.consumer = consumer_name()
-        self.batcher = Batcher(settings.call_timeout_s)
         self.node_of: Callable[[str], str] = lambda _: ""  # on Cluster, the node that serves a key
         failures.expect(namespace)
 
@@ -201,8 +200,7 @@ def _wait_for(link: Link, step: Pause | Work | Batched) -> tuple[Any, Exception 
         return None, None
     if isinstance(step, Work):
         return outcome_of(step.function)
-    results, error = outcome_of(partial(run, link, step.operation([step.item])))
-    return (results[0] if results else None), error
+    return outcome_of(partial(link.batcher.result, step, partial(run, link)))
 
 
 async def _await(link: AsyncLink, step: Pause | Work | Batched) -> tuple[Any, Exception | None]:
@@ -213,7 +211,7 @@ async def _await(link: AsyncLink, step: Pause | Work | Batched) -> tuple[Any, Ex
         found: tuple[Any, Exception | None] = await link.in_thread(outcome_of, step.function)
         return found
     try:
-        return await step.batcher.result(step, partial(arun, link)), None
+        return await link.batcher.result(step, partial(arun, link)), None
     except Exception as error:
         return None, error
 

@@ -139,7 +139,7 @@ def enqueue(
     job = encode(new, bodies.most_bytes, bodies.seal(topic))
     check_at_most([job], on_conflict)
     try:
-        reply = yield from _put_with_others(store, topic, job, on_conflict, check_level(durable))
+        reply: Put = yield (yield from _with_others(store, topic, job, on_conflict, check_level(durable)))
     except NotDurable as error:
         raise NotDurable(error.level, error.why, job.id) from None
     if reply.existing and on_conflict != "keep":
@@ -180,6 +180,8 @@ def put(
         BodyStorageUnavailable: nothing was enqueued.
     """
     check_at_most(jobs, on_conflict)
+    if store.session.bodies.offload is None:
+        return (yield from _put(store, topic, jobs, on_conflict, durable))
     away = yield from put_away(store.session, topic, jobs)
     done = yield from _put(store, topic, away, on_conflict, durable)
     yield from take_back(store.session, topic, [away[i] for i in done.existing])
@@ -196,7 +198,8 @@ def _put(
     taken: dict[int, bytes] = {}
     for _ in range(REPAIRS):
         outdated: list[int] = []
-        settings = yield from _with_keys(store, topic, settings, jobs)
+        if settings.shards > 1:
+            settings = yield from _with_keys(store, topic, settings, jobs)
         scripts = store.at(durable, settings)
         for shard, part in _by_shard(store, topic, settings, jobs, left, on_conflict):
             while part:  # usually once; more often if large jobs have the ids: a call reads a bounded number of bytes
@@ -208,33 +211,36 @@ def _put(
                     outdated += part
                     break
         if not outdated:
-            existing = _of_others(taken, jobs)
+            existing = _of_others(taken, jobs) if taken else []
             recorded.not_put_in(store.session.keys.namespace, topic, len(existing))
             return Put(now_ms, taken, existing, store.session.bodies)
         left, settings = outdated, (yield from store.topics.shared(topic, store.topics.repair))
     raise changing(topic)
 
 
-def _put_with_others(
+def _with_others(
     store: RedisStore, topic: str, job: Encoded, on_conflict: OnConflict, durable: str | None
-) -> Op[Put]:
-    """Like put. Jobs for the same shard that tasks enqueue at the same time go together."""
+) -> Op[Batched]:
+    """The step that enqueues the job, together with others of the same shard that come at the same time."""
     settings = store.topics.settled(topic)
     if settings is None:
-        return (yield from put(store, topic, [job], on_conflict, durable))
+        settings = yield from store.topics.shared(topic, store.topics.ensure)
 
     def together(jobs: Sequence[Encoded]) -> Op[list[Put]]:
         done = yield from put(store, topic, jobs, on_conflict, durable)
-        return [done.of(i) for i in range(len(jobs))]
+        return [done] if len(jobs) == 1 else [done.of(i) for i in range(len(jobs))]
 
-    kind = topic, shard_of(job.id, settings.shards, job.key), on_conflict, durable
-    done: Put = yield Batched(store.session.batcher, kind, job, together)
-    return done
+    # Those with a rule of their own go by themselves: else they might overtake others with the same id.
+    kind = topic, shard_of(job.id, settings.shards, job.key), on_conflict, durable, job.rule != ""
+    return Batched(kind, job, together)
 
 
 def check_at_most(jobs: Sequence[Encoded], on_conflict: OnConflict) -> None:
-    if on_conflict != "postpone" and any(job.has_at_most for job in jobs):
-        raise InvalidInput("at_most: pass on_conflict='postpone' as well; it is how far a job may be postponed")
+    if on_conflict == "postpone":
+        return
+    for job in jobs:
+        if job.rule and job.has_at_most:
+            raise InvalidInput("at_most: pass on_conflict='postpone' as well; it is how far a job may be postponed")
 
 
 def _call(
@@ -249,7 +255,7 @@ def _call(
     args = [value for job in jobs for value in job[:3]]
     if on_conflict == "replace":
         return scripts.replace(shard, shards, args)
-    return scripts.enqueue(shard, shards, args, keyed=any([job.key for job in jobs]))
+    return scripts.enqueue(shard, shards, args, keyed=any(job.key is not None for job in jobs))
 
 
 def _is_unique(job: Encoded, on_conflict: OnConflict) -> bool:

@@ -13,7 +13,7 @@ from streamdq.queue import AsyncClaim
 from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually
 from tests.servers import Server
 
-LAZY = {"find"}
+LAZY = {"find", "pipeline"}
 """Sends nothing yet: what it gives is awaited."""
 
 

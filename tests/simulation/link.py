@@ -11,6 +11,8 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
+from streamdq.config import Settings
+from streamdq.link.batcher import Batcher
 from streamdq.link.command import Command
 from streamdq.link.failures import count_reply, translate
 
@@ -237,6 +239,7 @@ class SimulatedLink:
     def __init__(self, network: Network, target: Any) -> None:
         self._network = network
         self.target = target
+        self.batcher = Batcher(Settings().call_timeout_s)
 
     async def send(self, commands: Sequence[Command], timeout_s: float, blocking: bool = False) -> list[Any]:
         future, process, name = self._network.begin(commands, blocking), running.get(), name_of(encoded(commands[0]))

@@ -1,16 +1,20 @@
-"""Tasks that want the same thing at the same time go together."""
+"""Tasks, or threads, that want the same thing at the same time go together."""
 
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from copy import copy
 from typing import Any
 
 import pytest
 
 from streamdq.errors import NotDurable
-from streamdq.link.batcher import AT_ONCE, MOST, Batched, Batcher
+from streamdq.link.batcher import AT_ONCE, MOST, Batched, Batcher, ThreadBatcher
+from tests.servers import until
 
 Calls = Generator[Any, Any, Sequence[Any]]
 
@@ -35,7 +39,7 @@ class Server:
             yield list(items)
             return []
 
-        return asyncio.create_task(self.batcher.result(Batched(self.batcher, kind, item, operation), self.run))
+        return asyncio.create_task(self.batcher.result(Batched((kind,), item, operation), self.run))
 
     async def answer(self, error: BaseException | None = None) -> None:
         """The oldest call ends."""
@@ -196,3 +200,183 @@ async def test_when_the_loop_ends_nobody_waits_for_ever() -> None:
     ends = await asyncio.gather(*first, *later, return_exceptions=True)
     assert [isinstance(end, asyncio.CancelledError) for end in ends[1:]] == [True] * (len(ends) - 1)
     assert not server.batcher._waiting
+
+
+# -- threads
+
+
+class ThreadServer:
+    """Carries out calls when it is told to. Each thread that wants something is a future."""
+
+    def __init__(self, patience_s: float = 60.0) -> None:
+        self.batcher = ThreadBatcher(patience_s)
+        self.calls: list[list[Any]] = []
+        self.answers: list[Future[None]] = []
+        self.threads = ThreadPoolExecutor(150)
+        self._begun = threading.Condition()
+
+    def run(self, operation: Calls) -> Sequence[Any]:
+        items, answer = next(operation), Future[None]()
+        with self._begun:
+            self.calls.append(items)
+            self.answers.append(answer)
+            self._begun.notify_all()
+        answer.result(60)
+        return [f"{item} done" for item in items]
+
+    def want(self, item: Any, kind: str = "a") -> Future[Any]:
+        def operation(items: Sequence[Any]) -> Calls:
+            yield list(items)
+            return []
+
+        return self.threads.submit(self.batcher.result, Batched((kind,), item, operation), self.run)
+
+    def begun(self, count: int) -> list[Any]:
+        """Waits until so many calls have begun; the items of the last of these."""
+        with self._begun:
+            assert self._begun.wait_for(lambda: len(self.calls) >= count, 60)
+            return self.calls[count - 1]
+
+    def wait_for(self, count: int) -> None:
+        """Until so many threads wait."""
+        until(lambda: sum(map(len, self.batcher._waiting.values())) == count, f"{count} threads wait")
+
+    def answer_all(self) -> None:
+        answered = 0
+        while self.batcher._under_way:
+            while answered < len(self.answers):
+                if not self.answers[answered].done():
+                    self.answers[answered].set_result(None)
+                answered += 1
+
+    def busy(self) -> list[Future[Any]]:
+        first = [self.want(f"first {n}") for n in range(AT_ONCE)]
+        self.begun(AT_ONCE)
+        return first
+
+
+@pytest.fixture
+def served() -> Iterator[ThreadServer]:
+    server = ThreadServer()
+    yield server
+    server.answer_all()
+    server.threads.shutdown()
+    assert not server.batcher._under_way
+    assert not server.batcher._waiting
+
+
+def test_a_thread_that_is_alone_does_not_wait(served: ThreadServer) -> None:
+    wanted = served.want(1)
+    assert served.begun(1) == [1]
+    served.answers[0].set_result(None)
+    assert wanted.result(60) == "1 done"
+
+
+def test_threads_that_come_while_others_are_under_way_go_together(served: ThreadServer) -> None:
+    first = served.busy()
+    later = []
+    for n in range(5):
+        later.append(served.want(n))
+        served.wait_for(n + 1)
+    other = served.want("other", kind="b")
+    assert served.begun(AT_ONCE + 1) == ["other"]
+    served.answers[0].set_result(None)
+    assert served.begun(AT_ONCE + 2) == [0, 1, 2, 3, 4]
+    served.answer_all()
+    assert [one.result(60) for one in later] == [f"{n} done" for n in range(5)]
+    assert {one.result(60) for one in first} == {f"first {n} done" for n in range(AT_ONCE)}
+    assert other.result(60) == "other done"
+
+
+def test_a_call_of_threads_has_only_so_many(served: ThreadServer) -> None:
+    served.busy()
+    later = [served.want(n) for n in range(MOST + 7)]
+    served.wait_for(MOST + 7)
+    served.answers[0].set_result(None)
+    assert len(served.begun(AT_ONCE + 1)) == MOST
+    served.answer_all()
+    assert [one.result(60) for one in later] == [f"{n} done" for n in range(MOST + 7)]
+
+
+def test_an_error_of_a_call_is_raised_in_each_of_its_threads_alone(served: ThreadServer) -> None:
+    first = served.busy()
+    later = [served.want(n) for n in range(3)]
+    served.wait_for(3)
+    served.answers[0].set_exception(NotDurable("disk", "as told", "an id"))
+    served.begun(AT_ONCE + 1)
+    last = served.want("last")
+    served.wait_for(1)
+    served.answers[AT_ONCE].set_exception(ConnectionError("gone"))
+    errors = [one.exception(60) for one in later]
+    assert all(isinstance(error, ConnectionError) for error in errors)
+    assert len({id(error) for error in errors}) == 3
+    served.answer_all()
+    assert last.result(60) == "last done"
+    assert [isinstance(one.exception(60), NotDurable) for one in first].count(True) == 1
+
+
+def test_threads_that_have_waited_too_long_get_the_error_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, now = ThreadServer(patience_s=5.0), time.monotonic()
+    server.busy()
+    early = server.want("early")
+    server.wait_for(1)
+    monkeypatch.setattr("streamdq.link.batcher.time.monotonic", lambda: now + 6)
+    late = server.want("late")
+    server.wait_for(2)
+    server.answers[0].set_exception(ConnectionError("no answer"))
+    with pytest.raises(ConnectionError, match="no answer"):
+        early.result(60)
+    assert server.begun(AT_ONCE + 1) == ["late"]
+    server.answer_all()
+    assert late.result(60) == "late done"
+    server.threads.shutdown()
+
+
+class Interrupted(BaseException):
+    """As a signal's handler raises it."""
+
+
+def test_what_an_interrupted_thread_was_to_carry_out_others_do(served: ThreadServer) -> None:
+    served.busy()
+    later = [served.want(n) for n in range(3)]
+    served.wait_for(3)
+    served.answers[0].set_result(None)
+    mine, *others = served.begun(AT_ONCE + 1)
+    served.answers[AT_ONCE].set_exception(Interrupted())
+    assert served.begun(AT_ONCE + 2) == others
+    served.answer_all()
+    assert isinstance(later[mine].exception(60), Interrupted)
+    assert [later[n].result(60) for n in others] == [f"{n} done" for n in others]
+
+
+def test_a_thread_that_is_interrupted_while_it_waits_is_left_out(
+    served: ThreadServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served.busy()
+    given_up: list[None] = []
+
+    class Lock:
+        def acquire(self) -> bool:
+            given_up.append(None)
+            if len(given_up) == 1:
+                return True  # when the turn is made
+            raise Interrupted
+
+    with monkeypatch.context() as patched:
+        patched.setattr("streamdq.link.batcher.threading.Lock", Lock)
+        with pytest.raises(Interrupted):
+            served.batcher.result(Batched(("a",), "given up", lambda items: iter(items)), served.run)  # type: ignore[arg-type, return-value]
+    assert not any(served.batcher._waiting.values())
+    other = served.want("other")
+    served.wait_for(1)
+    served.answers[0].set_result(None)
+    assert served.begun(AT_ONCE + 1) == ["other"]
+    served.answer_all()
+    assert other.result(60) == "other done"
+
+
+def test_a_forked_child_waits_for_nobody(served: ThreadServer) -> None:
+    served.busy()
+    in_child = copy(served.batcher)
+    in_child.after_fork()
+    assert in_child.result(Batched(("a",), 1, lambda items: iter(items)), lambda _: ["done"]) == "done"  # type: ignore[arg-type, return-value]

@@ -1,0 +1,221 @@
+"""Pipelines: jobs that are enqueued one by one and travel together. Each call has its own result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine, Hashable
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self
+
+from ..config import MAX_BATCH
+from ..errors import NotSent
+from ..job.job import Job
+from ..link.batcher import Batched, twin
+from ..link.connection import AsyncLink, Link
+from ..link.session import Op, arun, run
+from ..store.batches import MAX_BYTES
+from ..store.redis_store import RedisStore
+from .jobs import enqueue
+from .methods import as_method
+
+P = ParamSpec("P")
+
+
+class Pipelined:
+    """A job that was handed to a pipeline. ``id``: the job's, known at once."""
+
+    def __init__(self, operation: Op[Job], id: str) -> None:
+        self.id = id
+        self._operation: Op[Job] | None = operation
+        self._job: Job | None = None
+        self._error: Exception | None = None
+
+    @property
+    def job(self) -> Job:
+        """The job, as ``enqueue`` returns it.
+
+        Raises:
+            What ``enqueue`` raises: JobExists, NotDurable, ServerUnavailable and others.
+            NotSent: the pipeline has not sent it. Or leaving its block was interrupted; then the job may be there.
+        """
+        if self._error is not None:
+            raise twin(self._error)
+        if self._job is None:
+            why = "leave its pipeline's block first, without an exception; if that was interrupted, it may be there"
+            raise NotSent(f"job {self.id!r} was not sent: {why}")
+        return self._job
+
+    @property
+    def error(self) -> Exception | None:
+        """What ``job`` raises if the job was sent; None if it is there, or was not sent."""
+        return self._error
+
+    def end(self, carry_on: Callable[[Op[Job]], Any]) -> None:
+        """For the pipeline: the call's last step."""
+        operation, self._operation = self._operation, None
+        assert operation is not None
+        try:
+            carry_on(operation)
+        except StopIteration as stop:
+            self._job = stop.value
+        except Exception as error:
+            self._error = error
+
+
+class _Part:
+    """Calls that one call to Redis carries out."""
+
+    def __init__(self, step: Batched) -> None:
+        self.kind = step.kind
+        self.operation = step.operation
+        self.calls: list[Pipelined] = []
+        self.items: list[Any] = []
+
+    def send(self) -> Op[Exception | None]:
+        """Returns the error that concerns all of them."""
+        try:
+            results = yield from self.operation(self.items)
+        except Exception as error:
+            self.fail(error)
+            return error
+        for call, result in zip(self.calls, results, strict=True):
+            call.end(lambda operation, result=result: operation.send(result))  # type: ignore[misc]
+        return None
+
+    def fail(self, error: Exception) -> None:
+        for call in self.calls:
+            call.end(lambda operation: operation.throw(twin(error)))
+
+
+class _Collected:
+    """What was handed to a pipeline and has not been sent. Calls for the same topic and shard are sent in their order;
+    so one goes together with earlier ones of its kind only if none of another kind is between them.
+    """
+
+    def __init__(self, store: RedisStore) -> None:
+        self._patience_s = store.session.settings.call_timeout_s
+        self.handed = 0
+        self.errors: list[Exception] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._parts: list[_Part] = []
+        self._last: dict[Hashable, _Part] = {}
+        self._count = self._bytes = 0
+
+    def add(self, operation: Op[Job]) -> Op[Pipelined]:
+        """Goes on until the job is ready to be sent, and sends all if these are enough."""
+        step: Any = next(operation)
+        while not isinstance(step, Batched):  # it asks for what it has to know, such as the topic's settings
+            try:
+                reply = yield step
+            except Exception as error:
+                step = operation.throw(error)
+            else:
+                step = operation.send(reply)
+        call = Pipelined(operation, step.item.id)
+        self._part_for(step).calls.append(call)
+        self._last[step.kind[:2]].items.append(step.item)
+        self.handed += 1
+        self._count += 1
+        self._bytes += len(step.item.rest)
+        if self._count >= MAX_BATCH or self._bytes >= MAX_BYTES:
+            yield from self.send()
+        return call
+
+    def _part_for(self, step: Batched) -> _Part:
+        place = step.kind[:2]
+        part = self._last.get(place)
+        if part is None or part.kind != step.kind:
+            part = self._last[place] = _Part(step)
+            self._parts.append(part)
+        return part
+
+    def send(self) -> Op[None]:
+        """Sends them. If one call to Redis fails, the others are tried, until as much time has passed as a call may
+        take: what is left then has the same error.
+        """
+        until, failed = time.monotonic() + self._patience_s, None
+        parts = self._parts
+        self._begin()
+        for part in parts:
+            if failed is not None and time.monotonic() > until:
+                part.fail(failed)
+            else:
+                failed = (yield from part.send()) or failed
+        self.errors += [call.error for part in parts for call in part.calls if call.error is not None]
+
+    def check(self) -> None:
+        """Raises the errors of all calls, if there are any."""
+        if self.errors:
+            raise ExceptionGroup(f"{len(self.errors)} of {self.handed} jobs were not enqueued", self.errors)
+
+
+def _blocking(
+    operation: Callable[Concatenate[RedisStore, P], Op[Job]],
+) -> Callable[Concatenate[Pipeline, P], Pipelined]:
+    @wraps(operation)
+    def method(self: Pipeline, /, *args: P.args, **kwargs: P.kwargs) -> Pipelined:
+        return run(self._link, self._collected.add(operation(self._store, *args, **kwargs)))
+
+    as_method(method, operation)
+    return method
+
+
+def _awaited(
+    operation: Callable[Concatenate[RedisStore, P], Op[Job]],
+) -> Callable[Concatenate[AsyncPipeline, P], Coroutine[Any, Any, Pipelined]]:
+    @wraps(operation)
+    async def method(self: AsyncPipeline, /, *args: P.args, **kwargs: P.kwargs) -> Pipelined:
+        return await arun(self._link, self._collected.add(operation(self._store, *args, **kwargs)))
+
+    as_method(method, operation)
+    return method
+
+
+class Pipeline:
+    """Use it in a ``with`` statement. ``enqueue`` is that of the queue, but returns a Pipelined at once: the jobs are
+    sent together when the block ends, or earlier, when there are 500 of them, or 256 KiB. If the block raises, what was
+    not sent by then is not sent. An argument that is invalid raises InvalidInput at once.
+
+    Leaving the block raises an ExceptionGroup of the errors of all calls, if there are any; each Pipelined has its own.
+    """
+
+    def __init__(self, link: Link, store: RedisStore) -> None:
+        self._link = link
+        self._store = store
+        self._collected = _Collected(store)
+
+    enqueue = _blocking(enqueue)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            run(self._link, self._collected.send())
+            self._collected.check()
+
+
+class AsyncPipeline:
+    """Like Pipeline, for ``async with``. ``enqueue`` is awaited: it sends what has been collected if that is enough."""
+
+    def __init__(self, link: AsyncLink, store: RedisStore) -> None:
+        self._link = link
+        self._store = store
+        self._collected = _Collected(store)
+
+    enqueue = _awaited(enqueue)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            await arun(self._link, self._collected.send())
+            self._collected.check()
