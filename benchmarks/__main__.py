@@ -43,6 +43,7 @@ from .timers import event_loop
 WORKLOADS: dict[str, Workload] = {
     "enqueue": enqueue.one_by_one,
     "enqueue-at-once": enqueue.at_once,
+    "pipeline": enqueue.pipelined,
     "enqueue-many": enqueue.many,
     "move": move.move,
     "drain": drain.drain,

@@ -6,16 +6,20 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import redis
 
-from streamdq import AsyncQueue, Queue
+from streamdq import AsyncQueue, NewJob, Queue
 
 from . import timers
 from .figures import Figure
 from .harness import BATCH, NAMESPACE, TOPIC, Bench, body, hours, in_turn, median, new_jobs, spread, timed
+from .server import RedisServer
 
 _SLICES = 20
+_BODIES = {50: 100_000, 100: 100_000, 165: 100_000, 500: 100_000, 1000: 50_000, 4000: 25_000}
+"""Sizes of bodies, and how many jobs: their tables in Redis are equally full."""
 
 
 def one_by_one(bench: Bench) -> list[Figure]:
@@ -65,6 +69,61 @@ def at_once(bench: Bench) -> list[Figure]:
     ]  # fmt: skip
 
 
+def pipelined(bench: Bench) -> list[Figure]:
+    """The same jobs one by one through a pipeline, sync and async, and by 32 threads that share a queue."""
+    count = bench.jobs(5_000, least=64)
+    bodies = [body(i) for i in range(count)]
+    with bench.server() as server, Queue(server.url, NAMESPACE) as queue, ThreadPoolExecutor(32) as threads:
+
+        def through_pipeline() -> float:
+            return count / timed(lambda: _through_pipeline(queue, bodies))
+
+        def through_async_pipeline() -> float:
+            return count / timers.run(_through_async_pipeline(server.url, bodies))
+
+        def one_by_one(numbers: range) -> None:
+            for i in numbers:
+                queue.enqueue(TOPIC, bodies[i], delay=hours(i))
+
+        def by_threads() -> float:
+            parts = [range(first, count, 32) for first in range(32)]
+            return count / timed(lambda: list(threads.map(one_by_one, parts)))
+
+        def alone() -> float:
+            some = range(0, count, 10)
+            return len(some) / timed(lambda: one_by_one(some))
+
+        runs = (through_pipeline, through_async_pipeline, by_threads, alone)
+        for run in runs:
+            run()
+        *rates, floor = in_turn(bench.rounds(_SLICES // 2), *runs)
+    targets = {"sync": 20_000, "async": 20_000, "32 threads, no pipeline": None}
+    return [
+        Figure(
+            "pipeline", what, median(found), "/s", median(floor), "one by one, sync",
+            at_least=at_least, raw={"measured": spread(found), "floor": spread(floor)},
+        )
+        for (what, at_least), found in zip(targets.items(), rates, strict=True)
+    ]  # fmt: skip
+
+
+def _through_pipeline(queue: Queue, bodies: list[dict[str, object]]) -> None:
+    with queue.pipeline() as pipe:
+        for i, one in enumerate(bodies):
+            pipe.enqueue(TOPIC, one, delay=hours(i))
+
+
+async def _through_async_pipeline(url: str, bodies: list[dict[str, object]]) -> float:
+    """How many seconds it took, without the connection."""
+    async with AsyncQueue(url, NAMESPACE) as queue:
+        await queue.enqueue(TOPIC, bodies[0], delay="1h")
+        began = time.perf_counter()
+        async with queue.pipeline() as pipe:
+            for i, one in enumerate(bodies):
+                await pipe.enqueue(TOPIC, one, delay=hours(i))
+        return time.perf_counter() - began
+
+
 def many(bench: Bench) -> list[Figure]:
     """enqueue_many of delayed jobs, beside redis-py's pipelines of HSET and ZADD."""
     count = bench.jobs(5_000)
@@ -107,12 +166,33 @@ def _beside_floor(workload: str, what: str, floor_is: str, rates: list[list[floa
 
 
 def memory(bench: Bench) -> list[Figure]:
-    """How much Redis's used_memory grows per delayed job."""
-    count = bench.jobs(100_000)
-    with bench.server() as server, Queue(server.url, NAMESPACE) as queue:
-        queue.enqueue_many(TOPIC, new_jobs(1, hours))  # scripts and settings are there already
-        before = server.info("memory")["used_memory"]
-        queue.enqueue_many(TOPIC, new_jobs(count, hours))
-        used = server.info("memory")["used_memory"] - before
-    raw = {"jobs": count, "used_bytes": used}
-    return [Figure("memory", "per delayed job, 100-byte body", used / count, "bytes", at_most=360, raw=raw)]
+    """How much Redis's used_memory grows per delayed job, by the size of its body."""
+    return [_memory(bench, size, full) for size, full in _BODIES.items()]
+
+
+def _memory(bench: Bench, size: int, full: int) -> Figure:
+    count = bench.jobs(full)
+    bodies = [_of_size(i, size) for i in range(count)]
+    with bench.server() as server, Queue(server.url, NAMESPACE) as queue, redis.Redis.from_url(server.url) as bare:
+        queue.enqueue(TOPIC, bodies[0], delay="3h")  # scripts and settings are there already
+        jobs = [NewJob(bodies[i], delay=hours(i)) for i in range(count)]
+        used = _growth(server, lambda: queue.enqueue_many(TOPIC, jobs))
+        rows = [(f"bare-{i:09}", json.dumps(bodies[i], separators=(",", ":")), hours(i)) for i in range(count)]
+        floor = _growth(server, lambda: _pipelined(bare, rows))
+    return Figure(
+        "memory", f"per delayed job, {size}-byte body", used / count, "bytes", floor / count, "bare HSET + ZADD",
+        at_most=360 if size == 100 else None, raw={"jobs": count, "used_bytes": used},
+    )  # fmt: skip
+
+
+def _growth(server: RedisServer, run: Callable[[], object]) -> int:
+    before = server.info("memory")["used_memory"]
+    run()
+    used: int = server.info("memory")["used_memory"] - before
+    return used
+
+
+def _of_size(number: int, size: int) -> dict[str, object]:
+    """A body that is so many bytes long as JSON."""
+    short = {"n": 1_000_000_000 + number, "note": ""}
+    return {**short, "note": "x" * (size - len(json.dumps(short, separators=(",", ":"))))}

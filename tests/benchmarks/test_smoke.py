@@ -10,7 +10,7 @@ from rich.console import Console
 from benchmarks.__main__ import WORKLOADS, about, environment, main, report, run
 from benchmarks.calls import longest_ms
 from benchmarks.crash import crash
-from benchmarks.enqueue import memory
+from benchmarks.enqueue import _BODIES, memory
 from benchmarks.figures import Figure, shown, table
 from benchmarks.find import find
 from benchmarks.harness import Bench, Order, Results, body, in_turn, new_jobs, percentile
@@ -139,17 +139,19 @@ def test_a_workload_that_fails_is_reported_and_the_next_one_runs(bench: Bench, m
 
 @needs_redis
 def test_memory_grows_with_the_jobs(bench: Bench) -> None:
-    (figure,) = memory(bench)
-    assert figure.raw["jobs"] == 500
-    assert 150 < figure.value < 1000, "a job's record is at least its body"
+    figures = memory(bench)
+    assert [figure.raw["jobs"] for figure in figures] == [500] * 6
+    assert all(100 < figure.value - size < 600 for figure, size in zip(figures, _BODIES, strict=True))
+    values = [figure.value for figure in figures]
+    assert values == sorted(values)
 
 
 @needs_redis
 def test_small_workloads_give_every_figure(bench: Bench) -> None:
-    results = run(["enqueue", "enqueue-many", "move", "drain"], bench, Console(quiet=True))
+    results = run(["enqueue", "pipeline", "enqueue-many", "move", "drain"], bench, Console(quiet=True))
     assert results.failures == {}
     assert [figure.workload for figure in results.figures] == [
-        "enqueue", "enqueue_many", "move", "move", "move", *["drain"] * 9,
+        "enqueue", *["pipeline"] * 3, "enqueue_many", "move", "move", "move", *["drain"] * 9,
     ]  # fmt: skip
     assert all(figure.value > 0 for figure in results.figures)
     found = environment(bench)

@@ -219,7 +219,7 @@ def test_connections_of_a_burst_are_closed_while_nothing_is_called(redis_server:
     with watching(redis_server) as client, Queue(redis_server.url, NAMESPACE, settings=SETTINGS) as queue:
         queue.configure("t")
         with stopped(redis_server), ThreadPoolExecutor(30) as pool:
-            calls = [pool.submit(queue.enqueue, "t", n, delay="1h") for n in range(30)]
+            calls = [pool.submit(queue.get, "t", f"j{n}") for n in range(30)]  # those of enqueue would go together
             until(lambda: queue._link._nodes[""]._line._free == 20, "thirty at once")
             os.kill(redis_server.pid, signal.SIGCONT)
             for call in calls:

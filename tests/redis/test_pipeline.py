@@ -57,7 +57,7 @@ def test_each_call_has_its_own_job(space: Space, redis_server: Server) -> None:
         kept = pipe.enqueue("t", 1, id="taken", on_conflict="keep")
         other = pipe.enqueue("u", 2, delay="1h", ttr="5s", key="k")
         assert space.queue.stats("t").topics["t"].jobs == 1
-    assert calls_of(redis_server) - before <= 8
+    assert calls_of(redis_server) - before <= 12  # with those that make the topic u, and that of stats
     assert [one.job.id for one in made] == [one.id for one in made] == [f"j{n}" for n in range(100)]
     assert kept.job.body == 0
     for one in (*made[::20], kept, other):
