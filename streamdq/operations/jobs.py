@@ -247,7 +247,8 @@ def _call(
     scripts: Scripts, shard: ShardKeys, settings: TopicSettings, jobs: Sequence[Encoded], on_conflict: OnConflict
 ) -> Op[Enqueued]:
     """All of the jobs are unique, or none is."""
-    shards = settings.named(by_key=any(job.key is not None for job in jobs))
+    keyed = any(job.key is not None for job in jobs)
+    shards = settings.named(by_key=keyed)
     if _is_unique(jobs[0], on_conflict):
         how = "keep" if on_conflict == "reject" else on_conflict
         args = [value for job in jobs for value in (*job[:3], job.rule or NO_RULE)]
@@ -255,7 +256,7 @@ def _call(
     args = [value for job in jobs for value in job[:3]]
     if on_conflict == "replace":
         return scripts.replace(shard, shards, args)
-    return scripts.enqueue(shard, shards, args, keyed=any(job.key is not None for job in jobs))
+    return scripts.enqueue(shard, shards, args, keyed)
 
 
 def _is_unique(job: Encoded, on_conflict: OnConflict) -> bool:

@@ -138,8 +138,8 @@ class Scripts:
         return self._session.clock.argument()
 
     def enqueue(self, k: ShardKeys, shards: int | str, jobs: Sequence[Any], keyed: bool = True) -> Op[Enqueued]:
-        """``shards``: as ``TopicSettings.named``. ``jobs``: id, when, rest of the record, for each job. ``keyed``: one of
-        them has a key.
+        """``shards``: as ``TopicSettings.named``. ``jobs``: id, when, rest of the record, for each. ``keyed``: a key
+        is among them.
         """
         keys: tuple[str, ...] = (k.jobs, k.bucket, k.ready, k.counts, k.settings, k.wake)
         if keyed:
