@@ -136,6 +136,16 @@ class _Turn:
         self.waits = False
 
 
+class _Kind:
+    """Calls of one kind: how many are under way, and the threads that wait for the next one."""
+
+    __slots__ = ("under_way", "waiting")
+
+    def __init__(self) -> None:
+        self.under_way = 0
+        self.waiting: deque[_Turn] = deque()
+
+
 class ThreadBatcher:
     """Like Batcher, for threads. A call is carried out by the first of the threads that wait for it: none is needed for
     that alone.
@@ -149,79 +159,75 @@ class ThreadBatcher:
     def after_fork(self) -> None:
         """A forked child must not wait for its parent's threads."""
         self._lock = threading.Lock()
-        self._under_way: dict[Hashable, int] = {}
-        self._waiting: dict[Hashable, deque[_Turn]] = {}
+        self._kinds: dict[Hashable, _Kind] = {}
 
     def result(self, step: Batched, run: Callable[[Generator[Any, Any, Sequence[Any]]], Sequence[Any]]) -> Any:
         """Like Batcher.result, with a ``run`` that blocks."""
-        kind = step.kind
+        turn = None
         with self._lock:
-            under_way = self._under_way.get(kind, 0)
-            if under_way < AT_ONCE:
-                self._under_way[kind] = under_way + 1
-                turn = None
+            kind = self._kinds.get(step.kind)
+            if kind is None:
+                kind = self._kinds[step.kind] = _Kind()
+            if kind.under_way < AT_ONCE:
+                kind.under_way += 1
             else:
                 turn = _Turn(step)
-                self._waiting.setdefault(kind, deque()).append(turn)
-        if turn is not None:
-            self._wait(turn)
-            if turn.error is not None:
-                raise turn.error
-            if turn.batch is None:
-                return turn.result
-        return self._carry_out(step, turn.batch if turn is not None and turn.batch else [], run)
+                kind.waiting.append(turn)
+        if turn is None:
+            return self._carry_out(kind, step, (), run)
+        self._wait(kind, turn)
+        if turn.error is not None:
+            raise turn.error
+        return turn.result if turn.batch is None else self._carry_out(kind, step, turn.batch, run)
 
-    def _wait(self, turn: _Turn) -> None:
+    def _wait(self, kind: _Kind, turn: _Turn) -> None:
         try:
             turn.lock.acquire()
         except BaseException:  # a signal's handler has raised
             with self._lock:
-                waiting = self._waiting.get(turn.step.kind)
-                if waiting and turn in waiting:
-                    waiting.remove(turn)
+                if turn in kind.waiting:
+                    kind.waiting.remove(turn)
                     raise
             if turn.batch is not None:
-                self._go_on(turn.step.kind, turn.batch, None)
+                self._go_on(kind, turn.step, turn.batch, None)
             raise
 
-    def _carry_out(self, step: Batched, others: list[_Turn], run: Any) -> Any:
+    def _carry_out(self, kind: _Kind, step: Batched, others: Sequence[_Turn], run: Any) -> Any:
         """Carries out the call for this thread and ``others``, which wait."""
         failed = None
         try:
-            mine, *theirs = run(step.operation([step.item, *(other.step.item for other in others)]))
-            for other, result in zip(others, theirs, strict=True):
-                other.end(result)
-            return mine
+            results = run(step.operation([step.item, *[other.step.item for other in others]]))
+            for i, other in enumerate(others, 1):
+                other.end(results[i])
+            return results[0]
         except Exception as error:
             failed = error
             for other in others:
                 other.end(None, twin(error))
             raise
         finally:  # if this thread is interrupted, the others have no answer
-            self._go_on(step.kind, [other for other in others if other.waits], failed)
+            self._go_on(kind, step, others, failed)
 
-    def _go_on(self, kind: Hashable, unanswered: list[_Turn], failed: Exception | None) -> None:
-        """A call has ended: the first of those that waited meanwhile carries out the next one. ``unanswered``: those of
-        a call that an interrupted thread was to carry out; they are first.
+    def _go_on(self, kind: _Kind, step: Batched, others: Sequence[_Turn], failed: Exception | None) -> None:
+        """A call has ended: the first of those that waited meanwhile carries out the next one. First come those of the
+        ``others`` that still wait, because the thread that was to carry out their call was interrupted.
         """
         with self._lock:
-            waiting = self._waiting.setdefault(kind, deque()) if unanswered else self._waiting.get(kind)
-            batch = [] if waiting is None else self._next(waiting, unanswered, failed)
+            kind.waiting.extendleft([other for other in reversed(others) if other.waits])
+            batch = self._next(kind.waiting, failed) if kind.waiting else []
             if not batch:
-                self._waiting.pop(kind, None)
-                self._under_way[kind] -= 1
-                if self._under_way[kind] == 0:
-                    del self._under_way[kind]
+                kind.under_way -= 1
+                if kind.under_way == 0:
+                    del self._kinds[step.kind]
                 return
             first = batch[0]
             first.batch = batch[1:]
         first.lock.release()
 
-    def _next(self, waiting: deque[_Turn], unanswered: list[_Turn], failed: Exception | None) -> list[_Turn]:
+    def _next(self, waiting: deque[_Turn], failed: Exception | None) -> list[_Turn]:
         """Those whom the next call is for."""
         batch: list[_Turn] = []
         too_long = 0.0 if failed is None else time.monotonic() - self._patience_s
-        waiting.extendleft(reversed(unanswered))
         while waiting and len(batch) < MOST:
             one = waiting.popleft()
             if failed is not None and one.since < too_long:

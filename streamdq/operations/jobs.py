@@ -138,8 +138,12 @@ def enqueue(
     bodies = store.session.bodies
     job = encode(new, bodies.most_bytes, bodies.seal(topic))
     check_at_most([job], on_conflict)
+    check_level(durable)
+    settings = store.topics.settled(topic)
+    if settings is None:
+        settings = yield from store.topics.shared(topic, store.topics.ensure)
     try:
-        reply: Put = yield (yield from _with_others(store, topic, job, on_conflict, check_level(durable)))
+        reply: Put = yield _with_others(store, topic, settings.shards, job, on_conflict, durable)
     except NotDurable as error:
         raise NotDurable(error.level, error.why, job.id) from None
     if reply.existing and on_conflict != "keep":
@@ -219,20 +223,16 @@ def _put(
 
 
 def _with_others(
-    store: RedisStore, topic: str, job: Encoded, on_conflict: OnConflict, durable: str | None
-) -> Op[Batched]:
+    store: RedisStore, topic: str, shards: int, job: Encoded, on_conflict: OnConflict, durable: str | None
+) -> Batched:
     """The step that enqueues the job, together with others of the same shard that come at the same time."""
-    settings = store.topics.settled(topic)
-    if settings is None:
-        settings = yield from store.topics.shared(topic, store.topics.ensure)
 
     def together(jobs: Sequence[Encoded]) -> Op[list[Put]]:
         done = yield from put(store, topic, jobs, on_conflict, durable)
         return [done] if len(jobs) == 1 else [done.of(i) for i in range(len(jobs))]
 
     # Those with a rule of their own go by themselves: else they might overtake others with the same id.
-    kind = topic, shard_of(job.id, settings.shards, job.key), on_conflict, durable, job.rule != ""
-    return Batched(kind, job, together)
+    return Batched((topic, shard_of(job.id, shards, job.key), on_conflict, durable, job.rule != ""), job, together)
 
 
 def check_at_most(jobs: Sequence[Encoded], on_conflict: OnConflict) -> None:
@@ -247,7 +247,7 @@ def _call(
     scripts: Scripts, shard: ShardKeys, settings: TopicSettings, jobs: Sequence[Encoded], on_conflict: OnConflict
 ) -> Op[Enqueued]:
     """All of the jobs are unique, or none is."""
-    keyed = any(job.key is not None for job in jobs)
+    keyed = any([job.key is not None for job in jobs])  # noqa: C419 - a generator takes twice as long
     shards = settings.named(by_key=keyed)
     if _is_unique(jobs[0], on_conflict):
         how = "keep" if on_conflict == "reject" else on_conflict

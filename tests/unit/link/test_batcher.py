@@ -239,11 +239,14 @@ class ThreadServer:
 
     def wait_for(self, count: int) -> None:
         """Until so many threads wait."""
-        until(lambda: sum(map(len, self.batcher._waiting.values())) == count, f"{count} threads wait")
+        until(
+            lambda: sum(len(kind.waiting) for kind in list(self.batcher._kinds.values())) == count,
+            f"{count} threads wait",
+        )
 
     def answer_all(self) -> None:
         answered = 0
-        while self.batcher._under_way:
+        while self.batcher._kinds:
             while answered < len(self.answers):
                 if not self.answers[answered].done():
                     self.answers[answered].set_result(None)
@@ -261,8 +264,7 @@ def served() -> Iterator[ThreadServer]:
     yield server
     server.answer_all()
     server.threads.shutdown()
-    assert not server.batcher._under_way
-    assert not server.batcher._waiting
+    assert not server.batcher._kinds
 
 
 def test_a_thread_that_is_alone_does_not_wait(served: ThreadServer) -> None:
@@ -366,7 +368,7 @@ def test_a_thread_that_is_interrupted_while_it_waits_is_left_out(
         patched.setattr("streamdq.link.batcher.threading.Lock", Lock)
         with pytest.raises(Interrupted):
             served.batcher.result(Batched(("a",), "given up", lambda items: iter(items)), served.run)  # type: ignore[arg-type, return-value]
-    assert not any(served.batcher._waiting.values())
+    assert not any(kind.waiting for kind in served.batcher._kinds.values())
     other = served.want("other")
     served.wait_for(1)
     served.answers[0].set_result(None)
