@@ -17,6 +17,7 @@ import redis.utils
 import structlog
 import typer
 
+from streamdq.metrics import declared
 from tests.leaks import leaked_keys
 from tests.servers import Binary, Cluster, Pool, Server, binaries, recent_binary
 
@@ -197,6 +198,12 @@ def logging_as_it_was() -> Iterator[None]:
     structlog.reset_defaults()
     root.setLevel(level)
     root.handlers[:] = handlers
+
+
+@pytest.fixture(autouse=True)
+def topics_have_labels_of_their_own() -> None:
+    """The first topics of a process have; no test's should be ``other`` because of the tests before it."""
+    declared.topic_labels.cache_clear()
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import random
 import selectors
 import time
 from collections.abc import Callable, Coroutine
@@ -45,6 +46,7 @@ def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P,
         clock = _Clock()
         with (
             patch.object(time, "monotonic", clock),
+            patch.object(random, "uniform", lambda _least, most: most),  # each pause is its longest
             asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(_Selector(clock))) as runner,
         ):
             runner.run(test(*args, **kwargs))
