@@ -13,13 +13,13 @@ from .harness import NAMESPACE, TOPIC, Bench, body, must
 from .server import RedisServer
 from .workers import processes
 
-_SETTLE_S = 3.0
-_TARGETS = {1: 3.0, 8: 10.0}  # worker processes -> commands per second
+_SETTLE_S = 25.0  # by then each process has its place in the line behind the mover
+_TARGETS = {1: 0.8, 8: 3.0}  # worker processes -> commands per second
 
 
 def idle(bench: Bench) -> list[Figure]:
     """One job is due in an hour. Both deployments idle at the same time, each with its own Redis."""
-    seconds = bench.seconds(20)
+    seconds = bench.seconds(60)  # what an idle worker does most seldom, it does once a minute
     with ExitStack() as stack:
         servers = {workers: stack.enter_context(bench.server()) for workers in _TARGETS}
         for workers, server in servers.items():

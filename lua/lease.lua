@@ -1,13 +1,22 @@
--- lease: free, or held by the caller -> held by the caller. A lease that another process holds stays as it is.
+-- lease: free, or held by the caller -> held by the caller. A lease that another process holds for longer than lease_ms
+-- ends by then unless its holder renews it; the mover at work is told of it.
 -- KEYS[1] mover  STRING  the holder's name; expires
+-- KEYS[2] asked  STREAM  optional: the holder listens to it
 -- ARGV[1] name of the caller
 -- ARGV[2] lease_ms
--- returns {held, left_ms}: held 1 = by the caller, for lease_ms from now; 0 = by another process, for left_ms more
-local mover, name, lease_ms = KEYS[1], ARGV[1], ARGV[2]
+-- returns {held, left_ms, asked}: held 1 = by the caller, for lease_ms from now; 0 = by another process, for left_ms
+-- more; asked 1 = that was longer
+local mover, asked, name, lease_ms = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
 local holder = redis.call('GET', mover)
-if holder and holder ~= name then return {0, redis.call('PTTL', mover)} end
+if holder and holder ~= name then
+  local left_ms = redis.call('PTTL', mover)
+  if left_ms >= 0 and left_ms <= lease_ms then return {0, left_ms, 0} end
+  redis.call('PEXPIRE', mover, lease_ms)
+  if asked then redis.call('XADD', asked, 'MAXLEN', 1, '*', 'by', name) end
+  return {0, lease_ms, 1}
+end
 -- Removal first: a Redis at its memory limit refuses a script whose first write adds data, and due jobs must move even
 -- then.
 redis.call('DEL', mover)
 redis.call('SET', mover, name, 'PX', lease_ms)
-return {1, tonumber(lease_ms)}
+return {1, lease_ms, 0}

@@ -32,6 +32,16 @@ class NamespaceKeys:
         return f"{{{self.namespace}}}:deputy"
 
     @cached_property
+    def reserve(self) -> str:
+        """STRING, expires: the consumer whose mover is next in line after the deputy."""
+        return f"{{{self.namespace}}}:reserve"
+
+    @cached_property
+    def asked(self) -> str:
+        """STREAM, one entry: somebody asked whether the mover at work is alive, or the mover has stopped."""
+        return f"{{{self.namespace}}}:asked"
+
+    @cached_property
     def signs(self) -> str:
         """ZSET, expires: consumers -> when each gave its last sign of life, ms."""
         return f"{{{self.namespace}}}:signs"

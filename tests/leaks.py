@@ -20,7 +20,15 @@ def permanent_keys() -> re.Pattern[str]:
     fixed = [
         getattr(shard, slot) for slot in ShardKeys.__slots__ if slot not in ("namespace", "topic", "shard", "prefix")
     ]
-    keys = [names.topics, names.wake, names.secret, *fixed, shard.ready_of("GROUP"), shard.dead_of("GROUP")]
+    keys = [
+        names.topics,
+        names.wake,
+        names.asked,
+        names.secret,
+        *fixed,
+        shard.ready_of("GROUP"),
+        shard.dead_of("GROUP"),
+    ]
     text = "|".join(re.escape(key) for key in keys)
     for placeholder, pattern in _NAMES.items():
         text = text.replace(placeholder, pattern)

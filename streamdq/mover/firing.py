@@ -57,6 +57,10 @@ class Firing:
         if shard in self._timers:
             self._timers.at(shard)
 
+    def idle_s(self) -> float:
+        """For how many seconds no schedule has to be looked at."""
+        return self._timers.idle_s()
+
     def look_everywhere(self) -> None:
         self._timers.everywhere()
 

@@ -1,137 +1,261 @@
 """The lease decides which of a namespace's movers is at work. It saves work, and is not needed for correctness.
 
-One process holds the lease and renews it. If that process is killed, another one takes the lease as soon as it has
-expired, which takes less than a second. Only one waiting process watches it: the deputy, which holds its own lease. The
-others watch the deputy's lease, which lasts longer, so they ask less often.
+One process holds the lease and renews it. The others stand in line, each place with a lease of its own that lasts four
+times as long as the one before: the deputy watches the mover's lease, the reserve the deputy's, all others the
+reserve's. Who watches sleeps until the lease would have expired, so idle processes stay quiet.
+
+While nothing is due soon and nothing runs, the mover at work makes its lease last until a second after it has something
+to do, eight times as long as usual at most. What comes earlier comes with a ring. So the deputy hears the rings, too,
+and then asks: it cuts the lease to the usual time and tells the mover, which renews it if it is alive.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from ..errors import ServerUnavailable
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
 from ..logs import log
-from ..loop import wait
+from ..loop import cancel_and_wait, wait
 from ..store import namespace
 from ..store.scripts import Scripts
 
-_RENEW_AT = 0.75  # of the lease's time: the rest is several times as long as a slow call
+_RENEW_BEFORE = 0.25  # of the usual time: several times as long as a slow call
 _STANDBY_MARGIN_S = 0.05
-_DEPUTY = 4  # the deputy's lease lasts four times as long
+_LATER = 4  # each place's lease lasts so many times as long as the one before
+_IDLE = 8  # so many times as long as usual the lease of an idle mover may last
+_SOON_S = 2.0  # a mover that has something to do by then is not idle
+_CHECK_S = 15.0
+_LISTENS = " listens"
+"""What a deputy writes behind its name. One of the version before hears no rings: for it the lease stays short."""
 
 
 class _Hold:
-    """A key that expires and names its holder."""
+    """A key that expires and names its holder: for ``ms`` as a rule, and never for longer than ``longest_ms``.
 
-    def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, key: str, name: str, ms: int) -> None:
+    ``asked``: the stream to which a holder listens that may have it for longer than ``ms``.
+    """
+
+    def __init__(
+        self,
+        link: AsyncLink,
+        session: Session,
+        scripts: Scripts,
+        key: str,
+        name: str,
+        ms: int,
+        longest_ms: int = 0,
+        asked: str | None = None,
+    ) -> None:
         self._link = link
         self._session = session
         self._scripts = scripts
         self._key = key
         self._name = name
-        self._ms = ms
-        self.renew_after_s = ms / 1000 * _RENEW_AT
+        self._asked = asked
+        self._until = 0.0  # it is held until then, unless another process has cut that
+        self.ms = ms
+        self.longest_ms = max(ms, longest_ms)
 
     async def take(self) -> tuple[bool, int]:
-        """Takes the key if it is free. Returns whether this process holds it, and for how many ms it is still held."""
-        return await arun(self._link, self._scripts.lease(self._name, self._ms, self._key))
+        """Takes the key if it is free. Returns whether this process holds it, and for how many ms it is still held. If
+        another one holds it for longer than ``ms``, that is cut, and it is told to renew it.
+        """
+        began = time.monotonic()
+        held, left_ms = await arun(self._link, self._scripts.lease(self._name, self.ms, self._key, self._asked))
+        if held:
+            self._until = began + self.ms / 1000
+        return held, left_ms
 
-    async def renew(self) -> bool | None:
+    def renew_after_s(self, ms: int) -> float:
+        """When to renew what is held for so long."""
+        return (ms - self.ms * _RENEW_BEFORE) / 1000
+
+    async def renew(self, ms: int) -> bool | None:
         """Returns whether this process still holds the key; None: nobody does.
 
         A plain command costs Redis a fraction of the script, and is not refused at the memory limit. If another process
-        holds the key, the command only prolongs that process's hold.
+        holds the key, the command only prolongs that process's hold; one that comes late asks before, as that process
+        may not want it.
         """
-        holder = await arun(self._link, namespace.prolong_lease(self._session, self._key, self._ms))
+        began = time.monotonic()
+        if began > self._until:
+            holder = await self.holder()
+            if holder != self._name:
+                return None if holder is None else False
+        holder = await arun(self._link, namespace.prolong_lease(self._session, self._key, ms))
+        self._until = began + ms / 1000
         return None if holder is None else holder == self._name
+
+    async def holder(self) -> str | None:
+        return await arun(self._link, namespace.lease_holder(self._session, self._key))
 
     async def left_ms(self) -> int:
         return await arun(self._link, namespace.lease_left_ms(self._session, self._key))
 
     async def give_up(self) -> None:
-        if await arun(self._link, namespace.lease_holder(self._session, self._key)) == self._name:
+        if await self.holder() == self._name:
             await arun(self._link, namespace.drop_lease(self._session, self._key))
 
 
 class Lease:
-    """The mover's lease and the deputy's, as one process sees them."""
+    """The mover's lease and those of the line behind it, as one process sees them.
 
-    def __init__(self, link: AsyncLink, session: Session, scripts: Scripts, name: str, stopping: asyncio.Event) -> None:
-        keys, lease_ms = session.keys, session.settings.lease_ms
+    ``idle_s``: for how many seconds the mover at work has nothing to do, as far as it knows. ``listen`` runs while this
+    process is the deputy, without an end, and calls ``rung`` at each ring.
+    """
+
+    def __init__(
+        self,
+        link: AsyncLink,
+        session: Session,
+        scripts: Scripts,
+        name: str,
+        stopping: asyncio.Event,
+        idle_s: Callable[[], float],
+        listen: Callable[[], Coroutine[Any, Any, None]],
+    ) -> None:
+        keys, ms = session.keys, session.settings.lease_ms
         self._is_cluster = link.is_cluster
         self._name = name
         self._stopping = stopping
-        self._mover = _Hold(link, session, scripts, keys.mover, name, lease_ms)
-        self._deputy = _Hold(link, session, scripts, keys.deputy, name, lease_ms * _DEPUTY)
-        self._is_deputy = False
-        self._is_new = True
+        self._idle_s = idle_s
+        self._listen = listen
+        self._rung = asyncio.Event()
+        longest_ms = ms if link.is_cluster else ms * _IDLE  # on Cluster, the deputy would need a connection a shard
+        self._mover = _Hold(link, session, scripts, keys.mover, name, ms, longest_ms, keys.asked)
+        self._deputy = _Hold(link, session, scripts, keys.deputy, name + _LISTENS, ms * _LATER)
+        self._reserve = _Hold(link, session, scripts, keys.reserve, name, ms * _LATER**2)
+        self._line = (self._mover, self._deputy, self._reserve)
+        self._place = len(self._line)  # behind all of them
+        self._checked = float("-inf")  # when it was last seen that there is no deputy who hears no rings
+
+    @property
+    def usual_s(self) -> float:
+        """How long a busy mover does not renew its lease."""
+        return self._mover.renew_after_s(self._mover.ms)
+
+    def rung(self) -> None:
+        """Something earlier may have arrived, or somebody asks whether the mover at work is alive."""
+        self._rung.set()
+
+    # -- in line
 
     async def acquire(self) -> bool:
-        """Tries once to take the lease. If another process holds it, waits until just after it has expired.
-
-        A process that has just started may have missed that the mover and its deputy were killed together, as when all
-        processes are started again: it waits for the mover's lease first, which is over sooner than the deputy's.
+        """Waits for the mover's lease; returns False if the process stops before it has it.
 
         On Cluster, perhaps only the node with the lease is lost. A process that can't ask then works without the lease
         on the other nodes' shards, perhaps beside others.
         """
+        self._place = len(self._line)
         try:
-            held, left_ms = await self._mover.take()
-            if not held and self._is_new and not await wait(self._stopping, left_ms / 1000 + _STANDBY_MARGIN_S):
-                held, _ = await self._mover.take()
-            self._is_new = False
-            if held:
-                await self._resign()
-            elif await self._become_deputy():
-                await self._watch()
-            return held
+            await self._join()
+            while self._place > 0 and not self._stopping.is_set():
+                await (self._stand_by() if self._place == 1 else self._watch())
+            if self._stopping.is_set() and self._place < len(self._line):
+                await self._line[self._place].give_up()
+            return not self._stopping.is_set()
         except ServerUnavailable:
             if not self._is_cluster:
                 raise
             log.warning("working without the mover's lease: its Redis node does not answer", mover=self._name)
             return True
 
-    async def _become_deputy(self) -> bool:
-        """Waits until this process is the deputy; returns False if the process stops."""
-        # It sleeps until the lease would expire instead of polling, so idle processes stay quiet.
-        while not self._stopping.is_set():
-            self._is_deputy, left_ms = await self._deputy.take()
-            if self._is_deputy:
-                return True
-            while left_ms > 0 and not await wait(self._stopping, left_ms / 1000 + _STANDBY_MARGIN_S):
-                left_ms = await self._deputy.left_ms()
-        return False
+    async def _join(self) -> None:
+        """Takes the best place that is free. It waits once for each lease to run out: whoever has it may have been
+        killed together with those behind it, as when all processes are started again.
+        """
+        for place in range(len(self._line)):
+            left_ms = await self._try(place)
+            if left_ms > 0 and not await wait(self._stopping, left_ms / 1000 + _STANDBY_MARGIN_S):
+                left_ms = await self._try(place)
+            if left_ms <= 0 or self._stopping.is_set():
+                return
+
+    async def _try(self, place: int) -> int:
+        """Takes the place if it is free. Returns for how many ms another process has it; 0: it is this one's."""
+        held, left_ms = await self._line[place].take()
+        if not held:
+            return max(1, left_ms)
+        had, self._place = self._place, place
+        if had < len(self._line):
+            await self._line[had].give_up()
+        return 0
+
+    async def _stand_by(self) -> None:
+        """As the deputy."""
+        if self._is_cluster:
+            await self._watch()
+            return
+        listening = asyncio.create_task(self._listen())
+        self._rung.set()  # perhaps nobody listened for a while
+        try:
+            await self._watch()
+        finally:
+            await cancel_and_wait([listening])
 
     async def _watch(self) -> None:
-        """Returns when nobody holds the mover's lease, or another process has become the deputy."""
-        renew_at = time.monotonic() + self._deputy.renew_after_s
-        while (left_ms := await self._mover.left_ms()) > 0:
-            if await wait(self._stopping, left_ms / 1000 + _STANDBY_MARGIN_S):
-                await self._resign()
-                return
-            if time.monotonic() >= renew_at:
-                if not await self._deputy.renew():
-                    self._is_deputy = False
-                    return
-                renew_at = time.monotonic() + self._deputy.renew_after_s
+        """Returns when the process stops or has another place: the one before its own, or none."""
+        place, until = self._place, 0.0
+        renew_at = time.monotonic() + self._renew_after_s(place)
+        while self._place == place and not self._stopping.is_set():
+            now = time.monotonic()
+            if now >= renew_at:
+                renew_at = now + self._renew_after_s(place)
+                if not await self._line[place].renew(self._line[place].ms):
+                    self._place = len(self._line)
+            elif now >= until or self._has_to_ask(place, until - now):
+                left_ms = await self._look_ahead(place - 1, ask=now < until)
+                until = time.monotonic() + left_ms / 1000 + _STANDBY_MARGIN_S
+            else:
+                await self._sleep(min(until, renew_at) - now, place, until - now)
 
-    async def _resign(self) -> None:
-        """Lets another process become the deputy."""
-        if self._is_deputy:
-            self._is_deputy = False
-            await self._deputy.give_up()
+    def _renew_after_s(self, place: int) -> float:
+        return self._line[place].renew_after_s(self._line[place].ms) if place < len(self._line) else float("inf")
+
+    def _is_long(self, place: int, left_s: float) -> bool:
+        return left_s > self._line[place - 1].ms / 1000 + _STANDBY_MARGIN_S
+
+    def _has_to_ask(self, place: int, left_s: float) -> bool:
+        """Whether something has rung while the mover's lease lasts longer than usual."""
+        return place == 1 and self._rung.is_set() and self._is_long(place, left_s)
+
+    async def _look_ahead(self, place: int, ask: bool) -> int:
+        """Takes the place if its lease has run out. Returns for how many ms another process still has it."""
+        left_ms = 0 if ask else await self._line[place].left_ms()
+        if 0 < left_ms <= self._line[place].longest_ms:  # else it has run out, or Redis's clock was set back
+            return left_ms
+        self._rung.clear()
+        return await self._try(place)
+
+    async def _sleep(self, seconds: float, place: int, left_s: float) -> None:
+        """Ends early if the process stops, or has to ask."""
+        events = [self._stopping, self._rung] if place == 1 and self._is_long(place, left_s) else [self._stopping]
+        waiting = [asyncio.create_task(event.wait()) for event in events]
+        try:
+            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await cancel_and_wait(waiting)
+
+    # -- at work
 
     async def keep(self) -> None:
         """Returns when the lease is lost: another process holds it, or nobody does because this process was stopped for
         a while. Redis decides that, not a clock here: on a busy machine every wait ends late.
         """
+        ms = self._mover.ms
         while True:
-            await asyncio.sleep(self._mover.renew_after_s)
+            if ms > self._mover.ms:
+                await wait(self._rung, self._mover.renew_after_s(ms))
+            else:
+                await asyncio.sleep(self._mover.renew_after_s(ms))
             try:
-                held = await self._mover.renew()
+                ms = await self._for_ms()
+                held = await self._mover.renew(ms)
                 if held is None and self._is_cluster:  # the key was lost with its node, or was never taken
                     held, _ = await self._mover.take()
                 if not held:
@@ -139,6 +263,26 @@ class Lease:
             except ServerUnavailable:
                 if not self._is_cluster:
                     raise
+
+    async def _for_ms(self) -> int:
+        """For how long to hold the lease now."""
+        rung = self._rung.is_set()
+        self._rung.clear()
+        usual, longest = self._mover.ms, self._mover.longest_ms
+        idle_s = self._idle_s()
+        if rung or idle_s < _SOON_S or longest == usual or await self._needs_usual():
+            return usual
+        return min(longest, usual + int(min(idle_s * 1000, longest)))
+
+    async def _needs_usual(self) -> bool:
+        """Whether there is a deputy who hears no rings."""
+        if time.monotonic() - self._checked < _CHECK_S:
+            return False
+        deputy = await self._deputy.holder()
+        if deputy is not None and not deputy.endswith(_LISTENS):
+            return True
+        self._checked = time.monotonic()
+        return False
 
     async def give_up(self) -> None:
         await self._mover.give_up()

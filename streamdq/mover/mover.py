@@ -61,7 +61,7 @@ class Mover:
         self._topics = topics
         self._name = name
         self._stopping = stopping
-        self._lease = Lease(link, session, scripts, name, stopping)
+        self._lease = Lease(link, session, scripts, name, stopping, self._idle_s, self._listen_along)
         self._listener = self._new_listener()
         self._node_movers: dict[str, NodeMover] = {}
         self._rated: dict[str, tuple[RatedTopic, asyncio.Task[None]]] = {}
@@ -176,6 +176,12 @@ class Mover:
         if error is not None and not self._broken.done():
             self._broken.set_exception(error)
 
+    def _idle_s(self) -> float:
+        """For how many seconds nothing is to be done, as far as is known."""
+        if not all(rated.idle for rated, _ in self._rated.values()):
+            return 0.0
+        return min([self._firing.idle_s(), *(node_mover.idle_s() for node_mover in self._node_movers.values())])
+
     # -- topics with a rate
 
     def _want(self, shard: ShardKeys) -> None:
@@ -200,7 +206,8 @@ class Mover:
         return Listener(self._link, self._session, self._streams, self._heard, self._deaf)
 
     def _streams(self) -> list[str]:
-        return [self._session.keys.wake, *(shard.wake for shard in self._known_shards())]
+        asked = [] if self._link.is_cluster else [self._session.keys.asked]
+        return [*asked, self._session.keys.wake, *(shard.wake for shard in self._known_shards())]
 
     async def _heard(self, rung: Collection[str]) -> None:
         if self._session.keys.wake in rung:
@@ -213,6 +220,23 @@ class Mover:
             if shard in self._node_of:
                 self._node_movers[self._node_of[shard]].rung(shard)
                 self._firing.look_at(shard)
+        if rung:
+            self._lease.rung()  # not before it is known that there is something to do
+
+    async def _listen_along(self) -> None:
+        """As the deputy: only to know when the mover at work has to show that it is alive."""
+        streams = lambda: [name for name in self._streams() if name != self._session.keys.asked]  # noqa: E731
+        self._listener = Listener(self._link, self._session, streams, self._overheard, self._lease.rung)
+        await self._listener.run()
+
+    async def _overheard(self, rung: Collection[str]) -> None:
+        if rung:
+            self._lease.rung()
+        if self._session.keys.wake in rung:
+            await arun(self._link, self._topics.refresh())
+            self._listener.look_again()
+        # Meanwhile a mover that has heard it as well does not make its lease last longer than usual.
+        await asyncio.sleep(self._lease.usual_s)
 
     def _deaf(self) -> None:
         """Rings were not heard for a while, and Redis may have lost its last writes."""

@@ -82,6 +82,10 @@ class NodeMover:
         self._timers.everywhere()
         self._reclaimer.look_now()
 
+    def idle_s(self) -> float:
+        """For how many seconds nothing is due and nothing runs, as far as is known."""
+        return self._timers.idle_s() if self._reclaimer.idle else 0.0
+
     def rung(self, shard: ShardKeys) -> None:
         """Something earlier arrived there."""
         self.look_at(shard)

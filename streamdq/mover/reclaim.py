@@ -65,6 +65,11 @@ class Reclaimer:
         self._wanted = asyncio.Event()
         self._failures = Failures("reclaim", session.keys.namespace)
 
+    @property
+    def idle(self) -> bool:
+        """Whether no shard is watched."""
+        return not self._watched
+
     def watch(self, shard: ShardKeys) -> None:
         """Starts watching a shard in which jobs run or will soon run."""
         now = time.monotonic()

@@ -572,11 +572,13 @@ class Scripts:
         reply: list[int] | None = yield from self._run("relayed", (k.jobs, k.outbox, k.settings), (shards, *jobs))
         return reply
 
-    def lease(self, name: str, lease_ms: int, key: str | None = None) -> Op[tuple[bool, int]]:
+    def lease(self, name: str, lease_ms: int, key: str | None = None, asked: str | None = None) -> Op[tuple[bool, int]]:
         """Takes the mover's lease, or that of another ``key``, if it is free. Returns whether ``name`` holds it now,
-        and for how many ms it is still held.
+        and for how many ms it is still held. ``asked``: the stream to which another holder listens, who has to answer
+        if its lease lasts longer than ``lease_ms``.
         """
-        held, left_ms = yield from self._run("lease", (key or self._session.keys.mover,), (name, lease_ms))
+        keys = (key or self._session.keys.mover, *((asked,) if asked else ()))
+        held, left_ms, _ = yield from self._run("lease", keys, (name, lease_ms))
         return held == 1, left_ms
 
     def open_breaker(self, key: str, receiver: str, open_ms: int, keep_ms: int, most: int) -> Op[bool]:

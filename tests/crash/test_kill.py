@@ -5,8 +5,10 @@ import time
 from dataclasses import asdict
 
 import psutil
+import pytest
 
 from streamdq import NewJob
+from streamdq.keys import NamespaceKeys
 from tests.crash.worker_processes import TAKEOVER_S, WorkerProcess, WorkerProcesses, left_in
 from tests.crash.workers import Options, Work
 from tests.servers import until
@@ -157,3 +159,31 @@ def test_what_was_fetched_ahead_of_a_job_that_kills_its_worker_has_not_crashed(p
     starts = {id: count for id, count in processes.journal.count("start").items() if id not in untold}
     assert starts.pop("deadly") <= 2
     assert set(starts.values()) == {1}, "none of the others was tried twice, or not at all"
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_an_idle_mover_that_is_gone_holds_no_job_up(processes: WorkerProcesses, how: signal.Signals) -> None:
+    """Its lease would last for seconds."""
+    mover = processes.serving(processes.start(Options(topics=("other",))))
+    until(lambda: processes.leader() == mover.pid, "it is at work")
+    processes.serving(processes.start(Options()))
+    keys = NamespaceKeys("streamdq")
+    with processes.server.client() as client:
+        until(lambda: client.exists(keys.deputy) and client.pttl(keys.mover) > 5_000, "a deputy, and nothing to do")
+        mover.signal(how)
+        assert client.pttl(keys.mover) > 3_000
+    at = time.time()
+    (start,) = processes.started(processes.put("job", Work(), delay="100ms"))
+    assert start.at - at <= TAKEOVER_S
+
+
+def test_the_only_mover_killed_while_idle_and_started_again(processes: WorkerProcesses) -> None:
+    first = processes.serving(processes.start(Options()))
+    with processes.server.client() as client:
+        until(lambda: client.pttl(NamespaceKeys("streamdq").mover) > 5_000, "it has nothing to do")
+    first.kill()
+    processes.put("job", Work(), delay="100ms")
+    processes.serving(processes.start(Options()))
+    at = time.time()
+    (start,) = processes.started("job")
+    assert start.at - at <= TAKEOVER_S

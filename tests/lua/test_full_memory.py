@@ -50,6 +50,12 @@ def test_a_mover_gets_the_lease(shard: Shard, held: bool) -> None:
         assert shard.run(shard.scripts.lease("me", 5_000)) == (True, 5_000)
 
 
+def test_a_mover_is_asked_whether_it_lives(shard: Shard) -> None:
+    shard.run(shard.scripts.lease("other", 60_000))
+    with full(shard):
+        assert shard.run(shard.scripts.lease("me", 5_000, asked=shard.session.keys.asked)) == (False, 5_000)
+
+
 def test_a_rate_goes_on_to_permit(shard: Shard) -> None:
     shard.topic(rate=10)
     for _ in range(2):

@@ -5,9 +5,14 @@ from __future__ import annotations
 from tests.lua.shard import Shard
 
 
-def lease(shard: Shard, name: str, lease_ms: int = 5_000) -> tuple[bool, int]:
-    reply: tuple[bool, int] = shard.run(shard.scripts.lease(name, lease_ms))
+def lease(shard: Shard, name: str, lease_ms: int = 5_000, asked: str | None = None) -> tuple[bool, int]:
+    reply: tuple[bool, int] = shard.run(shard.scripts.lease(name, lease_ms, asked=asked))
     return reply
+
+
+def asks(shard: Shard) -> list[bytes]:
+    """Who has asked."""
+    return [fields[1] for _, fields in shard.redis("XRANGE", shard.session.keys.asked, "-", "+")]
 
 
 def left_ms(shard: Shard) -> int:
@@ -34,3 +39,25 @@ def test_another_leaves_it_as_it_is(shard: Shard) -> None:
     assert 59_000 < left <= 60_000
     assert shard.redis("GET", shard.session.keys.mover) == b"a"
     assert left_ms(shard) <= 60_000
+
+
+def test_a_long_one_is_cut_and_its_holder_asked(shard: Shard) -> None:
+    lease(shard, "a", 60_000)
+    assert lease(shard, "b", 5_000, shard.session.keys.asked) == (False, 5_000)
+    assert shard.redis("GET", shard.session.keys.mover) == b"a"
+    assert 4_000 < left_ms(shard) <= 5_000
+    assert asks(shard) == [b"b"]
+    held, left = lease(shard, "c", 10_000, shard.session.keys.asked)
+    assert not held
+    assert left <= 5_000
+    assert asks(shard) == [b"b"], "it is no longer long"
+    shard.redis("PEXPIRE", shard.session.keys.mover, 60_000)
+    lease(shard, "c", 5_000, shard.session.keys.asked)
+    assert asks(shard) == [b"c"], "only one is kept"
+
+
+def test_one_without_an_end_gets_one(shard: Shard) -> None:
+    shard.redis("SET", shard.session.keys.mover, "a")
+    assert lease(shard, "b", 5_000) == (False, 5_000)
+    assert 4_000 < left_ms(shard) <= 5_000
+    assert asks(shard) == []

@@ -44,6 +44,7 @@ _OUTCOMES = (
     "schedule: changed meanwhile", "schedule: missed", "schedule: all accounted for",
     *(f"relay: {what}" for what in _RELAYED),
     *(f"relayed: {what}" for what in ("unknown", "live", "ended")),
+    "lease: asked", "lease: asked in vain", "killed as the idle mover", "stopped as the idle mover",
     "archive: 1", "archive: 0", "restore: 1", "restore: 0", "restore: settings out of date",
 )  # fmt: skip
 

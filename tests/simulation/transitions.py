@@ -397,6 +397,19 @@ def move(model: Model, call: Call) -> None:
         model.broken(f"{within} jobs of {topic} became ready within a second, at a rate of {rate}")
 
 
+def lease(model: Model, call: Call) -> None:
+    """Only the mover's has somebody who is asked."""
+    held, _, asked = call.reply
+    if len(call.keys) < 2:
+        return
+    consumer = call.args[0].decode()
+    if asked:
+        model.happened["lease: asked"] += 1
+        model.asked = consumer, call.now_ms
+    elif held and model.asked[0] == consumer and call.now_ms - model.asked[1] < 1_500:
+        model.happened["lease: asked in vain"] += 1
+
+
 STEPS: dict[str, Step] = {
     step.__name__: step
     for step in (
@@ -405,6 +418,7 @@ STEPS: dict[str, Step] = {
         replace,
         relay,
         relayed,
+        lease,
         schedule,
         fire,
         retract,

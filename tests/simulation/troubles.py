@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Coroutine, Iterator
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from .loop import Process
@@ -23,6 +25,7 @@ Trouble = Callable[["World"], Coroutine[Any, Any, None]]
 def planned(plan: Plan) -> Iterator[Trouble]:
     for trouble, there in (
         (kill_some, plan.crashes),
+        (kill_idle_movers, plan.crashes),
         (deploy, plan.deploys),
         (cut_some, plan.network),
         (shake, plan.server),
@@ -42,9 +45,30 @@ async def kill_some(world: World) -> None:
         if world.random.random() < 0.5:
             world.loop.kill(process)
         else:
-            world.note("stopped", process)
-            world.loop.stop_process(process)
-            world.loop.call_later(world.random.choice((0.1, 1.0, 3.0, STOPPED_S)), world.loop.continue_process, process)
+            stop(world, process, world.random.choice((0.1, 1.0, 3.0, STOPPED_S)))
+
+
+def stop(world: World, process: Process, seconds: float) -> None:
+    world.note("stopped", process)
+    if process is world.idle_mover():
+        world.note("stopped as the idle mover")
+    world.loop.stop_process(process)
+    world.loop.call_later(seconds, world.loop.continue_process, process)
+
+
+async def kill_idle_movers(world: World) -> None:
+    """Others are killed while they work, as there is always something to do."""
+    chance = Random(f"{world.seed} idle movers")
+    while not world.calm:
+        await asyncio.sleep(chance.uniform(0.1, 1.0))
+        process = world.idle_mover()
+        if world.calm or process is None or process.stopped or not process.alive:
+            continue
+        if chance.random() < 0.5:
+            world.loop.kill(process)
+        else:
+            stop(world, process, chance.choice((1.0, 8.0)))
+        await asyncio.sleep(chance.uniform(1.0, 10.0))
 
 
 async def deploy(world: World) -> None:

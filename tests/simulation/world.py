@@ -23,7 +23,7 @@ from streamdq import AsyncQueue, Queue, Worker
 from streamdq import queue as queue_module
 from streamdq.config import Settings
 from streamdq.errors import StreamdqError
-from streamdq.keys import ShardKeys
+from streamdq.keys import NamespaceKeys, ShardKeys
 from streamdq.link import session as session_module
 from streamdq.link.address import Target
 from streamdq.mover import mover as mover_module
@@ -226,6 +226,8 @@ class World:
 
     def _died(self, process: Process, kind: str, main: Main) -> None:
         self.note("killed", process)
+        if process is self.idle_mover():
+            self.note("killed as the idle mover")
         if not self.calm:
             self.loop.call_later(self.random.expovariate(1.0), self._start_again, kind, main)
 
@@ -246,6 +248,14 @@ class World:
         """The processes of a kind that are alive and have not ended."""
         alive = {process for process, task in self._tasks if not task.done()}
         return [p for p in self.processes if p in alive and p.alive and p.name.startswith(kind)]
+
+    def idle_mover(self) -> Process | None:
+        """The worker whose mover is at work, if that has the long lease of one with nothing to do."""
+        key = NamespaceKeys(self.settings.namespace).mover
+        holder = self.store.ask("GET", key)
+        if holder is None or self.store.ask("PTTL", key) <= self.settings.lease_ms:
+            return None
+        return next((process for process, worker in self.serving.items() if worker.name == holder.decode()), None)
 
     def others_at_work(self) -> bool:
         """Whether anything but workers has yet to end."""

@@ -23,6 +23,8 @@ def test_the_key_table_is_that_of_the_code() -> None:
         names.topics,
         names.mover,
         names.deputy,
+        names.reserve,
+        names.asked,
         names.wake,
         names.secret,
         names.probe,
