@@ -13,6 +13,7 @@ from streamdq.keys import ShardKeys, shard_of
 from streamdq.link.session import run
 from streamdq.mover.mover import Mover
 from streamdq.mover.node_mover import NodeMover
+from streamdq.mover.rings import Listener
 from streamdq.store.replies import Moved
 from tests.redis.harness import Seen, Space, eventually, recorder
 from tests.redis.movers import mover_at
@@ -141,16 +142,32 @@ async def test_rings_are_heard_again_once_one_was_missed(
     worker = space.worker()
     worker.handler("t")(recorder(seen))
     shard = space.queue._store.session.keys.shard("t", 0)
+    missed, mistrust = asyncio.Event(), Listener.mistrust
+    heard, hear = asyncio.Event(), Mover._heard
+
+    def noted(self: Listener, stream: str) -> None:
+        mistrust(self, stream)
+        missed.set()
+
+    async def listening(self: Mover, rung: Collection[str]) -> None:
+        await hear(self, rung)
+        if shard.wake in rung:
+            heard.set()
+
+    monkeypatch.setattr(Listener, "mistrust", noted)
+    monkeypatch.setattr(Mover, "_heard", listening)
     async with space.serving(worker):
         with redis_server.client() as client:
             seconds, _ = client.time()
             client.xadd(shard.wake, {"due": "0"}, id=f"{(seconds + 3600) * 1000}-0")
             space.queue.enqueue("t", "before")
             await seen.count(1)
+            await asyncio.wait_for(heard.wait(), 5)
+            await asyncio.sleep(0.2)  # the looks that these rings led to are over
             client.delete(shard.wake)
         space.queue.enqueue("t", "found", delay="50ms")
         await seen.count(2)
-        await asyncio.sleep(0.1)  # it reads anew
+        assert missed.is_set()
         monkeypatch.setattr(NodeMover, "_look_for_missed", _nothing)
         space.queue.enqueue("t", "heard", id="a", delay="50ms")
         await seen.count(3)

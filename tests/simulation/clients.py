@@ -19,7 +19,7 @@ async def produce(world: World) -> None:
     """The main function of a producer's process."""
     async with world.queue() as queue:
         while not world.calm:
-            await world.pause(1.0)
+            await world.pause(30.0 if world.sparse else 1.0)
             topic = _any_topic(world)
             with world.client("enqueue"):
                 if world.random.random() < 0.3:

@@ -61,6 +61,7 @@ class World:
         self.plan = Plan.drawn(self.random, Random(f"{seed} later"))
         self.happened: Counter[str] = Counter()
         paces = Random(f"{seed} starts")
+        self.sparse = Random(f"{seed} sparse").random() < 0.1  # few jobs, so that the mover is idle in between
         self.paces = paces if paces.random() < 0.22 else None  # otherwise as before there were rates of keys
         self.loop = SimulatedLoop(Random(f"{seed} order"), self.plan.shuffled)
         self.clock_s = float(EPOCH_S)
@@ -172,7 +173,7 @@ class World:
         self._start_all()
         for trouble in troubles.planned(plan):
             self._tasks.append((None, self.loop.create_task(trouble(self))))
-        end = self.loop.time() + plan.horizon_s
+        end = self.loop.time() + plan.horizon_s * (4 if self.sparse else 1)
         while self.loop.time() < end:
             await asyncio.sleep(0.2)
             self.check()
