@@ -30,6 +30,7 @@ from . import (
     history,
     idle,
     keys,
+    many,
     metrics,
     move,
     storm,
@@ -63,6 +64,7 @@ WORKLOADS: dict[str, Workload] = {
     "growth": growth.growth,
     "metrics": metrics.metrics,
     "scrape": metrics.scrape,
+    "many": many.many,
     "history": history.history,
     "dump": history.dump,
 }

@@ -19,7 +19,7 @@ from .server import RedisServer
 from .workers import WorkerProcess, processes
 
 _STAMPEDES = 3
-_PER_SECOND = 200
+PER_SECOND = 200
 
 
 @contextmanager
@@ -147,14 +147,10 @@ def _scheduled(server: RedisServer, count: int, together: int) -> list[float]:
 
 def trickle(bench: Bench) -> list[Figure]:
     """Jobs at an even pace with delays of 0.5 to 5 s; the floor is measured before and after."""
-    count = int(_PER_SECOND * bench.seconds(20))
+    count = int(PER_SECOND * bench.seconds(20))
     with bench.server() as server:
         floor_ms = _timers(server, count // 4)
-        with _idle_worker(server) as worker:
-            _produce(server, count)
-            must(lambda: server.count(SHARD.counts, DONE) >= count, f"{count} jobs are done", 15)
-            worker.stop()
-            late_ms = _lateness_ms(worker, count)
+        late_ms = trickled(server, count)
         floor_ms += _timers(server, count // 4)
     name, floor_is = "trickle", "timer and 2 round trips"
     raw = {"jobs": count, "mean_ms": fmean(late_ms), "least_ms": min(late_ms)}
@@ -170,11 +166,20 @@ def trickle(bench: Bench) -> list[Figure]:
     ]
 
 
+def trickled(server: RedisServer, count: int) -> list[float]:
+    """Lateness in ms of so many jobs, whatever else the server does."""
+    with _idle_worker(server) as worker:
+        _produce(server, count)
+        must(lambda: server.count(SHARD.counts, DONE) >= count, f"{count} jobs are done", 15)
+        worker.stop()
+        return _lateness_ms(worker, count)
+
+
 def topics(bench: Bench) -> list[Figure]:
     """A trickle in one topic, while as many jobs go to others, each of which may ring there: with five thousand others,
     and with one.
     """
-    count, others = int(_PER_SECOND * bench.seconds(10)), max(50, int(5_000 * bench.scale))
+    count, others = int(PER_SECOND * bench.seconds(10)), max(50, int(5_000 * bench.scale))
     with bench.server() as server:
         few_ms, many_ms = (_among(server, count, number) for number in (1, others))
     name, floor_is = "topics", "two topics"
@@ -196,7 +201,7 @@ def _among(server: RedisServer, count: int, others: int) -> list[float]:
     with _idle_worker(server) as worker, Queue(server.url, NAMESPACE) as queue:
         first = time.monotonic() + 2.0  # by then the mover has looked at each topic
         for i in range(count):
-            time.sleep(max(0.0, first + i / _PER_SECOND - time.monotonic()))
+            time.sleep(max(0.0, first + i / PER_SECOND - time.monotonic()))
             if i % 2:
                 queue.enqueue(TOPIC, body(i), delay=chance.uniform(0.5, 5))
             else:
@@ -211,12 +216,12 @@ def _produce(server: RedisServer, count: int) -> None:
     with Queue(server.url, NAMESPACE) as queue:
         first = time.monotonic()
         for i in range(count):
-            time.sleep(max(0.0, first + i / _PER_SECOND - time.monotonic()))
+            time.sleep(max(0.0, first + i / PER_SECOND - time.monotonic()))
             queue.enqueue(TOPIC, body(i), delay=chance.uniform(0.5, 5))
 
 
 def _timers(server: RedisServer, count: int) -> list[float]:
-    with processes(server.url, "timers", 1, count, _PER_SECOND) as (process,):
+    with processes(server.url, "timers", 1, count, PER_SECOND) as (process,):
         process.serve()
         process.join()
         found: list[float] = process.lines()[0]

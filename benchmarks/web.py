@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from http.client import HTTPConnection
 
 from streamdq import Queue
@@ -32,7 +33,7 @@ def web(bench: Bench) -> list[Figure]:
     with bench.server() as server, Queue(server.url, NAMESPACE) as queue:
         for topic, count in (("few", few), ("many", many)):
             _fill(queue, topic, count)
-        times = _asked(server, bench.rounds(_ROUNDS))
+        times = asked(server, bench.rounds(_ROUNDS), _PAGES, ("few", "many"))
     label = f"{many:,} jobs wait".replace(",", " ")
     return [_figure(what, label, times[what, "few"], times[what, "many"], few) for what in _PAGES]
 
@@ -54,7 +55,9 @@ def _fill(queue: Queue, topic: str, count: int) -> None:
         claim.bury("no such order")
 
 
-def _asked(server: RedisServer, rounds: int) -> dict[tuple[str, str], list[float]]:
+def asked(
+    server: RedisServer, rounds: int, pages: Mapping[str, str], topics: Sequence[str]
+) -> dict[tuple[str, str], list[float]]:
     """Milliseconds for each page of each topic; the first round is not counted."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -64,11 +67,11 @@ def _asked(server: RedisServer, rounds: int) -> dict[tuple[str, str], list[float
     served = subprocess.Popen([*command, *options])
     try:
         must(lambda: _answers(port), "the server answers")
-        times: dict[tuple[str, str], list[float]] = {(what, t): [] for what in _PAGES for t in ("few", "many")}
+        times: dict[tuple[str, str], list[float]] = {(what, topic): [] for what in pages for topic in topics}
         connection = HTTPConnection("127.0.0.1", port, timeout=30)
         for turn in range(rounds + 1):
             for (what, topic), taken in times.items():
-                taken_ms = _ask(connection, _PAGES[what].format(topic=topic))
+                taken_ms = _ask(connection, pages[what].format(topic=topic))
                 taken += [taken_ms] if turn else []
         connection.close()
         return times

@@ -1,6 +1,6 @@
 -- register_topic: merges a topic's settings into the registry that every client reads; null removes a setting.
 -- KEYS[1] topics    HASH    topic -> JSON of its settings
--- KEYS[2] wake      STREAM  of the namespace: rings
+-- KEYS[2] wake      STREAM  of the namespace: rings; its last 256 entries tell which topics have changed
 -- ARGV[1] topic
 -- ARGV[2] JSON of the settings to change, without groups
 -- ARGV[3] JSON {group: {settings}} to add or change; a leaving group is not added before it has left
@@ -44,5 +44,5 @@ settings.version = math.max(version + 1, settings.version + 1, now_ms(''))
 if stored then redis.call('HDEL', topics, '') end
 stored = cjson.encode(settings)
 redis.call('HSET', topics, topic, stored)
-redis.call('XADD', wake, 'MAXLEN', 1, '*', 'topic', topic)
+redis.call('XADD', wake, 'MAXLEN', 256, '*', 'topic', topic)
 return stored

@@ -1,6 +1,6 @@
 -- unregister_topic: removes a topic from the registry, after its shards are gone.
 -- KEYS[1] topics    HASH    topic -> JSON of its settings
--- KEYS[2] wake      STREAM  of the namespace: tells the mover
+-- KEYS[2] wake      STREAM  of the namespace: rings, as for register_topic
 -- ARGV[1] topic
 -- ARGV[2] version: if the topic has another one, it was changed since, and stays; so does one that isn't to be deleted:
 --         versions are times and may run ahead of the clock, so after a loss of data two changes may share one
@@ -13,5 +13,5 @@ stored = cjson.decode(stored)
 check_format(stored.format)
 if stored.version ~= tonumber(version) or not stored.deleting then return 0 end
 redis.call('HDEL', topics, topic)
-redis.call('XADD', wake, 'MAXLEN', 1, '*', 'topic', topic)
+redis.call('XADD', wake, 'MAXLEN', 256, '*', 'topic', topic)
 return 1

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from .logs import hide_credentials, visible, visible_json
 from .operations.act import Acted
 from .operations.audit import Audit, Balance
 from .operations.doctor import Finding
-from .operations.inspect import Stats, TopicStats
+from .operations.inspect import Concern, Stats, TopicStats, by_concern
 from .operations.schedules import PutSchedule, Schedule
 from .operations.waiting_keys import KeyLoad
 from .schedules.civil import zone
@@ -214,9 +215,35 @@ _ALWAYS = ("delayed", "ready", "running", "dead", "done")
 _WHERE_ANY = ("retried", "snoozed", "reclaimed", "cancelled", "expired")  # shown if any is not 0
 
 
-def stats_view(stats: Stats) -> RenderableType:
+MOST_SHOWN = 200
+"""Topics of a table. Nobody reads thousands of lines, and to lay them out takes seconds."""
+
+
+def stats_view(stats: Stats, most: int = MOST_SHOWN) -> RenderableType:
+    """At most so many topics; if there are more, those that somebody should look at come first."""
     if not stats.topics:
         return Text("no topics yet: enqueue a job, or start a worker", "dim")
+    if (left := len(stats.topics) - most) > 0:
+        order = by_concern(stats.topics)
+        shown = replace(stats, topics={name: stats.topics[name] for _, name in order[:most]})
+        hidden = sum(1 for why, _ in order[most:] if why is not Concern.NONE)
+        return Group(_stats_table(shown), Text(""), _left_out(left, hidden), _totals_line(stats))
+    return _stats_table(stats)
+
+
+def _left_out(topics: int, troubled: int) -> Text:
+    """``troubled``: so many of them should be looked at as well."""
+    what = f", {troubled:,} of which are in trouble" if troubled else ""
+    style = "yellow" if troubled else "dim"
+    return Text(f"{counted(topics, 'more topic')}{what}: --all shows them, --json as well", style)
+
+
+def _totals_line(stats: Stats) -> Text:
+    figures = ", ".join(f"{getattr(stats, name):,} {name}" for name in ("delayed", "ready", "running", "dead"))
+    return Text(f"all {len(stats.topics):,} topics: {figures}")
+
+
+def _stats_table(stats: Stats) -> RenderableType:
     columns = (*_ALWAYS, *_rare_columns(stats))
     with_due = console().width >= _NAMES_AND_DUE
     due = ("next due",) if with_due else ()
@@ -311,7 +338,14 @@ _AUDIT_COLUMNS = ("enqueued", "done", "dead", "cancelled", "expired", "live", "m
 
 
 def audit_view(audit: Audit) -> RenderableType:
-    return Group(balances_view(audit.balances), _orphans_view(audit), Text(""), _verdict(audit))
+    """If there are many accounts, only those that don't balance."""
+    shown = audit.balances
+    if len(shown) > MOST_SHOWN:
+        shown = [balance for balance in shown if balance.imbalance]
+    left = len(audit.balances) - len(shown)
+    parts: list[RenderableType] = [balances_view(shown)] if shown else []
+    parts += [Text(f"{left:,} accounts balance; --json has them", "dim")] if left else []
+    return Group(*parts, _orphans_view(audit), Text(""), _verdict(audit))
 
 
 def balances_view(balances: Iterable[Balance]) -> Table:

@@ -45,12 +45,15 @@ def stats(
     topic: OptionalTopic = None,
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C.")] = False,
     interval: Annotated[str, typer.Option(help="How often --watch refreshes.")] = "1s",
+    every: Annotated[bool, typer.Option("--all", help="Show all topics, also if there are more than 200.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show figures by topic and group.
 
-    How many jobs are delayed, ready, running, dead and done. --watch --json prints a line each time.
+    How many jobs are delayed, ready, running, dead and done. Of more than 200 topics, those come first that somebody
+    should look at: not reachable, overdue, ready without consumers, dead. --watch --json prints a line each time.
     """
+    most = sys.maxsize if every else terminal.MOST_SHOWN
     pause_s = max(0.1, to_ms(interval, "interval") / 1000)
     with open_queue(context) as queue:
         if not watch:
@@ -58,13 +61,12 @@ def stats(
             if as_json:
                 terminal.print_json(json_out.stats_json(found))
             else:
-                terminal.console().print(terminal.stats_view(found))
+                terminal.console().print(terminal.stats_view(found, most))
             return
-        _watch(queue, topic, pause_s, as_json)
+        _watch(queue, topic, pause_s, as_json, most)
 
 
-def _watch(queue: Queue, topic: str | None, pause_s: float, as_json: bool) -> None:
-
+def _watch(queue: Queue, topic: str | None, pause_s: float, as_json: bool, most: int) -> None:
     live = Live(console=terminal.console(), auto_refresh=False, screen=sys.stdout.isatty())
     with nullcontext() if as_json else live:
         while True:
@@ -72,7 +74,7 @@ def _watch(queue: Queue, topic: str | None, pause_s: float, as_json: bool) -> No
             if as_json:
                 terminal.print_json(json_out.stats_json(found))
             else:
-                live.update(terminal.stats_view(found), refresh=True)
+                live.update(terminal.stats_view(found, most), refresh=True)
             time.sleep(pause_s)
 
 

@@ -14,9 +14,9 @@ from ..link.session import Op
 from ..metrics import declared
 from ..metrics.declared import ReadMetric, TopicLabels
 from ..operations.audit import Balance
-from ..operations.inspect import alive
 from ..store import namespace, reads
 from ..store.counters import GroupCounter, ShardCounter
+from ..store.history import dumps_in
 from ..store.redis_store import RedisStore
 from ..store.replies import ShardStats
 from ..times.durations import to_ms
@@ -29,11 +29,13 @@ _COUNTERS = {
     declared.EXPIRED: GroupCounter.EXPIRED,
 }  # fmt: skip
 _BECAME = dict(zip(declared.BECAME, (ShardCounter.FIRED, ShardCounter.SKIPPED, ShardCounter.MISSED), strict=True))
+_OPEN = (GroupCounter.READY, GroupCounter.RUNNING)
 _LONGEST_S = 4.0
 """The time limit when Redis is slow, plus up to two calls: Prometheus waits ten seconds for a scrape."""
 _PENDING = 10  # the oldest entries are not always the oldest claims: one may have been touched
 
-Key = tuple[ReadMetric, tuple[str, ...]]
+Labels = tuple[str, ...]
+"""The values of a metric's labels, the namespace first."""
 
 
 class Reader:
@@ -44,59 +46,67 @@ class Reader:
     def __init__(self, namespace: str, labels: TopicLabels) -> None:
         self.namespace = namespace
         self.labels = labels
-        self._seen: dict[tuple[str, ReadMetric, int, str], int] = {}
-        self._totals: dict[Key, float] = {}
+        self._seen: dict[str, dict[tuple[ReadMetric, int, str], int]] = {}  # by topic
+        self._totals: dict[ReadMetric, dict[Labels, float]] = {}
 
     def readings(self) -> Readings:
         """New readings, still empty."""
         return Readings(self)
 
-    def total(self, key: Key, shard: ShardKeys, group: str, count: int) -> float:
+    def total(self, metric: ReadMetric, labels: Labels, shard: ShardKeys, group: str, count: int) -> float:
         """The counter's total after adding the growth of one shard's part. It never falls, because Prometheus would
         take a fall for a restart from 0 and add everything again. If a shard has less than before (Redis was flushed or
         failed over, or the topic is new), its part counts on from there.
         """
-        part = (shard.topic, key[0], shard.shard, group)
-        growth = max(0, count - self._seen.get(part, 0))
-        self._seen[part] = count
-        self._totals[key] = self._totals.get(key, 0.0) + growth
-        return self._totals[key]
+        totals = self._totals.setdefault(metric, {})
+        total = totals.setdefault(labels, 0.0)
+        seen, part = self._seen.setdefault(shard.topic, {}), (metric, shard.shard, group)
+        before = seen.get(part, 0)
+        if count != before:
+            seen[part] = count
+            total = totals[labels] = total + max(0, count - before)
+        return total
 
     def forget_but(self, topics: Collection[str]) -> None:
         """Forgets all other topics, which are gone. One that comes back starts at 0."""
-        for part in [part for part in self._seen if part[0] not in topics]:
-            del self._seen[part]
-        for key in [key for key in self._totals if key[1][1] not in topics and key[1][1] != declared.OTHER]:
-            del self._totals[key]
+        for topic in [topic for topic in self._seen if topic not in topics]:
+            del self._seen[topic]
+        for totals in self._totals.values():
+            for labels in [one for one in totals if one[1] not in topics and one[1] != declared.OTHER]:
+                del totals[labels]
 
 
 class Readings:
-    """The values read: {(metric, labels): value}. Values with the same labels are merged."""
+    """The values read, of each metric by its labels. Values with the same labels are merged."""
 
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
-        self.values: dict[Key, float] = {}
+        self._of_topics: dict[str, Labels] = {}
+        self.values: dict[ReadMetric, dict[Labels, float]] = {}
         self.put(declared.BUILD_INFO, 1, __version__)
 
     def put(self, metric: ReadMetric, value: float, *labels: str) -> None:
         """``labels``: without the namespace; the topic, if there is one, comes first."""
-        key = self._key(metric, labels)
-        before = self.values.get(key)
-        self.values[key] = float(value if before is None else metric.merge(before, float(value)))
+        values, key = self.values.setdefault(metric, {}), self._key(metric, labels)
+        before = values.get(key)
+        values[key] = float(value if before is None else metric.merge(before, float(value)))
 
     def count(self, metric: ReadMetric, shard: ShardKeys, value: int, group: str = "") -> None:
         """Adds a shard's part of a counter, with ``group`` that of a group, or of what else its last label names."""
-        key = self._key(metric, (shard.topic, group)[: len(metric.labels) - 1])
-        self.values[key] = self._reader.total(key, shard, group, value)
+        labels = self._key(metric, (shard.topic, group)[: len(metric.labels) - 1])
+        self.values.setdefault(metric, {})[labels] = self._reader.total(metric, labels, shard, group, value)
 
-    def of(self, metric: ReadMetric) -> Iterator[tuple[tuple[str, ...], float]]:
-        return ((labels, value) for (other, labels), value in self.values.items() if other is metric)
+    def of(self, metric: ReadMetric) -> Iterator[tuple[Labels, float]]:
+        return iter(self.values.get(metric, {}).items())
 
-    def _key(self, metric: ReadMetric, labels: tuple[str, ...]) -> Key:
-        namespace = self._reader.namespace
-        if metric.labels[1:2] == ("topic",):
-            labels = (self._reader.labels.of(namespace, labels[0]), *labels[1:])
-        return metric, (namespace, *labels)
+    def _key(self, metric: ReadMetric, labels: Labels) -> Labels:
+        if metric.labels[1:2] != ("topic",):
+            return (self._reader.namespace, *labels)
+        topic = self._of_topics.get(labels[0])
+        if topic is None:
+            named = self._reader.labels.of(self._reader.namespace, labels[0])
+            topic = self._of_topics[labels[0]] = (self._reader.namespace, named)
+        return (*topic, *labels[1:])
 
 
 def read_gauges(store: RedisStore, reader: Reader) -> Op[Readings]:
@@ -119,15 +129,15 @@ def read_gauges(store: RedisStore, reader: Reader) -> Op[Readings]:
         for topic in sorted(topics)
         for number in range(topics[topic].reach)
     ]
-    balances: dict[tuple[str, str], Balance] = {}
+    missing: dict[tuple[str, str], int] = {}
     for start in range(0, len(shards), _CHUNK):
         if time.monotonic() > until:
             raise ServerUnavailable(
                 f"Redis at {store.session.address} answers slowly: {start} of {len(shards)} shards were read"
             )
-        yield from _read_shards(store, shards[start : start + _CHUNK], readings, balances)
-    for (topic, _), balance in balances.items():
-        readings.put(declared.IMBALANCE, balance.imbalance, topic)
+        yield from _read_shards(store, shards[start : start + _CHUNK], readings, missing)
+    for (topic, _), jobs in missing.items():
+        readings.put(declared.IMBALANCE, jobs, topic)
     readings.put(declared.UP, 1)
     return readings
 
@@ -144,35 +154,44 @@ def _read_shards(
     store: RedisStore,
     shards: Sequence[tuple[ShardKeys, TopicSettings]],
     readings: Readings,
-    balances: dict[tuple[str, str], Balance],
+    missing: dict[tuple[str, str], int],
 ) -> Op[None]:
+    """``missing``: the shards' imbalances are added to those of their topics and groups."""
     found = yield from store.scripts.stats_of([(shard, topic.group_names) for shard, topic in shards])
     asked = []
     for (shard, topic), stats in zip(shards, found, strict=True):
         _put_stats(readings, shard, topic.group_names, stats)
         for group in topic.group_names:
-            balances.setdefault((shard.topic, group), Balance(shard.topic, group)).add(stats)
-        ends_ms = [stats.now_ms + ms for ms in _WINDOWS.values()]
-        scheduled = topic.scheduled and shard.shard == 0
-        if scheduled:
+            balance = Balance(shard.topic, group)
+            balance.add(stats)
+            missing[shard.topic, group] = missing.get((shard.topic, group), 0) + balance.imbalance
+        asked.append(_asked(shard, topic, stats))
+        if asked[-1].scheduled:
             for outcome, counter in _BECAME.items():
                 readings.count(declared.OCCURRENCES, shard, stats.counts.of_shard(counter), outcome)
-        asked.append(reads.GaugesOf(shard, topic.group_names, ends_ms, scheduled))
     gauges = yield from reads.gauges(store.session, asked, _PENDING)
     for (shard, _), stats, one in zip(shards, found, gauges, strict=True):
         _put_gauges(readings, shard, stats, one)
 
 
+def _asked(shard: ShardKeys, topic: TopicSettings, stats: ShardStats) -> reads.GaugesOf:
+    """What the shard's stats leave open: a window that ends before the first job is due has none, and a group without
+    open jobs has no pending entries.
+    """
+    first_ms = stats.first_due_ms
+    ends_ms = [end_ms for ms in _WINDOWS.values() if 0 <= first_ms <= (end_ms := stats.now_ms + ms)]
+    busy = [group for group in topic.group_names if any(stats.counts.of_group(one, group) > 0 for one in _OPEN)]
+    return reads.GaugesOf(shard, topic.group_names, busy, ends_ms, topic.scheduled and shard.shard == 0)
+
+
 def _put_gauges(readings: Readings, shard: ShardKeys, stats: ShardStats, gauges: reads.ShardGauges) -> None:
-    written = stats.counts.of_shard(ShardCounter.HISTORY)
-    undumped = written - min((dump.written for dump in gauges.dumps), default=written)
-    readings.put(declared.UNDUMPED, max(0, undumped), shard.topic)
-    for window, due in zip(_WINDOWS, gauges.due_within, strict=True):
+    empty = [0] * (len(_WINDOWS) - len(gauges.due_within))
+    for window, due in zip(_WINDOWS, [*empty, *gauges.due_within], strict=True):
         readings.put(declared.DUE_WITHIN, due, shard.topic, window)
     if gauges.schedules is not None:
         _put_schedules(readings, shard.topic, stats, gauges.schedules)
     for group, one in gauges.groups.items():
-        readings.put(declared.CONSUMERS, alive(one.consumers), shard.topic, group)
+        readings.put(declared.CONSUMERS, one.consumers, shard.topic, group)
         readings.put(declared.OLDEST_PENDING, one.oldest_ms / 1000, shard.topic, group)
 
 
@@ -190,6 +209,9 @@ def _put_stats(readings: Readings, shard: ShardKeys, groups: Sequence[str], stat
     overdue_ms = 0 if stats.first_due_ms < 0 else max(0, stats.now_ms - stats.first_due_ms)
     readings.put(declared.OLDEST_OVERDUE, overdue_ms / 1000, topic)
     readings.put(declared.LAST_MOVE, stats.moved_at_ms / 1000)
+    written = counts.of_shard(ShardCounter.HISTORY)
+    undumped = written - min((dump.written for dump in dumps_in(stats.dumps)), default=written)
+    readings.put(declared.UNDUMPED, max(0, undumped), topic)
     readings.put(declared.JOBS, stats.waiting, topic, "delayed")
     readings.count(declared.ENQUEUED, shard, counts.of_shard(ShardCounter.ENQUEUED))
     for group in groups:

@@ -14,6 +14,7 @@ from ..exporter.gauges import Reader
 from ..link.session import Op
 from ..loop import cancel_and_wait
 from ..metrics.declared import TopicLabels
+from ..operations.inspect import Stats
 from ..queue import AsyncQueue, carry_out_async, store_of
 from ..store import namespace
 from ..store.redis_store import RedisStore
@@ -22,6 +23,7 @@ from .auth import Tokens
 from .rate_limits import Rates
 from .refusals import Refusals
 from .signing_secrets import Signing
+from .survey import Survey
 from .write_probe import WriteProbe
 
 T = TypeVar("T")
@@ -53,6 +55,7 @@ class Backend:
     _opening: asyncio.Lock = field(default_factory=asyncio.Lock)
     probe: WriteProbe = field(init=False)
     claims: Signing = field(init=False)
+    survey: Survey = field(init=False)
     _known_until: float = 0.0
     _reader: Reader | None = None
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
@@ -61,6 +64,7 @@ class Backend:
         self.probe = WriteProbe(self._write_probe)
         self.claims = Signing("claim", self.store, self.do)
         self.rates = Rates(self.http)
+        self.survey = Survey(self._all_stats)
 
     async def queue(self) -> AsyncQueue:
         if self.given is not None:
@@ -95,6 +99,9 @@ class Backend:
         if not task.cancelled():
             task.exception()  # marks it as seen; the request gets it, if there still is one
 
+    async def _all_stats(self) -> Stats:
+        return await (await self.queue()).stats()
+
     async def _write_probe(self) -> None:
         session, now = (await self.store()).session, time.monotonic()
         if now >= self._known_until:
@@ -122,6 +129,7 @@ class Backend:
             self.stopping.set()
             await cancel_and_wait([ticking, *self.taking])
             await self.probe.close()
+            await self.survey.close()
             self.ticked = None
             if self._opened is not None:
                 await self._opened.close()

@@ -9,12 +9,13 @@ from dataclasses import replace
 from ..config import DEFAULT_GROUP, TopicSettings
 from ..job.job import Job
 from ..operations.audit import Audit
-from ..operations.inspect import GroupStats, Stats, TopicStats, led
+from ..operations.inspect import Concern, GroupStats, Stats, TopicStats, concern, led
 from ..store.history import HistoryRow
 from .auth import Identity
 from .pages.job_lists import Listed
 from .pages.overview import Glance
 from .problems import ProblemError
+from .survey import Surveyed
 
 
 def topics(who: Identity, known: Iterable[str]) -> list[str]:
@@ -67,6 +68,16 @@ def group(who: Identity, topic: TopicSettings, asked: str) -> str:
     if not seen:
         raise ProblemError("forbidden", f"this token is for other groups: {who.groups}")
     return DEFAULT_GROUP if DEFAULT_GROUP in seen else seen[0]
+
+
+def concerns(who: Identity, known: Iterable[str], surveyed: Surveyed | None) -> dict[str, Concern]:
+    """What should be looked at, as far as the token allows to see it; nothing is known of topics that are new."""
+    if surveyed is None:
+        return dict.fromkeys(known, Concern.NONE)
+    if who.groups.is_all:
+        return {name: surveyed.concerns.get(name, Concern.NONE) for name in known}
+    stats = surveyed.stats.topics
+    return {name: concern(topic_stats(who, stats[name])) if name in stats else Concern.NONE for name in known}
 
 
 def stats(who: Identity, found: Stats) -> Stats:

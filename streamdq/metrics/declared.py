@@ -74,7 +74,7 @@ class BatchHistogram(Histogram):
         self._sum.inc(sum(observed))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ReadMetric:
     """A metric that is read at the scrape. ``merge`` combines the values of a topic's shards, and of the topics in
     ``other``. A counter's shards are always summed.

@@ -15,6 +15,7 @@ from ..store.replies import ShardStats
 from .inspect import topic_names
 
 _PAGE = 250
+_STEP = 50  # shards: a millisecond of Redis's time
 _COUNTERS = (
     GroupCounter.DONE, GroupCounter.DEAD, GroupCounter.CANCELLED, GroupCounter.EXPIRED, GroupCounter.READY,
     GroupCounter.RUNNING,
@@ -46,7 +47,8 @@ class Balance:
         self.delayed += shard.delayed + counts.of_group(GroupCounter.WAITING, self.group)
         self.delayed += counts.of_group(GroupCounter.ASIDE, self.group)
         for counter in _COUNTERS:
-            setattr(self, counter, getattr(self, counter) + counts.of_group(counter, self.group))
+            if count := counts.of_group(counter, self.group):
+                setattr(self, counter, getattr(self, counter) + count)
 
     @property
     def live(self) -> int:
@@ -89,15 +91,17 @@ def audit(store: RedisStore, topic: str | None = None) -> Op[Audit]:
     pages of 250; its memory grows with the ready jobs, not with the waiting ones.
     """
     found = Audit()
-    for name in (yield from topic_names(store, topic)):
-        groups = store.topics.settings_of(name).group_names
-        balances = {group: Balance(name, group) for group in groups}
-        for shard in store.topics.all_shards(name):
-            stats = yield from store.scripts.stats(shard, groups)
-            for balance in balances.values():
+    names = yield from topic_names(store, topic)
+    balances = {name: {g: Balance(name, g) for g in store.topics.settings_of(name).group_names} for name in names}
+    shards = [(shard, tuple(balances[name])) for name in names for shard in store.topics.all_shards(name)]
+    for start in range(0, len(shards), _STEP):
+        step = shards[start : start + _STEP]
+        for (shard, _), stats in zip(step, (yield from store.scripts.stats_of(step)), strict=True):
+            for balance in balances[shard.topic].values():
                 balance.add(stats)
-            found.orphans += yield from _orphans(store, shard)
-        found.balances += balances.values()
+            if stats.jobs or stats.waiting:
+                found.orphans += yield from _orphans(store, shard)
+    found.balances = [balance for name in names for balance in balances[name].values()]
     return found
 
 

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..job.durability import MEMORY
+from ..keys import ShardKeys
 from ..link.session import Op
 from ..store import history_reads, namespace
 from ..store.durability import Durable
 from ..store.entries import ms_of
 from ..store.redis_store import RedisStore
 from .audit import audit
-from .inspect import stats
+from .inspect import OVERDUE_MS, stats
 from .waiting_keys import busiest
 
 _NEVER_MS = 10**15
 _BEHIND_S = 2 * 86_400
-_STANDS_STILL_MS = 5_000
 _MANY_WAIT = 10_000
 
 Verdict = Literal["ok", "advice", "problem"]
@@ -99,7 +99,7 @@ def _mover(store: RedisStore, holder: str | None) -> Op[Finding]:
     if holder:
         return Finding("ok", f"mover at work: {holder}")
     found = yield from stats(store)
-    waits = any(topic.overdue_ms > _STANDS_STILL_MS and not topic.paused for topic in found.topics.values())
+    waits = any(topic.overdue_ms > OVERDUE_MS and not topic.paused for topic in found.topics.values())
     return Finding(
         "problem" if waits else "advice",
         "no mover is at work" + (", and jobs are due" if waits else ""),
@@ -112,7 +112,11 @@ def _dumps(store: RedisStore) -> Op[list[Finding]]:
     lacking: dict[str, int] = {}
     oldest: dict[str, int] = {}
     shards = [shard for topic in (yield from store.topics.refresh()) for shard in store.topics.all_shards(topic)]
-    for shard in shards:
+    dumped: list[ShardKeys] = []
+    yield from store.scripts.stats_reached(
+        [(shard, ()) for shard in shards], lambda k, found: dumped.append(k) if found.dumps else None
+    )
+    for shard in dumped:
         dumps, since, written = yield from history_reads.undumped(store.session, shard)
         for dump in dumps:
             lacking[dump.id] = lacking.get(dump.id, 0) + max(0, written - dump.written)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import TypeVar
 
 from ..config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
@@ -11,7 +12,7 @@ from ..errors import UnknownGroup, UnknownTopic
 from ..job.job import Decoder, GroupProgress, Job, JobState, check_group, check_id, check_key, check_topic
 from ..keys import ShardKeys, shard_of
 from ..link.session import Op
-from ..store import history_reads, reads
+from ..store import history_reads, namespace, reads
 from ..store.counters import GroupCounter, ShardCounter
 from ..store.history import HistoryPage, row_in
 from ..store.progress import Phase
@@ -24,7 +25,7 @@ from .large_bodies import fetched
 
 T = TypeVar("T")
 REPAIRS = 5
-ALIVE_MS = 150_000
+OVERDUE_MS = 5_000  # longer than the mover ever needs
 _COUNTERS = (
     GroupCounter.READY, GroupCounter.RUNNING, GroupCounter.DONE, GroupCounter.RETRIED, GroupCounter.SNOOZED,
     GroupCounter.RECLAIMED, GroupCounter.CANCELLED, GroupCounter.EXPIRED,
@@ -79,11 +80,31 @@ class Stats:
     topics: dict[str, TopicStats] = field(default_factory=dict)
 
 
-def alive(consumers: Sequence[reads.GroupConsumer]) -> int:
-    """How many of them are alive. Live consumers send a heartbeat every minute; one with pending claims counts as well,
-    until these are taken over.
-    """
-    return sum(1 for one in consumers if one.name != "_reclaim" and (one.pending or one.idle_ms < ALIVE_MS))
+class Concern(IntEnum):
+    """Why somebody should look at a topic; the first are the most urgent."""
+
+    UNREACHABLE = 0
+    OVERDUE = 1
+    NO_CONSUMERS = 2
+    DEAD = 3
+    NONE = 4
+
+
+def concern(topic: TopicStats) -> Concern:
+    """The most urgent one."""
+    groups = topic.groups.values()
+    if topic.unreachable:
+        return Concern.UNREACHABLE
+    if topic.overdue_ms > OVERDUE_MS and not topic.paused:
+        return Concern.OVERDUE
+    if not topic.paused and any(group.ready and not group.consumers for group in groups):
+        return Concern.NO_CONSUMERS
+    return Concern.DEAD if any(group.dead for group in groups) else Concern.NONE
+
+
+def by_concern(topics: Mapping[str, TopicStats]) -> list[tuple[Concern, str]]:
+    """All of them: those that somebody should look at first, otherwise by name."""
+    return sorted((concern(topic), name) for name, topic in topics.items())
 
 
 def get(store: RedisStore, topic: str, id: str, *, key: str | None = None) -> Op[Job | None]:
@@ -214,15 +235,10 @@ def stats(store: RedisStore, topic: str | None = None) -> Op[Stats]:
         groups = {group: GroupStats() for group in settings.group_names}
         stats.topics[name] = TopicStats(shards=settings.shards, groups=groups)
         shards += [(shard, settings.group_names) for shard in store.topics.all_shards(name)]
-    found = yield from store.scripts.stats_reached(shards)
-    there = []
-    for (shard, _), figures in zip(shards, found, strict=True):
-        if figures is None:
-            stats.topics[shard.topic].unreachable += 1
-        else:
-            add_stats(stats.topics[shard.topic], figures)
-            there.append(shard)
-    yield from _count_consumers(store, there, stats)
+    lost = yield from store.scripts.stats_reached(shards, lambda k, figures: add_stats(stats.topics[k.topic], figures))
+    for shard in lost:
+        stats.topics[shard.topic].unreachable += 1
+    yield from _count_consumers(store, [shard for shard, _ in shards if shard not in lost], stats)
     for group in (group for one in stats.topics.values() for group in one.groups.values()):
         stats.delayed += group.delayed
         stats.ready += group.ready
@@ -233,26 +249,21 @@ def stats(store: RedisStore, topic: str | None = None) -> Op[Stats]:
 
 def _count_consumers(store: RedisStore, shards: Sequence[ShardKeys], stats: Stats) -> Op[None]:
     asked = [(shard, group) for shard in shards for group in stats.topics[shard.topic].groups]
-    found = yield from reads.consumers(store.session, [(shard.ready, group) for shard, group in asked])
-    for (shard, group), consumers in zip(asked, found, strict=True):
+    found = yield from reads.live_consumers(store.session, [(shard.ready, group) for shard, group in asked])
+    for (shard, group), count in zip(asked, found, strict=True):
         figures = stats.topics[shard.topic].groups[group]
-        figures.consumers = max(figures.consumers, alive(consumers))
+        figures.consumers = max(figures.consumers, count)
 
 
 def upcoming(
     store: RedisStore, topic: str | None = None, windows: Sequence[str] = ("1m", "10m", "1h", "1d")
 ) -> Op[dict[str, int]]:
     """How many attempts come due within each window from now, including overdue ones: the coming load."""
-    ends = {window: to_ms(window, "window") for window in windows}
-    totals = dict.fromkeys(windows, 0)
-    for name in (yield from topic_names(store, topic)):
-        settings = store.topics.settings_of(name)
-        for shard in store.topics.shards(name):
-            now_ms = (yield from store.scripts.stats(shard, settings.group_names)).now_ms
-            counts = yield from reads.due_within(store.session, shard, [now_ms + ms for ms in ends.values()])
-            for window, count in zip(ends, counts, strict=True):
-                totals[window] += count
-    return totals
+    ends = [to_ms(window, "window") for window in windows]
+    shards = [shard for name in (yield from topic_names(store, topic)) for shard in store.topics.shards(name)]
+    now_ms = yield from namespace.now_ms(store.session)
+    counts = yield from reads.due_within(store.session, shards, [now_ms + ms for ms in ends])
+    return dict(zip(windows, counts, strict=True))
 
 
 def history(store: RedisStore, topic: str, after: Mapping[int, str] | None = None) -> Op[HistoryPage]:
@@ -288,13 +299,15 @@ def add_stats(topic: TopicStats, shard: ShardStats) -> None:
     if shard.first_due_ms >= 0:
         topic.next_due_ms = min(topic.next_due_ms or shard.first_due_ms, shard.first_due_ms)
         topic.overdue_ms = max(topic.overdue_ms, shard.now_ms - shard.first_due_ms)
+    counts, delayed = shard.counts, shard.delayed
     for name, group in topic.groups.items():
-        group.delayed += shard.delayed + shard.counts.of_group(GroupCounter.WAITING, name)
-        group.aside += shard.counts.of_group(GroupCounter.ASIDE, name)
-        group.delayed += shard.counts.of_group(GroupCounter.ASIDE, name)
+        aside = counts.of_group(GroupCounter.ASIDE, name)
+        group.delayed += delayed + counts.of_group(GroupCounter.WAITING, name) + aside
+        group.aside += aside
         group.dead += shard.dead_now[name]
         for counter in _COUNTERS:
-            setattr(group, counter, getattr(group, counter) + shard.counts.of_group(counter, name))
+            if count := counts.of_group(counter, name):
+                setattr(group, counter, getattr(group, counter) + count)
 
 
 def job_of(topic: str, id: str, found: FoundJob | None, decoder: Decoder | None = None) -> Job | None:

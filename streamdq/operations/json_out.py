@@ -8,7 +8,7 @@ from typing import Any
 from ..config import TopicSettings
 from ..job.job import GroupProgress, Job
 from .audit import Audit
-from .inspect import Stats
+from .inspect import GroupStats, Stats, TopicStats
 from .schedules import Schedule
 
 
@@ -84,7 +84,22 @@ def schedule_fields(schedule: Schedule) -> dict[str, Any]:
 
 
 def stats_json(stats: Stats) -> dict[str, Any]:
-    return dataclasses.asdict(stats)
+    """Of many topics: ``dataclasses.asdict`` would take ten times as long, as it copies every number."""
+    topics = {}
+    for name, topic in stats.topics.items():
+        groups = {group: _own(figures, _OF_GROUPS) for group, figures in topic.groups.items()}
+        topics[name] = _own(topic, _OF_TOPICS) | {"groups": groups}
+    return _own(stats, _TOTALS) | {"topics": topics}
+
+
+def _own(figures: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    return {name: getattr(figures, name) for name in names}
+
+
+_TOTALS, _OF_TOPICS, _OF_GROUPS = (
+    tuple(one.name for one in dataclasses.fields(kind) if one.name not in ("topics", "groups"))
+    for kind in (Stats, TopicStats, GroupStats)
+)
 
 
 def audit_json(audit: Audit) -> dict[str, Any]:

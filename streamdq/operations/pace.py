@@ -50,7 +50,7 @@ class Pace:
 
     def _ready(self, shard: ShardKeys, groups: Sequence[str]) -> Op[int]:
         now_ms = yield from namespace.now_ms(self._session)
-        (due,) = yield from reads.due_within(self._session, shard, [now_ms])
+        (due,) = yield from reads.due_within(self._session, [shard], [now_ms])
         counts = []
         for group in groups:
             counts += yield from reads.ready_counts(self._session, [shard], group)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 _SEPARATOR = ":"
 
@@ -42,6 +43,7 @@ class GroupCounter(StrEnum):
     LOST = "lost"
 
 
+@lru_cache(maxsize=4096)
 def group_field(counter: GroupCounter, group: str) -> str:
     """The field of a group's counter."""
     return f"{counter}{_SEPARATOR}{group}"

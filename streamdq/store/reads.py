@@ -7,7 +7,7 @@ shards are sent together, in calls of at most STEP commands, so most take one ro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -16,11 +16,13 @@ from ..link.command import Command
 from ..link.session import Op, Session, checked
 from .commands import in_steps, one
 from .counters import GroupCounter, group_field
-from .history import RegisteredDump, dumps_in
 from .progress import Progress, progress_field, progress_in
 
 Scored = tuple[int, bytes]
 """A member of a ZSET after its score, a time in ms."""
+
+_ALIVE_MS = 150_000
+_FINDER = b"_reclaim"  # the pseudo-consumer that finds jobs whose TTR has passed
 
 _PAGE_BYTES = 1024 * 1024
 """Of records that one HSCAN reads, if each is as large as the largest: about a millisecond of Redis's time."""
@@ -106,10 +108,10 @@ def from_time(session: Session, places: Sequence[tuple[str, int, int]], count: i
     return [_scored(reply) for reply in replies]
 
 
-def due_within(session: Session, shard: ShardKeys, ends_ms: Sequence[int]) -> Op[list[int]]:
-    """How many attempts in the bucket are due by each of these times."""
-    replies = yield from session.call(_due_within(shard, ends_ms))
-    return [checked(reply) for reply in replies]
+def due_within(session: Session, shards: Sequence[ShardKeys], ends_ms: Sequence[int]) -> Op[list[int]]:
+    """How many attempts in these buckets are due by each of these times."""
+    replies = yield from in_steps(session, [command for shard in shards for command in _due_within(shard, ends_ms)])
+    return [sum(map(checked, replies[i :: len(ends_ms)])) for i in range(len(ends_ms))]
 
 
 def _due_within(shard: ShardKeys, ends_ms: Sequence[int]) -> list[Command]:
@@ -334,6 +336,21 @@ def consumers(session: Session, places: Sequence[tuple[str, str]]) -> Op[list[li
     return [_consumers(reply) for reply in replies]
 
 
+def live_consumers(session: Session, places: Sequence[tuple[str, str]]) -> Op[list[int]]:
+    """How many consumers of each (stream, group) are alive. They send a heartbeat every minute; one with pending claims
+    counts as well, until these are taken over.
+    """
+    commands = [Command(name, ("XINFO", "CONSUMERS", name, group)) for name, group in places]
+    return [_alive(reply) for reply in (yield from in_steps(session, commands))]
+
+
+def _alive(reply: Any) -> int:
+    rows = reply if isinstance(reply, list) else []
+    return sum(
+        1 for _, name, _, pending, _, idle_ms, *_ in rows if (pending or idle_ms < _ALIVE_MS) and name != _FINDER
+    )
+
+
 def _consumers(reply: Any) -> list[GroupConsumer]:
     rows = reply if isinstance(reply, list) else []
     return [GroupConsumer(name.decode(), pending, idle_ms) for _, name, _, pending, _, idle_ms, *_ in rows]
@@ -345,7 +362,7 @@ def _consumers(reply: Any) -> list[GroupConsumer]:
 class GroupGauges(NamedTuple):
     """The gauges of one group in one shard."""
 
-    consumers: list[GroupConsumer]
+    consumers: int  # that are alive
     oldest_ms: int  # the longest time that one of the first pending entries has been pending
 
 
@@ -360,36 +377,40 @@ class ScheduleCounts(NamedTuple):
 
 
 class ShardGauges(NamedTuple):
-    """The gauges of one shard that are not in its counters."""
+    """The gauges of one shard that are not in its stats."""
 
-    dumps: list[RegisteredDump]
     due_within: list[int]
     schedules: ScheduleCounts | None
     groups: dict[str, GroupGauges]
 
 
 class GaugesOf(NamedTuple):
-    """A shard to be measured: ``ends_ms`` as due_within takes them. ``scheduled``: it has its topic's schedules."""
+    """A shard to be measured. ``busy``: those of its groups that may have pending entries. ``ends_ms`` as due_within
+    takes them. ``scheduled``: it has its topic's schedules.
+    """
 
     shard: ShardKeys
     groups: Sequence[str]
+    busy: Collection[str]
     ends_ms: Sequence[int]
     scheduled: bool
 
 
 def gauges(session: Session, asked: Sequence[GaugesOf], most_pending: int) -> Op[list[ShardGauges]]:
-    """One call. It has one command per shard, one per time, three per group, and three if there are schedules; those of
-    groups read up to ``most_pending`` pending entries of both streams. A missing group has no consumers and no pending
-    entries.
+    """One call. It has one command per time and per group, two more per busy group, and three if there are schedules;
+    those of busy groups read up to ``most_pending`` pending entries of both streams. A missing group has no consumers
+    and no pending entries.
     """
     commands = [command for one in asked for command in _gauge_commands(one, most_pending)]
-    replies = iter((yield from session.call(commands)))
+    replies = iter((yield from session.call(commands)) if commands else ())
     return [
         ShardGauges(
-            dumps_in(checked(next(replies))),
             [checked(next(replies)) for _ in one.ends_ms],
             _schedule_counts(next(replies), next(replies), next(replies)) if one.scheduled else None,
-            {group: _group_gauges(next(replies), next(replies), next(replies)) for group in one.groups},
+            {
+                group: GroupGauges(_alive(next(replies)), _oldest_ms(replies) if group in one.busy else 0)
+                for group in one.groups
+            },
         )
         for one in asked
     ]
@@ -397,7 +418,7 @@ def gauges(session: Session, asked: Sequence[GaugesOf], most_pending: int) -> Op
 
 def _gauge_commands(asked: GaugesOf, most_pending: int) -> list[Command]:
     shard = asked.shard
-    commands = [Command(shard.settings, ("HGET", shard.settings, "dumps")), *_due_within(shard, asked.ends_ms)]
+    commands = _due_within(shard, asked.ends_ms)
     if asked.scheduled:
         commands += [
             Command(shard.schedules, ("HLEN", shard.schedules)), Command(shard.ticks, ("ZCARD", shard.ticks)),
@@ -405,8 +426,9 @@ def _gauge_commands(asked: GaugesOf, most_pending: int) -> list[Command]:
         ]  # fmt: skip
     for group in asked.groups:
         commands.append(Command(shard.ready, ("XINFO", "CONSUMERS", shard.ready, group)))
-        streams = (shard.ready, shard.ready_of(group))
-        commands += [Command(name, ("XPENDING", name, group, "-", "+", most_pending)) for name in streams]
+        if group in asked.busy:
+            streams = (shard.ready, shard.ready_of(group))
+            commands += [Command(name, ("XPENDING", name, group, "-", "+", most_pending)) for name in streams]
     return commands
 
 
@@ -415,6 +437,6 @@ def _schedule_counts(total: Any, active: Any, first: Any) -> ScheduleCounts:
     return ScheduleCounts(checked(total), checked(active), int(float(look[1])) if look else None)
 
 
-def _group_gauges(consumers: Any, shared: Any, own: Any) -> GroupGauges:
-    oldest_ms = max((entry.idle_ms for entry in (*_pending(shared), *_pending(own))), default=0)
-    return GroupGauges(_consumers(consumers), oldest_ms)
+def _oldest_ms(replies: Iterator[Any]) -> int:
+    """Of the pending entries of both streams."""
+    return max((entry.idle_ms for _ in range(2) for entry in _pending(next(replies))), default=0)

@@ -254,6 +254,7 @@ class ShardStats(NamedTuple):
     dead_now: dict[str, int]
     moved_at_ms: int  # 0: no job was ever moved
     groups: tuple[str, ...]
+    dumps: bytes  # those registered, as dumps_in reads them
 
     @property
     def delayed(self) -> int:
@@ -263,10 +264,10 @@ class ShardStats(NamedTuple):
 
 def stats_in(reply: Sequence[Any], groups: Sequence[str]) -> ShardStats:
     """``groups``: the groups that the call asked for."""
-    now_ms, first_due_ms, jobs, waiting, paused, counts, dead, moved_at_ms, there = reply
+    now_ms, first_due_ms, jobs, waiting, paused, counts, dead, moved_at_ms, there, dumps = reply
     return ShardStats(
         now_ms, first_due_ms, jobs, waiting, paused == 1, counters_in(counts), dict(zip(groups, dead, strict=True)),
-        moved_at_ms, _names(there),
+        moved_at_ms, _names(there), dumps,
     )  # fmt: skip
 
 

@@ -52,7 +52,7 @@ from .replies import (
 from .wanted import Wanted
 
 _OTHER_ENDS = ("retry", "snoozed", "dead", "released")  # as in receipts; a receipt of a finished claim names no end
-_STATS_STEP = 50  # Redis runs all that a client has sent at once before it serves others
+_STATS_STEP = 50  # a millisecond of Redis's time
 _BRIEF_S = 2.0
 
 
@@ -456,28 +456,33 @@ class Scripts:
                 found.append(stats_in(reply, groups))
         return found
 
-    def stats_reached(self, shards: Sequence[tuple[ShardKeys, Sequence[str]]]) -> Op[list[ShardStats | None]]:
-        """Like stats_of, for any number of shards. None for shards whose Cluster node does not answer, if another
-        does.
+    def stats_reached(
+        self, shards: Sequence[tuple[ShardKeys, Sequence[str]]], take: Callable[[ShardKeys, ShardStats], None]
+    ) -> Op[set[ShardKeys]]:
+        """Like stats_of, for any number of shards: ``take`` gets each one's stats as they come in, and nobody keeps
+        them. Returns the shards whose Cluster node does not answer, if another does.
         """
-        found: dict[ShardKeys, ShardStats] = {}
         of_nodes: dict[str, list[tuple[ShardKeys, Sequence[str]]]] = {}
         for shard in shards:
             of_nodes.setdefault(self._session.node_of(shard[0].jobs), []).append(shard)
         # Other nodes' shards must not wait long for a lost node.
         brief_s = min(_BRIEF_S, self._session.settings.call_timeout_s) if self._session.is_cluster else None
-        lost: ServerUnavailable | None = None
+        error: ServerUnavailable | None = None
+        lost: set[ShardKeys] = set()
         for part in of_nodes.values():
-            try:
-                for start in range(0, len(part), _STATS_STEP):
-                    step = part[start : start + _STATS_STEP]
-                    stats = yield from self.stats_of(step, brief_s)
-                    found.update(zip((shard for shard, _ in step), stats, strict=True))
-            except ServerUnavailable as error:
-                lost = error
-        if lost is not None and not found:
-            raise lost
-        return [found.get(shard) for shard, _ in shards]
+            for start in range(0, len(part), _STATS_STEP):
+                step = part[start : start + _STATS_STEP]
+                try:
+                    found = yield from self.stats_of(step, brief_s)
+                except ServerUnavailable as unavailable:
+                    error = unavailable
+                    lost |= {k for k, _ in part[start:]}
+                    break
+                for (k, _), stats in zip(step, found, strict=True):
+                    take(k, stats)
+        if error is not None and len(lost) == len(shards):
+            raise error
+        return lost
 
     def kick(self, k: ShardKeys, group: str, limit: int, ids: Sequence[str]) -> Op[int]:
         reply: int = yield from self._run("kick", *self._kicking(k, group, limit, ids), repeatable=False)

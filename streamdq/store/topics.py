@@ -19,7 +19,7 @@ from ..link.session import Op, Pause, Session, checked
 from .batches import most_jobs
 from .commands import one
 from .counters import GroupCounter, group_field
-from .registry import settings_in
+from .registry import Registry, settings_in
 from .replies import Configured
 from .scripts import Scripts
 
@@ -44,6 +44,7 @@ class Topics:
     def __init__(self, session: Session, scripts: Scripts) -> None:
         self._session = session
         self._scripts = scripts
+        self._registry = Registry(session)
         self.known: dict[str, TopicSettings] = {}
         self._served: dict[str, tuple[str, Mapping[str, Any]]] = {}
         self._asked: set[str] = set()
@@ -60,12 +61,10 @@ class Topics:
         return [self._session.keys.shard(topic, i) for i in range(settings.reach)] if settings else []
 
     def refresh(self, within_s: float = float("inf")) -> Op[dict[str, TopicSettings]]:
-        """Reads the whole registry: one command, unless the registry has lost topics or groups that this process
-        serves.
+        """Looks at the whole registry: two commands if nothing has changed since the last look, unless the registry has
+        lost topics or groups that this process serves.
         """
-        key = self._session.keys.topics
-        reply = yield from one(self._session, key, "HGETALL", key, within_s=within_s)
-        found = {name.decode(): settings_in(text) for name, text in zip(reply[::2], reply[1::2], strict=True)}
+        found = yield from self._registry.look(within_s)
         lost = self._served.keys() - found.keys()
         self.known = found | {topic: self.known[topic] for topic in lost if topic in self.known}
         for topic, (group, own) in list(self._served.items()):

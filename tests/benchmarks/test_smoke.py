@@ -16,6 +16,7 @@ from benchmarks.find import find
 from benchmarks.harness import Bench, Order, Results, body, in_turn, new_jobs, percentile
 from benchmarks.history import dump, history
 from benchmarks.keys import keys
+from benchmarks.many import many
 from benchmarks.metrics import scrape
 from benchmarks.storm import storm
 from benchmarks.timing import topics
@@ -178,6 +179,14 @@ def test_a_scrape_is_measured(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> 
     took, commands = scrape(bench)
     assert took.raw["jobs"] == 2500
     assert 5 < commands.value < 20
+
+
+@pytest.mark.thorough
+@needs_redis
+def test_many_topics_are_measured(bench: Bench) -> None:
+    figures = many(bench)
+    assert len(figures) == 13
+    assert all(figure.value > 0 and figure.met is not None for figure in figures)
 
 
 @pytest.mark.thorough

@@ -63,6 +63,67 @@ async def test_many_topics_come_in_pages(site: Api, queue: Queue) -> None:
     assert "More topics" not in second
 
 
+def listed_topics(page: str) -> list[str]:
+    return re.findall(r'<th scope="row"><a href="/topics/([^"]*)"', page)
+
+
+async def all_topics(site: Api) -> list[str]:
+    """The topics of the page and all that follow."""
+    names: list[str] = []
+    path = "/"
+    while path:
+        page = await see(site, path)
+        names += listed_topics(page)
+        more = re.search(r'href="([^"]*)">More topics', page)
+        path = html.unescape(more[1]) if more else ""
+    return names
+
+
+async def test_topics_in_trouble_come_first_and_no_page_shows_one_twice(site: Api, queue: Queue) -> None:
+    for n in range(5):
+        queue.configure(f"t{n}", shards=MAX_SHARDS // 2)
+    queue.enqueue("t1", 1, delay="1h")
+    queue.enqueue("t3", 1)
+    claim = queue.take("t3", timeout=5)
+    assert claim
+    claim.bury("no")
+    queue.enqueue("t4", 1)
+    claim = queue.take("t4", timeout=5)  # it has a consumer
+    page = await see(site, "/")
+    assert listed_topics(page) == ["t3", "t0"]
+    assert await all_topics(site) == ["t3", "t0", "t1", "t2", "t4"]
+    assert re.search(r'tile delayed some"[^>]*>\s*<span class="tile-value">1<', page), "of all topics, also not shown"
+    assert "Of all 5 topics, as of 0 s ago" in page
+    assert "Of all 5 topics" in await see(site, "/?q=t2")
+    assert claim
+    claim.finish()
+
+
+async def test_ready_jobs_without_a_consumer_are_trouble(site: Api, queue: Queue) -> None:
+    queue.configure("a")
+    queue.enqueue("b", 1)
+    page = await see(site, "/")
+    assert listed_topics(page) == ["b", "a"]
+    assert page.count("no consumers") == 1
+
+
+async def test_all_topics_are_read_once_for_all_who_look(
+    site: Api, queue: Queue, redis_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every ten seconds, not with each look. And without figures that are recent enough, there is no order by them."""
+    for n in range(MAX_SHARDS + 100):
+        queue.configure(f"t{n}")
+    await see(site, "/")
+    with redis_server.client() as client:
+        client.config_resetstat()
+        for _ in range(3):
+            assert "Of all" in await see(site, "/")
+        scripts = client.info("commandstats")["cmdstat_evalsha"]["calls"]
+    assert scripts == 3 * MAX_SHARDS
+    monkeypatch.setattr("streamdq.http.survey.OLDEST_S", 0.0)
+    assert "Of the topics shown" in await see(site, "/")
+
+
 def shown(page: str, topic: str = "t") -> list[str]:
     return re.findall(rf'<a href="/topics/{topic}/jobs/([^"]*)"', page)
 

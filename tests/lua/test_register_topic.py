@@ -9,7 +9,7 @@ import pytest
 
 from streamdq.config import TopicSettings, topic_patch
 from streamdq.errors import TooManyTopics
-from streamdq.store.registry import settings_in
+from streamdq.store.registry import RINGS, settings_in
 from tests.lua.shard import Shard
 
 
@@ -34,7 +34,14 @@ def test_a_new_topic(shard: Shard) -> None:
     assert settings.version > 1_700_000_000_000, "above any that a deleted topic of that name had"
     assert settings.group_names == ("a",)
     rings = shard.redis("XRANGE", shard.session.keys.wake, "-", "+")
-    assert [fields for _, fields in rings] == [[b"topic", b"other"]]
+    assert rings[-1][1] == [b"topic", b"other"]
+
+
+def test_the_last_changes_are_remembered_and_no_more(shard: Shard) -> None:
+    register(shard, {}, {"a": {}}, expected=0)
+    for number in range(RINGS):
+        register(shard, {"ttr_ms": number + 1})
+    assert shard.redis("XLEN", shard.session.keys.wake) == RINGS
 
 
 def test_changes_are_merged_and_counted(shard: Shard) -> None:

@@ -19,7 +19,7 @@ def test_it_is_gone_and_rings(shard: Shard) -> None:
     assert shard.redis("HEXISTS", shard.session.keys.topics, "t") == 0
     rings = shard.redis("XREVRANGE", shard.session.keys.wake, "+", "-")
     assert rings != before
-    assert [fields for _, fields in rings] == [[b"topic", b"t"]]
+    assert rings[0][1] == [b"topic", b"t"]
     assert shard.run(shard.scripts.unregister_topic("t", 1)), "repeated"
 
 

@@ -20,9 +20,7 @@ from streamdq.dump.local import LocalFolder
 from streamdq.exporter.exporter import RedisCollector
 from streamdq.keys import NamespaceKeys
 from streamdq.metrics.declared import TopicLabels
-from streamdq.operations.inspect import ALIVE_MS, alive
 from streamdq.queue import carry_out, store_of
-from streamdq.store.reads import GroupConsumer
 from streamdq.store.schedules import Schedules
 from streamdq.times.clock import ManualClock
 from tests.redis.harness import NAMESPACE, Space, eventually, opened
@@ -321,16 +319,6 @@ async def test_a_waiting_consumer_gives_signs_of_life(redis_server: Server, monk
             client.xgroup_delconsumer(keys.ready, "default", worker.name)
             await eventually(lambda: client.xinfo_consumers(keys.ready, "default"), "it is there again")
         assert not client.xinfo_consumers(keys.ready, "default")
-
-
-def test_who_counts_as_alive() -> None:
-    found = [
-        GroupConsumer("live", 0, 5),
-        GroupConsumer("_reclaim", 3, 5),
-        GroupConsumer("gone", 0, ALIVE_MS + 1),
-        GroupConsumer("at work", 1, ALIVE_MS * 9),
-    ]
-    assert alive(found) == 2
 
 
 def test_a_schedule_that_no_mover_looks_at(redis_server: Server) -> None:

@@ -76,7 +76,7 @@ async def get_metrics(request: Request) -> Response:
     registry = CollectorRegistry()
     registry.register(REGISTRY)
     registry.register(_Read(list(families(readings))))
-    return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
+    return Response(await asyncio.to_thread(generate_latest, registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
 
 class _Read(Collector):

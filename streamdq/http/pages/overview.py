@@ -4,17 +4,18 @@ shards shown, not with jobs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ...config import TopicSettings
 from ...errors import ServerUnavailable
 from ...keys import ShardKeys
 from ...link.session import Op
-from ...operations.inspect import GroupStats, Stats, TopicStats, add_stats, alive
+from ...operations.inspect import GroupStats, Stats, TopicStats, add_stats
 from ...store import history_reads, namespace, reads
 from ...store.history import known_row_in
 from ...store.redis_store import RedisStore
+from ...store.replies import ShardStats
 
 MAX_SHARDS = 100
 _ROWS = 200
@@ -75,20 +76,33 @@ HORIZONS: dict[str, tuple[int, int]] = {  # name: how many steps, of how many ms
 }
 
 
-def page_of(known: dict[str, TopicSettings], asked: str, after: str) -> tuple[list[str], bool]:
-    """Names of topics that contain ``asked``, after ``after``, and whether there are more. At least one topic,
-    otherwise no more shards than a page may read.
+Place = tuple[int, str]
+"""Where a topic is in the list of all: its concern and its name."""
+
+
+def page_of(
+    order: Sequence[Place], known: Mapping[str, TopicSettings], asked: str, after: str
+) -> tuple[list[str], str]:
+    """Names of topics that contain ``asked``, from the place ``after`` on, in the order given; and the place to go on
+    from, "" at the end. At least one topic, otherwise no more shards than a page may read.
     """
     names: list[str] = []
-    shards = 0
-    for name in sorted(known):
-        if name <= after or asked.lower() not in name.lower():
+    shards, last, begin = 0, "", _place_in(after)
+    for place in order:
+        concern, name = place
+        if place <= begin or asked.lower() not in name.lower():
             continue
         shards += known[name].shards
         if names and shards > MAX_SHARDS:
-            return names, True
+            return names, last
         names.append(name)
-    return names, False
+        last = f"{int(concern)}/{name}"
+    return names, ""
+
+
+def _place_in(text: str) -> Place:
+    concern, _, name = text.partition("/")
+    return (int(concern), name) if concern.isdecimal() and concern.isascii() else (-1, "")
 
 
 def _shards(store: RedisStore, topics: Sequence[str]) -> list[tuple[ShardKeys, TopicSettings]]:
@@ -105,17 +119,18 @@ def glance(store: RedisStore, topics: Sequence[str]) -> Op[list[Glance]]:
         for settings in [store.topics.settings_of(name)]
     }
     shards = _shards(store, topics)
-    stats = yield from store.scripts.stats_reached([(shard, settings.group_names) for shard, settings in shards])
-    there = []
-    for (shard, settings), one in zip(shards, stats, strict=True):
+
+    def take(shard: ShardKeys, stats: ShardStats) -> None:
         topic = found[shard.topic]
-        if one is None:
-            topic.lost |= {shard}
-            topic.stats.unreachable += 1
-        else:
-            add_stats(topic.stats, one)
-            topic.now_ms = one.now_ms
-            there.append((shard, settings))
+        add_stats(topic.stats, stats)
+        topic.now_ms = stats.now_ms
+
+    lost = yield from store.scripts.stats_reached([(k, settings.group_names) for k, settings in shards], take)
+    for shard in lost:
+        topic = found[shard.topic]
+        topic.lost |= {shard}
+        topic.stats.unreachable += 1
+    there = [(shard, settings) for shard, settings in shards if shard not in lost]
     samples = yield from _samples(store, there)
     for name, late in samples.items():
         found[name].lateness = lateness_of(late)
@@ -125,8 +140,7 @@ def glance(store: RedisStore, topics: Sequence[str]) -> Op[list[Glance]]:
 def consumers(store: RedisStore, one: Glance, group: str) -> Op[int]:
     """How many consumers the group has, by the shard with the most."""
     shards = [shard for shard in store.topics.shards(one.name) if shard not in one.lost]
-    found = yield from reads.consumers(store.session, [(shard.ready, group) for shard in shards])
-    return max(map(alive, found), default=0)
+    return max((yield from reads.live_consumers(store.session, [(shard.ready, group) for shard in shards])), default=0)
 
 
 def stands_still(store: RedisStore, coming: Load) -> Op[bool]:
@@ -178,9 +192,10 @@ def coming_load(store: RedisStore, topics: Sequence[Glance], horizon: str, now_m
     return found
 
 
-def totals(found: Sequence[Glance]) -> Stats:
-    """Totals over the topics shown."""
+def totals(found: Iterable[TopicStats]) -> Stats:
+    """Totals over these topics."""
+    groups = [group for one in found for group in one.groups.values()]
     delayed, ready, running, dead = (
-        sum(one.total(figure) for one in found) for figure in ("delayed", "ready", "running", "dead")
+        sum(getattr(group, figure) for group in groups) for figure in ("delayed", "ready", "running", "dead")
     )
     return Stats(delayed, ready, running, dead)

@@ -14,7 +14,7 @@ from ...job.job import Job, JobState, check_id, check_topic
 from ...keys import ShardKeys
 from ...link.session import Op
 from ...operations.conditions import is_condition
-from ...operations.inspect import job_of, shard_with
+from ...operations.inspect import Concern, job_of, shard_with
 from ...operations.large_bodies import fetched
 from ...operations.waiting_keys import KeyLoad, busiest
 from ...store.entries import ms_of
@@ -45,13 +45,18 @@ async def overview(request: Request, q: Text = "", after: Text = "", horizon: Te
     who = who_asks(request)
     every = await backend.do(store.topics.registry())
     known = {name: every[name] for name in redact.topics(who, every)}
-    names, more = page_of(known, q, after)
+    surveyed = await backend.survey.latest()
+    concerns = redact.concerns(who, known, surveyed)
+    names, following = page_of(sorted((why, name) for name, why in concerns.items()), known, q, after)
     found = [redact.glance(who, one) for one in await backend.do(glance(store, names))]
     now_ms = max((one.now_ms for one in found), default=0)
     coming = await backend.do(coming_load(store, found, _horizon(horizon), now_ms))
+    part = len(found) < len(known)
+    whole = redact.stats(who, surveyed.stats) if part and surveyed else totals(one.stats for one in found)
     return page(
-        request, "overview.html", topics=found, totals=totals(found), chart=chart(coming), coming=coming, now=now_ms,
-        horizon=horizon, horizons=list(HORIZONS), q=q, after=after, next=names[-1] if more else "", known=len(known),
+        request, "overview.html", topics=found, totals=whole, chart=chart(coming), coming=coming, now=now_ms,
+        horizon=horizon, horizons=list(HORIZONS), q=q, after=after, next=following, known=len(known), part=part,
+        age_s=surveyed and surveyed.age_s, unserved={n for n in names if concerns[n] is Concern.NO_CONSUMERS},
         still=await backend.do(stands_still(store, coming)),
     )  # fmt: skip
 

@@ -139,16 +139,29 @@ def test_what_is_unclaimed_of_a_group_that_is_gone(session: Session) -> None:
 
 def test_gauges_of_shards_with_and_without_groups(session: Session) -> None:
     one, two = (session.keys.shard("t", number) for number in (0, 1))
-    asked = [reads.GaugesOf(one, ["g"], [10, 20], True), reads.GaugesOf(two, [], [10], False)]
+    asked = [reads.GaugesOf(one, ["g", "idle"], ["g"], [10, 20], True), reads.GaugesOf(two, [], [], [10], False)]
     consumers = [[b"name", b"me", b"pending", 1, b"idle", 5]]
-    replies = [b"d1:5-1:7", 3, 4, 9, 8, [b"s", b"7"], consumers, [[b"1-1", b"me", 70, 1]], NO_GROUP, None, 6]
+    replies = [3, 4, 9, 8, [b"s", b"7"], consumers, [[b"1-1", b"me", 70, 1]], NO_GROUP, consumers * 2, 6]
     (first, second), sent = answered(reads.gauges(session, asked, 10), replies)
-    assert [(dump.id, dump.written) for dump in first.dumps] == [("d1", 7)]
     assert first.due_within == [3, 4]
-    assert first.groups == {"g": reads.GroupGauges([GroupConsumer("me", 1, 5)], 70)}
+    assert first.groups == {"g": reads.GroupGauges(1, 70), "idle": reads.GroupGauges(2, 0)}
     assert first.schedules == reads.ScheduleCounts(9, 8, 7)
-    assert second == reads.ShardGauges([], [6], None, {})
+    assert second == reads.ShardGauges([6], None, {})
     assert len(sent) == 1
+
+
+def test_who_counts_as_alive(session: Session) -> None:
+    minutes = 1000 * 60
+
+    def row(name: bytes, pending: int, idle_ms: int) -> list[bytes | int]:
+        return [b"name", name, b"pending", pending, b"idle", idle_ms, b"inactive", idle_ms]
+
+    rows = [
+        row(b"live", 0, 5), row(b"_reclaim", 3, 5), row(b"gone", 0, 3 * minutes), row(b"at work", 1, 9 * minutes),
+    ]  # fmt: skip
+    found, sent = answered(reads.live_consumers(session, [("a", "g"), ("b", "g")]), [rows, NO_GROUP])
+    assert found == [2, 0]
+    assert sent == [[("XINFO", "CONSUMERS", "a", "g"), ("XINFO", "CONSUMERS", "b", "g")]]
 
 
 def test_rows_of_the_history_between_entries(session: Session) -> None:

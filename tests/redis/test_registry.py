@@ -1,0 +1,119 @@
+"""A process's copy of the registry: what a look costs, and that it always sees what is there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from streamdq import Queue
+from streamdq.config import TopicSettings
+from streamdq.keys import NamespaceKeys
+from streamdq.queue import carry_out, store_of
+from streamdq.store.commands import STEP
+from streamdq.store.registry import RINGS
+from tests.redis.harness import NAMESPACE
+from tests.servers import Server
+
+KEYS = NamespaceKeys(NAMESPACE)
+
+
+@pytest.fixture
+def queue(redis_server: Server) -> Iterator[Queue]:
+    with Queue(redis_server.url, NAMESPACE) as opened_queue:
+        yield opened_queue
+
+
+@pytest.fixture
+def other(redis_server: Server) -> Iterator[Queue]:
+    """Another process's."""
+    with Queue(redis_server.url, NAMESPACE) as opened_queue:
+        yield opened_queue
+
+
+def known(queue: Queue) -> dict[str, TopicSettings]:
+    return dict(carry_out(queue, store_of(queue).topics.registry()))
+
+
+def anew(url: str) -> dict[str, TopicSettings]:
+    """What a process that has just begun finds."""
+    with Queue(url, NAMESPACE) as begun:
+        return known(begun)
+
+
+def sent(server: Server, queue: Queue) -> Counter[str]:
+    """The commands of a look."""
+    with server.client() as client:
+        client.config_resetstat()
+        known(queue)
+        stats = client.info("commandstats")
+    return Counter({name.removeprefix("cmdstat_"): row["calls"] for name, row in stats.items() if "info" not in name})
+
+
+def test_a_look_costs_two_commands_and_then_what_has_changed(redis_server: Server, queue: Queue, other: Queue) -> None:
+    for number in range(20):
+        other.configure(f"t{number}")
+    known(queue)
+    assert sent(redis_server, queue) - Counter({"config|resetstat": 1, "config": 1}) == {"xrange": 1, "hlen": 1}
+    other.configure("t3", ttr="5m")
+    other.configure("new", shards=3)
+    other.delete_topic("t7")
+    assert sent(redis_server, queue) - Counter({"config|resetstat": 1, "config": 1}) == {
+        "xrange": 1, "hlen": 2, "hmget": 1,
+    }  # fmt: skip
+    found = known(queue)
+    assert (found["t3"].ttr_ms, found["new"].shards, "t7" in found) == (300_000, 3, False)
+    assert found == anew(redis_server.url)
+
+
+def test_the_first_look_reads_many_topics_in_steps(redis_server: Server, queue: Queue) -> None:
+    text = '{"groups":{"default":{}},"version":7}'
+    with redis_server.client() as client:
+        client.hset(KEYS.topics, mapping={f"t{number}": text for number in range(3 * STEP)})
+    assert sent(redis_server, queue)["hscan"] >= 3
+    assert set(known(queue)) == {f"t{number}" for number in range(3 * STEP)}
+
+
+def test_more_changes_than_are_remembered(redis_server: Server, queue: Queue, other: Queue) -> None:
+    other.configure("first")
+    known(queue)
+    for number in range(RINGS // 2 + 1):  # each is made, and configured
+        other.configure(f"t{number}", ttr="5m")
+        other.configure(f"t{number}", ttr="6m")
+    assert known(queue) == anew(redis_server.url)
+    assert {one.ttr_ms for name, one in known(queue).items() if name != "first"} == {360_000}
+
+
+@pytest.mark.parametrize("trouble", ["an earlier version's ring", "junk", "no rings", "lost changes", "no registry"])
+def test_whatever_becomes_of_the_rings(redis_server: Server, queue: Queue, other: Queue, trouble: str) -> None:
+    other.configure("t1")
+    other.configure("t2")
+    known(queue)
+    with redis_server.client() as client:
+        if trouble == "lost changes":  # a failover to a replica that was behind
+            client.hdel(KEYS.topics, "t2")
+            client.xdel(KEYS.wake, client.xrevrange(KEYS.wake, count=1)[0][0])
+        elif trouble == "no registry":
+            client.delete(KEYS.topics)
+        else:
+            other.configure("t1", ttr="5m")
+            if trouble == "junk":
+                client.xadd(KEYS.wake, {"what": "ever"})
+            elif trouble == "no rings":
+                client.delete(KEYS.wake)
+            else:
+                client.xadd(KEYS.wake, {"topic": "t2"}, maxlen=1, approximate=False)
+    assert known(queue) == anew(redis_server.url)
+
+
+def test_a_change_by_hand_is_seen_after_a_while(
+    redis_server: Server, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a ring, and with as many topics as before."""
+    queue.configure("t")
+    monkeypatch.setattr("streamdq.store.registry._TRUST_S", 0.0)
+    known(queue)
+    with redis_server.client() as client:
+        client.hset(KEYS.topics, "t", '{"groups":{"default":{}},"version":7,"shards":5}')
+    assert known(queue)["t"].shards == 5
