@@ -9,7 +9,7 @@
 -- groups, dumps};
 -- first_due_ms -1 = the bucket is empty; waiting = first deliveries and retries in the bucket; moved_at_ms = when a job
 -- was last moved, 0 = never yet;
--- groups = the shard's groups, 'a,b'; dumps = those registered, as register_dump keeps them, '' = none
+-- groups = the shard's groups, 'a,b'; dumps = those registered, as register_dump keeps them, nil = none
 -- include: clock, ring, stored_format
 local counts, bucket, jobs, settings = unpack(KEYS)
 local topic = redis.call('HMGET', settings, 'paused', 'moved_at', 'groups', 'format', 'dumps')
@@ -17,4 +17,4 @@ check_format(topic[4])
 local dead = {}
 for i = 5, #KEYS do dead[#dead + 1] = redis.call('ZCARD', KEYS[i]) end
 return {now_ms(ARGV[1]), head_ms(bucket) or -1, redis.call('HLEN', jobs), redis.call('ZCARD', bucket),
-  topic[1] == '1' and 1 or 0, redis.call('HGETALL', counts), dead, tonumber(topic[2] or 0), topic[3] or '', topic[5] or ''}
+  topic[1] == '1' and 1 or 0, redis.call('HGETALL', counts), dead, tonumber(topic[2] or 0), topic[3] or '', topic[5]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..keys import ShardKeys
@@ -90,19 +91,26 @@ def audit(store: RedisStore, topic: str | None = None) -> Op[Audit]:
     find orphans. It is correct while workers are busy, too: a suspect is checked again before it is reported. It reads
     pages of 250; its memory grows with the ready jobs, not with the waiting ones.
     """
-    found = Audit()
-    names = yield from topic_names(store, topic)
-    balances = {name: {g: Balance(name, g) for g in store.topics.settings_of(name).group_names} for name in names}
-    shards = [(shard, tuple(balances[name])) for name in names for shard in store.topics.all_shards(name)]
+    found, names = Audit(), (yield from topic_names(store, topic))
+    accounts = {name: [Balance(name, group) for group in store.topics.settings_of(name).group_names] for name in names}
+    shards = [shard for name in names for shard in store.topics.all_shards(name)]
     for start in range(0, len(shards), _STEP):
-        step = shards[start : start + _STEP]
-        for (shard, _), stats in zip(step, (yield from store.scripts.stats_of(step)), strict=True):
-            for balance in balances[shard.topic].values():
-                balance.add(stats)
-            if stats.jobs or stats.waiting:
-                found.orphans += yield from _orphans(store, shard)
-    found.balances = [balance for name in names for balance in balances[name].values()]
+        for shard in (yield from _balanced(store, shards[start : start + _STEP], accounts)):
+            found.orphans += yield from _orphans(store, shard)
+    found.balances = [balance for name in names for balance in accounts[name]]
     return found
+
+
+def _balanced(
+    store: RedisStore, shards: Sequence[ShardKeys], accounts: Mapping[str, Sequence[Balance]]
+) -> Op[list[ShardKeys]]:
+    """Adds the shards to their topics' accounts. Returns those that are not empty."""
+    asked = [(shard, [balance.group for balance in accounts[shard.topic]]) for shard in shards]
+    found = yield from store.scripts.stats_of(asked)
+    for shard, stats in zip(shards, found, strict=True):
+        for balance in accounts[shard.topic]:
+            balance.add(stats)
+    return [shard for shard, stats in zip(shards, found, strict=True) if stats.jobs or stats.waiting]
 
 
 def _orphans(store: RedisStore, shard: ShardKeys) -> Op[list[Orphan]]:

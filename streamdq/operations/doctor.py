@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -112,11 +113,7 @@ def _dumps(store: RedisStore) -> Op[list[Finding]]:
     lacking: dict[str, int] = {}
     oldest: dict[str, int] = {}
     shards = [shard for topic in (yield from store.topics.refresh()) for shard in store.topics.all_shards(topic)]
-    dumped: list[ShardKeys] = []
-    yield from store.scripts.stats_reached(
-        [(shard, ()) for shard in shards], lambda k, found: dumped.append(k) if found.dumps else None
-    )
-    for shard in dumped:
+    for shard in (yield from _dumped(store, shards)):
         dumps, since, written = yield from history_reads.undumped(store.session, shard)
         for dump in dumps:
             lacking[dump.id] = lacking.get(dump.id, 0) + max(0, written - dump.written)
@@ -128,6 +125,15 @@ def _dumps(store: RedisStore) -> Op[list[Finding]]:
     return [
         _dump(id, rows, now_s - oldest.get(id, _NEVER_MS) // 1000, limit) for id, rows in lacking.items()
     ]  # fmt: skip
+
+
+def _dumped(store: RedisStore, shards: Sequence[ShardKeys]) -> Op[list[ShardKeys]]:
+    """The shards that keep history for a dump, and those that do not answer."""
+    found: list[ShardKeys] = []
+    lost = yield from store.scripts.stats_reached(
+        [(shard, ()) for shard in shards], lambda k, stats: found.append(k) if stats.dumps else None
+    )
+    return [*found, *lost]
 
 
 def _dump(id: str, lacking: int, behind_s: int, limit: int) -> Finding:

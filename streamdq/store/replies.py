@@ -254,7 +254,7 @@ class ShardStats(NamedTuple):
     dead_now: dict[str, int]
     moved_at_ms: int  # 0: no job was ever moved
     groups: tuple[str, ...]
-    dumps: bytes  # those registered, as dumps_in reads them
+    dumps: bytes | None  # those registered, as dumps_in reads them
 
     @property
     def delayed(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamdq import Queue
+from streamdq import NewJob, Queue
 from streamdq.config import Settings
 from streamdq.exporter.exporter import RedisCollector
 from streamdq.keys import NamespaceKeys
@@ -69,7 +69,7 @@ def calls_of(queue: Queue, op: Op[Any]) -> list[int]:
 
 @pytest.mark.parametrize("look", [stats, upcoming, audit, doctor])
 def test_a_look_at_many_topics_takes_few_calls(queue: Queue, look: Callable[[RedisStore], Op[Any]]) -> None:
-    queue.enqueue_many("t1", [1, 2, 3])
+    queue.enqueue_many("t1", [NewJob(1), NewJob(2)])
     queue.stats()  # the script is loaded
     sizes = calls_of(queue, look(store_of(queue)))
     assert len(sizes) <= CALLS * (2 if look is doctor else 1)
@@ -78,9 +78,9 @@ def test_a_look_at_many_topics_takes_few_calls(queue: Queue, look: Callable[[Red
 
 def test_figures_of_many_topics_are_those_of_each(queue: Queue) -> None:
     for number in range(3):
-        queue.enqueue_many(f"t{number}", [1] * (number + 1))
+        queue.enqueue_many(f"t{number}", [NewJob(1)] * (number + 1))
     queue.configure("wide", shards=60)
-    queue.enqueue_many("wide", range(200))
+    queue.enqueue_many("wide", [NewJob(n) for n in range(200)])
     found = queue.stats()
     assert len(found.topics) == MANY + 1
     assert found.ready == 1 + 2 + 3 + 200

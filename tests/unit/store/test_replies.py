@@ -81,12 +81,13 @@ def test_found() -> None:
 
 
 def test_stats() -> None:
-    reply = [1000, -1, 9, 5, 1, [b"enqueued", b"9", b"waiting:a", b"1", b"waiting:b", b"1"], [2, 3], 900, b"a,b"]
+    counts = [b"enqueued", b"9", b"waiting:a", b"1", b"waiting:b", b"1"]
+    reply = [1000, -1, 9, 5, 1, counts, [2, 3], 900, b"a,b", b"d:1-1:7"]
     stats = stats_in(reply, ["a", "b"])
     assert stats.counts == Counters({"enqueued": 9, "waiting:a": 1, "waiting:b": 1})
     assert stats.delayed == 3, "without the retries in the bucket"
-    assert (stats.paused, stats.dead_now, stats.groups) == (True, {"a": 2, "b": 3}, ("a", "b"))
-    assert stats_in([1000, -1, 0, 0, 0, [], [], 0, b""], []).groups == ()
+    assert stats[4:] == (True, stats.counts, {"a": 2, "b": 3}, 900, ("a", "b"), b"d:1-1:7")
+    assert stats_in([1000, -1, 0, 0, 0, [], [], 0, b"", None], []).groups == ()
 
 
 def test_configured() -> None:
