@@ -20,8 +20,9 @@ from streamdq.operations.doctor import doctor
 from streamdq.operations.inspect import stats, upcoming
 from streamdq.queue import store_of
 from streamdq.store.redis_store import RedisStore
+from tests.conftest import EACH_BINARY
 from tests.redis.harness import NAMESPACE
-from tests.servers import Cluster, Server
+from tests.servers import Cluster, Pool, Server
 
 KEYS = NamespaceKeys(NAMESPACE)
 MANY = 400
@@ -35,9 +36,14 @@ def register(client: Any, first: int, last: int) -> None:
     client.hset(KEYS.topics, mapping={f"t{number}": TEXT for number in range(first, last)})
 
 
-@pytest.fixture(params=["server", "cluster"])
-def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    server: Server | Cluster = request.getfixturevalue(f"redis_{request.param}")
+@pytest.fixture(params=[*EACH_BINARY, "cluster"])
+def url(request: pytest.FixtureRequest, servers: Pool) -> str:
+    """Of each kind of server in turn, and of a Cluster, with many topics."""
+    if request.param == "cluster":
+        server: Server | Cluster = request.getfixturevalue("redis_cluster")
+    else:
+        server = servers[request.param]
+        server.flush()
     with server.client() as client:
         register(client, 0, MANY)
     return server.url
