@@ -1,5 +1,6 @@
 """Every command, for people and as JSON, and its exit code."""
 
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -118,6 +119,20 @@ def test_stats_count_by_topic_and_group(run: Run, queue: Queue) -> None:
     assert one.json["topics"]["t"]["groups"]["default"]["delayed"] == 2
     assert list(one.json["topics"]) == ["t"]
     assert "other" in shown.out
+
+
+def test_stats_of_more_topics_than_a_table_shows(run: Run, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamdq.terminal.MOST_SHOWN", 2)
+    for name in ("a-topic", "b-topic", "c-topic"):
+        queue.configure(name)
+    queue.enqueue("c-topic", 1)
+
+    some, every, found = run("stats"), run("stats", "--all"), run("stats", "--json")
+
+    assert re.findall(r"[abc]-topic", some.out) == ["c-topic", "a-topic"]
+    assert "1 more topic: --all" in some.out
+    assert re.findall(r"[abc]-topic", every.out) == ["a-topic", "b-topic", "c-topic"]
+    assert list(found.json["topics"]) == ["a-topic", "b-topic", "c-topic"]
 
 
 def test_stats_of_nothing_say_what_to_do(run: Run) -> None:
