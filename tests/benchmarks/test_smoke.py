@@ -185,7 +185,7 @@ def test_a_scrape_is_measured(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> 
 @needs_redis
 def test_many_topics_are_measured(bench: Bench) -> None:
     figures = many(bench)
-    assert len(figures) == 13
+    assert len(figures) == 14
     assert all(figure.value > 0 and figure.met is not None for figure in figures)
 
 
