@@ -50,9 +50,8 @@ def many(bench: Bench) -> list[Figure]:
         late_ms, floor_ms = percentile(beside_ms, percent), percentile(alone_ms, percent)
         name = f"{label}: lateness beside stats, p{percent}"
         figures.append(Figure("many", name, late_ms, "ms", floor_ms, "without them", at_most=most))
-    raw = {"command": slow.command}
     name = f"{label}: longest Redis call beside stats"
-    return [*figures, Figure("many", name, slow.longest_ms, "ms", at_most=5, raw=raw)]
+    return [*figures, Figure("many", name, slow.longest_ms, "ms", at_most=5, raw={"command": slow.command})]
 
 
 _BOUNDS = {
