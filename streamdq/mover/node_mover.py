@@ -26,6 +26,7 @@ from ..store.replies import RATED, Moved
 from ..store.scripts import Scripts
 from ..store.topics import Topics, changing
 from ..times.clock import RedisTime
+from .alarm import Alarm
 from .rate import is_rated
 from .reclaim import Reclaimer
 from .shard_timers import NEVER, ShardTimers
@@ -115,16 +116,20 @@ class NodeMover:
 
     async def _work(self) -> None:
         """Moves each shard when its time has come."""
-        while True:
-            for shard in self._timers.take_due():
-                try:
-                    when = await self._move(shard)
-                except Exception as error:
-                    self._timers.failed(shard, time.monotonic() + self._failures.failed(shard, error))
-                else:
-                    self._failures.worked(shard)
-                    self._timers.looked(shard, when)
-            await self._timers.wait()
+        with Alarm() as alarm:
+            while True:
+                for shard in self._timers.take_due():
+                    await self._try(shard)
+                await self._timers.wait(alarm)
+
+    async def _try(self, shard: ShardKeys) -> None:
+        try:
+            when = await self._move(shard)
+        except Exception as error:
+            self._timers.failed(shard, time.monotonic() + self._failures.failed(shard, error))
+        else:
+            self._failures.worked(shard)
+            self._timers.looked(shard, when)
 
     async def _move(self, shard: ShardKeys) -> float:
         """Moves one batch; returns when to look at the shard again, on the monotonic clock."""

@@ -9,9 +9,9 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 
 from ..keys import ShardKeys
-from ..loop import wait
+from .alarm import NEVER, Alarm
 
-NEVER = float("inf")
+__all__ = ["NEVER", "ShardTimers"]
 _OUTDATED = 100  # and as many as there are shards, before the heap is made anew
 
 
@@ -94,8 +94,8 @@ class ShardTimers:
             heappop(self._queue)
         return self._queue[0][0] if self._queue else NEVER
 
-    async def wait(self) -> None:
+    async def wait(self, alarm: Alarm) -> None:
         """Waits until some shard's time may have come."""
-        while (first := self._first()) > (now := time.monotonic()):
+        while (first := self._first()) > time.monotonic():
             self._sooner.clear()
-            await wait(self._sooner, None if first == NEVER else first - now)
+            await alarm.wait(self._sooner, first)

@@ -8,6 +8,7 @@ import time
 import pytest
 
 from streamdq.keys import NamespaceKeys
+from streamdq.mover.alarm import Alarm
 from streamdq.mover.shard_timers import NEVER, ShardTimers
 
 A, B = (NamespaceKeys("ns").shard("t", number) for number in range(2))
@@ -72,16 +73,17 @@ def test_times_that_became_earlier_again_and_again_are_not_kept() -> None:
 async def test_waiting_ends_with_the_first_time_or_an_earlier_one() -> None:
     timers = ShardTimers()
     timers.at(A, time.monotonic() + 0.05)
-    async with asyncio.timeout(5):
-        await timers.wait()
-    assert timers.take_due() == [A]
-    waiting = asyncio.create_task(timers.wait())
-    await asyncio.sleep(0)
-    assert not waiting.done()
-    timers.at(A, time.monotonic() + 3600)
-    timers.at(B)
-    async with asyncio.timeout(5):
-        await waiting
+    with Alarm() as alarm:
+        async with asyncio.timeout(5):
+            await timers.wait(alarm)
+        assert timers.take_due() == [A]
+        waiting = asyncio.create_task(timers.wait(alarm))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        timers.at(A, time.monotonic() + 3600)
+        timers.at(B)
+        async with asyncio.timeout(5):
+            await waiting
     assert timers.take_due() == [B]
 
 

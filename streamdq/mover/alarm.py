@@ -1,0 +1,90 @@
+"""A timer for due moments. Event loops wait in whole milliseconds: their timers are half a millisecond late on average,
+uvloop's as well as asyncio's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import time
+from types import TracebackType
+from typing import Self
+
+from ..loop import wait
+
+NEVER = float("inf")
+_CLOCK_MONOTONIC, _ABSOLUTE = 1, 1  # of Linux's <time.h> and <sys/timerfd.h>
+_libc = ctypes.CDLL(None)
+
+
+class _Moment(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("nanoseconds", ctypes.c_long))
+
+
+class _Setting(ctypes.Structure):
+    _fields_ = (("interval", _Moment), ("first", _Moment))
+
+
+class Alarm:
+    """Wakes its task within some 50 µs of a moment of the monotonic clock, on Linux, which has timers that are read
+    like sockets. Elsewhere it is as late as the event loop's timers. Use it in a with statement.
+    """
+
+    def __init__(self) -> None:
+        self._timer: int | None = None  # its descriptor
+        self._event: asyncio.Event | None = None
+
+    def __enter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        timer = _new_timer()
+        if timer is not None:
+            try:
+                self._loop.add_reader(timer, self._rang)
+                self._timer = timer
+            except NotImplementedError:
+                os.close(timer)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._timer is not None:
+            if not self._loop.is_closed():
+                self._loop.remove_reader(self._timer)
+            os.close(self._timer)
+            self._timer = None
+
+    async def wait(self, event: asyncio.Event, until: float) -> None:
+        """Waits for the event, at most until then."""
+        if self._timer is None or until == NEVER or not _set(self._timer, until):
+            await wait(event, None if until == NEVER else until - time.monotonic())
+            return
+        self._event = event
+        try:
+            await event.wait()
+        finally:
+            self._event = None
+
+    def _rang(self) -> None:
+        assert self._timer is not None
+        try:
+            os.read(self._timer, 8)
+        except BlockingIOError:  # it has been set anew since
+            return
+        if self._event is not None:
+            self._event.set()
+
+
+def _new_timer() -> int | None:
+    """None: the system has none, or the process no descriptor for it."""
+    create = getattr(_libc, "timerfd_create", None)
+    if create is None or ctypes.sizeof(ctypes.c_long) != 8:
+        return None
+    timer: int = create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+    return timer if timer >= 0 else None
+
+
+def _set(timer: int, when: float) -> bool:
+    first = _Moment(int(when), int(when % 1 * 1e9))
+    return bool(_libc.timerfd_settime(timer, _ABSOLUTE, ctypes.byref(_Setting(_Moment(), first)), None) == 0)

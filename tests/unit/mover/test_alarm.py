@@ -1,0 +1,121 @@
+"""The mover's timer: never early, and where the system has such timers, more exact than the event loop's."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from streamdq.mover import alarm as module
+from streamdq.mover.alarm import NEVER, Alarm
+
+LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop]
+try:
+    import uvloop
+except ImportError:
+    pass
+else:
+    LOOPS.append(uvloop.new_event_loop)
+each_loop = pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__module__)
+is_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has these timers")
+
+
+@pytest.fixture(params=["the system's timer", "the event loop's"])
+def _timer(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "the event loop's":
+        monkeypatch.setattr(module, "_new_timer", lambda: None)
+
+
+async def _late_s(alarm: Alarm, in_s: float) -> float:
+    """How late it was."""
+    until = time.monotonic() + in_s
+    while (left := until - time.monotonic()) > 0:  # the event loop's timers may be early
+        await alarm.wait(asyncio.Event(), until)
+        assert left < 5
+    return time.monotonic() - until
+
+
+@each_loop
+@pytest.mark.usefixtures("_timer")
+def test_it_ends_at_the_moment(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def check() -> None:
+        with Alarm() as alarm:
+            async with asyncio.timeout(10):
+                for in_s in (0.01, 0.0001, -1.0, 0.0, 0.02):
+                    await _late_s(alarm, in_s)
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(check())
+
+
+@each_loop
+@is_linux
+def test_it_is_more_exact_than_the_event_loop(loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """Most of the time, that is: on a busy machine nothing wakes up in time."""
+
+    async def check() -> None:
+        with Alarm() as alarm:
+            late_s = sorted([await _late_s(alarm, 0.0035 + n * 0.00013) for n in range(40)])
+        assert late_s[10] < 0.00025
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(check())
+
+
+@each_loop
+@pytest.mark.usefixtures("_timer")
+def test_an_event_ends_it_before_and_its_time_does_not_end_the_next_wait(
+    loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def check() -> None:
+        with Alarm() as alarm:
+            event, began = asyncio.Event(), time.monotonic()
+            asyncio.get_running_loop().call_later(0.01, event.set)
+            await alarm.wait(event, began + 0.1)
+            assert time.monotonic() - began < 0.1
+            event.clear()
+            waiting = asyncio.create_task(alarm.wait(event, NEVER))
+            _, pending = await asyncio.wait({waiting}, timeout=0.2)
+            assert pending
+            event.set()
+            await waiting
+
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(check())
+
+
+async def test_an_earlier_moment_takes_the_place_of_a_later_one() -> None:
+    with Alarm() as alarm:
+        later = asyncio.create_task(alarm.wait(asyncio.Event(), time.monotonic() + 3600))
+        await asyncio.sleep(0)
+        later.cancel()
+        await asyncio.gather(later, return_exceptions=True)
+        async with asyncio.timeout(5):
+            await alarm.wait(asyncio.Event(), time.monotonic() + 0.01)
+
+
+@is_linux
+async def test_its_descriptor_is_closed_at_the_end() -> None:
+    with Alarm() as alarm:
+        timer = alarm._timer
+        assert timer is not None
+        os.fstat(timer)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(timer)
+    assert not asyncio.get_running_loop().remove_reader(timer)
+
+
+async def test_without_a_descriptor_left_the_event_loop_keeps_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full:
+        @staticmethod
+        def timerfd_create(*_: object) -> int:
+            return -1
+
+    monkeypatch.setattr(module, "_libc", Full())
+    with Alarm() as alarm:
+        assert alarm._timer is None
+        await _late_s(alarm, 0.01)
