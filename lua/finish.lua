@@ -28,7 +28,7 @@ local now, group, cap = now_ms(ARGV[1]), ARGV[2], ARGV[3]
 local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts, wake = wake,
   bucket = bucket, lanes = lanes, fronts = fronts, keyed = keyed, crowds = crowds}
 local topic = redis.call('HMGET', settings, 'groups', 'shared', 'overtaken', 'generation:' .. group, 'format',
-  'after_finish', 'key_limit')
+  'after_finish', 'key_limit', 'dumps')
 check_format(topic[5])
 k.key_limit = topic[7]
 k.gone = leaving_pool(topic[6], taken, taken_until, now)
@@ -71,5 +71,5 @@ if done > 0 then
   redis.call('HINCRBY', counts, 'done:' .. group, done)
   redis.call('HINCRBY', counts, 'running:' .. group, -done)
 end
-remember(history, counts, settings, cap, rows)
+remember(history, counts, settings, cap, rows, topic[8])
 return reply

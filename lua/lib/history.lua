@@ -1,8 +1,8 @@
--- remember(history, counts, settings, cap, rows): adds `rows` (streamdq/store/history.py) to the history and counts
+-- remember(history, counts, settings, cap, rows, dumps): adds `rows` (streamdq/store/history.py) to the history and counts
 -- them; cap '0' keeps none. The cap is approximate: Redis drops whole nodes, which costs next to nothing. While a dump
--- is registered, nothing is dropped here, as only trim_history knows what the dump has. The first entry ever identifies
--- the stream: settings field `history_since`.
-local function remember(history, counts, settings, cap, rows)
+-- is registered, nothing is dropped here, as only trim_history knows what the dump has. dumps: settings field, false = there
+-- is none; nil = not read yet. The first entry ever identifies the stream: settings field `history_since`.
+local function remember(history, counts, settings, cap, rows, dumps)
   if cap == '0' or #rows == 0 then return end
   local first
   for i = 1, #rows - 1 do
@@ -10,7 +10,8 @@ local function remember(history, counts, settings, cap, rows)
     first = first or entry
   end
   local last
-  if redis.call('HEXISTS', settings, 'dumps') == 1 then
+  if dumps == nil then dumps = redis.call('HEXISTS', settings, 'dumps') == 1 end
+  if dumps then
     last = redis.call('XADD', history, '*', 'e', rows[#rows])
   else
     last = redis.call('XADD', history, 'MAXLEN', '~', cap, '*', 'e', rows[#rows])
