@@ -74,13 +74,13 @@ local function shares(b, streams, group, most, turn)
   return share
 end
 
--- both_streams(b, k, group, consumer, given, count, now): the entries to claim: given = {[stream] = entries}, and new
+-- both_streams(b, k, group, consumer, given, count, turn): the entries to claim: given = {[stream] = entries}, and new
 -- entries, `count` in total. Each stream gets half, if both have enough, so that a job that comes due waits for no more
--- than as many others, however many were kicked. A single place goes to each stream in turn.
+-- than as many others, however many were kicked. turn: which stream gets a single place first, 1 = ready:GROUP, 2 = ready.
 -- k = {own=, ready=}
 -- returns the entries, those of ready:GROUP first, and how many of them are from ready:GROUP
-local function both_streams(b, k, group, consumer, given, count, now)
-  local entries, shared, turn = given[k.own], given[k.ready], 1 + now % 2
+local function both_streams(b, k, group, consumer, given, count, turn)
+  local entries, shared = given[k.own], given[k.ready]
   local most = math.max(0, count - #entries - #shared)
   local half = most == 1 and 2 - turn or math.ceil(most / 2)
   if not b.plain then

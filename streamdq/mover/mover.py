@@ -33,7 +33,7 @@ from ..times.clock import RedisClock
 from .firing import Firing
 from .janitor import Janitor
 from .lease import Lease
-from .node_mover import NodeMover
+from .node_mover import MoveCall, NodeMover
 from .rate import RatedTopic
 from .rings import Listener
 from .silent import SilentWorkers
@@ -54,13 +54,16 @@ class Mover:
         topics: Topics,
         name: str,
         stopping: asyncio.Event,
+        move: MoveCall | None = None,
     ) -> None:
+        """``move``: moves due jobs in place of the script of that name."""
         self._link = link
         self._session = session
         self._scripts = scripts
         self._topics = topics
         self._name = name
         self._stopping = stopping
+        self._move = move
         self._lease = Lease(link, session, scripts, name, stopping, self._idle_s, self._listen_along)
         self._listener = self._new_listener()
         self._node_movers: dict[str, NodeMover] = {}
@@ -157,8 +160,9 @@ class Mover:
     def _node_mover(self, node: str) -> NodeMover:
         if node not in self._node_movers:
             node_mover = NodeMover(
-                self._link, self._session, self._scripts, self._topics, self._missed, self._want, self._silent.hold
-            )
+                self._link, self._session, self._scripts, self._topics, self._missed, self._want, self._silent.hold,
+                move=self._move,
+            )  # fmt: skip
             self._node_movers[node] = node_mover
             self._supervise("mover", node_mover.run)
         return self._node_movers[node]

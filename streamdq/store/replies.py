@@ -43,7 +43,7 @@ class Moved(NamedTuple):
     moved: int  # -1: the shard's groups differ from the caller's, see `groups`; or RATED
     now_ms: int
     next_due_ms: int  # -1: no job waits
-    open: int  # ready or claimed
+    open: int  # ready or claimed, or of these at least those that were moved
     groups: tuple[str, ...] = ()
 
 

@@ -60,6 +60,13 @@ def _stats_keys(k: ShardKeys, groups: Sequence[str]) -> tuple[str, ...]:
     return (k.counts, k.bucket, k.jobs, k.settings, *map(k.dead_of, groups))
 
 
+def _claim_keys(k: ShardKeys, group: str) -> tuple[str, ...]:
+    return (
+        k.ready, k.ready_of(group), k.jobs, k.progress, k.counts, k.settings, k.wake, k.history, k.bucket, k.taken,
+        k.taken_until, *k.of_keys,
+    )  # fmt: skip
+
+
 _ScriptCall = tuple[Sequence[str], Sequence[Any]]
 """The keys and the arguments of a call."""
 
@@ -202,29 +209,34 @@ class Scripts:
         """At most ``count`` jobs, of which the caller starts the first ``at_once`` at once. ``read``: the Entries of a
         blocking read; those beyond ``count`` are handed back.
         """
-        own = k.ready_of(group)
-        reply = yield from self._run(
-            "claim",
-            (
-                k.ready,
-                own,
-                k.jobs,
-                k.progress,
-                k.counts,
-                k.settings,
-                k.wake,
-                k.history,
-                k.bucket,
-                k.taken,
-                k.taken_until,
-                *k.of_keys,
-            ),
-            (self._now(), group, consumer, count, ttr_ms, self._history, at_once, *read),
-        )
+        args = (self._now(), group, consumer, count, ttr_ms, self._history, at_once, *read)
+        reply = yield from self._run("claim", _claim_keys(k, group), args)
         claimed = claimed_in(reply)
         if claimed is None:
             raise GroupMissing(f"topic {k.topic!r} has no group {group!r}")
         return claimed
+
+    def move_and_claim(
+        self,
+        k: ShardKeys,
+        groups: Sequence[str],
+        limit: int,
+        permitted: bool,
+        *,
+        group: str,
+        consumer: str,
+        count: int,
+        ttr_ms: int,
+    ) -> Op[tuple[Moved, Claimed | None]]:
+        """``move``, and then ``claim`` of at most ``count`` of the jobs moved, all of which the caller starts at once.
+        None: nothing was moved for the group.
+        """
+        keys = (*_claim_keys(k, group), *map(k.ready_of, groups))
+        args = (
+            self._now(), group, consumer, count, ttr_ms, self._history, limit, ",".join(groups), int(permitted),
+        )  # fmt: skip
+        moved, claimed = yield from self._run("move_and_claim", keys, args)
+        return moved_in(moved), claimed_in(claimed)
 
     def _outcome(
         self,

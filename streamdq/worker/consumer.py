@@ -313,6 +313,25 @@ class Consumer:
         else:
             self._crowded.discard(shard)
 
+    # -- what the mover's call claims (direct.py)
+
+    def is_turn_of(self, shard: ShardKeys) -> bool:
+        """Whether a job of the shard may be claimed beside ``next``, which waits, and knows of no other job. If so, the
+        topic has its turn.
+        """
+        others = self._active or self._found or self._late or self._turns.strict
+        serves = shard.topic in self._served and shard not in self._resting and shard not in self._failing
+        if others or not self._readers or not serves:
+            return False
+        self._turns.compete({shard.topic})
+        return True
+
+    def given(self, shard: ShardKeys, claimed: Claimed, asked: float) -> list[Held]:
+        """The jobs that were claimed for it in a call from ``asked`` on, by the monotonic clock."""
+        self.time.observe(claimed.now_ms, time.monotonic())
+        self._turns.took(shard.topic, len(claimed.rows))
+        return held_in(shard, self.group, claimed, asked, self._session.bodies)
+
     # -- reading
 
     def _quiet(self, limits: Limits) -> list[ShardKeys]:

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any, TypeVar
 
 from ..codec.protocol import Codec
-from ..config import MAX_BATCH, Settings
+from ..config import MAX_BATCH, MAX_CLAIM, Settings
 from ..errors import NewerFormat, UnknownTopic
 from ..link.connection import AsyncLink
 from ..link.session import arun, open_session
@@ -27,6 +27,7 @@ from ..store.redis_store import RedisStore
 from ..times.clock import RedisClock
 from .consumer import BLOCK_S, Consumer, Limits
 from .declared import Declared, DeclaredSchedules
+from .direct import DirectClaims
 from .ended_files import EndedFiles
 from .handlers import Handlers
 from .outcomes import OutcomeSender
@@ -84,13 +85,16 @@ class Serving:
         self.consumer = Consumer(
             self.link, self.session, scripts, self._topics, self._group, self.name, self._outcomes.failing, orders.turns
         )
-        self._mover = Mover(self.link, self.session, scripts, self._topics, self.name, self._ended)
         self._touches = Touches(self.link, scripts, self._topics, self._group, self.name)
         self._runner = Runner(
             orders.handlers, self._group, orders.concurrency, self._topics, self.consumer.now_ms, self.name,
             ended=self._outcomes.put, touched=self._touches.put, on_dead=orders.on_dead,
             with_files=self.session.bodies.files is not None,
         )  # fmt: skip
+        self._direct = DirectClaims(
+            self.link, scripts, self._topics, self.consumer, self._runner, self._idle_room, self._take
+        )
+        self._mover = Mover(self.link, self.session, scripts, self._topics, self.name, self._ended, self._direct.move)
         self._files = EndedFiles(self.link, self.session)
         self._signs = Signs(self.link, self.session, scripts, self._holds_claims)
         self._loop = asyncio.get_running_loop()
@@ -211,8 +215,7 @@ class Serving:
             else:
                 held = await self._unless_stopped(self.consumer.next(self._room, _BURST_WAIT_S if burst else BLOCK_S))
             if held:
-                self._runner.take(held)
-                self._signs.claimed()
+                self._take(held)
             elif burst and not full and self._runner.idle and await self._nothing_left():
                 return
 
@@ -226,6 +229,22 @@ class Serving:
         if most == 0 or self._outcomes.unsent >= _MOST_UNSENT:
             return {}
         return {name: _limit(most, at_once, handler.batch or 1) for name, handler in self.handlers.items()}
+
+    def _idle_room(self, topic: str) -> Limit:
+        """How many jobs of the topic an idle worker may claim when they are moved, and how many handler calls that
+        makes. Half of the slots stay free: its blocked read, which is under way, may return as many.
+        """
+        handler = self.handlers.get(topic)
+        waits = self._runner.waits and not self.stopping.is_set()
+        if handler is None or not waits or self._outcomes.unsent >= _MOST_UNSENT:
+            return Limit(0, 0)
+        _, free = self._runner.room(ahead=False)
+        calls = free // 2
+        return Limit(min(MAX_CLAIM, calls * (handler.batch or 1)), calls)
+
+    def _take(self, held: list[Held]) -> None:
+        self._runner.take(held)
+        self._signs.claimed()
 
     async def _no_room(self) -> list[Held]:
         """Waits until there is room. Entries that a read returns meanwhile go back, for workers that have room."""
@@ -293,6 +312,7 @@ class Serving:
         """Lets running handlers end, hands other jobs back, and leaves the group."""
         await self._runner.drain(grace_s)
         # Redis may be down, wholly or in part. Jobs whose outcome it doesn't get now are redelivered after their TTR.
+        await self._in_time(self._direct.settled())
         await self._in_time(self._all_sent())
         await self._in_time(self._leave())
         self._touches.close()

@@ -18,7 +18,16 @@ SCRIPTS = sorted(lua_directory().glob("*.lua"))
 PARTS = sorted((lua_directory() / "lib").glob("*.lua"))
 each_script = pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 TYPES = "HASH|ZSET|STREAM|STRING"
-OPTIONAL = {"gone", "not_before", "apart_ms", "bytes", "lost", "stays", "lined_up"}  # fields of `k` that may be nil
+OPTIONAL = {
+    "gone",
+    "not_before",
+    "apart_ms",
+    "bytes",
+    "lost",
+    "stays",
+    "lined_up",
+    "mine",
+}  # fields of `k` that may be nil
 
 
 def header_of(path: Path) -> list[str]:
@@ -185,6 +194,18 @@ class Function(NamedTuple):
         found = re.search(r"^k = \{([^}]*)\}", self.header, re.MULTILINE)
         return set(re.findall(r"(\w+)=", found[1])) if found else set()
 
+    @property
+    def sets(self) -> set[str]:
+        """Fields of `k` that it is there to set: those in `sets k = {a=, b=}`."""
+        found = re.search(r"^sets k = \{([^}]*)\}", self.header, re.MULTILINE)
+        return set(re.findall(r"(\w+)=", found[1])) if found else set()
+
+
+def set_in(code: str) -> set[str]:
+    """Fields of `k` that get a value."""
+    left_sides = re.findall(r"^ *((?:[\w.]+, )*[\w.]+) = ", code, re.MULTILINE)
+    return {field for left_side in left_sides for field in re.findall(r"\bk\.(\w+)", left_side)}
+
 
 _OFFERED = re.compile(r"((?:^-- .*\n)*)^local function (\w+)\(([^)]*)\)(.* end\n|.*\n(?:.*\n)*?end\n)", re.MULTILINE)
 
@@ -233,6 +254,11 @@ def test_the_header_of_a_function_names_the_fields_of_k_that_it_uses(function: F
 
 
 @each_function
+def test_a_function_sets_the_fields_of_k_that_its_header_says(function: Function) -> None:
+    assert function.sets <= set_in(function.body)
+
+
+@each_function
 def test_a_function_uses_its_parameters(function: Function) -> None:
     for name in filter(None, function.parameters.split(", ")):
         assert re.search(rf"\b{name}\b", function.body), name
@@ -259,9 +285,9 @@ def test_every_function_is_used_by_a_script(function: Function) -> None:
 def test_k_has_the_fields_that_its_functions_use(path: Path) -> None:
     """But for those that say `may be nil`."""
     code = code_of(path.read_text())
-    given = set(re.findall(r"(\w+) = ", "".join(re.findall(r"local k = (?:\w+ and )?\{([^}]*)\}", code)) + " "))
-    for left_side in re.findall(r"^ *((?:[\w.]+, )*[\w.]+) = ", code, re.MULTILINE):
-        given |= set(re.findall(r"\bk\.(\w+)", left_side))
+    tables = "".join(re.findall(r"local k = (?:\w+ and )?\{([^}]*)\}", code))
+    given = set(re.findall(r"(\w+) = ", tables + " ")) | set_in(code)
+    given = given.union(*(OFFERED[name].sets for name in calls_in(code) & OFFERED.keys()))
     for name in calls_in(code) & OFFERED.keys():
         if re.search(rf"\b{name}\((\w+, )?k\b", code):
             assert fields_needed(OFFERED[name]) - given <= OPTIONAL, name

@@ -21,7 +21,8 @@ _STATES = ("delayed", "ready", "running", "dead", "done")
 _ENDS = ("finish", "retry", "bury", "release")
 _FAULTS = ("request lost", "reply lost", "late", "refused")
 _CALLS = (
-    "claim", "finish", "retry", "enqueue", "move", "reclaim", "lease", "register_topic", "configure_shard", "relay",
+    "claim", "finish", "retry", "enqueue", "move", "move_and_claim", "reclaim", "lease", "register_topic",
+    "configure_shard", "relay",
 )  # fmt: skip
 _RELAYED = ("enqueued", "by an earlier call", "id taken", "fenced off", "settings out of date")
 _KILLED_IN = ("finish", "enqueue", "configure_shard", "register_topic", "leave_group", "relay")
@@ -36,6 +37,7 @@ _OUTCOMES = (
     *(f"{script}: {code}" for script in ("cancel", "reschedule") for code in (1, 0, -1, -2, -3, -4)),
     *(f"found {action}: done" for action in ("cancel", "reschedule", "kick", "purge")),
     "remove_consumer: handed back", "move: other groups", "move: no permit",
+    "move_and_claim: some", "move_and_claim: none",
     "configure_shard: 1", "configure_shard: 0", "drop_shard: 1", "drop_shard: 0", "a group leaves",
     "take_over: some", "take_over: nothing", "a key at its limit: True", "a key at its limit: False",
     "a start waited for the rate of its key",
@@ -58,7 +60,8 @@ EXPECTED = frozenset({
     *(f"network {what}" for what in ("lossy", "slow", "cut", "fine")),
     *(f"{fault}: {call}" for fault in _FAULTS for call in _CALLS),
     *(f"{what} while {state}" for what in (*_REDIS, "destroy_group", "relay", "reconcile") for state in _STATES),
-    *(f"{what} in {call}" for what in ("killed", "stopped", "terminated") for call in ("claim", "XREADGROUP")),
+    *(f"{what} in {call}" for what in ("killed", "stopped", "terminated")
+      for call in ("claim", "move_and_claim", "XREADGROUP")),
     *(f"killed in {call}" for call in _KILLED_IN),
 })  # fmt: skip
 """What some history must have. Those of one run may lack what is rare."""

@@ -346,3 +346,15 @@ async def test_a_dead_job_is_told_of_once_redis_has_it_and_a_stale_one_is_not() 
     rig.runner.settled(rig.ends, {1})
     await rig.runner.close(1)
     assert told == [("1", "no")]
+
+
+async def test_what_comes_when_it_drains_goes_back() -> None:
+    async def handle(body: int) -> None:
+        raise AssertionError(body)
+
+    rig = Rig(handle)
+    before = rig.runner.waits
+    await rig.runner.drain(0)
+    assert rig.runner.idle
+    assert (before, rig.runner.waits) == (True, False)
+    assert await rig.run(held("1")) == {"1": Outcome.RELEASED}

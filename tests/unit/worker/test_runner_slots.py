@@ -189,3 +189,15 @@ async def test_a_thread_that_outlives_its_ttr_keeps_its_slot(
     assert len(rig.ends) == 1
     watch.cancel()
     await rig.runner.close(1)
+
+
+@in_virtual_time
+async def test_slots_are_kept_for_jobs_that_are_expected() -> None:
+    rig = Rig(Stage().handle, concurrency=3)
+    rig.runner.freed.clear()
+    rig.runner.expect(2)
+    assert rig.runner.room(ahead=False) == (1, 1)
+    assert rig.runner.idle
+    rig.runner.expect(-2)
+    assert rig.runner.room(ahead=False) == (3, 3)
+    assert rig.runner.freed.is_set()
