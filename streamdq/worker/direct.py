@@ -67,11 +67,11 @@ class DirectClaims:
             shard, groups, limit, permitted, group=self._consumer.group, consumer=self._consumer.name,
             count=room.most, ttr_ms=self._topics.settings_of(shard.topic).ttr_of(self._consumer.group),
         )  # fmt: skip
-        self._runner.expect(room.at_once)
+        free_slots = self._runner.expect(room.at_once)
         try:
             moved, claimed = await arun(self._link, call)
         finally:
-            self._runner.expect(-room.at_once)
+            free_slots()
         if claimed is not None and (held := self._consumer.given(shard, claimed, asked)):
             self._take(held)
         return moved

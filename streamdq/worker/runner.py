@@ -145,10 +145,20 @@ class Runner:
             2 * MAX_BATCH, int(_AHEAD_S / max(self._mean_s, 1e-6)) * self._concurrency, self._ended_lately.recent()
         )
 
-    def expect(self, calls: int) -> None:
-        """Keeps slots free for so many more handler calls; fewer, if it is less than 0."""
+    def expect(self, calls: int) -> Callable[[], None]:
+        """Keeps slots free for so many handler calls, until the function that it returns is called; for a moment only,
+        as a node that does not answer must not keep them.
+        """
+
+        def end() -> None:
+            if not over.cancelled():
+                over.cancel()
+                self._expected -= calls
+                self.freed.set()
+
+        over = self._loop.call_later(_HOLD_S, end)
         self._expected += calls
-        self.freed.set()
+        return end
 
     def take(self, held: list[Held]) -> None:
         """Runs jobs of one topic as soon as slots are free. Their TTR is already running."""

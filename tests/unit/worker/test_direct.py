@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
@@ -51,8 +51,13 @@ class Direct:
         await self.go_on.wait()
         return self.reply
 
-    def _expect(self, calls: int) -> None:
+    def _expect(self, calls: int) -> Callable[[], None]:
         self.expected += calls
+
+        def end() -> None:
+            self.expected -= calls
+
+        return end
 
     @staticmethod
     def _given(_shard: ShardKeys, claimed: Any, _asked: float) -> list[bytes]:
