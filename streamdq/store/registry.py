@@ -133,7 +133,7 @@ class Registry:
 
 def _shared(text: bytes, alike: dict[bytes, TopicSettings]) -> TopicSettings:
     """The topic's settings. Topics that differ only in their version, as most do, share the rest: ten thousand are read
-    twice as fast, and leave Python's garbage collector a third of the objects to go through.
+    in 28 ms instead of 41, and the garbage collector has fewer objects to go through.
     """
     version = _VERSION.search(text)
     if version is None:
