@@ -52,7 +52,7 @@ from .replies import (
 from .wanted import Wanted
 
 _OTHER_ENDS = ("retry", "snoozed", "dead", "released")  # as in receipts; a receipt of a finished claim names no end
-_STATS_STEP = 50  # a millisecond of Redis's time
+STATS_STEP = 50  # a millisecond of Redis's time
 _BRIEF_S = 2.0
 
 
@@ -482,8 +482,8 @@ class Scripts:
         error: ServerUnavailable | None = None
         lost: set[ShardKeys] = set()
         for part in of_nodes.values():
-            for start in range(0, len(part), _STATS_STEP):
-                step = part[start : start + _STATS_STEP]
+            for start in range(0, len(part), STATS_STEP):
+                step = part[start : start + STATS_STEP]
                 try:
                     found = yield from self.stats_of(step, brief_s)
                 except ServerUnavailable as unavailable:
