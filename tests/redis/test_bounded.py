@@ -27,11 +27,11 @@ class Calls:
         original = Scripts._run
 
         def run(
-            scripts: Scripts, name: str, keys: Sequence[str], args: Iterable[Any], repeatable: bool = True
+            scripts: Scripts, name: str, keys: Sequence[str], args: Iterable[Any], *rest: Any, **options: Any
         ) -> Op[Any]:
             arguments = list(args)
             self._all.append((name, arguments))
-            return original(scripts, name, keys, arguments, repeatable)
+            return original(scripts, name, keys, arguments, *rest, **options)
 
         monkeypatch.setattr(Scripts, "_run", run)
 
