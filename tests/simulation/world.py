@@ -149,10 +149,12 @@ class World:
     def _applied(self, fields: Fields, reply: Any) -> None:
         call = call_of(len(self.store.log), int(self.store.time() * 1000), fields, reply)
         self.note(f"call {call.name}")
-        with self.judged():
+        try:
             if isinstance(reply, HalfDone):
                 raise Broken(f"{call.name} ended half way: {reply}")
             self.model.applied(call)
+        except Exception as error:  # a fault of the judge, too: the loop would only log it
+            self._broken = self._broken or error
 
     def _lives(self, consumer: str) -> bool:
         """Whether it could give a sign of life every second, for so long that nobody may take it for dead."""
