@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from itertools import islice
 from typing import cast
@@ -9,7 +10,6 @@ from typing import cast
 import pytest
 
 from streamdq.link.session import Op, Session
-from streamdq.operations import pace
 from streamdq.operations.pace import SLICE, Pace
 
 LOOK_S = 0.25
@@ -20,7 +20,7 @@ Left = Callable[[], Op[int]]
 def one(monkeypatch: pytest.MonkeyPatch) -> Callable[[Left], float]:
     """Waits with the same Pace each time; returns for how long, a minute at most."""
     now, waiting = [0.0], Pace(cast("Session", None))
-    monkeypatch.setattr(pace.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
 
     def wait(left: Left) -> float:
         before = now[0]
