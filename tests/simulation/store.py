@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import redis
 from fakeredis import FakeServer
+from fakeredis._commands import CommandItem
 from fakeredis._helpers import SimpleError
 from fakeredis._socket import FakeSocket
 from fakeredis.commands_mixins.scripting_mixin import LUA_MODULE
@@ -39,6 +40,13 @@ class _Session(FakeSocket):
         if sha1 not in self._server.script_cache:
             raise SimpleError("NOSCRIPT No matching script.")
         return self._call_script(sha1, numkeys, keys_and_args)
+
+    def getex(self, key: CommandItem, *args: bytes) -> Any:
+        """fakeredis's lets the key expire with the second in which it should, up to a second too early."""
+        value = super().getex(key, *args)
+        if args[:1] == (b"PX",) and value is not None:
+            key.expireat = self._db.time + int(args[1]) / 1000
+        return value
 
     def _call_script(self, sha: bytes, numkeys: int, keys_and_args: Sequence[bytes]) -> Any:
         server: Any = self._server
