@@ -15,7 +15,6 @@ from unittest.mock import patch
 
 import redis
 from fakeredis import FakeServer
-from fakeredis._commands import CommandItem
 from fakeredis._helpers import SimpleError
 from fakeredis._socket import FakeSocket
 from fakeredis.commands_mixins.scripting_mixin import LUA_MODULE
@@ -41,7 +40,7 @@ class _Session(FakeSocket):
             raise SimpleError("NOSCRIPT No matching script.")
         return self._call_script(sha1, numkeys, keys_and_args)
 
-    def getex(self, key: CommandItem, *args: bytes) -> Any:
+    def getex(self, key: Any, *args: bytes) -> Any:
         """fakeredis's lets the key expire with the second in which it should, up to a second too early."""
         value = super().getex(key, *args)
         if args[:1] == (b"PX",) and value is not None:
