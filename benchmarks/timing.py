@@ -58,7 +58,7 @@ def stampede(bench: Bench) -> list[Figure]:
     }  # fmt: skip
     name = "stampede"
     return [
-        Figure(name, "first start after due", median(first), "ms", at_most=10, raw=raw),
+        Figure(name, "first start after due", median(first), "ms", at_most=5, raw=raw),
         Figure(name, "all done, p99 after due", median(done), "ms", at_most=1000),
         Figure(name, "early starts", sum(early), "jobs", at_most=0),
         Figure(name, "longest Redis call", max(longest), "ms", at_most=5),
@@ -159,8 +159,8 @@ def trickle(bench: Bench) -> list[Figure]:
         return percentile(late_ms, percent), "ms", percentile(floor_ms, percent), floor_is
 
     return [
-        Figure(name, "lateness, p50", *at(50), at_most=1.5, raw=raw),
-        Figure(name, "lateness, p99", *at(99), at_most=5),
+        Figure(name, "lateness, p50", *at(50), at_most=0.8, raw=raw),
+        Figure(name, "lateness, p99", *at(99), at_most=2),
         Figure(name, "lateness, most", *at(100)),
         Figure(name, "early starts", _early(late_ms), "jobs", at_most=0),
     ]
