@@ -184,7 +184,7 @@ def test_a_server_that_does_not_answer_costs_one_deadline(redis_server: Server) 
 def test_a_full_redis(binary: Binary) -> None:
     with Server(binary) as server, server.client() as client, Queue(server.url, NAMESPACE) as queue:
         queue.enqueue("t", 0, delay="1h")
-        client.config_set("maxmemory", "1mb")
+        client.config_set("maxmemory", 1)
         failing = Failing(queue)
         with failing as pipe:
             one = pipe.enqueue("t", 1)
