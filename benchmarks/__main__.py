@@ -22,6 +22,7 @@ from streamdq.embedded.binary import ServerBinary, find_server
 from . import (
     callback,
     calls,
+    cluster,
     crash,
     drain,
     enqueue,
@@ -57,6 +58,7 @@ WORKLOADS: dict[str, Workload] = {
     "idle": idle.idle,
     "memory": enqueue.memory,
     "calls": calls.calls,
+    "cluster": cluster.cluster,
     "crash": crash.crash,
     "storm": storm.storm,
     "callback": callback.callback,

@@ -20,6 +20,8 @@ import redis
 from streamdq.embedded.binary import ServerBinary
 
 _START_S = 10.0
+_BUS = 10_000  # how far a Cluster node's second port is above its first
+_SLOTS = 16_384
 _SLOW_US = 250
 _CLOCK_SLACK_S = 50e-6
 _OWN_CALLS = {b"INFO", b"CONFIG", b"SLOWLOG", b"SCRIPT", b"FLUSHALL", b"COMMAND"}
@@ -37,15 +39,15 @@ class SlowCalls:
 class RedisServer:
     """Started at once, in a directory of its own; nothing is persisted. Use it in a with statement."""
 
-    def __init__(self, binary: ServerBinary, unix: bool = False) -> None:
+    def __init__(self, binary: ServerBinary, unix: bool = False, clustered: bool = False) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="streamdq-bench-"))
-        self._port = 0 if unix else free_port()
+        self.port = 0 if unix else free_port(_BUS if clustered else 0)
         sock = self._directory / "redis.sock"
-        self.url = f"unix://{sock}" if unix else f"redis://127.0.0.1:{self._port}/0"
+        self.url = f"unix://{sock}" if unix else f"redis://127.0.0.1:{self.port}/0"
         options = {
-            "port": self._port, "bind": "127.0.0.1", "dir": self._directory, "logfile": "redis.log", "save": "",
+            "port": self.port, "bind": "127.0.0.1", "dir": self._directory, "logfile": "redis.log", "save": "",
             "appendonly": "no", "slowlog-log-slower-than": _SLOW_US, "slowlog-max-len": 100_000,
-            **({"unixsocket": sock} if unix else {}),
+            **({"unixsocket": sock} if unix else {}), **({"cluster-enabled": "yes"} if clustered else {}),
         }  # fmt: skip
         words = [str(word) for name, value in options.items() for word in (f"--{name}", value)]
         self._command = [str(binary.path), *words]
@@ -168,10 +170,50 @@ class RedisServer:
             raise RuntimeError(f"Redis's clock is {(there_s - after_s) * 1000:.3f} ms off; run both on one machine")
 
 
-def free_port() -> int:
+class Cluster:
+    """Masters of a Redis Cluster, without replicas, each with as many slots as any other. Use it in a with statement."""
+
+    def __init__(self, binary: ServerBinary, masters: int) -> None:
+        self._stack = contextlib.ExitStack()
+        with contextlib.ExitStack() as starting:
+            self.nodes = [starting.enter_context(RedisServer(binary, clustered=True)) for _ in range(masters)]
+            self._join()
+            self._stack = starting.pop_all()
+        self.url = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+
+    def _join(self) -> None:
+        count = len(self.nodes)
+        for number, node in enumerate(self.nodes):  # epochs that differ from the start need no agreement
+            node.client.execute_command("CLUSTER SET-CONFIG-EPOCH", number + 1)
+            slots = range(_SLOTS * number // count, _SLOTS * (number + 1) // count)
+            node.client.execute_command("CLUSTER ADDSLOTS", *slots)
+        for node in self.nodes[1:]:
+            node.client.execute_command("CLUSTER MEET", "127.0.0.1", self.nodes[0].port)
+        deadline = monotonic() + _START_S * 3
+        while not all(self._is_whole(node) for node in self.nodes):
+            if monotonic() > deadline:
+                raise RuntimeError("the nodes do not become a Cluster")
+            sleep(0.05)
+
+    def _is_whole(self, node: RedisServer) -> bool:
+        info = node.client.execute_command("CLUSTER INFO")
+        return info["cluster_state"] == "ok" and info["cluster_known_nodes"] == str(len(self.nodes))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+
+def free_port(offset: int = 0) -> int:
+    """A port that is free, as is the one ``offset`` above it."""
     while True:
         # Below the range from which outgoing connections take theirs.
         port = random.randint(22_001, 32_000)
-        with contextlib.suppress(OSError), socket.socket() as probe:
-            probe.bind(("127.0.0.1", port))
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            for number in {port, port + offset}:
+                stack.enter_context(socket.socket()).bind(("127.0.0.1", number))
             return port
