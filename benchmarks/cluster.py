@@ -119,7 +119,7 @@ class Deployment:
 
     def _find_shards(self) -> None:
         """Which counters each server has."""
-        self._names = [[key for key in node.client.keys() if key.decode() in _COUNTS] for node in self._nodes]
+        self._names = [[key for key in node.client.keys("*") if key.decode() in _COUNTS] for node in self._nodes]
 
     def _commands(self) -> int:
         calls: Counter[str] = Counter()
@@ -131,7 +131,7 @@ class Deployment:
 
 def cluster(bench: Bench) -> list[Figure]:
     """The same jobs in one server, and in Clusters of one, three and six masters on the same machine. In a Cluster,
-    Redis checks the slot of each command, of those inside scripts, too: so what must not grow is the cost of one master.
+    Redis checks the slot of each command, of those in scripts, too: so what must not grow is the cost of one master.
     """
     count = bench.jobs(96_000)
     with ExitStack() as stack:

@@ -171,7 +171,7 @@ class RedisServer:
 
 
 class Cluster:
-    """Masters of a Redis Cluster, without replicas, each with as many slots as any other. Use it in a with statement."""
+    """Masters of a Redis Cluster, without replicas, with equally many slots each. Use it in a with statement."""
 
     def __init__(self, binary: ServerBinary, masters: int) -> None:
         self._stack = contextlib.ExitStack()
@@ -196,7 +196,7 @@ class Cluster:
             sleep(0.05)
 
     def _is_whole(self, node: RedisServer) -> bool:
-        info = node.client.execute_command("CLUSTER INFO")
+        info: dict[str, str] = node.client.execute_command("CLUSTER INFO")
         return info["cluster_state"] == "ok" and info["cluster_known_nodes"] == str(len(self.nodes))
 
     def __enter__(self) -> Self:
