@@ -20,11 +20,12 @@ from streamdq.operations.attempts import End, Held, Outcome, held_in, settle
 from streamdq.store.redis_store import RedisStore
 
 from .drain import Drained, drained
-from .harness import GROUP, NAMESPACE, SHARD, TOPIC, Bench, body, must, new_jobs
+from .harness import GROUP, NAMESPACE, SHARD, TOPIC, Bench, body, hours, must, new_jobs
 from .server import RedisServer
 
 _CALLS = {1: 1_000, MAX_CLAIM: 16}  # jobs in a call -> calls in a round
 _ROUNDS = 3
+_WAITING = 100_000  # as benchmarks memory: Redis's tables are three quarters full
 _DUE_IN_S = 2.0  # by then all have been enqueued
 _TTR_MS = 600_000
 
@@ -84,6 +85,14 @@ class Measured:
             raise RuntimeError("not all jobs went through all steps")
         return taken
 
+    def bytes_of_waiting(self, jobs: int) -> float:
+        """Redis's memory for each of so many jobs that wait, all of them with ids of streamdq's making."""
+        self._server.empty()
+        self._queue.enqueue(TOPIC, body(0), delay="3h")
+        before = int(self._server.info("memory")["used_memory"])
+        self._queue.enqueue_many(TOPIC, new_jobs(jobs, hours))
+        return (int(self._server.info("memory")["used_memory"]) - before) / jobs
+
     def _claim(self, jobs: int) -> list[Held]:
         asked = time.monotonic()
         claim = self._store.scripts.claim(SHARD, GROUP, self._consumer, jobs, _TTR_MS)
@@ -107,9 +116,9 @@ def _each(step: Callable[[int], object], calls: int) -> None:
         step(i)
 
 
-def measure(bench: Bench) -> dict[str, Step]:
-    """The cost of each step; of all rounds the least, as other processes can only add to it. ``run`` is what else a
-    worker process does for a job whose handler does nothing.
+def measure(bench: Bench) -> tuple[dict[str, Step], float]:
+    """The cost of each step, of all rounds the least, as other processes can only add to it; and the bytes of a job
+    that waits. ``run`` is what else a worker process does for a job whose handler does nothing.
     """
     rounds: dict[int, list[dict[str, tuple[float, float]]]] = {jobs: [] for jobs in _CALLS}
     drains: list[Drained] = []
@@ -118,6 +127,7 @@ def measure(bench: Bench) -> dict[str, Step]:
         for _ in range(bench.rounds(_ROUNDS) + 1):  # the first one loads scripts, and is left out
             for jobs, calls in _CALLS.items():
                 rounds[jobs].append(measured.round(jobs, calls))
+        waiting_bytes = measured.bytes_of_waiting(bench.jobs(_WAITING))
         measured.close()
         for _ in range(bench.rounds(_ROUNDS)):
             drained(server, 1, drains, new_jobs(bench.jobs(50_000)))
@@ -126,7 +136,7 @@ def measure(bench: Bench) -> dict[str, Step]:
     }
     others_us = sum(steps[name].caller.of(MAX_CLAIM) for name in ("claim", "finish")) * 1e6 / MAX_CLAIM
     in_all_us = min(drain.workers_us for drain in drains)
-    return {**steps, "run": Step(Cost(0.0, 0.0), Cost(0.0, in_all_us - others_us))}
+    return {**steps, "run": Step(Cost(0.0, 0.0), Cost(0.0, in_all_us - others_us))}, waiting_bytes
 
 
 def _cost(rounds: dict[int, list[dict[str, tuple[float, float]]]], name: str, side: int) -> Cost:

@@ -39,6 +39,8 @@ _FIRST_BATCH = 64  # of a shard, so that the first jobs start before the others 
 _PRODUCED = 100  # jobs in a producer's batch
 _IN_WORKER = ("claim", "run", "finish")
 _BUSY = 0.6  # of a server's time, for what is planned
+_USED_BYTES = 32e9  # of a server's memory, by jobs
+_PLANS = ((10_000, 10e6), (100_000, 100e6), (1e6, 1e9), (1e6, 10e9))  # jobs a second, jobs that wait
 _SEED = 20261125
 
 
@@ -294,6 +296,25 @@ def workers_for(steps: Steps, per_s: float) -> int:
     return max(1, -int(-per_s * each_s // _BUSY))
 
 
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What so many jobs a second, and so many that wait, need: servers for the CPU time, servers for the memory, and
+    worker processes.
+    """
+
+    per_s: float
+    waiting: float
+    cpu: int
+    memory: int
+    workers: int
+
+
+def needs(steps: Steps, waiting_bytes: float, per_s: float, waiting: float) -> Need:
+    """Each server has 64 GB, of which half is left to Redis for writing snapshots, and to buffers."""
+    memory = max(1, -int(-waiting * waiting_bytes // _USED_BYTES))
+    return Need(per_s, waiting, masters_for(steps, per_s), memory, workers_for(steps, per_s))
+
+
 def loads(steps: Steps) -> dict[str, Load]:
     """What is simulated: the one that is measured too (benchmarks stampede), and those that no one machine takes."""
 
@@ -328,9 +349,18 @@ def _costs_table(steps: Steps) -> Table:
     return table
 
 
-def _read(path: Path) -> dict[str, Step]:
-    found: dict[str, dict[str, dict[str, float]]] = json.loads(path.read_text())["costs"]
-    return {name: Step(Cost(**step["server"]), Cost(**step["caller"])) for name, step in found.items()}
+def _needs_table(plans: Sequence[Need], waiting_bytes: float) -> Table:
+    title = f"needed; {waiting_bytes:.0f} bytes for each job that waits"
+    table = Table("jobs a second", "jobs that wait", "servers: for CPU", "for memory", "worker processes", title=title)
+    for plan in plans:
+        table.add_row(*(f"{number:,.0f}" for number in (plan.per_s, plan.waiting, plan.cpu, plan.memory, plan.workers)))
+    return table
+
+
+def _read(path: Path) -> tuple[dict[str, Step], float]:
+    found = json.loads(path.read_text())
+    steps = {name: Step(Cost(**step["server"]), Cost(**step["caller"])) for name, step in found["costs"].items()}
+    return steps, found["waiting_bytes"]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -340,13 +370,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--costs", type=Path, metavar="FILE", help="take the costs from what --json has written")
     options = parser.parse_args(arguments)
     bench, console = Bench(find_server()), Console()
-    steps = _read(options.costs) if options.costs else measure(bench)
-    console.print(_costs_table(steps))
+    steps, waiting_bytes = _read(options.costs) if options.costs else measure(bench)
+    plans = [needs(steps, waiting_bytes, *plan) for plan in _PLANS]
+    console.print(_costs_table(steps), _needs_table(plans, waiting_bytes))
     results = {name: (load, Simulation(steps, load).run()) for name, load in loads(steps).items()}
     console.print(_told(results))
     if options.json:
         found: dict[str, Any] = {
             "costs": {name: asdict(step) for name, step in steps.items()},
+            "waiting_bytes": waiting_bytes,
+            "needed": [asdict(plan) for plan in plans],
             "simulated": {name: [asdict(load), asdict(out)] for name, (load, out) in results.items()},
             "environment": environment(bench),
         }

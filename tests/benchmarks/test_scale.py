@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks import scale
 from benchmarks.costs import Cost, Step
-from benchmarks.scale import Load, Simulation, masters_for, workers_for
+from benchmarks.scale import Load, Simulation, masters_for, needs, workers_for
 
 FREE = Cost(0.0, 0.0)
 STEPS = {
@@ -50,11 +50,17 @@ def test_more_servers_than_needed_are_not_planned() -> None:
     assert masters_for(STEPS, 1.0) == workers_for(STEPS, 1.0) == 1
 
 
+def test_memory_may_be_what_needs_most_servers() -> None:
+    plan = needs(STEPS, 350.0, per_s=10_000, waiting=1e9)
+    assert plan.memory == 11
+    assert plan.cpu < plan.memory
+
+
 def test_prints_and_writes_what_it_was_given(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scale, "loads", lambda _: {"a few": Load(1, 1, at_once=10)})
-    monkeypatch.setattr(scale, "measure", lambda _: STEPS)
+    monkeypatch.setattr(scale, "measure", lambda _: (STEPS, 350.0))
     first, second = tmp_path / "first.json", tmp_path / "second.json"
     assert scale.main(["--json", str(first)]) == 0
     assert scale.main(["--costs", str(first), "--json", str(second)]) == 0
