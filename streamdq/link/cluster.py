@@ -57,6 +57,7 @@ class Slots:
         self._nodes: dict[int, str] = {}
         self._suspects: set[str] = set()
         self.version = 0
+        self.changes = 0  # of the table, also of a single slot
 
     @property
     def names(self) -> set[str]:
@@ -88,6 +89,7 @@ class Slots:
     def moved(self, slot: int, node: str) -> None:
         """Corrects one slot only: there is no need to ask for all slots when one moves."""
         self._nodes[slot] = node
+        self.changes += 1
 
     def candidates(self) -> list[str]:
         """The nodes to ask, in a different order each time, because a node that is cut off from the others may have an
@@ -105,6 +107,7 @@ class Slots:
         self._nodes = nodes
         self._suspects = set()
         self.version += 1
+        self.changes += 1
 
 
 def address(host: bytes | str | None, port: int, asked: str) -> str:

@@ -7,6 +7,7 @@ import inspect
 import socket
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import redis
@@ -25,6 +26,7 @@ from .deadline import timed
 from .failures import Crowded, LinkError
 from .fair_semaphore import FairSemaphore
 from .node import AsyncConnections, ConnectionLimits, Connections, renew_in_child
+from .tracking import Changed, Tracking
 
 __all__ = ["AsyncLink", "ConnectionLimits", "Link", "LinkError", "forget_memory"]
 
@@ -241,6 +243,8 @@ class AsyncLink(_Routes):
         super().__init__(url, timeout_s, limits, _ASYNC)
         self.batcher = Batcher(timeout_s)
         self._learning = asyncio.Lock()
+        self._tracking: dict[str, Tracking] = {}  # by the name of the Cluster's node
+        self._tracked = 0  # Slots.changes by then
         self._threads = HandlerThreads(_WORK_THREADS)
 
     async def in_thread(self, function: Callable[..., T], *args: Any) -> T:
@@ -256,26 +260,53 @@ class AsyncLink(_Routes):
             return replies
         return await self._carry_out(routed(self._slots, commands, timeout_s, blocking), blocking)
 
-    async def _carry_out(self, steps: Steps, blocking: bool = False) -> list[Any]:
+    async def look(self, commands: Sequence[Command], timeout_s: float, changed: Changed) -> list[Any]:
+        """Like ``send``, for commands that read keys of a Cluster. ``changed`` is called when one of the keys changes
+        after its reply, once for each, and also when that can't be known any more.
+        """
+        return await self._carry_out(routed(self._slots, commands, timeout_s, blocking=True), True, changed)
+
+    async def _carry_out(self, steps: Steps, blocking: bool = False, changed: Changed | None = None) -> list[Any]:
         try:
             step = next(steps)
             while True:
                 try:
-                    replies = await self._step(step, blocking)
+                    replies = await self._step(step, blocking, changed)
                 except LinkError as error:
                     self._suspect(step, error)
                     step = steps.throw(error)
                 else:
                     step = steps.send(replies)
         except StopIteration as stop:
+            self._track_anew()
             result: list[Any] = stop.value
             return result
 
-    async def _step(self, step: Exchange | Learn, blocking: bool) -> list[Any]:
-        if isinstance(step, Exchange):
-            replies: list[Any] = await self._node(step.node).send(step.commands, step.timeout_s, blocking)
-            return replies
-        return await self._learn(step)
+    async def _step(self, step: Exchange | Learn, blocking: bool, changed: Changed | None) -> list[Any]:
+        if isinstance(step, Learn):
+            return await self._learn(step)
+        if changed is not None:
+            return await self._tracking_at(step.node).look(step.commands, step.timeout_s, changed)
+        replies: list[Any] = await self._node(step.node).send(step.commands, step.timeout_s, blocking)
+        return replies
+
+    def _tracking_at(self, name: str) -> Tracking:
+        if name not in self._tracking:
+            self._tracking[name] = Tracking(self._node(name).make)
+        return self._tracking[name]
+
+    def _track_anew(self) -> None:
+        """If slots have moved: whoever waits for a change of a key must look at it where it is now."""
+        if self._tracked == self._slots.changes:
+            return
+        self._tracked = self._slots.changes
+        for name in self._tracking.keys() - self._slots.names:
+            self._tracking.pop(name).close()
+        for name, tracking in self._tracking.items():
+            tracking.forget(partial(self._is_at, name))
+
+    def _is_at(self, name: str, key: str) -> bool:
+        return self._slots.node_of(key) == name
 
     async def _learn(self, step: Learn) -> list[Any]:
         """Many tasks may need the slots at once; only one asks."""
@@ -293,6 +324,8 @@ class AsyncLink(_Routes):
     async def close(self) -> None:
         """Like Link.close."""
         self._threads.shutdown()
+        for tracking in self._tracking.values():
+            tracking.close()
         for node in list(self._nodes.values()):
             await node.close()
         for sentinel in self._sentinels:

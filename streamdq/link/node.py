@@ -32,7 +32,7 @@ IDLE_S = 10.0
 """How long other idle connections stay open."""
 
 # RuntimeError: uvloop raises it for a closed transport, asyncio for a transport of a closed loop.
-_FAILURES = (RedisError, OSError, EOFError, RuntimeError)
+FAILURES = (RedisError, OSError, EOFError, RuntimeError)
 
 
 class ConnectionLimits(NamedTuple):
@@ -179,7 +179,7 @@ class Connections:
         except BaseException as error:
             if connection is not None:
                 connection.disconnect()
-            if isinstance(error, _FAILURES):
+            if isinstance(error, FAILURES):
                 raise translate(error, sent) from error
             raise
         self._put(connection, replies)
@@ -264,7 +264,7 @@ class AsyncConnections:
     """Async connections to one node, used in one event loop; otherwise like Connections."""
 
     def __init__(self, make: Callable[[], Any], limits: ConnectionLimits, packed: bool = True) -> None:
-        self._make = make
+        self.make = make
         self._limits = limits
         self._packed = packed
         self._line = asyncio.Semaphore(limits.connections)
@@ -285,7 +285,7 @@ class AsyncConnections:
                     limit.reschedule(asyncio.get_running_loop().time() + timeout_s)
                 connection = self._take()
                 if connection is None:
-                    connection = self._make()
+                    connection = self.make()
                     await connection.connect()
                 sent = True
                 replies = await self._exchange(connection, commands)
@@ -296,7 +296,7 @@ class AsyncConnections:
                 await connection.disconnect(nowait=True)
             if isinstance(error, TimeoutError) and not entered:
                 raise Crowded(self._limits[blocking], blocking) from None
-            if isinstance(error, _FAILURES):
+            if isinstance(error, FAILURES):
                 raise translate(error, sent) from error
             raise
         finally:

@@ -15,9 +15,10 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from redis.exceptions import ResponseError
 
@@ -43,11 +44,12 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 
 @dataclass(slots=True)
 class Request:
-    """Commands to send together."""
+    """Commands to send together. ``changed``: see AsyncLink.look; it is None unless the commands are sent there."""
 
     commands: Sequence[Command]
     timeout_s: float
     blocking: bool = False
+    changed: Callable[[str], None] | None = None
 
 
 @dataclass(slots=True)
@@ -64,7 +66,16 @@ class Work:
     function: Callable[[], Any]
 
 
-Op = Generator[Request | Pause | Work | Batched, Any, T]
+@dataclass(slots=True)
+class Together:
+    """Operations to run at the same time, each in a thread if the caller does not await."""
+
+    ops: Sequence[Generator[Any, Any, Any]]
+
+
+Op = Generator[Request | Pause | Work | Batched | Together, Any, T]
+Outcome = tuple[T | None, Exception | None]
+"""What a call returned, or the exception that it raised."""
 
 
 class Session:
@@ -96,11 +107,13 @@ class Session:
         repeatable: bool = True,
         timeout_s: float | None = None,
         within_s: float = float("inf"),
+        changed: Callable[[str], None] | None = None,
     ) -> Op[list[Any]]:
         """The replies of commands sent together, including error replies, within one overall deadline.
 
         A call that is not ``repeatable`` is sent again only if Redis can't have run it. With ``timeout_s``, the
-        commands may block in Redis for that long and are sent only once.
+        commands may block in Redis for that long and are sent only once. ``changed``: the commands look at keys, and it
+        is called when these change (AsyncLink.look).
 
         Raises:
             ServerUnavailable: no reply by the deadline.
@@ -109,7 +122,7 @@ class Session:
         failures.calls_of(self.keys.namespace)
         if timeout_s is not None:
             try:
-                replies: list[Any] = yield Request(commands, timeout_s, blocking=True)
+                replies: list[Any] = yield Request(commands, timeout_s, True, changed)
                 return replies
             except LinkError as error:
                 raise self.unavailable(error) from error
@@ -180,7 +193,29 @@ def checked(reply: Any) -> Any:
     raise as_streamdq(reply) from reply
 
 
-def outcome_of(function: Callable[[], T]) -> tuple[T | None, Exception | None]:
+def together(ops: Sequence[Op[T]]) -> Op[list[Outcome[T]]]:
+    """Runs operations at the same time, such as one for each of a Cluster's nodes."""
+    found: list[Outcome[T]] = []
+    if len(ops) > 1:
+        found = yield Together(ops)
+        return found
+    for op in ops:
+        try:
+            found.append(((yield from op), None))
+        except Exception as error:
+            found.append((None, error))
+    return found
+
+
+def returned(outcome: Outcome[T]) -> T:
+    """What the call returned; what it raised is raised."""
+    value, error = outcome
+    if error is not None:
+        raise error
+    return cast(T, value)
+
+
+def outcome_of(function: Callable[[], T]) -> Outcome[T]:
     """What the function returns, and what it raises."""
     try:
         return function(), None
@@ -193,8 +228,12 @@ def _carried_out(op: Op[T], result: Any, error: Exception | None) -> Any:
     return op.send(result) if error is None else op.throw(error)
 
 
-def _wait_for(link: Link, step: Pause | Work | Batched) -> tuple[Any, Exception | None]:
+def _wait_for(link: Link, step: Pause | Work | Batched | Together) -> Outcome[Any]:
     """What the step results in, and the error that it raises."""
+    if isinstance(step, Together):
+        calls = [partial(outcome_of, partial(run, link, op)) for op in step.ops]
+        with ThreadPoolExecutor(len(calls)) as threads:
+            return [future.result() for future in [threads.submit(call) for call in calls]], None
     if isinstance(step, Pause):
         time.sleep(step.seconds)
         return None, None
@@ -203,7 +242,9 @@ def _wait_for(link: Link, step: Pause | Work | Batched) -> tuple[Any, Exception 
     return outcome_of(partial(link.batcher.result, step, partial(run, link)))
 
 
-async def _await(link: AsyncLink, step: Pause | Work | Batched) -> tuple[Any, Exception | None]:
+async def _await(link: AsyncLink, step: Pause | Work | Batched | Together) -> Outcome[Any]:
+    if isinstance(step, Together):
+        return await asyncio.gather(*(_outcome(link, op) for op in step.ops)), None
     if isinstance(step, Pause):
         await asyncio.sleep(step.seconds)
         return None, None
@@ -235,6 +276,19 @@ def run(link: Link, op: Op[T]) -> T:
         return result
 
 
+async def _outcome(link: AsyncLink, op: Op[T]) -> Outcome[T]:
+    try:
+        return await arun(link, op), None
+    except Exception as error:
+        return None, error
+
+
+async def _sent(link: AsyncLink, step: Request) -> list[Any]:
+    if step.changed is not None:
+        return await link.look(step.commands, step.timeout_s, step.changed)
+    return await link.send(step.commands, step.timeout_s, step.blocking)
+
+
 async def arun(link: AsyncLink, op: Op[T]) -> T:
     """Runs an operation, awaiting its calls."""
     try:
@@ -244,7 +298,7 @@ async def arun(link: AsyncLink, op: Op[T]) -> T:
                 step = _carried_out(op, *(await _await(link, step)))
                 continue
             try:
-                replies = await link.send(step.commands, step.timeout_s, step.blocking)
+                replies = await _sent(link, step)
             except LinkError as error:
                 step = op.throw(error)
             else:

@@ -14,6 +14,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import compress, count
+from math import ceil
 
 from ..config import MAX_BATCH, TopicSettings
 from ..keys import ShardKeys
@@ -39,6 +40,7 @@ _HEADS = 64  # per beat: a round trip of some 100 µs; with this many shards a m
 _COUNTERS_EVERY = 10  # passes
 _QUIET_S = 11.5  # between looks while nothing rings
 _QUIET_SHARDS = 20  # in one such look, however many there are
+_CLUSTER_ROUND_S = 60.0  # on Cluster, where namespaces have many shards, each is looked at about once in that time
 _VERSIONS_EVERY = 5  # passes of such looks
 _MISSED_S = 0.1  # a head that is earlier than expected by more than this means a missed ring
 
@@ -233,8 +235,7 @@ class NodeMover:
     async def _pass(self, number: int) -> None:
         """Looks at all shards. Each ring is followed by a look that begins a beat after it."""
         thorough, self._changed = self._changed or number % _COUNTERS_EVERY == 0, False
-        if not self._link.is_cluster:  # there, a slot may move away from under a blocked read at any time
-            self._rung.clear()
+        self._rung.clear()
         shards = self._timers.shards
         for begin in range(0, max(1, len(shards)), _HEADS):
             await asyncio.sleep(_BEAT_S)
@@ -244,7 +245,8 @@ class NodeMover:
         shards, begin = self._timers.shards, self._looked_at
         if begin >= len(shards):
             self._quiet_passes, begin = self._quiet_passes + 1, 0
-        self._looked_at = begin + _QUIET_SHARDS
+        most = ceil(len(shards) * _QUIET_S / _CLUSTER_ROUND_S) if self._link.is_cluster else _QUIET_SHARDS
+        self._looked_at = begin + min(most, _QUIET_SHARDS)
         return shards[begin : self._looked_at]
 
     async def _beat(self, shards: list[ShardKeys], counters: bool, versions: bool) -> None:

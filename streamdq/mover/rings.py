@@ -2,19 +2,21 @@
 registry changes.
 
 Redis goes through all streams of a blocked read each time that one of them rings. So there are several reads, of a part
-of the streams each; on a Cluster one for each stream, as a read covers only one slot.
+of the streams each. On a Cluster, where a read covers only one slot, the streams are watched instead (watch.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from functools import partial
 from itertools import chain
 
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
 from ..loop import Failures, cancel_and_wait, wait
-from ..store.blocking import listen
+from ..store.blocking import listen, newest
+from .watch import Watch
 
 _BLOCK_S = 60.0  # a dead connection is noticed before that, as the system asks whether it is alive
 _DIVIDE_S = 10.0
@@ -46,6 +48,7 @@ class Listener:
         self._mistrusted: set[str] = set()
         self._failures = Failures("rings", session.keys.namespace)
         self._changed = asyncio.Event()
+        self._watch = Watch(link, lambda _: self._changed.set())
 
     def mistrust(self, stream: str) -> None:
         """Reads the stream anew from its beginning: the id seen last may be ahead of those that Redis issues now, or
@@ -65,10 +68,44 @@ class Listener:
         try:
             while True:
                 self._changed.clear()
-                await self._divide(parts)
+                if self._link.is_cluster:
+                    self._look(parts)
+                else:
+                    await self._divide(parts)
                 await wait(self._changed, _DIVIDE_S)
         finally:
             await cancel_and_wait(parts)
+
+    # -- on a Cluster
+
+    def _look(self, under_way: dict[asyncio.Task[None], list[str]]) -> None:
+        """Looks at the streams that may have changed, at the same time on all nodes."""
+        self._forget(self._mistrusted)
+        self._watch.forget(self._mistrusted)
+        self._mistrusted = set()
+        busy = set(chain(*under_way.values()))
+        for node, streams in self._watch.due(name for name in self._streams() if name not in busy).items():
+            task = asyncio.create_task(self._look_at(node, streams))
+            under_way[task] = streams
+            task.add_done_callback(partial(self._looked, under_way))
+
+    def _looked(self, under_way: dict[asyncio.Task[None], list[str]], task: asyncio.Task[None]) -> None:
+        under_way.pop(task, None)
+        self._changed.set()
+
+    async def _look_at(self, node: str, names: list[str]) -> None:
+        try:
+            found = await self._watch.look(names, partial(newest, self._session))
+            rung = {name: entry for name, entry in found.items() if self._seen.get(name) != entry}
+            await self._heard(rung)
+            self._seen.update(rung)
+        except Exception as error:
+            self._watch.forget(names)
+            await self._failed(names, node, error)
+        else:
+            self._failures.worked(node)
+
+    # -- elsewhere
 
     async def _divide(self, parts: dict[asyncio.Task[None], list[str]]) -> None:
         """Gives each part of the streams its own blocked read. Whole parts stay as they are; of the others, new parts
@@ -101,8 +138,11 @@ class Listener:
                 await self._heard(rung)
                 self._seen.update(rung)  # not before: a task that is ended meanwhile must hear them again
             except Exception as error:
-                self._forget(names)
-                self._deaf()
-                await asyncio.sleep(self._failures.failed(names[0], error))
+                await self._failed(names, names[0], error)
             else:
                 self._failures.worked(names[0])
+
+    async def _failed(self, names: Sequence[str], what: str, error: Exception) -> None:
+        self._forget(names)
+        self._deaf()
+        await asyncio.sleep(self._failures.failed(what, error))

@@ -11,8 +11,10 @@ COMMANDS = (
     "xrange", "xread", "xreadgroup", "xrevrange", "xtrim", "zadd", "zcard", "zcount", "zincrby", "zlexcount", "zrange",
     "zrangebylex", "zrangebyscore", "zrem", "zremrangebyrank", "zrevrangebylex", "zscan", "zscore",
 )  # fmt: skip
-CLUSTER_COMMANDS = ("asking", "cluster|slots")
-"""What clients of a Cluster send as well: to learn which node serves which slot, and while a slot migrates."""
+CLUSTER_COMMANDS = ("asking", "client|tracking", "cluster|slots", "hello")
+"""What clients of a Cluster send as well: to learn which node serves which slot, while a slot migrates, and to be told
+when a shard has news.
+"""
 
 DISK_COMMANDS = ("config|get", "waitaof")
 """What ``durable="disk"`` sends as well, the one or the other. A server refuses a list with a command that it

@@ -1,9 +1,13 @@
-"""Blocking reads of ready streams and ``wake`` streams, and the consumer's heartbeat."""
+"""Waiting for entries of ready streams and ``wake`` streams, by blocking reads or, on Cluster, by looks that tell of
+the next change; and the consumer's heartbeat.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from redis.exceptions import ResponseError
 
 from ..errors import TooManyCalls
 from ..keys import ShardKeys
@@ -11,6 +15,7 @@ from ..link.command import Command
 from ..link.session import Op, Session, checked
 
 _BLOCK_GRACE_S = 3.0
+_LOOK_S = 2.0
 _END = "18446744073709551615-0"  # after the last possible entry
 
 Entries = list[bytes | str]
@@ -62,6 +67,53 @@ def listen(session: Session, streams: Sequence[str], seen: Mapping[str, bytes], 
     return {name.decode(): entries[-1][0] for name, entries in checked(replies[0]) or []}
 
 
+def newest(session: Session, streams: Sequence[str], changed: Callable[[str], None]) -> Op[dict[str, bytes]]:
+    """The id of each stream's newest entry, if it has one; ``changed`` is told of the next change. On Cluster, where
+    all streams should be on one node; one call.
+    """
+    commands = [Command(name, ("XREVRANGE", name, "+", "-", "COUNT", 1)) for name in streams]
+    replies = yield from session.call(commands, timeout_s=_LOOK_S, changed=changed)
+    return {name: found[0][0] for name, reply in zip(streams, replies, strict=True) if (found := checked(reply))}
+
+
+def with_news(session: Session, group: str, streams: Sequence[str], changed: Callable[[str], None]) -> Op[list[str]]:
+    """Those of the ready streams that are missing or have an entry which was not delivered to the group; ``changed`` is
+    told of the next change of each stream. On Cluster, where all should be on one node. One call, and another one if
+    there are entries.
+    """
+    replies = yield from session.call(
+        [Command(name, ("XINFO", "STREAM", name)) for name in streams], timeout_s=_LOOK_S, changed=changed
+    )
+    found = dict(zip(streams, replies, strict=True))
+    news = [name for name, reply in found.items() if _is_missing(reply)]
+    last = {name: checked(found[name])[b"last-entry"] for name in streams if name not in news}
+    some = [name for name in last if last[name]]
+    if some:
+        groups = yield from session.call(
+            [Command(name, ("XINFO", "GROUPS", name)) for name in some], timeout_s=_LOOK_S, changed=changed
+        )
+        news += [
+            name
+            for name, reply in zip(some, groups, strict=True)
+            if _is_missing(reply) or _delivered(checked(reply), group) < _position(last[name][0])
+        ]
+    return news
+
+
+def _is_missing(reply: Any) -> bool:
+    return isinstance(reply, ResponseError) and "no such key" in str(reply)
+
+
+def _position(entry: bytes) -> tuple[int, ...]:
+    return tuple(map(int, entry.split(b"-")))
+
+
+def _delivered(groups: Sequence[Mapping[bytes, Any]], group: str) -> tuple[int, ...]:
+    """The position of the last entry that was delivered to the group; before all others if there is no such group."""
+    positions = (_position(row[b"last-delivered-id"]) for row in groups if row[b"name"] == group.encode())
+    return next(positions, ())
+
+
 def join(session: Session, group: str, consumer: str, shards: Sequence[ShardKeys]) -> Op[None]:
     """Makes the consumer known to the group, in both streams of each shard: before Redis 7.2 a blocked read does not do
     that. One call. Ignores missing groups; the first read will find them.
@@ -77,8 +129,12 @@ def join(session: Session, group: str, consumer: str, shards: Sequence[ShardKeys
 
 def heartbeat(session: Session, group: str, consumer: str, shards: Sequence[ShardKeys]) -> Op[None]:
     """The consumer's heartbeat: asks for its pending entries after the last possible id. The reply is empty, but Redis
-    resets the consumer's idle time. On Cluster, one shard only.
+    resets the consumer's idle time. One command; on Cluster one for each shard.
     """
-    streams = [shard.ready for shard in shards]
-    args = ("XREADGROUP", "GROUP", group, consumer, "STREAMS", *streams, *[_END] * len(streams))
-    yield from session.call([Command(streams[0], args)])
+    parts = [[shard.ready] for shard in shards] if session.is_cluster else [[shard.ready for shard in shards]]
+    yield from session.call(
+        [
+            Command(streams[0], ("XREADGROUP", "GROUP", group, consumer, "STREAMS", *streams, *[_END] * len(streams)))
+            for streams in parts
+        ]
+    )

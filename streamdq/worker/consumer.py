@@ -1,7 +1,8 @@
 """Claims ready jobs for one consumer of one group: one script call when busy, one blocked read when idle.
 
-On a Cluster each shard has its own blocked read and its own failures: a slow call goes on while others are sent, and a
-shard whose call failed is left alone for a moment. Elsewhere all shards share one server, and a failure is raised.
+On a Cluster, where a blocked read covers one slot only, quiet shards are watched instead (quiet_shards.py). There each
+shard has its own failures: a slow call goes on while others are sent, and a shard whose call failed is left alone for a
+moment. Elsewhere all shards share one server, and a failure is raised.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ..errors import GroupMissing, ServerError
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
-from ..loop import Failures, cancel_and_wait, wait
+from ..loop import Failures, cancel_and_wait
 from ..operations import measured
 from ..operations.attempts import Held, held_in
 from ..store import blocking, reads
@@ -25,6 +26,7 @@ from ..store.replies import Claimed
 from ..store.scripts import Scripts
 from ..store.topics import Topics
 from ..times.clock import RedisTime
+from .quiet_shards import QuietShards
 from .turns import Limit, Turns
 
 T = TypeVar("T")
@@ -80,6 +82,8 @@ class Consumer:
         self._failures = Failures("claim", session.keys.namespace)
         self._swept = 0.0
         self._changed = asyncio.Event()  # the served topics or shards have changed
+        self._watched = QuietShards(link, session, group, self._activate)  # on Cluster only
+        self._waiting = False  # on Cluster, for one of these
 
     def now_ms(self) -> int:
         """Redis's time, or the injected one."""
@@ -112,6 +116,8 @@ class Consumer:
         self._crowded.clear()
         for shard in self._found.keys() - set(shards):
             del self._found[shard]
+        if self._link.is_cluster:
+            self._watched.serve(shards)
         self._changed.set()
         return True
 
@@ -300,6 +306,8 @@ class Consumer:
             self._activate(shard)
         if claimed.rows:
             self._turns.took(shard.topic, len(claimed.rows))
+        if self._link.is_cluster:
+            self._watched.claimed(shard, bool(claimed.rows))
         held = held_in(shard, self.group, claimed, asked, self._session.bodies)
         if count > 0:
             self._note_crowd(shard, claimed, held, min(count, limit.at_once))
@@ -321,7 +329,7 @@ class Consumer:
         """
         others = self._active or self._found or self._late or self._turns.strict
         serves = shard.topic in self._served and shard not in self._resting and shard not in self._failing
-        if others or not self._readers or not serves:
+        if others or not (self._readers or self._waiting) or not serves:
             return False
         self._turns.compete({shard.topic})
         return True
@@ -330,6 +338,8 @@ class Consumer:
         """The jobs that were claimed for it in a call from ``asked`` on, by the monotonic clock."""
         self.time.observe(claimed.now_ms, time.monotonic())
         self._turns.took(shard.topic, len(claimed.rows))
+        if self._link.is_cluster:
+            self._watched.claimed(shard, False)  # it is going to be told of the entries that it has just got
         return held_in(shard, self.group, claimed, asked, self._session.bodies)
 
     # -- reading
@@ -359,10 +369,13 @@ class Consumer:
                     self._activate(shard)
 
     def _read(self, shards: list[ShardKeys], limits: Limits, block_s: float) -> None:
-        """Starts blocked reads: one per shard on Cluster, otherwise one for some dozens of shards."""
-        block_ms, most = max(1, int(block_s * 1000)), 1 if self._link.is_cluster else _TOGETHER
-        for begin in range(0, len(shards), most):
-            together = tuple(shards[begin : begin + most])
+        """Starts blocked reads, one for some dozens of shards; on Cluster looks, one for each node."""
+        if self._link.is_cluster:
+            self._readers |= {asyncio.create_task(look): together for look, together in self._watched.looks(shards)}
+            return
+        block_ms = max(1, int(block_s * 1000))
+        for begin in range(0, len(shards), _TOGETHER):
+            together = tuple(shards[begin : begin + _TOGETHER])
             room = min(limits[shard.topic].most for shard in together)
             count = min(max(1, room // (2 * len(together))), MAX_CLAIM)
             read = read_streams(self._session, self.group, self.name, together, count, block_ms)
@@ -372,31 +385,38 @@ class Consumer:
         """Blocks until a read returns, a shard has rested, or ``wait_s`` has passed."""
         soonest = min(self._resting.values(), default=float("inf")) - time.monotonic()
         timeout_s = max(0.001, min(wait_s, soonest, BLOCK_S))
-        self._read(self._quiet(limits), limits, BLOCK_S if self._link.is_cluster else timeout_s)
-        if not self._readers and not self._late:
-            await wait(self._changed, timeout_s)
-            return
-        changed = asyncio.create_task(self._changed.wait())
+        self._watched.stirred.clear()
+        self._read(self._quiet(limits), limits, timeout_s)
+        events = (self._changed, self._watched.stirred) if self._link.is_cluster else (self._changed,)
+        told = [asyncio.create_task(event.wait()) for event in events]
+        grace_s = 0.0 if self._link.is_cluster else 1.0  # Redis ends a read late
+        self._waiting = self._link.is_cluster
         try:
-            awaited = (changed, *self._readers, *self._late)
-            await asyncio.wait(awaited, timeout=timeout_s + 1, return_when=asyncio.FIRST_COMPLETED)
+            awaited = (*told, *self._readers, *self._late)
+            await asyncio.wait(awaited, timeout=timeout_s + grace_s, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            changed.cancel()
+            self._waiting = False
+            for task in told:
+                task.cancel()
 
     def _harvest(self) -> None:
         for task in [task for task in self._readers if task.done()]:
             shards = self._readers.pop(task)
             if (error := task.exception()) is None:
                 self._keep(task.result())
-            else:
-                self._failed(shards[0], error)
+                continue
+            for shard in shards:
+                self._failed(shard, error)
 
     def _keep(self, found: dict[ShardKeys, Entries]) -> None:
         """Keeps entries that were read until they are claimed. Two reads may return entries of one shard before
-        that.
+        that. A look finds shards without reading their entries.
         """
         for shard, entries in found.items():
-            self._found.setdefault(shard, []).extend(entries)
+            if entries:
+                self._found.setdefault(shard, []).extend(entries)
+            else:
+                self._activate(shard)
 
     # -- heartbeat and leaving
 
@@ -406,8 +426,10 @@ class Consumer:
         """
         while True:
             await asyncio.sleep(_HEARTBEAT_S)
-            together = [[shard] for shard in self._shards] if self._link.is_cluster else [self._shards]
-            await self._everywhere(self._send_heartbeat, [shards for shards in together if shards])
+            nodes: dict[str, list[ShardKeys]] = {}
+            for shard in self._shards:
+                nodes.setdefault(self._link.node_of(shard.ready), []).append(shard)
+            await self._everywhere(self._send_heartbeat, list(nodes.values()))
 
     async def _send_heartbeat(self, shards: list[ShardKeys]) -> None:
         await arun(self._link, blocking.heartbeat(self._session, self.group, self.name, shards))

@@ -10,9 +10,13 @@ import pytest
 ROOT = Path(__file__).parents[2] / "streamdq"
 OTHERS = {
     ("embedded/supervisor.py", "_exit"),  # of os
-    ("link/node.py", "_close"),  # of redis-py's connections, as the other two
+    ("link/node.py", "_close"),  # of redis-py's connections, as the other six
     ("link/node.py", "_sock"),
     ("link/node.py", "_writer"),
+    ("link/tracking.py", "_close"),
+    ("link/tracking.py", "_parser"),
+    ("link/tracking.py", "_reader"),
+    ("link/tracking.py", "_writer"),
     ("metrics/declared.py", "_labelnames"),  # of prometheus_client's metrics
     ("store/records.py", "_replace"),  # of named tuples
     ("store/schedules.py", "_replace"),

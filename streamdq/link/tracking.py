@@ -1,0 +1,155 @@
+"""Waits for changes of any number of keys over one connection: Redis's client-side caching (CLIENT TRACKING).
+
+A command that reads a key, sent over such a connection, makes Redis remember the key, even one that does not exist.
+When it changes next, Redis says so once, and forgets it. So to look at a key and to ask for its next change is one
+command, and no change can come between. When a connection ends, all keys that were looked at over it count as changed.
+
+Messages come between replies, which needs RESP3 (HELLO 3). redis-py only opens and authenticates the connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import hiredis
+from redis.exceptions import InvalidResponse, ResponseError
+
+from .command import Command
+from .error_replies import as_streamdq
+from .failures import count_reply, translate
+from .node import FAILURES
+
+Changed = Callable[[str], None]
+"""Is called once with a key that was looked at: it has changed, or may have."""
+
+_BEGIN = (Command("", ("HELLO", "3")), Command("", ("CLIENT", "TRACKING", "ON")))
+_READ_BYTES = 65536
+
+
+@dataclass(slots=True, eq=False)
+class _Call:
+    """A call under way. ``changed`` is None for a call that looks at no keys."""
+
+    commands: Sequence[Command]
+    changed: Changed | None
+    replies: list[Any] = field(default_factory=list)
+    done: asyncio.Future[list[Any]] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+
+
+class Tracking:
+    """The connection to one node, which is opened when it is needed. ``make`` creates one that is not connected yet."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self._make = make
+        self._opening = asyncio.Lock()
+        self._connection: Any = None
+        self._reading: asyncio.Task[None] | None = None
+        self._calls: deque[_Call] = deque()
+        self._told: dict[str, set[Changed]] = {}  # whom to tell of each key's next change
+
+    async def look(self, commands: Sequence[Command], timeout_s: float, changed: Changed) -> list[Any]:
+        """The replies, including error replies. From each key's reply on, ``changed`` is called when it changes.
+
+        Raises:
+            LinkError: the connection failed; it is closed.
+            AuthenticationFailed, UnsupportedServer: from the handshake.
+        """
+        sent = False
+        try:
+            async with asyncio.timeout(timeout_s):
+                async with self._opening:
+                    if self._connection is None:
+                        await self._open()
+                sent = True
+                return await self._send(commands, changed)
+        except asyncio.CancelledError:
+            raise
+        except FAILURES as error:
+            if isinstance(error, TimeoutError):
+                self.close()
+            raise translate(error, sent) from error
+
+    async def _open(self) -> None:
+        connection = self._make()
+        try:
+            await connection.connect()
+            parser = hiredis.Reader(protocolError=InvalidResponse, replyError=connection._parser.parse_error)
+            self._connection = connection
+            self._reading = asyncio.create_task(self._read(connection, parser))
+            for reply in await self._send(_BEGIN, None):
+                if isinstance(reply, ResponseError):
+                    raise as_streamdq(reply) from reply
+        except BaseException:
+            self.close()
+            await connection.disconnect(nowait=True)
+            raise
+
+    async def _send(self, commands: Sequence[Command], changed: Changed | None) -> list[Any]:
+        if self._connection is None:  # it has ended meanwhile
+            raise ConnectionError("the connection was closed")
+        call = _Call(commands, changed)
+        self._calls.append(call)
+        self._connection._writer.writelines([hiredis.pack_command(command.args) for command in commands])
+        return await asyncio.shield(call.done)
+
+    async def _read(self, connection: Any, parser: Any) -> None:
+        error: BaseException = ConnectionError("the server closed the connection")
+        try:
+            while data := await connection._reader.read(_READ_BYTES):
+                parser.feed(data)
+                while (reply := parser.gets()) is not False:
+                    self._take(reply)
+        except FAILURES as failure:
+            error = failure
+        if self._connection is connection:
+            self._end(error)
+
+    def _take(self, message: Any) -> None:
+        if not isinstance(message, hiredis.PushNotification):
+            self._take_reply(message)
+        elif message[0] == b"invalidate":  # None: all keys
+            self._tell(list(self._told) if message[1] is None else [key.decode() for key in message[1]])
+
+    def _take_reply(self, reply: Any) -> None:
+        call = self._calls[0]
+        key = call.commands[len(call.replies)].key
+        if isinstance(reply, ResponseError):
+            count_reply(reply)
+        elif call.changed is not None and key:
+            self._told.setdefault(key, set()).add(call.changed)
+        call.replies.append(reply)
+        if len(call.replies) == len(call.commands):
+            self._calls.popleft()
+            if not call.done.done():
+                call.done.set_result(call.replies)
+
+    def _tell(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            for changed in self._told.pop(key, ()):
+                changed(key)
+
+    def forget(self, is_here: Callable[[str], bool]) -> None:
+        """Tells of keys that another node has now."""
+        self._tell([key for key in self._told if not is_here(key)])
+
+    def _end(self, error: BaseException) -> None:
+        connection, self._connection = self._connection, None
+        calls, self._calls = self._calls, deque()
+        if connection is not None:
+            connection._close()
+        for call in calls:
+            if not call.done.done():
+                call.done.set_exception(error)
+                call.done.exception()  # its caller may have given up
+        self._tell(list(self._told))
+
+    def close(self) -> None:
+        """Ends the connection; the next call opens another one."""
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
+        self._end(ConnectionError("the connection was closed"))

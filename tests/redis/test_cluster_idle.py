@@ -1,0 +1,246 @@
+"""Idle workers and movers on a Cluster: what they cost, and whether they notice what comes. What they were not told of,
+they would find within a minute only; ``Seen.count`` waits for ten seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from streamdq import NewJob
+from tests.conftest import EACH_BINARY
+from tests.migration import Migration
+from tests.redis.harness import NAMESPACE, Seen, Space, eventually, opened, recorder
+from tests.servers import Binary, Cluster, Server, until
+
+SHARDS = 64
+
+
+@pytest.fixture(scope="module", params=EACH_BINARY)
+def running(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    binary: Binary = request.param
+    with Cluster(binary) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def nodes(running: Cluster) -> Cluster:
+    running.flush()
+    return running
+
+
+@pytest.fixture
+def many(nodes: Cluster) -> Iterator[Space]:
+    with opened(nodes.url) as space:
+        space.queue.configure("t", shards=SHARDS)
+        yield space
+
+
+def tracking(cluster: Cluster) -> list[tuple[Server, str]]:
+    """The connections that wait for changes of keys."""
+    found = []
+    for node in cluster.nodes:
+        with node.client() as client:
+            found += [(node, row["id"]) for row in client.client_list() if "t" in row["flags"]]
+    return found
+
+
+def connections(cluster: Cluster) -> int:
+    count = 0
+    for node in cluster.nodes:
+        with node.client() as client:
+            count += len(client.client_list()) - 1
+    return count
+
+
+def commands(cluster: Cluster) -> int:
+    count = 0
+    for node in cluster.nodes:
+        with node.client() as client:
+            stats = client.info("commandstats")
+        count += sum(row["calls"] for name, row in stats.items() if "info" not in name)
+    return count
+
+
+async def test_connections_do_not_grow_with_shards(many: Space, nodes: Cluster, seen: Seen) -> None:
+    before = connections(nodes)
+    worker = many.worker()
+    worker.handler("t")(recorder(seen))
+    async with many.serving(worker):
+        await eventually(lambda: len(tracking(nodes)) == 3, "it watches")
+        await asyncio.sleep(0.5)
+        assert connections(nodes) - before <= 3 * 6
+        many.queue.enqueue_many("t", (NewJob(n) for n in range(500)))
+        await seen.count(500)
+
+
+async def test_an_idle_worker_costs_little(many: Space, nodes: Cluster, seen: Seen) -> None:
+    worker = many.worker()
+    worker.handler("t")(recorder(seen))
+    async with many.serving(worker):
+        await eventually(lambda: len(tracking(nodes)) == 3, "it watches")
+        await asyncio.sleep(3)
+        before, began = commands(nodes), time.monotonic()
+        await asyncio.sleep(5)
+        per_s = (commands(nodes) - before) / (time.monotonic() - began)
+    assert per_s <= 3 + 0.1 * SHARDS
+
+
+Break = Callable[[Cluster], None]
+
+
+def kill_tracking(cluster: Cluster) -> None:
+    killed = tracking(cluster)
+    assert len(killed) == 3
+    for node, id in killed:
+        with node.client() as client:
+            client.client_kill_filter(_id=id)
+
+
+def kill_all(cluster: Cluster) -> None:
+    for node in cluster.nodes:
+        with node.client() as client:
+            client.client_kill_filter(_type="normal", skipme=True)
+
+
+def forget_all(cluster: Cluster) -> None:
+    """Redis's table of tracked keys is nearly full for a moment."""
+    for node in cluster.nodes:
+        with node.client() as client:
+            client.config_set("tracking-table-max-keys", 1)
+            time.sleep(0.3)
+            client.config_set("tracking-table-max-keys", 1_000_000)
+
+
+@pytest.mark.parametrize("broken", [kill_tracking, kill_all, forget_all])
+async def test_nothing_is_missed_after_trouble(many: Space, nodes: Cluster, seen: Seen, broken: Break) -> None:
+    worker = many.worker()
+    worker.handler("t")(recorder(seen))
+    async with many.serving(worker):
+        await eventually(lambda: len(tracking(nodes)) == 3, "it watches")
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(broken, nodes)
+        await asyncio.sleep(0.3)
+        for n in range(3 * SHARDS):
+            await asyncio.to_thread(many.queue.enqueue, "t", n, delay="10ms" if n % 2 else 0)
+        await seen.count(3 * SHARDS)
+
+
+async def test_groups_are_made_again_after_a_flush(many: Space, nodes: Cluster, seen: Seen) -> None:
+    worker = many.worker()
+    worker.handler("t")(recorder(seen))
+    async with many.serving(worker):
+        await eventually(lambda: len(tracking(nodes)) == 3, "it watches")
+        for node in nodes.nodes:
+            with node.client() as client:
+                client.flushall()
+        for n in range(SHARDS):
+            await asyncio.to_thread(many.queue.enqueue, "t", n)
+        await seen.count(SHARDS)
+        await eventually(lambda: many.audit().left == 0, "all done")
+
+
+async def test_a_slot_that_moved_while_all_were_idle(nodes: Cluster, seen: Seen) -> None:
+    with opened(nodes.url) as space:
+        space.queue.configure("t", shards=2)
+        worker = space.worker()
+        worker.handler("t")(recorder(seen))
+        async with space.serving(worker):
+            space.queue.enqueue_many("t", (NewJob(n, delay="20ms") for n in range(10)))
+            await seen.count(10)
+            await eventually(lambda: space.audit().left == 0, "all done")
+            move = Migration(nodes, "t:0")
+            await asyncio.to_thread(move.begin)
+            await asyncio.to_thread(move.move_all)
+            await asyncio.sleep(0.3)  # it looks where the slot is going to
+            await asyncio.to_thread(move.end)
+            for n in range(10, 20):
+                await asyncio.to_thread(space.queue.enqueue, "t", n, delay="10ms" if n % 2 else 0)
+            await seen.count(20)
+            await eventually(lambda: space.audit().left == 0, "all done")
+
+
+async def test_two_workers_share_what_comes(many: Space, nodes: Cluster, seen: Seen) -> None:
+    """Both are told; each job runs once."""
+    workers = [many.worker(), many.worker()]
+    for worker in workers:
+        worker.handler("t")(recorder(seen))
+    async with many.serving(*workers):
+        await eventually(lambda: len(tracking(nodes)) == 6, "both watch")
+        for n in range(100):
+            await asyncio.to_thread(many.queue.enqueue, "t", n)
+        await seen.count(100)
+        await eventually(lambda: many.audit().left == 0, "all done")
+    assert sorted(seen.all) == list(range(100))
+
+
+def pending_of(cluster: Cluster, pid: int) -> int:
+    """How many entries the consumer of this process has."""
+    found, names = 0, 0
+    with cluster.client() as client:
+        for shard in range(SHARDS):
+            rows = client.xinfo_consumers(f"{NAMESPACE}:{{t:{shard}}}:ready", "default")
+            mine = [row["pending"] for row in rows if f"-{pid}-" in row["name"].decode()]
+            found, names = found + sum(mine), names + len(mine)
+    assert names == SHARDS
+    return found
+
+
+ANOTHER = """
+import sys
+from streamdq import Worker
+worker = Worker(sys.argv[1], sys.argv[2])
+worker.handler("t")(lambda body: None)
+worker.run()
+"""
+
+
+async def test_a_stopped_worker_is_given_nothing(many: Space, nodes: Cluster, seen: Seen) -> None:
+    """A blocked read of its would be given jobs, and keep them for seconds."""
+    worker = many.worker()
+    worker.handler("t")(recorder(seen))
+    async with many.serving(worker):
+        await eventually(lambda: len(tracking(nodes)) == 3, "it watches, and its mover is at work")
+        other = subprocess.Popen(  # noqa: ASYNC220 - it takes a moment
+            [sys.executable, "-c", ANOTHER, nodes.url, NAMESPACE]
+        )
+        try:
+            await eventually(lambda: len(tracking(nodes)) == 6, "the other one watches as well")
+            await asyncio.sleep(0.5)
+            os.kill(other.pid, signal.SIGSTOP)
+            for n in range(SHARDS):
+                await asyncio.to_thread(many.queue.enqueue, "t", n)
+            await seen.count(SHARDS)
+            assert pending_of(nodes, other.pid) == 0
+            os.kill(other.pid, signal.SIGCONT)
+            many.queue.enqueue_many("t", (NewJob(n) for n in range(500)))
+            await eventually(lambda: many.audit().left == 0, "all done")
+        finally:
+            other.kill()
+            other.wait()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("binary", EACH_BINARY)
+async def test_a_replica_takes_over_while_all_are_idle(binary: Binary, seen: Seen) -> None:
+    with Cluster(binary, replicas=True) as cluster, opened(cluster.url) as space:
+        space.queue.configure("t", shards=12)
+        worker = space.worker()
+        worker.handler("t")(recorder(seen))
+        async with space.serving(worker):
+            await eventually(lambda: len(tracking(cluster)) == 3, "it watches")
+            await asyncio.sleep(0.5)
+            await asyncio.to_thread(cluster.nodes[0].kill)
+            with cluster.replicas[0].client() as client:
+                await asyncio.to_thread(until, lambda: client.role()[0] == b"master", "the replica takes over")
+            for n in range(60):
+                await asyncio.to_thread(space.queue.enqueue, "t", n, delay="10ms" if n % 2 else 0)
+            await seen.count(60)
+            await eventually(lambda: space.audit().left == 0, "all done")

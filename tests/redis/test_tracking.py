@@ -1,0 +1,194 @@
+"""Looks at a Cluster's keys that tell of the next change (link/tracking.py), on real servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from streamdq.errors import AuthenticationFailed
+from streamdq.link.command import Command
+from streamdq.link.connection import AsyncLink, ConnectionLimits
+from streamdq.link.failures import LinkError
+from tests.conftest import EACH_BINARY
+from tests.migration import Migration
+from tests.redis.harness import Seen
+from tests.servers import Binary, Cluster, Server
+
+LIMITS = ConnectionLimits(4, 4)
+KEY, OTHER, ABSENT = "{m}:here", "{m}:other", "{m}:absent"
+
+
+@pytest.fixture(scope="module", params=EACH_BINARY)
+def running(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    binary: Binary = request.param
+    with Cluster(binary) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def nodes(running: Cluster) -> Cluster:
+    running.flush()
+    return running
+
+
+class Looker:
+    """Looks at keys over one link, and notes what it is told."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.link = AsyncLink(cluster.url, 5.0, LIMITS)
+        self.told = Seen()
+
+    async def look(self, *keys: str) -> list[object]:
+        """Their lengths."""
+        commands = [Command(key, ("XLEN", key)) for key in keys]
+        return list(await self.link.look(commands, 5.0, self.told.add))
+
+    def server_of(self, key: str) -> Server:
+        name = self.link.node_of(key)
+        return next(node for node in self.cluster.nodes if node.address == name)
+
+
+@pytest.fixture
+async def looker(nodes: Cluster) -> AsyncIterator[Looker]:
+    looker = Looker(nodes)
+    yield looker
+    await looker.link.close()
+
+
+def add(cluster: Cluster, key: str) -> None:
+    with cluster.client() as client:
+        client.xadd(key, {"a": "1"})
+
+
+def kill_tracking(server: Server) -> int:
+    """How many connections that track keys it had."""
+    with server.client() as client:
+        tracking = [row["id"] for row in client.client_list() if "t" in row["flags"]]
+        for id in tracking:
+            client.client_kill_filter(_id=id)
+    return len(tracking)
+
+
+@pytest.mark.parametrize("exists", [True, False])
+async def test_the_next_change_is_told_once(looker: Looker, exists: bool) -> None:
+    if exists:
+        add(looker.cluster, KEY)
+    assert await looker.look(KEY) == [int(exists)]
+    add(looker.cluster, KEY)
+    assert await looker.told.count(1) == [KEY]
+    add(looker.cluster, KEY)
+    assert await looker.look(KEY) == [2 + exists]
+    assert looker.told.all == [KEY], "it was told of a change that nobody asked for"
+    add(looker.cluster, KEY)
+    assert await looker.told.count(2) == [KEY, KEY]
+
+
+async def test_keys_on_all_nodes_take_a_connection_each(looker: Looker) -> None:
+    keys = [f"k{n}" for n in range(100)]
+    assert await looker.look(*keys) == [0] * 100
+    assert [kill_tracking(node) for node in looker.cluster.nodes] == [1, 1, 1]
+    assert sorted(await looker.told.count(100)) == sorted(keys)
+
+
+async def test_a_lost_connection_counts_as_a_change_and_is_opened_again(looker: Looker) -> None:
+    await looker.look(KEY, OTHER)
+    assert kill_tracking(looker.server_of(KEY)) == 1
+    assert sorted(await looker.told.count(2)) == sorted([KEY, OTHER])
+    await looker.look(KEY)
+    add(looker.cluster, KEY)
+    assert (await looker.told.count(3))[2] == KEY
+
+
+async def test_a_flush_is_a_change(looker: Looker) -> None:
+    await looker.look(KEY, ABSENT)
+    looker.server_of(KEY).flush()
+    assert sorted(await looker.told.count(2)) == sorted([KEY, ABSENT])
+
+
+async def test_a_table_of_keys_that_is_full_costs_looks_and_nothing_else(looker: Looker) -> None:
+    server = looker.server_of(KEY) if await looker.look(KEY) else None
+    assert server is not None
+    with server.client() as client:
+        most = client.config_get("tracking-table-max-keys")["tracking-table-max-keys"]
+        client.config_set("tracking-table-max-keys", 2)
+        try:
+            keys = [f"{{m}}:{n}" for n in range(20)]
+            await looker.look(*keys)
+            told = await looker.told.count(18)
+        finally:
+            client.config_set("tracking-table-max-keys", most)
+    assert set(told) <= {KEY, *keys}
+
+
+async def test_a_call_under_way_fails_with_its_connection(looker: Looker) -> None:
+    await looker.look(KEY)
+    server = looker.server_of(KEY)
+    with server.client() as client:
+        client.client_pause(800)
+        under_way = asyncio.create_task(looker.look(OTHER))
+        await asyncio.sleep(0.05)
+        looker.link._tracking[looker.link.node_of(KEY)].close()
+        with pytest.raises(LinkError) as failed:
+            await under_way
+    assert failed.value.sent
+    assert looker.told.all == [KEY]
+
+
+async def test_a_server_that_hangs_costs_the_time_out_and_the_connection(looker: Looker) -> None:
+    await looker.look(KEY)
+    with looker.server_of(KEY).client() as client:
+        client.client_pause(800)
+        with pytest.raises(LinkError):
+            await looker.link.look([Command(OTHER, ("XLEN", OTHER))], 0.2, looker.told.add)
+    assert looker.told.all == [KEY]
+    assert await looker.look(KEY) == [0]
+
+
+async def test_a_slot_moves_while_its_keys_are_watched(looker: Looker) -> None:
+    move = Migration(looker.cluster, "m")
+    add(looker.cluster, KEY)
+    await looker.look(KEY)
+    move.begin()
+    move.move_all()
+    assert await looker.told.count(1) == [KEY]
+    assert await looker.look(KEY, ABSENT) == [1, 0]  # where the slot is going to
+    assert move.asked() >= 2
+    with move.target.client() as client:
+        client.execute_command("ASKING")
+        client.execute_command("XADD", ABSENT, "*", "a", "1")
+    assert (await looker.told.count(2))[1] == ABSENT
+    move.end()
+    add(looker.cluster, KEY)
+    assert (await looker.told.count(3))[2] == KEY
+    assert await looker.look(KEY) == [2]
+
+
+async def test_a_slot_that_has_moved_is_a_change_of_its_keys(looker: Looker) -> None:
+    """Also of those that do not exist, as soon as any call learns of it."""
+    move = Migration(looker.cluster, "m")
+    add(looker.cluster, KEY)
+    await looker.look(ABSENT)
+    move.begin()
+    move.move_all()
+    move.end()
+    assert looker.told.all == []
+    await looker.link.send([Command(KEY, ("XLEN", KEY))], 5.0)
+    assert looker.told.all == [ABSENT]
+
+
+async def test_a_user_without_the_right_is_told_so(looker: Looker) -> None:
+    for node in looker.cluster.nodes:
+        with node.client() as client:
+            client.acl_setuser("poor", enabled=True, passwords=["+x"], keys=["*"], commands=["+cluster|slots", "+xlen"])
+    link = AsyncLink(looker.cluster.url.replace("://", "://poor:x@"), 5.0, LIMITS)
+    try:
+        with pytest.raises(AuthenticationFailed, match="doctor --acl"):
+            await link.look([Command(KEY, ("XLEN", KEY))], 5.0, looker.told.add)
+    finally:
+        await link.close()
+        for node in looker.cluster.nodes:
+            with node.client() as client:
+                client.acl_deluser("poor")
