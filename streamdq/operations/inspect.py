@@ -11,7 +11,7 @@ from ..config import DEFAULT_GROUP, MAX_BATCH, TopicSettings
 from ..errors import UnknownGroup, UnknownTopic
 from ..job.job import Decoder, GroupProgress, Job, JobState, check_group, check_id, check_key, check_topic
 from ..keys import ShardKeys, shard_of
-from ..link.session import Op
+from ..link.session import Op, returned, together
 from ..store import history_reads, namespace, reads
 from ..store.counters import GroupCounter, ShardCounter
 from ..store.history import HistoryPage, row_in
@@ -248,11 +248,20 @@ def stats(store: RedisStore, topic: str | None = None) -> Op[Stats]:
 
 
 def _count_consumers(store: RedisStore, shards: Sequence[ShardKeys], stats: Stats) -> Op[None]:
-    asked = [(shard, group) for shard in shards for group in stats.topics[shard.topic].groups]
-    found = yield from reads.live_consumers(store.session, [(shard.ready, group) for shard, group in asked])
-    for (shard, group), count in zip(asked, found, strict=True):
-        figures = stats.topics[shard.topic].groups[group]
-        figures.consumers = max(figures.consumers, count)
+    nodes: dict[str, list[tuple[ShardKeys, str]]] = {}
+    for shard in shards:
+        groups = stats.topics[shard.topic].groups
+        nodes.setdefault(store.session.node_of(shard.ready), []).extend((shard, group) for group in groups)
+    found = yield from together(
+        [
+            reads.live_consumers(store.session, [(shard.ready, group) for shard, group in asked])
+            for asked in nodes.values()
+        ]
+    )
+    for asked, outcome in zip(nodes.values(), found, strict=True):
+        for (shard, group), count in zip(asked, returned(outcome), strict=True):
+            figures = stats.topics[shard.topic].groups[group]
+            figures.consumers = max(figures.consumers, count)
 
 
 def upcoming(

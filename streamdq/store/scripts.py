@@ -16,7 +16,7 @@ from ..errors import GroupMissing, ServerUnavailable, TooManyTopics
 from ..keys import ShardKeys
 from ..link.command import Command
 from ..link.error_replies import Meaning, meaning_of
-from ..link.session import Op, Session, checked
+from ..link.session import Op, Session, checked, returned, together
 from .assembly import load_script
 from .batches import MAX_BYTES, REPLACED_BYTES
 from .registry import settings_in
@@ -54,6 +54,16 @@ from .wanted import Wanted
 _OTHER_ENDS = ("retry", "snoozed", "dead", "released")  # as in receipts; a receipt of a finished claim names no end
 STATS_STEP = 50  # a millisecond of Redis's time
 _BRIEF_S = 2.0
+
+
+def _take_step(
+    part: list[tuple[ShardKeys, Sequence[str]]],
+    found: Sequence[ShardStats],
+    take: Callable[[ShardKeys, ShardStats], None],
+) -> None:
+    for (k, _), stats in zip(part[: len(found)], found, strict=True):
+        take(k, stats)
+    del part[: len(found)]
 
 
 def _stats_keys(k: ShardKeys, groups: Sequence[str]) -> tuple[str, ...]:
@@ -472,28 +482,26 @@ class Scripts:
         self, shards: Sequence[tuple[ShardKeys, Sequence[str]]], take: Callable[[ShardKeys, ShardStats], None]
     ) -> Op[set[ShardKeys]]:
         """Like stats_of, for any number of shards: ``take`` gets each one's stats as they come in, and nobody keeps
-        them. Returns the shards whose Cluster node does not answer, if another does.
+        them. Asks a Cluster's nodes at the same time. Returns the shards whose node does not answer, if another does.
         """
-        of_nodes: dict[str, list[tuple[ShardKeys, Sequence[str]]]] = {}
+        nodes: dict[str, list[tuple[ShardKeys, Sequence[str]]]] = {}
         for shard in shards:
-            of_nodes.setdefault(self._session.node_of(shard[0].jobs), []).append(shard)
+            nodes.setdefault(self._session.node_of(shard[0].jobs), []).append(shard)
         # Other nodes' shards must not wait long for a lost node.
         brief_s = min(_BRIEF_S, self._session.settings.call_timeout_s) if self._session.is_cluster else None
-        error: ServerUnavailable | None = None
         lost: set[ShardKeys] = set()
-        for part in of_nodes.values():
-            for start in range(0, len(part), STATS_STEP):
-                step = part[start : start + STATS_STEP]
-                try:
-                    found = yield from self.stats_of(step, brief_s)
-                except ServerUnavailable as unavailable:
-                    error = unavailable
-                    lost |= {k for k, _ in part[start:]}
-                    break
-                for (k, _), stats in zip(step, found, strict=True):
-                    take(k, stats)
-        if error is not None and len(lost) == len(shards):
-            raise error
+        left = list(nodes.values())
+        while left:
+            outcomes = yield from together([self.stats_of(part[:STATS_STEP], brief_s) for part in left])
+            for part, outcome in zip(left, outcomes, strict=True):
+                if isinstance(error := outcome[1], ServerUnavailable):
+                    lost |= {k for k, _ in part}
+                    part.clear()
+                    if len(lost) == len(shards):
+                        raise error
+                else:
+                    _take_step(part, returned(outcome), take)
+            left = [part for part in left if part]
         return lost
 
     def kick(self, k: ShardKeys, group: str, limit: int, ids: Sequence[str]) -> Op[int]:

@@ -7,7 +7,11 @@ import asyncio
 import pytest
 
 from streamdq import Bury, Job, JobState, NewJob
-from tests.redis.harness import Seen, Space, eventually, recorder
+from streamdq.link.connection import AsyncLink
+from streamdq.link.session import Op, Pause, Together, arun, open_session, returned, run, together
+from streamdq.operations.inspect import Stats, stats
+from streamdq.queue import store_of
+from tests.redis.harness import NAMESPACE, SETTINGS, Seen, Space, eventually, recorder
 from tests.servers import Cluster
 
 
@@ -173,3 +177,48 @@ async def test_conflicts_and_limits_hold_on_every_node(spread: Space) -> None:
     assert spread.queue.upcoming("t", windows=("2h",)) == {"2h": 50}
     assert all(spread.queue.cancel("t", f"j{n}") for n in range(50))
     assert spread.audit().left == 0
+
+
+def test_figures_are_asked_of_all_nodes_at_the_same_time(spread: Space) -> None:
+    spread.queue.configure("t", shards=12)
+    spread.queue.enqueue_many("t", (NewJob(n, delay="1h") for n in range(100)))
+    at_once = []
+
+    def watched() -> Op[Stats]:
+        op = stats(store_of(spread.queue))
+        step = next(op)
+        while True:
+            if isinstance(step, Together):
+                at_once.append(len(step.ops))
+            try:
+                step = op.send((yield step))
+            except StopIteration as stop:
+                return stop.value
+
+    found = run(spread.queue._link, watched())
+    assert at_once == [3, 3]  # the figures, the consumers
+    assert found.delayed == 100
+
+
+async def test_operations_at_the_same_time_have_a_result_or_an_error_each(spread: Space) -> None:
+    def fails() -> Op[int]:
+        yield Pause(0)
+        raise ValueError("x")
+
+    def works() -> Op[int]:
+        yield Pause(0.01)
+        return 1
+
+    link, _ = open_session(spread.url, NAMESPACE, SETTINGS, None, AsyncLink)
+    try:
+        for found in (
+            run(spread.queue._link, together([works(), fails(), works()])),
+            await arun(link, together([works(), fails(), works()])),
+            await arun(link, together([works()])) + await arun(link, together([fails()])) + [(1, None)],
+        ):
+            assert [value for value, _ in found] == [1, None, 1]
+            with pytest.raises(ValueError, match="x"):
+                returned(found[1])
+            assert returned(found[2]) == 1
+    finally:
+        await link.close()
