@@ -309,6 +309,20 @@ async def test_while_nothing_rings_it_asks_little_however_many_topics_there_are(
     assert rig.link.calls["HGET"]
 
 
+@pytest.mark.parametrize("topics", [1, 21, 64])
+@in_virtual_time
+async def test_on_a_cluster_each_quiet_shard_is_looked_at_about_once_a_minute(topics: int) -> None:
+    rig = Moving(None, **{f"t{n}": TOPIC for n in range(topics)})
+    rig.link.is_cluster = True
+    async with rig.running():
+        await asyncio.sleep(60)
+        rig.link.calls["ZRANGE"].clear()
+        await asyncio.sleep(60)
+        looked = [call.args[0] for call in rig.link.calls["ZRANGE"]]
+    assert len(set(looked)) == topics
+    assert len(looked) <= 6 + 1.3 * topics
+
+
 @in_virtual_time
 async def test_when_the_clock_was_set_forward_all_shards_are_looked_at() -> None:
     count = 3 * module._QUIET_SHARDS
