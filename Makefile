@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-thorough simulate mutants faults chaos lint types check bench bench-peers bench-spark dashboards picture wheel clean
+.PHONY: help demo test test-thorough simulate mutants faults chaos lint types check bench bench-peers bench-spark dashboards client picture wheel clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | while IFS="$$(printf '\t')" read -r name text; \
@@ -59,6 +59,11 @@ bench-spark: $(STAMP) ## measure the analysis of 1, 3 and 10 million events, som
 
 dashboards: $(STAMP) ## build dashboards and rules; PAGES=URL of the operations page
 	@$(BIN)/python -m dashboards $(if $(PAGES),--pages $(PAGES))
+
+DESCRIBE := import json; from streamdq.http import create_app; print(json.dumps(create_app("memory://unused").openapi(), indent=2))
+client: $(STAMP) ## build the types of the TypeScript client from the description of the HTTP API; needs npm
+	@$(BIN)/python -c '$(DESCRIBE)' > clients/typescript/openapi.json
+	@cd clients/typescript && npm ci --ignore-scripts && npm run generate
 
 picture: $(STAMP) ## take the README's pictures anew; needs chromium
 	@$(BIN)/python docs/images/stats_watch.py

@@ -1,0 +1,271 @@
+/** The queue behind a `streamdq serve`. Options and answers have the names that they have in the API. */
+
+import type { Client } from "openapi-fetch";
+import { NoSuchJob } from "./errors.js";
+import { type CallOptions, type Options, Requests, type SendOptions } from "./requests.js";
+import type { components, operations, paths } from "./schema.js";
+
+type Schemas = components["schemas"];
+type Query<Operation extends keyof operations> = NonNullable<operations[Operation]["parameters"]["query"]>;
+
+/** Each topic and the type of its bodies. */
+export type Topics = Record<string, unknown>;
+type TopicOf<T extends Topics> = keyof T & string;
+
+/** Seconds, or text such as `250ms`, `15s`, `1h30m`, `2d`. */
+export type Duration = number | string;
+/** A job. Times are Unix milliseconds by Redis's clock, durations milliseconds. */
+export type Job<Body = unknown> = Omit<Schemas["JobOut"], "body"> & { body: Body };
+/** A claimed job. Whoever has `claim` can end the attempt. */
+export type Claim<Body = unknown> = Omit<Schemas["ClaimOut"], "job"> & { job: Job<Body> };
+export type Stats = Schemas["StatsOut"];
+export type TopicSettings = Schemas["TopicOut"];
+export type BulkResult = Schemas["BulkOut"];
+
+type At = { /** Due at this time: a Date, Unix milliseconds, or ISO 8601 with its zone. */ at?: Date | number | string };
+/** Either `delay` or `at`. */
+export type When = Pick<Schemas["WhenIn"], "delay"> & At;
+export type JobOptions = Omit<Schemas["JobIn"], "body" | "at"> & At & { id?: string };
+export type NewJob<Body> = JobOptions & { body: Body };
+export type EnqueueOptions = JobOptions & Query<"put_job"> & CallOptions;
+export type EnqueueManyOptions = Query<"put_bulk"> & CallOptions;
+export type RescheduleOptions = When & Query<"reschedule_job"> & CallOptions;
+export type Letters = { ids: string[] } | { all: true };
+export type TakeOptions = Query<"take_job"> & CallOptions & Pick<SendOptions, "retries">;
+export type EndOptions = CallOptions & Pick<SendOptions, "retries" | "give_up_ms">;
+
+const MOST_LINES = 5000;
+const MOST_CHARS = 4_000_000;
+const SHOWN = 100;
+
+export class Queue<T extends Topics = Topics> {
+  /** All operations of the API, typed; run their requests with `send`. */
+  readonly http: Client<paths>;
+  readonly #requests: Requests;
+
+  constructor(options: Options) {
+    this.#requests = new Requests(options);
+    this.http = this.#requests.http;
+  }
+
+  /** Runs a request of `http`: returns its data, throws the errors of this package, repeats it where that is safe. */
+  send: Requests["send"] = (ask, options) => this.#requests.send(ask, options);
+
+  /**
+   * Enqueues a job. Without an `id` it gets a random one, so that the request can be repeated if its answer is lost.
+   *
+   * @throws JobExists if the id is taken by a job with other content, unless `on_conflict` says otherwise.
+   */
+  async enqueue<K extends TopicOf<T>>(topic: K, body: T[K], options: EnqueueOptions = {}): Promise<Job<T[K]>> {
+    const { id = crypto.randomUUID(), on_conflict, durable, signal, ...rest } = options;
+    const params = { path: { topic, id }, query: { on_conflict, durable } };
+    const job = { ...rest, at: moment(rest.at), body };
+    const ask = (signal: AbortSignal) =>
+      this.http.PUT("/v1/topics/{topic}/jobs/{id}", { params, body: job, signal });
+    return (await this.send(ask, { repeatable: true, signal })) as Job<T[K]>;
+  }
+
+  /**
+   * Enqueues many jobs, in requests of up to 5000. Jobs whose id is taken, or that are not valid, do not keep the others
+   * out: the result numbers the first 100 of them. If a request was repeated because its answer was lost, `existing`
+   * counts the jobs that the first one created.
+   */
+  async enqueueMany<K extends TopicOf<T>>(
+    topic: K,
+    jobs: Iterable<NewJob<T[K]>> | AsyncIterable<NewJob<T[K]>>,
+    options: EnqueueManyOptions = {},
+  ): Promise<BulkResult> {
+    const { signal, ...query } = options;
+    const total: BulkResult = { lines: 0, created: 0, existing: 0, invalid: 0, problems: [] };
+    for await (const body of batches(jobs)) {
+      const request = {
+        params: { path: { topic }, query },
+        body,
+        bodySerializer: (text: string) => text,
+        headers: { "Content-Type": "application/x-ndjson" },
+      };
+      const ask = (signal: AbortSignal) => this.http.POST("/v1/topics/{topic}/bulk", { ...request, signal });
+      add(total, await this.send(ask, { repeatable: true, signal }));
+    }
+    return total;
+  }
+
+  /** The job, and its progress in each group; null if it has ended or never was. */
+  async get<K extends TopicOf<T>>(
+    topic: K,
+    id: string,
+    options: Query<"get_job"> & CallOptions = {},
+  ): Promise<Job<T[K]> | null> {
+    const { signal, ...query } = options;
+    const params = { path: { topic, id }, query };
+    const ask = (signal: AbortSignal) => this.http.GET("/v1/topics/{topic}/jobs/{id}", { params, signal });
+    try {
+      return (await this.send(ask, { repeatable: true, signal })) as Job<T[K]>;
+    } catch (error) {
+      if (error instanceof NoSuchJob) return null;
+      throw error;
+    }
+  }
+
+  /**
+   * Cancels a waiting job: no new attempt of it starts.
+   *
+   * @throws NoSuchJob if there is none, also if an earlier request, whose answer was lost, has cancelled it.
+   * @throws JobBusy if it is running or dead.
+   */
+  async cancel(
+    topic: TopicOf<T>,
+    id: string,
+    options: Query<"cancel_job"> & CallOptions = {},
+  ): Promise<void> {
+    const { signal, ...query } = options;
+    const params = { path: { topic, id }, query };
+    const ask = (signal: AbortSignal) => this.http.DELETE("/v1/topics/{topic}/jobs/{id}", { params, signal });
+    await this.send(ask, { repeatable: true, signal });
+  }
+
+  /**
+   * Gives a waiting job a new due time. A lost answer is only repeated with `at`: with `delay`, a repeated request could
+   * put off the retry of an attempt that has run meanwhile.
+   *
+   * @throws NoSuchJob if there is none.
+   * @throws JobBusy if it is running or dead.
+   */
+  async reschedule<K extends TopicOf<T>>(topic: K, id: string, options: RescheduleOptions): Promise<Job<T[K]>> {
+    const { signal, delay, at, ...query } = options;
+    const request = { params: { path: { topic, id }, query }, body: { delay, at: moment(at) } };
+    const ask = (signal: AbortSignal) =>
+      this.http.POST("/v1/topics/{topic}/jobs/{id}/reschedule", { ...request, signal });
+    return (await this.send(ask, { repeatable: at !== undefined, signal })) as Job<T[K]>;
+  }
+
+  /** A page of a group's dead letters, the longest dead first. `next` is the following page's `after`. */
+  async dead<K extends TopicOf<T>>(
+    topic: K,
+    options: Query<"list_dead"> & CallOptions = {},
+  ): Promise<{ jobs: Job<T[K]>[]; next: string | null }> {
+    const { signal, ...query } = options;
+    const params = { path: { topic }, query };
+    const ask = (signal: AbortSignal) => this.http.GET("/v1/topics/{topic}/dead", { params, signal });
+    return (await this.send(ask, { repeatable: true, signal })) as { jobs: Job<T[K]>[]; next: string | null };
+  }
+
+  /** Sends dead letters back; returns how many. They are ready at once, and their retry schedule starts again. */
+  async kick(topic: TopicOf<T>, which: Letters, options: { group?: string } & CallOptions = {}): Promise<number> {
+    const { signal, group } = options;
+    const request = { params: { path: { topic } }, body: { ...which, group } };
+    const ask = (signal: AbortSignal) => this.http.POST("/v1/topics/{topic}/dead/kick", { ...request, signal });
+    return (await this.send(ask, { repeatable: false, signal })).count;
+  }
+
+  /** Deletes dead letters for good; returns how many. */
+  async purge(topic: TopicOf<T>, which: Letters, options: { group?: string } & CallOptions = {}): Promise<number> {
+    const { signal, group } = options;
+    const request = { params: { path: { topic } }, body: { ...which, group } };
+    const ask = (signal: AbortSignal) => this.http.POST("/v1/topics/{topic}/dead/purge", { ...request, signal });
+    return (await this.send(ask, { repeatable: false, signal })).count;
+  }
+
+  /** The figures of one topic, or of all that the token allows. */
+  async stats(topic?: TopicOf<T>, { signal }: CallOptions = {}): Promise<Stats> {
+    const ask = (signal: AbortSignal) => this.http.GET("/v1/stats", { params: { query: { topic } }, signal });
+    return await this.send(ask, { repeatable: true, signal });
+  }
+
+  /** Creates a topic, or changes its settings; those left out stay. Without any, it creates the topic or reads them. */
+  async configure(
+    topic: TopicOf<T>,
+    settings: Schemas["TopicIn"],
+    { signal }: CallOptions = {},
+  ): Promise<TopicSettings> {
+    const request = { params: { path: { topic } }, body: settings };
+    const ask = (signal: AbortSignal) => this.http.PATCH("/v1/topics/{topic}", { ...request, signal });
+    return await this.send(ask, { repeatable: true, signal });
+  }
+
+  /**
+   * Claims a job; null if none is ready within `timeout` (60 s at most, 0 by default). End the claim within its TTR, or
+   * the job is delivered again.
+   */
+  async take<K extends TopicOf<T>>(topic: K, options: TakeOptions = {}): Promise<Claim<T[K]> | null> {
+    const { signal, retries, ...query } = options;
+    const params = { path: { topic }, query };
+    const ask = (signal: AbortSignal) => this.http.POST("/v1/topics/{topic}/take", { params, signal });
+    const found = await this.send(ask, { repeatable: true, timeout_ms: 90_000, signal, retries });
+    return (found as Claim<T[K]> | undefined) ?? null;
+  }
+
+  /** Ends the attempt as done. Like every way to end a claim, it is repeated if the answer is lost, which is safe. */
+  async finish(claim: Claim | string, options: EndOptions = {}): Promise<void> {
+    const body = { claim: tokenOf(claim) };
+    await this.send((signal) => this.http.POST("/v1/claims/finish", { body, signal }), ending(options));
+  }
+
+  /** Ends the attempt as failed: the next step of the retry schedule, or `delay`, which uses up no step. */
+  async fail(claim: Claim | string, error: string, options: { delay?: Duration } & EndOptions = {}): Promise<void> {
+    const { delay, ...rest } = options;
+    const body = { claim: tokenOf(claim), error, delay };
+    await this.send((signal) => this.http.POST("/v1/claims/fail", { body, signal }), ending(rest));
+  }
+
+  /** Runs the job again after `delay`. This uses up neither an attempt nor a step. */
+  async snooze(claim: Claim | string, delay: Duration, reason = "", options: EndOptions = {}): Promise<void> {
+    const body = { claim: tokenOf(claim), delay, reason };
+    await this.send((signal) => this.http.POST("/v1/claims/snooze", { body, signal }), ending(options));
+  }
+
+  /** Gives the job up: it is a dead letter until it is kicked or purged. */
+  async bury(claim: Claim | string, reason: string, options: EndOptions = {}): Promise<void> {
+    const body = { claim: tokenOf(claim), reason };
+    await this.send((signal) => this.http.POST("/v1/claims/bury", { body, signal }), ending(options));
+  }
+
+  /** Hands the job back unfinished; the attempt does not count. */
+  async release(claim: Claim | string, options: EndOptions = {}): Promise<void> {
+    const body = { claim: tokenOf(claim) };
+    await this.send((signal) => this.http.POST("/v1/claims/release", { body, signal }), ending(options));
+  }
+
+  /** Starts the claim's TTR again (a heartbeat), or sets another one. */
+  async touch(claim: Claim | string, ttr?: Duration, options: EndOptions = {}): Promise<void> {
+    const body = { claim: tokenOf(claim), ttr };
+    await this.send((signal) => this.http.POST("/v1/claims/touch", { body, signal }), ending(options));
+  }
+}
+
+function tokenOf(claim: Claim | string): string {
+  return typeof claim === "string" ? claim : claim.claim;
+}
+
+function ending(options: EndOptions): SendOptions {
+  return { ...options, repeatable: true };
+}
+
+function moment(at: Date | number | string | undefined): number | string | undefined {
+  return at instanceof Date ? at.getTime() : at;
+}
+
+/** Lines of JSON, in texts of a size that can be kept and sent again. Each job gets an id, so that this is safe. */
+async function* batches<Body>(jobs: Iterable<NewJob<Body>> | AsyncIterable<NewJob<Body>>): AsyncGenerator<string> {
+  let lines: string[] = [];
+  let chars = 0;
+  for await (const job of jobs) {
+    const line = JSON.stringify({ ...job, id: job.id ?? crypto.randomUUID(), at: moment(job.at) });
+    lines.push(line);
+    chars += line.length;
+    if (lines.length >= MOST_LINES || chars >= MOST_CHARS) {
+      yield lines.join("\n");
+      [lines, chars] = [[], 0];
+    }
+  }
+  if (lines.length > 0) yield lines.join("\n");
+}
+
+function add(total: BulkResult, part: BulkResult): void {
+  const problems = part.problems.map((problem) => ({ ...problem, line: problem.line + total.lines }));
+  total.problems.push(...problems.slice(0, SHOWN - total.problems.length));
+  total.lines += part.lines;
+  total.created += part.created;
+  total.existing += part.existing;
+  total.invalid += part.invalid;
+}

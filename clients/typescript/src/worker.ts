@@ -1,0 +1,250 @@
+/** A worker: takes jobs, runs handlers, and ends their claims. */
+
+import { StaleClaim, StreamdqError } from "./errors.js";
+import type { Claim, Duration, Job, Queue, Topics } from "./queue.js";
+
+/** Thrown by a handler: try again after `delay`, without using up a step of the retry schedule. */
+export class Retry extends Error {
+  constructor(
+    readonly delay: Duration,
+    reason = "the handler asked for another attempt",
+  ) {
+    super(reason);
+    this.name = "Retry";
+  }
+}
+
+/** Thrown by a handler that can't do its job now: run it again after `delay`. It uses up neither attempt nor step. */
+export class Snooze extends Error {
+  constructor(
+    readonly delay: Duration,
+    reason = "the handler put the job off",
+  ) {
+    super(reason);
+    this.name = "Snooze";
+  }
+}
+
+/** Thrown by a handler: give the job up at once. It becomes a dead letter with this reason. */
+export class Bury extends Error {
+  constructor(reason: string) {
+    super(reason);
+    this.name = "Bury";
+  }
+}
+
+/** The reason of an attempt's signal when its TTR has passed. */
+export class TtrPassed extends StreamdqError {}
+/** The reason of an attempt's signal when the worker ends and its grace period is over. */
+export class WorkerStops extends StreamdqError {}
+
+export type Handler<Body> = (attempt: Attempt<Body>) => unknown;
+
+export interface WorkerOptions {
+  group?: string;
+  /** How many jobs of each topic run at once; so many requests are open. Default: 10. */
+  concurrency?: number;
+  /** How long running handlers may go on when the worker stops. Default: 30 s. */
+  grace_ms?: number;
+  /** Where failed attempts are told. Default: the console. Bodies are never shown. */
+  log?: Pick<Console, "warn">;
+}
+
+interface Served {
+  topic: string;
+  handler: Handler<never>;
+  concurrency: number;
+}
+
+type Outcome = () => Promise<void>;
+
+const TAKE = "30s";
+const UNREADABLE = "10s";
+const MOST_ERROR_CHARS = 2000;
+
+export class Worker<T extends Topics = Topics> {
+  readonly #queue: Queue<T>;
+  readonly #options: Required<WorkerOptions>;
+  readonly #served: Served[] = [];
+
+  constructor(queue: Queue<T>, options: WorkerOptions = {}) {
+    this.#queue = queue;
+    this.#options = { group: "default", concurrency: 10, grace_ms: 30_000, log: console, ...options };
+  }
+
+  /**
+   * Runs the topic's jobs with this function. When it returns, the job is done; when it throws, the job is retried, or
+   * what Retry, Snooze and Bury say. It has the job's TTR: then its signal is aborted, and the attempt has failed.
+   */
+  handle<K extends keyof T & string>(
+    topic: K,
+    handler: Handler<T[K]>,
+    { concurrency = this.#options.concurrency }: { concurrency?: number } = {},
+  ): this {
+    this.#served.push({ topic, handler, concurrency });
+    return this;
+  }
+
+  /**
+   * Works until the signal is aborted: no more jobs are taken, and running handlers get the grace period. A server that
+   * can't be reached is tried again and again.
+   *
+   * @throws what the server refuses for good, such as Unauthenticated; running handlers get the grace period first.
+   */
+  async run(signal: AbortSignal): Promise<void> {
+    const failed = new AbortController();
+    const stop = AbortSignal.any([signal, failed.signal]);
+    const grace = new AbortController();
+    let timer: NodeJS.Timeout | undefined;
+    const onStop = () => {
+      timer = setTimeout(() => grace.abort(new WorkerStops("the worker stops")), this.#options.grace_ms);
+    };
+    if (stop.aborted) return;
+    stop.addEventListener("abort", onStop, { once: true });
+    const slots = this.#served.flatMap((served) =>
+      Array.from({ length: served.concurrency }, () =>
+        this.#slot(served, stop, grace.signal).catch((error: unknown) => {
+          failed.abort(error);
+          throw error;
+        }),
+      ),
+    );
+    const ended = await Promise.allSettled(slots);
+    stop.removeEventListener("abort", onStop);
+    clearTimeout(timer);
+    for (const slot of ended) if (slot.status === "rejected") throw slot.reason;
+  }
+
+  async #slot(served: Served, stop: AbortSignal, grace: AbortSignal): Promise<void> {
+    while (!stop.aborted) {
+      const claim = await this.#take(served.topic, stop);
+      if (claim) await this.#attempt(served, claim, grace);
+    }
+  }
+
+  async #take(topic: string, signal: AbortSignal): Promise<Claim | null> {
+    const { group } = this.#options;
+    try {
+      return await this.#queue.take(topic, { group, timeout: TAKE, signal, retries: Infinity });
+    } catch (error) {
+      if (signal.aborted) return null;
+      throw error;
+    }
+  }
+
+  async #attempt(served: Served, claim: Claim, grace: AbortSignal): Promise<void> {
+    if (claim.job.body_unreadable) {
+      const why = claim.job.body_unreadable;
+      return await this.#settle(claim, () => this.#queue.snooze(claim, UNREADABLE, why));
+    }
+    const attempt = new Attempt<never>(this.#queue, claim as Claim<never>);
+    let onGrace = () => {};
+    const graceOver = new Promise<void>((resolve) => {
+      onGrace = () => {
+        attempt.abort(grace.reason);
+        resolve();
+      };
+    });
+    if (grace.aborted) onGrace();
+    else grace.addEventListener("abort", onGrace, { once: true });
+    const handled = (async () => served.handler(attempt))().then(
+      () => null,
+      (error: unknown) => ({ error: attempt.signal.aborted ? attempt.signal.reason : error }),
+    );
+    const cut = attempt.aborted.then((error) => ({ error }));
+    const failure = await Promise.race([handled, cut]);
+    await this.#settle(claim, failure ? this.#failed(claim, failure.error) : () => this.#queue.finish(claim, limits(claim)));
+    await Promise.race([handled, graceOver]); // a handler that goes on keeps its slot
+    grace.removeEventListener("abort", onGrace);
+    attempt.end();
+  }
+
+  /** How an attempt ends whose handler threw this, or was stopped for this reason. */
+  #failed(claim: Claim, error: unknown): Outcome {
+    const { job } = claim;
+    const text = textOf(error).slice(0, MOST_ERROR_CHARS);
+    if (error instanceof WorkerStops) return () => this.#queue.release(claim, limits(claim));
+    if (error instanceof Snooze) return () => this.#queue.snooze(claim, error.delay, text, limits(claim));
+    this.#options.log.warn(`streamdq: attempt ${job.attempt} of ${job.topic} ${job.id} failed:`, error);
+    if (error instanceof Bury) return () => this.#queue.bury(claim, text, limits(claim));
+    const delay = error instanceof Retry ? { delay: error.delay } : {};
+    return () => this.#queue.fail(claim, text, { ...delay, ...limits(claim) });
+  }
+
+  /** Ends the claim. If that fails, the job is delivered again when its TTR has passed. */
+  async #settle(claim: Claim, outcome: Outcome): Promise<void> {
+    try {
+      await outcome();
+    } catch (error) {
+      if (!(error instanceof StreamdqError)) throw error;
+      const what = error instanceof StaleClaim ? "was taken over" : "could not be ended";
+      this.#options.log.warn(`streamdq: the claim of ${claim.job.topic} ${claim.job.id} ${what}:`, error);
+    }
+  }
+}
+
+function textOf(error: unknown): string {
+  if (error instanceof Bury) return error.message;
+  if (error instanceof Error) return String(error);
+  return typeof error === "string" ? error : "what was thrown is no Error";
+}
+
+/** After its TTR a claim has ended, so there is nothing left to say. */
+function limits(claim: Claim): { retries: number; give_up_ms: number } {
+  return { retries: Infinity, give_up_ms: claim.ttr_ms };
+}
+
+async function aborted(signal: AbortSignal): Promise<void> {
+  if (!signal.aborted) await new Promise((resolve) => signal.addEventListener("abort", resolve, { once: true }));
+}
+
+/** One attempt to run a job, as its handler sees it. */
+export class Attempt<Body> {
+  readonly job: Job<Body>;
+  readonly group: string;
+  /** Aborted when the TTR has passed, or the worker stops. Pass it on to fetch and the like. */
+  readonly signal: AbortSignal;
+  /** Resolves with the reason when the signal is aborted. */
+  readonly aborted: Promise<unknown>;
+  readonly #controller = new AbortController();
+  readonly #touch: (ttr?: number) => Promise<void>;
+  #ttr_ms: number;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(queue: Pick<Queue, "touch">, claim: Claim<Body>) {
+    this.job = claim.job;
+    this.group = claim.group;
+    this.signal = this.#controller.signal;
+    this.aborted = aborted(this.signal).then(() => this.signal.reason as unknown);
+    this.#touch = (ttr) => queue.touch(claim.claim, ttr, { signal: this.signal });
+    this.#ttr_ms = claim.ttr_ms;
+    this.#start();
+  }
+
+  get body(): Body {
+    return this.job.body;
+  }
+
+  /** Starts the TTR again, or sets another one, in seconds. */
+  async touch(ttr_s?: number): Promise<void> {
+    await this.#touch(ttr_s);
+    if (ttr_s !== undefined) this.#ttr_ms = ttr_s * 1000;
+    if (!this.signal.aborted) this.#start();
+  }
+
+  /** Aborts the signal. */
+  abort(reason: unknown): void {
+    this.#controller.abort(reason);
+  }
+
+  /** Stops its clock. */
+  end(): void {
+    clearTimeout(this.#timer);
+  }
+
+  #start(): void {
+    this.end();
+    const passed = () => this.abort(new TtrPassed(`TTR ${this.#ttr_ms / 1000}s passed`));
+    this.#timer = setTimeout(passed, Math.min(this.#ttr_ms, 2 ** 31 - 1));
+  }
+}
