@@ -34,6 +34,8 @@ export interface SendOptions extends CallOptions {
   retries?: number;
   /** Send it again no longer than this. */
   give_up_ms?: number;
+  /** Called before it is sent again, besides that of the queue's options. */
+  onRetry?: (error: Error) => void;
 }
 
 interface Answer<Data> {
@@ -71,6 +73,7 @@ export class Requests {
       shouldRetry: async ({ error }) => {
         if (!mayRepeat(error, options.repeatable)) return false;
         this.#options.onRetry?.(error);
+        options.onRetry?.(error);
         const wait_ms = error instanceof ProblemError ? error.retry_after_ms : 0;
         if (wait_ms) await sleep(wait_ms, undefined, { signal }).catch(() => signal?.throwIfAborted());
         return true;

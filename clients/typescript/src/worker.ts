@@ -46,7 +46,7 @@ export interface WorkerOptions {
   concurrency?: number;
   /** How long running handlers may go on when the worker stops. Default: 30 s. */
   grace_ms?: number;
-  /** Where failed attempts are told. Default: the console. Bodies are never shown. */
+  /** Where failures are told. Default: the console. Bodies are never shown. */
   log?: Pick<Console, "warn">;
 }
 
@@ -66,6 +66,7 @@ export class Worker<T extends Topics = Topics> {
   readonly #queue: Queue<T>;
   readonly #options: Required<WorkerOptions>;
   readonly #served: Served[] = [];
+  #failing = false;
 
   constructor(queue: Queue<T>, options: WorkerOptions = {}) {
     this.#queue = queue;
@@ -124,17 +125,27 @@ export class Worker<T extends Topics = Topics> {
 
   async #take(topic: string, signal: AbortSignal): Promise<Claim | null> {
     const { group } = this.#options;
+    const onRetry = (error: Error) => this.#tellOnce(error);
     try {
-      return await this.#queue.take(topic, { group, timeout: TAKE, signal, retries: Infinity });
+      const claim = await this.#queue.take(topic, { group, timeout: TAKE, signal, retries: Infinity, onRetry });
+      this.#failing = false;
+      return claim;
     } catch (error) {
       if (signal.aborted) return null;
       throw error;
     }
   }
 
+  /** Of all slots that the server fails, until it answers again. */
+  #tellOnce(error: Error): void {
+    if (!this.#failing) this.#options.log.warn("streamdq: the worker gets no jobs, and tries again:", error);
+    this.#failing = true;
+  }
+
   async #attempt(served: Served, claim: Claim, grace: AbortSignal): Promise<void> {
     if (claim.job.body_unreadable) {
       const why = claim.job.body_unreadable;
+      this.#options.log.warn(`streamdq: the server can't read the body of ${claim.job.topic} ${claim.job.id}: ${why}`);
       return await this.#settle(claim, () => this.#queue.snooze(claim, UNREADABLE, why));
     }
     const attempt = new Attempt<never>(this.#queue, claim as Claim<never>);
@@ -204,13 +215,14 @@ export class Attempt<Body> {
   readonly group: string;
   /** Aborted when the TTR has passed, or the worker stops. Pass it on to fetch and the like. */
   readonly signal: AbortSignal;
-  /** Resolves with the reason when the signal is aborted. */
+  /** @internal Resolves with the reason when the signal is aborted. */
   readonly aborted: Promise<unknown>;
   readonly #controller = new AbortController();
   readonly #touch: (ttr?: number) => Promise<void>;
   #ttr_ms: number;
   #timer: NodeJS.Timeout | undefined;
 
+  /** @internal */
   constructor(queue: Pick<Queue, "touch">, claim: Claim<Body>) {
     this.job = claim.job;
     this.group = claim.group;
@@ -232,12 +244,12 @@ export class Attempt<Body> {
     if (!this.signal.aborted) this.#start();
   }
 
-  /** Aborts the signal. */
+  /** @internal Aborts the signal. */
   abort(reason: unknown): void {
     this.#controller.abort(reason);
   }
 
-  /** Stops its clock. */
+  /** @internal Stops its clock. */
   end(): void {
     clearTimeout(this.#timer);
   }

@@ -359,10 +359,13 @@ test("a worker goes on when the server comes back, and ends if it may not take j
     else await pass(await forward(), response);
   };
   const shaky = new Queue<Topics>({ url: await proxied(failing) });
-  const worker = new Worker(shaky, { concurrency: 1, log: quiet }).handle(name, () => stop.abort());
+  const warned: unknown[] = [];
+  const log = { warn: (text: string) => warned.push(text) };
+  const worker = new Worker(shaky, { concurrency: 1, log }).handle(name, () => stop.abort());
   await queue.enqueue(name, { order_id: 1 }, { id: "a" });
   await worker.run(stop.signal);
   assert.equal(await queue.get(name, "a"), null);
+  assert.deepEqual(warned, ["streamdq: the worker gets no jobs, and tries again:"]);
   const producer = new Queue({ url, token: setting("STREAMDQ_TEST_PRODUCER") });
   await assert.rejects(new Worker(producer).handle(name, () => {}).run(new AbortController().signal), Forbidden);
 });
