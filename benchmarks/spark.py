@@ -1,8 +1,9 @@
 """``python -m benchmarks.spark``: how long an analysis takes and what it needs of memory, as the history grows.
 
 Driver and executor are processes of their own (Spark's local cluster, one worker with two cores), so that what each
-needs shows. All questions are asked of simulated history, in a new process for each size. Exit code 1 when time grows
-clearly faster than the events do, or the driver's memory grows with them.
+needs shows; but as few events as a newcomer has are analysed in one process, as the command does. All questions are
+asked of simulated history, in a new process for each size. Exit code 1 when time grows clearly faster than the events
+do, the driver's memory grows with them, or the events are read more often than they should be.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
@@ -28,12 +30,14 @@ from streamdq.demo.simulated import simulate
 from streamdq.dump.open_folder import open_folder
 from streamdq.terminal import table
 
-SIZES, QUICK = (1_000_000, 3_000_000, 10_000_000), (10_000, 30_000)
+SIZES, QUICK = (28_000, 1_000_000, 3_000_000, 10_000_000), (10_000, 30_000)
 DAYS = 28
 MASTER = "local-cluster[1,2,2048]"
 _MB = 1 << 20
 # Three times the events in at most 3.6 times the time; the driver's live heap may differ by what garbage is left.
 _LINEAR, _FLAT_MB = 1.2, 64
+_SCANS = 4
+_NEARLY_ALL = 0.9
 
 
 @dataclass(slots=True)
@@ -43,6 +47,9 @@ class Figures:
     events: int
     dump_mb: float = 0
     seconds: float = 0  # of the analysis, Spark's start not among them
+    cpu_seconds: float = 0  # of all processes, from their start
+    jobs: int = 0  # of Spark
+    scans: int = 0  # how often nine tenths of the events or more were read from files
     driver_live_mb: float = 0  # what the driver's heap holds at the end, after a collection
     driver_peak_mb: float = 0
     python_peak_mb: float = 0
@@ -54,14 +61,19 @@ class Figures:
         return self.events / self.seconds
 
 
-def analyze_here(dump: str, output: str) -> None:
+def analyze_here(dump: str, output: str, log: str) -> None:
     """In a process of its own: the analysis, with the time of each question and the driver's heap after it."""
     from streamdq_spark import analysis
-    from streamdq_spark.session import session
+    from streamdq_spark.session import session, settings_for
 
     plan = analysis.plan(dump, output)
+    events = analysis.events_to_read(plan)
     begun: dict[str, float] = {}
-    with session(MASTER, name="bench", settings={"spark.executor.memory": "2g"}) as spark:
+    logged = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{log}",
+              "spark.eventLog.rolling.enabled": "false", "spark.eventLog.compress": "false"}  # fmt: skip
+    few = settings_for(events)
+    settings = dict(few) or {"spark.executor.memory": "2g"}
+    with session(None if few else MASTER, name="bench", settings=settings | logged) as spark:
         start = time.perf_counter()
         analysis.analyze(spark, plan, progress=lambda name, _done, _all: begun.update({name: time.perf_counter()}))
         end = time.perf_counter()
@@ -70,14 +82,36 @@ def analyze_here(dump: str, output: str) -> None:
         live = runtime.totalMemory() - runtime.freeMemory()
     times = [*begun.values(), end]
     took = {name: round(after - at, 2) for (name, at), after in zip(begun.items(), times[1:], strict=True)}
-    print(json.dumps({"seconds": end - start, "driver_live_mb": live / _MB, "questions": took}))
+    jobs, scans = read_log(Path(log), events)
+    told = {"seconds": end - start, "driver_live_mb": live / _MB, "questions": took, "jobs": jobs, "scans": scans}
+    print(json.dumps(told))
+
+
+def read_log(folder: Path, events: int) -> tuple[int, int]:
+    """Spark's jobs by its event log, and the stages that read nearly all of the events from files."""
+    jobs, of_files, read = 0, set(), Counter[int]()
+    for line in (line for file in folder.iterdir() for line in file.open()):
+        told = json.loads(line)
+        match told["Event"]:
+            case "SparkListenerJobStart":
+                jobs += 1
+            case "SparkListenerStageCompleted":
+                stage = told["Stage Info"]
+                if any(rdd["Name"] == "FileScanRDD" for rdd in stage["RDD Info"]):
+                    of_files.add(stage["Stage ID"])
+            case "SparkListenerTaskEnd":
+                metrics = told.get("Task Metrics") or {}
+                read[told["Stage ID"]] += metrics.get("Input Metrics", {}).get("Records Read", 0)
+    return jobs, sum(read[stage] >= _NEARLY_ALL * events for stage in of_files)
 
 
 def measure(events: int, folder: Path) -> Figures:
     dump = folder / f"dump-{events}"
     simulate(open_folder(str(dump)), events, DAYS, seed=1)
     found = Figures(events, dump_mb=sum(file.stat().st_size for file in dump.rglob("*.parquet")) / _MB)
-    command = [sys.executable, "-m", "benchmarks.spark", "--one", str(dump), str(folder / f"out-{events}")]
+    out, log = folder / f"out-{events}", folder / f"log-{events}"
+    log.mkdir()
+    command = [sys.executable, "-m", "benchmarks.spark", "--one", str(dump), str(out), str(log)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         watch = threading.Thread(target=_watch, args=(psutil.Process(process.pid), found), daemon=True)
         watch.start()
@@ -91,12 +125,15 @@ def measure(events: int, folder: Path) -> Figures:
 
 
 def _watch(root: psutil.Process, found: Figures) -> None:
-    """The peaks of the driver's Python and Java and of the executor, until the driver ends."""
+    """The peaks of the driver's Python and Java and of the executor, and what all have used, until the driver ends."""
+    used: dict[int, float] = {}
     while root.is_running() and root.status() != psutil.STATUS_ZOMBIE:
         with suppress(psutil.NoSuchProcess):
             for process in (root, *root.children(recursive=True)):
                 _note(process, root, found)
+                used[process.pid] = sum(process.cpu_times()[:2])
         time.sleep(0.2)
+    found.cpu_seconds = sum(used.values())
 
 
 def _note(process: psutil.Process, root: psutil.Process, found: Figures) -> None:
@@ -110,7 +147,7 @@ def _note(process: psutil.Process, root: psutil.Process, found: Figures) -> None
 
 def verdicts(all_figures: list[Figures]) -> list[str]:
     """What is worse than it should be, from one size to the next."""
-    found = []
+    found = [f"{f.events:,} events were read {f.scans} times" for f in all_figures if f.scans > _SCANS]
     for small, large in pairwise(all_figures):
         if large.seconds / small.seconds > _LINEAR * large.events / small.events:
             found.append(f"{large.events:,} events took {large.seconds / small.seconds:.1f} × {small.events:,} events")
@@ -122,7 +159,8 @@ def verdicts(all_figures: list[Figures]) -> list[str]:
 
 
 def show(all_figures: list[Figures], console: Console) -> None:
-    columns = ("events", "dump", "seconds", "events/s", "driver live", "driver peak", "python peak", "executor peak")
+    columns = ("events", "dump", "seconds", "CPU-s", "jobs", "scans", "events/s", "driver live", "driver peak",
+               "python peak", "executor peak")  # fmt: skip
     made = table(*columns, numbers=columns, title=f"all questions, {MASTER}; memory in MB")
     for f in all_figures:
         sizes = (f.driver_live_mb, f.driver_peak_mb, f.python_peak_mb, f.executor_peak_mb)
@@ -130,24 +168,33 @@ def show(all_figures: list[Figures], console: Console) -> None:
             f"{f.events:,}",
             f"{f.dump_mb:.0f}",
             f"{f.seconds:.1f}",
+            f"{f.cpu_seconds:.0f}",
+            f"{f.jobs}",
+            f"{f.scans}",
             f"{f.rate:,.0f}",
             *(f"{size:.0f}" for size in sizes),
         )
     console.print(made)
 
 
+def _size(text: str) -> int:
+    number, unit = text[:-1], {"k": 1_000, "M": 1_000_000}.get(text[-1])
+    return int(number) * unit if unit else int(text)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
+    parser.add_argument("--sizes", type=_size, nargs="+", metavar="EVENTS", help="instead of the usual ones: 28k 1M")
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that it works")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-    parser.add_argument("--one", nargs=2, metavar=("DUMP", "OUTPUT"), help=argparse.SUPPRESS)
+    parser.add_argument("--one", nargs=3, metavar=("DUMP", "OUTPUT", "LOG"), help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one:
         analyze_here(*given.one)
         return 0
-    console, measured = Console(width=110), []
+    console, measured = Console(width=130), []
     with tempfile.TemporaryDirectory(prefix="streamdq-bench-") as folder:
-        for events in QUICK if given.quick else SIZES:
+        for events in given.sizes or (QUICK if given.quick else SIZES):
             measured.append(measure(events, Path(folder)))
             console.print(f"{events:,} events: {measured[-1].seconds:.0f} s", style="dim")
     show(measured, console)

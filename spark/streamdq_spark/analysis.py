@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from datetime import date, datetime
-from functools import cache
 from typing import Any
 
-from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 
 from streamdq.dump.folder import Folder
@@ -19,8 +17,8 @@ from streamdq.dump.manifest import EVENTS
 from streamdq.dump.open_folder import open_folder
 from streamdq.errors import InvalidInput
 
+from . import answered, reading
 from .dump_files import BadFile, Dump, open_dump
-from .events import read_files
 from .failures import spark_errors
 from .places import check_reach
 from .questions import QUESTIONS, Context, Question
@@ -29,7 +27,6 @@ from .tables import of_days, write_table
 from .waiting import Waiting
 
 SUMMARY = "analysis.json"
-_FEW_EVENTS = 2_000_000  # some hundred MB
 TellQuestion = Callable[[str, int, int], None]
 """Called with the present question, how many are done, and how many there are."""
 
@@ -172,57 +169,32 @@ def _analyze(
     goes_on = any(file.day > last for file in dump.files)
     with spark_errors("what waits in Redis"):
         context = Context(first, last, *_waiting(spark, waiting), plan.slo_ms, plan.objective, goes_on)
-    with _reading(spark, dump) as read:
+    known = _answered(plan)
+    tells_hours = questions.keys() & answered.NEEDED
+    if tells_hours:
+        answered.forget(plan.target, {file.day for file in covered})
+    with reading.histories(spark, dump, plan.target) as read:
         for number, question in enumerate(questions.values()):
             if progress:
                 progress(question.name, number, len(questions))
             with spark_errors(question.name):
-                rows = question.answer(read(*_span(plan, question)), context)
+                history = read(reading.reading(dump, first, last, question, known))
+                rows = question.answer(history, context)
                 rows = of_days(rows, question.day, first, last)
                 summary.tables[question.name] = write_table(rows, plan.target, question.name, first, last)
     plan.target.write(SUMMARY, json.dumps(summary.as_json(), indent=2).encode() + b"\n")
+    if tells_hours == answered.NEEDED:
+        answered.remember(plan.target, covered, plan.slo_ms)
     return summary
 
 
 def events_to_read(plan: Plan, questions: Mapping[str, Question] = QUESTIONS) -> int:
-    """How many events the question with the longest time span reads."""
-    spans = {_span(plan, question) for question in questions.values()}
-    return max(sum(file.rows for file in plan.dump.between(*span)) for span in spans)
+    """How many events the question that reads most of them reads."""
+    return reading.events_to_read(plan.dump, plan.first_day, plan.last_day, questions, _answered(plan))
 
 
-def _span(plan: Plan, question: Question) -> tuple[date, date]:
-    """The days whose events a question gets."""
-    days = [file.day for file in plan.dump.files]
-    since, until = _moved(plan.first_day, -question.lookback.days), _moved(plan.last_day, question.lookahead.days)
-    return max(since, min(days)), min(until, max(days))
-
-
-@contextmanager
-def _reading(spark: SparkSession, dump: Dump) -> Iterator[Callable[[date, date], DataFrame]]:
-    """Yields a function that reads the events of some days. If there are few, it caches them, because otherwise each
-    question would open all files again.
-    """
-
-    @cache
-    def read(since: date, until: date) -> DataFrame:
-        files = dump.between(since, until)
-        events = read_files(spark, dump, files)
-        if sum(file.rows for file in files) > _FEW_EVENTS:
-            return events
-        kept.append(events.persist())
-        return events
-
-    kept: list[DataFrame] = []
-    try:
-        yield read
-    finally:
-        with suppress(Py4JError, ConnectionError):  # the Java process has ended, and the cache with it
-            for events in kept:
-                events.unpersist()
-
-
-def _moved(day: date, days: int) -> date:
-    return date.fromordinal(min(max(day.toordinal() + days, date.min.toordinal()), date.max.toordinal()))
+def _answered(plan: Plan) -> frozenset[date]:
+    return answered.answered(plan.target, plan.dump, plan.slo_ms)
 
 
 def _lost(dump: Dump) -> int:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from datetime import date
+from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 from pyarrow import parquet
@@ -27,16 +27,21 @@ from .errors import BadDump
 
 _AT_ONCE = 16  # footers are small; waiting for a distant store is what takes time
 _SHOWN = 5
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _DAY = re.compile(r"/dt=(\d{4}-\d\d-\d\d)/")
 
 
 @dataclass(frozen=True, slots=True)
 class GoodFile:
-    """A file's path below the dump, its UTC day and its number of rows."""
+    """A file's path below the dump, its UTC day, its size, and when the last of its events finished, in ms; None: its
+    footer does not say.
+    """
 
     path: str
     day: date
     rows: int
+    bytes: int
+    last_ms: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,28 +105,48 @@ def _told(bad: Sequence[BadFile]) -> str:
 
 def _check(folder: Folder, file: DumpFile) -> GoodFile | BadFile:
     day = _DAY.search(file.path)
-    problem = _problem(folder, file) if day else "is not below a folder dt=YYYY-MM-DD"
-    if problem or not day:
-        return BadFile(file.path, problem, file.rows)
-    return GoodFile(file.path, date.fromisoformat(day[1]), file.rows)
+    if not day:
+        return BadFile(file.path, "is not below a folder dt=YYYY-MM-DD", file.rows)
+    try:
+        footer = _footer(folder, file)
+    except _Bad as problem:
+        return BadFile(file.path, str(problem), file.rows)
+    return GoodFile(file.path, date.fromisoformat(day[1]), file.rows, file.bytes, _last_ms(footer))
 
 
-def _problem(folder: Folder, file: DumpFile) -> str:
-    """What is wrong with a file; '' if it is good."""
+class _Bad(Exception):
+    """What is wrong with a file."""
+
+
+def _footer(folder: Folder, file: DumpFile) -> parquet.FileMetaData:
+    """The footer of a file that is as the manifest has it. Raises: `_Bad`."""
     try:
         size = folder.size(file.path)
         if size != file.bytes:
-            return f"has {size} bytes where the manifest says {file.bytes}"
+            raise _Bad(f"has {size} bytes where the manifest says {file.bytes}")
         with folder.open(file.path) as opened:
             footer = parquet.read_metadata(opened)
     except FolderError as error:
-        return "is missing" if isinstance(error.__cause__, FileNotFoundError) else f"can't be read ({error.__cause__})"
+        missing = isinstance(error.__cause__, FileNotFoundError)
+        raise _Bad("is missing" if missing else f"can't be read ({error.__cause__})") from error
     except (OSError, pa.ArrowException) as error:
-        return f"is no whole Parquet file ({str(error).splitlines()[0]})"
+        raise _Bad(f"is no whole Parquet file ({str(error).splitlines()[0]})") from error
     problem = _version_problem(footer) or _schema_problem(footer.schema.to_arrow_schema())
     if not problem and footer.num_rows != file.rows:
         problem = f"has {footer.num_rows} rows where the manifest says {file.rows}"
-    return problem
+    if problem:
+        raise _Bad(problem)
+    return footer
+
+
+def _last_ms(footer: parquet.FileMetaData) -> int | None:
+    """When the last event of a file finished, by the statistics of its row groups."""
+    column = footer.schema.names.index("finished")
+    found = [footer.row_group(n).column(column).statistics for n in range(footer.num_row_groups)]
+    if not found or not all(held is not None and held.has_min_max for held in found):
+        return None
+    last: datetime = max(held.max for held in found)
+    return (last - _EPOCH) // timedelta(milliseconds=1)
 
 
 def _version_problem(footer: parquet.FileMetaData) -> str:

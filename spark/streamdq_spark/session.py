@@ -36,6 +36,7 @@ SETTINGS = {
 }
 SMALL = {  # for few events: planning and compiling cost more than the work itself
     "spark.sql.shuffle.partitions": "2",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",  # which are a partition each
     "spark.sql.adaptive.enabled": "false",  # no stage is so large that the rest should be planned anew after it
     "spark.sql.codegen.wholeStage": "false",  # compiling the plans was half of all CPU time
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

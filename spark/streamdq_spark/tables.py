@@ -44,7 +44,7 @@ def write_table(rows: DataFrame, folder: Folder, table: str, first_day: date, la
     return _count(folder, written)
 
 
-def read_table(spark: SparkSession, folder: Folder, table: str, schema: StructType | None = None) -> DataFrame:
+def read_table(spark: SparkSession, folder: Folder, table: str, schema: StructType | str | None = None) -> DataFrame:
     """All days of a table, `dt` and `from_dt` as text."""
     read = spark.read.schema(schema) if schema else spark.read
     found = read.parquet(to_read(folder, table))

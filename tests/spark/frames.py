@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import TimestampType
 
 from streamdq_spark.events import EVENTS
+from streamdq_spark.questions import History
 from tests.spark.plain import Happened, Table
 
 TIMES = {"created", "due", "moved", "started", "finished"}
@@ -23,6 +24,10 @@ def frame(spark: SparkSession, log: Iterable[Happened]) -> DataFrame:
     """By Arrow, which takes thousands of rows in no time."""
     rows = [{k: None if v is None else v * 1000 if k in TIMES else v for k, v in e._asdict().items()} for e in log]
     return spark.createDataFrame(pa.Table.from_pylist(rows, ARROW), EVENTS)
+
+
+def history_of(spark: SparkSession, log: Iterable[Happened]) -> History:
+    return History(frame(spark, log))
 
 
 def collected(table: DataFrame) -> Table:

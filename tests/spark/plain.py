@@ -374,6 +374,29 @@ def _unusual(log: Log, day: int, goes_on: bool, slo: int) -> Table:
     return table
 
 
+def _level(past: dict[tuple[str, int], int], topic: str, end: int) -> int | None:
+    """How much was done in the seven days before `end`, if all of them are known and it was anything."""
+    week = [past.get((topic, hour)) for hour in range(end - WEEK, end, HOUR)]
+    known = [n for n in week if n is not None]
+    return sum(known) or None if len(known) == len(week) else None
+
+
+def _told(past: dict[tuple[str, int], int], topic: str, hour: int, last: int) -> list[float]:
+    """What the same hour of seven earlier weeks makes one expect of this one, by what was known when its day began."""
+    begin = last - -(-(last - hour) // DAY) * DAY if hour < last else last
+    now, as_it_was, adjusted = _level(past, topic, begin), [], []
+    for k in range(1, 8):
+        if (topic, hour - k * WEEK) in past:
+            n = past[topic, hour - k * WEEK]
+            as_it_was.append(float(n))
+            # Where the hour is further from the last event than a day, its day in an earlier week begins later.
+            ago = hour - k * WEEK
+            then = _level(past, topic, last - -(-(last - ago) // DAY) * DAY)
+            if now and then:
+                adjusted.append(n / then * now)
+    return sorted(adjusted if len(adjusted) >= 2 else as_it_was)
+
+
 def forecast(log: Log, waiting: dict[tuple[str, int], int] | None = None, start: int | None = None) -> Table:
     if not log:
         return []
@@ -382,15 +405,27 @@ def forecast(log: Log, waiting: dict[tuple[str, int], int] | None = None, start:
     past = _hourly(log, lambda e: e.event in ENDED)
     start, table = last if start is None else start, []
     for topic in {e.topic for e in log} | {topic for topic, _ in waiting or {}}:
+        missed = []
+        for hour in range(last - 28 * DAY, last, HOUR):
+            values = _told(past, topic, hour, last)
+            if (topic, hour) in past and len(values) >= 2:
+                usual = statistics.median(values)
+                missed.append((past[topic, hour] - usual) / max(usual, 1) ** 0.5)
         for hour in range(start, start + 24 * HOUR, HOUR):
-            seen = [past[topic, h] for k in range(1, 9) if (topic, h := hour - k * WEEK) in past]
-            enough = len(seen) >= 2
-            expected = statistics.median(seen) if enough else None
+            values = _told(past, topic, hour, last)
+            expected = statistics.median(values) if len(values) >= 2 else None
+            low = high = None
+            if expected is not None:
+                low, high = values[0], values[-1]
+                if len(missed) >= 168:
+                    spread = max(expected, 1) ** 0.5
+                    least, most = (quantile(missed, at) or 0.0 for at in (0.1, 0.9))
+                    low, high = max(0.0, expected + least * spread), expected + most * spread
             waits = None if waiting is None else waiting.get((topic, hour), 0)
             table.append(
                 {
-                    "topic": topic, "hour": hour, "expected": expected, "low": min(seen) if enough else None,
-                    "high": max(seen) if enough else None, "weeks": len(seen), "waiting": waits,
+                    "topic": topic, "hour": hour, "expected": expected, "low": low, "high": high,
+                    "weeks": len(values), "waiting": waits,
                     "load": max((v for v in (expected, waits) if v is not None), default=None),
                 }
             )  # fmt: skip

@@ -14,7 +14,7 @@ from streamdq.errors import FolderBusy, FolderError, HistoryUnreadable, InvalidI
 from streamdq.terminal import progress_bar
 from streamdq_spark.analysis import Summary, analyze, check_output, plan
 from streamdq_spark.errors import AnalysisError
-from streamdq_spark.questions import Context, Question
+from streamdq_spark.questions import Context, History, Question
 from streamdq_spark.tables import read_table
 from tests.spark.dumps import START, days_of, write_dump
 
@@ -22,12 +22,12 @@ MONDAY = START.date()
 TUESDAY, WEDNESDAY = MONDAY + timedelta(1), MONDAY + timedelta(2)
 
 
-def by_hour(events: DataFrame, _: Context) -> DataFrame:
-    return events.groupBy("topic", F.date_trunc("hour", "finished").alias("hour")).agg(F.count("*").alias("n"))
+def by_hour(history: History, _: Context) -> DataFrame:
+    return history.events.groupBy("topic", F.date_trunc("hour", "finished").alias("hour")).agg(F.count("*").alias("n"))
 
 
-def in_all(events: DataFrame, context: Context) -> DataFrame:
-    return events.agg(F.count("*").alias("n"), F.lit(str(context.first_day)).alias("since"))
+def in_all(history: History, context: Context) -> DataFrame:
+    return history.events.agg(F.count("*").alias("n"), F.lit(str(context.first_day)).alias("since"))
 
 
 QUESTIONS = {
@@ -59,6 +59,20 @@ def test_each_question_gets_its_table(spark: SparkSession, tmp_path: Path) -> No
     folders = sorted(path.name for path in (tmp_path / "out" / "by_hour").glob("dt=*"))
     assert folders == [f"dt={day}" for day in (MONDAY, TUESDAY, WEDNESDAY)]
     assert all(len(list((tmp_path / "out" / "by_hour" / name).glob("*.parquet"))) == 1 for name in folders)
+
+
+def test_many_events_are_read_by_spark_and_not_by_the_driver(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_dump(tmp_path / "dump", days_of(3))
+    run(spark, tmp_path)
+    before = {name: rows(spark, tmp_path, name) for name in QUESTIONS}
+    by_driver = Mock()
+    monkeypatch.setattr("streamdq_spark.reading.read_few", by_driver)
+    monkeypatch.setattr("streamdq_spark.reading.FEW_EVENTS", 30)
+    run(spark, tmp_path)
+    assert not by_driver.called
+    assert {name: rows(spark, tmp_path, name) for name in QUESTIONS} == before
 
 
 def test_folders_may_be_called_anything(spark: SparkSession, tmp_path: Path) -> None:
@@ -174,7 +188,9 @@ def test_two_do_not_write_into_one_folder_at_once(spark: SparkSession, tmp_path:
 
 def test_what_spark_can_t_do_is_told_without_java_s_trace(spark: SparkSession, tmp_path: Path) -> None:
     write_dump(tmp_path / "dump", days_of(1))
-    wrong = Question("wrong", lambda events, _: events.select(F.raise_error(F.lit("no such thing")).alias("n")))
+    wrong = Question(
+        "wrong", lambda history, _: history.events.select(F.raise_error(F.lit("no such thing")).alias("n"))
+    )
     with pytest.raises(AnalysisError, match=r"wrong: .*no such thing") as raised:
         analyze(spark, plan(str(tmp_path / "dump"), str(tmp_path / "out")), questions={"wrong": wrong})
     assert "\tat " not in str(raised.value)

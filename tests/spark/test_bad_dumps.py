@@ -18,15 +18,16 @@ from streamdq_spark.analysis import analyze, plan
 from streamdq_spark.dump_files import open_dump
 from streamdq_spark.errors import BadDump
 from streamdq_spark.events import read_events
-from streamdq_spark.questions import Context, Question
+from streamdq_spark.questions import Context, History, Question
+from streamdq_spark.session import FEW_EVENTS
 from streamdq_spark.tables import read_table
 from tests.spark.dumps import days_of, write_dump, write_file, write_manifest
 
 EVENTS_EACH, FILES = 10, 10
 
 
-def count(events: DataFrame, _: Context) -> DataFrame:
-    return events.agg(F.count("*").alias("n"), F.count_if(F.col("event") == "done").alias("done"))
+def count(history: History, _: Context) -> DataFrame:
+    return history.events.agg(F.count("*").alias("n"), F.count_if(F.col("event") == "done").alias("done"))
 
 
 COUNT = {"count": Question("count", count)}
@@ -155,14 +156,18 @@ def test_files_that_the_manifest_does_not_name_are_no_part_of_it(spark: SparkSes
     assert read_events(spark, str(dump)).count() == EVENTS_EACH
 
 
-def test_what_is_damaged_within_is_an_error_of_the_run(spark: SparkSession, dump: Path, tmp_path: Path) -> None:
-    """The footer is whole and so all checks pass; the pages are not."""
+@pytest.mark.parametrize(("few", "told"), [(FEW_EVENTS, ".*thrift.*"), (0, "FAILED_READ_FILE")])
+def test_what_is_damaged_within_is_an_error_of_the_run(
+    spark: SparkSession, dump: Path, tmp_path: Path, few: int, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The footer is whole and so all checks pass; the pages are not. Few events are read by the driver."""
+    monkeypatch.setattr("streamdq_spark.reading.FEW_EVENTS", few)
     file = first_file(dump)
     held = bytearray(file.read_bytes())
     footer = int.from_bytes(held[-8:-4], "little") + 8
     held[4 : len(held) - footer] = bytes(len(held) - footer - 4)
     file.write_bytes(held)
-    with pytest.raises(BadDump, match=rf"count: .*{file.name} is damaged \(FAILED_READ_FILE\); restore it, or"):
+    with pytest.raises(BadDump, match=rf"{file.name} is damaged \({told}\); restore it, or"):
         analyze(spark, plan(str(dump), str(tmp_path / "out")), questions=COUNT)
 
 

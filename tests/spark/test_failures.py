@@ -78,15 +78,15 @@ from streamdq.cli import app
 from streamdq_spark import questions
 from streamdq_spark.questions import Question
 
-def killed(events, context):
+def killed(history, context):
     gateway = SparkContext._gateway
     os.kill(gateway.proc.pid, signal.SIGKILL)
     gateway.proc.wait()
-    return events.limit(1)
+    return history.events.limit(1)
 
-def too_large(events, context):
+def too_large(history, context):
     halves = [F.expr(f"repeat(concat(id, '{n}'), 500000000)") for n in "ab"]
-    return events.select(F.length(F.concat(*halves)).alias("n"))
+    return history.events.select(F.length(F.concat(*halves)).alias("n"))
 
 questions.QUESTIONS |= {question.__name__: Question(question.__name__, question) for question in (killed, too_large)}
 sys.exit(app.run(sys.argv[1:]))

@@ -1,12 +1,15 @@
 """Each answer equals the plain calculation over the same events, to the row."""
 
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from streamdq_spark.questions import (
+    History,
     advice,
     anomalies,
     changes,
@@ -19,13 +22,14 @@ from streamdq_spark.questions import (
     throughput,
     workers,
 )  # fmt: skip
+from streamdq_spark.questions.common import percentile, ranks_of_many
 from tests.spark import plain
-from tests.spark.frames import assert_same, collected, frame
+from tests.spark.frames import assert_same, collected, history_of
 from tests.spark.logs import MONDAY, corners, done, random_log
 from tests.spark.plain import DAY, HOUR, Happened, Table
 
 pytestmark = pytest.mark.thorough  # make test compares them for one real history: test_real_history.py
-Answer = Callable[[DataFrame], DataFrame]
+Answer = Callable[[History], DataFrame]
 ByHand = Callable[[Sequence[Happened]], Table]
 ANSWERS: list[tuple[Answer, ByHand]] = [
     (punctuality.punctuality, plain.punctuality),
@@ -49,29 +53,32 @@ def log() -> list[Happened]:
 
 
 @pytest.fixture(scope="module")
-def events(spark: SparkSession, log: list[Happened]) -> DataFrame:
-    return frame(spark, log).cache()
+def history(spark: SparkSession, log: list[Happened]) -> Iterator[History]:
+    history = history_of(spark, log)
+    history.keep(history.events)
+    yield history
+    history.forget()
 
 
 @pytest.mark.parametrize(("answer", "by_hand"), ANSWERS, ids=lambda f: f.__name__)
 def test_it_equals_the_plain_calculation(
-    answer: Answer, by_hand: ByHand, events: DataFrame, log: list[Happened]
+    answer: Answer, by_hand: ByHand, history: History, log: list[Happened]
 ) -> None:
     wanted = by_hand(log)
     assert wanted
-    assert_same(collected(answer(events)), wanted)
+    assert_same(collected(answer(history)), wanted)
 
 
 @pytest.mark.parametrize("answer", [answer for answer, _ in ANSWERS], ids=lambda f: f.__name__)
 def test_of_nothing_there_is_no_answer(answer: Answer, spark: SparkSession) -> None:
-    assert collected(answer(frame(spark, []))) == []
+    assert collected(answer(history_of(spark, []))) == []
 
 
 @pytest.mark.parametrize("name", ["time_to_finish", "anomalies", "forecast", "changes"])
 def test_one_event_is_enough_for_an_answer_and_too_little_for_a_verdict(name: str, spark: SparkSession) -> None:
     answer, by_hand = next(pair for pair in ANSWERS if pair[0].__name__ == name)
     log = [done("alone", MONDAY)]
-    assert_same(collected(answer(frame(spark, log))), by_hand(log))
+    assert_same(collected(answer(history_of(spark, log))), by_hand(log))
 
 
 def test_what_waits_is_joined_with_the_forecast(spark: SparkSession) -> None:
@@ -81,7 +88,7 @@ def test_what_waits_is_joined_with_the_forecast(spark: SparkSession) -> None:
     rows = [(topic, datetime.fromtimestamp(hour / 1000, UTC), jobs) for (topic, hour), jobs in waiting.items()]
     asked = spark.createDataFrame(rows, "topic string, due_hour timestamp, jobs long")
     at = datetime.fromtimestamp((start + 1234) / 1000, UTC)
-    found = collected(forecast.forecast(frame(spark, log), asked, start=at))
+    found = collected(forecast.forecast(history_of(spark, log), asked, start=at))
     assert_same(found, plain.forecast(log, waiting, start))
     first = next(row for row in found if row["topic"] == "old" and row["hour"] == start)
     assert (first["weeks"], first["expected"], first["waiting"], first["load"]) == (2, 5.5, 7, 7.0)
@@ -89,7 +96,7 @@ def test_what_waits_is_joined_with_the_forecast(spark: SparkSession) -> None:
 
 def test_the_slo_can_be_another(spark: SparkSession) -> None:
     log = [done("t", MONDAY + i, id=str(i), due=MONDAY - 10 * i) for i in range(100)]
-    table = punctuality.punctuality(frame(spark, log), slo_ms=300, objective=0.9)
+    table = punctuality.punctuality(history_of(spark, log), slo_ms=300, objective=0.9)
     assert_same(collected(table), plain.punctuality(log, 300, 0.9))
 
 
@@ -110,21 +117,46 @@ def test_what_came_first_is_told_by_the_entries_and_not_by_the_clock(spark: Spar
     ]  # fmt: skip
     log += [done("set back", at - HOUR + n, id=f"d{n}", event="dead", entry=f"{at}-{98 + n}") for n in (1, 2, 0)]
     log += [done("set back", at, id="first", event="dead", entry=f"{at}-50")]
-    waits = {(row["topic"], row["step"]): row["wait_ms"] for row in collected(retries.retries(frame(spark, log)))}
+    waits = {(row["topic"], row["step"]): row["wait_ms"] for row in collected(retries.retries(history_of(spark, log)))}
     assert waits == {
         ("set back", 0): None, ("set back", 1): 15 * seconds, ("set back", 2): 30 * seconds,
         ("at once", 0): None, ("at once", 1): 0, ("at once", 2): 0,
     }  # fmt: skip
-    (dead,) = [row for row in collected(dead_letters.dead_letters(frame(spark, log))) if row["topic"] == "set back"]
+    (dead,) = [
+        row for row in collected(dead_letters.dead_letters(history_of(spark, log))) if row["topic"] == "set back"
+    ]
     assert (dead["last_id"], dead["last"]) == ("d2", at)
     (whole,) = [
         row
-        for row in collected(finish.time_to_finish(frame(spark, log)))
+        for row in collected(finish.time_to_finish(history_of(spark, log)))
         if row["scope"] == "job" and row["topic"] == "set back"
     ]
     assert whole["after_due_max_ms"] == 60 * seconds - HOUR  # from the first due time, not from a retry's
+    history = history_of(spark, log)
     for answer, by_hand in ANSWERS:
-        assert_same(collected(answer(frame(spark, log))), by_hand(log))
+        assert_same(collected(answer(history)), by_hand(log))
+
+
+@pytest.mark.parametrize("spread", [1, 40, 10**10])
+def test_percentiles_of_many_values_are_exact(spark: SparkSession, spread: int) -> None:
+    """From buckets: a few values, as many as a bucket may hold, and such as hardly ever meet; some below zero."""
+    chance, levels = random.Random(spread), {"p50": 0.5, "p99": 0.99}
+    values = {
+        key: [round(chance.gauss(0.3, 1) * spread) for _ in range(n)]
+        for key, n in (("many", 3000), ("two", 2), ("one", 1))
+    }
+    rows = [(key, value) for key, own in values.items() for value in own]
+    ranks = ranks_of_many(spark.createDataFrame(rows, "key string, ms long"), ["key"], "ms", [*levels.values()])
+    found = ranks.groupBy("key").agg(
+        *(percentile(F.col("ms"), at).alias(name) for name, at in levels.items()), F.max("ms").alias("max")
+    )
+    assert_same(
+        collected(found),
+        [
+            {"key": key, **{name: plain.quantile(own, at) for name, at in levels.items()}, "max": max(own)}
+            for key, own in values.items()
+        ],
+    )
 
 
 def test_hours_do_not_depend_on_a_time_zone(spark: SparkSession) -> None:
@@ -132,6 +164,6 @@ def test_hours_do_not_depend_on_a_time_zone(spark: SparkSession) -> None:
     zone = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")  # half an hour off
     try:
-        assert [row["hour"] for row in collected(throughput.throughput(frame(spark, log)))] == [MONDAY]
+        assert [row["hour"] for row in collected(throughput.throughput(history_of(spark, log)))] == [MONDAY]
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone or "UTC")

@@ -19,7 +19,7 @@ from streamdq_spark.report import load_tables, write_report
 from streamdq_spark.tables import read_table
 from tests.spark import plain
 from tests.spark.dumps import EPOCH, START, TIMES, event, write_dump
-from tests.spark.frames import assert_same, collected, frame, rows_of, written
+from tests.spark.frames import assert_same, collected, history_of, rows_of, written
 from tests.spark.plain import Happened
 
 Case = tuple[list[dict[str, Any]], Path, Summary]
@@ -69,7 +69,7 @@ def case(request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: 
 @pytest.fixture(scope="module")
 def columns(spark: SparkSession) -> dict[str, list[str]]:
     """Those that a question's answer has, whatever it finds."""
-    nothing, days = frame(spark, []), Context(START.date(), START.date())
+    nothing, days = history_of(spark, []), Context(START.date(), START.date())
     return {name: question.answer(nothing, days).columns for name, question in QUESTIONS.items()}
 
 

@@ -1,6 +1,7 @@
 """The questions that an analysis answers, one module each, and their context.
 
-A question is a pure function `(events, context) -> DataFrame`; it collects nothing. Its last step is a `select`
+A question is a function `(history, context) -> DataFrame`; what several questions need is computed once, by `History`.
+It collects no rows. Its last step is a `select`
 that is the schema of its table. Tables are partitioned by `dt`, the UTC day of the events that a row counts; for
 questions about the whole time, it is the last day. So a rerun replaces exactly the rows that it computes.
 """
@@ -21,16 +22,18 @@ from . import (
     duplicates,
     finish,
     forecast,
+    history,
     punctuality,
     retries,
     throughput,
     workers,
 )
+from .history import History
 from .punctuality import OBJECTIVE, SLO_MS
 
 __all__ = [
-    "QUESTIONS", "Context", "Question", "advice", "anomalies", "changes", "dead_letters", "duplicates", "finish",
-    "forecast", "punctuality", "retries", "throughput", "workers",
+    "QUESTIONS", "Context", "History", "Question", "advice", "anomalies", "changes", "dead_letters", "duplicates",
+    "finish", "forecast", "history", "punctuality", "retries", "throughput", "workers",
 ]  # fmt: skip
 
 
@@ -52,44 +55,46 @@ class Question:
     """One table. `answer` gets the events from `lookback` before the first day to `lookahead` after the last.
 
     `day` is the timestamp column whose UTC day a row belongs to; rows of days that were not asked for are dropped.
-    None: every row belongs to the last day. The runner adds `dt`.
+    None: every row belongs to the last day. The runner adds `dt`. `by_hour`: of the days before, it only needs
+    `History.hours`.
     """
 
     name: str
-    answer: Callable[[DataFrame, Context], DataFrame]
+    answer: Callable[[History, Context], DataFrame]
     day: str | None = None
     lookback: timedelta = timedelta(0)
     lookahead: timedelta = timedelta(0)
+    by_hour: bool = False
 
 
-def _of_events(answer: Callable[[DataFrame], DataFrame], day: str | None = None) -> Question:
+def _of_events(answer: Callable[[History], DataFrame], day: str | None = None) -> Question:
     """A question that only needs the events."""
 
-    def from_events(events: DataFrame, _: Context) -> DataFrame:
-        return answer(events)
+    def from_history(history: History, _: Context) -> DataFrame:
+        return answer(history)
 
-    return Question(answer.__name__, from_events, day)
-
-
-def _forecast(events: DataFrame, context: Context) -> DataFrame:
-    return forecast.forecast(events, context.waiting, start=context.asked_at)
+    return Question(answer.__name__, from_history, day)
 
 
-def _punctuality(events: DataFrame, context: Context) -> DataFrame:
-    return punctuality.punctuality(events, slo_ms=context.slo_ms, objective=context.objective)
+def _forecast(history: History, context: Context) -> DataFrame:
+    return forecast.forecast(history, context.waiting, start=context.asked_at, slo_ms=context.slo_ms)
 
 
-def _punctuality_topics(events: DataFrame, context: Context) -> DataFrame:
-    return punctuality.punctuality_topics(events, slo_ms=context.slo_ms, objective=context.objective)
+def _punctuality(history: History, context: Context) -> DataFrame:
+    return punctuality.punctuality(history, slo_ms=context.slo_ms, objective=context.objective)
 
 
-def _anomalies(events: DataFrame, context: Context) -> DataFrame:
+def _punctuality_topics(history: History, context: Context) -> DataFrame:
+    return punctuality.punctuality_topics(history, slo_ms=context.slo_ms, objective=context.objective)
+
+
+def _anomalies(history: History, context: Context) -> DataFrame:
     until = context.last_day if context.goes_on else None
-    return anomalies.anomalies(events, slo_ms=context.slo_ms, until=until)
+    return anomalies.anomalies(history, slo_ms=context.slo_ms, until=until)
 
 
-def _changes(events: DataFrame, context: Context) -> DataFrame:
-    return changes.changes(events, slo_ms=context.slo_ms)
+def _changes(history: History, context: Context) -> DataFrame:
+    return changes.changes(history, slo_ms=context.slo_ms)
 
 
 _ALL = (
@@ -102,8 +107,8 @@ _ALL = (
     replace(_of_events(workers.workers, "hour"), lookahead=workers.LOOKAHEAD),
     _of_events(duplicates.duplicates),
     _of_events(advice.advice),
-    Question("anomalies", _anomalies, "hour", lookback=timedelta(anomalies.lookback_days(anomalies.WEEKS))),
+    Question("anomalies", _anomalies, "hour", timedelta(anomalies.lookback_days(anomalies.WEEKS)), by_hour=True),
     Question("changes", _changes, lookback=timedelta(days=2 * changes.DAYS)),
-    Question("forecast", _forecast, lookback=timedelta(anomalies.lookback_days(forecast.WEEKS))),
+    Question("forecast", _forecast, lookback=timedelta(forecast.LOOKBACK_DAYS), by_hour=True),
 )
 QUESTIONS: dict[str, Question] = {question.name: question for question in _ALL}

@@ -7,7 +7,8 @@ from pyspark.sql import functions as F
 
 from streamdq.store.history import Event
 
-from .common import is_attempt, is_event, ms_between, percentile, share, value_counts
+from .common import is_event, percentile, share, sum_where, value_counts
+from .history import History
 from .retries import retries
 
 MIN_DONE = 1000
@@ -24,7 +25,7 @@ NICE_MS = tuple(
 
 
 def advice(
-    events: DataFrame, *, min_done: int = MIN_DONE, headroom: float = HEADROOM, min_success: float = MIN_SUCCESS
+    history: History, *, min_done: int = MIN_DONE, headroom: float = HEADROOM, min_success: float = MIN_SUCCESS
 ) -> DataFrame:
     """By topic and group.
 
@@ -39,7 +40,7 @@ def advice(
     of their attempts succeed: for none of n that needs n ≥ 381. ``retry_verdict``: ``ok``; ``shorten``; ``too few``: of
     no step beyond the kept ones enough was seen to say; ``no retries``.
     """
-    ttr, schedule = _ttr(events, min_done, headroom).alias("t"), _schedule(events, min_success).alias("r")
+    ttr, schedule = _ttr(history, min_done, headroom).alias("t"), _schedule(history, min_success).alias("r")
     same = [F.col(f"t.{key}").eqNullSafe(F.col(f"r.{key}")) for key in ("topic", "group")]
     return ttr.join(schedule, same, "left").select(
         "t.topic",
@@ -60,15 +61,16 @@ def advice(
     )
 
 
-def _ttr(events: DataFrame, min_done: int, headroom: float) -> DataFrame:
-    timed = events.where(is_attempt() | is_event(Event.RECLAIMED)).select(
+def _ttr(history: History, min_done: int, headroom: float) -> DataFrame:
+    timed = history.durations.select(
         "topic",
         "group",
         F.when(is_event(Event.DONE, Event.RECLAIMED), F.col("event"))
-        .when(F.col("error") == "TimeoutError", "timeout")
+        .when(F.col("timed_out"), "timeout")
         .otherwise("failed")
         .alias("kind"),
-        F.when(F.col("started") <= F.col("finished"), ms_between("started", "finished")).alias("ms"),
+        F.col("run_ms").alias("ms"),
+        "n",
     )
     done_ms = F.when(F.col("kind") == "done", F.col("ms"))
     of_group = Window.partitionBy("topic", "group")
@@ -79,8 +81,8 @@ def _ttr(events: DataFrame, min_done: int, headroom: float) -> DataFrame:
         .groupBy("topic", "group")
         .agg(
             F.sum("n").alias("all"),
-            _sum_where(done_ms.isNotNull()).alias("done"),
-            _sum_where((F.col("kind") == "reclaimed") | timed_out).alias("cut_off"),
+            sum_where(done_ms.isNotNull()).alias("done"),
+            sum_where((F.col("kind") == "reclaimed") | timed_out).alias("cut_off"),
             *(
                 percentile(done_ms, at).alias(name)
                 for name, at in (("p50_ms", 0.5), ("p99_ms", 0.99), ("p999_ms", 0.999))
@@ -96,10 +98,6 @@ def _ttr(events: DataFrame, min_done: int, headroom: float) -> DataFrame:
     )
 
 
-def _sum_where(condition: Column) -> Column:
-    return F.sum(F.when(condition, F.col("n")).otherwise(0))
-
-
 def _round_up(ms: Column) -> Column:
     """The next of NICE_MS; whole days beyond them."""
     nice = F.filter(F.array(*(F.lit(step) for step in NICE_MS)), lambda step: step >= ms)
@@ -107,12 +105,12 @@ def _round_up(ms: Column) -> Column:
     return F.when(F.size(nice) > 0, F.get(nice, F.lit(0)).cast("long")).otherwise(days)
 
 
-def _schedule(events: DataFrame, min_success: float) -> DataFrame:
+def _schedule(history: History, min_success: float) -> DataFrame:
     """topic, group, waits_ms, keep_steps, retried, retry_verdict; groups that retried."""
     lower, upper = _wilson(F.col("done"), F.col("attempts"))
     steps = F.array_sort(F.collect_list(F.struct("step", "wait_ms", "attempts", "lower", "upper")))
     return (
-        retries(events)
+        retries(history)
         .where(F.col("step") > 0)
         .withColumn("lower", F.when(F.col("attempts") > 0, lower).otherwise(0.0))
         .withColumn("upper", F.when(F.col("attempts") > 0, upper).otherwise(1.0))

@@ -7,10 +7,9 @@ from datetime import date
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
-from streamdq.store.history import Event
-
-from .common import DAY_H, FAILED, WEEK_H, complete_hours, count_where, hour_start, is_event, ms_between
-from .punctuality import SLO_MS, late
+from .common import DAY_H, WEEK_H, complete_hours, day_number, hour_start, median
+from .history import History
+from .punctuality import SLO_MS
 
 WEEKS = 8
 MIN_WEEKS = 3
@@ -27,7 +26,7 @@ def lookback_days(weeks: int) -> int:
 
 
 def anomalies(
-    events: DataFrame,
+    history: History,
     *,
     slo_ms: int = SLO_MS,
     weeks: int = WEEKS,
@@ -35,7 +34,8 @@ def anomalies(
     until: date | None = None,
 ) -> DataFrame:
     """By topic, complete hour and measure: ``done``, ``failed`` (attempts) and ``late`` (attempts that started later
-    than ``slo_ms``). An hour without events counts as 0. ``until``: as in `complete_hours`.
+    than ``slo_ms``). An hour without events counts as 0. ``until``: later
+    events are known to be there, so that the hours up to the end of that day are complete.
 
     ``usual``: the median of the same hour of the week in at most ``weeks`` earlier weeks, ``weeks`` says how many there
     were. What a row says rests on its day and the ``lookback_days`` before alone, whatever else is in the data.
@@ -43,14 +43,10 @@ def anomalies(
     null with fewer than ``min_weeks``. The MAD used is at least 3, 5 % of the median, and what chance alone makes of
     counts (0.6745 √median), so that a quiet hour is not an anomaly for a handful of jobs.
     """
-    hours = complete_hours(
-        events,
-        until=until,
-        done=count_where(is_event(Event.DONE)),
-        failed=count_where(F.col("event").isin(*FAILED)),
-        late=count_where(late() & (ms_between("due", "started") > slo_ms)),
-    )
-    values = hours.unpivot(["topic", "at", "before"], ["done", "failed", "late"], "measure", "value")
+    measures = ("done", "failed", "late")
+    end = history.last_hour if until is None else (day_number(until) + 1) * DAY_H
+    hours = complete_hours(history.hours(slo_ms), measures, end)
+    values = hours.unpivot(["topic", "at", "before"], list(measures), "measure", "value")
     same_hour = Window.partitionBy("topic", "measure", F.col("at") % WEEK_H).orderBy("at").rowsBetween(-weeks, -1)
     begin = (F.floor(F.col("at") / DAY_H) - lookback_days(weeks)) * DAY_H
     earlier = F.filter(
@@ -61,9 +57,9 @@ def anomalies(
         .withColumn("earlier", earlier)
         .where(F.col("before") >= F.col("begin"))
         .withColumn("before", F.array_sort(F.transform("earlier", lambda hour: hour["value"])))
-        .withColumn("usual", F.when(F.size("before") > 0, _median(F.col("before"))))
+        .withColumn("usual", F.when(F.size("before") > 0, median(F.col("before"))))
         .withColumn("off", F.array_sort(F.transform("before", lambda value: F.abs(value - F.col("usual")))))
-        .withColumn("mad", F.when(F.size("before") > 0, _median(F.col("off"))))
+        .withColumn("mad", F.when(F.size("before") > 0, median(F.col("off"))))
         .withColumn("score", F.when(F.size("before") >= min_weeks, _score()))
         .select(
             "topic",
@@ -77,12 +73,6 @@ def anomalies(
             F.coalesce(F.abs(F.col("score")) > THRESHOLD, F.lit(False)).alias("anomaly"),
         )
     )
-
-
-def _median(values: Column) -> Column:
-    """The median of a sorted array that is not empty."""
-    last = F.size(values) - 1
-    return (F.get(values, F.floor(last / 2)) + F.get(values, F.ceil(last / 2))) / 2
 
 
 def _score() -> Column:

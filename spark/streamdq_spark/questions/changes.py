@@ -7,8 +7,9 @@ from pyspark.sql import functions as F
 
 from streamdq.store.history import Event
 
-from .common import FAILED, is_attempt, is_event, ms_between, percentile, value_counts
-from .punctuality import SLO_MS, late
+from .common import FAILED, is_attempt, is_event, percentile, sum_where, value_counts
+from .history import History
+from .punctuality import SLO_MS
 
 DAYS = 7
 MIN_ATTEMPTS = 100
@@ -19,7 +20,7 @@ MIN_TIMES = 1.25
 SHARES = ("late", "failed", "dead")
 
 
-def changes(events: DataFrame, *, slo_ms: int = SLO_MS, min_attempts: int = MIN_ATTEMPTS) -> DataFrame:
+def changes(history: History, *, slo_ms: int = SLO_MS, min_attempts: int = MIN_ATTEMPTS) -> DataFrame:
     """By topic and measure, ``before`` and ``now``.
 
     Shares of attempts: ``late`` (started later than ``slo_ms``), ``failed``, ``dead``. In ms: ``lateness`` (99th
@@ -28,14 +29,11 @@ def changes(events: DataFrame, *, slo_ms: int = SLO_MS, min_attempts: int = MIN_
     ``better`` where they differ by three standard errors (two-proportion z-test) and by 0.1 points at least; for
     times, where they differ by a quarter and by 10 ms at least; else ``same``.
     """
-    end = events.agg(F.max("finished").alias("end"))
-    age_ms = F.unix_millis("end") - F.unix_millis("finished")
-    aged = events.crossJoin(F.broadcast(end)).withColumn("period", F.floor(age_ms / (DAYS * 86_400_000)))
-    measures = _measures(aged.where(F.col("period") < 2), slo_ms)
+    measures = _measures(history, slo_ms)
     both = measures.groupBy("topic", "measure").agg(
         *(
-            F.coalesce(F.max(F.when(F.col("period") == period, F.col(column))), default).alias(name)
-            for period, column, name, default in (
+            F.coalesce(F.max(F.when(F.col("week") == week, F.col(column))), default).alias(name)
+            for week, column, name, default in (
                 (1, "value", "before", F.lit(None)),
                 (0, "value", "now", F.lit(None)),
                 (1, "attempts", "attempts_before", F.lit(0)),
@@ -48,44 +46,40 @@ def changes(events: DataFrame, *, slo_ms: int = SLO_MS, min_attempts: int = MIN_
     )
 
 
-def _measures(recent: DataFrame, slo_ms: int) -> DataFrame:
-    """topic, period, measure, value, attempts. The events are read once: a row for an attempt's lateness, and another
-    for its duration if it was done.
-    """
-    done = is_event(Event.DONE) & (F.col("started") <= F.col("finished"))
-    times = F.array(
-        F.struct(F.lit("lateness").alias("kind"), F.when(late(), ms_between("due", "started")).alias("ms")),
-        F.struct(F.lit("duration").alias("kind"), F.when(done, ms_between("started", "finished")).alias("ms")),
-    )
-    rows = recent.where(is_attempt()).select("topic", "period", "event", F.explode(times).alias("time"))
-    timed = rows.select("topic", "period", "event", "time.kind", "time.ms")
-    counted = value_counts(timed, ["topic", "period", "kind"], "ms", apart=["event"])
-    lateness = F.col("kind") == "lateness"
-    attempts = F.sum(F.when(lateness, F.col("n")))
+def _measures(history: History, slo_ms: int) -> DataFrame:
+    """topic, week, measure, value, attempts."""
+    lateness = history.lateness.select(
+        "topic", "week", F.lit("lateness").alias("kind"), F.lit(None).cast("string").alias("event"),
+        F.col("late_ms").alias("ms"), "n",
+    )  # fmt: skip
+    durations = history.durations.where(is_attempt()).select(
+        "topic", "week", F.lit("duration").alias("kind"), "event",
+        F.when(is_event(Event.DONE), F.col("run_ms")).alias("ms"), "n",
+    )  # fmt: skip
+    rows = lateness.unionByName(durations).where(F.col("week") < 2)
+    counted = value_counts(rows, ["topic", "week", "kind"], "ms", apart=["event"])
+    attempts = sum_where(F.col("kind") == "duration")
     parts = {
-        "late": lateness & (F.col("ms") > slo_ms),
-        "failed": lateness & F.col("event").isin(*FAILED),
-        "dead": lateness & is_event(Event.DEAD),
+        "late": (F.col("kind") == "lateness") & (F.col("ms") > slo_ms),
+        "failed": F.col("event").isin(*FAILED),
+        "dead": is_event(Event.DEAD),
     }
     values = [
-        *(
-            _measure(name, F.sum(F.when(part, F.col("n")).otherwise(0)) / attempts, attempts)
-            for name, part in parts.items()
-        ),
+        *(_measure(name, sum_where(part) / attempts, attempts) for name, part in parts.items()),
         *(_time(kind, at) for kind, at in (("lateness", 0.99), ("duration", 0.95))),
     ]
     return (
-        counted.groupBy("topic", "period")
+        counted.groupBy("topic", "week")
         .agg(F.array(*values).alias("values"))
-        .select("topic", "period", F.explode("values").alias("one"))
-        .select("topic", "period", "one.*")
+        .select("topic", "week", F.explode("values").alias("one"))
+        .select("topic", "week", "one.*")
         .where(F.col("attempts") > 0)
     )
 
 
 def _time(kind: str, at: float) -> Column:
     ms = F.when(F.col("kind") == kind, F.col("ms"))
-    return _measure(kind, percentile(ms, at), F.sum(F.when(ms.isNotNull(), F.col("n")).otherwise(0)))
+    return _measure(kind, percentile(ms, at), sum_where(ms.isNotNull()))
 
 
 def _measure(name: str, value: Column, attempts: Column) -> Column:

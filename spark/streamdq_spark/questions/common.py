@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import date
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
@@ -20,6 +21,7 @@ LIFE = ("topic", "id", "created")
 
 HOUR_S = 3600
 DAY_H = 24
+_BUCKETS = 256
 WEEK_H = 7 * DAY_H
 
 
@@ -54,6 +56,16 @@ def count_where(condition: Column) -> Column:
     return F.count(F.when(condition, 1))
 
 
+def sum_where(condition: Column) -> Column:
+    """How many rows meet the condition, where each stands for `n`; null counts as false."""
+    return F.sum(F.when(condition, F.col("n")).otherwise(0))
+
+
+def late() -> Column:
+    """Whether an attempt's lateness is known."""
+    return is_attempt() & F.col("started").isNotNull() & F.col("due").isNotNull()
+
+
 def share(part: Column, whole: Column) -> Column:
     """``part / whole``; null if ``whole`` is 0."""
     return F.when(whole > 0, part / whole)
@@ -72,17 +84,49 @@ def ms_between(earlier: str, later: str) -> Column:
     return F.unix_millis(F.col(later)) - F.unix_millis(F.col(earlier))
 
 
-def value_counts(values: DataFrame, keys: Sequence[str], value: str, apart: Sequence[str] = ()) -> DataFrame:
+def value_counts(counts: DataFrame, keys: Sequence[str], value: str, apart: Sequence[str] = ()) -> DataFrame:
     """keys, apart, value, n, up_to, of: how often each value occurs, how many values of the same keys are not above it,
-    and how many there are. Nulls are counted by themselves; rows that differ in ``apart`` are not put together.
+    and how many there are. Each row of ``counts`` stands for ``n``. Nulls are counted by themselves; rows that differ
+    in ``apart`` are not put together.
 
     Durations in whole milliseconds take few values. Where they take many they are sorted, which may spill to disk, and
     never held in memory, as the aggregate function `percentile` holds them.
     """
-    same = Window.partitionBy(*keys, F.col(value).isNull())
-    not_above = same.orderBy(value).rowsBetween(Window.unboundedPreceding, Window.currentRow)
-    counted = values.groupBy(*keys, *apart, value).agg(F.count("*").alias("n"))
-    return counted.withColumn("up_to", F.sum("n").over(not_above)).withColumn("of", F.sum("n").over(same))
+    counted = counts.groupBy(*keys, *apart, value).agg(F.sum("n").alias("n"))
+    return _ranked(counted, [*keys, F.col(value).isNull()], value)
+
+
+def _ranked(counted: DataFrame, same: Sequence[Column | str], value: str) -> DataFrame:
+    of_same = Window.partitionBy(*same)
+    not_above = of_same.orderBy(value).rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    return counted.withColumn("up_to", F.sum("n").over(not_above)).withColumn("of", F.sum("n").over(of_same))
+
+
+def ranks_of_many(values: DataFrame, keys: Sequence[str], value: str, levels: Sequence[float]) -> DataFrame:
+    """The rows of ``value_counts`` from which ``percentile`` takes these levels and the maximum. For values, none of
+    them null, of which there are too many to be sorted: they are read twice, should be cached, and are not shuffled.
+    The keys can't be null.
+
+    The first time they are counted in buckets: 256 for each power of two, so that a bucket never holds much more than
+    its share. The second time the few values are sorted that lie in the same bucket as one that is looked for.
+    """
+    size = F.log2(F.abs(value) + 1)
+    bucket = F.floor(F.signum(value) * size * _BUCKETS)
+    placed = values.select(*keys, value, bucket.alias("bucket"))
+    counted = placed.groupBy(*keys, "bucket").agg(F.count("*").alias("n"))
+    last = F.col("of") - 1
+    ranks = [rounded(last * at) for at in levels for rounded in (F.floor, F.ceil)]
+    below = F.col("up_to") - F.col("n")
+    looked_for = [(rank >= below) & (rank < F.col("up_to")) for rank in (*ranks, last)]
+    buckets = (
+        _ranked(counted, keys, "bucket")
+        .where(reduce(Column.__or__, looked_for))
+        .select(*keys, "bucket", below.alias("below"), "of")
+    )
+    found = placed.join(F.broadcast(buckets), [*keys, "bucket"]).groupBy(*keys, "bucket", "below", "of", value)
+    in_bucket = Window.partitionBy(*keys, "bucket").orderBy(value)
+    so_far = F.sum("n").over(in_bucket.rowsBetween(Window.unboundedPreceding, Window.currentRow))
+    return found.agg(F.count("*").alias("n")).withColumn("up_to", F.col("below") + so_far)
 
 
 def percentile(value: Column, at: float, over: WindowSpec | None = None) -> Column:
@@ -100,23 +144,24 @@ def percentile(value: Column, at: float, over: WindowSpec | None = None) -> Colu
     return low + (high - low) * of_rows(F.max(F.when(value.isNotNull(), place - F.floor(place))))
 
 
-def complete_hours(events: DataFrame, *, until: date | None = None, **counters: Column) -> DataFrame:
-    """topic, at, before, counters: one row for each topic and complete hour of the data, zero where nothing happened.
+def median(values: Column) -> Column:
+    """The median of a sorted array that is not empty."""
+    last = F.size(values) - 1
+    return (F.get(values, F.floor(last / 2)) + F.get(values, F.ceil(last / 2))) / 2
 
-    ``at`` is a ``hour_number``, ``before`` that of the topic's latest event in an earlier hour. The hours of the first
-    and of the last event are left out, as the data may begin or end in their midst; ``until``: later data is known to
-    be there, so the hours up to the end of that day are complete. A topic's rows begin with the hour after its first
-    event. The events are read once.
+
+def complete_hours(hours: DataFrame, counters: Sequence[str], end: int) -> DataFrame:
+    """topic, at, before, counters: one row for each topic and complete hour of the data, zero where nothing happened.
+    ``hours``: topic, hour and counters of those in which anything did.
+
+    ``at`` is a ``hour_number``, ``before`` that of the topic's latest event in an earlier hour. The hour of the first
+    event and ``end`` and later are left out, as the data may begin or end in their midst. A topic's rows begin with
+    the hour after its first event.
     """
-    counted = events.groupBy("topic", hour_number(F.col("finished")).alias("hour")).agg(
-        *(counter.alias(name) for name, counter in counters.items())
-    )
     of_topic = Window.partitionBy("topic").orderBy("hour")
-    # The latest hour of all topics: there are few rows, one per topic and hour.
-    end = F.max("hour").over(Window.partitionBy()) if until is None else F.lit(_day_number(until) * DAY_H + DAY_H)
     here = F.col("at") == F.col("hour")
     return (
-        counted.withColumn("end", end)
+        hours.withColumn("end", F.lit(end))
         .withColumn("last", F.lag("hour").over(of_topic))
         .withColumn("next", F.lead("hour").over(of_topic))
         .where(F.col("hour") < F.col("end"))
@@ -128,6 +173,6 @@ def complete_hours(events: DataFrame, *, until: date | None = None, **counters: 
     )
 
 
-def _day_number(day: date) -> int:
+def day_number(day: date) -> int:
     """Whole days since 1970."""
     return (day - date(1970, 1, 1)).days

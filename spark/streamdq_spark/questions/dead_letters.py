@@ -8,9 +8,10 @@ from pyspark.sql import functions as F
 from streamdq.store.history import Event
 
 from .common import entry_order, is_event, share
+from .history import History
 
 
-def dead_letters(events: DataFrame) -> DataFrame:
+def dead_letters(history: History) -> DataFrame:
     """By topic, group, reason (exhausted, buried, invalid, crashed) and error, an exception's class or null.
 
     ``share``: of the group's burials. ``last_id``: the job buried last, as an example to look at. A job that was
@@ -18,7 +19,7 @@ def dead_letters(events: DataFrame) -> DataFrame:
     """
     first, last = F.min("finished").alias("first"), F.max("finished").alias("last")
     return (
-        events.where(is_event(Event.DEAD))
+        history.troubled.where(is_event(Event.DEAD))
         .groupBy("topic", "group", "reason", "error")
         .agg(
             F.count("*").alias("dead"),

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from streamdq.store.history import Event
+from .common import count_where, share
+from .history import History
 
-from .common import LIFE, count_where, is_attempt, is_event, is_released, share
 
-
-def duplicates(events: DataFrame) -> DataFrame:
+def duplicates(history: History) -> DataFrame:
     """By topic and group.
 
     ``done_again``: ends as done beyond the first of the same life and group; ``jobs_done_again`` had any. A life is
@@ -19,16 +18,9 @@ def duplicates(events: DataFrame) -> DataFrame:
     it was started. ``share_reclaimed``: of all that was started. ``most_reclaimed``: of one job, whose id is
     ``most_reclaimed_id``.
     """
-    done, reclaimed = is_event(Event.DONE), is_event(Event.RECLAIMED)
-    lives = events.groupBy(*LIFE, "group").agg(
-        count_where(is_attempt()).alias("attempts"),
-        count_where(done).alias("done"),
-        count_where(reclaimed).alias("reclaimed"),
-        count_where(is_released()).alias("released"),
-    )
     worst = F.max(F.when(F.col("reclaimed") > 0, F.struct("reclaimed", "id")))
     return (
-        lives.groupBy("topic", "group")
+        history.lives.groupBy("topic", "group")
         .agg(
             F.count("*").alias("jobs"),
             F.sum("attempts").alias("attempts"),

@@ -4,46 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from .common import hour_number, hour_start, is_attempt, ms_between, percentile, share, value_counts
+from .common import hour_start, percentile, share, sum_where, value_counts
+from .history import History
 
 SLO_MS = 1000
 OBJECTIVE = 0.99
 
 
-def punctuality(events: DataFrame, *, slo_ms: int = SLO_MS, objective: float = OBJECTIVE) -> DataFrame:
+def punctuality(history: History, *, slo_ms: int = SLO_MS, objective: float = OBJECTIVE) -> DataFrame:
     """By topic and hour.
 
     An attempt counts in the hour it ended in. ``budget_burn``: the share that started later than ``slo_ms``, over the
     share that ``objective`` allows; above 1 the budget is used up faster than it comes in (Google, The Site Reliability
     Workbook, chapter 5: burn rate).
     """
-    return _lateness(events, ["topic", "at"], slo_ms, objective).select(
+    return _lateness(history, ["topic", "hour"], slo_ms, objective).select(
         "topic",
-        hour_start(F.col("at")).alias("hour"),
+        hour_start(F.col("hour")).alias("hour"),
         *_figures(),
     )
 
 
-def punctuality_topics(events: DataFrame, *, slo_ms: int = SLO_MS, objective: float = OBJECTIVE) -> DataFrame:
+def punctuality_topics(history: History, *, slo_ms: int = SLO_MS, objective: float = OBJECTIVE) -> DataFrame:
     """By topic, over all of the data: percentiles can't be computed from those of the hours."""
-    return _lateness(events, ["topic"], slo_ms, objective).select("topic", *_figures())
+    return _lateness(history, ["topic"], slo_ms, objective).select("topic", *_figures())
 
 
-def late() -> Column:
-    """Whether an attempt's lateness is known."""
-    return is_attempt() & F.col("started").isNotNull() & F.col("due").isNotNull()
-
-
-def _lateness(events: DataFrame, keys: Sequence[str], slo_ms: int, objective: float) -> DataFrame:
-    attempts = events.where(late()).select(
-        "topic", hour_number(F.col("finished")).alias("at"), ms_between("due", "started").alias("late_ms")
-    )
-    within = F.sum(F.when(F.col("late_ms") <= slo_ms, F.col("n")).otherwise(0))
+def _lateness(history: History, keys: Sequence[str], slo_ms: int, objective: float) -> DataFrame:
+    within = sum_where(F.col("late_ms") <= slo_ms)
     return (
-        value_counts(attempts, keys, "late_ms")
+        value_counts(history.lateness, keys, "late_ms")
         .groupBy(*keys)
         .agg(
             F.sum("n").alias("attempts"),

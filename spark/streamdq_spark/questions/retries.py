@@ -10,20 +10,21 @@ from streamdq.store.history import Event
 from .common import (
     FAILED,
     LIFE,
-    count_where,
     entry_order,
     is_attempt,
     is_event,
     ms_between,
     percentile,
     share,
+    sum_where,
     value_counts,
 )
+from .history import History
 
 STEP = ("topic", "group", "step")
 
 
-def retries(events: DataFrame) -> DataFrame:
+def retries(history: History) -> DataFrame:
     """By topic, group and step; step 0 are the attempts before any step was used.
 
     ``wait_ms``: the median wait that led to the step, from the failure before to the due time, as observed; null for
@@ -31,21 +32,25 @@ def retries(events: DataFrame) -> DataFrame:
     from a consumer that had gone. ``share_of_done``, ``done_so_far``: of all that was done, the part at this step, and
     up to it.
     """
+    return history.once("retries", lambda: _retries(history))
+
+
+def _retries(history: History) -> DataFrame:
     steps = (
-        events.where(F.col("step").isNotNull() & (is_attempt() | is_event(Event.RECLAIMED)))
+        history.durations.where(F.col("step").isNotNull())
         .groupBy(*STEP)
         .agg(
-            count_where(is_attempt()).alias("attempts"),
-            count_where(is_event(Event.DONE)).alias("done"),
-            count_where(F.col("event").isin(*FAILED)).alias("failed"),
-            count_where(is_event(Event.DEAD)).alias("dead"),
-            count_where(is_event(Event.RECLAIMED)).alias("lost"),
+            sum_where(is_attempt()).alias("attempts"),
+            sum_where(is_event(Event.DONE)).alias("done"),
+            sum_where(F.col("event").isin(*FAILED)).alias("failed"),
+            sum_where(is_event(Event.DEAD)).alias("dead"),
+            sum_where(is_event(Event.RECLAIMED)).alias("lost"),
         )
     )
     of_group = Window.partitionBy("topic", "group")
     so_far = of_group.orderBy("step").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     all_done = F.sum("done").over(of_group)
-    return steps.join(_waits(events), [F.col(f"w_{key}").eqNullSafe(F.col(key)) for key in STEP], "left").select(
+    return steps.join(_waits(history), [F.col(f"w_{key}").eqNullSafe(F.col(key)) for key in STEP], "left").select(
         *STEP,
         "wait_ms",
         "attempts",
@@ -59,16 +64,16 @@ def retries(events: DataFrame) -> DataFrame:
     )
 
 
-def _waits(events: DataFrame) -> DataFrame:
+def _waits(history: History) -> DataFrame:
     """w_topic, w_group, w_step, wait_ms. Most jobs are done at the first attempt and have no waits."""
-    tried_again = events.where(is_event(Event.RETRY) | (F.col("attempt") > 1))
+    tried_again = history.troubled.where(is_event(Event.RETRY) | (F.col("attempt") > 1))
     life = Window.partitionBy(*LIFE, "group").orderBy(entry_order())
     waits = (
         tried_again.withColumn("before", F.lag(F.struct("event", "step", "finished")).over(life))
         .where(is_attempt() & F.col("due").isNotNull())
         .where((F.col("before.event") == Event.RETRY.value) & (F.col("before.step") == F.col("step") - 1))
         .withColumn("failed_at", F.col("before.finished"))
-        .withColumn("wait_ms", ms_between("failed_at", "due"))
+        .select(*STEP, ms_between("failed_at", "due").alias("wait_ms"), F.lit(1).alias("n"))
     )
     return (
         value_counts(waits, STEP, "wait_ms")

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 from streamdq.store.history import Event
 
 from .common import HOUR_S, hour_number, hour_start, is_attempt, is_event, share
+from .history import History
 
 HOUR_MS = HOUR_S * 1000
 MOST_HOURS = 48
@@ -18,7 +19,7 @@ LOOKAHEAD = timedelta(hours=MOST_HOURS)
 """Attempts that end within this time may have been running today."""
 
 
-def workers(events: DataFrame) -> DataFrame:
+def workers(history: History) -> DataFrame:
     """By group, consumer and hour.
 
     ``busy_ms``: the time from start to end of its attempts, of all topics, that lies in the hour. ``most_at_once``: how
@@ -30,7 +31,7 @@ def workers(events: DataFrame) -> DataFrame:
     of_day = Window.partitionBy("group", "consumer", F.floor(F.col("at") / 24))
     slots = F.max("most_at_once").over(of_day)
     of_hour = Window.partitionBy("group", "at")
-    return _hours(_pieces(events)).select(
+    return _hours(_pieces(history.events)).select(
         "group",
         "consumer",
         hour_start(F.col("at")).alias("hour"),
@@ -68,22 +69,24 @@ def _pieces(events: DataFrame) -> DataFrame:
 def _hours(pieces: DataFrame) -> DataFrame:
     """group, consumer, at, busy_ms, most_at_once, ended: from starts (+1) and ends (-1), ends first where they meet.
 
-    What is between a start and its end is the end's time less the start's, so that busy time is a sum over all points,
-    and how many run is the sum up to each of them.
+    How many run is the sum of the points up to each of them.
     """
-    keys = ["group", "consumer", "at"]
-    start = F.struct(F.col("since").alias("ms"), F.lit(1).alias("change"), F.lit(0).alias("ended"))
-    end = F.struct(F.col("until").alias("ms"), F.lit(-1).alias("change"), F.col("ends_here").cast("int").alias("ended"))
-    so_far = Window.partitionBy(*keys).orderBy("ms", "change").rowsBetween(Window.unboundedPreceding, Window.currentRow)
+    keys = ["at", "consumer", "group"]  # the hour first: Spark compares numbers faster than texts
+    busy_ms = F.col("until") - F.col("since")
+    # In the order of time, an end before a start of the same millisecond.
+    start = F.struct((F.col("since") * 2 + 1).alias("order"), F.lit(1).alias("change"), F.lit(0).alias("ended"),
+                     F.lit(0).alias("busy_ms"))  # fmt: skip
+    end = F.struct((F.col("until") * 2).alias("order"), F.lit(-1).alias("change"),
+                   F.col("ends_here").cast("int").alias("ended"), busy_ms.cast("int").alias("busy_ms"))  # fmt: skip
+    so_far = Window.partitionBy(*keys).orderBy("order").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     return (
-        pieces.select(*keys, F.explode(F.array(start, end)).alias("point"))
-        # Sum per millisecond: far fewer rows to sort.
-        .groupBy(*keys, "point.ms", "point.change")
-        .agg(F.sum("point.change").alias("changed"), F.sum("point.ended").alias("ended"))
-        .withColumn("running", F.sum("changed").over(so_far))
+        pieces.repartition(*keys)  # before each becomes two points
+        .select(*keys, F.explode(F.array(start, end)).alias("point"))
+        .select(*keys, "point.*")
+        .withColumn("running", F.sum("change").over(so_far))
         .groupBy(*keys)
         .agg(
-            F.sum(-F.col("changed") * F.col("ms")).alias("busy_ms"),
+            F.sum("busy_ms").alias("busy_ms"),
             F.greatest(F.max("running"), F.lit(1)).alias("most_at_once"),
             F.sum("ended").alias("ended"),
         )

@@ -273,10 +273,11 @@ def forecast(tables: Tables) -> Section:
     )
     asked = any(row["waiting"] is not None for row in rows)
     section.figures = [_expected_by_hour(rows, section.answer, asked)]
-    names = ["Topic", "Expected", "Lowest", "Highest", "Busiest hour", "Waiting now"]
+    names = ["Topic", "Expected", "Low", "High", "Busiest hour", "Waiting now"]
     section.grids = [grid(names, _by_topic(rows))]
     section.notes = [
-        "Expected is the median of the weeks seen; lowest and highest are the sums over hours of their extremes."
+        "Expected follows the weeks seen and the level of the last seven days.",
+        "Low and high are sums over hours: of each hour, what comes lies between them in 80 % of the cases.",
     ]
     if not asked:
         section.notes.append("Redis was not asked for waiting jobs.")

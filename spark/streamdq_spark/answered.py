@@ -1,0 +1,90 @@
+"""Which days the tables of an output folder have already, so that an analysis need not read their events again.
+
+A day counts as answered as long as its files in the dump are those from which its rows were computed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import date
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from streamdq.dump.folder import Folder
+from streamdq.errors import FolderError
+
+from .dump_files import Dump, GoodFile
+from .questions.common import hour_number
+from .tables import DAY, read_table
+
+NEEDED = frozenset(("punctuality", "throughput"))
+"""The tables that tell what happened in each hour."""
+_FILE = "answered.json"
+_THROUGHPUT = f"topic string, hour timestamp, done long, retry long, dead long, {DAY} string"
+_PUNCTUALITY = f"topic string, hour timestamp, attempts long, within_slo long, {DAY} string"
+_COUNTS = ("attempts", "done", "failed", "late")
+
+
+def answered(folder: Folder, dump: Dump, slo_ms: int) -> frozenset[date]:
+    """The days of the dump that the tables in the folder have as they are."""
+    told, now = _told(folder), _marks(dump.files, slo_ms)
+    return frozenset(date.fromisoformat(day) for day, mark in now.items() if told.get(day) == mark)
+
+
+def forget(folder: Folder, days: Iterable[date]) -> None:
+    """Before the tables of these days are written anew: after a crash they may be of any files."""
+    told = _told(folder)
+    if gone := told.keys() & {str(day) for day in days}:
+        _tell(folder, {day: mark for day, mark in told.items() if day not in gone})
+
+
+def remember(folder: Folder, files: Iterable[GoodFile], slo_ms: int) -> None:
+    """These are the files from which the tables of their days were computed."""
+    _tell(folder, _told(folder) | _marks(files, slo_ms))
+
+
+def hours(spark: SparkSession, folder: Folder, days: Iterable[date]) -> DataFrame:
+    """topic, hour, attempts, done, failed, late of these days, as by `History.hours`, from their tables."""
+    of_days = F.col(DAY).isin(*(str(day) for day in days))
+    keys = ("topic", hour_number(F.col("hour")).alias("hour"))
+    failed, none = F.col("retry") + F.col("dead"), F.lit(0).cast("long")
+    done = (
+        read_table(spark, folder, "throughput", _THROUGHPUT)
+        .where(of_days)
+        .select(*keys, (F.col("done") + failed).alias("attempts"), "done", failed.alias("failed"), none.alias("late"))
+    )
+    late = (
+        read_table(spark, folder, "punctuality", _PUNCTUALITY)
+        .where(of_days)
+        .select(
+            *keys,
+            *(none.alias(name) for name in _COUNTS[:-1]),
+            (F.col("attempts") - F.col("within_slo")).alias("late"),
+        )
+    )
+    both = done.unionByName(late).groupBy("topic", "hour")
+    return both.agg(*(F.sum(name).alias(name) for name in _COUNTS))
+
+
+def _marks(files: Iterable[GoodFile], slo_ms: int) -> dict[str, str]:
+    """By day, what tells its files from any others."""
+    of_day: dict[str, list[tuple[str, int, int, int | None]]] = {}
+    for file in files:
+        of_day.setdefault(str(file.day), []).append((file.path, file.bytes, file.rows, file.last_ms))
+    return {
+        day: hashlib.sha256(json.dumps([slo_ms, sorted(own)]).encode()).hexdigest()[:16] for day, own in of_day.items()
+    }
+
+
+def _told(folder: Folder) -> dict[str, str]:
+    with suppress(ValueError, AttributeError, FolderError):
+        return dict(json.loads(folder.read(_FILE) or b"{}").items())
+    return {}
+
+
+def _tell(folder: Folder, marks: dict[str, str]) -> None:
+    folder.write(_FILE, json.dumps(marks, indent=2, sort_keys=True).encode() + b"\n")

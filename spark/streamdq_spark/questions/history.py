@@ -1,0 +1,201 @@
+"""What the questions share: the events of some days, and what several answers are made of, computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from functools import cache, cached_property
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from streamdq.store.history import Event
+
+from .common import (
+    FAILED,
+    HOUR_S,
+    LIFE,
+    WEEK_H,
+    count_where,
+    hour_number,
+    is_attempt,
+    is_event,
+    is_released,
+    is_snoozed,
+    late,
+    ms_between,
+    sum_where,
+)
+
+MINUTE_S = 60
+HOUR_MIN = 60
+SNOOZED = "snoozed"
+"""What `counts` calls the event of a job that its handler put off; in the history it is one of the released."""
+HOUR_MS = HOUR_S * 1000
+_WEEK_MS = WEEK_H * HOUR_MS
+_OLDER = 2
+
+
+class History:
+    """The events that a question may look at. `last_ms`: when the last of them finished; None: Spark looks for it.
+
+    What it computes stays in Spark's cache, or on disk where there is no room, until `forget`.
+    """
+
+    def __init__(self, events: DataFrame, last_ms: int | None = None) -> None:
+        self.events = events
+        self._last_ms = last_ms
+        self._past: DataFrame | None = None
+        self._kept: list[DataFrame] = []
+        self._tables: dict[str, DataFrame] = {}
+
+    def forget(self) -> None:
+        for kept in self._kept:
+            kept.unpersist()
+        self._kept.clear()
+
+    def after(self, past: DataFrame, last_ms: int | None) -> History:
+        """The same events after others, of which only the `hours` are known. `last_ms`: of all of them."""
+        self.counts  # noqa: B018 - which both share
+        later = copy(self)
+        later._past, later._last_ms = past, last_ms
+        return later
+
+    @property
+    def last_ms(self) -> int | None:
+        """When the last event finished, in ms since 1970; None if there is none."""
+        if self._last_ms is None:
+            self._last_ms = self.events.agg(F.unix_millis(F.max("finished"))).head()[0]  # type: ignore[index]
+        return self._last_ms
+
+    @property
+    def last_hour(self) -> int:
+        """The hour of the last event, as by `hour_number`; 0 if there is none."""
+        return (self.last_ms or 0) // HOUR_MS
+
+    @cached_property
+    def counts(self) -> DataFrame:
+        """How often everything that is counted occurs, `n`, in one pass; `bytes`: of the bodies of jobs done.
+
+        Three kinds of rows: `moments`, `lateness` and `durations`; what does not belong to a kind is null in it.
+        """
+        age_ms = F.lit(self.last_ms).cast("long") - F.unix_millis("finished")
+        events = self.events.select(
+            "topic",
+            "group",
+            F.when(is_snoozed(), SNOOZED).otherwise(F.col("event")).alias("event"),
+            F.floor(F.unix_seconds("finished") / MINUTE_S).alias("minute"),
+            hour_number(F.col("finished")).alias("hour"),
+            F.least(F.floor(age_ms / _WEEK_MS), F.lit(_OLDER)).cast("int").alias("week"),
+            "step",
+            (F.col("error") == "TimeoutError").alias("timed_out"),
+            F.when(late(), ms_between("due", "started")).alias("late_ms"),
+            F.when(
+                (is_attempt() | is_event(Event.RECLAIMED)) & (F.col("started") <= F.col("finished")),
+                ms_between("started", "finished"),
+            ).alias("run_ms"),
+            F.when(is_event(Event.DONE), F.col("body_bytes")).alias("bytes"),
+        )
+        moments = ["topic", "group", "event", "minute"]
+        lateness = ["topic", "hour", "week", "late_ms"]
+        durations = ["topic", "group", "event", "week", "step", "timed_out", "run_ms"]
+        columns = list(dict.fromkeys(moments + lateness + durations))
+        counted = events.groupingSets([moments, lateness, durations], *columns)
+        return self.keep(counted.agg(F.count("*").alias("n"), F.sum("bytes").alias("bytes")))
+
+    @property
+    def moments(self) -> DataFrame:
+        """topic, group, event, minute (since 1970), n, bytes: of all events."""
+        return self.counts.where(F.col("minute").isNotNull()).select(
+            "topic", "group", "event", "minute", F.floor(F.col("minute") / HOUR_MIN).alias("hour"), "n", "bytes"
+        )
+
+    @property
+    def lateness(self) -> DataFrame:
+        """topic, hour, week, late_ms, n: of the attempts whose lateness is known. `week`: 0 are the seven days that end
+        with the last event, 1 the seven days before, 2 all before.
+        """
+        known = F.col("hour").isNotNull() & F.col("late_ms").isNotNull()
+        return self.counts.where(known).select("topic", "hour", "week", "late_ms", "n")
+
+    @property
+    def durations(self) -> DataFrame:
+        """topic, group, event, week, step, timed_out, run_ms, n: of attempts, also of those that were taken over.
+        `run_ms` is null if the start is not known or is after the end.
+        """
+        rest = F.col("minute").isNull() & F.col("hour").isNull()
+        return self.counts.where(rest & (is_attempt() | is_event(Event.RECLAIMED))).select(
+            "topic", "group", "event", "week", "step", "timed_out", "run_ms", "n"
+        )
+
+    @cache  # noqa: B019 - a history lives no longer than an analysis
+    def hours(self, slo_ms: int) -> DataFrame:
+        """topic, hour, attempts, done, failed, late: of each hour in which anything happened. `late`: attempts that
+        started later than `slo_ms`.
+        """
+        moments = self.moments.select("topic", "hour", "event", "n", F.lit(None).cast("long").alias("late_ms"))
+        lateness = self.lateness.select("topic", "hour", F.lit(None).cast("string").alias("event"), "n", "late_ms")
+        hours = moments.unionByName(lateness).groupBy("topic", "hour")
+        counted = hours.agg(
+            sum_where(is_attempt()).alias("attempts"),
+            sum_where(is_event(Event.DONE)).alias("done"),
+            sum_where(F.col("event").isin(*FAILED)).alias("failed"),
+            sum_where(F.col("late_ms") > slo_ms).alias("late"),
+        )
+        return self.keep(counted if self._past is None else counted.unionByName(self._past))
+
+    @cached_property
+    def lives(self) -> DataFrame:
+        """One row for each life of a job in a group: topic, id, created, group; attempts, done, reclaimed, released:
+        how often; done_at (null: not done) and first_due (null: not seen), in ms.
+        """
+        # A retry or kick has its own due time, which may be earlier if the clock was set back.
+        first = (F.col("event") != Event.KICKED.value) & (F.col("attempt") <= 1)
+        needed = self.events.select(
+            *LIFE,
+            "group",
+            is_attempt().alias("attempt"),
+            is_event(Event.DONE).alias("done"),
+            is_event(Event.RECLAIMED).alias("reclaimed"),
+            is_released().alias("released"),
+            F.when(is_event(Event.DONE), F.unix_millis("finished")).alias("done_at"),
+            F.when(first, F.unix_millis("due")).alias("first_due"),
+        )
+        # By life, so that the groups of a job can be combined without another shuffle; before the events are counted,
+        # as hardly any two of them are of one life.
+        return self.keep(
+            needed.repartition(*LIFE)
+            .groupBy(*LIFE, "group")
+            .agg(
+                count_where(F.col("attempt")).alias("attempts"),
+                count_where(F.col("done")).alias("done"),
+                count_where(F.col("reclaimed")).alias("reclaimed"),
+                count_where(F.col("released")).alias("released"),
+                F.max("done_at").alias("done_at"),
+                F.min("first_due").alias("first_due"),
+            )
+        )
+
+    @cached_property
+    def troubled(self) -> DataFrame:
+        """The events of jobs that did not end at their first attempt, as far as they tell of retries and of burials."""
+        needed = ("entry", "event", "group", "attempt", "step", "due", "finished", "error", "reason")
+        not_first = is_event(Event.RETRY, Event.DEAD) | (F.col("attempt") > 1)
+        return self.keep(self.events.where(not_first).select(*LIFE, *needed))
+
+    @cached_property
+    def topics_of_groups(self) -> list[str]:
+        """The topics that several groups work on."""
+        groups = self.moments.groupBy("topic").agg(F.count_distinct("group").alias("groups"))
+        return [row["topic"] for row in groups.where(F.col("groups") > 1).collect()]
+
+    def once(self, name: str, table: Callable[[], DataFrame]) -> DataFrame:
+        """A table that another question uses, too."""
+        if name not in self._tables:
+            self._tables[name] = self.keep(table())
+        return self._tables[name]
+
+    def keep(self, table: DataFrame) -> DataFrame:
+        """The table, which Spark computes once."""
+        self._kept.append(table.persist())
+        return table

@@ -1,0 +1,93 @@
+"""What of a dump the questions look at: each gets the history of its days."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import date
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from streamdq.dump.folder import Folder
+
+from .answered import hours
+from .dump_files import Dump, GoodFile
+from .events import read_few, read_files
+from .questions import History, Question
+from .session import FEW_EVENTS
+
+_MANY_EVENTS = 2_000_000  # some hundred MB
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The files that a question reads, and the days of which it only needs what the tables have. `last_ms`: when the
+    last event of all of them finished, if their footers say so.
+    """
+
+    files: tuple[GoodFile, ...]
+    answered: frozenset[date]
+    last_ms: int | None
+
+    @property
+    def events(self) -> int:
+        return sum(file.rows for file in self.files)
+
+
+def reading(dump: Dump, first: date, last: date, question: Question, answered: Collection[date]) -> Reading:
+    """What a question that is asked for these days reads. `answered`: the days that the tables have already."""
+    since, until = _span(dump, first, last, question)
+    known = frozenset(day for day in answered if since <= day < first) if question.by_hour else frozenset()
+    files = dump.between(since, until)
+    return Reading(tuple(file for file in files if file.day not in known), known, _last_ms(files))
+
+
+@contextmanager
+def histories(spark: SparkSession, dump: Dump, tables: Folder) -> Iterator[Callable[[Reading], History]]:
+    """Yields a function that gives a question its history; questions that read the same files share one. If there are
+    few events, Spark keeps them, because otherwise all files would be opened again for each way in which they are read.
+    """
+
+    def history_of(wanted: Reading) -> History:
+        if not (history := found.get(wanted.files)):
+            read = read_few if wanted.events < FEW_EVENTS else read_files
+            history = found[wanted.files] = History(read(spark, dump, wanted.files), _last_ms(wanted.files))
+            if wanted.events <= _MANY_EVENTS:
+                history.keep(history.events)
+        if not wanted.answered:
+            return history
+        return history.after(hours(spark, tables, wanted.answered), wanted.last_ms)
+
+    found: dict[tuple[GoodFile, ...], History] = {}
+    try:
+        yield history_of
+    finally:
+        with suppress(Py4JError, ConnectionError):  # the Java process has ended, and what it kept with it
+            for history in found.values():
+                history.forget()
+
+
+def events_to_read(
+    dump: Dump, first: date, last: date, questions: Mapping[str, Question], answered: Collection[date]
+) -> int:
+    """How many events the question that reads most of them reads."""
+    return max(reading(dump, first, last, question, answered).events for question in questions.values())
+
+
+def _span(dump: Dump, first: date, last: date, question: Question) -> tuple[date, date]:
+    """The days whose events a question gets."""
+    days = [file.day for file in dump.files]
+    since, until = _moved(first, -question.lookback.days), _moved(last, question.lookahead.days)
+    return max(since, min(days)), min(until, max(days))
+
+
+def _last_ms(files: Sequence[GoodFile]) -> int | None:
+    """When the last event of these files finished, if their footers say so."""
+    found = [file.last_ms for file in files]
+    return None if None in found else max((last for last in found if last is not None), default=None)
+
+
+def _moved(day: date, days: int) -> date:
+    return date.fromordinal(min(max(day.toordinal() + days, date.min.toordinal()), date.max.toordinal()))

@@ -1,0 +1,118 @@
+"""Days that the tables have already are not read again, as long as their files are the same; and the rows are those
+that they would be.
+"""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from streamdq.dump.local import LocalFolder
+from streamdq_spark import reading
+from streamdq_spark.analysis import Plan, analyze, events_to_read, plan
+from streamdq_spark.answered import answered, forget, hours, remember
+from streamdq_spark.dump_files import open_dump
+from streamdq_spark.errors import AnalysisError
+from streamdq_spark.events import read_events
+from streamdq_spark.questions import QUESTIONS, Context, History, Question
+from streamdq_spark.questions.punctuality import SLO_MS
+from tests.spark.dumps import START, days_of, event, write_dump
+from tests.spark.frames import assert_same, collected, rows_of, written
+
+WEEKS, EACH = 4, 6
+DAYS = [(START + timedelta(days=n)).date() for n in range(7 * WEEKS)]
+LAST = DAYS[-1]
+HOURLY = {name: QUESTIONS[name] for name in ("punctuality", "throughput")}
+BACK = {name: QUESTIONS[name] for name in ("anomalies", "forecast")}
+
+
+def history() -> list[dict[str, object]]:
+    late = event(9_999, START + timedelta(days=3, hours=2, minutes=1), started=START + timedelta(days=3, hours=3))
+    return [*days_of(7 * WEEKS, EACH), late | {"due": START + timedelta(days=3)}]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_dump(tmp_path / "dump", history(), hours_each=24)
+    return tmp_path
+
+
+def asked(folder: Path, first: date | None = None, last: date | None = None) -> Plan:
+    return plan(str(folder / "dump"), str(folder / "out"), first, last)
+
+
+def known(folder: Path, slo_ms: int = SLO_MS) -> frozenset[date]:
+    return answered(LocalFolder(folder / "out"), open_dump(str(folder / "dump")), slo_ms)
+
+
+def test_the_next_day_reads_only_that_day(spark: SparkSession, folder: Path, tmp_path: Path) -> None:
+    analyze(spark, asked(folder, DAYS[0], DAYS[-2]), questions=HOURLY)
+    assert known(folder) == set(DAYS[:-1])
+    assert events_to_read(asked(folder, LAST, LAST), BACK) == EACH
+    analyze(spark, asked(folder, LAST, LAST), questions=BACK)
+    by_events = plan(str(folder / "dump"), str(tmp_path / "apart"), LAST, LAST)
+    assert events_to_read(by_events, BACK) == len(history())
+    analyze(spark, by_events, questions=BACK)
+    for name in BACK:
+        found, wanted = (rows_of(written(tmp_path / out / name)) for out in ("out", "apart"))
+        assert wanted
+        assert_same(found, wanted)
+
+
+def test_the_hours_of_the_tables_are_those_of_the_events(spark: SparkSession, folder: Path) -> None:
+    analyze(spark, asked(folder), questions=HOURLY)
+    wanted = History(read_events(spark, str(folder / "dump")))
+    assert_same(
+        collected(hours(spark, LocalFolder(folder / "out"), DAYS)),
+        collected(wanted.hours(SLO_MS)),
+    )
+    wanted.forget()
+
+
+def test_what_the_tables_do_not_have_is_read(folder: Path) -> None:
+    dump, out = open_dump(str(folder / "dump")), LocalFolder(folder / "out")
+    remember(out, dump.between(DAYS[5], DAYS[20]), SLO_MS)
+    forget(out, [DAYS[7], DAYS[8]])
+    left = {*DAYS[5:7], *DAYS[9:21]}
+    assert known(folder) == left
+    assert known(folder, slo_ms=SLO_MS + 1) == set()  # the tables tell who was late by another measure
+    found = reading.reading(dump, LAST, LAST, QUESTIONS["anomalies"], left)
+    assert {file.day for file in found.files} == set(DAYS) - left
+    assert found.answered == left
+    assert {file.day for file in reading.reading(dump, LAST, LAST, QUESTIONS["changes"], left).files} == set(DAYS[13:])
+
+
+def test_a_day_whose_files_changed_is_read_again(folder: Path) -> None:
+    remember(LocalFolder(folder / "out"), open_dump(str(folder / "dump")).files, SLO_MS)
+    more = event(1, START + timedelta(days=2, hours=20))
+    write_dump(folder / "dump", [*history(), more], hours_each=24)
+    assert known(folder) == set(DAYS) - {DAYS[2]}
+
+
+def test_a_run_that_fails_leaves_its_days_to_be_read(spark: SparkSession, folder: Path) -> None:
+    """Its tables may be of this dump or of another."""
+    analyze(spark, asked(folder), questions=HOURLY)
+
+    def fails(history: History, _: Context) -> DataFrame:
+        return history.events.selectExpr("raise_error('no')")
+
+    with pytest.raises(AnalysisError):
+        analyze(spark, asked(folder, LAST, LAST), questions={**HOURLY, "fails": Question("fails", fails)})
+    assert known(folder) == set(DAYS[:-1])
+
+
+@pytest.mark.parametrize("held", ["", "[]", "{", '{"x": 1}'])
+def test_what_can_t_be_read_is_as_if_nothing_were_answered(folder: Path, held: str) -> None:
+    (folder / "out").mkdir()
+    (folder / "out" / "answered.json").write_text(held)
+    assert known(folder) == set()
+    remember(LocalFolder(folder / "out"), open_dump(str(folder / "dump")).between(LAST, LAST), SLO_MS)
+    assert known(folder) == {LAST}
+
+
+def test_some_of_the_hourly_tables_are_not_enough(spark: SparkSession, folder: Path) -> None:
+    analyze(spark, asked(folder), questions={"throughput": QUESTIONS["throughput"]})
+    assert known(folder) == set()
