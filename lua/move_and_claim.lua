@@ -27,7 +27,7 @@
 -- ARGV[8] groups, 'a,b'
 -- ARGV[9] '1' = `permit` has granted the limit
 -- returns {reply of move, reply of claim}; unread is not counted, it is 0. The latter is {-1} if there is no such group,
--- and if nothing was moved.
+-- or Redis has lost it, and if nothing was moved.
 -- include: clock, stream_groups, read, progress, ring, settle, lanes, requeue, history, return_unclaimed, start_attempt, stored_format, taken, move_due, claim_entries
 local ready, own, jobs, progress, counts, settings, wake, history, bucket, taken, taken_until, lanes, fronts, keyed, crowds = unpack(KEYS)
 local k = {ready = ready, own = own, jobs = jobs, progress = progress, counts = counts, settings = settings, wake = wake,
@@ -45,8 +45,13 @@ if not k.mine or came == 0 then return {moved, {-1}} end
 
 k.count = at_most(k, math.min(came, tonumber(ARGV[4])))
 k.at_once = k.count
-local entries, own_entries = both_streams(budget_of(jobs, k.largest, k.count), k, k.group, k.consumer,
+-- What was moved must be counted even if another client has destroyed the group, which ends the read with an error.
+local there, entries, own_entries = pcall(both_streams, budget_of(jobs, k.largest, k.count), k, k.group, k.consumer,
   {[own] = {}, [ready] = {}}, k.count, again[k.group] and 1 or 2)
+if not there then
+  redis.call('HINCRBY', counts, 'ready:' .. k.group, came)
+  return {moved, {-1}}
+end
 local claims, ids, records, less = claim_entries(k, entries, own_entries)
 if came ~= less then redis.call('HINCRBY', counts, 'ready:' .. k.group, came - less) end
 return {moved, {1, k.now, k.ttr, 0, claims, ids, records, #k.expired, k.generation, k.refused, 0}}

@@ -52,9 +52,10 @@ class Pipelined:
         return self._error
 
     def end(self, carry_on: Callable[[Op[Job]], Any]) -> None:
-        """For the pipeline: the call's last step."""
+        """For the pipeline: the call's last step. Does nothing if it has ended, before sending was interrupted."""
         operation, self._operation = self._operation, None
-        assert operation is not None
+        if operation is None:
+            return
         try:
             carry_on(operation)
         except StopIteration as stop:
@@ -71,6 +72,7 @@ class _Part:
         self.operation = step.operation
         self.calls: list[Pipelined] = []
         self.items: list[Any] = []
+        self.sent = False
 
     def send(self) -> Op[Exception | None]:
         """Returns the error that concerns all of them."""
@@ -97,6 +99,7 @@ class _Collected:
         self._patience_s = store.session.settings.call_timeout_s
         self.handed = 0
         self.errors: list[Exception] = []
+        self._unsent: list[_Part] = []  # those that are being sent, or were when that was interrupted
         self._begin()
 
     def _begin(self) -> None:
@@ -135,16 +138,22 @@ class _Collected:
     def send(self) -> Op[None]:
         """Sends them. If one call to Redis fails, the others are tried, until as much time has passed as a call may
         take: what is left then has the same error.
+
+        Whatever interrupts this (a signal, a cancellation) leaves what was not answered for the next time; a job that
+        is there by then is found by its nonce.
         """
         until, failed = time.monotonic() + self._patience_s, None
-        parts = self._parts
+        self._unsent += self._parts
         self._begin()
-        for part in parts:
+        for part in list(self._unsent):
             if failed is not None and time.monotonic() > until:
                 part.fail(failed)
             else:
                 failed = (yield from part.send()) or failed
-        self.errors += [call.error for part in parts for call in part.calls if call.error is not None]
+            if not part.sent:  # nor by another task meanwhile
+                part.sent = True
+                self.errors += [call.error for call in part.calls if call.error is not None]
+        self._unsent = [part for part in self._unsent if not part.sent]
 
     def check(self) -> None:
         """Raises the errors of all calls, if there are any."""

@@ -228,3 +228,26 @@ def test_any_number_at_once(shard: Shard, count: int) -> None:
     assert (moved.moved, len(claimed.rows), moved.next_due_ms) == (count, count, -1)
     shard.finish(*claimed.rows)
     assert shard.empty()
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["shared", "its own"])
+@pytest.mark.parametrize("largest", [1, 1 << 20], ids=["small", "large"])
+def test_what_it_moves_is_counted_even_if_the_group_was_destroyed(shard: Shard, own: bool, largest: int) -> None:
+    """By another client. Then the group is made again, and everything is there."""
+    shard.enqueue("again")
+    shard.retry(shard.take(), delay_ms=1000)
+    due_in(shard, "i", "j")
+    shard.redis("HSET", shard.k.settings, "largest", largest)
+    stream = shard.k.ready_of("default") if own else shard.k.ready
+    shard.redis("XGROUP", "DESTROY", stream, "default")
+    shard.checked = False  # not before the group is there again
+    moved, claimed = shard.move_and_claim()
+    assert (moved.moved, claimed) == (3, None)
+    assert shard.counts["ready:default"] == 3
+    shard.redis("XGROUP", "CREATE", stream, "default", "0")
+    shard.check()
+    shard.checked = True
+    entries = {} if own else dict(shard.redis("XRANGE", shard.k.ready_of("default"), "-", "+"))
+    read = [value for entry, (_, member) in entries.items() for value in ("g", entry, member)]
+    found = [row.id for row in shard.claim(read=read).rows]
+    assert sorted(found) == [b"again", b"i", b"j"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -247,6 +248,54 @@ def test_a_queue_that_was_closed_meanwhile(redis_server: Server) -> None:
         queue.close()
     assert one.job.body == 1
     assert not len(queue._link._nodes[""]._idle)
+
+
+@pytest.mark.parametrize("arrived", [False, True])
+def test_what_was_interrupted_is_sent_at_the_end(
+    space: Space, monkeypatch: pytest.MonkeyPatch, arrived: bool
+) -> None:
+    """By a signal while a full pipeline was sent, before Redis had the jobs or behind that; the block goes on."""
+    queue = space.another_queue()
+    queue.configure("t", shards=2)
+    send = queue._link.send
+
+    def interrupted(*args: Any) -> Any:
+        monkeypatch.undo()
+        if arrived:
+            send(*args)
+        raise KeyboardInterrupt
+
+    with queue.pipeline() as pipe:
+        made = [pipe.enqueue("t", n, delay="1h") for n in range(MAX_BATCH - 1)]
+        monkeypatch.setattr(queue._link, "send", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            pipe.enqueue("t", "interrupted", delay="1h")
+        made.append(pipe.enqueue("t", MAX_BATCH - 1, delay="1h"))
+    assert [one.job.body for one in made] == list(range(MAX_BATCH))
+    assert space.queue.stats("t").topics["t"].enqueued == MAX_BATCH + 1
+    assert space.audit().balanced
+
+
+async def test_what_was_cancelled_is_sent_at_the_end(space: Space, redis_server: Server) -> None:
+    space.queue.configure("t")
+    silent = True
+
+    def swallow(data: bytes, to_redis: bool) -> bytes:
+        return b"" if silent and not to_redis else data
+
+    with proxy(redis_server.port, swallow) as between:
+        async with AsyncQueue(between.url, NAMESPACE, settings=SETTINGS) as queue:
+            silent = False
+            await queue.enqueue("t", "first", delay="1h")
+            async with queue.pipeline() as pipe:
+                made = [await pipe.enqueue("t", n, delay="1h") for n in range(MAX_BATCH - 1)]
+                silent = True
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.2):
+                        await pipe.enqueue("t", "cancelled", delay="1h")
+                silent = False
+            assert [one.job.body for one in made] == list(range(MAX_BATCH - 1))
+    assert space.queue.stats("t").topics["t"].enqueued == MAX_BATCH + 1
 
 
 # -- threads
