@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Coroutine, Hashable, Mapping
 from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Self
@@ -69,6 +69,7 @@ class _Part:
 
     def __init__(self, step: Batched) -> None:
         self.kind = step.kind
+        self.place: Any = step.kind[:2]  # topic, and number of the shard
         self.operation = step.operation
         self.calls: list[Pipelined] = []
         self.items: list[Any] = []
@@ -95,8 +96,11 @@ class _Collected:
     so one goes together with earlier ones of its kind only if none of another kind is between them.
     """
 
-    def __init__(self, store: RedisStore) -> None:
+    def __init__(self, store: RedisStore, node_of: Callable[[str], str]) -> None:
+        """``node_of``: the Cluster node that serves a key; '' if it is not known now, or without a Cluster."""
         self._patience_s = store.session.settings.call_timeout_s
+        self._keys = store.session.keys
+        self._node_of = node_of
         self.handed = 0
         self.errors: list[Exception] = []
         self._unsent: list[_Part] = []  # those that are being sent, or were when that was interrupted
@@ -137,19 +141,21 @@ class _Collected:
 
     def send(self) -> Op[None]:
         """Sends them. If one call to Redis fails, the others are tried, until as much time has passed as a call may
-        take: what is left then has the same error.
+        take: what is left then for the same node has the same error.
 
         Whatever interrupts this (a signal, a cancellation) leaves what was not answered for the next time; a job that
         is there by then is found by its nonce.
         """
-        until, failed = time.monotonic() + self._patience_s, None
+        until, failed = time.monotonic() + self._patience_s, dict[str, Exception]()
         self._unsent += self._parts
         self._begin()
         for part in list(self._unsent):
-            if failed is not None and time.monotonic() > until:
-                part.fail(failed)
-            else:
-                failed = (yield from part.send()) or failed
+            node = self._node_of(self._keys.shard(*part.place).bucket)
+            error = _error_of(node, failed) if time.monotonic() > until else None
+            if error is not None:
+                part.fail(error)
+            elif (error := (yield from part.send())) is not None:
+                failed[node] = error
             if not part.sent:  # nor by another task meanwhile
                 part.sent = True
                 self.errors += [call.error for call in part.calls if call.error is not None]
@@ -159,6 +165,11 @@ class _Collected:
         """Raises the errors of all calls, if there are any."""
         if self.errors:
             raise ExceptionGroup(f"{len(self.errors)} of {self.handed} jobs were not enqueued", self.errors)
+
+
+def _error_of(node: str, failed: Mapping[str, Exception]) -> Exception | None:
+    """The error of the calls to this node; of any, if it is not known which one it is, as when it has just failed."""
+    return failed.get(node) if node else next(iter(failed.values()), None)
 
 
 def _blocking(
@@ -194,7 +205,7 @@ class Pipeline:
     def __init__(self, link: Link, store: RedisStore) -> None:
         self._link = link
         self._store = store
-        self._collected = _Collected(store)
+        self._collected = _Collected(store, link.node_of)
 
     enqueue = _blocking(enqueue)
 
@@ -215,7 +226,7 @@ class AsyncPipeline:
     def __init__(self, link: AsyncLink, store: RedisStore) -> None:
         self._link = link
         self._store = store
-        self._collected = _Collected(store)
+        self._collected = _Collected(store, link.node_of)
 
     enqueue = _awaited(enqueue)
 

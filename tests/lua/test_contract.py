@@ -158,7 +158,10 @@ def test_includes_exist_are_needed_and_are_complete(path: Path) -> None:
         text = code_of((lua_directory() / "lib" / f"{part}.lua").read_text())
         assert functions_in(text) & calls_in(used), f"include {part} is not needed"
         used += text
-    known = {"ipairs", "pairs", "tonumber", "tostring", "unpack", "next", "error", "pcall", "type", "function", "if", "ended"}
+    known = {
+        "ipairs", "pairs", "tonumber", "tostring", "unpack", "next", "error", "pcall", "type", "function", "if",
+        "ended",
+    }  # fmt: skip
     assert calls_in(used) - functions_in(used) - known == set()
 
 

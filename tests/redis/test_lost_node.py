@@ -132,6 +132,34 @@ async def test_without_the_lease_each_is_at_work_and_one_again_with_it(breakable
             await eventually(lambda: client.get(key) == (b"a" if first.leading else b"b"), "it has the lease")
 
 
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+def test_of_a_pipeline_what_is_for_other_nodes_is_enqueued(breakable: Cluster, how: str) -> None:
+    """Each job of the lost node has its own error, and they don't wait for their deadline one shard after the other."""
+    with Queue(breakable.url, NAMESPACE, settings=SETTINGS) as queue:
+        queue.configure("t", shards=SHARDS)
+        shards = where(breakable, queue)
+        names = port_of(breakable, f"{{{NAMESPACE}}}:topics")
+        gone = next(port for port in shards if port != names)
+        pipe = queue.pipeline()
+        made = [pipe.enqueue("t", n, id=f"j{n}", delay="1h") for n in range(120)]
+        if how == "killed":
+            node_at(breakable, gone).kill()
+        else:
+            os.kill(node_at(breakable, gone).pid, signal.SIGSTOP)
+        began = time.monotonic()
+        with pytest.raises(ExceptionGroup) as raised:
+            pipe.__exit__(None, None, None)
+        assert time.monotonic() - began < 2.5 * SETTINGS.call_timeout_s
+        lost = {shard.shard for shard in shards[gone]}
+        assert len(lost) > 2
+        for one in made:
+            if shard_of(one.id, SHARDS) in lost:
+                assert isinstance(one.error, ServerUnavailable)
+            else:
+                assert one.job.id == one.id
+        assert len(raised.value.exceptions) == sum(one.error is not None for one in made)
+
+
 @pytest.mark.parametrize("lost", ["another", "namespace's"])
 @pytest.mark.parametrize("how", ["killed", "frozen"])
 async def test_a_worker_goes_on_with_the_other_nodes(breakable: Cluster, seen: Seen, lost: str, how: str) -> None:

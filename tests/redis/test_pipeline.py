@@ -251,9 +251,7 @@ def test_a_queue_that_was_closed_meanwhile(redis_server: Server) -> None:
 
 
 @pytest.mark.parametrize("arrived", [False, True])
-def test_what_was_interrupted_is_sent_at_the_end(
-    space: Space, monkeypatch: pytest.MonkeyPatch, arrived: bool
-) -> None:
+def test_what_was_interrupted_is_sent_at_the_end(space: Space, monkeypatch: pytest.MonkeyPatch, arrived: bool) -> None:
     """By a signal while a full pipeline was sent, before Redis had the jobs or behind that; the block goes on."""
     queue = space.another_queue()
     queue.configure("t", shards=2)
