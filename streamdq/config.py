@@ -33,6 +33,10 @@ MAX_KEY_CONCURRENCY = 10_000
 """Attempts of a key at once."""
 
 
+MAX_MOVERS = 16
+"""At work at once."""
+
+
 START_WITHIN_S = 1.0
 """A claimed job starts within this time or goes back. So no job of a topic starts later than this after a pause."""
 
@@ -110,6 +114,12 @@ class Settings(FromEnvironment):
         description="About how long history entries are kept; 0 sets no limit.",
     )
     lease_ms: int = Field(default=950, ge=500, le=600_000, description="A dead mover is replaced within this time.")
+    movers: int | None = Field(
+        default=None,
+        ge=1,
+        le=MAX_MOVERS,
+        description="How many movers may be at work at once, each for a part of the shards.",
+    )
     worker_timeout_s: float = Field(
         default=3.0,
         ge=0,

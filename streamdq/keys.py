@@ -26,6 +26,10 @@ class NamespaceKeys:
         """STRING, expires: the consumer whose mover is at work."""
         return f"{{{self.namespace}}}:mover"
 
+    def mover_at(self, place: int) -> str:
+        """STRING, expires: the same for one of several places at work; the first is ``mover``."""
+        return f"{self.mover}:{place}" if place > 1 else self.mover
+
     @cached_property
     def deputy(self) -> str:
         """STRING, expires: the consumer whose mover is next in line."""
@@ -38,7 +42,7 @@ class NamespaceKeys:
 
     @cached_property
     def asked(self) -> str:
-        """STREAM, one entry: somebody asked whether the mover at work is alive, or the mover has stopped."""
+        """STREAM, one entry: somebody asked whether the mover at work is alive, or other movers are at work now."""
         return f"{{{self.namespace}}}:asked"
 
     @cached_property

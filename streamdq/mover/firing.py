@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
@@ -43,9 +43,10 @@ class Firing:
         self._looking: set[ShardKeys] = set()
         self._again: set[ShardKeys] = set()  # to be looked at after the look that is under way
 
-    def look_for_shards(self) -> None:
-        """After the topics have changed."""
+    def look_for_shards(self, mine: Collection[ShardKeys]) -> None:
+        """After the topics have changed, or the shards that are this process's."""
         first = {self._session.keys.shard(name, 0) for name, topic in self._topics.known.items() if topic.scheduled}
+        first.intersection_update(mine)
         self._timers.drop([shard for shard in self._timers.shards if shard not in first])
         for shard in first:
             if shard not in self._timers:

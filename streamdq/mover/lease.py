@@ -1,4 +1,5 @@
-"""The lease decides which of a namespace's movers is at work. It saves work, and is not needed for correctness.
+"""The lease decides which of a namespace's movers is at work, or which ones, each at a place with a lease of its own
+(places.py). It saves work, and is not needed for correctness.
 
 One process holds the lease and renews it. The others stand in line, each place with a lease of its own that lasts four
 times as long as the one before: the deputy watches the mover's lease, the reserve the deputy's, all others the
@@ -7,22 +8,28 @@ reserve's. Who watches sleeps until the lease would have expired, so idle proces
 While nothing is due soon and nothing runs, the mover at work makes its lease last until a second after it has something
 to do, eight times as long as usual at most. What comes earlier comes with a ring. So the deputy hears the rings, too,
 and then asks: it cuts the lease to the usual time and tells the mover, which renews it if it is alive.
+
+Where several may be at work, each watches the lease of the next one, and tells the others when it has run out. The line
+is behind the first place; the deputy also takes any other one that is free.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Coroutine
+from itertools import count
 from typing import Any
 
-from ..errors import ServerUnavailable
+from ..errors import ServerError, ServerUnavailable
 from ..link.connection import AsyncLink
 from ..link.session import Session, arun
 from ..logs import log
 from ..loop import cancel_and_wait, wait
 from ..store import namespace
 from ..store.scripts import Scripts
+from .places import Places
 
 _RENEW_BEFORE = 0.25  # of the usual time: several times as long as a slow call
 _STANDBY_MARGIN_S = 0.05
@@ -30,6 +37,9 @@ _LATER = 4  # each place's lease lasts so many times as long as the one before
 _IDLE = 8  # so many times as long as usual the lease of an idle mover may last
 _SOON_S = 2.0  # a mover that has something to do by then is not idle
 _CHECK_S = 15.0
+_WATCH_MARGIN_S = 0.01  # after another one's lease should have run out
+_ALONE_S = 10.0  # between looks for others at work, who tell when they come
+_ALL_EVERY = 10  # looks at the next one's lease: those with another setting, and who could tell nobody
 _LISTENS = " listens"
 """What a deputy writes behind its name. One of the version before hears no rings: for it the lease stays short."""
 
@@ -118,19 +128,29 @@ class Lease:
         stopping: asyncio.Event,
         idle_s: Callable[[], float],
         listen: Callable[[], Coroutine[Any, Any, None]],
+        most: Callable[[], int] = lambda: 1,
     ) -> None:
+        """``most``: how many movers may be at work at once."""
         keys, ms = session.keys, session.settings.lease_ms
+        self._link = link
+        self._session = session
+        self._scripts = scripts
         self._is_cluster = link.is_cluster
         self._name = name
         self._stopping = stopping
         self._idle_s = idle_s
         self._listen = listen
+        self._most = most
         self._rung = asyncio.Event()
+        self._told = asyncio.Event()  # that others may be at work now
         longest_ms = ms if link.is_cluster else ms * _IDLE  # on Cluster, the deputy would need a connection a shard
         self._mover = _Hold(link, session, scripts, keys.mover, name, ms, longest_ms, keys.asked)
         self._deputy = _Hold(link, session, scripts, keys.deputy, name + _LISTENS, ms * _LATER)
         self._reserve = _Hold(link, session, scripts, keys.reserve, name, ms * _LATER**2)
         self._line = (self._mover, self._deputy, self._reserve)
+        self._own = self._mover  # of the places at work, that of this process
+        self._holds = {1: self._mover}
+        self.places = Places(link, session)
         self._place = len(self._line)  # behind all of them
         self._checked = float("-inf")  # when it was last seen that there is no deputy who hears no rings
 
@@ -143,6 +163,20 @@ class Lease:
         """Something earlier may have arrived, or somebody asks whether the mover at work is alive."""
         self._rung.set()
 
+    def told(self) -> None:
+        """Others may be at work now."""
+        self._told.set()
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether others may be at work as well."""
+        return self._own is not self._mover or self._most() > 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process does what only one should do."""
+        return self._own is self._mover
+
     # -- in line
 
     async def acquire(self) -> bool:
@@ -151,7 +185,8 @@ class Lease:
         On Cluster, perhaps only the node with the lease is lost. A process that can't ask then works without the lease
         on the other nodes' shards, perhaps beside others.
         """
-        self._place = len(self._line)
+        self._place, self._own = len(self._line), self._mover
+        self.places.begin(1)
         try:
             await self._join()
             while self._place > 0 and not self._stopping.is_set():
@@ -177,14 +212,32 @@ class Lease:
                 return
 
     async def _try(self, place: int) -> int:
-        """Takes the place if it is free. Returns for how many ms another process has it; 0: it is this one's."""
+        """Takes the place if it is free, or instead of the first one, another place at work. Returns for how many ms
+        another process has it; 0: it is this one's.
+        """
         held, left_ms = await self._line[place].take()
-        if not held:
+        if not held and not (place == 0 and await self._take_another()):
             return max(1, left_ms)
+        await self._move_up(place)
+        return 0
+
+    async def _move_up(self, place: int) -> None:
         had, self._place = self._place, place
         if had < len(self._line):
             await self._line[had].give_up()
-        return 0
+
+    async def _take_another(self) -> bool:
+        """Takes a place at work that is not the first one, if there are more, and one is free."""
+        if (most := self._most()) == 1:
+            return False
+        others = range(2, most + 1)
+        left_ms = await self.places.left_ms_of(others)
+        for place in others:
+            if place not in left_ms and (await self._hold(place).take())[0]:
+                self._own = self._hold(place)
+                self.places.begin(place)
+                return True
+        return False
 
     async def _stand_by(self) -> None:
         """As the deputy."""
@@ -208,6 +261,8 @@ class Lease:
                 renew_at = now + self._renew_after_s(place)
                 if not await self._line[place].renew(self._line[place].ms):
                     self._place = len(self._line)
+                elif place == 1 and await self._take_another():
+                    await self._move_up(0)
             elif now >= until or self._has_to_ask(place, until - now):
                 left_ms = await self._look_ahead(place - 1, ask=now < until)
                 until = time.monotonic() + left_ms / 1000 + _STANDBY_MARGIN_S
@@ -254,11 +309,11 @@ class Lease:
             else:
                 await asyncio.sleep(self._mover.renew_after_s(ms))
             try:
-                ms = await self._for_ms()
-                held = await self._mover.renew(ms)
+                own, ms = self._own, await self._for_ms()
+                held = await own.renew(ms)
                 if held is None and self._is_cluster:  # the key was lost with its node, or was never taken
-                    held, _ = await self._mover.take()
-                if not held:
+                    held, _ = await own.take()
+                if not held and own is self._own:  # otherwise it has another place by now
                     return
             except ServerUnavailable:
                 if not self._is_cluster:
@@ -270,7 +325,7 @@ class Lease:
         self._rung.clear()
         usual, longest = self._mover.ms, self._mover.longest_ms
         idle_s = self._idle_s()
-        if rung or idle_s < _SOON_S or longest == usual or await self._needs_usual():
+        if rung or idle_s < _SOON_S or longest == usual or self.is_shared or await self._needs_usual():
             return usual
         return min(longest, usual + int(min(idle_s * 1000, longest)))
 
@@ -285,4 +340,73 @@ class Lease:
         return False
 
     async def give_up(self) -> None:
-        await self._mover.give_up()
+        await self._own.give_up()
+        if self.is_shared:
+            await self._tell()
+
+    # -- several at work
+
+    async def watch(self, changed: Callable[[], None]) -> None:
+        """Keeps up with who else is at work. Calls ``changed`` when this process has another part; never returns."""
+        for number in count(1):
+            told, part = self._told.is_set(), self.places.part
+            self._told.clear()
+            pause_s = await self._watch_others(told, thorough=number % _ALL_EVERY == 0) if self.is_shared else _ALONE_S
+            if self.places.part != part:
+                changed()
+            await wait(self._told, pause_s)
+
+    async def _watch_others(self, told: bool, thorough: bool) -> float:
+        """Returns after how many seconds to look again."""
+        try:
+            if not told and not thorough and (left_ms := await self._neighbour_left_ms()) > 0:
+                self.places.let_go()
+            else:
+                left_ms = await self.look(told)
+        except ServerUnavailable:  # see acquire
+            if not self._is_cluster:
+                raise
+            self.places.saw(self.places.mine, ())
+            left_ms = 0
+        return left_ms / 1000 + _WATCH_MARGIN_S if left_ms > 0 else _ALONE_S
+
+    async def look(self, told: bool = False) -> int:
+        """Looks which places at work are held, and takes the first one if it is free. Returns for how many ms the next
+        one has its lease; 0: there is no other. Tells the others if something is new, unless it was ``told``.
+        """
+        if not self.is_shared:
+            return 0
+        left_ms = await self.places.left_ms(self._most())
+        mine, before = self.places.mine, self.places.held
+        moves = mine != 1 and 1 not in left_ms and (await self._mover.take())[0]
+        if moves:
+            await self._own.give_up()
+            self._own = self._mover
+            left_ms.pop(mine, None)
+        self.places.saw(1 if moves else mine, left_ms)
+        if moves or (before != self.places.held and not told):
+            await self._tell()
+        return left_ms.get(self.places.neighbour or 0, 0)
+
+    async def _neighbour_left_ms(self) -> int:
+        """For how long the next one at work has its lease; 0 or less: it has run out, or there is nobody."""
+        if (place := self.places.neighbour) is None:
+            return 0
+        hold = self._hold(place)
+        left_ms = await hold.left_ms()
+        if left_ms > hold.ms:  # Redis's clock was set back, or it is the long one of a process with another setting
+            held, left_ms = await hold.take()
+            if held:
+                await hold.give_up()
+        return left_ms
+
+    async def _tell(self) -> None:
+        with contextlib.suppress(ServerError):  # as at the memory limit: then they find it out by themselves
+            await arun(self._link, namespace.tell_movers(self._session, self._name))
+
+    def _hold(self, place: int) -> _Hold:
+        """The lease of a place at work."""
+        if place not in self._holds:
+            key = self._session.keys.mover_at(place)
+            self._holds[place] = _Hold(self._link, self._session, self._scripts, key, self._name, self._mover.ms)
+        return self._holds[place]

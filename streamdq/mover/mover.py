@@ -1,9 +1,9 @@
 """The mover: moves jobs from the buckets to the ready streams the moment they are due.
 
-Every worker process has one; a lease lets one of them work for the whole namespace (lease.py). It runs a NodeMover
-for each Redis node (node_mover.py) and listens to the shards' ``wake`` streams for jobs with an earlier due time
-(rings.py). The lease only saves work; correctness does not depend on it: each script is atomic, so two movers would
-only find less to do.
+Every worker process has one; a lease lets one of them work for the whole namespace (lease.py), or several, each for a
+part of the shards (places.py). It runs a NodeMover for each Redis node (node_mover.py) and listens to the shards'
+``wake`` streams for jobs with an earlier due time (rings.py). The lease only saves work; correctness does not depend on
+it: each script is atomic, so two movers would only find less to do.
 
 On an idle Redis, a BLOCK timeout ends up to one server tick late (80 ms measured). So no blocking read times a due job;
 the mover sleeps on its own timer until the next due time.
@@ -15,12 +15,12 @@ import asyncio
 import contextlib
 import os
 import threading
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from functools import partial
 from itertools import count
 from typing import Any
 
-from ..config import Settings
+from ..config import MAX_MOVERS, Settings
 from ..errors import NewerFormat, ServerUnavailable
 from ..keys import ShardKeys
 from ..link.connection import AsyncLink
@@ -36,11 +36,12 @@ from .lease import Lease
 from .node_mover import MoveCall, NodeMover
 from .rate import RatedTopic
 from .rings import Listener
-from .silent import SilentWorkers
+from .silent import Holders, SilentWorkers
 
 _TIDY_S = 60.0
 _SHARDS_S = 10.0
 _REFRESH_EVERY = 3
+_SHARDS_EACH = 64  # for so many, one more mover may be at work by default: it sends six commands a second at rest
 
 
 class Mover:
@@ -64,7 +65,7 @@ class Mover:
         self._name = name
         self._stopping = stopping
         self._move = move
-        self._lease = Lease(link, session, scripts, name, stopping, self._idle_s, self._listen_along)
+        self._lease = Lease(link, session, scripts, name, stopping, self._idle_s, self._listen_along, self._most)
         self._listener = self._new_listener()
         self._node_movers: dict[str, NodeMover] = {}
         self._rated: dict[str, tuple[RatedTopic, asyncio.Task[None]]] = {}
@@ -94,17 +95,19 @@ class Mover:
             forget()
 
     async def _lead(self) -> None:
-        log.debug("mover at work", mover=self._name)
         try:
             await arun(self._link, self._topics.refresh())
+            await self._lease.look()
         except ServerUnavailable:  # the registry is on the same node as the lease: see Lease.acquire
             if not self._link.is_cluster or not self._topics.known:
                 raise
+        log.debug("mover at work", mover=self._name, place=self._lease.places.mine)
         self._node_movers, self._rated, self._running, self._listener = {}, {}, set(), self._new_listener()
         self._broken = asyncio.get_running_loop().create_future()
         self._look_for_shards()
         parts = (self._lease.keep, self._listener.run, self._tidy, self._refresh, self._silent.run, self._firing.run)
         tasks = [asyncio.create_task(part()) for part in parts]
+        tasks.append(asyncio.create_task(self._lease.watch(self._look_for_shards)))
         stop = asyncio.create_task(self._stopping.wait())
         self.leading = True
         try:
@@ -123,6 +126,20 @@ class Mover:
     def _known_shards(self) -> list[ShardKeys]:
         return [shard for topic in self._topics.known for shard in self._topics.shards(topic)]
 
+    def _most(self) -> int:
+        """How many movers may be at work at once."""
+        if (movers := self._session.settings.movers) is not None:
+            return movers
+        if not self._link.is_cluster:
+            return 1
+        shards = sum(topic.shards for topic in self._topics.known.values())
+        return min(self._link.primaries, 1 + shards // _SHARDS_EACH, MAX_MOVERS)
+
+    def _is_mine(self, shard: ShardKeys) -> bool:
+        """Whether the shard is in this process's part. The shards of a topic with a rate stay together."""
+        topic = self._topics.known.get(shard.topic)
+        return self._lease.places.is_mine(shard.topic if topic and topic.rate else str(shard))
+
     def _look_at(self, shard: ShardKeys) -> None:
         if shard in self._node_of:
             self._node_movers[self._node_of[shard]].look_at(shard)
@@ -133,8 +150,10 @@ class Mover:
             node_mover.look_everywhere()
 
     def _look_for_shards(self) -> None:
-        """Gives each known shard to its node's mover, which looks at new ones and drops those that left its node."""
-        nodes = self._shards_by_node()
+        """Gives each shard of this process's part to its node's mover, which looks at new ones and drops those that
+        left its node, or the part.
+        """
+        nodes, before = self._shards_by_node(), self._node_of
         self._node_of = {shard: node for node, shards in nodes.items() for shard in shards}
         self._rung_by = {shard.wake: shard for shard in self._node_of}
         for node, shards in nodes.items():
@@ -144,14 +163,19 @@ class Mover:
                     node_mover.look_at(shard)
         for node, node_mover in self._node_movers.items():
             node_mover.keep(nodes.get(node, set()))
-        for topic in self._rated.keys() - self._topics.known.keys():
-            self._rated.pop(topic)[1].cancel()
+        self._drop(before.keys() - self._node_of.keys())
         self._listener.look_again()
-        self._firing.look_for_shards()
+        self._firing.look_for_shards(self._node_of)
+
+    def _drop(self, shards: Iterable[ShardKeys]) -> None:
+        for shard in shards:
+            self._silent.hold(shard, {})
+        for topic in self._rated.keys() - {shard.topic for shard in self._node_of}:
+            self._rated.pop(topic)[1].cancel()
 
     def _shards_by_node(self) -> dict[str, set[ShardKeys]]:
         nodes: dict[str, set[ShardKeys]] = {}
-        for shard in self._known_shards():
+        for shard in filter(self._is_mine, self._known_shards()):
             # While the Cluster's topology is not known, a shard stays where it was.
             node = self._link.node_of(shard.bucket) or self._node_of.get(shard, "")
             nodes.setdefault(node, set()).add(shard)
@@ -160,12 +184,16 @@ class Mover:
     def _node_mover(self, node: str) -> NodeMover:
         if node not in self._node_movers:
             node_mover = NodeMover(
-                self._link, self._session, self._scripts, self._topics, self._missed, self._want, self._silent.hold,
+                self._link, self._session, self._scripts, self._topics, self._missed, self._want, self._hold,
                 move=self._move,
             )  # fmt: skip
             self._node_movers[node] = node_mover
             self._supervise("mover", node_mover.run)
         return self._node_movers[node]
+
+    def _hold(self, shard: ShardKeys, holders: Holders) -> None:
+        if shard in self._node_of:
+            self._silent.hold(shard, holders)
 
     def _supervise(self, name: str, body: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         """Runs the body beside the mover's own loops; if it ends with an error, so does the mover."""
@@ -189,6 +217,8 @@ class Mover:
     # -- topics with a rate
 
     def _want(self, shard: ShardKeys) -> None:
+        if shard not in self._node_of:
+            return
         if shard.topic not in self._rated:
             rated = RatedTopic(
                 self._link, self._session, self._scripts, self._topics, shard.topic, self._move_permitted, self._later
@@ -210,8 +240,9 @@ class Mover:
         return Listener(self._link, self._session, self._streams, self._heard, self._deaf)
 
     def _streams(self) -> list[str]:
-        asked = [] if self._link.is_cluster else [self._session.keys.asked]
-        return [*asked, self._session.keys.wake, *(shard.wake for shard in self._known_shards())]
+        alone = self._link.is_cluster and not self._lease.is_shared
+        asked = [] if alone else [self._session.keys.asked]
+        return [*asked, self._session.keys.wake, *(shard.wake for shard in self._node_of)]
 
     async def _heard(self, rung: Collection[str]) -> None:
         if self._session.keys.wake in rung:
@@ -219,6 +250,8 @@ class Mover:
             self._look_for_shards()
             for node_mover in self._node_movers.values():
                 node_mover.check_versions()
+        if self._session.keys.asked in rung:
+            self._lease.told()
         for name in rung:
             shard = self._rung_by.get(name)
             if shard in self._node_of:
@@ -229,7 +262,7 @@ class Mover:
 
     async def _listen_along(self) -> None:
         """As the deputy: only to know when the mover at work has to show that it is alive."""
-        streams = lambda: [name for name in self._streams() if name != self._session.keys.asked]  # noqa: E731
+        streams = lambda: [self._session.keys.wake, *(shard.wake for shard in self._known_shards())]  # noqa: E731
         self._listener = Listener(self._link, self._session, streams, self._overheard, self._lease.rung)
         await self._listener.run()
 
@@ -255,7 +288,8 @@ class Mover:
 
     async def _tidy(self) -> None:
         for beat in count():
-            await self._end_changes()
+            if self._lease.is_first:
+                await self._end_changes()
             await asyncio.sleep(_TIDY_S)
             if shards := list(self._node_of):
                 shard = shards[beat % len(shards)]

@@ -115,6 +115,7 @@ class NodeMover:
         self._timers.drop(gone)
         for shard in gone:
             self._batches.pop(shard, None)
+            self._reclaimer.drop(shard)
 
     async def run(self) -> None:
         self.look_everywhere()
@@ -170,7 +171,7 @@ class NodeMover:
         self._time.observe(reply.now_ms, arrived)
         if reply.moved > 0:
             recorded.moved(shard.namespace, shard.topic, reply.moved, arrived - called)
-        if reply.open > 0:
+        if reply.open > 0 and shard in self._timers:  # otherwise it was dropped meanwhile
             self._reclaimer.watch(shard)
         return reply
 
@@ -281,7 +282,8 @@ class NodeMover:
             if due_ms is not None:
                 self._saw_head(shard, due_ms)
         for shard in compress(shards, seen.open):  # empty without counters
-            self._reclaimer.notice(shard)
+            if shard in self._timers:
+                self._reclaimer.notice(shard)
 
     def _observe(self, now_ms: int, arrived: float) -> None:
         """If Redis's clock was set forward, each bucket's head is due earlier than was reckoned."""
@@ -290,6 +292,8 @@ class NodeMover:
         self._time.observe(now_ms, arrived)
 
     def _saw_head(self, shard: ShardKeys, due_ms: int) -> None:
+        if shard not in self._timers:  # it was dropped meanwhile
+            return
         if self._timers.is_uncertain(shard):  # the look under way finds this; after a failure it waits
             return
         sooner_s = self._timers.at(shard, self._time.to_monotonic(due_ms))

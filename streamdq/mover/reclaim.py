@@ -82,6 +82,9 @@ class Reclaimer:
         if shard not in self._watched:
             self.watch(shard)
 
+    def drop(self, shard: ShardKeys) -> None:
+        self._watched.pop(shard, None)
+
     def look_now(self) -> None:
         """Checks all watched shards now: time has jumped, or this process has just become the mover."""
         for watch in self._watched.values():
@@ -123,7 +126,7 @@ class Reclaimer:
             watch.until = now + _WATCH_S
         watch.next = now + (_TICK_S if watch.until > now else _SLOW_S)
         if not running and not ready and watch.until <= now:
-            del self._watched[shard]
+            self.drop(shard)
 
     async def _sweep(self, shard: ShardKeys, topic: TopicSettings, group: str, watch: _Watch) -> Reclaimed | None:
         """Takes over the group's expired claims. Returns the last reply; None: the group was missing."""

@@ -40,8 +40,9 @@ def doctor(store: RedisStore) -> Op[list[Finding]]:
     info = yield from namespace.redis_info(store.session)
     findings = [_version(info), _persistence(info), _memory(info), *_trouble(info)]
     findings += yield from _durability(store)
-    skew_s, mover = yield from namespace.skew_and_mover(store.session)
-    findings += [_clock(skew_s), (yield from _mover(store, mover))]
+    skew_s, _ = yield from namespace.skew_and_mover(store.session)
+    movers = yield from namespace.movers_at_work(store.session)
+    findings += [_clock(skew_s), (yield from _movers(store, movers))]
     audited = yield from audit(store)
     if audited.balanced:
         findings.append(Finding("ok", f"counters balance, no orphans, {audited.left:,} live jobs"))
@@ -96,9 +97,9 @@ def _levels(store: RedisStore) -> Op[dict[tuple[str, str], tuple[str, str]]]:
     return found
 
 
-def _mover(store: RedisStore, holder: str | None) -> Op[Finding]:
-    if holder:
-        return Finding("ok", f"mover at work: {holder}")
+def _movers(store: RedisStore, names: Sequence[str]) -> Op[Finding]:
+    if names:
+        return Finding("ok", f"mover{'s' * (len(names) > 1)} at work: {', '.join(names)}")
     found = yield from stats(store)
     waits = any(topic.overdue_ms > OVERDUE_MS and not topic.paused for topic in found.topics.values())
     return Finding(

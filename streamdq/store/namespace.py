@@ -5,8 +5,10 @@ breakers), and Redis's time and INFO. An operation is one command, unless its do
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from ..config import MAX_MOVERS
 from ..link.command import Command
 from ..link.session import Op, Session, checked
 from ..times.clock import wall_s
@@ -64,6 +66,13 @@ def mover_at_work(session: Session) -> Op[str | None]:
     return (yield from lease_holder(session, session.keys.mover))
 
 
+def movers_at_work(session: Session) -> Op[list[str]]:
+    """The consumers whose movers are at work, if there may be several. One call."""
+    keys = [session.keys.mover_at(place) for place in range(1, MAX_MOVERS + 1)]
+    replies = yield from session.call([Command(key, ("GET", key)) for key in keys])
+    return [name.decode() for name in map(checked, replies) if name is not None]
+
+
 def skew_and_mover(session: Session) -> Op[tuple[float, str | None]]:
     """How many seconds this host's clock is ahead of Redis's, assuming that Redis read its clock in the middle of the
     round trip; and the result of mover_at_work. One call.
@@ -88,6 +97,18 @@ def lease_left_ms(session: Session, key: str) -> Op[int]:
     """How long the lease is still held; below 0 if it is not held."""
     left: int = yield from one(session, key, "PTTL", key)
     return left
+
+
+def leases_left_ms(session: Session, keys: Sequence[str]) -> Op[list[int]]:
+    """The same for several leases, in one call."""
+    replies = yield from session.call([Command(key, ("PTTL", key)) for key in keys])
+    return [int(checked(reply)) for reply in replies]
+
+
+def tell_movers(session: Session, name: str) -> Op[None]:
+    """Whoever is at work looks who else is."""
+    key = session.keys.asked
+    yield from one(session, key, "XADD", key, "MAXLEN", 1, "*", "by", name)
 
 
 def drop_lease(session: Session, key: str) -> Op[None]:

@@ -17,10 +17,15 @@ from tests.redis.harness import NAMESPACE, SETTINGS, eventually
 
 @asynccontextmanager
 async def mover_at(
-    url: str, name: str, leads: bool = True, lease_ms: int = 500, clock: RedisClock | None = None
+    url: str,
+    name: str,
+    leads: bool = True,
+    lease_ms: int = 500,
+    clock: RedisClock | None = None,
+    movers: int | None = 1,
 ) -> AsyncIterator[Mover]:
     """At the end it is cut off, as by kill -9: its lease stays until it has run out."""
-    settings = SETTINGS.model_copy(update={"lease_ms": lease_ms, "call_timeout_s": 1.0})
+    settings = SETTINGS.model_copy(update={"lease_ms": lease_ms, "call_timeout_s": 1.0, "movers": movers})
     link, session = open_session(url, NAMESPACE, settings, clock, AsyncLink)
     scripts, stopping = Scripts(session), asyncio.Event()
     topics = Topics(session, scripts)

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -158,6 +159,37 @@ def test_of_a_pipeline_what_is_for_other_nodes_is_enqueued(breakable: Cluster, h
             else:
                 assert one.job.id == one.id
         assert len(raised.value.exceptions) == sum(one.error is not None for one in made)
+
+
+@pytest.mark.parametrize("how", ["killed", "frozen"])
+async def test_without_the_leases_of_several_movers_each_moves_everything(breakable: Cluster, how: str) -> None:
+    """Until the node with the leases is back; meanwhile one of them may die."""
+    with Queue(breakable.url, NAMESPACE, settings=SETTINGS) as queue:
+        queue.configure("t", shards=SHARDS)
+        shards = where(breakable, queue)
+    gone = port_of(breakable, f"{{{NAMESPACE}}}:mover")
+    node = node_at(breakable, gone)
+    async with AsyncExitStack() as stack:
+        movers = [await stack.enter_async_context(mover_at(breakable.url, name, movers=3)) for name in "ab"]
+        async with mover_at(breakable.url, "c", movers=3) as third:
+            parts = lambda: [len(mover._node_of) for mover in (*movers, third)]  # noqa: E731
+            await eventually(lambda: sum(parts()) == SHARDS, "each has its part")
+            if how == "killed":
+                node.kill()
+            else:
+                os.kill(node.pid, signal.SIGSTOP)
+        await eventually(lambda: all(len(mover._node_of) == SHARDS for mover in movers), "each has everything", 15)
+        assert all(mover.leading for mover in movers)
+        healthy = {shard.shard for port, some in shards.items() if port != gone for shard in some}
+        assert healthy
+        if how == "killed":
+            node.start()
+        else:
+            os.kill(node.pid, signal.SIGCONT)
+        apart = lambda: sum(len(mover._node_of) for mover in movers) == SHARDS  # noqa: E731
+        await eventually(lambda: apart() and all(mover.leading for mover in movers), "each has its part again", 25)
+        with node.client() as client:
+            assert client.get(f"{{{NAMESPACE}}}:mover") in (b"a", b"b")
 
 
 @pytest.mark.parametrize("lost", ["another", "namespace's"])

@@ -22,6 +22,7 @@ def test_the_key_table_is_that_of_the_code() -> None:
     built = {
         names.topics,
         names.mover,
+        names.mover_at(2),
         names.deputy,
         names.reserve,
         names.asked,
