@@ -47,6 +47,7 @@ _OUTCOMES = (
     *(f"relay: {what}" for what in _RELAYED),
     *(f"relayed: {what}" for what in ("unknown", "live", "ended")),
     "lease: asked", "lease: asked in vain", "killed as the idle mover", "stopped as the idle mover",
+    "killed as one of several movers", "stopped as one of several movers",
     "archive: 1", "archive: 0", "restore: 1", "restore: 0", "restore: settings out of date",
 )  # fmt: skip
 

@@ -52,6 +52,8 @@ def stop(world: World, process: Process, seconds: float) -> None:
     world.note("stopped", process)
     if process is world.idle_mover():
         world.note("stopped as the idle mover")
+    if process in world.several_movers():
+        world.note("stopped as one of several movers")
     world.loop.stop_process(process)
     world.loop.call_later(seconds, world.loop.continue_process, process)
 
