@@ -159,6 +159,7 @@ class WorkerProcesses:
         lease_s: float = LEASE_S,
         call_timeout_s: float = 5,
         worker_timeout_s: float = 3,
+        movers: int = 1,
         environment: Mapping[str, str] | None = None,
         program: Sequence[str | Path] = (),
     ) -> WorkerProcess:
@@ -169,6 +170,7 @@ class WorkerProcesses:
             "STREAMDQ_LEASE_MS": str(int(lease_s * 1000)),
             "STREAMDQ_CALL_TIMEOUT_S": str(call_timeout_s),
             "STREAMDQ_WORKER_TIMEOUT_S": str(worker_timeout_s),
+            "STREAMDQ_MOVERS": str(movers),
             "PYTHONUNBUFFERED": "1",
             "JOURNAL_STARTED_AT": str(time.time() - time.monotonic()),
             **(environment or {}),
@@ -218,10 +220,10 @@ class WorkerProcesses:
                         claims[group_and_id(field)[1]] = int(progress.consumer.rsplit("-", 2)[1])
         return claims
 
-    def leader(self, namespace: str = "streamdq") -> int | None:
-        """The pid of the process whose mover is at work."""
+    def leader(self, namespace: str = "streamdq", place: int = 1) -> int | None:
+        """The pid of the process whose mover is at work, in this place if there are several."""
         with self.place.client(decode_responses=True) as client, contextlib.suppress(redis.ConnectionError):
-            holder = client.get(NamespaceKeys(namespace).mover)
+            holder = client.get(NamespaceKeys(namespace).mover_at(place))
             return int(holder.rsplit("-", 2)[1]) if holder else None
         return None
 
