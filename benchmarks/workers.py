@@ -128,6 +128,15 @@ def _stamp(worker: Worker, log: Path) -> None:
     log.write_text("".join(f"{json.dumps(stamp)}\n" for stamp in stamps))
 
 
+def _mover(worker: Worker, _log: Path) -> None:
+    """A process whose mover may be at work; it works on no job of the topic."""
+
+    @worker.handler("none")
+    async def never(_order: Order) -> None: ...
+
+    worker.run()
+
+
 def _witness(worker: Worker, log: Path, ttr_s: str, work_s: str) -> None:
     """A handler that records each start and end at once, so that they are known even if the process is killed."""
     logging.getLogger("streamdq").setLevel(logging.ERROR)  # a take-over, which is a warning, is what is measured
@@ -174,7 +183,9 @@ def _callback(url: str) -> None:
     CallbackWorker(url, NAMESPACE, topics=[TOPIC], callback=CallbackSettings(allow=("127.0.0.1",))).run()
 
 
-_ROLES: dict[str, Callable[..., None]] = {"noop": _noop, "stamp": _stamp, "witness": _witness, "herd": _herd}
+_ROLES: dict[str, Callable[..., None]] = {
+    "noop": _noop, "stamp": _stamp, "witness": _witness, "herd": _herd, "mover": _mover
+}  # fmt: skip
 
 
 def _main(url: str, role: str, log: str, *options: str) -> None:

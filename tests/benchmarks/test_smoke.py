@@ -18,6 +18,7 @@ from benchmarks.history import dump, history
 from benchmarks.keys import keys
 from benchmarks.many import many
 from benchmarks.metrics import scrape
+from benchmarks.movers import movers
 from benchmarks.storm import storm
 from benchmarks.timing import topics
 from streamdq.embedded.binary import find_server
@@ -179,6 +180,14 @@ def test_a_scrape_is_measured(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> 
     took, commands = scrape(bench)
     assert took.raw["jobs"] == 2500
     assert 5 < commands.value < 20
+
+
+@pytest.mark.thorough
+@needs_redis
+def test_several_movers_are_measured(bench: Bench) -> None:
+    figures = movers(bench)
+    assert len(figures) == 8
+    assert all(figure.value > 0 for figure in figures)
 
 
 @pytest.mark.thorough
