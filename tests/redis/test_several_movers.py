@@ -6,15 +6,18 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import pytest
 
 from streamdq import NewJob, Queue
 from streamdq.config import Settings
-from streamdq.keys import NamespaceKeys, shard_of
+from streamdq.keys import NamespaceKeys, ShardKeys, shard_of
 from streamdq.mover.mover import Mover
 from streamdq.mover.places import place_of
-from tests.redis.harness import NAMESPACE, Space, eventually
+from streamdq.store.replies import Moved
+from streamdq.worker.direct import DirectClaims
+from tests.redis.harness import NAMESPACE, Seen, Space, eventually, recorder
 from tests.redis.movers import mover_at
 from tests.servers import Server
 
@@ -208,6 +211,39 @@ async def test_jobs_of_every_shard_are_moved_while_movers_come_and_go(space: Spa
     assert {shard_of(id, SHARDS) for id in due} == set(range(SHARDS))
     assert space.queue.audit("t").balanced
     space.queue.delete_topic("t", force=True)
+
+
+async def test_each_worker_claims_at_once_from_the_shards_that_it_moves(
+    space: Space, seen: Seen, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    claimed: dict[str, set[int]] = {}
+    claim_too = DirectClaims._claim_too
+
+    async def noting(self: DirectClaims, shard: ShardKeys, *arguments: Any) -> Moved:
+        claimed.setdefault(self._consumer.name, set()).add(shard.shard)
+        return await claim_too(self, shard, *arguments)
+
+    monkeypatch.setattr(DirectClaims, "_claim_too", noting)
+    space.queue.configure("t", shards=SHARDS)
+    workers = [space.worker(movers=3) for _ in range(3)]
+    for worker in workers:
+        worker.handler("t")(recorder(seen))
+    async with space.serving(*workers):
+        parts: dict[str, set[int]] = {}
+
+        def apart() -> bool:
+            running = [worker._serving for worker in workers if worker._serving is not None]
+            parts.update((serving.name, part(serving._mover)) for serving in running)
+            return len(parts) == 3 and all(parts.values()) and sum(map(len, parts.values())) == SHARDS
+
+        await eventually(apart, "each has its part")
+        claimed.clear()
+        for n in range(120):
+            await asyncio.to_thread(space.queue.enqueue, "t", n, delay="10ms")
+        await seen.count(120)
+    assert sorted(seen.all) == list(range(120))
+    assert claimed.keys() == parts.keys()
+    assert all(claimed[name] <= parts[name] for name in claimed)
 
 
 async def test_who_may_be_alone_asks_for_no_others(space: Space, redis_server: Server) -> None:
