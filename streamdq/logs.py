@@ -1,8 +1,8 @@
 """Logging. Lines go to structlog if the program has configured it, otherwise to the standard logger ``streamdq``, which
-shows only warnings and errors.
+shows only warnings and errors; while ``Worker.run`` serves in a program that has configured neither, also the rest.
 
 The commands call ``configure``: text on a terminal, JSON lines elsewhere. Bodies, passwords and tokens are never
-logged.
+logged, but messages of exceptions that handlers raise are, unless the worker is told not to show them.
 
 What strangers wrote, such as ids, bodies and errors, is made ``visible`` before a terminal shows it: a terminal acts on
 control characters, 8-bit ones included, and characters that set the writing direction make one name look like another.
@@ -13,8 +13,13 @@ from __future__ import annotations
 import logging
 import re
 import sys
+import sysconfig
 import traceback
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .errors import StreamdqError
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from structlog.typing import EventDict, Processor, WrappedLogger
 
 _MOST_CALLS = 50
+_NOT_THEIRS = (sysconfig.get_path("stdlib"), str(Path(__file__).parent))
 LEVELS = ("debug", "info", "warning", "error")
 _NUMBERS = {level: getattr(logging, level.upper()) for level in LEVELS}
 _SECRET = frozenset({
@@ -61,6 +67,10 @@ def _unheard(_event: str, **_fields: Any) -> None:
     """Takes a line that the standard logger would not show."""
 
 
+ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None]
+_FIELDS = "streamdq_fields"  # of a standard record
+
+
 class Log:
     """One of streamdq's loggers. It looks up the program's configuration for each line, because programs may configure
     logging after the import. It removes secrets first.
@@ -75,19 +85,29 @@ class Log:
         if (structlog := _configured()) is not None:
             write = getattr(structlog.get_logger(self._name), level)
 
-            def line(event: str, **fields: Any) -> None:
-                write(event, **_without_secrets(fields))
+            def line(event: str, *, exc_info: ExcInfo | None = None, **fields: Any) -> None:
+                raised = {} if exc_info is None else {"exc_info": exc_info}
+                write(event, **_without_secrets(fields), **raised)
 
             return line
         standard = logging.getLogger(self._name)
         if not standard.isEnabledFor(number):
             return _unheard
 
-        def plain(event: str, **fields: Any) -> None:
+        def plain(event: str, *, exc_info: ExcInfo | None = None, **fields: Any) -> None:
             words = {"event": event, **_without_secrets(fields)}
-            standard.log(number, " ".join(f"{name}={value!r}" for name, value in words.items()), stacklevel=2)
+            text = " ".join(f"{name}={value!r}" for name, value in words.items())
+            standard.log(number, text, exc_info=exc_info, stacklevel=2, extra={_FIELDS: words})
 
         return plain
+
+    def shows(self, level: str) -> bool:
+        """Whether lines of this level may be shown, as far as that can be known."""
+        if (structlog := _configured()) is None:
+            return logging.getLogger(self._name).isEnabledFor(_NUMBERS[level])
+        bound = structlog.get_logger(self._name).bind()
+        asks = [name for name in ("isEnabledFor", "is_enabled_for") if hasattr(type(bound), name)]
+        return not asks or bool(getattr(bound, asks[0])(_NUMBERS[level]))
 
 
 log = Log()
@@ -114,16 +134,33 @@ def way(error: BaseException) -> list[str]:
     """The calls that led to the error, as file:line and function, the raising one last: a traceback without messages
     and values, which could quote a body. Only the last calls, in case of an endless recursion.
     """
-    # Not error.__traceback__: a user's class may redefine this attribute.
-    found = BaseException.__dict__["__traceback__"].__get__(error)
-    calls = deque(traceback.walk_tb(found), maxlen=_MOST_CALLS)
+    calls = deque(traceback.walk_tb(as_exc_info(error)[2]), maxlen=_MOST_CALLS)
     return [f"{frame.f_code.co_filename}:{line} {frame.f_code.co_qualname}" for frame, line in calls]
+
+
+def as_exc_info(error: BaseException) -> ExcInfo:
+    """The exception as the standard library's loggers take it."""
+    # Not error.__traceback__: a user's class may redefine this attribute.
+    return type(error), error, BaseException.__dict__["__traceback__"].__get__(error)
+
+
+def cause_of(error: BaseException) -> BaseException | None:
+    """The exception that led to this one."""
+    own = BaseException.__dict__
+    found: BaseException | None = own["__cause__"].__get__(error) or own["__context__"].__get__(error)
+    return found
 
 
 def where(error: BaseException) -> str:
     """The file and line that raised the error; '' if it was not raised."""
     found = way(error)
     return found[-1].rpartition(" ")[0] if found else ""
+
+
+def where_called(error: BaseException) -> str:
+    """The last of the user's lines that led to the error: for one that was raised in a library's await."""
+    theirs = [call for call in way(error) if not call.startswith(_NOT_THEIRS)]
+    return theirs[-1].rpartition(" ")[0] if theirs else where(error)
 
 
 def redact(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -154,11 +191,60 @@ def configure(level: str = "info", *, json: bool | None = None) -> None:
     import structlog
 
     json = not sys.stderr.isatty() if json is None else json
-    shared: list[Processor] = [
+    logging.basicConfig(handlers=[_handler(json)], level=level.upper(), force=True)
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *_shared(json),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=False,
+    )
+
+
+@contextmanager
+def shown_in_script() -> Iterator[None]:
+    """Shows streamdq's own lines on stderr meanwhile, as ``configure`` does, if nobody has said where lines go. As soon
+    as somebody does, they go there alone.
+    """
+    logger = logging.getLogger("streamdq")
+    if _configured() is not None or logger.hasHandlers():
+        yield
+        return
+    handler, before = _handler(not sys.stderr.isatty()), logger.level
+    handler.addFilter(lambda _line: _configured() is None and not logging.getLogger().handlers)
+    logger.addHandler(handler)
+    if before == logging.NOTSET:
+        logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        if before == logging.NOTSET:
+            logger.setLevel(before)
+
+
+def _shared(json: bool) -> list[Processor]:
+    import structlog
+
+    return [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso" if json else "%H:%M:%S", utc=json),
     ]
+
+
+def _fields_of(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """A structlog processor: takes the fields of one of streamdq's own lines from the standard record."""
+    event.update(getattr(event["_record"], _FIELDS, {}))
+    return event
+
+
+def _handler(json: bool) -> logging.Handler:
+    import structlog
+
     renderer: Processor = (
         structlog.processors.JSONRenderer()
         if json
@@ -170,7 +256,7 @@ def configure(level: str = "info", *, json: bool | None = None) -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
-            foreign_pre_chain=shared,
+            foreign_pre_chain=[_fields_of, *_shared(json)],
             processors=[
                 structlog.stdlib.ProcessorFormatter.remove_processors_meta,
                 structlog.processors.format_exc_info,  # turns exceptions into text, so that they are redacted, too
@@ -180,17 +266,7 @@ def configure(level: str = "info", *, json: bool | None = None) -> None:
             ],
         )
     )
-    logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=False,
-    )
+    return handler
 
 
 def visible(text: str) -> str:

@@ -91,7 +91,7 @@ class Held:
 @dataclass(slots=True)
 class End:
     """How one attempt ends. ``delay_ms``: for a retry or a snooze; ``steps``: for a retry; ``reason``: for a burial;
-    ``at``: where the code failed, for the log.
+    ``at``: where the code failed, and ``cause``: the exception, for the log.
     """
 
     held: Held
@@ -101,6 +101,7 @@ class End:
     steps: int = 0
     reason: str = ""
     at: str = ""
+    cause: BaseException | None = None
 
     def __post_init__(self) -> None:
         """Makes the error printable: it may contain anything, even lone surrogates, which can't be sent."""

@@ -17,8 +17,8 @@ from ..store import reads
 from ..store.progress import Phase, Progress
 from ..store.records import job_in
 from ..store.redis_store import RedisStore
+from .ends_logged import why_invalid
 from .handlers import Handler
-from .runner import why_invalid
 from .user_functions import called
 
 _PAGE = 250

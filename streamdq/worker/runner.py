@@ -15,14 +15,12 @@ from pydantic import ValidationError
 from ..config import MAX_BATCH
 from ..errors import BodyUnreadable
 from ..job.job import ENCODED, GroupProgress, Job, JobState, begin_attempt, check_ttr, end_attempt
-from ..logs import log, way, what, where
+from ..logs import log, way, what, where, where_called
 from ..operations.attempts import (
-    MAX_ERROR_CHARS,
     DeadReason,
     End,
     Held,
     Outcome,
-    class_of,
     failed,
     is_a,
     text_of,
@@ -32,6 +30,7 @@ from ..operations.attempts import (
 from ..store.topics import Topics
 from ..threads import HandlerThreads
 from ..times.durations import Duration
+from .ends_logged import log_end, passed, why_invalid
 from .handlers import Handler
 from .on_dead import DeadLetterNotices
 from .user_functions import called, completed, drop, run
@@ -88,9 +87,10 @@ class Runner:
         touched: Callable[[Held, int], None],
         on_dead: Iterable[Callable[..., Any]],
         with_files: bool = False,
+        show_errors: bool = True,
     ) -> None:
         """``now_ms``: Redis's time. ``consumer``: its name, for the log. ``ended`` and ``touched`` report to Redis.
-        ``with_files``: bodies may be in files.
+        ``with_files``: bodies may be in files. ``show_errors``: log the messages and tracebacks of exceptions.
         """
         self._handlers = handlers
         self._group = group
@@ -99,6 +99,7 @@ class Runner:
         self._now_ms = now_ms
         self._consumer = consumer
         self._with_files = with_files
+        self._show_errors = show_errors
         self._tell_ended = ended
         self._tell_touched = touched
         self._notices = DeadLetterNotices(on_dead, self._naming)
@@ -351,17 +352,17 @@ class Runner:
         cancelled = is_a(error, asyncio.CancelledError)  # by the watchdog or by the drain; `late` tells which
         if cancelled and self._draining and not held.late:
             return End(held, Outcome.RELEASED)
-        at = where(error)  # for a handler that took too long: the line where it was cancelled
         log.debug("attempt failed", error=text_of(error).partition(":")[0], way=way(error), **self._naming(held.job))
         if cancelled:
             # Without `late` the handler awaited something that was cancelled. If its job were handed back, it would run
             # again at once, forever; so this counts as a failure.
-            text = "the handler took longer than its TTR" if held.late else "the handler cancelled itself"
-            told: BaseException | str = f"{'TimeoutError' if held.late else 'CancelledError'}: {text}"
+            told: BaseException | str = passed(held) if held.late else "CancelledError: the handler cancelled itself"
         else:
             told = error
         end = failed(held, told, self._topics.settings_of(held.job.topic).retry_of(self._group))
-        end.at = at
+        end.at = where_called(error) if held.late else where(error)
+        if self._show_errors and not held.late and not held.job.is_hidden:
+            end.cause = error
         return end
 
     def _end(self, held: Held, end: End, took_s: float) -> None:
@@ -412,19 +413,14 @@ class Runner:
         """Redis has received these ends of one topic and outcome; it refused those whose index is in ``stale``."""
         self.freed.set()  # a claim that waits because too many ends are unsent must look again
         outcome = ends[0].outcome
-        if outcome is Outcome.DONE and not stale:
+        if outcome is Outcome.DONE and not stale and not log.shows("debug"):
             return
         for i, end in enumerate(ends):
-            if outcome is not Outcome.DONE or i in stale:
-                self._report(end, Outcome.STALE if i in stale else outcome)
+            self._report(end, Outcome.STALE if i in stale else outcome)
 
     def _report(self, end: End, outcome: Outcome) -> None:
         job = end.held.job
-        tell = log.info if end.held.started_ms else log.debug  # debug: handed back before it began
-        tell(
-            "attempt ended", outcome=outcome.value, **self._naming(job), error=class_of(end) or None,
-            at=end.at or None, reason=end.reason or None, delay_ms=end.delay_ms or None,
-        )  # fmt: skip
+        log_end(end, outcome, self._naming(job), show=self._show_errors)
         if outcome is not Outcome.DEAD:
             return
         job.state = JobState.DEAD
@@ -479,15 +475,3 @@ class Runner:
         if self._giving_up is not None:
             self._giving_up.cancel()
         self._threads.shutdown()
-
-
-def why_invalid(error: ValidationError, *, hidden: bool) -> str:
-    """Pydantic's messages without the values. They may quote the user's own validators. ``hidden``: the body is
-    encrypted, so only the kinds of errors are told: places may be keys of the body.
-    """
-    found, failure = called(error.errors)
-    if hidden:
-        return "; ".join(str(e["type"]) for e in found or ())[:MAX_ERROR_CHARS] or "invalid"
-    if failure is not None:
-        return text_of(failure)[:MAX_ERROR_CHARS]
-    return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in found)[:MAX_ERROR_CHARS]

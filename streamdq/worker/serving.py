@@ -61,6 +61,7 @@ class Orders:
     on_dead: list[Callable[..., Any]]
     declared: list[Declared]
     prune: bool  # it removes schedules that the code no longer declares
+    show_errors: bool
 
 
 class Serving:
@@ -89,7 +90,7 @@ class Serving:
         self._runner = Runner(
             orders.handlers, self._group, orders.concurrency, self._topics, self.consumer.now_ms, self.name,
             ended=self._outcomes.put, touched=self._touches.put, on_dead=orders.on_dead,
-            with_files=self.session.bodies.files is not None,
+            with_files=self.session.bodies.files is not None, show_errors=orders.show_errors,
         )  # fmt: skip
         self._direct = DirectClaims(
             self.link, scripts, self._topics, self.consumer, self._runner, self._idle_room, self._take

@@ -14,6 +14,7 @@ from ..config import DEFAULT_GROUP, Settings
 from ..errors import InvalidInput
 from ..job.job import NewJob, check_group, check_topic, check_ttr
 from ..job.retry import RetryInput, RetrySchedule
+from ..logs import shown_in_script
 from ..loop import running_loop
 from ..operations.schedules import check_schedule_id
 from ..schedules.definition import Overlap, define
@@ -36,7 +37,8 @@ class Worker:
     ``concurrency``: how many handlers run at once; ``async def`` in the event loop, ``def`` each in a thread.
     ``codec``: as for Queue; a worker reads the bodies of these codecs. Every worker also runs a mover; one mover per
     namespace is at work. ``prune``: when it starts, it removes the schedules of its handlers' topics that a worker has
-    declared and this one does not.
+    declared and this one does not. ``show_errors``: what handlers raise is logged with its message and traceback, a
+    retry as a warning, a dead letter as an error; False: with its class and place alone.
 
     Where slots are scarce, topics with ready jobs take turns. ``topics``: they share the starts by these weights,
     ``{"pay": 10, "mail": 1}``; a topic that is not named has weight 1. ``priority``: a topic's jobs start only if no
@@ -54,6 +56,7 @@ class Worker:
         topics: Mapping[str, float] | None = None,
         priority: Sequence[str] | None = None,
         prune: bool = False,
+        show_errors: bool = True,
         settings: Settings | None = None,
         clock: RedisClock | None = None,
     ) -> None:
@@ -63,6 +66,7 @@ class Worker:
         self.group = check_group(group)
         self.concurrency = concurrency
         self.prune = prune
+        self.show_errors = show_errors
         self.take_turns(topics, priority)
         self.name = ""  # the consumer's, once it serves
         self._settings = settings or Settings()
@@ -220,12 +224,13 @@ class Worker:
     def run(self, burst: bool = False) -> None:
         """Serves until SIGTERM or SIGINT; with ``burst``, until no job is ready, running or delayed. Only the main
         thread gets signals: in another thread, it serves until ``stop`` is called. In the main thread it also freezes
-        the objects in memory, so that full garbage collections don't delay due jobs.
+        the objects in memory, so that full garbage collections don't delay due jobs. If the program has not configured
+        logging, what the worker logs is shown on stderr meanwhile.
         """
         if running_loop() is not None:
             raise InvalidInput("worker: run() starts an event loop, and one runs here already; await serve() instead")
         signals = threading.current_thread() is threading.main_thread()
-        with settled() if signals else contextlib.nullcontext():
+        with shown_in_script(), settled() if signals else contextlib.nullcontext():
             try:
                 import uvloop
             except ImportError:
@@ -248,7 +253,7 @@ class Worker:
             Orders(
                 self.url, self.namespace, self.group, self.concurrency, self._settings, self._clock, self._codec,
                 handlers_of(self), self._every is not None, turns_of(self._weights, self._priority), self._on_dead,
-                list(self._declared.values()), self.prune,
+                list(self._declared.values()), self.prune, self.show_errors,
             )
         )  # fmt: skip
         self.name = self._serving.name

@@ -21,7 +21,7 @@ from typing import Annotated
 from pydantic import AfterValidator, BaseModel
 from streamdq import Bury, Job, Worker
 
-worker = Worker(concurrency=20)
+worker = Worker(concurrency=20, show_errors=False)
 
 def check(text: str) -> str:
     if text.startswith("odd"):
@@ -181,3 +181,25 @@ def test_a_program_that_set_up_no_logging_gets_no_secret_either(caplog: pytest.L
 
     assert SECRET not in caplog.text
     assert "kept" in caplog.text
+
+
+def test_what_handlers_raise_is_shown_unless_it_is_not_wanted(start: Start, server: Server, tmp_path: Path) -> None:
+    """The message and the traceback; but no credentials, and nothing of a body that a model refuses."""
+    (tmp_path / "shop.py").write_text(WORKER.replace(", show_errors=False", ""))
+    with Queue(server.url) as queue:
+        queue.enqueue("t", {"text": "order 42"}, id="fails")
+        queue.enqueue("t", {SECRET: SECRET, "text": {SECRET: 1}}, id="misfit")
+        process = start("worker", "shop:worker", env={**os.environ, "STREAMDQ_URL": server.url})
+        until(lambda: len(queue.dead("t")) == 2, "both are dead", 20)
+    process.terminate()
+    text = process.communicate(timeout=20)[1]
+    ends = [line for line in lines(text) if line["event"] == "attempt ended"]
+    levels = [(line["level"], line["outcome"]) for line in ends if line["id"] == "fails"]
+    assert levels == [("warning", "retry"), ("warning", "retry"), ("error", "dead")]
+    failed = next(line for line in ends if line["id"] == "fails")
+    assert failed["error"].startswith("RuntimeError: failed with order 42 at https://…@shop.example")
+    assert failed["exception"].startswith("Traceback (most recent call last):")
+    assert "in handle" in failed["exception"]
+    (misfit,) = [line for line in ends if line["id"] == "misfit"]
+    assert (misfit["level"], misfit["error"]) == ("error", "text: Input should be a valid string")
+    assert SECRET not in text

@@ -319,7 +319,7 @@ async def test_what_a_plain_handler_returned_ends_with_its_ttr(space: Space, see
     async with space.serving(worker):
         await space.becomes("x", JobState.DEAD)
     assert seen.all == ["cancelled"]
-    assert space.job("x").groups["default"].error == "TimeoutError: the handler took longer than its TTR"
+    assert space.job("x").groups["default"].error == "TimeoutError: TTR 100ms passed"
     space.queue.purge("t")
 
 

@@ -55,7 +55,7 @@ async def test_over_its_ttr_in_the_last_attempt_is_dead(space: Space, seen: Seen
     space.queue.enqueue("t", 1)
     async with space.serving(worker):
         await seen.count(1)
-    assert seen.all == ["TimeoutError: the handler took longer than its TTR"]
+    assert seen.all == ["TimeoutError: TTR 100ms passed"]
 
 
 async def test_a_handler_that_goes_on_regardless_has_failed_all_the_same(
@@ -86,7 +86,7 @@ async def test_a_handler_that_goes_on_regardless_has_failed_all_the_same(
     assert seen.all == [1, 2]
     progress = space.job("a").groups["default"]
     assert (progress.reason, progress.crashes) == ("exhausted", 0)
-    assert progress.error == "TimeoutError: the handler took longer than its TTR"
+    assert progress.error == "TimeoutError: TTR 100ms passed"
 
 
 async def test_a_thread_over_its_ttr_is_given_up_and_the_job_retried(space: Space, seen: Seen) -> None:

@@ -41,6 +41,7 @@ class Rig:
         batch: int | None = None,
         concurrency: int = 10,
         on_dead: Callable[..., Any] | None = None,
+        show_errors: bool = True,
         **settings: Any,
     ) -> None:
         self.ends: list[End] = []
@@ -50,7 +51,7 @@ class Rig:
         handler = handler_of("t", function, batch, None, None)
         self.runner = Runner(
             {"t": handler}, "g", concurrency, topics, lambda: NOW_MS, "me", ended=self._end, touched=self._touch,
-            on_dead=[on_dead] if on_dead else (),
+            on_dead=[on_dead] if on_dead else (), show_errors=show_errors,
         )  # fmt: skip
 
     def _end(self, end: End) -> None:

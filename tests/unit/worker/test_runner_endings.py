@@ -165,7 +165,7 @@ async def test_a_handler_that_is_over_its_ttr_is_cut_off_and_the_others_are_not(
     rig.runner.take([held("1", 1000), held("2", 5000)])
     assert await rig.have_ended(2) == {"1": RETRY, "2": DONE}
     assert cancelled == [(1, pytest.approx(1.025, abs=0.03))], "within one tick of the watchdog"
-    assert rig.ends[0].error == "TimeoutError: the handler took longer than its TTR"
+    assert rig.ends[0].error == "TimeoutError: TTR 1s passed"
     watch.cancel()
 
 

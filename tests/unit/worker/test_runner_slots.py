@@ -181,7 +181,7 @@ async def test_a_thread_that_outlives_its_ttr_keeps_its_slot(
     one.deadline = 0.0  # its time has passed
     watch = asyncio.create_task(rig.runner.watch())
     assert await rig.have_ended(1) == {"1": Outcome.RETRY}
-    assert rig.ends[0].error == "TimeoutError: the handler took longer than its TTR"
+    assert rig.ends[0].error == "TimeoutError: TTR 1m passed"
     await rig.freed(lambda: rig.runner.idle)
     assert rig.runner.room(ahead=False) == (0, 0)
     go_on.set()

@@ -1,0 +1,87 @@
+"""How the log tells of attempts that ended: failures are seen, and bodies are not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from pydantic import ValidationError
+
+from ..job.retry import Bury, Retry, Snooze
+from ..logs import as_exc_info, cause_of, log, way
+from ..operations.attempts import MAX_ERROR_CHARS, End, Held, Outcome, class_of, is_a, text_of
+from ..times.durations import show_ms
+from .user_functions import called
+
+_PASSED = "TimeoutError: TTR "
+_LEVELS = {
+    Outcome.DONE: "debug", Outcome.RETRY: "warning", Outcome.DEAD: "error", Outcome.SNOOZED: "info",
+    Outcome.RELEASED: "info", Outcome.STALE: "info",
+}  # fmt: skip
+_FAILED = frozenset({Outcome.RETRY, Outcome.DEAD})
+
+
+def passed(held: Held) -> str:
+    """The error of an attempt whose TTR has passed."""
+    return f"{_PASSED}{show_ms(held.touch_ms or held.ttr_ms)} passed"
+
+
+def log_end(end: End, outcome: Outcome, naming: dict[str, Any], *, show: bool) -> None:
+    """Logs that an attempt ended: a dead job as an error, a retry as a warning. ``show``: with the message of its
+    exception, and with the exception itself, unless the handler raised it to say what should follow.
+    """
+    failed = outcome in _FAILED
+    tell = getattr(log, _LEVELS[outcome] if failed or end.held.started_ms else "debug")  # debug: it had not begun
+    fields = {
+        "outcome": outcome.value, **naming, "error": shown(end, show=show) or None, "at": end.at or None,
+        "reason": end.reason or None, "delay_ms": end.delay_ms or None,
+    }  # fmt: skip
+    if failed and end.cause is not None and not issubclass(type(end.cause), Bury | Retry | Snooze):
+        _with_exception(tell, fields, end.cause)
+    else:
+        tell("attempt ended", **fields)
+
+
+def _with_exception(tell: Callable[..., None], fields: dict[str, Any], cause: BaseException) -> None:
+    if not quotes_input(cause):
+        try:
+            tell("attempt ended", exc_info=as_exc_info(cause), **fields)
+        except Exception:  # to write the exception runs the user's code
+            log.debug("an exception can't be written", error=fields["error"])
+        else:
+            return
+    tell("attempt ended", way=way(cause), **fields)
+
+
+def shown(end: End, *, show: bool) -> str:
+    """What the log says of an end's error."""
+    if end.error.startswith(_PASSED):
+        return end.error.partition(": ")[2]
+    if not show:
+        return class_of(end)
+    if end.cause is not None and is_a(end.cause, ValidationError):
+        return f"ValidationError: {why_invalid(end.cause, hidden=False)}"
+    return end.error
+
+
+def quotes_input(error: BaseException | None) -> bool:
+    """Whether the exception, or one that led to it, is pydantic's: their messages quote what they refuse."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if is_a(error, ValidationError):
+            return True
+        seen.add(id(error))
+        error = cause_of(error)
+    return False
+
+
+def why_invalid(error: ValidationError, *, hidden: bool) -> str:
+    """Pydantic's messages without the values. They may quote the user's own validators. ``hidden``: the body is
+    encrypted, so only the kinds of errors are told: places may be keys of the body.
+    """
+    found, failure = called(error.errors)
+    if hidden:
+        return "; ".join(str(e["type"]) for e in found or ())[:MAX_ERROR_CHARS] or "invalid"
+    if failure is not None:
+        return text_of(failure)[:MAX_ERROR_CHARS]
+    return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'body'}: {e['msg']}" for e in found)[:MAX_ERROR_CHARS]

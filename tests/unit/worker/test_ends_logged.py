@@ -1,0 +1,132 @@
+"""What the log says of attempts that ended: a failure is seen with its reason, and no body is."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from streamdq import Bury, Retry, Snooze
+from streamdq.operations.attempts import Outcome
+from tests.unit.worker.rig import Rig, held
+
+Line = tuple[str, str, bool]  # level, the line's error, whether the exception came with it
+
+
+class Body(BaseModel):
+    secret: int
+
+
+def raises(error: BaseException) -> Callable[[], Any]:
+    def do() -> Any:
+        raise error
+
+    return do
+
+
+def refuses_what_it_quotes() -> None:
+    Body.model_validate({"secret": "swordfish"})
+
+
+def refuses_because_of_it() -> None:
+    try:
+        refuses_what_it_quotes()
+    except ValidationError as error:
+        raise ValueError("no good") from error
+
+
+class Unreadable(Exception):
+    @property
+    def __cause__(self) -> Any:  # type: ignore[override]  # what a user's class may do
+        raise RuntimeError("not even this")
+
+
+class Told:
+    """Runs one job, and keeps what was logged of its end."""
+
+    def __init__(self, log: pytest.LogCaptureFixture) -> None:
+        self._log = log
+
+    async def of(self, does: Callable[[], Any], *, retry: str = "1s", show: bool = True, level: int = 10) -> list[Line]:
+        async def handle(_body: Any) -> None:
+            does()
+
+        rig = Rig(handle, retry=retry, show_errors=show)
+        with self._log.at_level(level, "streamdq"):
+            await rig.run(held("1"))
+            rig.runner.settled(rig.ends, set())
+        assert "swordfish" not in self._log.text
+        return [
+            (one.levelname.lower(), vars(one)["streamdq_fields"]["error"], one.exc_info is not None)
+            for one in self._log.records
+            if getattr(one, "streamdq_fields", {}).get("event") == "attempt ended"
+        ]
+
+
+@pytest.fixture
+def told(caplog: pytest.LogCaptureFixture) -> Told:
+    return Told(caplog)
+
+
+LINES: list[tuple[Callable[[], Any], str, Line]] = [
+    (lambda: None, "1s", ("debug", None, False)),  # type: ignore[list-item]  # no error
+    (raises(ValueError("no")), "1s", ("warning", "ValueError: no", True)),
+    (raises(ValueError("no")), "none", ("error", "ValueError: no", True)),
+    (raises(Retry("5s", "busy")), "1s", ("warning", "Retry: busy", False)),
+    (raises(Snooze("5s", "not yet")), "1s", ("info", "Snooze: not yet", False)),
+    (raises(Bury("no such user")), "1s", ("error", "no such user", False)),
+    (refuses_because_of_it, "1s", ("warning", "ValueError: no good", False)),
+    (raises(Unreadable("odd")), "1s", ("warning", "Unreadable: odd", False)),
+    (raises(SystemExit(1)), "1s", ("warning", "SystemExit: 1", True)),
+]
+
+
+@pytest.mark.parametrize(("does", "retry", "line"), LINES)
+async def test_a_failure_is_logged_by_how_bad_it_is(
+    told: Told, does: Callable[[], Any], retry: str, line: Line
+) -> None:
+    assert (await told.of(does, retry=retry))[-1:] == [line]
+
+
+async def test_what_a_model_refuses_is_told_without_its_values(told: Told) -> None:
+    ((level, error, raised),) = await told.of(refuses_what_it_quotes)
+    assert (level, raised) == ("warning", False)
+    assert error == "ValidationError: secret: Input should be a valid integer, unable to parse string as an integer"
+
+
+async def test_without_show_errors_neither_message_nor_traceback_is_logged(
+    told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await told.of(raises(ValueError("no")), show=False) == [("warning", "ValueError", False)]
+    assert await told.of(raises(Bury("why")), show=False, retry="none") == [
+        ("warning", "ValueError", False),
+        ("error", "Bury", False),
+    ]
+    assert "test_ends_logged.py" in caplog.records[-1].streamdq_fields["at"]  # type: ignore[attr-defined]
+
+
+async def test_a_job_that_is_done_costs_no_line_unless_somebody_listens(told: Told) -> None:
+    assert await told.of(lambda: None, level=logging.INFO) == []
+
+
+async def test_one_whose_ttr_passed_is_told_so_with_the_users_own_line(caplog: pytest.LogCaptureFixture) -> None:
+    import asyncio
+
+    async def handle(_body: Any) -> None:
+        await asyncio.sleep(3600)
+
+    rig, one = Rig(handle, retry="1s"), held("1", 1000)
+    with caplog.at_level(logging.WARNING, "streamdq"):
+        rig.runner.take([one])
+        await asyncio.sleep(0)
+        one.deadline = 0.0
+        watch = asyncio.create_task(rig.runner.watch())
+        assert await rig.have_ended(1) == {"1": Outcome.RETRY}
+        rig.runner.settled(rig.ends, set())
+        watch.cancel()
+    fields = caplog.records[0].streamdq_fields  # type: ignore[attr-defined]
+    assert fields["error"] == "TTR 1s passed"
+    assert fields["at"].partition(":")[0] == __file__
